@@ -2,14 +2,15 @@
 
 import json
 import re
+import shlex
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.cli.test_cli_eval import suite
-from tests.rig.batches import drafted, fails, passes
+from tests.cli.test_cli_eval import batch_of, suite
+from tests.rig.batches import breaks, drafted, fails, passes
 from tests.rig.cli import CommandLine
 from tests.rig.judging import FRANCE, MATCH, PARIS, answers
 from tests.rig.threads import row, verdict
@@ -165,7 +166,8 @@ MISTAKES = {
     "a thread that is none": (("nobody", "--kind", "thread"), "nobody"),
     "a rubric that is none": (("nobody/x",), "there is no rubric 'x' in the collection 'nobody'"),
     "a file that is not there": (("missing.json",), "there is no file 'missing.json'"),
-    "a file of something else": (("judge.yaml",), "judge.yaml, line 1: it holds no results of a batch"),
+    "a file of something else": (("runs.jsonl",), "runs.jsonl, line 2: it holds no results of a batch"),
+    "a file that is no judge": (("refunds.yaml",), "refunds.yaml"),
     "a page of another kind": (("latest", "-o", "page.pdf"), "'page.pdf'"),
     "a folder that is not there": (("latest", "-o", "nowhere/page.html"), "there is no folder"),
     "runs that are not there": (("judged.jsonl", "--runs", "none.jsonl"), "the run 'none.jsonl' does not exist"),
@@ -199,3 +201,40 @@ def test_a_case_drafted_once_has_a_page(gradeloop: CommandLine) -> None:
     assert gradeloop("eval", suite(gradeloop, "drafted", replies, [], **more)).code == 0
 
     assert "1 case" in page(gradeloop, "latest", "--kind", "batch")
+
+
+def next_of(text: str) -> list[str]:
+    """Return the command that an output names as the next one, as its words."""
+    (line,) = re.findall(r"^next: gradeloop (.+)$", text, re.MULTILINE)
+    return shlex.split(line)
+
+
+@pytest.mark.parametrize(
+    ("replies", "code", "step"),
+    [([fails("bad")], 1, "report BATCH --open"), ([breaks("bad")], 3, "retry BATCH")],
+    ids=["failed", "error"],
+)
+def test_what_a_batch_says_comes_next_works(gradeloop: CommandLine, replies: list[dict[str, Any]], code: int, step: str) -> None:
+    done = gradeloop("eval", suite(gradeloop, f"next-{code}", replies, [f"bad, {code} comes of it"]))
+    batch = batch_of(done)
+    words = next_of(done.out + done.err)
+
+    assert done.code == code, done.err
+    assert " ".join(words) == step.replace("BATCH", batch)
+    again = gradeloop.alone(*words, *(["-o", "next.html", "--overwrite"] if words[0] == "report" else []), BROWSER="true")
+    assert again.code == (0 if words[0] == "report" else code), again.err
+    assert next_of(gradeloop("batches", "show", batch).out) == words
+
+
+def test_what_a_judge_says_comes_next_works(gradeloop: CommandLine) -> None:
+    asked = ("judge", "judge.yaml", "runs.jsonl", "--scripted", "replies.yaml", "--pass", "label=no match")
+    by_file, by_judge = gradeloop(*asked, "-o", "of next.jsonl", "--overwrite"), gradeloop(*asked)
+
+    assert next_of(by_file.out) == ["report", "of next.jsonl", "--open"]
+    assert next_of(by_judge.out) == ["report", "judge.yaml", "--open"]
+    for done in (by_file, by_judge):
+        shown = gradeloop.alone(*next_of(done.out), "-o", "next.html", "--overwrite", BROWSER="true")
+        assert shown.code == 0, shown.err
+        assert "2 judgements" in (gradeloop.folder / "next.html").read_text()
+    passed = gradeloop(*asked[:-1], "label=match")
+    assert "next:" not in passed.out + passed.err

@@ -1,6 +1,7 @@
 """The page of two batches: the answer, one sentence of statistics, and the outputs of what changed side by side."""
 
 from pathlib import Path
+from typing import Any
 
 from gradeloop.batches.contract import CaseResult
 from gradeloop.batches.outputs import Outputs
@@ -31,6 +32,14 @@ def test_outputs_stand_side_by_side_with_their_differences_and_regressions_first
     assert "we open at <del>nine</del></div>" in page
     assert "we open at <ins>ten</ins></div>" in page
     assert 'href="#pair-0"' in page
+
+
+def test_what_was_asked_stands_there_once(tmp_path: Path) -> None:
+    facts: dict[str, Any] = {"description": "When do you open?", "vars": {"question": "When do you open?", "day": "Sunday"}}
+    page = page_of(tmp_path, [case(0, **facts)], [case(0, "failed", **facts)])
+
+    assert page.count("When do you open?") == 1
+    assert "question: When do you open? · day: Sunday" in page
 
 
 def test_where_nothing_regressed_it_says_so(tmp_path: Path) -> None:

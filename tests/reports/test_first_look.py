@@ -11,8 +11,8 @@ from gradeloop.compare.compare import Comparison, compare_batches
 from gradeloop.compare.sources import BatchSource, ComparedCase, ShownCase
 from gradeloop.contract.evaluation import CriterionRow, Evaluation, WaitingCriterion, WaitingFor
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
-from gradeloop.reports.diff_page import output_pairs
 from gradeloop.reports.collection_page import labels_of
+from gradeloop.reports.diff_page import output_pairs
 from gradeloop.reports.model import RunReport, SchemaVerdict
 from gradeloop.reports.read_batch import BatchReport, batch_page, head_of, report_of_file
 from gradeloop.reports.run_page import failing_rows, run_next_step, run_page

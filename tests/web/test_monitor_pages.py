@@ -14,8 +14,8 @@ from temporalio.client import Client
 from gradeloop.client.client import GradingClient
 from gradeloop.monitors.contract import Alert, MonitorDefinition, MonitorState, OpenAlert, Rate, TickReport
 from gradeloop.monitors.labelling import MonitorLabels
-from gradeloop.monitors.overview import MonitorReader
-from gradeloop.reports.monitor_page import HEIGHT, POINTS, rate_chart, rate_points
+from gradeloop.monitors.overview import MonitorReader, MonitorSummary
+from gradeloop.reports.monitor_page import HEIGHT, POINTS, monitor_answer, rate_chart, rate_points
 from gradeloop.stats.intervals import wilson
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
@@ -82,6 +82,32 @@ async def fill(store: Store, names: tuple[str, ...] = ("a run",), strata: tuple[
     await store.write(write)
 
 
+def found(*ticks: TickReport, alerts: tuple[Alert, ...] = (), opened: dict[str, OpenAlert] | None = None) -> MonitorSummary:
+    """Return a monitor that warns below 90 %, with these ticks, the newest first."""
+    return MonitorSummary(
+        name="support",
+        definition=definition(alerts=[{"rate": "pass_rate", "below": True, "limit": 0.9}]),
+        state=MonitorState(open=opened or {}),
+        rate=rate(sum(one.rate.passed for one in ticks), sum(one.rate.judged for one in ticks)),
+        strata={},
+        ticks=ticks,
+        alerts=alerts,
+        failed=(),
+    )
+
+
+def test_a_rate_beyond_its_limit_is_not_green_before_the_alert_is_decided() -> None:
+    why = "the pass rate is 50% (1 of 2), below its limit of 90%, which may be chance: more judged runs decide"
+    raised = Alert(kind="pass_rate < 0.9", number=1, time=tick(1, 1, 2).time, text="it fell")
+    over = raised.model_copy(update={"cleared": tick(2, 1, 1).time})
+
+    assert monitor_answer(found()) == ("NOTHING JUDGED YET", "waiting")
+    assert monitor_answer(found(tick(1, 1, 2))) == (f"NO ALERT YET: {why}", "waiting")
+    assert monitor_answer(found(tick(1, 19, 20))) == ("NO ALERT", "passed")
+    assert monitor_answer(found(tick(1, 1, 2), alerts=(raised,), opened={raised.kind: OpenAlert(number=1)})) == ("1 OPEN ALERT", "failed")
+    assert monitor_answer(found(tick(3, 5, 5), tick(1, 1, 2), alerts=(over,))) == ("NO ALERT", "passed")
+
+
 def test_points_are_bounded_and_lose_no_run() -> None:
     points = rate_points([tick(number, 1, 2) for number in range(1, 1001)])
 
@@ -139,7 +165,7 @@ async def test_a_failure_of_a_monitor_leads_to_its_judgement(client: Client, tmp
     assert again.status_code == 304
     assert "it is rude" in judgement.text
     assert f'<a href="/monitors/{monitor.name}">' in listed.text
-    assert f'<a href="/monitors/{monitor.name}">{monitor.name}</a> <span class="badge passed">no alert</span>' in index.text
+    assert f'<a href="/monitors/{monitor.name}">{monitor.name}</a> <span class="badge none">no alert</span>' in index.text
     assert (unknown.status_code, "there is no monitor" in unknown.text) == (404, True)
 
 

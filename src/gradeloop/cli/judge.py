@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import shlex
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -288,7 +289,7 @@ async def judge_runs(options: JudgeOptions, pass_rate: float | None) -> JudgeOut
     console = Console(stderr=options.as_json, highlight=False, markup=False, emoji=False)
     registry = _open_registry() if options.store or not names_file(options.judge) else None
     settings = own_config_file(trust=options.trust)
-    config = await load_judge(options.judge, registry, find_outside_roots(options.outside, settings))
+    written = config = await load_judge(options.judge, registry, find_outside_roots(options.outside, settings))
     if options.output is not None:
         refuse_foreign(options.output, overwrite=options.overwrite)
     if registry is not None:
@@ -323,6 +324,8 @@ async def judge_runs(options: JudgeOptions, pass_rate: float | None) -> JudgeOut
     decision = await _print_measures(config, labels, finished, rule, pass_rate, registry, console)
     if registry is not None and options.store:
         await _save(config, finished, registry)
+    if not options.as_json and not all(rule.passed(result) for result, _ in results):
+        _print_next(options, is_as_written=config.sha256() == written.sha256(), console=console)
     return _outcome([result for result, _ in results], len(runs) * options.repeat, rule, decision)
 
 
@@ -335,6 +338,14 @@ def _print_results(
     console.print(results_line([result for result, _ in results], rule), soft_wrap=True)
     for line in failure_lines([result for result, _ in results]):
         console.print(line, soft_wrap=True)
+
+
+def _print_next(options: JudgeOptions, *, is_as_written: bool, console: Console) -> None:
+    """Print the command that shows the judgements; none where neither a file nor the judge's name leads to them."""
+    if options.output is not None:
+        console.print(f"next: gradeloop report {shlex.quote(str(options.output))} --open", soft_wrap=True)
+    elif options.store and is_as_written and Path(options.judge).suffix != ".json":
+        console.print(f"next: gradeloop report {shlex.quote(options.judge)} --open", soft_wrap=True)
 
 
 def _with_file(error: InvalidRequest, reading: Reading) -> InvalidRequest:

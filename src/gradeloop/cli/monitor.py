@@ -47,6 +47,7 @@ from gradeloop.monitors.overview import (
     rate_text,
     shadow_text,
     tick_notes,
+    undecided_text,
     waiting_text,
 )
 from gradeloop.store.engine import own_store
@@ -282,6 +283,8 @@ def _summary_lines(found: MonitorSummary, schedule: MonitorSchedule | None) -> I
     yield f"monitor {found.name}: every {duration(found.definition.every)}, {when}"
     yield f"pass rate {_rates(found.rate, found)} in the newest {counted(len(found.ticks), 'tick')}"
     yield from (one_line(f"  {stratum}: {_rates(rate, found)}") for stratum, rate in found.strata.items())
+    if said := undecided_text(found):
+        yield f"no alert yet: {said}"
     if found.waiting:
         yield waiting_text(found)
     if found.anchors:

@@ -192,9 +192,12 @@ def read_outputs(named: str, ids: Collection[str], reader: Callable[[], BatchRea
 
 
 def _asked(result: CaseResult) -> str:
-    """Return what a case asks: its description and its variables, where they are texts or numbers."""
-    values = [f"{name}: {value}" for name, value in result.vars.items() if isinstance(value, str | int | float)]
-    return shortened(one_line(" · ".join([*([result.description] if result.description else []), *values])), ASKED_CHARACTERS)
+    """Return what a case asks: its description and its variables, where they are texts or numbers, each text once."""
+    known = {name: one_line(str(value)) for name, value in result.vars.items() if isinstance(value, str | int | float)}
+    about = one_line(result.description or "")
+    about = "" if any(about in value for value in known.values()) else about
+    values = [f"{name}: {value}" for name, value in known.items() if not value or value not in about]
+    return shortened(" · ".join([*([about] if about else []), *values]), ASKED_CHARACTERS)
 
 
 def stored_source(summary: BatchSummary, results: Iterable[CaseResult]) -> BatchSource:

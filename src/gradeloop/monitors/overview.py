@@ -16,7 +16,7 @@ from gradeloop.monitors.contract import Alert, MonitorDefinition, MonitorState, 
 from gradeloop.monitors.labelling import sample_labels
 from gradeloop.monitors.removal import remove_monitor
 from gradeloop.monitors.ticks import Monitor, clear_alert, definition_json, lock_monitor, read_monitor
-from gradeloop.monitors.windows import DECLINE, DRIFT, JUDGE
+from gradeloop.monitors.windows import DECLINE, DRIFT, JUDGE, counts_of
 from gradeloop.stats.correction import CorrectedRate, JudgeError, corrected_rate
 from gradeloop.stats.drift import CusumState
 from gradeloop.stats.intervals import Interval, paired_difference, wilson
@@ -196,6 +196,21 @@ def anchor_text(found: AnchorSummary) -> str:
         f"{found.newest.text} ({found.beginning.text})",
     ]
     return "; ".join(parts)
+
+
+def undecided_text(found: MonitorSummary) -> str:
+    """Return which rate is on the wrong side of its limit without an alert, since chance may still explain it; empty where none is."""
+    for rule in found.definition.alerts:
+        if rule.text in found.state.open:
+            continue
+        over = max((alert.cleared for alert in found.alerts if alert.kind == rule.text and alert.cleared), default="")
+        counts = [counts_of(rule, tick) for tick in found.ticks if tick.settled and tick.time > over]
+        hits, runs = sum(hits for hits, _ in counts), sum(runs for _, runs in counts)
+        if runs and ((hits / runs < rule.limit) if rule.below else (hits / runs > rule.limit)):
+            rate, side = rule.rate.replace("_", " "), "below" if rule.below else "above"
+            share = f"{percent(hits / runs)} ({hits:,} of {runs:,})"
+            return f"the {rate} is {share}, {side} its limit of {percent(rule.limit)}, which may be chance: more judged runs decide"
+    return ""
 
 
 def tick_notes(tick: TickReport) -> str:

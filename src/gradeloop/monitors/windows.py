@@ -227,7 +227,7 @@ def _silence(report: TickReport, empty: int) -> str:
 def _watched(definition: MonitorDefinition, state: MonitorState, report: TickReport) -> Iterator[_Watched]:
     """Yield each rate that a rule, or the monitor's own beginning, has a limit for."""
     for rule in definition.alerts:
-        hits, runs = _counts(rule, report)
+        hits, runs = counts_of(rule, report)
         test = DriftTest(rule.limit, "down" if rule.below else "up")
         side = "below" if rule.below else "above"
         text = f"{rule.rate} is {side} {percent(rule.limit)}: {_share(hits, runs)} in this tick"
@@ -256,7 +256,7 @@ def _usual(rule: AlertRule, state: MonitorState) -> float:
     return max(beginning, rule.limit) if rule.below else min(beginning, rule.limit)
 
 
-def _counts(rule: AlertRule, report: TickReport) -> tuple[int, int]:
+def counts_of(rule: AlertRule, report: TickReport) -> tuple[int, int]:
     """Return how many runs a rate counts, and of how many."""
     judged = report.rate.judged
     if rule.rate == "pass_rate":

@@ -19,9 +19,11 @@ from gradeloop.monitors.overview import (
     shadow_text,
     sum_of_rates,
     tick_notes,
+    undecided_text,
     waiting_text,
 )
 from gradeloop.reports.html import Live, document
+from gradeloop.reports.model import Verdict
 from gradeloop.text import counted, duration, money, percent
 
 PAGE_TICKS = 1000
@@ -170,9 +172,6 @@ def monitor_page(
         case_path: The path of a judgement's page, by its batch and its id.
         live: The facts of the page.
     """
-    opened = found.open_alerts
-    judged = found.rate.judged
-    says = counted(len(opened), "open alert").upper() if opened else "NO ALERT" if judged else "NOTHING JUDGED YET"
     return document(
         "live_monitor.html",
         title=f"{found.name} · gradeloop",
@@ -180,7 +179,7 @@ def monitor_page(
         styles=("live.css",),
         live=live,
         found=found,
-        answer=(says, "failed" if opened else "passed" if judged else "waiting"),
+        answer=monitor_answer(found),
         facts=_facts(found, schedule),
         problem=problem,
         waits=[text for text in _notes(found) if text],
@@ -192,6 +191,16 @@ def monitor_page(
         rates=lambda rate: ", ".join(text for text in (rate_text(rate), corrected_text(rate, found)) if text),
         dollars=money,
     )
+
+
+def monitor_answer(found: MonitorSummary) -> tuple[str, Verdict]:
+    """Return whether a monitor warns of anything, in words, and the colour of that."""
+    if found.open_alerts:
+        return counted(len(found.open_alerts), "open alert").upper(), "failed"
+    if not found.rate.judged:
+        return "NOTHING JUDGED YET", "waiting"
+    why = undecided_text(found)
+    return (f"NO ALERT YET: {why}", "waiting") if why else ("NO ALERT", "passed")
 
 
 def labels_page(name: str, task: LabelTask | None, path: str, *, live: Live) -> str:
@@ -267,6 +276,6 @@ def monitors_page(found: Sequence[MonitorSummary], monitor_path: Callable[[str],
         scripts=("live.js",),
         styles=("live.css",),
         live=live,
-        monitors=[(one, rate_text(one.rate), duration(one.definition.every)) for one in found],
+        monitors=[(one, rate_text(one.rate), duration(one.definition.every), undecided_text(one)) for one in found],
         monitor_path=monitor_path,
     )
