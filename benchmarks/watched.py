@@ -10,10 +10,11 @@ import socket
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import median, quantiles
 
 import httpx2
 from aiohttp import web
@@ -22,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 from temporalio.client import Client
 
+from benchmarks.measure import Bench
 from benchmarks.overhead import Measured, Plan, bench_of, measure
 from benchmarks.subjects import READY, WATCHED
 from gradeloop.exit_codes import leave
@@ -121,7 +123,7 @@ async def embedded() -> AsyncIterator[ServerInfo]:
             await stop_server()
 
 
-async def watched(plan: Plan) -> list[Measured]:
+async def watched(plan: Plan) -> tuple[list[Measured], list[list[float]]]:
     """Measure the four on an embedded server of their own."""
     async with embedded() as server, AsyncExitStack() as stack:
         url = (await stack.enter_async_context(collecting())).url
@@ -135,25 +137,48 @@ async def watched(plan: Plan) -> list[Measured]:
         benches = [await stack.enter_async_context(bench_of(one, by, server, **more)) for one, by, more in rows]
         scraping = asyncio.create_task(scrape(addresses))
         try:
-            return await measure(benches, plan)
+            return await measure(benches, plan), await side_by_side(benches, plan)
         finally:
             scraping.cancel()
 
 
-def table(measured: Sequence[Measured], plan: Plan) -> Table:
-    """Return the figures side by side."""
-    rows: list[tuple[str, Callable[[Measured], float]]] = [
-        ("one run alone, ms (p50)", lambda one: one.p50),
-        (f"runs a second, {plan.many} at once", lambda one: one.together),
-        ("worker CPU a run, ms", lambda one: one.worker_cpu),
-        ("server CPU a run, ms", lambda one: one.server_cpu),
+async def side_by_side(benches: Sequence[Bench], plan: Plan) -> list[list[float]]:
+    """Return each worker's milliseconds of CPU a run in every round, all of them at work at the same time.
+
+    What the machine's other guests take falls on all four in the same moment, so a round's ratio has less noise than turns have.
+    """
+    spent: list[list[float]] = [[] for _ in benches]
+    for _ in range(plan.rounds):
+        round_ = await asyncio.gather(*(bench.at_once(max(plan.many // len(benches), 1), plan.runs) for bench in benches))
+        for each, cost in zip(spent, round_, strict=True):
+            each.append(cost.worker_cpu / cost.runs * 1000)
+    return spent
+
+
+def table(measured: Sequence[Measured], together: Sequence[Sequence[float]], plan: Plan) -> Table:
+    """Return the figures side by side: medians, and what a subject adds to its neighbours of the same round, in the median over the rounds.
+
+    A round's ratio tells what differs between the subjects, since the machine changes more slowly than they take turns; the two numbers in
+    brackets hold half of the rounds between them.
+    """
+    rows: list[tuple[str, list[list[float]]]] = [
+        ("one run alone, ms", [[seconds * 1000 for seconds in one.latencies] for one in measured]),
+        (f"ms a run, {plan.many} at once", [[1000 / cost.rate for cost in one.costs] for one in measured]),
+        ("worker CPU a run, ms", [[cost.worker_cpu / cost.runs * 1000 for cost in one.costs] for one in measured]),
+        ("server CPU a run, ms", [[cost.server_cpu / cost.runs * 1000 for cost in one.costs] for one in measured]),
+        ("worker CPU a run, ms, side by side", [list(one) for one in together]),
     ]
     shown = Table("", "off", "metrics", "and a tenth of traces", "and all traces", box=None, padding=(0, 3, 0, 0), header_style="dim")
-    for name, figure in rows:
-        off, *others = (figure(one) for one in measured)
-        more = [off / value - 1 if name.startswith("runs") else value / off - 1 for value in others]
-        shown.add_row(name, f"{off:.1f}", *(f"{value:.1f} ({extra:+.1%})" for value, extra in zip(others, more, strict=True)))
+    for name, (off, *others) in rows:
+        shown.add_row(name, f"{median(off):.1f}", *(f"{median(values):.1f} {added(values, off)}" for values in others))
     return shown
+
+
+def added(values: Sequence[float], off: Sequence[float]) -> str:
+    """Return by how much the values exceed those of the same rounds: the median, and the quartiles."""
+    ratios = [value / beside - 1 for value, beside in zip(values, off, strict=True)]
+    low, middle, high = quantiles(ratios, n=4) if len(ratios) > 1 else ratios * 3
+    return f"{middle:+.1%} ({low:+.1%} to {high:+.1%})"
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -166,10 +191,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name, number in vars(Plan()).items():
         parser.add_argument(f"--{name}", type=int, default=number, metavar=str(number))
     plan = Plan(**vars(parser.parse_args(given)))
-    measured = asyncio.run(watched(plan))
+    measured, together = asyncio.run(watched(plan))
     console = Console(highlight=False, width=140)
     console.print("Three iterations of gradeloop with nothing exported, with metrics, and with traces")
-    console.print(table(measured, plan))
+    console.print(table(measured, together, plan))
 
 
 if __name__ == "__main__":

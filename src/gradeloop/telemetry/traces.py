@@ -168,10 +168,10 @@ class ModelCallSpan:
             tokens: Tokens by kind, as the convention names them: `input_tokens`, `output_tokens`, ...
             written: Returns the reply, as JSON-like data; called where content is traced.
         """
-        if self.span is None:
+        if self.span is None or not self.span.is_recording():
             return
-        self.span.set_attribute("gen_ai.response.model", model)
-        self.span.set_attributes({f"gen_ai.usage.{name}": count for name, count in tokens.items() if count is not None})
+        counts = {f"gen_ai.usage.{name}": count for name, count in tokens.items() if count is not None}
+        self.span.set_attributes({"gen_ai.response.model": model, **counts})
         if _tracing is not None and _tracing.content:
             self.span.set_attribute("gen_ai.output.messages", json.dumps(written()))
 
@@ -200,7 +200,8 @@ def model_call(
     if _tracing is None:
         yield ModelCallSpan()
         return
-    from opentelemetry.trace import SpanKind
+    from opentelemetry.context import attach, detach
+    from opentelemetry.trace import SpanKind, set_span_in_context
 
     attributes: Attributes = {
         "gen_ai.operation.name": operation,
@@ -210,10 +211,13 @@ def model_call(
     }
     if _tracing.content:
         attributes |= {name: json.dumps(value) for name, value in asked().items()}
-    with _tracing.tracer.start_as_current_span(
-        f"{operation} {model}", kind=SpanKind.CLIENT, attributes=attributes, record_exception=False, set_status_on_exception=False
-    ) as span:
+    span = _tracing.tracer.start_span(f"{operation} {model}", kind=SpanKind.CLIENT, attributes=attributes)
+    entered = attach(set_span_in_context(span))
+    try:
         yield ModelCallSpan(span)
+    finally:
+        detach(entered)
+        span.end()
 
 
 @dataclass(frozen=True)
@@ -241,7 +245,7 @@ def trace_evaluation(results: Sequence[EvaluationResult], more: Mapping[str, str
         return
     now = workflow.time_ns() if workflow.in_workflow() else time.time_ns()
     span = _tracing.tracer.start_span("evaluate", attributes={"gen_ai.operation.name": "evaluate", **more}, start_time=now)
-    for result in results:
+    for result in results if span.is_recording() else ():
         attributes: Attributes = {"gen_ai.evaluation.name": result.name, "gen_ai.evaluation.score.label": result.label}
         if result.score is not None:
             attributes["gen_ai.evaluation.score.value"] = result.score
