@@ -21,7 +21,7 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Grader
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.prompts import JudgedDraft, build_grader_prompt, is_elided, is_turn_limit, last_turn_message, sent_sha256
+from gradeloop.grading.prompts import TRANSCRIPT_BUDGET, JudgedDraft, build_grader_prompt, is_turn_limit, last_turn_message, sent_sha256
 from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup, call_groups
 from gradeloop.grading.verdicts import earlier_answers, parse_verdict
@@ -162,7 +162,7 @@ class GraderActivities:
 
     def _tools(self, grader: Grader, group: CallGroup, judged: JudgedDraft) -> tuple[ToolSpec, ...]:
         """Return the grader's tools, and the one that shows records whole, where they are cut."""
-        is_cut = group.prompt is None and is_elided(judged.messages) and RESERVED not in grader.tools
+        is_cut = group.prompt is None and judged.shown.exceed(TRANSCRIPT_BUDGET) and RESERVED not in grader.tools
         return (*self._services.tools.specs(grader.tools), *((READ_TRANSCRIPT,) if is_cut else ()))
 
 

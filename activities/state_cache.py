@@ -193,7 +193,7 @@ class ThreadLoader:
         name = _log_name(reference)
         copy = self._copy(name)
         if len(copy.log) > reference.count:
-            copy.log = Log(copy.log.slice(0, reference.count))
+            copy.log = copy.log.first(reference.count)
         if len(copy.log) == reference.count and copy.log.sha256() == reference.sha256:
             for message in messages:
                 copy.log.append(message)
@@ -219,7 +219,7 @@ def _completed(log: Log, reference: LogRef) -> Log | None:
         return log
     if reference.tail is None or len(log) < reference.count - len(reference.tail):
         return None
-    grown = Log(log.slice(0, reference.count - len(reference.tail)))
+    grown = log.first(reference.count - len(reference.tail))
     for message in reference.tail:
         grown.append(message)
     return grown if grown.sha256() == reference.sha256 else None
@@ -227,8 +227,7 @@ def _completed(log: Log, reference: LogRef) -> Log | None:
 
 async def _fetch_log(log: Log, reference: LogRef) -> Log:
     """Page what is lacking from the workflow, all of it where the copy at hand is not a prefix."""
-    for prefix in (log.slice(0, reference.count), []):
-        fetched = Log(prefix)
+    for fetched in (log.first(reference.count), Log()):
         while len(fetched) < reference.count:
             answer = await _query("log", [reference.key, len(fetched), reference.count - len(fetched)])
             page = Page[Message].model_validate(answer)

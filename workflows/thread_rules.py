@@ -459,7 +459,7 @@ def settle_turn(thread: Thread) -> None:
         start=thread.turn,
         stop=len(thread.log),
         evaluations=(stop if first is None else first, stop),
-        best=thread.evaluations.index(best) if best else None,
+        best=(first or 0) + evaluations.index(best) if best else None,
         usage=thread.usage_of_turn,
         error=thread.error,
         reason=thread.reason,
@@ -559,7 +559,7 @@ def override(thread: Thread, raw: RawValue) -> int:
         raise _stale("the evaluation is gone")
     when = workflow.now().isoformat(timespec="milliseconds")
     verdict = Override(passed=request.passed, why=request.why, by=request.by, time=when)
-    thread.evaluations[index] = apply_override(rubric, evaluation, request.criterion, verdict)
+    thread.evaluations.replace(index, apply_override(rubric, evaluation, request.criterion, verdict))
     thread.record_event("overridden", index=index, criterion=request.criterion)
     return index
 

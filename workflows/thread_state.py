@@ -14,7 +14,7 @@ from gradeloop.contract.evaluation import (
     CheckOutcome,
     Decision,
     DraftInQuestion,
-    Evaluation,
+    Evaluations,
     Event,
     EventType,
     Evidence,
@@ -265,7 +265,7 @@ class Thread(State):
     drafting: Exchange | None = None
     run: GradingRun | None = None
     runs: int = 0
-    evaluations: Annotated[list[Evaluation], FirstMistakes()] = Field(default_factory=list)
+    evaluations: Evaluations = Field(default_factory=Evaluations)
     events: Annotated[list[Event], FirstMistakes()] = Field(default_factory=list)
     seq: int = 0
     usage: Usage = Usage()
@@ -369,7 +369,7 @@ class Thread(State):
 
     def bytes(self) -> int:
         """Return the size of the thread's messages and evaluations as JSON."""
-        return self.log.bytes + sum(evaluation.size() for evaluation in self.evaluations)
+        return self.log.bytes + self.evaluations.bytes
 
     def append(self, message: Message) -> int:
         """Add a message with its event, and return its index."""

@@ -153,7 +153,7 @@ async def worker(server: ServerInfo, folder: Path, queue: str, role: str, tool: 
     ready = folder / f"{role}-{uuid4().hex[:6]}.ready"
     flags = ["--task-queue", queue, "--role", role, "--tools", str(folder / "tools.py"), "--ready-file", str(ready)]
     process = await started(server, *flags, "--scripted", str(folder / "replies.yaml"), **variables)
-    assert (await asyncio.wait_for(until_ready(ready), 30))["ok"] is True
+    assert (await asyncio.wait_for(until_ready(ready), 90))["ok"] is True
     return process
 
 

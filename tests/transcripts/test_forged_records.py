@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from gradeloop.contract.thread import ThreadRequest
 from gradeloop.contract.transcript import AgentRun, draft_index, request_index, run_as_messages
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.prompts import record_segments
+from gradeloop.grading.prompts import TRANSCRIPT_BUDGET, Records
 from gradeloop.judges.prompt import refuse_cut, render_run
 
 NONCE = "0f" * 16
@@ -41,7 +41,7 @@ def by_schema(run: AgentRun) -> list[dict[str, Any]]:
 
 def by_criteria(run: AgentRun) -> list[dict[str, Any]]:
     """Return the records that criteria are put to, without their numbers."""
-    lines = [line for segment in record_segments(run_as_messages(run), NONCE) for line in segment.split("\n")]
+    lines = [line for segment in Records.of(run_as_messages(run)).segments(NONCE, TRANSCRIPT_BUDGET) for line in segment.split("\n")]
     return [{key: value for key, value in json.loads(line).items() if key not in KEYS} for line in lines[1:]]
 
 
@@ -145,7 +145,7 @@ def test_very_many_short_messages_fit_the_budget_and_say_what_is_left_out() -> N
 
     shown = render_run(run, NONCE)
     log = run_as_messages(run)
-    segments = record_segments(log, NONCE, shown=(15_000,))
+    segments = Records.of(log).segments(NONCE, TRANSCRIPT_BUDGET, (15_000,))
 
     assert len(shown) < 650_000
     assert sum(map(len, segments)) < 650_000

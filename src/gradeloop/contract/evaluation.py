@@ -1,12 +1,13 @@
 """What graders may answer and what gradeloop records: verdicts, evaluations, events, tool evidence, and what waits for a person."""
 
 import hashlib
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue
-from pydantic_core import PydanticSerializationError, from_json, to_json
+from pydantic import Field, GetCoreSchemaHandler, JsonValue
+from pydantic_core import PydanticSerializationError, core_schema, from_json, to_json
 
-from gradeloop.contract.base import Recorded, Sparse, Strict
+from gradeloop.contract.base import FirstMistakes, Recorded, Sparse, Strict
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.text import clip, shortened, whole_characters
 
@@ -221,6 +222,30 @@ class Evaluation(Strict):
         """Return the evaluation as a full thread keeps it: without reasons and quotes, with shortened gaps and explanation."""
         rows = tuple(row.curtailed() for row in self.criteria)
         return self.model_copy(update={"criteria": rows, "explanation": shortened(self.explanation, CURTAILED_CHARACTERS)})
+
+
+class Evaluations(list[Evaluation]):
+    """Evaluations in order with their running size, so that a thread of a thousand turns does not count them anew at each."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, _source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """Return the schema by which they are read and written as a list."""
+        return core_schema.no_info_after_validator_function(cls, handler(Annotated[list[Evaluation], FirstMistakes()]))
+
+    def __init__(self, evaluations: Iterable[Evaluation] = ()) -> None:
+        super().__init__(evaluations)
+        self.bytes = sum(evaluation.size() for evaluation in self)
+        """The size of all evaluations as JSON."""
+
+    def append(self, evaluation: Evaluation) -> None:
+        """Append an evaluation."""
+        super().append(evaluation)
+        self.bytes += evaluation.size()
+
+    def replace(self, index: int, evaluation: Evaluation) -> None:
+        """Put an evaluation in place of another."""
+        self.bytes += evaluation.size() - self[index].size()
+        self[index] = evaluation
 
 
 class CheckOutcome(Strict):

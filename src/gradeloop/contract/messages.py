@@ -105,7 +105,7 @@ class Log:
     def __init__(self, messages: Iterable[Message] = ()) -> None:
         self._messages: list[Message] = []
         self._shas: list[str] = []
-        self.bytes = 0
+        self._ends: list[int] = []
         for message in messages:
             self.append(message)
 
@@ -124,7 +124,18 @@ class Log:
         line = to_json(message)
         self._messages.append(message)
         self._shas.append(hashlib.sha256(self.sha256().encode() + line).hexdigest())
-        self.bytes += len(line)
+        self._ends.append(self.bytes + len(line))
+
+    @property
+    def bytes(self) -> int:
+        """The size of all messages as JSON."""
+        return self._ends[-1] if self._ends else 0
+
+    def first(self, count: int) -> "Log":
+        """Return a log of the first `count` messages, without reading them again."""
+        copy = Log()
+        copy._messages, copy._shas, copy._ends = self._messages[:count], self._shas[:count], self._ends[:count]
+        return copy
 
     def sha256(self, count: int | None = None) -> str:
         """Return the running sha256 over the first `count` messages (all of them by default)."""

@@ -7,8 +7,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cached_property
 from importlib.resources import files
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from typing import Any
 
 from gradeloop.contract.criterion import Criterion, OwnPrompt, PromptSlot, resolve_slot
@@ -108,6 +109,11 @@ class JudgedDraft:
     nonce: str
     """The random code of the run, which marks the fence."""
 
+    @cached_property
+    def shown(self) -> "Records":
+        """The messages as a grader is shown them."""
+        return Records.of(self.messages)
+
 
 @dataclass(frozen=True)
 class GraderPrompt:
@@ -152,7 +158,7 @@ def build_grader_prompt(
         system += f"\n\n# Rubric\n\n{render_rubric(rubric, checks=group.shows_checks)}"
     else:
         question = f"# Rubric\n\n{render_rubric(rubric, group.criteria)}\n\n{question}"
-    segments = record_segments(judged.messages, judged.nonce, budget, _always_shown(judged))
+    segments = judged.shown.segments(judged.nonce, budget, _always_shown(judged))
     shown = tuple(Message(role="user", content=stretch) for stretch in segments)
     closed = "\n".join([*_check_records(group, judged), f"=== end of records {judged.nonce} ==="])
     return GraderPrompt(system, (*shown, Message(role="user", content=f"{closed}\n\n{question}")), len(shown) - 1)
@@ -160,8 +166,7 @@ def build_grader_prompt(
 
 def _always_shown(judged: JudgedDraft) -> tuple[int, int]:
     """Return the numbers of the records with the request and the draft."""
-    starts = record_starts(judged.messages)
-    return starts[judged.request], starts[judged.draft]
+    return judged.shown.starts[judged.request], judged.shown.starts[judged.draft]
 
 
 def _system(rubric: Rubric, group: CallGroup, policy: str, trusted: str, *, tagged: bool) -> str:
@@ -180,8 +185,8 @@ def _row_form(group: CallGroup, form: str) -> str:
 
 
 def _question(group: CallGroup, judged: JudgedDraft, tag: str | None, budget: int) -> str:
-    starts = record_starts(judged.messages)
-    is_cut, with_checks = is_elided(judged.messages, budget), group.shows_checks and judged.checks
+    starts = judged.shown.starts
+    is_cut, with_checks = judged.shown.exceed(budget), group.shows_checks and judged.checks
     return _GRADER_TEXTS["question"].format(
         request=starts[judged.request],
         draft=starts[judged.draft],
@@ -224,14 +229,13 @@ def _render_part(part: str | PromptSlot, rubric: Rubric, group: CallGroup, judge
             return _as_text(resolve_slot(group.criteria[0].description, part))
         return _fenced("rubric", render_rubric(rubric, group.criteria).splitlines(), judged.nonce)
     if part.of == "transcript":
-        lines = "\n".join(record_segments(judged.messages, judged.nonce, budget, _always_shown(judged))).splitlines()
+        lines = "\n".join(judged.shown.segments(judged.nonce, budget, _always_shown(judged))).splitlines()
         return _fenced("records", [*lines[1:], *_check_records(group, judged)], judged.nonce)
     return _fenced("records", _draft(part, group, judged, budget), judged.nonce)
 
 
 def _draft(slot: PromptSlot, group: CallGroup, judged: JudgedDraft, budget: int) -> Iterator[str]:
-    number = record_starts(judged.messages)[judged.draft]
-    block = records(judged.messages)[number]
+    block = judged.shown.blocks[judged.shown.starts[judged.draft]]
     if slot.path:
         try:
             parsed = json.loads(judged.messages[judged.draft].content)
@@ -377,10 +381,49 @@ def sent_sha256(system: str, messages: Sequence[Message], *secret: str | None) -
     return hashlib.sha256(prompt.encode()).hexdigest()
 
 
+@dataclass(frozen=True)
+class Records:
+    """Messages as records, one for every content block: a text, a tool call, or a tool's result."""
+
+    messages: Sequence[Message]
+    blocks: list[dict[str, object]]
+    """The records, with their numbers."""
+    starts: list[int]
+    """The number of every message's first record, and last the number of all records."""
+
+    @classmethod
+    def of(cls, messages: Sequence[Message]) -> "Records":
+        """Return the records of messages."""
+        blocks, starts = list[dict[str, object]](), [0]
+        for message in messages:
+            blocks += ({"record": number} | block for number, block in enumerate(_blocks(message), len(blocks)))
+            starts.append(len(blocks))
+        return cls(messages, blocks, starts)
+
+    def exceed(self, budget: int) -> bool:
+        """Tell whether records are cut to fit a budget of characters."""
+        return exceeds(budget, (len(str(block["text"])) for block in self.blocks))
+
+    def segments(self, nonce: str, budget: int, shown: Sequence[int] = ()) -> list[str]:
+        """Return the records in segments that end with an answer; a further answer adds a segment and changes none before it.
+
+        Once the records exceed `budget` characters, the longest ones are cut, in steps, so that this holds for long; of very many short
+        ones those in the middle are left out, except those `shown`.
+        """
+        cut = cut_to(budget, [len(str(block["text"])) for block in self.blocks], shown)
+        lines = [record_line(block | {"text": elide(str(block["text"]), cut.cap)}, nonce) for block in self.blocks]
+        for first, last in cut.left_out:
+            lines[first : last + 1] = [record_line({"left_out": f"records {first} to {last}"}, nonce), *([""] * (last - first))]
+        lines[0] = f"=== records {nonce} ===\n{lines[0]}"
+        ends = [self.starts[at + 1] for at, message in enumerate(self.messages) if _is_answer(message)]
+        stops = dict.fromkeys((*ends, len(lines)))  # a finished run need not end with an answer
+        segments = ("\n".join(filter(None, lines[start:end])) for start, end in pairwise((0, *stops)))
+        return [segment for segment in segments if segment]
+
+
 def records(messages: Sequence[Message]) -> list[dict[str, object]]:
     """Return a record for every content block: a text, a tool call, or a tool's result."""
-    blocks = (block for message in messages for block in _blocks(message))
-    return [{"record": number} | block for number, block in enumerate(blocks)]
+    return Records.of(messages).blocks
 
 
 def _blocks(message: Message) -> Iterator[dict[str, object]]:
@@ -401,26 +444,7 @@ def _blocks(message: Message) -> Iterator[dict[str, object]]:
 
 def record_starts(messages: Sequence[Message]) -> list[int]:
     """Return the number of every message's first record, and last the number of all records."""
-    return list(accumulate((sum(1 for _ in _blocks(message)) for message in messages), initial=0))
-
-
-def record_segments(messages: Sequence[Message], nonce: str, budget: int = TRANSCRIPT_BUDGET, shown: Sequence[int] = ()) -> list[str]:
-    """Return the records in segments that end with an answer; a further answer adds a segment and changes none before it.
-
-    Once the records exceed `budget` characters, the longest ones are cut, in steps, so that this holds for long; of very many short ones
-    those in the middle are left out, except those `shown`.
-    """
-    blocks = records(messages)
-    cut = cut_to(budget, [len(str(block["text"])) for block in blocks], shown)
-    lines = [record_line(block | {"text": elide(str(block["text"]), cut.cap)}, nonce) for block in blocks]
-    for first, last in cut.left_out:
-        lines[first : last + 1] = [record_line({"left_out": f"records {first} to {last}"}, nonce), *([""] * (last - first))]
-    lines[0] = f"=== records {nonce} ===\n{lines[0]}"
-    starts = record_starts(messages)
-    ends = [starts[at + 1] for at, message in enumerate(messages) if _is_answer(message)]
-    stops = dict.fromkeys((*ends, len(lines)))  # a finished run need not end with an answer
-    segments = ("\n".join(filter(None, lines[start:end])) for start, end in pairwise((0, *stops)))
-    return [segment for segment in segments if segment]
+    return Records.of(messages).starts
 
 
 def _is_answer(message: Message) -> bool:
@@ -435,7 +459,7 @@ def record_line(block: Mapping[str, object], nonce: str) -> str:
 
 def is_elided(messages: Sequence[Message], budget: int = TRANSCRIPT_BUDGET) -> bool:
     """Tell whether records are cut to fit the budget, so that the grader needs `read_transcript`."""
-    return exceeds(budget, [len(str(block["text"])) for block in records(messages)])
+    return Records.of(messages).exceed(budget)
 
 
 @dataclass(frozen=True)
