@@ -169,8 +169,7 @@ async def test_large_output_is_told_by_head_and_tail_with_its_size(client: Clien
 
 
 async def test_reading_the_transcript_is_told_like_any_tool(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("activities.grade", "gradeloop.grading.prompts"):
-        monkeypatch.setattr(f"{module}.is_elided", lambda *_: True, raising=False)
+    monkeypatch.setattr("gradeloop.grading.prompts.Records.exceed", lambda *_: True)
     call = {"name": "read_transcript", "arguments": {"record": 1}}
     async with serving(client, draft(), wants("grader", call), grade(step=1)) as served:
         thread = await served.start(request("- x"))
