@@ -104,7 +104,7 @@ class RewardFunction:
         return [graded.reward for graded in self._loop().run(all_of_them())]
 
     async def verifiers_reward(self, prompt: str | Chat, completion: str | Chat, state: MutableMapping[str, object]) -> float:
-        """Return a rollout's reward, as `Rubric(funcs=[...])` of verifiers takes it before its v1, and put the rows into `state["gradeloop"]`.
+        """Return a rollout's reward, as `Rubric(funcs=[...])` of verifiers took it before v1; the rows are put into `state["gradeloop"]`.
 
         Without a verdict the reward is NaN: verifiers turns None and exceptions into 0, which would be a grade.
         """
