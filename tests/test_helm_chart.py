@@ -92,7 +92,7 @@ def test_a_value_that_cannot_be_meant_is_refused(section: str, key: str, value: 
 
 
 def test_the_chart_renders_the_plain_manifests() -> None:
-    rendered, written = render(), plain("scaling-keda.yaml")
+    rendered, written = render(), plain("scaling-keda.yaml", "receiver.yaml")
 
     assert same_providers(rendered) == same_providers(written)
 
@@ -102,6 +102,27 @@ def test_with_keda_it_scales_as_the_plain_file_for_keda() -> None:
 
     assert {key: found for key, found in rendered.items() if key[0] == "ScaledObject"} == by_name(read(PLAIN / "scaling-keda.yaml"))
     assert not [key for key in rendered if key[0] == "HorizontalPodAutoscaler"]
+
+
+@pytest.mark.parametrize("by", ["hpa", "keda"])
+def test_the_receiver_is_the_plain_one_where_it_is_wanted(by: str) -> None:
+    rendered, written = render({"receiver": {"enabled": True}, "scaling": {"by": by}}), plain("scaling-keda.yaml")
+
+    assert {key: found for key, found in rendered.items() if key[1] == "gradeloop-receiver"} == {
+        key: found for key, found in written.items() if key[1] == "gradeloop-receiver"
+    }
+
+
+def test_the_receiver_gets_nothing_of_temporals() -> None:
+    rendered = render(EVERYTHING | {"receiver": {"enabled": True, "tokenSecret": "otlp"}}, "build-7")
+    for manifest in rendered.values():
+        kubernetes_validate.validate(manifest, VERSION, strict=True)
+    spec = rendered["Deployment", "build-7-receiver"]["spec"]["template"]["spec"]
+    named = {entry["valueFrom"]["secretKeyRef"]["name"] for entry in spec["containers"][0]["env"] if "valueFrom" in entry}
+
+    assert named == {"gradeloop-store", "otlp"}
+    assert {volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume} == {"gradeloop-encryption"}
+    assert "build-7-receiver" in {name for kind, name in rendered if kind == "Service"}
 
 
 def test_with_a_prometheus_keda_scales_by_used_slots_too() -> None:

@@ -17,6 +17,8 @@ FOLDER = Path(__file__).parent.parent / "deploy/kubernetes"
 VERSION = "1.34"
 ROLES = ("loop", "models", "evidence")
 NOT_KUBERNETES = {"kustomization.yaml", "scaling-keda.yaml"}
+BESIDE = {"receiver.yaml"}
+"""Manifests that are not applied with the others."""
 
 
 def documents(name: str) -> list[dict[str, Any]]:
@@ -38,7 +40,7 @@ def sources(role: str) -> set[str]:
     spec = pod(role)
     (container,) = spec["containers"]
     maps = {source["configMapRef"]["name"] for source in container["envFrom"]}
-    secrets = {entry["valueFrom"]["secretKeyRef"]["name"] for entry in container.get("env", ())}
+    secrets = {entry["valueFrom"]["secretKeyRef"]["name"] for entry in container.get("env", ()) if "valueFrom" in entry}
     return maps | secrets | {volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume}
 
 
@@ -56,22 +58,23 @@ def test_the_schema_refuses_a_field_that_kubernetes_does_not_know() -> None:
         kubernetes_validate.validate(broken, VERSION, strict=True)
 
 
-def test_kustomize_lists_every_manifest_but_the_one_for_keda() -> None:
+def test_kustomize_lists_every_manifest_but_those_for_keda_and_the_receiver() -> None:
     (found,) = documents("kustomization.yaml")
 
-    assert sorted(found["resources"]) == sorted({path.name for path in FOLDER.glob("*.yaml")} - NOT_KUBERNETES)
+    assert sorted(found["resources"]) == sorted({path.name for path in FOLDER.glob("*.yaml")} - NOT_KUBERNETES - BESIDE)
 
 
 def test_keys_and_the_store_are_the_models_workers_alone() -> None:
     assert sources("loop") == sources("evidence") == {"gradeloop-settings"}
     assert sources("models") == {"gradeloop-settings", "gradeloop-providers", "gradeloop-store", "gradeloop-keys"}
+    assert sources("receiver") == {"gradeloop-settings", "gradeloop-store", "gradeloop-otlp"}
 
 
 def test_no_secret_stands_in_a_manifest() -> None:
     assert [found["kind"] for path in FOLDER.glob("*.yaml") for found in documents(path.name) if found.get("kind") == "Secret"] == []
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", [*ROLES, "receiver"])
 def test_a_container_has_no_rights_that_it_does_not_need(role: str) -> None:
     spec = pod(role)
     (container,) = spec["containers"]
@@ -85,7 +88,7 @@ def test_a_container_has_no_rights_that_it_does_not_need(role: str) -> None:
     assert {mount["mountPath"] for mount in container["volumeMounts"]} >= {"/tmp", "/home/gradeloop"}
 
 
-@pytest.mark.parametrize("role", ROLES)
+@pytest.mark.parametrize("role", [*ROLES, "receiver"])
 def test_the_settings_are_ones_that_the_worker_takes(role: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (container,) = pod(role)["containers"]
     settings, providers = (document["data"] for document in documents("settings.yaml"))
@@ -107,6 +110,21 @@ def test_the_files_of_the_endpoints_are_where_the_secret_is_mounted() -> None:
     (mounted,) = [mount["mountPath"] for mount in container["volumeMounts"] if mount["name"] == "keys"]
 
     assert {str(Path(str(endpoint.key)).parent) for endpoint in table.values()} == {mounted}
+
+
+def test_the_receiver_listens_where_its_service_sends_and_wants_the_token_of_its_secret(monkeypatch: pytest.MonkeyPatch) -> None:
+    (container,) = pod("receiver")["containers"]
+    given = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    settings = load_settings(container["command"][2:]).receiver
+    (port,) = one("receiver.yaml", "Service")["spec"]["ports"]
+    (rule,) = one("receiver.yaml", "NetworkPolicy")["spec"]["ingress"]
+    (otlp,) = [found["containerPort"] for found in container["ports"] if found["name"] == port["targetPort"]]
+
+    assert settings.address == f"0.0.0.0:{otlp}"
+    assert settings.token in {entry["name"] for entry in container["env"] if "valueFrom" in entry}
+    assert [allowed["port"] for allowed in rule["ports"]] == [otlp]
 
 
 def test_evidence_and_workflows_reach_temporal_alone() -> None:

@@ -128,6 +128,33 @@ async def test_verifiers_gets_nan_where_it_would_make_0_of_none(reward: RewardFu
     assert none["gradeloop"]["no_verdict"]
 
 
+async def test_a_task_of_verifiers_scores_its_trace_by_it_and_has_no_reward_where_there_is_no_verdict(reward: RewardFunction) -> None:
+    vf = pytest.importorskip("verifiers.v1", reason="needs verifiers: pip install verifiers")
+
+    class Writing(vf.Task):  # type: ignore[misc, name-defined]
+        @vf.reward  # type: ignore[untyped-decorator]
+        async def rubric(self, trace: vf.Trace) -> float:  # type: ignore[name-defined]
+            return await reward.verifiers_task_reward(trace)
+
+    def traced(*texts: str) -> Any:
+        data = vf.TaskData(prompt="Write.")
+        call = {"id": "c1", "name": "look", "arguments": "{}"}
+        said = [vf.UserMessage(content="Write."), vf.AssistantMessage(content=None, tool_calls=[call])]
+        said.append(vf.ToolMessage(tool_call_id="c1", content="May."))
+        said += [vf.AssistantMessage(content=text) for text in texts]
+        nodes = [{"message": one, "parent": at - 1 if at else None, "sampled": one.role == "assistant"} for at, one in enumerate(said)]
+        return vf.Trace.model_validate({"task": {"type": "Writing", "data": data}, "agent": {"config": {}}, "nodes": nodes})
+
+    good, none = traced("Skinks in May."), traced("nonsense, skinks")
+    await Writing(good.task.data).score(good)
+    with pytest.raises(vf.TaskError, match="no verdict"):
+        await Writing(none.task.data).score(none)
+
+    assert good.rewards["rubric"].value == 1.0
+    assert [row["id"] for row in good.info["gradeloop"]["rows"]] == ["c1", "c2"]
+    assert none.rewards == {"rubric": None}
+
+
 async def test_a_server_that_is_away_is_no_grade(monkeypatch: pytest.MonkeyPatch, reward: RewardFunction) -> None:
     monkeypatch.setattr("gradeloop.integrations.reward.find", gone)
 

@@ -6,7 +6,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Mapping, MutableMapping, Sequence
 from math import nan
-from typing import TypeGuard
+from typing import Any, Protocol, TypeGuard
 
 from pydantic import JsonValue, ValidationError
 
@@ -33,6 +33,27 @@ CACHED = 10_000
 """The verdicts that are kept in memory; older ones are read from the server or the store."""
 
 Chat = Sequence[Mapping[str, JsonValue]]
+
+
+class VerifiersMessage(Protocol):
+    """A message of verifiers' v1, a pydantic model."""
+
+    def model_dump(self, *, mode: str, exclude_none: bool) -> dict[str, Any]:
+        """Return it as JSON-like data."""
+
+
+class VerifiersTrace(Protocol):
+    """What is read of a trace of verifiers' v1, `verifiers.v1.Trace`."""
+
+    info: dict[str, Any]
+
+    @property
+    def messages(self) -> Sequence[VerifiersMessage]:
+        """The messages of the final branch, the task's first."""
+
+    @property
+    def assistant_messages(self) -> Sequence[VerifiersMessage]:
+        """Those that the model wrote."""
 
 
 class GradedCompletion(Strict):
@@ -83,7 +104,7 @@ class RewardFunction:
         return [graded.reward for graded in self._loop().run(all_of_them())]
 
     async def verifiers_reward(self, prompt: str | Chat, completion: str | Chat, state: MutableMapping[str, object]) -> float:
-        """Return a rollout's reward, as verifiers' `Rubric(funcs=[...])` takes it, and put the rows into `state["gradeloop"]`.
+        """Return a rollout's reward, as `Rubric(funcs=[...])` of verifiers took it before v1; the rows are put into `state["gradeloop"]`.
 
         Without a verdict the reward is NaN: verifiers turns None and exceptions into 0, which would be a grade.
         """
@@ -93,6 +114,20 @@ class RewardFunction:
             graded = GradedCompletion(reward=None, no_verdict=str(error))
         state["gradeloop"] = graded.model_dump(mode="json")
         return nan if graded.reward is None else graded.reward
+
+    async def verifiers_task_reward(self, trace: VerifiersTrace) -> float:
+        """Return a trace's reward, for a method `@vf.reward` of a task of verifiers' v1, and put the rows into `trace.info["gradeloop"]`.
+
+        Raises:
+            GradeloopError: There is no verdict. verifiers then leaves the trace without a reward, which is no grade.
+        """
+        written = next((at for at, message in enumerate(trace.messages) if _is_sampled(message, trace)), len(trace.messages))
+        prompt, completion = ([_as_openai(message) for message in part] for part in (trace.messages[:written], trace.messages[written:]))
+        graded = await self.graded(prompt, completion)
+        trace.info["gradeloop"] = graded.model_dump(mode="json")
+        if graded.reward is None:
+            raise GradeloopError(f"no verdict: {graded.no_verdict}")
+        return graded.reward
 
     def _loop(self) -> LoopThread:
         """Return the thread that judges, whichever event loops the callers have."""
@@ -188,6 +223,22 @@ def reward(
     """
     config, _ = with_model(parse_judge(dict(rubric) if isinstance(rubric, Mapping) else rubric), judge, scripted=False)
     return RewardFunction(config, concurrency=concurrency)
+
+
+def _is_sampled(message: VerifiersMessage, trace: VerifiersTrace) -> bool:
+    """Tell whether the model wrote a message: an answer in a task's own prompt is none of its."""
+    return any(message is written for written in trace.assistant_messages)
+
+
+def _as_openai(message: VerifiersMessage) -> dict[str, JsonValue]:
+    """Return a message of verifiers' v1 as OpenAI's chats have it, without what a provider alone can read."""
+    written = message.model_dump(mode="json", exclude_none=True)
+    written.pop("provider_state", None)
+    calls = [
+        {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": call["arguments"]}}
+        for call in written.pop("tool_calls", ())
+    ]
+    return {**written, **({"tool_calls": calls} if calls else {})}
 
 
 def completion_run(prompt: str | Chat, completion: str | Chat) -> AgentRun:
