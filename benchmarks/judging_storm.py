@@ -6,6 +6,7 @@ Server and worker are real processes, the provider is a server in this one that 
 
 import argparse
 import asyncio
+import contextlib
 import hashlib
 import json
 import re
@@ -13,7 +14,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from gradeloop.exit_codes import leave
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import JudgeResult
 from gradeloop.store.engine import STORE_FILE, Store
-from tests.rig.crash_worker import Engine, WorkerProcess, engine_in
+from tests.rig.crash_worker import WorkerProcess, engine_in
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow
 
 QUEUE = "judging-storm"
@@ -146,9 +147,14 @@ async def storm(plan: Plan, folder: Path, tell: Callable[[str], None] = lambda _
         TimeoutError: It took longer than the plan allows.
     """
     judges, report = Judges(plan.delay), Report()
-    url = await judges.start()
-    async with engine_in(folder) as engine, asyncio.timeout(plan.longest):
-        worker = await WorkerProcess(engine, QUEUE, url).start()
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(judges.close)
+        url = await judges.start()
+        engine = await stack.enter_async_context(engine_in(folder))
+        await stack.enter_async_context(asyncio.timeout(plan.longest))
+        workers = [WorkerProcess(engine, QUEUE, url)]
+        stack.callback(_kill, workers)
+        await workers[0].start()
         client = await engine.client()
         judge = Judge(judge_of(url, plan.rollouts), client, task_queue=QUEUE)
         store, disturbed = Store(f"sqlite:///{folder / STORE_FILE}"), list[Judged]()
@@ -157,7 +163,7 @@ async def storm(plan: Plan, folder: Path, tell: Callable[[str], None] = lambda _
             limits: dict[str, Any] = {"concurrency": plan.at_once, "store": store}
             judging = group.create_task(judge_many(judge, runs_of(plan.runs), disturbed.append, **limits))
             telling = group.create_task(_tell(tell, plan, judges, disturbed, began))
-            kills, worker = await _killed(plan, engine, url, worker, disturbed, judging, tell)
+            kills = await _killed(plan, lambda: WorkerProcess(engine, QUEUE, url), workers, disturbed, judging, tell)
             await judging
             telling.cancel()
         report.seconds = time.monotonic() - began
@@ -181,8 +187,6 @@ async def storm(plan: Plan, folder: Path, tell: Callable[[str], None] = lambda _
             workflows=[GradingBatchWorkflow, BatchShard], workflow_runner=UnsandboxedWorkflowRunner(), data_converter=client.data_converter
         )
         await replayer.replay_workflow(history)
-        worker.kill()
-    await judges.close()
     return report
 
 
@@ -194,25 +198,30 @@ async def _tell(tell: Callable[[str], None], plan: Plan, judges: Judges, judged:
         tell(f"{seconds:.0f} s: {len(judged)} of {plan.runs} runs judged, {calls} calls paid, {judges.under_way()} under way")
 
 
+def _kill(workers: Iterable[WorkerProcess]) -> None:
+    for worker in workers:
+        worker.kill()
+
+
 async def _killed(
     plan: Plan,
-    engine: Engine,
-    url: str,
-    worker: WorkerProcess,
+    following: Callable[[], WorkerProcess],
+    workers: list[WorkerProcess],
     judged: list[Judged],
     judging: "asyncio.Task[None]",
     tell: Callable[[str], None],
-) -> tuple[list[float], WorkerProcess]:
-    """Kill the worker whenever another part of the runs is judged, and start the next one; return when, and the last one."""
+) -> list[float]:
+    """Kill the worker whenever another part of the runs is judged, and start the next one, which joins `workers`; return when."""
     kills: list[float] = []
     for at in range(plan.kills):
         due = (at + 1) * plan.runs // (plan.kills + 2)
         await _judged_so_many(judged, due, judging)
         kills.append(time.monotonic())
-        worker.kill()
+        workers[-1].kill()
         tell(f"kill {at + 1} of {plan.kills}, with {len(judged)} runs judged")
-        worker = await WorkerProcess(engine, QUEUE, url).start()
-    return kills, worker
+        workers.append(following())
+        await workers[-1].start()
+    return kills
 
 
 async def _judged_so_many(judged: list[Judged], due: int, judging: "asyncio.Task[None]") -> None:
