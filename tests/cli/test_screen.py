@@ -209,6 +209,15 @@ def test_the_summary_names_the_best_draft_the_status_and_the_cost() -> None:
     assert "satisfied after 1 iteration  1 model call, 1,200 tokens in, 34 out" in shown(on)
 
 
+def test_a_thread_that_waits_says_in_which_iteration() -> None:
+    on = console()
+    waits = {"grading_run_id": "r", "iteration": 0, "criteria": [{"id": "c1", "name": "it is kind"}]}
+    for part in summary(result_of(status="waiting", iterations=0, best_iteration=None, score=None, waiting_for=waits), 80):
+        on.print(part)
+
+    assert "waiting in iteration 1  1 model call" in shown(on)
+
+
 def test_an_ungraded_answer_has_no_table_and_no_iterations() -> None:
     on = console()
     for part in summary(result_of(status=None, grading_run_id=None, iterations=0, best_iteration=None, score=None), 80):

@@ -112,7 +112,10 @@ def summary(result: RunResult, width: int) -> Iterator[Text | Rule | Table]:
         yield evaluations_table(result, width)
     status = result.status or "ungraded"
     line = Text().append(status, STYLES.get(status, "bold" if result.status is None else "bold red"))
-    line.append(f" after {counted(result.iterations, 'iteration')}" if result.status else "")
+    if result.waiting_for:
+        line.append("" if result.waiting_for.iteration is None else f" in iteration {result.waiting_for.iteration + 1}")
+    elif result.status:
+        line.append(f" after {counted(result.iterations, 'iteration')}")
     yield line.append(f"  {usage_line(result.usage)}", "dim")
     if result.overridden_result:
         yield Text(f"with overrides: {result.overridden_result}", "bold")
