@@ -3,7 +3,7 @@
     python -m benchmarks.growth idle turns criteria message
 
 One server and one worker in a process of its own; the models are scripted and answer at once. Processor time and memory are what the
-kernel counts for each process, bytes of history what the server says. A row is the median of what was measured at its size.
+kernel counts for each process, bytes of history what the server says. Times are the median of a size, processor time is the mean.
 """
 
 import argparse
@@ -43,7 +43,7 @@ SERVE = "--serve"
 MIB = 2**20
 AT_ONCE = 20
 AGAIN = 5
-"""Runs that a size of criteria or of a message is measured with, of which the median counts."""
+"""Runs that a size of criteria or of a message is measured with."""
 WOKEN = 50
 """Threads that get another turn at each size."""
 STILL_SECONDS = 10.0

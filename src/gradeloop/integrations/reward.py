@@ -121,9 +121,9 @@ class RewardFunction:
         Raises:
             GradeloopError: There is no verdict. verifiers then leaves the trace without a reward, which is no grade.
         """
-        written = next((at for at, message in enumerate(trace.messages) if _is_sampled(message, trace)), len(trace.messages))
-        prompt, completion = ([_as_openai(message) for message in part] for part in (trace.messages[:written], trace.messages[written:]))
-        graded = await self.graded(prompt, completion)
+        messages, written = trace.messages, {id(message) for message in trace.assistant_messages}  # none of the prompt's
+        begins = next((at for at, message in enumerate(messages) if id(message) in written), len(messages))
+        graded = await self.graded([*map(_as_openai, messages[:begins])], [*map(_as_openai, messages[begins:])])
         trace.info["gradeloop"] = graded.model_dump(mode="json")
         if graded.reward is None:
             raise GradeloopError(f"no verdict: {graded.no_verdict}")
@@ -223,11 +223,6 @@ def reward(
     """
     config, _ = with_model(parse_judge(dict(rubric) if isinstance(rubric, Mapping) else rubric), judge, scripted=False)
     return RewardFunction(config, concurrency=concurrency)
-
-
-def _is_sampled(message: VerifiersMessage, trace: VerifiersTrace) -> bool:
-    """Tell whether the model wrote a message: an answer in a task's own prompt is none of its."""
-    return any(message is written for written in trace.assistant_messages)
 
 
 def _as_openai(message: VerifiersMessage) -> dict[str, JsonValue]:
