@@ -1,7 +1,9 @@
 """The worker's runner of workflows: a query is answered from recorded workflow tasks alone."""
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from time import monotonic  # noqa: TID251 - the guard belongs to the worker, not to the workflow
 
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
@@ -22,6 +24,16 @@ REFUSAL = Failure(
 
 FROM_EVENTS = {"signal_workflow", "fire_timer", "cancel_workflow"}
 """Jobs that only new events of the history bring: within one workflow task they come in its first activation."""
+
+WRITES = {"schedule_activity", "start_timer", "start_child_workflow_execution", "upsert_workflow_search_attributes"}
+TAKES_BACK = {"request_cancel_activity", "cancel_timer", "cancel_child_workflow_execution"}
+"""Commands that write an event into the history each, and those that can make one write none in the same workflow task."""
+
+AROUND = 3
+"""Events between the start of one workflow task and of the next, besides what the commands wrote: its end, and the next one's two."""
+
+REST_SECONDS = 1.0
+"""How long a copy that has run ahead is kept while only queries come: a task that comes while the worker drops its copy can be lost."""
 
 
 class RecordedTasksRunner(UnsandboxedWorkflowRunner):
@@ -47,14 +59,23 @@ class RunAheadGuard(WorkflowInstance):
     """Notices that a workflow has run ahead of its workflow tasks: queries are refused until the worker has replayed the history.
 
     Temporal's worker applies all events of the history before it answers a query that was sent outside of a workflow task. Those that came
-    after the last task keep that task's time, which a replay does not repeat. That activation cannot be failed: the worker would hang.
+    after the last task keep that task's time, which a replay does not repeat. So do those of a task that the worker has seen in such a
+    history, and that the server had to give up. Neither activation can be failed: the worker would hang.
+
+    Args:
+        instance: The workflow.
+        clock: Says seconds, for `REST_SECONDS`.
     """
 
-    def __init__(self, instance: WorkflowInstance) -> None:
+    def __init__(self, instance: WorkflowInstance, clock: Callable[[], float] = monotonic) -> None:
         self._instance = instance
+        self._clock = clock
         self._time = 0
         self._length = 0
+        self._written = 0
+        """Events that the commands of the last task write at the least, once it is recorded; 0 in a replay."""
         self._ahead = False
+        self._drop_at: float | None = None
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         """Return what the workflow does in an activation, or a refusal where it has run ahead."""
@@ -62,14 +83,25 @@ class RunAheadGuard(WorkflowInstance):
         time = act.timestamp.ToNanoseconds()
         if jobs == {"remove_from_cache"}:
             return self._instance.activate(act)
-        if self._ahead and time != self._time:  # a task has come, with or without jobs for the workflow
+        if time != self._time and self._written and act.history_length < self._length + AROUND + self._written:
+            self._ahead = True  # what the last task did is not in the history: it was lost, and this is its next attempt
+        if self._ahead and time != self._time and not (jobs == {"query_workflow"} and self._is_kept()):  # with or without jobs for it
             return _fail(act)
         if jobs == {"query_workflow"}:
             return _refuse(act) if self._ahead else self._instance.activate(act)
         if time == self._time and not act.is_replaying and (act.history_length != self._length or jobs & FROM_EVENTS):
             self._ahead = True
+        done = self._instance.activate(act)
+        written = 0 if act.is_replaying else _events(done)
+        self._written = written if time != self._time else max(0, self._written + written)
         self._time, self._length = time, act.history_length
-        return self._instance.activate(act)
+        return done
+
+    def _is_kept(self) -> bool:
+        """Tell whether the copy stays although a task has been recorded: for a moment, in which the next one may come."""
+        if self._drop_at is None:
+            self._drop_at = self._clock() + REST_SECONDS
+        return self._clock() < self._drop_at
 
     def get_serialization_context(self, command_info: CommandInfo | None) -> SerializationContext | None:
         """See `WorkflowInstance.get_serialization_context`."""
@@ -86,6 +118,12 @@ class RunAheadGuard(WorkflowInstance):
     def get_thread_id(self) -> int | None:
         """See `WorkflowInstance.get_thread_id`."""
         return self._instance.get_thread_id()
+
+
+def _events(completion: WorkflowActivationCompletion) -> int:
+    """Return how many events the commands of an activation write at the least; below 0 where it takes earlier ones back."""
+    kinds = [command.WhichOneof("variant") for command in completion.successful.commands]
+    return sum((kind in WRITES) - (kind in TAKES_BACK) for kind in kinds)
 
 
 def _refuse(act: WorkflowActivation) -> WorkflowActivationCompletion:

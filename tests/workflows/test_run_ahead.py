@@ -1,6 +1,7 @@
 """A query that comes before the workflow task of newer events is refused: what readers get is what the history holds."""
 
 import asyncio
+import itertools
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -125,7 +126,7 @@ async def test_a_query_that_is_refused_costs_no_workflow_task(client: Client) ->
 
 
 class Recorded(WorkflowInstance):
-    """A workflow that notes its activations."""
+    """A workflow that notes its activations, and schedules an activity and starts a timer for each activity that ends."""
 
     def __init__(self) -> None:
         self.jobs: list[list[str | None]] = []
@@ -134,6 +135,9 @@ class Recorded(WorkflowInstance):
         self.jobs.append([job.WhichOneof("variant") for job in act.jobs])
         completion = WorkflowActivationCompletion(run_id=act.run_id)
         completion.successful.SetInParent()
+        if act.jobs[0].HasField("resolve_activity"):
+            completion.successful.commands.add().schedule_activity.SetInParent()
+            completion.successful.commands.add().start_timer.SetInParent()
         return completion
 
     def get_serialization_context(self, command_info: Any) -> None:
@@ -158,6 +162,8 @@ def activation(job: str, *, time: int, length: int, replaying: bool = False) -> 
 
 BEGUN = [activation("initialize_workflow", time=1, length=3), activation("resolve_activity", time=2, length=10)]
 AHEAD = activation("resolve_activity", time=2, length=16)
+LATER_QUERY = activation("query_workflow", time=3, length=17)
+QUERIES_IN_A_SECOND = 4
 
 
 @pytest.mark.parametrize(
@@ -174,15 +180,21 @@ AHEAD = activation("resolve_activity", time=2, length=16)
         pytest.param([*BEGUN, AHEAD, activation("query_workflow", time=2, length=16)], "+++q", id="ahead"),
         pytest.param([*BEGUN, activation("signal_workflow", time=2, length=10), activation("query_workflow", time=2, length=10)], "+++q",
                      id="ahead, as long as an update's task that was rejected"),
-        pytest.param([*BEGUN, AHEAD, activation("query_workflow", time=3, length=17)], "+++f", id="the task was completed without jobs"),
+        pytest.param([*BEGUN, AHEAD, *[LATER_QUERY] * QUERIES_IN_A_SECOND], "+++qqqf", id="the task was completed without jobs"),
+        pytest.param([*BEGUN, AHEAD, LATER_QUERY, activation("resolve_activity", time=4, length=25)], "+++qf",
+                     id="the task was completed without jobs, and another comes soon"),
+        pytest.param([*BEGUN, *[activation("query_workflow", time=3, length=13)] * QUERIES_IN_A_SECOND], "++qqqf",
+                     id="the task was lost, and its next attempt completed without jobs"),
+        pytest.param([*BEGUN, activation("signal_workflow", time=3, length=14)], "++f", id="the task was lost, and a signal came"),
+        pytest.param([*BEGUN, activation("query_workflow", time=3, length=15)], "+++", id="a task without events of its own"),
         pytest.param([*BEGUN, AHEAD, activation("signal_workflow", time=3, length=18)], "+++f", id="the task meets the copy that is ahead"),
         pytest.param([*BEGUN, AHEAD, activation("remove_from_cache", time=0, length=16)], "++++", id="dropped"),
     ],
 )  # fmt: skip
 def test_the_guard_knows_when_a_workflow_is_ahead(activations: list[WorkflowActivation], answers: str) -> None:
     """`+` is an activation that the workflow got, `q` a refused query, `f` a failure that makes the worker replay."""
-    inner = Recorded()
-    guard = RunAheadGuard(inner)
+    inner, seconds = Recorded(), itertools.count(step=1 / QUERIES_IN_A_SECOND)
+    guard = RunAheadGuard(inner, lambda: next(seconds))
     seen = ""
     for act in activations:
         before, completion = len(inner.jobs), guard.activate(act)

@@ -12,6 +12,7 @@ from gradeloop.calibration.questions import Order, Question, combine, passages
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Usage
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, SchemaJudge
+from gradeloop.stats.bootstrap import REPLICATES
 from gradeloop.stats.intervals import wilson
 from gradeloop.stats.ranking import Standing, rank
 
@@ -123,7 +124,13 @@ def _text(value: bool | float | str | None) -> str | None:
 
 
 def report_check(
-    judge: JudgeConfig, labelled: LabelledSet, answers: Sequence[Answered], probes: Sequence[ProbeFinding] = (), asked: int | None = None
+    judge: JudgeConfig,
+    labelled: LabelledSet,
+    answers: Sequence[Answered],
+    probes: Sequence[ProbeFinding] = (),
+    asked: int | None = None,
+    *,
+    replicates: int = REPLICATES,
 ) -> CheckReport:
     """Return the report of a judge on a labelled set.
 
@@ -133,10 +140,11 @@ def report_check(
         answers: What it answered, for every question about every item.
         probes: What probes found.
         asked: How many judgements there were in all, those of probes included; as many as answers by default.
+        replicates: How often items are drawn for the bootstrap of the figures of the whole set.
     """
     verdicts, key = verdicts_of(answers), KEYS[labelled.form]
     rated = {item.id: _rated(key, item, verdicts.get(item.id)) for item in labelled.items}
-    figures = measure(key, list(rated.values())) | _pair_figures(labelled, answers, verdicts)
+    figures = measure(key, list(rated.values()), replicates=replicates) | _pair_figures(labelled, answers, verdicts)
     people = len({opinion.by for item in labelled.items for opinion in item.opinions})
     return CheckReport(
         judge=(judge.name if isinstance(judge, SchemaJudge) else None) or judge.rubric_id,
