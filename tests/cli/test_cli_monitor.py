@@ -87,7 +87,11 @@ def test_a_monitor_is_created_run_looked_at_and_deleted(gradeloop: CommandLine) 
         (("--source", "kafka:runs"), "write folder:/PATH, s3://BUCKET/PREFIX, sql:VARIABLE, otlp, otlp:SERVICE or threads"),
         (("--source", "s3:runs"), "is no source; write folder:/PATH, s3://BUCKET/PREFIX"),
         (("--source", "s3://x"), "source.bucket"),
-        (("--source", "s3://runs", "--quiet", "0s"), "source.bucket.quiet"),
+        (("--source", "s3://runs", "--quiet", "0s"), "--quiet '0s' is too short: S3 tells times to the second"),
+        (("--source", "s3://runs", "--quiet", "1s"), "write 2s or more, or leave it out"),
+        (("--source", "threads", "--quiet", "0s"), "the server lists a thread a little after its end"),
+        (("--source", "threads", "--quiet", "0.5s"), "write 1s or more, or leave it out"),
+        (("--source", "folder:runs", "--quiet", "0"), "--quiet '0' is no time; write a number with s, m, h or d behind it"),
         (("--source", "s3://runs", "--where", "a=b"), "--where is for the sources otlp and threads; leave it out"),
         (("--source", "otlp", "--quiet", "5s"), "--quiet is for folders, buckets and threads; leave it out"),
         (

@@ -194,7 +194,7 @@ def _source(text: str, query: str | None, watermark: str | None, quiet: str | No
         raise InvalidRequest("--where is for the sources otlp and threads; leave it out")
     if kind in {"otlp", "sql"} and quiet:
         raise InvalidRequest("--quiet is for folders, buckets and threads; leave it out")
-    waits = {} if quiet is None else {"quiet": _seconds(quiet, "--quiet")}
+    waits = {} if quiet is None else {"quiet": _quiet_seconds(quiet, kind)}
     if kind == "otlp":
         service = {"service.name": place} if place else {}
         return {"kind": "otlp", "where": service | _pairs(where, "deployment.environment.name=production")}
@@ -211,6 +211,21 @@ def _source(text: str, query: str | None, watermark: str | None, quiet: str | No
         return {"kind": "sql", "variable": place, "query": query, "watermark": watermark}
     known = "folder:/PATH, s3://BUCKET/PREFIX, sql:VARIABLE, otlp, otlp:SERVICE or threads"
     raise InvalidRequest(f"--source {clip(text)} is no source; write {known}")
+
+
+def _quiet_seconds(text: str, kind: str) -> float:
+    """Return for how long a source is left to settle; one that tells changes late must have some time for it."""
+    seconds, (least, why) = _seconds(text, "--quiet"), _LEAST_QUIET.get(kind, (0.0, ""))
+    if seconds < least:
+        raise InvalidRequest(f"--quiet {clip(text)} is too short: {why}; write {least:g}s or more, or leave it out")
+    return seconds
+
+
+_LEAST_QUIET = {
+    "threads": (1.0, "the server lists a thread a little after its end, and one that is listed late could be passed over"),
+    "s3": (2.0, "S3 tells times to the second, and of two objects of one second the later could be passed over"),
+}
+"""The shortest `--quiet` by kind of source, in seconds, and why; a folder whose files are moved into it whole needs none."""
 
 
 def _pairs(texts: Sequence[str], example: str) -> dict[str, str]:
