@@ -2,8 +2,8 @@
 
 Its mock model answers ten evaluations (plain, critique, tools with errors, an agent, choices, images and documents, hosted tools, failing
 solvers, a limit, epochs with scores of NaN), each written as `.eval` and as `.json`. Of every sample the messages, their roles and texts,
-calls and results of tools, files (by type and size) and scores are compared; an error and a limit have to be one record more. It ends with 1
-where anything differs. Inspect's packages go into a folder of their own in the user's cache.
+calls and results of tools, files (their types and sizes) and scores are compared; an error and a limit have to be one record more. It
+ends with 1 where anything differs. Inspect's packages go into a folder of their own in the user's cache.
 """
 
 import json
