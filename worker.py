@@ -315,6 +315,8 @@ async def _examine(settings: WorkerSettings) -> None:
     context = ToolContext(settings, choice)
     async with McpServers(settings.mcp) as servers:
         report["evidence"] = describe_tools(context, ToolRegistry.load(settings.tools, context, servers))
+    asked_for = settings.role == "receiver" or settings.receiver.model_fields_set
+    report["receiver"] = settings.receiver.model_dump(mode="json") if asked_for else None
     print(json.dumps(report))  # noqa: T201 - the report that --examine asks for
 
 

@@ -16,7 +16,7 @@ from gradeloop.batches.contract import Case, CaseResult, build_result
 from gradeloop.cli.reports import ROWS, comparison_lines
 from gradeloop.compare.compare import OUTCOMES, CaseComparison, Comparison, ComparisonGate, align, compare_batches, group_runs
 from gradeloop.compare.sources import GAP_CHARACTERS, BatchSource, ComparedCase, Cost, compared_case, total_cost
-from gradeloop.compare.wording import p_value, points
+from gradeloop.compare.wording import p_value, points, side_result
 from gradeloop.errors import InvalidRequest
 from gradeloop.reports.diff_page import MOST_SAME, comparison_page
 from gradeloop.stats.intervals import Interval, difference, mcnemar, paired_difference, wilson
@@ -139,6 +139,12 @@ def test_a_case_that_did_not_change_is_rarely_called_regressed(count: int, worst
         ("passed", "error", "lost"),
         ("failed", "error", "lost"),
         ("passed", "queued", "lost"),
+        ("passed", "unsure", "unsure"),
+        ("failed", "unsure", "unsure"),
+        ("unsure", "passed", "decided"),
+        ("unsure", "failed", "decided"),
+        ("unsure", "unsure", "unjudged"),
+        ("error", "unsure", "unjudged"),
         ("error", "passed", "gained"),
         ("waiting", "failed", "gained"),
         ("error", "error", "unjudged"),
@@ -150,6 +156,7 @@ def test_a_pass_that_became_a_fail_regressed_and_an_error_is_no_verdict(a: str, 
     assert only(found).outcome == outcome
     assert found.findings(ComparisonGate.REGRESSIONS) == (outcome == "regressed")
     assert found.findings(ComparisonGate.ERRORS) == (outcome == "lost")
+    assert found.findings(ComparisonGate.UNSURE) == (b == "unsure" != a)
 
 
 def test_a_score_that_moved_under_the_same_verdict_is_told_and_no_regression() -> None:
@@ -164,11 +171,41 @@ def test_a_score_that_moved_under_the_same_verdict_is_told_and_no_regression() -
     assert not found.findings(ComparisonGate.ANY)
 
 
+def undecided(index: int, **facts: Any) -> CaseResult:
+    """Return a case on whose second criterion one of three votes disagrees."""
+    votes = [{"grader": "scripted:judge", "passed": value} for value in (True, True, False)]
+    return case(index, "unsure", criteria=(row("c1"), row("c2", votes=votes)), unsure=("c2",), **facts)
+
+
+def test_a_verdict_that_became_unsure_is_counted_and_named_apart_from_errors() -> None:
+    found = between([case(0), case(1, "failed"), case(2), undecided(3)], [undecided(0), undecided(1), case(2, "error"), case(3)])
+    text = printed_at(found, 120)
+
+    assert found.counts == {"lost": 1, "unsure": 2, "decided": 1}
+    assert text.startswith("1 verdict -> error, 2 verdict -> unsure, 1 unsure -> verdict of 4 cases")
+    assert "unsure of c2: 2 of 3 votes pass it" in text.partition("2 verdict -> unsure\n")[2]
+    assert "case-3" in text.partition("1 unsure -> verdict\n")[2]
+    assert [found.findings(gate) for gate in ComparisonGate] == [0, 1, 2, 0, 3]
+    assert (found.a.statuses["unsure"], found.b.statuses["unsure"]) == (1, 2)
+
+
+def test_repetitions_that_became_unsure_are_no_errors() -> None:
+    now = [*runs("refund", 3, 3), *(undecided(at, id=f"refund/{at + 1}", repeat=at) for at in (3, 4))]
+    found = between(runs("refund", 5, 5), now)
+    all_of_them = between(runs("refund", 5, 5), [undecided(at, id=f"refund/{at + 1}", repeat=at) for at in range(5)])
+
+    assert only(found).outcome == "same"
+    assert [found.findings(gate) for gate in ComparisonGate] == [0, 0, 1, 0, 1]
+    assert only(found).b is not None
+    assert side_result(only(found).b) == "3/3 passed, 2 unsure"
+    assert only(all_of_them).outcome == "unsure"
+
+
 def test_what_one_batch_lacks_is_listed_and_held_against_b_by_any_alone() -> None:
     found = between([case(0), case(1)], [case(1), case(2)])
 
     assert {case.id: case.outcome for case in found.cases} == {"case-0": "removed", "case-1": "same", "case-2": "added"}
-    assert [found.findings(gate) for gate in ComparisonGate] == [0, 0, 0, 1]
+    assert [found.findings(gate) for gate in ComparisonGate] == [0, 0, 0, 0, 1]
     assert "1 only in A: case-0" in printed_at(found)
     assert "1 only in B: case-2" in printed_at(found)
 
@@ -255,10 +292,10 @@ def test_every_case_of_both_is_accounted_for_exactly_once(a: list[tuple[str, int
     assert all(pair.a or pair.b for pair in pairs)
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["passed", "failed", "error", "queued"])), max_size=10), st.data())
+@given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["passed", "failed", "unsure", "error", "queued"])), max_size=10), st.data())
 def test_the_counts_are_those_of_the_cases_and_a_diff_with_itself_is_empty(drawn: list[tuple[int, str]], data: st.DataObject) -> None:
     a = [case(at, status) for at, status in dict(drawn).items()] or [case(0)]
-    b = [case(item.index, data.draw(st.sampled_from(["passed", "failed", "error"]))) for item in a]
+    b = [case(item.index, data.draw(st.sampled_from(["passed", "failed", "unsure", "error"]))) for item in a]
     found, itself = between(a, b), between(a, a)
 
     assert sum(found.counts.values()) == len(found.cases) == len(a)
@@ -279,7 +316,7 @@ def test_criteria_are_counted_over_all_cases_the_worst_first() -> None:
         ("c1", 2, 0), ("c0", 1, 0), ("c2", 0, 1),
     ]  # fmt: skip
     assert (found.criteria[0].a.passed, found.criteria[0].b.passed, found.criteria[0].b.judged) == (2, 0, 2)
-    assert [found.findings(gate) for gate in ComparisonGate] == [0, 0, 2, 2]
+    assert [found.findings(gate) for gate in ComparisonGate] == [0, 0, 0, 2, 2]
     changed = {case.id: [(change.id, change.outcome) for change in case.changes] for case in found.cases}
     assert changed["case-1"] == [("c0", "regressed"), ("c1", "regressed")]
     assert found.cases[0].changes[0].b

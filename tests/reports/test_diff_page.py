@@ -7,7 +7,7 @@ from gradeloop.batches.contract import CaseResult
 from gradeloop.batches.outputs import Outputs
 from gradeloop.cli.reports import compare_named, pairs_of
 from gradeloop.reports.diff_page import comparison_page
-from tests.rig.batch_results import case, summary_of
+from tests.rig.batch_results import case, row, summary_of
 from tests.rig.page_payloads import PAYLOADS
 
 
@@ -44,6 +44,39 @@ def test_what_was_asked_stands_there_once(tmp_path: Path) -> None:
 
 def test_where_nothing_regressed_it_says_so(tmp_path: Path) -> None:
     assert '<p class="answer passed">NO REGRESSIONS</p>' in page_of(tmp_path, [case(0)], [case(0)])
+
+
+def test_a_case_that_became_unsure_is_counted_named_and_shown(tmp_path: Path) -> None:
+    votes = [{"grader": "scripted:judge", "passed": value} for value in (True, True, False)]
+    unsure = case(0, "unsure", output="the draft 0", criteria=(row("c1", votes=votes),), unsure=("c1",))
+    page = page_of(tmp_path, [case(0), case(1)], [unsure, case(1)])
+    back = page_of(tmp_path, [unsure, case(1)], [case(0), case(1)])
+
+    assert '<p class="answer unsure">NO REGRESSIONS, 1 UNSURE</p>' in page
+    assert '<div class="tile unsure"><b>1</b><span>verdict -&gt; unsure</span></div>' in page
+    assert 'data-filter="unsure" aria-pressed="false">verdict -&gt; unsure 1</button>' in page
+    assert 'id="pair-0" open>' in page
+    assert "unsure of c1: 2 of 3 votes pass it" in page
+    assert '<p class="answer passed">NO REGRESSIONS</p>' in back
+    assert 'data-filter="decided" aria-pressed="false">unsure -&gt; verdict 1</button>' in back
+
+
+def test_the_heading_is_short_names_and_the_whole_ones_stand_below(tmp_path: Path) -> None:
+    page = page_of(tmp_path, [case(0)], [case(0)])
+    title = f"{tmp_path}/a.json → {tmp_path}/b.json"
+
+    assert f'<h1 title="{title}">a → b</h1>' in page
+    assert f'<p class="muted from">{title}</p>' in page
+
+
+def test_files_of_one_name_are_told_apart_by_their_folders_in_the_heading(tmp_path: Path) -> None:
+    for folder in ("main", "branch"):
+        (tmp_path / folder).mkdir()
+        Outputs([tmp_path / folder / "results.json"]).close(summary_of([case(0)]), lambda: iter([case(0)]))
+    names = [str(tmp_path / folder / "results.json") for folder in ("main", "branch")]
+    page = comparison_page(compare_named(*names))
+
+    assert ">main/results → branch/results</h1>" in page
 
 
 def test_an_output_that_did_not_change_stands_there_once(tmp_path: Path) -> None:

@@ -81,6 +81,20 @@ async def test_the_diff_stacks_its_rows_as_cards_with_a_label_over_each_value(br
     await page.close()
 
 
+async def test_the_heading_of_a_diff_of_long_paths_takes_a_line_or_two(browser: Browser, tmp_path: Path) -> None:
+    folder = tmp_path / ("a-folder-with-a-long-name" * 6)
+    folder.mkdir()
+    page = await opened(browser, tmp_path, compared(folder))
+    heading = await page.locator("h1").bounding_box()
+
+    assert heading is not None
+    assert heading["height"] < 80
+    assert str(folder) in str(await page.locator("h1").get_attribute("title"))
+    assert await too_wide(page) <= 0
+    assert await cut_off(page) == []
+    await page.close()
+
+
 async def test_the_line_of_a_live_page_wraps(browser: Browser, tmp_path: Path) -> None:
     page = await opened(browser, tmp_path, inbox_page([waiting()], token="t"))
     seen = watch(page)

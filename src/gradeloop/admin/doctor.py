@@ -1,13 +1,14 @@
-"""The checks of `gradeloop doctor`: server, keys, sandboxes and tools of this machine."""
+"""The checks of `gradeloop doctor`: server, keys, sandboxes, tools and OTLP receiver of this machine."""
 
 import asyncio
 import json
 import os
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
+from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from pydantic import Field
@@ -20,14 +21,21 @@ from temporalio.service import RPCError, RPCStatusCode
 from gradeloop.contract.base import Strict
 from gradeloop.contract.model_spec import ModelConfig, ModelSpec
 from gradeloop.contract.thread import SEARCH_ATTRIBUTES
-from gradeloop.errors import GradeloopError
+from gradeloop.errors import GradeloopError, InvalidRequest
 from gradeloop.settings.catalog import MODELS, read_catalogue
 from gradeloop.settings.default_model import DEFAULTS, KEYS, DefaultRule, default_model
 from gradeloop.settings.prices import PRICES, Price, PriceTable, load_prices
+from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import CONFIG_FILE, TRUST_COMMAND, TRUST_FLAG
+from gradeloop.settings.worker import ReceiverSettings
+from gradeloop.store.engine import STORE_VARIABLE
+from gradeloop.telemetry.health import parse_address
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import application_folder
 from gradeloop.text import counted, printable
+
+if TYPE_CHECKING:
+    import httpx2
 
 RETENTION = timedelta(days=30)
 """The shortest retention that lets a user resume a closed thread after a holiday."""
@@ -177,7 +185,9 @@ async def _check_worker(*, trust: bool) -> list[Finding]:
         return [Finding(subject="worker", ok=False, detail=f"no answer within {EXAMINATION_SECONDS:.0f} s")]
     if process.returncode:
         return [Finding(subject="worker", ok=False, detail=err.decode(errors="replace").strip().rpartition("\n")[2])]
-    return list(_read_examination(json.loads(out)))
+    report = json.loads(out)
+    receiver = report["receiver"]
+    return [*_read_examination(report), await receiver_finding(ReceiverSettings.model_validate(receiver) if receiver else None, os.environ)]
 
 
 def _read_examination(report: dict[str, Any]) -> Iterator[Finding]:
@@ -256,6 +266,85 @@ def _read_evidence(report: dict[str, Any]) -> Iterator[Finding]:
             yield Finding(subject=subject, ok=True, detail=_pairs(report[subject]))
     if report["hosts"]:
         yield Finding(subject="hosts", ok=True, detail=", ".join(report["hosts"]))
+
+
+async def receiver_finding(settings: ReceiverSettings | None, environment: Mapping[str, str]) -> Finding:
+    """Return whether the OTLP receiver answers on this machine, takes requests and reaches its store.
+
+    Args:
+        settings: The receiver's settings; None where none is set up.
+        environment: The variables, of which one has the token.
+    """
+    if settings is None:
+        place = ReceiverSettings().address
+        return _receiver(ok=None, detail=f"none is set up; `gradeloop dev` receives OTLP at {place}, where that is free")
+    try:
+        token = settings.read_token(environment)
+    except InvalidRequest as error:
+        return _receiver(ok=False, detail=str(error))
+    host, port = parse_address(settings.address, "receiver.address")
+    if port == 0:
+        detail = f"receiver.address {settings.address!r} leaves the port to the system, so that nobody knows where to ask"
+        return _receiver(ok=None, detail=detail, cure="name a port in receiver.address")
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104 - not to listen, but to ask who does
+    return await _ask_in_time(f"http://{f'[{host}]' if ':' in host else host}:{port}", settings.token, token)
+
+
+async def _ask_in_time(url: str, variable: str | None, token: str | None) -> Finding:
+    """Ask whoever listens at a receiver's address, which may be nobody, or somebody who answers nothing."""
+    import httpx2  # here, since every command loads this module
+
+    try:
+        async with asyncio.timeout(ANSWER_SECONDS), httpx2.AsyncClient(base_url=url, trust_env=False, timeout=None) as http:
+            return await _ask_receiver(http, url, variable, token)
+    except TimeoutError:
+        detail = f"the receiver at {url} was reached, but does not answer within {ANSWER_SECONDS:g} s"
+        return _receiver(ok=False, detail=detail, cure="look at its log, and start it again")
+    except httpx2.ConnectError:
+        return _receiver(ok=False, detail=f"nobody answers at {url}", cure="start one: gradeloop worker --role receiver, or gradeloop dev")
+    except httpx2.HTTPError:
+        return _other_than_receiver(url)
+
+
+async def _ask_receiver(http: "httpx2.AsyncClient", url: str, variable: str | None, token: str | None) -> Finding:
+    """Ask whether it is ready, which tells it from others, and then whether it takes a request without spans, which leaves no trace."""
+    ready = await http.get("/readyz")
+    checks = _document(ready).get("checks")
+    if not isinstance(checks, dict) or set(checks) != {"store"}:
+        return _other_than_receiver(url)
+    if checks["store"] != "ok":
+        detail = f"the receiver at {url} is not ready: store: {scrubbed(str(checks['store']))}"
+        return _receiver(ok=False, detail=detail, cure=f"start the store, or correct {STORE_VARIABLE} of the receiver")
+    answer = await http.post("/v1/traces", json={}, headers={"Authorization": f"Bearer {token}"} if token else {})
+    if answer.status_code == HTTPStatus.OK:
+        return _receiver(ok=True, detail=f"takes OTLP at {url}, and reaches its store")
+    if answer.status_code == HTTPStatus.UNAUTHORIZED:
+        does = f"refuses the token in {variable}" if token else "asks for a token, and receiver.token names none"
+        same = "give exporters and receiver the same token, and start the receiver again"
+        cure = same if token else "name the variable with its token in receiver.token"
+        return _receiver(ok=False, detail=f"the receiver at {url} {does}", cure=cure)
+    if answer.status_code == HTTPStatus.NOT_FOUND:
+        return _other_than_receiver(url)
+    why = scrubbed(str(_document(answer).get("message", "")))
+    return _receiver(ok=False, detail=f"the receiver at {url} takes nothing: {f'{why} ' if why else ''}(HTTP {answer.status_code})")
+
+
+def _document(answer: "httpx2.Response") -> dict[str, Any]:
+    """Return the JSON object that an answer holds; an empty one where it holds none."""
+    try:
+        value = answer.json()
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _other_than_receiver(url: str) -> Finding:
+    detail = f"what answers at {url} is no receiver of gradeloop"
+    return _receiver(ok=False, detail=detail, cure="stop it, or give the receiver another receiver.address")
+
+
+def _receiver(*, ok: bool | None, detail: str, cure: str | None = None) -> Finding:
+    return Finding(subject="receiver", ok=ok, detail=detail, cure=cure)
 
 
 def _pairs(values: dict[str, Any]) -> str:

@@ -62,7 +62,7 @@ COMMANDS = {
     },
     "This machine": {
         "docs": ("gradeloop.cli.docs_pages", "Show a page of the documentation, or list them."),
-        "doctor": ("gradeloop.cli.dev", "Check this machine: server, keys, sandboxes and tools."),
+        "doctor": ("gradeloop.cli.dev", "Check this machine: server, keys, sandboxes, OTLP."),
         "dev": ("gradeloop.cli.dev", "Run server, worker and UI; `dev stop` ends them."),
         "trust": ("gradeloop.cli.dev", "Trust this folder's gradeloop.toml and the code it names."),
         "worker": ("gradeloop.cli.dev", "Run a worker; `worker --help` lists its settings."),

@@ -65,7 +65,7 @@ WITHOUT_PAGE = "not served; install it with: pip install 'gradeloop[embedded]'"
 
 @app.command(epilog=codes_help("doctor"))
 def doctor(*, trust: Trust = False, as_json: Json = False) -> None:
-    """Check this machine: server, keys, sandboxes and tools."""
+    """Check this machine: server, keys, sandboxes, OTLP."""
 
     async def look() -> list[Finding]:
         return [found async for found in findings(trust=trust)]

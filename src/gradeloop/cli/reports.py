@@ -137,9 +137,16 @@ def code_of(found: Comparison, gates: Sequence[ComparisonGate]) -> int:
 ROWS = 20
 """The most rows of a table on a terminal; `--json` and the page have all."""
 
-STYLES: dict[Outcome, str] = {"regressed": "bold red", "lost": "bold yellow", "improved": "green", "gained": "cyan"}
+STYLES: dict[Outcome, str] = {
+    "regressed": "bold red",
+    "lost": "bold yellow",
+    "unsure": "yellow",
+    "improved": "green",
+    "gained": "cyan",
+    "decided": "cyan",
+}
 
-_IN_TABLES: tuple[Outcome, ...] = ("regressed", "lost", "improved", "gained")
+_IN_TABLES: tuple[Outcome, ...] = ("regressed", "lost", "unsure", "improved", "gained", "decided")
 _IN_LISTS: tuple[Outcome, ...] = ("removed", "added")
 _ALWAYS = {"batch", "pass rate", "cost"}
 """Facts about a batch that a narrow terminal shows too."""

@@ -12,7 +12,7 @@ def baseline_of(before: BatchSource, now: BatchSource) -> Baseline:
     regressed = tuple(
         RegressedCase(row.id, side_result(row.a), side_result(row.b), change_reason(row))
         for row in found.cases
-        if row.outcome in {"regressed", "lost"}
+        if row.outcome in {"regressed", "lost", "unsure"}
     )
     return Baseline(before.source, one_sentence(found), regressed)
 

@@ -23,6 +23,8 @@ class ComparisonGate(StrEnum):
     """Cases that regressed."""
     ERRORS = "errors"
     """Cases with more errors in B than in A."""
+    UNSURE = "unsure"
+    """Cases of which more runs are unsure in B than in A."""
     CRITERIA = "criteria"
     """Criteria that regressed in at least one case, whatever its verdict."""
     ANY = "any"
@@ -31,8 +33,11 @@ class ComparisonGate(StrEnum):
 
 SCHEMA: Literal["gradeloop.diff/1"] = "gradeloop.diff/1"
 
-Outcome = Literal["regressed", "lost", "improved", "gained", "added", "removed", "unjudged", "same"]
-"""`lost`: a verdict in A, an error or nothing in B, which is no failure; `gained`: the reverse; `unjudged`: no verdict in either."""
+Outcome = Literal["regressed", "lost", "unsure", "improved", "gained", "decided", "added", "removed", "unjudged", "same"]
+"""`lost`: a verdict in A, an error or nothing in B, which is no failure; `gained`: the reverse; `unjudged`: no verdict in either.
+
+`unsure`: a verdict in A, of which the judge is unsure in B; `decided`: the reverse.
+"""
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
 """The outcomes in the order in which cases are listed."""
@@ -101,6 +106,8 @@ class CaseSide(Strict):
     runs: int
     judged: int
     passed: int
+    unsure: int = 0
+    """The runs that their judge does not decide."""
     status: CaseStatus | None = None
     """The status of a case that was run once; None for several runs."""
     score: float | None = None
@@ -108,7 +115,12 @@ class CaseSide(Strict):
     interval: Interval | None = None
     """The interval of the pass rate of several runs."""
     error: str = ""
-    """The beginning of the error of the first run without a verdict."""
+    """The beginning of the error of the first run without a verdict, or of what its judge is unsure of."""
+
+    @property
+    def unfinished(self) -> int:
+        """The runs that are errors, or did not run."""
+        return self.runs - self.judged - self.unsure
 
 
 class CaseComparison(Strict):
@@ -133,8 +145,13 @@ class CaseComparison(Strict):
 
     @property
     def silenced(self) -> bool:
-        """Whether more of its runs have no verdict in B than in A."""
-        return bool(self.a and self.b) and self.b.runs - self.b.judged > self.a.runs - self.a.judged  # type: ignore[union-attr]  # both are there
+        """Whether more of its runs are errors, or did not run, in B than in A."""
+        return self.a is not None and self.b is not None and self.b.unfinished > self.a.unfinished
+
+    @property
+    def doubted(self) -> bool:
+        """Whether its judge is unsure of more of its runs in B than in A."""
+        return self.a is not None and self.b is not None and self.b.unsure > self.a.unsure
 
 
 class CriterionTally(Strict):
@@ -191,6 +208,7 @@ class Comparison(Strict):
         found = {
             ComparisonGate.REGRESSIONS: self.counts.get("regressed", 0),
             ComparisonGate.ERRORS: sum(row.silenced for row in self.cases),
+            ComparisonGate.UNSURE: sum(row.doubted for row in self.cases),
             ComparisonGate.CRITERIA: sum(1 for criterion in self.criteria if criterion.counts.get("regressed")),
         }
         return sum(found.values()) + self.counts.get("removed", 0) if gate is ComparisonGate.ANY else found[gate]
@@ -265,11 +283,25 @@ def outcome_of(a: CaseSide | CriterionSide | None, b: CaseSide | CriterionSide |
     if a is None or b is None:
         return ("added" if a is None else "removed"), None
     if not a.judged or not b.judged:
-        return ("gained" if b.judged else "lost" if a.judged else "unjudged"), None
+        return _outcome_without_verdict(a, b), None
     if a.judged == b.judged == 1:
         return ("same" if a.passed == b.passed else "improved" if b.passed else "regressed"), None
     interval = difference(b.passed, b.judged, a.passed, a.judged)
     return ("regressed" if interval.high < 0 else "improved" if interval.low > 0 else "same"), interval
+
+
+def _outcome_without_verdict(a: CaseSide | CriterionSide, b: CaseSide | CriterionSide) -> Outcome:
+    """Return the outcome where one of the sides has no verdict, or neither."""
+    if b.judged:
+        return "decided" if _is_unsure(a) else "gained"
+    if a.judged:
+        return "unsure" if _is_unsure(b) else "lost"
+    return "unjudged"
+
+
+def _is_unsure(side: CaseSide | CriterionSide) -> bool:
+    """Return whether its judge is unsure of every run of a case."""
+    return isinstance(side, CaseSide) and side.unsure == side.runs
 
 
 SCORE_EPSILON = 1e-9
@@ -293,6 +325,7 @@ def _side(runs: Sequence[ComparedCase]) -> CaseSide | None:
         runs=len(runs),
         judged=len(judged),
         passed=passed,
+        unsure=sum(run.status == "unsure" for run in runs),
         status=runs[0].status if len(runs) == 1 else None,
         score=mean(run.score for run in judged if run.score is not None),
         interval=wilson(passed, len(judged)) if judged and len(runs) > 1 else None,

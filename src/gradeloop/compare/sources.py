@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 
 from pydantic import Field, JsonValue, ValidationError
 
+from gradeloop.batches.answer import unsure_reason
 from gradeloop.batches.contract import SCHEMA, BatchStatus, BatchSummary, CaseResult, CaseStatus
 from gradeloop.batches.reader import BatchReader
 from gradeloop.contract.base import RECORDED, Recorded, Strict
@@ -65,7 +66,8 @@ class ComparedCase:
 def compared_case(result: CaseResult) -> ComparedCase:
     """Return the part of a result that a comparison needs."""
     verdicts = tuple(_verdict(row) for row in result.criteria)
-    return ComparedCase(result.id, result.repeat, result.status, result.score, verdicts, _cut(result.error))
+    error = unsure_reason(result) if result.status == "unsure" else result.error
+    return ComparedCase(result.id, result.repeat, result.status, result.score, verdicts, _cut(error))
 
 
 def _verdict(row: CriterionRow) -> ComparedVerdict:
@@ -144,15 +146,19 @@ def load_batch(named: str, reader: Callable[[], BatchReader]) -> BatchSource:
         InvalidRequest: There is no such batch or file, or the file holds no results; the message names file, line and cure.
         StoreUnavailable: The store cannot be used.
     """
-    suffix = Path(named).suffix.lower()
-    if suffix in SUFFIXES or "/" in named:
+    if is_batch_file(named):
         return read_batch_file(Path(named))
-    if suffix in _INCOMPLETE_SUFFIXES:
+    if (suffix := Path(named).suffix.lower()) in _INCOMPLETE_SUFFIXES:
         hint = "write its results to a .json or .jsonl file: gradeloop batches export BATCH -o results.json"
         raise InvalidRequest(f"{clip(named)}: a {suffix} file has no results by criterion; {hint}")
     batches = reader()
     with batches.snapshot(asyncio.run(_batch_id(named, batches))) as found:
         return stored_source(found.summary, found.results())
+
+
+def is_batch_file(named: str) -> bool:
+    """Return whether a batch's name means a file, which need not exist: it has a slash, or a file's suffix."""
+    return Path(named).suffix.lower() in SUFFIXES or "/" in named
 
 
 OUTPUT_CHARACTERS = 20_000
@@ -181,7 +187,7 @@ def read_outputs(named: str, ids: Collection[str], reader: Callable[[], BatchRea
         if name in ids and result.output is not None:
             found.setdefault(name, ShownCase(shortened(result.output, OUTPUT_CHARACTERS), _asked(result)))
 
-    if Path(named).suffix.lower() in SUFFIXES or "/" in named:
+    if is_batch_file(named):
         read_export(Path(named), keep)
         return found
     batches = reader()

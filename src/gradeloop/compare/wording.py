@@ -10,6 +10,8 @@ from gradeloop.text import counted, money, one_line, percent, token_count
 OUTCOME_LABELS: dict[Outcome, str] = {
     "gained": "error -> verdict",
     "lost": "verdict -> error",
+    "unsure": "verdict -> unsure",
+    "decided": "unsure -> verdict",
     "added": "only in B",
     "removed": "only in A",
     "unjudged": "no verdict in either",
@@ -25,8 +27,9 @@ LEAST_P = 0.0001
 _FINDINGS: dict[ComparisonGate, tuple[str, str, str]] = {
     ComparisonGate.REGRESSIONS: ("case", "cases", "regressed"),
     ComparisonGate.ERRORS: ("case", "cases", "went from a verdict to an error"),
+    ComparisonGate.UNSURE: ("case", "cases", "went from a verdict to unsure"),
     ComparisonGate.CRITERIA: ("criterion", "criteria", "regressed in at least one case"),
-    ComparisonGate.ANY: ("finding", "findings", "(regressed cases and criteria, verdicts that became errors, cases missing from B)"),
+    ComparisonGate.ANY: ("finding", "findings", "(regressed cases and criteria, verdicts now errors or unsure, cases missing from B)"),
 }
 
 
@@ -74,8 +77,9 @@ def side_result(side: CaseSide | None) -> str:
         return ""
     if side.status is not None:
         return STATUS_LABELS[side.status][0]
-    rest = f", {side.runs - side.judged} without a verdict" if side.runs > side.judged else ""
-    return f"{side.passed}/{side.judged} passed{rest}"
+    unsure = f", {side.unsure} unsure" if side.unsure else ""
+    rest = f", {side.unfinished} without a verdict" if side.unfinished else ""
+    return f"{side.passed}/{side.judged} passed{unsure}{rest}"
 
 
 def score_change(row: CaseComparison) -> str:
@@ -87,9 +91,11 @@ def score_change(row: CaseComparison) -> str:
 
 
 def change_reason(row: CaseComparison) -> str:
-    """Return in one line why a case changed: its error, or the criterion that changed most with its gap in B."""
-    if row.outcome == "lost" and row.b is not None:
+    """Return in one line why a case changed: its error, what its judge is unsure of, or the criterion that changed most."""
+    if row.outcome in {"lost", "unsure"} and row.b is not None:
         return one_line(row.b.error)
+    if row.outcome == "decided" and row.a is not None:
+        return one_line(f"was {row.a.error}")
     worst = next(iter(row.changes), None)
     if worst is None:
         return ""
@@ -111,6 +117,7 @@ def batch_facts(facts: BatchFacts) -> dict[str, str]:
         "suite": one_line(facts.suite or ""),
         "created": one_line(facts.created or ""),
         "pass rate": "" if rate is None else f"{percent(rate.rate)} ({_bounds(rate.interval)})",
+        "unsure": f"{unsure:,}" if (unsure := facts.statuses.get("unsure", 0)) else "",
         "score": "" if facts.score is None else f"{facts.score:.3f}",
         "tokens": "" if facts.cost.tokens == 0 else token_count(facts.cost.tokens),
         "cost": money(facts.cost.cost_usd),

@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from gradeloop.compare.baseline import one_sentence
 from gradeloop.compare.compare import CaseComparison, CaseSide, Comparison, CriterionSide, Outcome
-from gradeloop.compare.sources import ShownCase
+from gradeloop.compare.sources import ShownCase, is_batch_file
 from gradeloop.compare.wording import (
     batch_facts,
     change_reason,
@@ -22,14 +23,16 @@ from gradeloop.reports.model import Verdict
 MOST_SAME = 5_000
 """The most unchanged cases on a page, so that a browser opens it at once; `--json` has all."""
 
-TILES: dict[Outcome, str] = {"regressed": "failed", "lost": "error", "improved": "passed"}
+TILES: dict[Outcome, str] = {"regressed": "failed", "lost": "error", "unsure": "unsure", "improved": "passed"}
 """The colours of the numbers at the head; the others have none."""
 
 FILTERS = {
     "regressed": "regressed",
     "lost": "verdict -> error",
+    "unsure": "verdict -> unsure",
     "improved": "improved",
     "gained": "error -> verdict",
+    "decided": "unsure -> verdict",
     "one": "only in one",
     "noise": "within noise",
 }
@@ -101,8 +104,10 @@ def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = ()) -> str:
         scripts=("cases.js",),
         found=found,
         sentence=one_sentence(found),
-        answer=f"{found.counts.get('regressed', 0):,} REGRESSED" if found.counts.get("regressed") else "NO REGRESSIONS",
-        answer_colour="failed" if found.counts.get("regressed") else "error" if found.counts.get("lost") else "passed",
+        heading=" → ".join(short_names(found.a.source, found.b.source)),
+        sources=f"{found.a.source} → {found.b.source}",
+        answer=_answer(found),
+        answer_colour=next((colour for outcome, colour in ANSWERS.items() if found.counts.get(outcome)), "passed"),
         pairs=pairs,
         places={pair.row.id: at for at, pair in enumerate(pairs)},
         opened=OPEN_PAIRS,
@@ -124,6 +129,25 @@ def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = ()) -> str:
     )
 
 
+ANSWERS: dict[Outcome, str] = {"regressed": "failed", "lost": "error", "unsure": "unsure"}
+"""The colours of the answer, by what there is of B that is worse; the worst first."""
+
+
+def _answer(found: Comparison) -> str:
+    """Return what became of the cases in capitals: how many regressed, and of how many the judge is unsure now."""
+    regressed, unsure = found.counts.get("regressed", 0), found.counts.get("unsure", 0)
+    return f"{f'{regressed:,} REGRESSED' if regressed else 'NO REGRESSIONS'}{f', {unsure:,} UNSURE' if unsure else ''}"
+
+
+def short_names(a: str, b: str) -> tuple[str, str]:
+    """Return how a heading names two batches: files without their folders and suffix, as far as they differ then."""
+    for shorten in (lambda path: path.stem, lambda path: path.name, lambda path: f"{path.absolute().parent.name}/{path.stem}"):
+        names = [shorten(Path(source)) if is_batch_file(source) else source for source in (a, b)]
+        if names[0] != names[1] or a == b:
+            return names[0], names[1]
+    return a, b
+
+
 def _flags(row: CaseComparison) -> list[str]:
     """Return the filters that show a case."""
     return [row.outcome, *(["one"] if row.outcome in {"added", "removed"} else []), *(["noise"] if row.noise else [])]
@@ -134,7 +158,7 @@ def _colour(side: CaseSide) -> Verdict:
     if side.status is not None:
         return "none" if side.status == "queued" or side.status == "ungraded" else side.status  # noqa: PLR1714 - mypy narrows these
     if not side.judged:
-        return "error"
+        return "unsure" if side.unsure == side.runs else "error"
     return "passed" if side.passed == side.judged else "none" if side.passed else "failed"
 
 

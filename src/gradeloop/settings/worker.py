@@ -28,7 +28,7 @@ from gradeloop.errors import InvalidRequest, explain
 from gradeloop.settings.endpoints import EndpointTable, names_file
 from gradeloop.settings.limits import CallCeilings, CeilingName
 from gradeloop.settings.trust import CONFIG_FILE, ConfigFile, counted_settings, describe_uncounted, find_config_file, uncounted_keys
-from gradeloop.telemetry.health import parse_address
+from gradeloop.telemetry.health import is_loopback, parse_address
 from gradeloop.telemetry.logs import LogFormat
 from gradeloop.text import did_you_mean
 
@@ -288,6 +288,23 @@ class ReceiverSettings(Section):
     """Traces that have not settled, above which exporters get 429."""
     max_runs: Annotated[int, Field(ge=1)] = 5_000_000
     """Runs in the store, above which exporters get 429."""
+
+    def read_token(self, environment: Mapping[str, str]) -> str | None:
+        """Return the token that exporters send; None where the receiver is for this machine alone, and asks for none.
+
+        Raises:
+            InvalidRequest: Its variable is not set, or the address is open to other machines without a token.
+        """
+        if self.token:
+            if token := environment.get(self.token, "").strip():
+                return token
+            raise InvalidRequest(
+                f"receiver.token names the variable {self.token}, which is not set; set it to the token that exporters send"
+            )
+        if not is_loopback(parse_address(self.address, "receiver.address")[0]):
+            cure = "name the variable with a token in receiver.token, or listen at 127.0.0.1"
+            raise InvalidRequest(f"receiver.address {self.address!r} is open to other machines, and no token is asked for; {cure}")
+        return None
 
 
 Role = Literal["all", "loop", "models", "evidence", "receiver"]

@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from ipaddress import ip_address
 from socket import AF_INET6
 from threading import Thread
 from typing import cast
@@ -47,6 +48,14 @@ def parse_address(text: str, name: str) -> tuple[str, int]:
     if found is None or int(found[2]) > 65_535:  # noqa: PLR2004 - the highest port
         raise InvalidRequest(f"{name} is {text!r}; write HOST:PORT, for example 127.0.0.1:9464, or 0.0.0.0:9464 for other machines")
     return found[1].strip("[]"), int(found[2])
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether a host, as `parse_address` returns it, is this machine's own, which no other machine reaches."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 class Pulse:

@@ -8,7 +8,6 @@ import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from http import HTTPStatus
-from ipaddress import ip_address
 from typing import NamedTuple
 
 from starlette.applications import Starlette
@@ -22,7 +21,7 @@ from gradeloop.monitors.received import KeptSpans, ReceivedLoad, ReceivedSpan, R
 from gradeloop.settings.secrets import remember_secret, scrubbed
 from gradeloop.settings.worker import ReceiverSettings
 from gradeloop.store.engine import Store
-from gradeloop.telemetry.health import HealthChecks, parse_address, report
+from gradeloop.telemetry.health import HealthChecks, is_loopback, parse_address, report
 from gradeloop.telemetry.metrics import RECEIVED_RUNS, RECEIVED_SPANS, RECEIVER_ANSWERS, RECEIVER_OPEN
 from gradeloop.web.otlp import CONTENT_TYPES, Encoding, OtlpRequest, Signal, answer, read_request, refusal, unpacked
 from gradeloop.web.serving import serving_app
@@ -85,16 +84,9 @@ def open_door(settings: ReceiverSettings, environment: Mapping[str, str]) -> tup
         InvalidRequest: The address cannot be opened, or is open to other machines without a token.
     """
     host, port = parse_address(settings.address, "receiver.address")
-    token = environment.get(settings.token, "").strip() if settings.token else None
-    if settings.token and not token:
-        raise InvalidRequest(
-            f"receiver.token names the variable {settings.token}, which is not set; set it to the token that exporters send"
-        )
+    token = settings.read_token(environment)
     if token:
         remember_secret(token)
-    elif not _is_loopback(host):
-        cure = "name the variable with a token in receiver.token, or listen at 127.0.0.1"
-        raise InvalidRequest(f"receiver.address {settings.address!r} is open to other machines, and no token is asked for; {cure}")
     try:
         family, _, _, _, place = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         listening = socket.socket(family, socket.SOCK_STREAM)
@@ -108,13 +100,6 @@ def open_door(settings: ReceiverSettings, environment: Mapping[str, str]) -> tup
     except OSError as error:
         raise InvalidRequest(f"receiver.address {settings.address!r} cannot be opened ({error.strerror}); choose another") from None
     return ReceiverDoor(token, any_host=token is not None), listening
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 class OtlpReceiver:
@@ -203,7 +188,7 @@ class OtlpReceiver:
             if not hmac.compare_digest(sent.encode(), self._door.token.encode()):
                 raise Refused(HTTPStatus.UNAUTHORIZED, _PERMISSION, "send the receiver's token, as Authorization: Bearer TOKEN")
         host = re.sub(r":\d+$", "", request.headers.get("host", "")).strip("[]")
-        if not self._door.any_host and not _is_loopback(host):
+        if not self._door.any_host and not is_loopback(host):
             raise Refused(HTTPStatus.MISDIRECTED_REQUEST, _PERMISSION, "this receiver is for this machine; address it as 127.0.0.1")
         if "origin" in request.headers or request.headers.get("sec-fetch-site", "none") != "none":
             raise Refused(HTTPStatus.FORBIDDEN, _PERMISSION, "the request comes from a page in a browser; export from a service")
