@@ -18,6 +18,7 @@ from gradeloop.batches.case_checks import CheckedOutput
 from gradeloop.batches.cases import CaseConversation, result_of_answers, units_of
 from gradeloop.batches.contract import Case, CaseResult
 from gradeloop.batches.outputs import Outputs
+from gradeloop.batches.undecided import undecided_batches
 from gradeloop.contract.evaluation import Verdict
 from gradeloop.reports.read_batch import stored_batch_page
 from gradeloop.stats.selective import choose_band
@@ -69,6 +70,19 @@ async def test_a_case_whose_votes_disagree_neither_passes_nor_fails_and_is_in_ev
     assert next(iter(csv.DictReader(StringIO(files[3].read_text()))))["status"] == "unsure"
     assert "unsure  a" in files[5].read_text()
     assert "Unsure of c1: 2 of 3 votes pass it" in page
+
+
+async def test_the_newest_batch_of_a_suite_leaves_its_unsure_cases_to_people(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, *votes(True, True, False, when="of a."), *votes(True, True, True)) as batches:
+        await batches.run([unsure("a"), unsure("b")], name="asked twice")
+        again, _ = await batches.run([unsure("a"), unsure("b")], name="asked twice")
+        other, _ = await batches.run([unsure("b")], name="decided")
+        found = [batch for batch in await undecided_batches(batches.reader) if batch.batch_id in {again.batch_id, other.batch_id}]
+        names = [batch.name for batch in await undecided_batches(batches.reader)]
+
+    assert [(batch.batch_id, batch.total) for batch in found] == [(again.batch_id, 1)]
+    assert [(case.id, case.why) for case in found[0].cases] == [("a", "unsure of c1: 2 of 3 votes pass it")]
+    assert names.count("asked twice") == 1
 
 
 @pytest.mark.parametrize(

@@ -226,6 +226,23 @@ def test_what_a_batch_says_comes_next_works(gradeloop: CommandLine, replies: lis
     assert next_of(gradeloop("batches", "show", batch).out) == words
 
 
+def test_a_judge_in_json_is_found_as_one_in_yaml_is(gradeloop: CommandLine) -> None:
+    (gradeloop.folder / "judge.json").write_text(json.dumps(FRANCE, indent=2))
+    (gradeloop.folder / "one line.json").write_text(json.dumps(FRANCE))
+    rubric = {"criteria": [{"description": "It is polite."}]}
+    (gradeloop.folder / "unused.json").write_text(json.dumps(rubric, indent=2))
+    asked = ("judge", "judge.json", "runs.jsonl", "--scripted", "replies.yaml", "--pass", "label=no match")
+
+    for arguments in (("judge.json",), ("judge.json", "--kind", "judgements"), ("one line.json", "--runs", "runs.jsonl")):
+        text = page(gradeloop, *arguments)
+        assert f"<h1>{FRANCE['rubric_text']}</h1>" in text
+        assert "2 judgements" in text
+    assert next_of(gradeloop(*asked).out) == ["report", "judge.json", "--open"]
+    refused = gradeloop("report", "unused.json", "-o", "unused.html")
+    assert refused.code == 2
+    assert "the store has no judgements by 'unused.json'; judge some runs first: gradeloop judge unused.json RUNS" in refused.err
+
+
 def test_what_a_judge_says_comes_next_works(gradeloop: CommandLine) -> None:
     asked = ("judge", "judge.yaml", "runs.jsonl", "--scripted", "replies.yaml", "--pass", "label=no match")
     by_file, by_judge = gradeloop(*asked, "-o", "of next.jsonl", "--overwrite"), gradeloop(*asked)

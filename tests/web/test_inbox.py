@@ -14,13 +14,15 @@ from playwright.async_api import expect
 from rich.console import Console
 from temporalio.client import Client
 
+from gradeloop.batches.undecided import UndecidedBatch, UndecidedCase
 from gradeloop.cli.inbox import inbox_lines
 from gradeloop.client.client import GradingClient
 from gradeloop.client.waiting import WaitingThread
 from gradeloop.contract.evaluation import DraftInQuestion, WaitingCriterion, WaitingFor
 from gradeloop.temporal.connect import Connection
 from gradeloop.web.inbox_page import inbox_page
-from gradeloop.web.site import batch_path, thread_path
+from gradeloop.web.site import batch_path, case_path, thread_path
+from tests.batches.test_unsure import unsure, votes
 from tests.rig.batches import batching, drafted, passes
 from tests.rig.browser import axe_findings, too_wide, watch
 from tests.rig.page_payloads import PAYLOADS
@@ -82,6 +84,41 @@ async def test_the_list_begins_with_the_threads_that_wait_and_names_them_by_thei
         await thread.cancel()
 
     assert page.index("WAITING FOR A PERSON") < page.index(words) < page.index(f">{thread.id}</span>")
+
+
+async def test_unsure_cases_of_a_batch_are_in_the_inbox_with_links(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, *votes(True, True, False)) as batches:
+        summary, _ = await batches.run([unsure("a/b")])
+        async with inbox_of(GradingClient(client, task_queue=batches.served.task_queue), tmp_path) as browser:
+            page = await inbox_with(browser, summary.batch_id)
+            shown = await browser.get(case_path(summary.batch_id, "a/b"))
+
+    assert '<p class="answer unsure">1 UNSURE IN BATCHES</p>' in page
+    assert "unsure of c1: 2 of 3 votes pass it" in page
+    assert f'href="{case_path(summary.batch_id, "a/b")}"' in page
+    assert "Nothing waits" not in page
+    assert shown.status_code == 200
+
+
+@pytest.mark.parametrize("total", [1, 21])
+def test_the_terminal_names_unsure_cases_and_the_command_that_shows_them(total: int) -> None:
+    case = UndecidedCase(id="paris", why="unsure of c1: 2 of 3 votes pass it", output="In France.")
+    batch = UndecidedBatch(batch_id="batch-1", name="capitals", total=total, cases=(case,))
+    lines = [str(line) for line in inbox_lines([], NOW, [batch])]
+
+    assert lines[0] == f"{total} unsure in batches: votes disagree, and no judge decides"
+    assert "  paris: unsure of c1: 2 of 3 votes pass it" in lines
+    assert ("  and 20 more" in lines) == (total == 21)
+    assert lines[-1] == "  read them: gradeloop report batch-1 --open"
+    assert [str(line) for line in inbox_lines([], NOW)] == ["nothing waits for a person"]
+
+
+def test_what_an_undecided_case_says_is_escaped_on_the_page() -> None:
+    for payload in PAYLOADS[:20]:
+        case = UndecidedCase(id=payload, why=payload, output=payload)
+        page = inbox_page([], [UndecidedBatch(batch_id="b", name=payload, total=1, cases=(case,))], token="t")
+
+        assert payload not in page or "<" not in payload
 
 
 async def test_a_paused_batch_goes_on_from_its_page(client: Client, tmp_path: Path) -> None:

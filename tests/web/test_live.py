@@ -510,6 +510,9 @@ class TestBatches:
         assert (page.status_code, same.status_code, failed.status_code, missing.status_code) == (200, 304, 200, 404)
         assert batch_id in page.text
         assert "it is not" in failed.text
+        assert f'<a href="{batch_path(batch_id)}">{batch_id}</a> / b/1' in failed.text
+        assert failed.text.index("What failed") < failed.text.index("Conversation")
+        assert re.search('id="live"[^>]* hidden>', failed.text)
         assert "has no case 'x'" in unescape(missing.text)
         assert "is not running; there is nothing to pause" in refusal(paused)
 
@@ -543,6 +546,7 @@ class TestBatches:
 
         assert f'href="{thread_path(result.thread_id)}"' in page
         assert "shorter" in page
+        assert not re.search('id="live"[^>]* hidden>', page)
         assert "Save override" not in page
         assert thread.status_code == 200
 

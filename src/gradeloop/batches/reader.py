@@ -7,7 +7,7 @@ from datetime import UTC
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from gradeloop.batches.contract import JUDGING_PREFIX, BatchRequest, BatchSummary, Case, CaseResult, build_result
+from gradeloop.batches.contract import JUDGING_PREFIX, BatchRequest, BatchSummary, Case, CaseResult, CaseStatus, build_result
 from gradeloop.contract.messages import LogProbs, Usage
 from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import Store, StoreSnapshot
@@ -135,6 +135,14 @@ class BatchReader:
             statement = select(cases).where(cases.c.batch_id == batch_id, cases.c.case_id.in_(names[start : start + PAGE]))
             found += [(Case.model_validate_json(row["spec"]), _result(row)) for row in await self._store.read(_fetch(statement))]
         return found
+
+    async def results_of_status(self, batch_id: str, status: CaseStatus, limit: int) -> list[CaseResult]:
+        """Return the results of the first cases of a batch that have a status, in their order."""
+        from sqlalchemy import select
+
+        cases = table("cases")
+        statement = select(cases).where(cases.c.batch_id == batch_id, cases.c.status == status).order_by(cases.c.position).limit(limit)
+        return [_result(row) for row in await self._store.read(_fetch(statement))]
 
     async def result(self, batch_id: str, case_id: str) -> CaseResult:
         """Return the result of one case.

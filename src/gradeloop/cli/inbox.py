@@ -1,17 +1,22 @@
-"""The command `inbox`: what waits for a person, oldest first, each as a card with the commands that decide it."""
+"""The command `inbox`: what waits for a person, oldest first, each as a card with the commands that decide it, and unsure cases."""
 
 import asyncio
-from collections.abc import Iterator
+import contextlib
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import typer
 from rich.rule import Rule
 from rich.text import Text
 
+from gradeloop.batches.reader import BatchReader
+from gradeloop.batches.undecided import UndecidedBatch, undecided_batches
 from gradeloop.cli.commands import Json, Limit
 from gradeloop.cli.render.run import decision_commands, question_lines
 from gradeloop.cli.render.table import show_lines
 from gradeloop.client.waiting import WaitingThread, waiting_threads
+from gradeloop.errors import InvalidRequest, StoreUnavailable
+from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
 from gradeloop.text import duration, one_line
 
@@ -22,18 +27,50 @@ app = typer.Typer(rich_markup_mode=None)
 def inbox(*, limit: Limit = 20, as_json: Json = False) -> None:
     """Show what waits for a person, oldest first."""
 
-    async def read() -> list[WaitingThread]:
-        return await waiting_threads(await connect(await find()), limit=limit)
+    async def read() -> tuple[list[WaitingThread], list[UndecidedBatch]]:
+        found = await waiting_threads(await connect(await find()), limit=limit)
+        return found, [] if as_json else await _undecided()
 
-    found = asyncio.run(read())
-    show_lines([thread.model_dump(mode="json") for thread in found], inbox_lines(found, datetime.now(UTC)), as_json=as_json)
+    found, undecided = asyncio.run(read())
+    lines = inbox_lines(found, datetime.now(UTC), undecided)
+    show_lines([thread.model_dump(mode="json") for thread in found], lines, as_json=as_json)
 
 
-def inbox_lines(waiting: list[WaitingThread], now: datetime) -> Iterator[Text | Rule]:
-    """Yield a card for each thread: its task, since when it waits, the draft with its verdicts and changes, the commands that decide."""
-    if not waiting:
+async def _undecided() -> list[UndecidedBatch]:
+    """Return the batches with unsure cases; none where there is no store here: threads wait without one."""
+    with contextlib.suppress(InvalidRequest, StoreUnavailable):
+        return await undecided_batches(BatchReader(own_store()))
+    return []
+
+
+def inbox_lines(waiting: list[WaitingThread], now: datetime, undecided: Sequence[UndecidedBatch] = ()) -> Iterator[Text | Rule]:
+    """Yield a card for each thread: its task, since when it waits, the draft with its verdicts and changes, the commands that decide.
+
+    Batches with unsure cases come after them, each with the command that shows them.
+    """
+    if not waiting and not undecided:
         yield Text("nothing waits for a person")
-        return
+    if waiting:
+        yield from _thread_lines(waiting, now)
+    if undecided:
+        yield from _undecided_lines(undecided)
+
+
+def _undecided_lines(undecided: Sequence[UndecidedBatch]) -> Iterator[Text | Rule]:
+    yield Text(f"{sum(batch.total for batch in undecided):,} unsure in batches: votes disagree, and no judge decides", "bold yellow")
+    for batch in undecided:
+        yield Rule(style="dim")
+        yield Text(one_line(batch.name or batch.batch_id), "bold").append(f"  {one_line(batch.batch_id)}", "dim")
+        for case in batch.cases:
+            yield Text(f"  {one_line(case.id)}: ").append(one_line(case.why), "yellow")
+            if case.output:
+                yield Text(f"    {one_line(case.output)}", "dim")
+        if batch.total > len(batch.cases):
+            yield Text(f"  and {batch.total - len(batch.cases):,} more", "dim")
+        yield Text(f"  read them: gradeloop report {batch.batch_id} --open")
+
+
+def _thread_lines(waiting: Sequence[WaitingThread], now: datetime) -> Iterator[Text | Rule]:
     yield Text(f"{len(waiting):,} waiting for a person, oldest first", "bold yellow")
     for thread in waiting:
         yield Rule(style="dim")

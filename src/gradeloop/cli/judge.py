@@ -344,7 +344,7 @@ def _print_next(options: JudgeOptions, *, is_as_written: bool, console: Console)
     """Print the command that shows the judgements; none where neither a file nor the judge's name leads to them."""
     if options.output is not None:
         console.print(f"next: gradeloop report {shlex.quote(str(options.output))} --open", soft_wrap=True)
-    elif options.store and is_as_written and Path(options.judge).suffix != ".json":
+    elif options.store and is_as_written:
         console.print(f"next: gradeloop report {shlex.quote(options.judge)} --open", soft_wrap=True)
 
 

@@ -22,7 +22,8 @@ LIVE_SCRIPTS, LIVE_STYLES = ("live.js",), ("live.css",)
 def run_page(report: RunReport, *, live: Live | None = None) -> str:
     """Return the page of a run: one HTML document that needs nothing else."""
     scripts, styles = (LIVE_SCRIPTS, LIVE_STYLES) if live else ((), ())
-    return document("run.html", title=f"{report.name} · gradeloop", scripts=scripts, styles=styles, live=live, **_context(report, "r"))
+    context = _context(report, "r") | {"failing": failing_rows(report)}
+    return document("run.html", title=f"{report.name} · gradeloop", scripts=scripts, styles=styles, live=live, **context)
 
 
 def run_part(report: RunReport, *, key: str) -> str:

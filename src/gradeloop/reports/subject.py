@@ -99,13 +99,31 @@ def _title_of(name: str, judge: str, asks: str) -> str:
     return headline(asks.strip().partition("\n")[0], TITLE_CHARACTERS) if asks.strip() else Path(name).stem
 
 
+JUDGE_BYTES = 1_000_000
+"""The largest JSON file that is looked at for a judge: a batch may have gigabytes."""
+
+JUDGE_KEYS = frozenset({"rubric_text", "rubric", "criteria"})
+"""The keys one of which every judge in a file has."""
+
+RESULT_KEYS = frozenset({"schema", "cases", "agent_run_id"})
+"""The keys one of which a batch, a case and a judgement have."""
+
+
 def _is_file(name: str) -> bool:
     return Path(name).suffix.lower() in {".json", ".jsonl"} or Path(name).is_file()
 
 
 def _names_judge(path: Path) -> bool:
-    """True for a file that holds a judge rather than results: what is written by hand."""
-    return path.suffix.lower() in {".yaml", ".yml", ".md", ".txt"}
+    """True for a file that holds a judge rather than results: what is written by hand, or JSON with what a judge alone has."""
+    if path.suffix.lower() != ".json":
+        return path.suffix.lower() in {".yaml", ".yml", ".md", ".txt"}
+    try:
+        if path.stat().st_size > JUDGE_BYTES:
+            return False
+        value = json.loads(path.read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(value, dict) and not value.keys().isdisjoint(JUDGE_KEYS) and value.keys().isdisjoint(RESULT_KEYS)
 
 
 def _holds_judgements(path: Path) -> bool:

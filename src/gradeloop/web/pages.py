@@ -395,7 +395,7 @@ class BatchPages:
         thread_id = thread_of(result, batch_id)
         path, thread = case_path(batch_id, case_id), thread_path(thread_id) if thread_id else None
         unsettled = result.status in {"queued", "waiting"}
-        live = SteeredPage(token=self._site.token, path=path, thread=thread, open=unsettled, tag=tag)
+        live = SteeredPage(token=self._site.token, path=path, thread=thread, open=unsettled, tag=tag, batch=batch_id)
 
         async def html() -> str:
             return await asyncio.to_thread(run_page, await self._case_report(result, case, thread_id), live=live)

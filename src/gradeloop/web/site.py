@@ -33,6 +33,13 @@ class SteeredPage(Live):
     """False where nothing changes by itself any more: the thread is closed, the batch has ended."""
     tag: str = ""
     """The tag of what is shown, for the first look for changes."""
+    batch: str | None = None
+    """The batch of a case that is shown."""
+
+    @property
+    def batch_path(self) -> str | None:
+        """The path of that batch's page."""
+        return batch_path(self.batch) if self.batch is not None else None
 
 
 def thread_path(thread_id: str) -> str:
