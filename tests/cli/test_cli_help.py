@@ -169,4 +169,4 @@ def test_no_summary_of_a_groups_commands_is_cut(group: str) -> None:
 def test_a_gate_of_diff_shows_the_values_that_it_takes() -> None:
     shown = CliRunner().invoke(app, ["diff", "--help"], env={"COLUMNS": "120"}, prog_name="gradeloop").output
 
-    assert "regressions|errors|criteria|any" in shown
+    assert "regressions|errors|unsure|criteria|any" in shown
