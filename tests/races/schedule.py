@@ -52,8 +52,8 @@ CLOSING = {
 }
 """The commands that close a workflow, and what it is then."""
 
-EVENTS_A_TASK = 5
-"""By how many events the history grows with a task, about: a guard of the workflow looks whether it does."""
+EVENTS_A_TASK = 100
+"""By how many events the history grows with a task, more than its commands write: a guard of the workflow looks whether it does."""
 
 CONVERTER = pydantic_data_converter.payload_converter
 FAILURES = DefaultFailureConverter()
