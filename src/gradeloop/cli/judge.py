@@ -128,8 +128,7 @@ def judge(  # noqa: PLR0913 - one parameter a flag
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per result, and nothing else on stdout.")] = False,
 ) -> None:
     """Judge finished runs; stored verdicts are not paid for twice."""
-    outside = tuple(allow_outside or ())
-    reading = (outside, trust, overwrite, budget_of(None, budget_usd), skip_bad, max_bad, whole)
+    reading = (tuple(allow_outside or ()), trust, overwrite, budget_of(None, budget_usd), skip_bad, max_bad, whole)
     options = JudgeOptions(
         *(judge, tuple(runs or ()), grader, repeat, concurrency, tuple(passes or ()), tuple(tools or ()), scripted, output, store, as_json),
         *reading,
