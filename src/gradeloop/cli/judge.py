@@ -34,7 +34,7 @@ from gradeloop.cli.commands import (
 )
 from gradeloop.cli.folder import own_config_file, own_outside_roots
 from gradeloop.cli.rejudge import judged_runs, load_older_judge, preview_lines, preview_of
-from gradeloop.cli.render.judgements import answer_line, answer_of_results, failure_lines, result_table, results_line
+from gradeloop.cli.render.judgement_table import answer_line, answer_of_results, failure_lines, result_table, results_line
 from gradeloop.cli.render.measures import stability_lines
 from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import budget_of
