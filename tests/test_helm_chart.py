@@ -81,7 +81,8 @@ def test_the_charts_own_values_hold_against_its_schema() -> None:
 @pytest.mark.parametrize(
     ("section", "key", "value"),
     [("image", "digest", "latest"), ("temporal", "address", "temporal"), ("scaling", "by", "cpu"), ("roles", "judges", {}),
-     ("versioning", "deployment", "a.b"), ("versioning", "deployment", "grader"), ("network", "typo", True)],
+     ("versioning", "deployment", "a.b"), ("versioning", "deployment", "grader"), ("network", "typo", True),
+     ("telemetry", "endpoint", "collector:4318"), ("telemetry", "traces", 10)],
 )  # fmt: skip
 def test_a_value_that_cannot_be_meant_is_refused(section: str, key: str, value: object) -> None:
     given = values()
@@ -154,6 +155,21 @@ def test_every_manifest_of_every_value_holds_against_the_published_schema(monkey
     assert settings.max_concurrent_activities == 50
     assert settings.tuner is not None
     assert settings.tuner.memory == 0.8
+
+
+@pytest.mark.parametrize(("share", "written"), [({}, "0.1"), ({"traces": 1}, "1")])
+def test_a_collector_gets_one_trace_in_ten_and_a_way_to_it(share: Values, written: str) -> None:
+    rendered = render(EVERYTHING | {"telemetry": {"endpoint": "http://collector.monitoring:4318"} | share})
+    data = rendered["ConfigMap", "gradeloop-settings"]["data"]
+    egress = rendered["NetworkPolicy", "gradeloop-to-temporal-alone"]["spec"]["egress"]
+
+    assert data["OTEL_EXPORTER_OTLP_ENDPOINT"] == "http://collector.monitoring:4318"
+    assert (data["OTEL_TRACES_SAMPLER"], data["OTEL_TRACES_SAMPLER_ARG"]) == ("parentbased_traceidratio", written)
+    assert egress[-1] == {
+        "to": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
+        "ports": [{"port": 4318, "protocol": "TCP"}],
+    }
+    kubernetes_validate.validate(rendered["NetworkPolicy", "gradeloop-to-temporal-alone"], VERSION, strict=True)
 
 
 def test_secrets_reach_the_workers_as_files_and_evidence_has_no_providers_key() -> None:

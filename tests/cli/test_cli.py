@@ -9,7 +9,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import jsonschema  # type: ignore[import-untyped]  # it has no types
 import pytest
+from ruamel.yaml import YAML
 
 from gradeloop.cli.threads import RunEnding, code_of
 from gradeloop.contract.evaluation import RunStatus
@@ -387,6 +389,37 @@ def test_init_writes_a_task_that_runs(gradeloop: CommandLine) -> None:
     assert checked.out.startswith("mine.yaml: a task, 1 message")
     assert done.code == 2
     assert "ANTHROPIC_API_KEY" in done.err
+
+
+@pytest.mark.parametrize(
+    ("kind", "reads", "command", "refusal"),
+    [
+        ("suite", "suite.yaml: 3 cases; it can run", ["eval", "suite.yaml"], "'scripted: FILE' in a task or suite"),
+        ("judge", "judge.yaml: a judge by criteria", ["judge", "judge.yaml", "text.txt"], "--scripted FILE for a judge"),
+    ],
+)
+def test_init_writes_a_suite_and_a_judge_that_run(gradeloop: CommandLine, kind: str, reads: str, command: list[str], refusal: str) -> None:
+    (gradeloop.folder / "text.txt").write_text("We open at nine.")
+    absent = gradeloop("eval", "absent.yaml")
+    wrote = gradeloop("init", "--kind", kind)
+    checked = gradeloop("validate", f"{kind}.yaml", OPENAI_API_KEY="sk-0")
+    schema = json.loads((gradeloop.folder / f"{kind}.schema.json").read_text())
+    written = YAML(typ="safe").load(gradeloop.folder / f"{kind}.yaml")
+
+    keyless = gradeloop(*command)
+    rows = [{"id": name, "reason": "As read.", "passed": True, "gap": None} for name in ("c1", "c2")]
+    passed = {"role": "grader", "verdict": {"criteria": rows, "explanation": "Read it.", "result": "satisfied"}}
+    (gradeloop.folder / "replies.yaml").write_text(json.dumps({"replies": [draft("Come in on Monday."), passed]}))
+    models = ["--grader", "scripted:judge", "--scripted", "replies.yaml", *(["--providers", "scripted:writer"] if kind == "suite" else [])]
+    judged = gradeloop(*command, *models)
+
+    assert "gradeloop init --kind suite" in absent.err
+    assert " ".join(command[:2]) in wrote.out
+    assert reads in checked.out
+    jsonschema.validate(written, schema)
+    assert keyless.code == 2
+    assert refusal in keyless.err
+    assert judged.code == 0, judged.err
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "Run and watch a thread": {
-        "init": ("gradeloop.cli.dev", "Write an example task to edit."),
+        "init": ("gradeloop.cli.init", "Write an example task, suite or judge to edit."),
         "run": ("gradeloop.cli.threads", "Draft, grade and revise until the draft meets the rubric."),
         "demo": ("gradeloop.cli.threads", "Watch a model write a function, fail its tests, and fix it."),
         "watch": ("gradeloop.cli.threads", "Show a thread from its beginning, and follow it live."),

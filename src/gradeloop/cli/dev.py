@@ -1,7 +1,6 @@
-"""Commands for this machine: doctor, dev, worker, an example task, and the JSON Schemas of the wire contract."""
+"""Commands for this machine: doctor, trust, dev, worker."""
 
 import asyncio
-import json
 import os
 import signal
 import socket
@@ -18,8 +17,6 @@ from gradeloop.admin.doctor import Finding, findings, lines
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.commands import Json, Scripted, Tools, Trust, codes_help
 from gradeloop.cli.render.table import Terminal, show_lines
-from gradeloop.cli.schemas import json_schemas
-from gradeloop.cli.task_file import write_example
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.thread import (
     TASK_QUEUE,
@@ -91,15 +88,6 @@ def trust_folder(
     typer.echo(f"trusted as it is now: {config.path}")
     for path in dict.fromkeys(named_code(config.read(), config.path.parent)):
         typer.echo(f"  with {path}")
-
-
-@app.command()
-def init(path: Annotated[Path, typer.Argument(metavar="TASK.yaml", help="Write the task to this file.")] = Path("task.yaml")) -> None:
-    """Write an example task to edit."""
-    schema = path.with_name(SCHEMA_FILE)
-    write_example(path)
-    schema.write_text(json.dumps(json_schemas("Task"), indent=1) + "\n")
-    typer.echo(f"wrote {path}, and {schema} for editors; run it with: gradeloop run {path}")
 
 
 @app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True}, add_help_option=False)
@@ -218,9 +206,6 @@ def _queue_ctrl_c() -> "asyncio.Queue[None]":
         asyncio.get_running_loop().add_signal_handler(number, pressed.put_nowait, None)
     return pressed
 
-
-SCHEMA_FILE = "task.schema.json"
-"""The schema beside an example task, which its first line names."""
 
 SERVER_SECONDS = 1.0
 """How often it is looked whether the server still runs."""

@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -157,22 +156,6 @@ def budget_of(tokens: int | None, usd: float | None) -> Budget | None:
         return Budget.model_validate(given) if any(value is not None for value in given.values()) else None
     except ValidationError as error:
         raise InvalidRequest(explain(error).replace("max_tokens", "--budget-tokens").replace("max_cost_usd", "--budget-usd")) from None
-
-
-def write_example(path: Path) -> None:
-    """Write an example task to edit.
-
-    Raises:
-        InvalidRequest: The file exists already, or cannot be written.
-    """
-    example = (files("gradeloop.cli") / "task_example.yaml").read_text(encoding="utf-8")
-    try:
-        with path.open("x", encoding="utf-8") as file:
-            file.write(example)
-    except FileExistsError:
-        raise InvalidRequest(f"{str(path)!r} exists already; name another file") from None
-    except OSError as error:
-        raise InvalidRequest(f"{str(path)!r} cannot be written: {error.strerror}") from None
 
 
 def _check_recording_path(record: Path | None) -> Path | None:

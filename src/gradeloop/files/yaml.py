@@ -28,6 +28,9 @@ ALIASES = 1_000
 EXPANDED_BYTES = 1024 * 1024
 """The most characters that all copies may have together."""
 
+_EXAMPLES = {"the task": "task", "the suite": "suite"}
+"""The kinds of files of which `gradeloop init` writes an example."""
+
 _KEY = "\0"
 """The last step of a key's path, behind the key itself, which tells it from its value's."""
 
@@ -54,7 +57,7 @@ def read_yaml(source: Path | str, what: str, *, aliases: bool = False) -> JsonVa
 def read_placed(source: Path | str, what: str, *, aliases: bool = False) -> tuple[JsonValue, Places]:
     """Read YAML as `read_yaml` does, and return the places of its values too."""
     where = f"{what} {str(source)!r}" if isinstance(source, Path) else what
-    text = _read_text(source, where) if isinstance(source, Path) else source
+    text = _read_text(source, where, what) if isinstance(source, Path) else source
     if len(text.encode(errors="replace")) > YAML_BYTES:
         raise InvalidRequest(f"{where} is larger than {YAML_BYTES // 1024**2} MiB; move long texts out of it")
     value, placed = _parse(text, where, aliases=aliases)
@@ -63,12 +66,13 @@ def read_placed(source: Path | str, what: str, *, aliases: bool = False) -> tupl
     return value, placed
 
 
-def _read_text(path: Path, where: str) -> str:
+def _read_text(path: Path, where: str, what: str) -> str:
     try:
         with path.open("rb") as file:
             raw = file.read(YAML_BYTES + 1)
     except FileNotFoundError:
-        raise InvalidRequest(f"{where} does not exist; check the path") from None
+        example = f", or write an example with: gradeloop init --kind {_EXAMPLES[what]}" if what in _EXAMPLES else ""
+        raise InvalidRequest(f"{where} does not exist; check the path{example}") from None
     except IsADirectoryError:
         raise InvalidRequest(f"{where} is a directory; name a YAML file in it") from None
     except (OSError, ValueError) as error:

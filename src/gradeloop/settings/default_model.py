@@ -79,7 +79,7 @@ def default_model(environ: Mapping[str, str], keyed: Collection[str] = ()) -> De
 
 WITHOUT_KEY = (
     "Without a key: a model of your own machine, {flag} ollama:qwen3 once Ollama serves it; or replies of your own, "
-    "{flag} scripted:any with 'scripted:' in the file; `gradeloop demo` shows a whole run"
+    "{flag} scripted:any with 'scripted: FILE' in a task or suite, with --scripted FILE for a judge; `gradeloop demo` shows a whole run"
 )
 """What somebody without a key can do, in a sentence."""
 
