@@ -128,7 +128,13 @@ CASES: dict[str, tuple[list[Json], list[str]]] = {
             {
                 "history": [{"role": "system", "content": "s"}],
                 "trajectory": [
-                    {"action": "ls", "observation": "o", "response": "r", "thought": "r", "thinking_blocks": [{"thinking": "hm"}]}
+                    {
+                        "action": "ls",
+                        "observation": "o",
+                        "response": "r",
+                        "thought": "r",
+                        "thinking_blocks": [{"type": "thinking", "thinking": "hm"}],
+                    }
                 ],
             }
         ],

@@ -285,6 +285,41 @@ SAMPLES: dict[str, Any] = {
         "messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "Paris"}],
         "trajectory_format": "mini-swe-agent-1",
     },
+    "mini_swe_commands": {
+        "messages": [
+            {"role": "user", "content": "q"},
+            {
+                "role": "user",
+                "content": "e",
+                "extra": {"interrupt_type": "FormatError", "response": {"choices": [{"message": {"role": "assistant", "content": "x"}}]}},
+            },
+            {"role": "assistant", "content": "Paris", "extra": {"actions": [{"command": "ls"}], "response": {"id": "r", "output": []}}},
+            {"role": "user", "content": "found", "extra": {"returncode": 1, "raw_output": "found", "exception_info": "late"}},
+            {"type": "function_call_output", "call_id": "c", "output": "found", "extra": {"returncode": 0}},
+            {"role": "exit", "content": "e", "extra": {"exit_status": "E", "exception_str": "it broke", "traceback": "T"}},
+        ],
+        "trajectory_format": "mini-swe-agent-1.1",
+    },
+    "docent_groups": {
+        "id": "r",
+        "transcripts": [
+            {
+                "id": "t",
+                "transcript_group_id": "g",
+                "created_at": "2026-03-01T12:00:00Z",
+                "messages": [
+                    {"role": "user", "content": "q"},
+                    {
+                        "role": "assistant",
+                        "content": [{"type": "text", "text": "Paris", "refusal": True}],
+                        "tool_calls": [{"id": "c", "function": "look", "arguments": {"a": 1}, "view": {"content": "v"}}],
+                    },
+                    {"role": "tool", "tool_call_id": "c", "content": "found", "error": {"message": "it broke", "at": 9}},
+                ],
+            }
+        ],
+        "transcript_groups": [{"id": "g", "parent_transcript_group_id": None, "created_at": "2026-03-01T12:00:00Z"}],
+    },
     "swe_agent": {
         "trajectory": [{"action": "ls", "observation": "found", "response": "I look.", "thought": "I look.", "state": {"cwd": "/"}}],
         "history": [{"role": "user", "content": "q", "agent": "main"}, {"role": "assistant", "content": "I look.", "agent": "main"}],
@@ -472,6 +507,22 @@ EXPECTED: dict[str, list[Record]] = {
         ("system", "error", "it broke"),
     ],
     "mini_swe": [*ANSWERED, ("system", "other", '{"exit_status": "LimitsExceeded", "submission": ""}')],
+    "mini_swe_commands": [
+        ("user", "text", "q"),
+        ("assistant", "text", "x"),
+        ("user", "text", "e"),
+        ("assistant", "text", "Paris"),
+        ("assistant", "tool_call", '{"command": "ls"}'),
+        ("tool", "tool_result", "found"),
+        ("tool", "tool_result", "found"),
+        ("system", "error", "it broke"),
+    ],
+    "docent_groups": [
+        *ANSWERED,
+        ("assistant", "tool_call", '{"a": 1}'),
+        ("tool", "tool_result", "found"),
+        ("tool", "error", "it broke"),
+    ],
     "swe_agent": [
         ("user", "text", "q"),
         ("assistant", "text", "I look."),

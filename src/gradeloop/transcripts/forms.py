@@ -5,13 +5,16 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from pydantic import JsonValue
 
 from gradeloop.contract.transcript import AgentRun, RunTranscript
 from gradeloop.text import clip
 from gradeloop.transcripts.formats import agent_benchmarks, coding_agents, inspect_logs, spans, trace_exports, training_sets
 from gradeloop.transcripts.message_forms import is_langchain, is_message, messages_at, parse_messages
 from gradeloop.transcripts.runs import IDS, build_run, id_of, require_messages, run_of, transcript_of
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, inside, object_at, rows_of, without
+from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, inside, object_at, require_rows, rows_of, without
 
 __all__ = ["FORMATS", "Detected", "Format", "Notes", "UnreadableMessage", "detect", "detect_lines", "line_of", "parse_runs"]
 
@@ -91,7 +94,7 @@ def parse_runs(value: Json, name: str, notes: Notes | None = None) -> Iterator[A
         key = envelope_of(value)
     if key is not None:
         with inside(key):
-            yield from parse_runs(_in_order(value[key]), name, notes)
+            yield from parse_runs(_by_creation(value[key]), name, notes)
         return
     if isinstance(value, list) and value and not is_one(value):
         for at, item in enumerate(value):
@@ -129,7 +132,7 @@ def envelope_of(value: Json) -> str | None:
     return key if listed else None
 
 
-def _in_order(items: list[dict[str, Json]]) -> list[dict[str, Json]]:
+def _by_creation(items: list[dict[str, Json]]) -> list[dict[str, Json]]:
     """Return the items of a list; messages of a thread of OpenAI's, which its API gives newest first, in the order of their creation."""
     if all(item.get("object") == "thread.message" and isinstance(item.get("created_at"), int) for item in items):
         return sorted(items, key=lambda item: int(item["created_at"]))
@@ -198,10 +201,46 @@ def _parse_transcripts(value: Json, name: str) -> Iterator[AgentRun]:
     for at, item in enumerate(items):
         with inside("transcripts", at):
             transcripts.append(_parse_transcript(item))
-    if all(item.get("created_at") for item in items):
-        order = sorted(range(len(items)), key=lambda at: str(items[at]["created_at"]))
-        transcripts = [transcripts[at] for at in order]
-    yield build_run(id_of(value, name), transcripts, {**described, **metadata})
+    groups = [without(group) for group in require_rows(value.get("transcript_groups"), "transcript_groups")]
+    grouped: dict[str, JsonValue] = {"transcript_groups": [*groups]} if groups else {}
+    yield build_run(id_of(value, name), [transcripts[at] for at in _in_order(items, groups)], {**described, **grouped, **metadata})
+
+
+def _in_order(transcripts: list[dict[str, Json]], groups: list[dict[str, Json]]) -> list[int]:
+    """Return the places of transcripts in the order in which Docent numbers them.
+
+    It walks their groups as a tree, in each of which groups and transcripts stand by `created_at`: those without one at the end, groups
+    before transcripts, and else as they are written.
+    """
+    known = {str(group.get("id")) for group in groups}
+    children: dict[str, list[tuple[datetime, int | str]]] = {}
+    nodes: list[tuple[Json, dict[str, Json], int | str]] = [
+        *((group.get("parent_transcript_group_id"), group, str(group.get("id"))) for group in groups),
+        *((item.get("transcript_group_id"), item, at) for at, item in enumerate(transcripts)),
+    ]
+    for parent, value, name in nodes:
+        children.setdefault(str(parent) if str(parent) in known else _ROOT, []).append((_created(value), name))
+    order: list[int] = []
+    left: list[int | str] = [_ROOT]
+    while left:
+        if isinstance(node := left.pop(), int):
+            order.append(node)
+        else:
+            left += [child for _, child in sorted(children.pop(node, []), key=lambda one: one[0])][::-1]
+    return order + [at for at in range(len(transcripts)) if at not in set(order)]  # of groups that are within each other
+
+
+_ROOT = ""
+"""The id that no group has."""
+
+
+def _created(value: dict[str, Json]) -> datetime:
+    """Return when something was created, in UTC; where it does not say so, the end of time."""
+    try:
+        found = datetime.fromisoformat(str(value.get("created_at")))
+    except ValueError:
+        return datetime.max.replace(tzinfo=UTC)
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def _parse_transcript(item: Json) -> RunTranscript:
@@ -209,7 +248,7 @@ def _parse_transcript(item: Json) -> RunTranscript:
         raise UnreadableMessage(f"{clip(str(item))} is no transcript; write an object with messages")
     messages = require_messages(messages_at(item, "messages"), "messages")
     metadata = object_at(item, "metadata")
-    more = {key: item[key] for key in ("created_at", "transcript_group_id") if item.get(key)}
+    more = {key: item[key] for key in ("description", "created_at", "transcript_group_id") if item.get(key)}
     return transcript_of(messages, id=str(item.get("id") or ""), name=item.get("name"), metadata={**more, **metadata})
 
 

@@ -17,7 +17,18 @@ from gradeloop.contract.transcript import (
 )
 from gradeloop.text import clip
 from gradeloop.transcripts.parts import CIPHERTEXT, ReadPart, read_call, read_content, read_file, read_result, text_of, without_ciphertext
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, flag_at, inside, object_at, require_rows, without
+from gradeloop.transcripts.unreadable import (
+    Json,
+    UnreadableMessage,
+    dict_of,
+    first_of,
+    flag_at,
+    inside,
+    object_at,
+    require_rows,
+    rows_of,
+    without,
+)
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool", "function": "tool"}
 """The roles of messages, and those of a run that they are read as."""
@@ -40,7 +51,7 @@ OTHER_ROLES = {
 
 _READ = {
     *("role", "content", "parts", "name", "tool_calls", "tool_call_id", "reasoning", "reasoning_content", "metadata", "function", "error"),
-    *("id", "status", "function_call", "source", "model", "refusal", "invalid", "type", "audio", "thinking_blocks", "toolInvocations"),
+    *("id", "status", "function_call", "source", "refusal", "invalid", "type", "audio", "thinking_blocks", "toolInvocations"),
     *("reasoning_details", "is_error", "invalid_tool_calls", "object", "thinking", "files", "experimental_attachments"),
     *CIPHERTEXT,
 }
@@ -366,11 +377,29 @@ def parse_call(value: Json, at: int) -> list[RunPart]:
     return [call, ErrorPart(name="parse_error", text=text_of(error))] if error else [call]
 
 
+_CALL_READ = {
+    *("id", "call_id", "tool_call_id", "type", "index", "function", "custom", "name", "tool_name", "function_name", "parse_error", "error"),
+    *("arguments", "args", "input", "parameters", "requestor", "status"),
+    *CIPHERTEXT,
+}
+"""The keys of a tool call that are read, or say nothing about the run; all others become metadata of its message."""
+
+_ERROR_READ = ("type", "code", "name", "message", "text")
+
+
 def _metadata(value: dict[str, Json], blocks: list[ReadPart]) -> dict[str, JsonValue]:
-    """Return what no record shows: keys of the message, and of its parts, and what the run says about it."""
-    unread = {key: inner for key, inner in value.items() if key not in _READ and inner is not None}
+    """Return what no record shows: keys of the message, of its parts, calls and error, and what the run says about it."""
+    unread = {key: without_ciphertext(inner) for key, inner in value.items() if key not in _READ and inner is not None}
     parts: list[JsonValue] = [{"part": at, **block.unread} for at, block in enumerate(blocks) if block.unread]
-    return {**unread, **({"parts": parts} if parts else {}), **object_at(value, "metadata")}
+    calls: list[JsonValue] = [
+        {"call": first_of(call, "id", "call_id"), **rest}
+        for call in rows_of(value.get("tool_calls"))
+        if (rest := without(without_ciphertext(call), *_CALL_READ))
+    ]
+    beside: dict[str, JsonValue] = {"parts": parts, "tool_calls": calls, "error": without(dict_of(value.get("error")), *_ERROR_READ)}
+    if value.get("role") == "user":  # Docent's, of the calls that the message answers
+        beside["tool_call_id"] = value.get("tool_call_id")
+    return {**unread, **without(beside), **object_at(value, "metadata")}
 
 
 def _parse_item(item: dict[str, Json]) -> Iterator[RunMessage]:

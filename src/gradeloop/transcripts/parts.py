@@ -23,7 +23,7 @@ from gradeloop.contract.transcript import (
 from gradeloop.text import clip
 from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, flag_at, without
 
-CIPHERTEXT = ("signature", "encrypted_content", "thoughtSignature", "thought_signature", "encryptedContent")
+CIPHERTEXT = ("signature", "encrypted_content", "thoughtSignature", "thought_signature", "encryptedContent", "google_thought_signature")
 """Keys whose values mean something to their provider alone: they are left out."""
 
 _MEANINGLESS = {*CIPHERTEXT, "cache_control", "type", "id", "index", "status", "state"}
@@ -209,10 +209,12 @@ def _unread(part: dict[str, Json], *read: str) -> dict[str, JsonValue]:
 
 
 def _text(part: dict[str, Json]) -> ReadPart:
-    text = first_of(part, "text", "content", "refusal", "value")
+    refused = part.get("refusal") is True  # Inspect's and Docent's mark of a refusal
+    text = first_of(part, "text", "content", *(() if refused else ("refusal",)), "value")
     if text is not None and not isinstance(text, str):
         text = dict_of(text).get("value", text)  # OpenAI's Assistants: {"value": ..., "annotations": [...]}
-    return ReadPart((TextPart(text=text_of(text)),), _unread(part, "text", "content", "value"))
+    read = ("text", "content", "value", *(("refusal",) if refused else ()))
+    return ReadPart((TextPart(text=text_of(text), refusal=refused),), _unread(part, *read))
 
 
 def _refusal(part: dict[str, Json]) -> ReadPart:
@@ -223,9 +225,10 @@ def _reasoning(part: dict[str, Json]) -> ReadPart:
     text = text_of(first_of(part, "thinking", "reasoning", "text", "content"))
     summary = text_of(part.get("summary"))
     hidden = bool(part.get("redacted")) or (not text and not summary)
-    text = summary if hidden and summary else "" if part.get("redacted") is True else text or summary
-    read = ("thinking", "reasoning", "text", "content", "summary", "redacted", "internal", "providerMetadata", "extras")
-    return ReadPart((ReasoningPart(text=text, redacted=hidden),), _unread(part, *read))
+    shown = summary if hidden and summary else "" if part.get("redacted") is True else text or summary
+    read = ("thinking", "reasoning", "text", "content", "redacted", "internal", "providerMetadata", "extras")
+    both = bool(summary) and shown == text != summary
+    return ReadPart((ReasoningPart(text=shown, redacted=hidden),), _unread(part, *read, *(() if both else ("summary",))))
 
 
 def _redacted(part: dict[str, Json]) -> ReadPart:
@@ -267,7 +270,7 @@ def _result(part: dict[str, Json]) -> ReadPart:
 
 
 def without_ciphertext(value: Json) -> Json:
-    """Return a value without ciphertext and signatures."""
+    """Return a value without signatures and ciphertext, at any depth."""
     if isinstance(value, list):
         return [without_ciphertext(item) for item in value]
     if isinstance(value, dict):

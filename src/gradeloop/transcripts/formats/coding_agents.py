@@ -1,12 +1,13 @@
 """Sessions and trajectories of coding agents: Claude Code, Codex, mini-swe-agent and SWE-agent."""
 
+import json
 from collections.abc import Iterator
 
 from pydantic import JsonValue
 
-from gradeloop.contract.transcript import AgentRun, ReasoningPart, RunMessage, RunPart, TextPart
+from gradeloop.contract.transcript import EMPTY_MESSAGE, AgentRun, OtherPart, ReasoningPart, RunMessage, RunPart, TextPart
 from gradeloop.transcripts.message_forms import build_message, is_item, parse_message, parse_messages
-from gradeloop.transcripts.parts import read_call, read_result, text_of, without_ciphertext
+from gradeloop.transcripts.parts import read_call, read_content, read_result, text_of, without_ciphertext
 from gradeloop.transcripts.runs import build_run, error_message, id_of, other_message, run_of, transcript_of
 from gradeloop.transcripts.unreadable import Json, all_of, dict_of, first_of, flag_at, inside, require_rows, rows_of, without
 
@@ -236,10 +237,11 @@ def parse_mini_swe(value: Json, name: str) -> Iterator[AgentRun]:
         UnreadableMessage: A message cannot be read.
     """
     messages: list[RunMessage] = []
+    waiting: list[str] = []
     with inside("messages"):
         for at, row in enumerate(value["messages"]):
             with inside(at):
-                messages += _mini_swe_message(row)
+                messages += _mini_swe_message(row, at, waiting)
     info = dict_of(value.get("info"))
     ended = first_of(dict_of(dict_of(value["messages"][-1]).get("extra")), "exit_status") if value["messages"] else None
     if ended is None and info.get("exit_status"):
@@ -248,15 +250,93 @@ def parse_mini_swe(value: Json, name: str) -> Iterator[AgentRun]:
     yield run_of(id_of(value, name, "instance_id", "id"), messages, metadata)
 
 
-def _mini_swe_message(row: Json) -> list[RunMessage]:
+def _mini_swe_message(row: Json, at: int, waiting: list[str]) -> Iterator[RunMessage]:
+    """Yield the messages of a row.
+
+    Args:
+        row: The row.
+        at: Its place.
+        waiting: The ids of commands that are no calls of a tool, and whose outputs are still to come.
+    """
     if not isinstance(row, dict):
-        return parse_messages([row])
+        yield from parse_messages([row])
+        return
+    extra = dict_of(row.get("extra"))
     if row.get("role") == "exit":
-        said = {"content": row.get("content"), **dict_of(row.get("extra"))}
-        return [other_message("system", "exit", {key: inner for key, inner in said.items() if inner not in (None, "")})]
+        yield from _mini_swe_end(row, extra)
+        return
+    if extra.get("interrupt_type") == "FormatError":  # the answer that could not be used stands beside what the model was told of it
+        with inside("extra", "response"):
+            yield from _mini_swe_answer(extra)
+    bare = [dict_of(action).get("command") for action in rows_of(extra.get("actions")) if "tool_call_id" not in action]
+    kept = _mini_swe_extra(extra, text_of(first_of(row, "content", "output")))
+    beside: dict[str, JsonValue] = {"extra": kept} if kept else {}
+    seen = {**{key: inner for key, inner in row.items() if key != "extra"}, **beside}
+    failed = extra.get("returncode") not in (None, 0) or bool(extra.get("exception_info"))
     if row.get("object") == "response" and isinstance(row.get("output"), list):  # of a model that is called by Responses
-        return parse_messages(row["output"])
-    return parse_messages([row])
+        with inside("output"):
+            found = _as_one_answer(parse_messages(row["output"]), beside)
+    elif "returncode" in extra and row.get("role") == "user" and waiting:
+        found = parse_messages([{**seen, "role": "tool", "tool_call_id": waiting.pop(0), "name": "bash", "is_error": failed}])
+    elif row.get("type") == "function_call_output":
+        parts = read_result(row.get("call_id"), row.get("output"), failed=failed)
+        found = [build_message("tool", parts, metadata=beside)]
+    else:
+        found = parse_messages([{**seen, "is_error": failed} if row.get("role") == "tool" else seen])
+    if not bare or row.get("tool_calls"):
+        yield from found
+        return
+    waiting[:] = [f"command_{at}_{number}" for number in range(len(bare))]
+    calls = [read_call(call, "bash", {"command": command}) for call, command in zip(waiting, bare, strict=True)]
+    yield from found[:-1]
+    yield build_message(found[-1].role, [*found[-1].records(), *calls], metadata=found[-1].metadata)
+
+
+def _mini_swe_answer(extra: dict[str, Json]) -> Iterator[RunMessage]:
+    """Yield the answer that mini-swe-agent could make no action of: it keeps the whole reply, or its text."""
+    reply = extra.get("response")
+    if isinstance(reply, dict) and isinstance(reply.get("output"), list):
+        found = parse_messages(reply["output"])
+    elif isinstance(reply, dict) and (choices := rows_of(reply.get("choices"))):
+        found = parse_messages([choice.get("message") for choice in choices])
+    else:
+        found = parse_messages([{"role": "assistant", "content": text_of(first_of(extra, "model_response", "response"))}])
+    yield from _as_one_answer(found or [RunMessage(role="assistant")], {"refused_by": "FormatError"})
+
+
+def _as_one_answer(messages: list[RunMessage], metadata: dict[str, JsonValue]) -> list[RunMessage]:
+    """Return the items of one reply as one message, as the agent has it; with results of tools among them, as they are."""
+    if any(message.role != "assistant" for message in messages):
+        return messages
+    spoken = [
+        part for message in messages for part in message.records() if not (isinstance(part, OtherPart) and part.kind == EMPTY_MESSAGE)
+    ]
+    own = {key: inner for message in messages for key, inner in message.metadata.items()}
+    return [build_message("assistant", spoken, metadata={**own, **metadata})]
+
+
+def _mini_swe_extra(extra: dict[str, Json], shown: str) -> dict[str, JsonValue]:
+    """Return what a message has beside itself: of a reply not what the message repeats, of an output that the model saw cut its length."""
+    kept = without(extra, "response", "model_response", "raw_output", "actions")
+    reply = extra.get("response")
+    if isinstance(reply, dict) and (rest := without(reply, "choices", "output")):
+        kept["response"] = rest
+    raw = extra.get("raw_output")
+    if isinstance(raw, str) and raw.strip() not in shown and json.dumps(raw)[1:-1] not in shown:
+        kept["raw_output_characters"] = len(raw)
+    return kept
+
+
+def _mini_swe_end(row: dict[str, Json], extra: dict[str, Json]) -> Iterator[RunMessage]:
+    """Yield how a run ended: an exception is an error, anything else is kept with the submission."""
+    if raised := extra.get("exception_str"):
+        traceback = {"traceback": extra["traceback"]} if extra.get("traceback") else {}
+        message = error_message(text_of(raised), str(extra.get("exit_status") or "error"))
+        yield message.model_copy(update={"metadata": traceback})
+        return
+    said = {"content": row.get("content"), **extra}
+    repeated = ("content",) if said["content"] in (extra.get("submission"), extra.get("exit_status")) else ()
+    yield other_message("system", "exit", without(said, *repeated))
 
 
 def recognise_swe_agent(value: Json) -> str | None:
@@ -282,8 +362,14 @@ def parse_swe_agent(value: Json, name: str) -> Iterator[AgentRun]:
     if not value.get("history") and (query := value["trajectory"][0].get("query")):
         with inside("trajectory", 0, "query"):
             messages += parse_messages(query)
+    thoughts = {
+        (text_of(row.get("thought")), text_of(row.get("action"))): row["thinking_blocks"]
+        for row in rows_of(value.get("history"))
+        if row.get("thinking_blocks")
+    }
     for at, step in enumerate(require_rows(value.get("trajectory"), "trajectory")):
-        messages += _swe_agent_step(step, f"step_{at + 1}")
+        thinking = step.get("thinking_blocks") or thoughts.get((text_of(step.get("thought")), text_of(step.get("action"))))
+        messages += _swe_agent_step(step, f"step_{at + 1}", [part for block in read_content(thinking) for part in block.parts])
     info = dict_of(value.get("info"))
     if info.get("exit_status") or info.get("submission"):
         messages.append(other_message("system", "exit", {key: info.get(key) for key in ("exit_status", "submission") if info.get(key)}))
@@ -291,10 +377,10 @@ def parse_swe_agent(value: Json, name: str) -> Iterator[AgentRun]:
     yield run_of(id_of(value, name, "instance_id", "id"), messages, metadata)
 
 
-def _swe_agent_step(step: dict[str, Json], call: str) -> Iterator[RunMessage]:
+def _swe_agent_step(step: dict[str, Json], call: str, thinking: list[RunPart]) -> Iterator[RunMessage]:
+    """Yield the messages of a step; what the model thought before it is in the history alone."""
     response, thought, action = (text_of(step.get(key)) for key in ("response", "thought", "action"))
-    blocks = rows_of(step.get("thinking_blocks"))
-    parts: list[RunPart] = [ReasoningPart(text=text_of(block["thinking"])) for block in blocks if block.get("thinking")]
+    parts: list[RunPart] = [*thinking]
     parts += [ReasoningPart(text=thought)] if thought.strip() and thought.strip() not in response else []
     parts += [TextPart(text=response)] if response else []
     if action:

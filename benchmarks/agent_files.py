@@ -1,0 +1,202 @@
+"""Files that mini-swe-agent and Docent write, read beside what these packages hold of them: `python -m benchmarks.agent_files`.
+
+mini-swe-agent's agents run on a scripted provider, by Chat, Responses, Anthropic's protocol and without tools: with commands that fail or
+take too long, answers that they can make nothing of, pictures, limits, a person at the terminal, an instance of SWE-bench. Docent's models
+write runs with calls, errors, hidden thoughts, groups and clocks, and what its loaders make of sessions and of Inspect's logs. Every
+answer, call, result, file, reasoning, error and mark of these is compared, and the order of transcripts. It ends with 1 where anything
+differs. The packages go into folders of their own in the user's cache.
+"""
+
+import json
+import os
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.inspect_logs import INSPECT
+from benchmarks.peer.venv import DOCENT, peer_python
+from gradeloop.contract.transcript import (
+    AgentRun,
+    ErrorPart,
+    FilePart,
+    OtherPart,
+    ReasoningPart,
+    RunMessage,
+    RunTranscript,
+    TextPart,
+    ToolCallPart,
+    ToolResultPart,
+)
+from gradeloop.exit_codes import leave
+from gradeloop.transcripts.readers import read_run_file
+
+MINI_SWE = ("mini-swe-agent==2.4.6",)
+
+PEER = Path(__file__).parent / "peer"
+
+
+def said(message: RunMessage) -> str:
+    """Return the texts of a message, line by line."""
+    return "\n".join(part.text for part in message.records() if isinstance(part, TextPart))
+
+
+def parsed(arguments: str) -> object:
+    """Return the arguments of a call, which two may write with other spaces; as they are, where they are no JSON."""
+    try:
+        return json.loads(arguments)
+    except ValueError:
+        return arguments
+
+
+def read_trajectory(run: AgentRun, held: Mapping[str, Any]) -> dict[str, object]:
+    """Return what was read of a trajectory, in the words in which mini-swe-agent's own is written."""
+    messages = run.transcripts[0].messages
+    parts = [part for message in messages for part in message.records()]
+    calls = [part for part in parts if isinstance(part, ToolCallPart)]
+    results = [part for part in parts if isinstance(part, ToolResultPart)]
+    bare = {part.call for part in calls if part.call.startswith("command_")}
+    texts = [(message.role, said(message)) for message in messages]
+    errors = [[part.name, "", part.text] for part in parts if isinstance(part, ErrorPart)]
+    ends = [part.value for part in parts if isinstance(part, OtherPart) and part.kind == "exit" and isinstance(part.value, dict)]
+    return {
+        "messages": len(messages) - held["refused answers"],
+        "refused answers": sum(message.metadata.get("refused_by") == "FormatError" for message in messages),
+        "answers": [text for role, text in texts if role == "assistant"],
+        "reasoning": [part.text for part in parts if isinstance(part, ReasoningPart)],
+        "calls": [[part.call, part.name, parsed(str(part.record()["text"]))] for part in calls if part.call not in bare],
+        "commands without a call": [part.arguments["command"] for part in calls if part.call in bare],
+        "results": [[None if part.call in bare else part.call, part.text, part.is_error] for part in results],
+        "files": sum(isinstance(part, FilePart) for part in parts),
+        "people": [text for role, text in texts if role == "user"],
+        "exit": [*errors, *([end["exit_status"], end.get("submission", ""), None] for end in ends)],
+    }
+
+
+def trajectories(python: Path, folder: Path) -> Iterator[tuple[str, Counter[str], list[str]]]:
+    """Yield of each trajectory its name, how much there is of everything, and what differs."""
+    environment = {**os.environ, "MSWEA_GLOBAL_CONFIG_DIR": str(folder / "config")}
+    command = [str(python), str(PEER / "mini_swe_writer.py"), str(folder)]
+    subprocess.run(command, check=True, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    for name, held in json.loads((folder / "counts.json").read_text()).items():
+        held["calls"] = [[call, tool, parsed(arguments)] for call, tool, arguments in held["calls"]]
+        held["exit"] = [held["exit"]]
+        (run,) = read_run_file(folder / name)
+        read = read_trajectory(run, held)
+        counts = Counter({key: value if isinstance(value, int) else len(value) for key, value in held.items()})
+        yield name, counts, [f"{name}: {key} {read[key]!r}, of {held[key]!r}" for key in held if read[key] != held[key]]
+
+
+def read_docent(run: AgentRun) -> dict[str, object]:
+    """Return what was read of a run of Docent, in the words in which its own is written."""
+    groups: Any = run.metadata.get("transcript_groups") or []
+    keys = ("id", "name", "description")
+    return {
+        "id": run.id,
+        "metadata": {key: value for key, value in run.metadata.items() if key != "transcript_groups"},
+        "groups": [[*(group.get(key) for key in keys), group.get("metadata", {})] for group in groups],
+        "transcripts": [read_docent_transcript(transcript) for transcript in run.transcripts],
+    }
+
+
+def read_docent_transcript(transcript: RunTranscript) -> dict[str, object]:
+    """Return what was read of a transcript."""
+    about = dict(transcript.metadata)
+    about.pop("created_at", None)
+    return {
+        "id": transcript.id,
+        "name": transcript.name,
+        "description": about.pop("description", None),
+        "group": about.pop("transcript_group_id", None),
+        "metadata": about,
+        "messages": [read_docent_message(message) for message in transcript.messages],
+    }
+
+
+def read_docent_message(message: RunMessage) -> dict[str, object]:
+    """Return what was read of a message; what it answers and what failed is looked for in metadata, too."""
+    parts, about = message.records(), dict(message.metadata)
+    own: Any = {key: about.pop(key, default) for key, default in (("model", None), ("tool_calls", []), ("error", {}), ("parts", []))}
+    results = [part for part in parts if isinstance(part, ToolResultPart)]
+    errors = [part for part in parts if isinstance(part, ErrorPart)]
+    failed = [value for part in errors if part.name != "parse_error" for value in (part.name, part.text) if value]
+    about.pop("tool_call_id", None)
+    return {
+        "role": message.role,
+        "text": results[0].text if results else said(message),
+        "reasoning": [[part.text, part.redacted] for part in parts if isinstance(part, ReasoningPart)],
+        "refusals": [part.text for part in parts if isinstance(part, TextPart) and part.refusal],
+        "calls": [[part.call, part.name, part.arguments] for part in parts if isinstance(part, ToolCallPart)],
+        "unparsed": [part.text for part in errors if part.name == "parse_error"],
+        "views": [call["view"]["content"] for call in own["tool_calls"]],
+        "summaries": [part["summary"] for part in own["parts"] if "summary" in part],
+        "answered": message.metadata.get("tool_call_id"),
+        "result": [results[0].call, results[0].name, results[0].is_error] if results else None,
+        "error": sorted([*failed, *map(str, own["error"].values())]),
+        "model": own["model"],
+        "metadata": about,
+    }
+
+
+def docent_runs(python: Path, folder: Path, logs: Sequence[Path]) -> Iterator[tuple[str, Counter[str], list[str]]]:
+    """Yield of each file of Docent's its name, how much there is of everything, and what differs."""
+    subprocess.run([str(python), str(PEER / "docent_writer.py"), str(folder), *map(str, logs)], check=True)
+    for name, held in json.loads((folder / "counts.json").read_text()).items():
+        read = [read_docent(run) for run in read_run_file(folder / name)]
+        counts = Counter({"runs": len(held)})
+        for run in held:
+            counts += Counter({"transcripts": len(run["transcripts"]), "groups": len(run["groups"])})
+            for message in (message for transcript in run["transcripts"] for message in transcript["messages"]):
+                counts["messages"] += 1
+                counts.update({key: len(message[key]) for key in COUNTED_OF_DOCENT[4:-1]})
+                counts["results"] += message["result"] is not None
+        yield name, counts, list(_different(name, held, read))
+
+
+COUNTED_OF_DOCENT = (
+    *("runs", "transcripts", "groups", "messages"),
+    *("calls", "unparsed", "views", "reasoning", "summaries", "refusals", "error", "results"),
+)
+
+
+def _different(place: str, held: object, read: object) -> Iterator[str]:
+    """Yield where two values differ, down to the first that does."""
+    if isinstance(held, dict) and isinstance(read, dict):
+        for key in {**held, **read}:
+            yield from _different(f"{place}.{key}", held.get(key), read.get(key))
+    elif isinstance(held, list) and isinstance(read, list) and len(held) == len(read):
+        for at, (one, other) in enumerate(zip(held, read, strict=True)):
+            yield from _different(f"{place}[{at}]", one, other)
+    elif held != read:
+        yield f"{place}: {read!r}, of {held!r}"
+
+
+def table(what: str, counted: Sequence[str], files: Iterator[tuple[str, Counter[str], list[str]]]) -> bool:
+    """Print a row a file and the sum, and return whether nothing differs and there is some of everything."""
+    print(f"\n| {what} | {' | '.join(counted)} | differences |\n|{'---|' * (len(counted) + 2)}")
+    total, failed, number = Counter[str](), 0, 0
+    for name, counts, differences in files:
+        total, failed, number = total + counts, failed + len(differences), number + 1
+        print(f"| {name} | {' | '.join(str(counts[key]) for key in counted)} | {len(differences)} |", *differences, sep="\n  ", flush=True)
+    print(f"| {number} files | {' | '.join(str(total[key]) for key in counted)} | {failed or 'none'} |")
+    return not failed and all(total[key] for key in counted)
+
+
+def main() -> None:
+    """Write the files, read them, and print a row for each."""
+    with tempfile.TemporaryDirectory() as folder:
+        swe, logs, docent = (Path(folder, name) for name in ("mini", "logs", "docent"))
+        for place in (swe, logs, docent):
+            place.mkdir()
+        counted = ("messages", "refused answers", "answers", "reasoning", "calls", "commands without a call", "results", "files", "exit")
+        whole = table("trajectory of mini-swe-agent", counted, trajectories(peer_python(MINI_SWE), swe))
+        subprocess.run([str(peer_python(INSPECT)), str(PEER / "inspect_writer.py"), str(logs)], check=True)
+        written = [logs / name for name in json.loads((logs / "counts.json").read_text())]
+        whole = table("file of Docent", COUNTED_OF_DOCENT, docent_runs(peer_python(DOCENT), docent, written)) and whole
+    leave(0 if whole else 1)
+
+
+if __name__ == "__main__":
+    main()
