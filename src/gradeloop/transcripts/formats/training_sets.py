@@ -284,8 +284,8 @@ def parse_pair(value: Json, name: str) -> Iterator[AgentRun]:
         system = read_side(value.get("system"), "system", "system")
         read = ["prompt", "system"]
     else:
-        read = [each for each in ("instruction", "question", "query", "context", "input") if isinstance(value.get(each), str)]
-        asked = [RunMessage(role="user", content="\n\n".join(value[each] for each in read if value[each].strip()))]
+        read = [part for part in ("instruction", "question", "query", "context", "input") if isinstance(value.get(part), str)]
+        asked = [RunMessage(role="user", content="\n\n".join(value[part] for part in read if value[part].strip()))]
         system = read_side(value.get("system"), "system", "system")
         read.append("system")
     with inside(key):
