@@ -43,7 +43,8 @@ def read_judge(path: Path, outside: Sequence[Path] = ()) -> JudgeConfig:
     if not path.is_file():
         if path.is_dir():
             raise InvalidRequest(f"the judge {str(path)!r} is a folder; name a file in it")
-        raise InvalidRequest(f"the judge {str(path)!r} does not exist; name a file, or COLLECTION/RUBRIC of the registry; `gradeloop init --kind judge` writes one")
+        cure = "name a file, or COLLECTION/RUBRIC of the registry; `gradeloop init --kind judge` writes one"
+        raise InvalidRequest(f"the judge {str(path)!r} does not exist; {cure}")
     if path.suffix not in YAML_SUFFIXES:
         return _parse_judge_in(path, {"rubric": read_rubric_file(path)})
     value, placed = read_placed(path, "the judge")
