@@ -371,11 +371,16 @@ def _outcome(results: Sequence[JudgeResult], total: int, rule: PassRule, decisio
 
 
 async def _save(config: JudgeConfig, finished: Sequence[Judged], registry: "Registry") -> None:
-    """Store what the judge said, and what the dearer judge said of what it was unsure of, as judgements of their own."""
+    """Store what the judge said, and what the dearer judge said of what it was unsure of, as judgements of their own.
+
+    Of the dearer judge's failures those are stored for which it was paid, so that a preview knows that they are only read.
+    """
     own = [(row.first or row.result, row.repeat) for row in finished]
     await registry.save(config, [(result, repeat) for result, repeat in own if not result.result_metadata.get("again")])
     if (dearer := dearer_judge(config)) is not None:
         await registry.save(dearer, [(row.result, row.repeat) for row in finished if row.result.escalated_from])
+        failed = [(row.dearer, row.repeat) for row in finished if row.dearer is not None and row.dearer.failed]
+        await registry.save(dearer, [(result, repeat) for result, repeat in failed if not result.result_metadata.get("again")])
 
 
 async def _print_measures(
@@ -581,13 +586,16 @@ def results_line(results: Sequence[JudgeResult], rule: PassRule) -> str:
 
 
 def failure_lines(results: Sequence[JudgeResult]) -> list[str]:
-    """Return what is to be done about failures: which of them the same command asks about again, and which only `--retry errors` does."""
-    failures = [result for result in results if result.failed]
-    unanswered = sum(bool(result.result_metadata.get("again")) for result in failures)
-    invalid = len(failures) - unanswered
-    lines = (
-        [f"{counted(invalid, 'failure')}: the judge's answers stayed invalid; the same command with --retry errors asks again"]
-        if invalid
-        else []
-    )
-    return lines + ([f"{counted(unanswered, 'failure')}: no judge answered; the same command asks again"] if unanswered else [])
+    """Return what is to be done about failures, and about what the dearer judge left unsure.
+
+    It says which of them the same command asks about again, and which only `--retry errors` does.
+    """
+    failures = [bool(result.result_metadata.get("again")) for result in results if result.failed]
+    unsure = [bool(result.result_metadata.get("escalation_again")) for result in results if result.result_metadata.get("escalation")]
+    lines = []
+    for what, judge, again in (("failure", "judge", failures), ("unsure judgement", "dearer judge", unsure)):
+        if invalid := again.count(False):
+            lines.append(f"{counted(invalid, what)}: the {judge}'s answers stayed invalid; the same command with --retry errors asks again")
+        if unanswered := again.count(True):
+            lines.append(f"{counted(unanswered, what)}: no {judge} answered; the same command asks again")
+    return lines
