@@ -424,6 +424,8 @@ export interface JudgeResult {
   batch_id?: string | null;
   unsure?: string[];
   escalated_from?: string | null;
+  passed?: boolean | null;
+  gate?: PassGate | null;
 }
 
 /** The one argument of the workflow `Judging`. */
@@ -548,6 +550,13 @@ export interface PartFinding {
   first: string;
   last: string;
   text: string;
+}
+
+/** What passes a judgement, and how many have to pass, as the command said that judged or shows them. */
+export interface PassGate {
+  pass_if: { [key: string]: JsonValue };
+  pass_rate?: number | null;
+  allow_errors?: number;
 }
 
 /** A tool call that waits for a person. */
@@ -715,6 +724,7 @@ export interface SchemaJudge {
   show_metadata?: boolean;
   abstain?: { [key: string]: number } | null;
   escalate?: ModelSpecInput | null;
+  pass_if?: { [key: string]: boolean | number | string } | null;
 }
 
 /** What somebody says. */

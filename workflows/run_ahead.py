@@ -15,6 +15,7 @@ from temporalio.worker._command_aware_visitor import CommandInfo
 from temporalio.workflow import Info
 
 from gradeloop.contract.queries import READ_AGAIN
+from workflows import load_late_modules
 
 REFUSAL = Failure(
     message=f"[{READ_AGAIN}] the worker has applied events that no workflow task has recorded yet; send the query again",
@@ -39,6 +40,8 @@ REST_SECONDS = 1.0
 class RecordedTasksRunner(UnsandboxedWorkflowRunner):
     """Runs workflows outside of Temporal's sandbox, and refuses what goes beyond the recorded workflow tasks.
 
+    Whatever workflows import late is imported when it is made.
+
     Args:
         upgraded: Names of the workflows that every build goes on with. The definitions cannot say so themselves: a server refuses all
             that a worker without a version says of versions.
@@ -46,6 +49,7 @@ class RecordedTasksRunner(UnsandboxedWorkflowRunner):
 
     def __init__(self, upgraded: AbstractSet[str] = frozenset()) -> None:
         super().__init__()
+        load_late_modules()
         self._upgraded = upgraded
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:

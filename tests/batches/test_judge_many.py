@@ -33,6 +33,16 @@ def runs(*names: str, said: str = "The capital of France is Paris.") -> list[Age
     ]
 
 
+async def test_a_rule_for_what_passes_asks_no_question_anew(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, answers(MATCH)) as batches:
+        await judged(batches, FRANCE, runs("a"))
+        ruled = await judged(batches, FRANCE | {"pass_if": {"label": "match"}, "id": "ruled"}, runs("a", "b"))
+
+    assert [one.result.output for one in ruled] == [MATCH, MATCH]
+    assert [one.result.usage.calls for one in ruled] == [0, 1]
+    assert calls(batches) == 2
+
+
 async def judged(batches: Batches, config: Any, given: list[AgentRun], **options: Any) -> list[Judged]:
     """Judge runs as a batch."""
     found: list[Judged] = []

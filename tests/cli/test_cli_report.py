@@ -237,7 +237,7 @@ def test_a_judge_in_json_is_found_as_one_in_yaml_is(gradeloop: CommandLine) -> N
         text = page(gradeloop, *arguments)
         assert f"<h1>{FRANCE['rubric_text']}</h1>" in text
         assert "2 judgements" in text
-    assert next_of(gradeloop(*asked).out) == ["report", "judge.json", "--open"]
+    assert next_of(gradeloop(*asked).out) == ["report", "judge.json", "--pass", "label=no match", "--open"]
     refused = gradeloop("report", "unused.json", "-o", "unused.html")
     assert refused.code == 2
     assert "the store has no judgements by 'unused.json'; judge some runs first: gradeloop judge unused.json RUNS" in refused.err
@@ -248,10 +248,53 @@ def test_what_a_judge_says_comes_next_works(gradeloop: CommandLine) -> None:
     by_file, by_judge = gradeloop(*asked, "-o", "of next.jsonl", "--overwrite"), gradeloop(*asked)
 
     assert next_of(by_file.out) == ["report", "of next.jsonl", "--open"]
-    assert next_of(by_judge.out) == ["report", "judge.yaml", "--open"]
+    assert next_of(by_judge.out) == ["report", "judge.yaml", "--pass", "label=no match", "--open"]
     for done in (by_file, by_judge):
         shown = gradeloop.alone(*next_of(done.out), "-o", "next.html", "--overwrite", BROWSER="true")
         assert shown.code == 0, shown.err
         assert "2 judgements" in (gradeloop.folder / "next.html").read_text()
     passed = gradeloop(*asked[:-1], "label=match")
     assert "next:" not in passed.out + passed.err
+
+
+def answer_in(html: str) -> tuple[str, str]:
+    """Return the first line of a page and its colour."""
+    ((colour, line),) = re.findall(r'<p class="answer (\w+)"[^>]*>(.*?)</p>', html)
+    return re.sub("<[^>]+>", "", line), colour
+
+
+def test_whether_judgements_pass_is_said_alike_by_the_terminal_its_lines_and_every_page(gradeloop: CommandLine) -> None:
+    asked = ("judge", "judge.yaml", "runs.jsonl", "--scripted", "replies.yaml", "--pass", "label=no match", "--pass-rate", "0.8")
+    done = gradeloop(*asked, "-o", "gated.jsonl", "--overwrite")
+    by_judge = gradeloop(*asked)
+    lines = [json.loads(line) for line in (gradeloop.folder / "gated.jsonl").read_text().splitlines()]
+
+    assert done.code == 1
+    assert "\nFAILED 0% of 80%\n" in done.out
+    assert [line["passed"] for line in lines] == [False, False]
+    assert lines[0]["gate"] == {"pass_if": {"label": "no match"}, "pass_rate": 0.8, "allow_errors": 0.0}
+    assert next_of(by_judge.out) == ["report", "judge.yaml", "--pass", "label=no match", "--pass-rate", "0.8", "--open"]
+    for words in (next_of(done.out), next_of(by_judge.out)):
+        text = page(gradeloop, *words[1:-1])
+        assert answer_in(text) == ("FAILED 0% of 80%", "failed")
+        assert "label is no match; 80% wanted" in text
+    assert answer_in(page(gradeloop, "gated.jsonl", "--pass", "label=match", "--pass-rate", "0.8")) == ("PASSED", "passed")
+    refused = gradeloop("report", "gated.jsonl", "--pass", "labl=match", "-o", "refused.html")
+    assert (refused.code, "--pass 'labl=match' names no key of these judgements" in refused.err) == (2, True)
+    refused = gradeloop("report", "latest", "--kind", "batch", "--pass", "label=match", "-o", "refused.html")
+    assert (refused.code, "--pass and --pass-rate are for judgements" in refused.err) == (2, True)
+
+
+def test_a_judge_says_itself_what_passes_and_a_page_without_a_rule_says_that_none_does(gradeloop: CommandLine) -> None:
+    (gradeloop.folder / "rule.json").write_text(json.dumps(FRANCE | {"pass_if": {"label": "match"}}))
+    asked = ("judge", "rule.json", "runs.jsonl", "--scripted", "replies.yaml", "--pass-rate", "1")
+    done = gradeloop(*asked, "--json", "-o", "ruled.jsonl", "--overwrite")
+    gradeloop("judge", "judge.yaml", "runs.jsonl", "--scripted", "replies.yaml", "-o", "unruled.jsonl", "--overwrite")
+
+    assert (done.code, [line["passed"] for line in done.lines]) == (0, [True, True])
+    assert answer_in(page(gradeloop, "ruled.jsonl")) == ("PASSED", "passed")
+    assert answer_in(page(gradeloop, "rule.json")) == ("2 OF 2 PASSED", "passed")
+    text = page(gradeloop, "unruled.jsonl")
+    assert answer_in(text) == ("2 JUDGED: 2 match", "none")
+    assert "No rule says what passes. Next: say it with <code>gradeloop report unruled.jsonl --pass label=VALUE</code>" in text
+    assert answer_in(page(gradeloop, "unruled.jsonl", "--pass", "label=match")) == ("2 OF 2 PASSED", "passed")

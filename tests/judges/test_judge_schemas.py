@@ -9,7 +9,8 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 from pydantic import ValidationError
 
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.contract import DEFAULT_SCHEMA, SchemaJudge, parse_judge, split_template
+from gradeloop.judges.contract import DEFAULT_SCHEMA, JudgeResult, SchemaJudge, parse_judge, split_template
+from gradeloop.judges.pass_rule import PassRule, with_gate
 from gradeloop.judges.schema import DEPTH, PROPERTIES, SCHEMA_BYTES, for_provider, keys_of, problems_of, refuse_schema, without_nulls
 from tests.rig.judging import spoiled
 
@@ -482,3 +483,41 @@ def test_a_frozen_judge_cannot_be_changed() -> None:
 
     with pytest.raises(ValidationError):
         judge.rubric_text = "x"  # type: ignore[misc]  # which is what is tested
+
+
+@pytest.mark.parametrize(
+    ("pass_if", "why"),
+    [
+        ({"label": "match"}, None),
+        (
+            {"lable": "match"},
+            "'lable' is no key of the output_schema whose value the judge chooses. Did you mean 'label'? Known: label.",
+        ),
+        ({"label": "mtach"}, "pass_if.label: the output_schema does not allow 'mtach'. Known: match, no match."),
+        ({"label": True}, "pass_if.label: the output_schema does not allow 'True'. Known: match, no match."),
+        ({"explanation": "x"}, "'explanation' is no key of the output_schema whose value the judge chooses"),
+        ({}, "pass_if"),
+    ],
+)
+def test_what_a_judge_passes_is_a_value_of_its_schema(pass_if: dict[str, Any], why: str | None) -> None:
+    judge = {"rubric_text": "x", "pass_if": pass_if}
+    if why is None:
+        assert parse_judge(judge).sha256() == parse_judge({"rubric_text": "x"}).sha256()
+        return
+
+    with pytest.raises(InvalidRequest) as caught:
+        parse_judge(judge)
+
+    assert why in str(caught.value)
+
+
+def test_numbers_and_keys_within_objects_pass_too() -> None:
+    schema = holding(holding({"type": "integer", "enum": [1, 2]}) | {"type": "object"}, required=["x"])
+    judge = parse_judge({"rubric_text": "x", "output_schema": schema, "pass_if": {"x.x": 2}})
+    fields = {"id": "j", "agent_run_id": "a", "rubric_id": "r", "rubric_version": 1, "result_type": "DIRECT_RESULT"}
+    rule = PassRule(judge, ())
+    results = [JudgeResult.model_validate(fields | {"output": {"x": {"x": value}}}) for value in (1, 2)]
+
+    assert [rule.passed(result) for result in results] == [False, True]
+    assert [with_gate(result, rule.gate()).passed for result in results] == [False, True]
+    assert PassRule(judge, ("x.x=1",)).passed(results[0])

@@ -57,10 +57,12 @@ async def test_what_is_unchanged_is_no_new_version_and_any_change_is_one(registr
     same = await registry.add_version("demo", "france", FRANCE)
     second = await registry.add_version("demo", "france", OTHER)
     third = await registry.add_version("demo", "france", FRANCE | {"judge_model": "openai:gpt-5"})
+    ruled = await registry.add_version("demo", "france", FRANCE | {"pass_if": {"label": "match"}})
     first = await registry.add_version("demo", "france", FRANCE | {"name": "told otherwise"})
 
-    assert [item.version for item in (same, second, third, first)] == [1, 2, 3, 1]
-    assert await registry.get_rubric("demo", "france") == third
+    assert [item.version for item in (same, second, third, ruled, first)] == [1, 2, 3, 4, 1]
+    assert ruled.sha256() == same.sha256()
+    assert await registry.get_rubric("demo", "france") == ruled
     assert (await registry.get_rubric("demo", "france", 2)).sha256() == second.sha256()
 
 

@@ -15,15 +15,15 @@ from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.grading.prompts import records
 from gradeloop.judges.citations import citations_of
-from gradeloop.judges.contract import JudgeResult
+from gradeloop.judges.contract import JudgeResult, PassGate
 from gradeloop.judges.registry import Registry
+from gradeloop.reports.judgement_page import JudgementSource, answer_of_judgements, judgements_next
 from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.read_judgement import (
     ANOTHER_RUN,
     INVALID,
     MISPLACED,
     NO_RUN,
-    answer_of_judgements,
     read_judgement_reports,
     read_stored_judgements,
 )
@@ -354,9 +354,45 @@ async def test_judgements_in_the_store_are_found_by_their_judge() -> None:
         ({"passed": 1, "failed": 1, "error": 1}, "1 OF 2 PASSED, 1 error", "failed"),
         ({"passed": 1, "error": 2}, "1 OF 1 PASSED, 2 errors", "error"),
         ({"error": 3}, "INCONCLUSIVE: 3 errors", "error"),
+        ({"unsure": 2}, "INCONCLUSIVE: 2 unsure", "unsure"),
+        ({"passed": 2, "unsure": 1}, "2 OF 2 PASSED, 1 unsure", "passed"),
         ({"none": 5}, "5 JUDGED", "none"),
         ({"none": 5, "error": 1}, "5 JUDGED, 1 error", "error"),
     ],
 )
 def test_a_page_of_judgements_begins_with_how_many_passed(counts: dict[Verdict, int], answer: str, colour: Verdict) -> None:
     assert answer_of_judgements(counts) == (answer, colour)
+
+
+@pytest.mark.parametrize(
+    ("counts", "allowed", "answer", "colour"),
+    [
+        ({"passed": 3}, 0.0, "PASSED", "passed"),
+        ({"passed": 9, "failed": 1}, 0.0, "PASSED 90% of 80%", "passed"),
+        ({"passed": 3, "failed": 1}, 0.0, "FAILED 75% of 80%", "failed"),
+        ({"passed": 3, "failed": 1, "error": 1}, 0.0, "INCONCLUSIVE: 1 error", "error"),
+        ({"passed": 3, "failed": 1, "error": 1}, 0.2, "FAILED 75% of 80%", "failed"),
+        ({"unsure": 2}, 0.0, "INCONCLUSIVE: 2 unsure", "error"),
+    ],
+)
+def test_with_a_rate_a_page_of_judgements_begins_with_whether_enough_passed(
+    counts: dict[Verdict, int], allowed: float, answer: str, colour: Verdict
+) -> None:
+    gate = PassGate(pass_if={"label": "match"}, pass_rate=0.8, allow_errors=allowed)
+
+    assert answer_of_judgements(counts, gate) == (answer, colour)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "command"),
+    [
+        (("passed", "none"), "gradeloop report 'my results.jsonl' --pass KEY=VALUE"),
+        (("passed", "error"), "gradeloop judge JUDGE RUNS --retry errors"),
+        (("passed", "failed"), "gradeloop agreement JUDGE LABELS --results 'my results.jsonl'"),
+        (("passed",), "gradeloop agreement JUDGE LABELS --results 'my results.jsonl'"),
+    ],
+)
+def test_what_comes_next_for_judgements_is_a_command(verdicts: tuple[Verdict, ...], command: str) -> None:
+    reports = [RunReport(name=name, kind="judgement", verdict=name, word=name) for name in verdicts]
+
+    assert judgements_next(reports, JudgementSource("my results.jsonl", is_file=True, gate=None)).command == command

@@ -31,10 +31,10 @@ from gradeloop.reports.collection_page import (
     with_differences,
 )
 from gradeloop.reports.html import data, seconds, when
+from gradeloop.reports.judgement_page import judgement_page
 from gradeloop.reports.markup import shown
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import BatchReport, batch_page, entries, head_of, past_batches, read_case_report, thread_of, with_thread
-from gradeloop.reports.read_judgement import judgement_page
 from gradeloop.reports.run_page import Highlight, Quoted, RunView, run_page, segments
 from gradeloop.text import percent
 from tests.rig.batch_results import case, row, summary_of

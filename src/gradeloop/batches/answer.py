@@ -8,6 +8,7 @@ from gradeloop.batches.contract import BatchSummary, CaseResult, CaseStatus
 from gradeloop.contract.criterion import TOLERANCE
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
+from gradeloop.judges.contract import PassGate
 from gradeloop.stats.gated_rate import GatedRate, labels_cure
 from gradeloop.text import counted, one_line
 
@@ -199,6 +200,12 @@ def answer_of(summary: BatchSummary, *, allow_errors: float | None = None, pass_
     return BatchAnswer("FAILED", reached) if code == CAPPED else BatchAnswer("PASSED", reached if rate < 1 or corrected else "")
 
 
+def corrected_answer(found: GatedRate) -> BatchAnswer:
+    """Return the answer where a rate corrected by labels decides."""
+    words: dict[str | None, AnswerWord] = {"passed": "PASSED", "failed": "FAILED"}
+    return BatchAnswer(words.get(found.decision, "INCONCLUSIVE"), _corrected_text(found))
+
+
 def _corrected_text(found: GatedRate) -> str:
     rate = (
         "unknown" if found.corrected is None else f"{found.corrected.value:.1%} ({found.corrected.low:.1%} to {found.corrected.high:.1%})"
@@ -217,6 +224,27 @@ def _why_inconclusive(summary: BatchSummary, allow_errors: float | None) -> str:
     if summary.errors > allowed * summary.total + TOLERANCE or not summary.unsure:
         return counted(summary.errors, "error") if summary.errors else "nothing was judged"
     return f"{summary.unsure:,} unsure"
+
+
+def answer_of_judgements(passed: int, judged: int, errors: int, unsure: int, gate: PassGate) -> BatchAnswer | None:
+    """Return whether judgements pass by their gate, which agrees with the exit code of `gradeloop judge`; None where no rate decides.
+
+    Args:
+        passed: How many pass.
+        judged: How many have a verdict to pass by.
+        errors: How many are failures.
+        unsure: How many are unsure.
+        gate: What passes, and how many have to.
+    """
+    if gate.pass_rate is None:
+        return None
+    if errors > gate.allow_errors * (judged + errors + unsure):
+        return BatchAnswer("INCONCLUSIVE", counted(errors, "error"))
+    if not judged:
+        return BatchAnswer("INCONCLUSIVE", f"{unsure:,} unsure" if unsure else "nothing was judged")
+    rate, reached = passed / judged, passed >= gate.pass_rate * judged
+    detail = f"{_percent(rate, gate.pass_rate)} of {_plain(gate.pass_rate, 4)}"
+    return BatchAnswer("PASSED" if reached else "FAILED", "" if reached and rate == 1 else detail)
 
 
 def next_step(summary: BatchSummary, answer: BatchAnswer) -> str:

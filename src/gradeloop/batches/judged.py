@@ -67,9 +67,8 @@ def judging_case(request: JudgingRequest) -> Case | None:
 
 def _without_name(judge: JudgeConfig) -> JudgeConfig:
     """Return a judge without what decides nothing: two names of one judge make the same cases."""
-    return judge.model_copy(
-        update={"id": "", "version": 1, "abstain": None, "escalate": None} | ({"name": None} if isinstance(judge, SchemaJudge) else {})
-    )
+    same: dict[str, Any] = {"id": "", "version": 1, "abstain": None, "escalate": None}
+    return judge.model_copy(update=same | ({"name": None, "pass_if": None} if isinstance(judge, SchemaJudge) else {}))
 
 
 def needs_workflow(judge: JudgeConfig) -> bool:

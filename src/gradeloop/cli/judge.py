@@ -5,18 +5,16 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from pydantic import JsonValue
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-from rich.table import Table
-from rich.text import Text
 from temporalio.client import Client
 
+from gradeloop.batches.answer import corrected_answer
 from gradeloop.batches.judge_many import Judged, judge_many
 from gradeloop.calibration.gate import gate_rate
 from gradeloop.calibration.judgements import select_judgements
@@ -36,11 +34,11 @@ from gradeloop.cli.commands import (
 )
 from gradeloop.cli.folder import own_config_file, own_outside_roots
 from gradeloop.cli.rejudge import judged_runs, load_older_judge, preview_lines, preview_of
+from gradeloop.cli.render.judgement_table import answer_line, answer_of_results, failure_lines, result_table, results_line
 from gradeloop.cli.render.measures import stability_lines
-from gradeloop.cli.render.table import Column, show_lines, table
+from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import budget_of
 from gradeloop.client.client import GradingClient
-from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
@@ -50,17 +48,16 @@ from gradeloop.files.rubric import require_files
 from gradeloop.judges.abstention import dearer_judge
 from gradeloop.judges.chunks import is_too_long, parts_of
 from gradeloop.judges.client import Judge
-from gradeloop.judges.contract import JudgeConfig, JudgeResult
-from gradeloop.judges.pass_rule import PassRule
+from gradeloop.judges.contract import JudgeConfig, JudgeResult, PassGate
+from gradeloop.judges.pass_rule import PassRule, with_gate
 from gradeloop.judges.prompt import refuse_cut
-from gradeloop.judges.schema import keys_of, value_at
 from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, read_judge, with_model
 from gradeloop.settings.worker import find_outside_roots
-from gradeloop.stats.gated_rate import gate_lines
+from gradeloop.stats.gated_rate import GatedRate, gate_lines
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker, keep_worker_alive
-from gradeloop.text import counted, json_without_commands, money, one_line, percent, token_count
+from gradeloop.text import counted, json_without_commands, one_line, percent
 from gradeloop.transcripts.readers import Reading
 
 if TYPE_CHECKING:
@@ -131,17 +128,17 @@ def judge(  # noqa: PLR0913 - one parameter a flag
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per result, and nothing else on stdout.")] = False,
 ) -> None:
     """Judge finished runs; stored verdicts are not paid for twice."""
-    outside = tuple(allow_outside or ())
-    reading = (outside, trust, overwrite, budget_of(None, budget_usd), skip_bad, max_bad, whole)
+    reading = (tuple(allow_outside or ()), trust, overwrite, budget_of(None, budget_usd), skip_bad, max_bad, whole)
     options = JudgeOptions(
         *(judge, tuple(runs or ()), grader, repeat, concurrency, tuple(passes or ()), tuple(tools or ()), scripted, output, store, as_json),
         *reading,
         *(labels, only_judge, preview, chunk, bool(retry)),
+        *(pass_rate, allow_errors, gate == "corrected"),
     )
     options.refuse_mixed(again=again)
     if gate == "corrected" and (labels is None or pass_rate is None):
         raise InvalidRequest("--gate corrected needs --labels FILE, by which it corrects, and --pass-rate SHARE, against which it decides")
-    outcome = asyncio.run(judge_runs(options, pass_rate))
+    outcome = asyncio.run(judge_runs(options))
     if outcome.stopped:
         rest = f"Run the same command again to read them and judge the rest with {judge}"
         typer.echo(f"stopped; judgements in flight continue. {rest}", err=True)
@@ -256,6 +253,14 @@ class JudgeOptions:
     """Whether a run that is too long is judged in parts."""
     retry: bool = False
     """Whether failures are judged again for which the judge's answers stayed invalid."""
+    pass_rate: float | None = None
+    """The share of judged runs, 0 to 1, that has to pass; None where none is named."""
+    allow_errors: float = 0.0
+    """The share of judgements, 0 to 1, that may be failures."""
+    corrected: bool = False
+    """Whether the rate that labels correct decides, rather than the raw one."""
+    gate: PassGate | None = None
+    """The rule that results are written with; None without one."""
 
     def refuse_mixed(self, *, again: bool) -> None:
         """Raise InvalidRequest where flags do not go together, or no run is named."""
@@ -284,7 +289,7 @@ class JudgeOutcome:
     """Judgements that decide nothing, which are neither judged nor failures."""
 
 
-async def judge_runs(options: JudgeOptions, pass_rate: float | None) -> JudgeOutcome:
+async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     """Judge runs and print their results; after Ctrl-C the judgements in flight continue on the worker."""
     console = Console(stderr=options.as_json, highlight=False, markup=False, emoji=False)
     registry = _open_registry() if options.store or not names_file(options.judge) else None
@@ -298,8 +303,9 @@ async def judge_runs(options: JudgeOptions, pass_rate: float | None) -> JudgeOut
     require_files((options.scripted,) if options.scripted else (), "--scripted")
     config, note = with_model(config, options.grader, scripted=options.scripted is not None)
     rule, labels = PassRule(config, options.passes), read_labels(options.labels, config) if options.labels else None
-    if (pass_rate is not None or options.labels is not None) and not rule.stated:
-        raise InvalidRequest(f"--{'labels' if pass_rate is None else 'pass-rate'} needs a rule for what passes; add --pass KEY=VALUE")
+    if (options.pass_rate is not None or options.labels is not None) and not rule.stated:
+        flag = "--labels" if options.pass_rate is None else "--pass-rate"
+        raise InvalidRequest(f"{flag} needs a rule for what passes; add --pass KEY=VALUE")
     reading = Reading(skip_bad=options.skip_bad)
     early = None if any(source.startswith(THREAD) for source in options.runs) else await _named_runs(options, None, reading, console)
     if note and not options.as_json:
@@ -318,25 +324,26 @@ async def judge_runs(options: JudgeOptions, pass_rate: float | None) -> JudgeOut
         WorkerSpec(tools=options.tools, scripted=options.scripted, config=settings), connection
     )
     judge = Judge(config, client, task_queue=task_queue)
+    options = replace(options, gate=rule.gate(None if options.corrected else options.pass_rate, options.allow_errors))
     finished = await _judge_all(judge, runs, task_queue, connection, options, reading, console)
-    results = [(row.result, row.repeat) for row in finished]
-    _print_results(config, results, rule, console, with_table=not options.as_json)
-    decision = await _print_measures(config, labels, finished, rule, pass_rate, registry, console)
+    _print_results(config, finished, rule, options, console)
+    gated = await _print_measures(config, labels, finished, rule, options, registry, console)
     if registry is not None and options.store:
         await _save(config, finished, registry)
-    if not options.as_json and not all(rule.passed(result) for result, _ in results):
+    if not options.as_json and not all(rule.passed(row.result) for row in finished):
         _print_next(options, is_as_written=config.sha256() == written.sha256(), console=console)
-    return _outcome([result for result, _ in results], len(runs) * options.repeat, rule, decision)
+    return _outcome([row.result for row in finished], len(runs) * options.repeat, rule, gated.decision if gated else None)
 
 
-def _print_results(
-    config: JudgeConfig, results: Sequence[tuple[JudgeResult, int]], rule: PassRule, console: Console, *, with_table: bool
-) -> None:
-    """Print all results in a table, in one line, and what is to be done about failures."""
-    if with_table and results:
-        console.print(result_table(config, results, rule))
-    console.print(results_line([result for result, _ in results], rule), soft_wrap=True)
-    for line in failure_lines([result for result, _ in results]):
+def _print_results(config: JudgeConfig, finished: Sequence[Judged], rule: PassRule, options: JudgeOptions, console: Console) -> None:
+    """Print all results in a table, whether they pass, what there is of each, and what is to be done about failures."""
+    results = [row.result for row in finished]
+    if not options.as_json and results:
+        console.print(result_table(config, [(row.result, row.repeat) for row in finished], rule))
+    if (answer := answer_of_results(results, rule, options.gate)) is not None:
+        console.print(answer_line(answer), soft_wrap=True)
+    console.print(results_line(results, rule), soft_wrap=True)
+    for line in failure_lines(results):
         console.print(line, soft_wrap=True)
 
 
@@ -345,7 +352,9 @@ def _print_next(options: JudgeOptions, *, is_as_written: bool, console: Console)
     if options.output is not None:
         console.print(f"next: gradeloop report {shlex.quote(str(options.output))} --open", soft_wrap=True)
     elif options.store and is_as_written:
-        console.print(f"next: gradeloop report {shlex.quote(options.judge)} --open", soft_wrap=True)
+        rule = [shlex.join(("--pass", text)) for text in options.passes]
+        rule += [f"--pass-rate {options.pass_rate:g}"] if options.pass_rate is not None and not options.corrected else []
+        console.print(f"next: gradeloop report {' '.join([shlex.quote(options.judge), *rule])} --open", soft_wrap=True)
 
 
 def _with_file(error: InvalidRequest, reading: Reading) -> InvalidRequest:
@@ -388,11 +397,11 @@ async def _print_measures(
     labels: LabelSet | None,
     finished: Sequence[Judged],
     rule: PassRule,
-    pass_rate: float | None,
+    options: JudgeOptions,
     registry: "Registry | None",
     console: Console,
-) -> str | None:
-    """Print how often repeated judgements differ, and the pass rate corrected by labels; return what the latter decides."""
+) -> GatedRate | None:
+    """Print how often repeated judgements differ, and the pass rate corrected by labels; return the latter."""
     results = [row.first or row.result for row in finished]
     if any(row.repeat for row in finished):
         for found in measure_stability(config, select_judgements(config, results), compared_keys(label_schema(config))):
@@ -404,10 +413,12 @@ async def _print_measures(
     wanted = {label.agent_run_id for label in labels.labels} - {result.agent_run_id for result in results}
     known = {run: verdict for run in wanted if (verdict := earlier.verdict(run)) is not None}
     firsts = [row.result for row in finished if row.repeat == 0]
-    gated = gate_rate(config, rule.wanted, labels.labels, firsts, known, pass_rate)
+    gated = gate_rate(config, rule.wanted, labels.labels, firsts, known, options.pass_rate)
     for line in gate_lines(gated):
         console.print(line, soft_wrap=True)
-    return gated.decision
+    if options.corrected:
+        console.print(answer_line(corrected_answer(gated)), soft_wrap=True)
+    return gated
 
 
 def _require_readable(reading: Reading, runs: Sequence[AgentRun], options: JudgeOptions, console: Console) -> None:
@@ -487,7 +498,7 @@ async def _judge_readable(
                 finished.append(row)
                 failures += row.result.failed
                 progress.update(bar, advance=1, note=f"{failures} failed" if failures else "")
-                line = row.result.model_dump_json() + "\n"
+                line = with_gate(row.result, options.gate).model_dump_json() + "\n"
                 if options.as_json:
                     print(json_without_commands(line), end="", flush=True)  # noqa: T201 - the command's output
                 if lines:
@@ -504,98 +515,3 @@ async def _judge_readable(
         if lines:
             lines.close()
     return sorted(finished)
-
-
-CELL = 60
-"""The most characters of a value in a table."""
-
-KEYS = 6
-"""The most output keys that a table shows; `--json` has every key."""
-
-
-def result_table(judge: JudgeConfig, results: Sequence[tuple[JudgeResult, int]], rule: PassRule) -> Table:
-    """Return a row per judgement: its verdict, its output, its citations and its doubts."""
-    keys = keys_of(judge.output_schema)[:KEYS]
-    judged = [result for result, _ in results]
-    repeats = [Column("repeat", [str(repeat) for _, repeat in results])] if any(repeat for _, repeat in results) else []
-    return table(
-        [
-            Column("run", [result.agent_run_id for result in judged], wraps=True),
-            *repeats,
-            Column("verdict", [_verdict(result, rule) for result in judged], wraps=True),
-            *(Column(key.name, [_value_text(value_at(result.output, key.path)) for result in judged], wraps=True) for key in keys),
-            Column("citations", [_citations(result) for result in judged], wraps=True),
-            Column("notes", [_notes(result) for result in judged], wraps=True),
-        ]
-    )
-
-
-def _verdict(result: JudgeResult, rule: PassRule) -> Text:
-    passed = rule.passed(result)
-    if result.failed:
-        return Text("FAILURE", style="bold yellow")
-    if result.unsure:
-        return Text("unsure", style="yellow")
-    return Text("judged") if passed is None else Text("passed", style="green") if passed else Text("not passed", style="red")
-
-
-def _value_text(value: JsonValue) -> str:
-    if value is None:
-        return ""
-    return one_line(value if isinstance(value, str) else f"{value:.3g}" if isinstance(value, float) else json.dumps(value))[:CELL]
-
-
-def _citations(result: JudgeResult) -> str:
-    counts = result.result_metadata.get("citation_counts")
-    return f"{counts['verified']} of {counts['cited']} found" if isinstance(counts, dict) and counts.get("cited") else ""
-
-
-def _notes(result: JudgeResult) -> Text:
-    metadata = result.result_metadata
-    if result.failed:
-        return Text(one_line(str(metadata.get("reason") or ""))[:200])
-    parts = [
-        f"{name}: {', '.join(map(str, keys))}"
-        for name, keys in (("tied", metadata.get("ties")), ("contested", metadata.get("contested")))
-        if isinstance(keys, list) and keys
-    ]
-    rollouts = metadata.get("rollouts")
-    lost = sum(isinstance(rollout, dict) and rollout.get("output") is None for rollout in rollouts) if isinstance(rollouts, list) else 0
-    parts += [f"{lost} of {len(rollouts)} rollouts failed"] if lost and isinstance(rollouts, list) else []
-    in_parts = metadata.get("parts")
-    parts += [f"judged in {len(in_parts)} parts"] if isinstance(in_parts, list) else []
-    parts += ["transcript cut to fit"] if metadata.get("elided") else []
-    parts += [f"unsure of {', '.join(result.unsure)}"] if result.unsure else []
-    parts += [f"decided by {result.model}"] if result.escalated_from else []
-    parts += [f"not escalated: {one_line(str(metadata['escalation']))[:120]}"] if metadata.get("escalation") else []
-    return Text("; ".join(parts), style="yellow")
-
-
-def results_line(results: Sequence[JudgeResult], rule: PassRule) -> str:
-    """Return the result of all judgements in one line."""
-    failures = sum(result.failed for result in results)
-    unsure, escalated = sum(bool(result.unsure) for result in results), sum(result.escalated_from is not None for result in results)
-    judged = len(results) - failures - unsure
-    passed = sum(bool(rule.passed(result)) for result in results)
-    apart = (f", {unsure} unsure" if unsure else "") + (f", {escalated} decided by the dearer judge" if escalated else "")
-    rate = f", {passed} passed ({percent(passed / judged)})" if rule.stated and judged else ""
-    costs = [result.usage.cost_usd for result in results if result.usage.calls]
-    cost = f", {money(sum(cost for cost in costs if cost is not None))}" if any(costs) and None not in costs else ""
-    tokens = token_count(sum((result.usage for result in results), Usage()).tokens)
-    return f"Results: {judged} judged{rate}{apart}, {counted(failures, 'failure')}; {tokens} tokens{cost}"
-
-
-def failure_lines(results: Sequence[JudgeResult]) -> list[str]:
-    """Return what is to be done about failures, and about what the dearer judge left unsure.
-
-    It says which of them the same command asks about again, and which only `--retry errors` does.
-    """
-    failures = [bool(result.result_metadata.get("again")) for result in results if result.failed]
-    unsure = [bool(result.result_metadata.get("escalation_again")) for result in results if result.result_metadata.get("escalation")]
-    lines = []
-    for what, judge, again in (("failure", "judge", failures), ("unsure judgement", "dearer judge", unsure)):
-        if invalid := again.count(False):
-            lines.append(f"{counted(invalid, what)}: the {judge}'s answers stayed invalid; the same command with --retry errors asks again")
-        if unanswered := again.count(True):
-            lines.append(f"{counted(unanswered, what)}: no {judge} answered; the same command asks again")
-    return lines

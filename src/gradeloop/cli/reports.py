@@ -32,7 +32,7 @@ from gradeloop.compare.wording import (
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
 from gradeloop.reports.diff_page import OutputPair, changed_ids, comparison_page, output_pairs
 from gradeloop.reports.html import checked_page, write_page
-from gradeloop.reports.subject import report_page
+from gradeloop.reports.subject import WantedPass, report_page
 from gradeloop.settings.paths import state_folder
 from gradeloop.store.engine import own_store
 from gradeloop.text import json_without_commands, one_line
@@ -41,23 +41,28 @@ app = typer.Typer(rich_markup_mode=None)
 
 Kind = Literal["thread", "batch", "judgements"]
 
+WANTED_HELP = "Count a judgement as passed when its KEY is VALUE; repeatable."
+RATE_HELP = "Say that judgements failed when a smaller share passes."
+
 NOT_IN_NAMES = r"[^\w.~-]+"
 """What a batch, thread or file may be called and a page's file is not."""
 
 
 @app.command()
-def report(
+def report(  # noqa: PLR0913 - one parameter a flag
     what: Annotated[str, typer.Argument(metavar="WHAT", help="A thread, a batch or judgements: an id, a file, or `latest`.")] = "latest",
     *,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Write the page to this file.")] = Path("report.html"),
     kind: Annotated[Kind | None, typer.Option(help="Say what WHAT is, when its name fits several.")] = None,
     runs: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Show the judged runs of this file; repeatable.")] = None,
+    passes: Annotated[list[str] | None, typer.Option("--pass", metavar="KEY=VALUE", help=WANTED_HELP)] = None,
+    pass_rate: Annotated[float | None, typer.Option(min=0, max=1, metavar="SHARE", help=RATE_HELP)] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     overwrite: Overwrite = False,
 ) -> None:
     """Write an HTML page that explains every verdict."""
     checked_page(output, overwrite=overwrite)
-    size = write_page(output, asyncio.run(report_page(what, kind, tuple(runs or ()))))
+    size = write_page(output, asyncio.run(report_page(what, kind, tuple(runs or ()), WantedPass(tuple(passes or ()), pass_rate))))
     typer.echo(f"wrote {output} ({size})")
     if show:
         typer.launch(output.resolve().as_uri())

@@ -20,9 +20,10 @@ from gradeloop.errors import GradeloopError
 from gradeloop.integrations.agent_session import THREAD_PREFIX, AgentSession, SpentSoFar, output_run, rubric_of
 from gradeloop.judges.contract import JudgeResult
 from gradeloop.judges.registry import Registry
+from gradeloop.reports.judgement_page import judgement_page
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.plain_text import explain_run
-from gradeloop.reports.read_judgement import judgement_page, read_judgement_reports
+from gradeloop.reports.read_judgement import read_judgement_reports
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.reports.run_page import run_page
 from gradeloop.store.engine import own_store

@@ -20,10 +20,21 @@ from gradeloop.contract.transcript import RUN_BYTES, STORED_RUN_BYTES, AgentRun,
 from gradeloop.errors import InvalidRequest, RunTooLarge, explain
 from gradeloop.grading import prompts
 from gradeloop.grading.prompts import read_prompt_text
-from gradeloop.judges.schema import keys_of, refuse_schema, wants_citations
+from gradeloop.judges.schema import keys_of, refuse_schema, refuse_values, wants_citations
 from gradeloop.text import clip, did_you_mean
 
 ResultType = Literal["DIRECT_RESULT", "FAILURE"]
+
+
+class PassGate(Recorded):
+    """What passes a judgement, and how many have to pass, as the command said that judged or shows them."""
+
+    pass_if: dict[str, JsonValue]
+    """The values that an output must have, by key; a dot leads into an object."""
+    pass_rate: Sparse[float | None] = None
+    """The share of judged runs, 0 to 1, that has to pass; None where no rate decides, or one that labels correct."""
+    allow_errors: float = 0.0
+    """The share of judgements, 0 to 1, that may be failures."""
 
 
 class JudgeResult(Recorded):
@@ -56,6 +67,10 @@ class JudgeResult(Recorded):
     """The keys on whose verdict fewer of the votes agree than the judge's `abstain` says: neither a pass nor a fail."""
     escalated_from: Sparse[str | None] = None
     """The id of the unsure judgement that this one, by the model of the judge's `escalate`, stands for; None for any other."""
+    passed: Sparse[bool | None] = None
+    """Whether it passes by `gate`; None where that says nothing of it: for a `FAILURE`, for an unsure one, and without a gate."""
+    gate: Sparse[PassGate | None] = None
+    """The rule that the command had; None without one, and in the workflow's own results."""
 
     @property
     def failed(self) -> bool:
@@ -244,6 +259,8 @@ class SchemaJudge(Strict):
     """Whether the judge sees the run's metadata, which may hold the expected answer."""
     abstain: Abstain = None
     escalate: Escalate = None
+    pass_if: Sparse[Annotated[dict[str, bool | int | float | str], Field(min_length=1)] | None] = None
+    """The values that an output must have to pass, by key; by default nothing says what passes."""
 
     @model_validator(mode="before")
     @classmethod
@@ -294,6 +311,7 @@ class SchemaJudge(Strict):
             raise ValueError("require_citations is true, and no text of the output_schema has 'citations: true'; add it, or leave this out")
         voted = [".".join(key.path) for key in keys_of(self.output_schema) if key.how == "vote"] if self.rollout_count > 1 else []
         refuse_abstention(self.abstain, self.escalate, voted, "raise n_rollouts_per_input, or name a panel")
+        refuse_values(self.output_schema, self.pass_if or {}, "pass_if")
         return self
 
     @property
@@ -341,7 +359,7 @@ class SchemaJudge(Strict):
 
     def sha256(self) -> str:
         """Return the sha256 of all that decides what it says; a default written out changes nothing."""
-        naming, afterwards = {"id", "version", "name"}, {"abstain", "escalate"}
+        naming, afterwards = {"id", "version", "name"}, {"abstain", "escalate", "pass_if"}
         deciding = self.model_dump(mode="json", exclude=naming | afterwards, exclude_none=True, exclude_defaults=True)
         return hashlib.sha256(json.dumps(deciding, sort_keys=True).encode()).hexdigest()
 

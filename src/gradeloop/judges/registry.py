@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.contract import JudgeConfig, JudgeResult, parse_judge
+from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, parse_judge
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
 from gradeloop.text import clip, did_you_mean
@@ -199,11 +199,16 @@ def _refuse_name(name: str, what: str) -> None:
 
 
 def _is_same(row: RowMapping, judge: JudgeConfig) -> bool:
-    """Return whether a stored version judges as a judge does, and does the same with what it is unsure of."""
+    """Return whether a stored version judges as a judge does, passes the same, and does the same with what it is unsure of."""
     if row["sha256"] != judge.sha256():
         return False
     stored = _judge_of(row)
-    return (stored.abstain, stored.escalate) == (judge.abstain, judge.escalate)
+    return _afterwards(stored) == _afterwards(judge)
+
+
+def _afterwards(judge: JudgeConfig) -> tuple[object, ...]:
+    """Return what a judge says of its verdicts, which changes none of them."""
+    return judge.abstain, judge.escalate, None if isinstance(judge, CriteriaJudge) else judge.pass_if
 
 
 def _judge_of(row: RowMapping) -> JudgeConfig:

@@ -304,6 +304,26 @@ def keys_of(schema: Schema, at: Path = ()) -> list[OutputKey]:
     return keys
 
 
+def refuse_values(schema: Schema, values: Mapping[str, JsonValue], field: str) -> None:
+    """Raise ValueError where a value that is wanted of an output names no key of its schema, or one that the schema does not allow."""
+    keys = {key.name: key for key in keys_of(schema)}
+    for name, value in values.items():
+        if name not in keys:
+            hint = did_you_mean(name, list(keys)) if keys else " The schema has no enum, boolean or number to pass by."
+            raise ValueError(f"{field}: {clip(name)} is no key of the output_schema whose value the judge chooses.{hint}")
+        inner = _schema_at(schema, keys[name].path)
+        allowed = [canonical_json(one) for one in inner.get("enum", [value])]
+        if not _is_a(inner["type"], value) or canonical_json(value) not in allowed:
+            known = f" Known: {', '.join(map(str, inner['enum']))}." if "enum" in inner else f" Write a value of type {inner['type']}."
+            raise ValueError(f"{field}.{name}: the output_schema does not allow {clip(str(value))}.{known}")
+
+
+def _schema_at(schema: Schema, path: Path) -> Schema:
+    for name in path:
+        schema = schema["properties"][name]
+    return schema
+
+
 def value_at(output: JsonValue, path: Path) -> JsonValue:
     """Return the value at a path; None where it is absent."""
     value = output

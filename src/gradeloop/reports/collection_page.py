@@ -13,7 +13,7 @@ from gradeloop.contract.messages import Usage
 from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.scoring import counting_ids, shortfall_of, worst_of
 from gradeloop.reports.html import Live, as_json, document, packed
-from gradeloop.reports.model import RunReport, Verdict
+from gradeloop.reports.model import NextStep, RunReport, Verdict
 from gradeloop.reports.run_page import LIVE_SCRIPTS, LIVE_STYLES, OutputPart, RunView, criterion_mark, run_part
 from gradeloop.text import headline
 
@@ -76,7 +76,9 @@ class Head:
     answer: str = ""
     """Whether it passed, as `answer_of` says it; empty for what has no such answer."""
     next_step: str = ""
-    """The command that comes next; empty where none does."""
+    """The command that comes next for a batch; empty where none does."""
+    next: NextStep | None = None
+    """What comes next for judgements; None where nothing does, and for a batch."""
     question: str = ""
     """What a judge asks, shown under the name; empty where the name says it all."""
     compare: str = ""

@@ -15,6 +15,18 @@ Verdict = Literal["passed", "failed", "error", "unsure", "waiting", "running", "
 """The colour of a run; `none` was not judged. An error is neither passed nor failed, and neither is a judge that is unsure."""
 
 
+class NextStep(Strict):
+    """What to do now, as a page says it: `No rule says what passes. Next: say it, gradeloop report ...`."""
+
+    command: str
+    words: str = ""
+    """What the command is for; empty where it says that itself."""
+    why: str = ""
+    """A sentence before it; empty where there is none."""
+    after: str = ""
+    """What belongs to the command: the values of a placeholder in it."""
+
+
 class ToolEvidence(Strict):
     """A tool call of a run, with its arguments and its output."""
 
@@ -111,3 +123,5 @@ class RunReport(Strict):
     """The id of a case's worst criterion, where `decided_by` is known."""
     notes: tuple[str, ...] = ()
     """Sentences about what could not be read, or is not shown."""
+    next: NextStep | None = None
+    """What comes next for a judgement; None for what has buttons or commands of its own."""

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from gradeloop.batches.answer import ANSWER_COLOURS, STATUS_LABELS, answer_of, failure_reason, next_step, rate_of, report_step
 from gradeloop.batches.client import BatchClient
-from gradeloop.batches.contract import BatchSummary, Case, CaseResult, CaseStatus
+from gradeloop.batches.contract import JUDGING_PREFIX, BatchSummary, Case, CaseResult, CaseStatus
 from gradeloop.batches.metric_table import MetricTable
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client.client import GradingClient
@@ -21,6 +21,7 @@ from gradeloop.contract.messages import Message, Usage
 from gradeloop.errors import GradeloopError
 from gradeloop.reports.collection_page import Entry, Head, PastBatch, Tile, collection_page
 from gradeloop.reports.html import Live, write_page
+from gradeloop.reports.judgement_page import judging_head
 from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.read_judgement import read_case_judgement
 from gradeloop.reports.read_thread import read_thread_report
@@ -95,6 +96,8 @@ def _stored_page(
             repeated = repeated or result.repeat > 0
             metrics.add(result)
         head = head_of(found.summary, notes)
+        if found.summary.batch_id.startswith(JUDGING_PREFIX):
+            head = judging_head(head, found.summary)
         head = replace(head, tiles=(*head.tiles, *_metric_tiles(metrics)), history=past_batches(found.summary, known))
         return batch_page(BatchReport(head, found.cases(), threads, repeated), live=live)
 

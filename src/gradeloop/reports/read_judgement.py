@@ -14,90 +14,30 @@ from temporalio.service import RPCError
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.evaluation import CriterionRow, Evaluation
-from gradeloop.contract.messages import Message, Usage
+from gradeloop.contract.messages import Message
 from gradeloop.contract.transcript import AgentRun, draft_index, run_as_messages
 from gradeloop.errors import InvalidRequest, StoreUnavailable
 from gradeloop.grading.quotes import fold, written_forms
 from gradeloop.grading.scoring import status_of
 from gradeloop.judges.chunks import whole_run, without_part_text
 from gradeloop.judges.citations import Citation
-from gradeloop.judges.contract import JUDGING_WORKFLOW, CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, SchemaJudge, parse_judge
+from gradeloop.judges.contract import (
+    JUDGING_WORKFLOW,
+    CriteriaJudge,
+    JudgeConfig,
+    JudgeResult,
+    JudgingRequest,
+    SchemaJudge,
+    parse_judge,
+)
 from gradeloop.judges.prompt import Block, blocks_of
 from gradeloop.judges.registry import Registry
 from gradeloop.judges.sources import load_judge
-from gradeloop.reports.collection_page import Entry, Head, Tile, collection_page, label_counts, labels_of
 from gradeloop.reports.html import as_json
-from gradeloop.reports.model import Passage, PassageRecord, RunReport, SchemaVerdict, ToolEvidence, Verdict
+from gradeloop.reports.model import Passage, PassageRecord, RunReport, SchemaVerdict, ToolEvidence
 from gradeloop.reports.read_thread import GONE, UnreadablePayload, read_start_request, read_tool_calls
-from gradeloop.reports.run_page import run_page
 from gradeloop.store.engine import own_store
-from gradeloop.text import counted, money, shortened, token_count
-
-
-def judgement_page(name: str, reports: Sequence[RunReport], about: dict[str, str], notes: Sequence[str] = (), *, question: str = "") -> str:
-    """Return the page of judgements: one HTML document that needs nothing else.
-
-    Args:
-        name: The heading.
-        reports: The judgements.
-        about: Facts about all of them.
-        notes: Sentences about all of them.
-        question: What the judge asks; empty where that is not known.
-    """
-    if len(reports) == 1:
-        return run_page(reports[0])
-    usage = sum((report.usage for report in reports), Usage())
-    counts: Counter[Verdict] = Counter(report.verdict for report in reports)
-    cited = [citation.verified for report in reports if report.judged for citation in report.judged.citations]
-    tiles: list[tuple[str, str, Verdict | None, bool]] = [
-        ("passed", f"{counts['passed']:,}", "passed", bool(counts["passed"])),
-        ("failed", f"{counts['failed']:,}", "failed", bool(counts["failed"])),
-        ("judged", f"{counts['none']:,}", None, bool(counts["none"])),
-        ("unsure", f"{counts['unsure']:,}", "unsure", bool(counts["unsure"])),
-        ("errors", f"{counts['error']:,}", "error" if counts["error"] else None, True),
-        (f"of {len(cited):,} citations found", f"{sum(cited):,}", None, bool(cited)),
-        ("tokens", token_count(usage.tokens), None, usage.tokens != 0),
-        ("cost", money(usage.cost_usd), None, bool(usage.cost_usd)),
-    ]
-    answer, verdict = answer_of_judgements(counts)
-    if not counts["passed"] and not counts["failed"] and counts["none"] and (shares := _label_shares(reports)):
-        answer = f"{answer}: {shares}"
-    head = Head(
-        name=name,
-        word="",
-        verdict=verdict,
-        answer=answer,
-        noun="judgement",
-        tiles=tuple(Tile(label, value, kind) for label, value, kind, is_shown in tiles if is_shown),
-        about=about,
-        notes=tuple(notes),
-        question=question,
-    )
-    return collection_page(head, (Entry(report, report.name) for report in reports))
-
-
-ANSWER_LABELS = 5
-"""The most values of a label in the first line of a page."""
-
-
-def _label_shares(reports: Sequence[RunReport]) -> str:
-    """Return how many runs have each value of the first label, the most frequent first; empty where it has too many values."""
-    counted_labels = label_counts([labels_of(report) for report in reports])
-    values = next(iter(counted_labels.values()), {})
-    return ", ".join(f"{count:,} {value}" for value, count in values.items()) if 1 <= len(values) <= ANSWER_LABELS else ""
-
-
-def answer_of_judgements(counts: Mapping[Verdict, int]) -> tuple[str, Verdict]:
-    """Return the first line of a page of judgements and its colour: how many runs passed, of those that have a verdict to pass by."""
-    passed, errors = counts.get("passed", 0), counts.get("error", 0)
-    judged = passed + counts.get("failed", 0)
-    if not judged and not errors:
-        return f"{counts.get('none', 0):,} JUDGED", "none"
-    if not judged and not counts.get("none", 0):
-        return f"INCONCLUSIVE: {counted(errors, 'error')}", "error"
-    answer = f"{passed:,} OF {judged:,} PASSED" if judged else f"{counts['none']:,} JUDGED"
-    also = f", {counted(errors, 'error')}" if errors else ""
-    return f"{answer}{also}", "failed" if passed < judged else "error" if errors else "passed"
+from gradeloop.text import shortened
 
 
 @dataclass(frozen=True)
@@ -367,7 +307,7 @@ _UNSURE = {"verdict": "unsure", "word": "unsure"}
 def _by_criteria(judgement: _Judgement) -> RunReport:
     log = run_as_messages(judgement.run) if judgement.run else []
     evaluation = _evaluation(judgement, log)
-    passed = evaluation.result == "satisfied"
+    passed = evaluation.result == "satisfied" if judgement.result.passed is None else judgement.result.passed
     update = {
         "verdict": "passed" if passed else "failed",
         "word": evaluation.result,
@@ -441,10 +381,17 @@ def _by_schema(judgement: _Judgement) -> RunReport:
         repeat=judgement.repeat,
         labels=_label_keys(judgement.record.judge),
     )
-    ended = {"verdict": "error", "word": "failure", "error": judged.reason} if result.failed else {"word": "judged"}
+    ended = {"verdict": "error", "word": "failure", "error": judged.reason} if result.failed else _passed_or_not(result)
     ended |= _UNSURE if result.unsure else {}
     report = _common_report(judgement)
     return report.model_copy(update={"judged": judged, "passages": passages, "notes": (*report.notes, *notes)} | ended)
+
+
+def _passed_or_not(result: JudgeResult) -> dict[str, object]:
+    """Return the verdict of a judgement by the rule that it was read with; without one it is only judged."""
+    if result.passed is None:
+        return {"word": "judged"}
+    return {"verdict": "passed", "word": "passed"} if result.passed else {"verdict": "failed", "word": "not passed"}
 
 
 def _label_keys(judge: JudgeConfig | None) -> tuple[str, ...] | None:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Literal
@@ -16,36 +17,61 @@ from gradeloop.calibration.judgements import read_results
 from gradeloop.client.client import GradingClient, open_thread
 from gradeloop.client.listing import LATEST, threads
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, StoreUnavailable
-from gradeloop.judges.contract import JudgeResult
+from gradeloop.judges.contract import JudgeResult, PassGate
+from gradeloop.judges.pass_rule import PassRule, gate_of_outputs, with_gate
 from gradeloop.judges.sources import load_runs, parse_reference
+from gradeloop.reports.judgement_page import JudgementSource, judgement_page
 from gradeloop.reports.read_batch import batch_page, report_of_file, stored_batch_page, threads_of
-from gradeloop.reports.read_judgement import judgement_page, read_judgement_reports, read_question, read_stored_judgements, stale_notes
+from gradeloop.reports.read_judgement import (
+    read_judgement_reports,
+    read_question,
+    read_stored_judgements,
+    stale_notes,
+)
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.reports.run_page import run_page
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
-from gradeloop.text import clip, headline
+from gradeloop.text import clip, headline, percent
 
 Kind = Literal["thread", "batch", "judgements"]
 
 
-async def report_page(name: str, kind: Kind | None = None, runs: Sequence[str] = ()) -> str:
+@dataclass(frozen=True)
+class WantedPass:
+    """What has to hold of judgements, as a command says it."""
+
+    passes: tuple[str, ...] = ()
+    """What passes one of them, as KEY=VALUE."""
+    rate: float | None = None
+    """The share of judged runs, 0 to 1, that has to pass; None where the command names none."""
+
+    @property
+    def named(self) -> bool:
+        """True where the command says anything."""
+        return bool(self.passes) or self.rate is not None
+
+
+async def report_page(name: str, kind: Kind | None = None, runs: Sequence[str] = (), wanted: WantedPass = WantedPass()) -> str:
     """Return the page of what a name means.
 
     Args:
         name: An id, a file, or `latest`.
         kind: The kind of it, where the user says so; found out otherwise.
         runs: Files of runs that were judged, for their transcripts.
+        wanted: What passes judgements; by default what their file or their judge says.
 
     Raises:
         GradeloopError: There is nothing of that name, or it cannot be read.
     """
     kind = kind or await _kind_of(name)
+    if wanted.named and kind != "judgements":
+        raise InvalidRequest(f"--pass and --pass-rate are for judgements, and {clip(name)} is a {kind}; leave them out")
     if kind == "thread":
         client, thread_id, _ = await open_thread(name)
         return run_page(await read_thread_report(client, thread_id))
     if kind == "judgements":
-        return await _judgements_page(name, runs)
+        return await _judgements_page(name, runs, wanted)
     if _is_file(name):
         return batch_page(report_of_file(Path(name)))
     return await stored_batch_page(BatchReader(own_store()), name, threads_of)
@@ -67,14 +93,16 @@ async def _kind_of(name: str) -> Kind:
     raise InvalidRequest(f"{message}; `gradeloop batches list` and `gradeloop list` list what exists")
 
 
-async def _judgements_page(name: str, runs: Sequence[str]) -> str:
+async def _judgements_page(name: str, runs: Sequence[str], wanted: WantedPass) -> str:
     results: Sequence[JudgeResult]
-    if _is_file(name) and not _names_judge(Path(name)):
-        results = read_results(Path(name))
+    if of_file := _is_file(name) and not _names_judge(Path(name)):
+        results = _gated_file(read_results(Path(name)), wanted)
         judge = " and ".join(sorted({f"{result.rubric_id}, version {result.rubric_version}" for result in results}))
     else:
         stored = await read_stored_judgements(name)
-        judge, results = stored.name, stored.results
+        judge = stored.name
+        gate = _gate_with_rate(PassRule(stored.judge, wanted.passes).gate(wanted.rate), wanted)
+        results = [with_gate(result, gate) for result in stored.results]
     known = {run.id: run for run in await load_runs(runs, None)} if runs else {}
     temporal = None if all(result.agent_run_id in known for result in results) else await _connect_if_up()
     reports = await read_judgement_reports(results, known, temporal)
@@ -82,7 +110,40 @@ async def _judgements_page(name: str, runs: Sequence[str]) -> str:
     asks = await read_question(results[0]) if results else ""
     about = {"rubric": judge, "judgements": f"{len(results):,}"}
     title = _title_of(name, judge, asks)
-    return judgement_page(title, reports, about, list(stale.values()), question=asks.strip().removeprefix(title).strip())
+    gate = results[0].gate if results else None
+    about |= {"passes": _passes_text(gate)} if gate else {}
+    source = JudgementSource(name, is_file=of_file, gate=gate)
+    return judgement_page(title, reports, about, list(stale.values()), question=asks.strip().removeprefix(title).strip(), source=source)
+
+
+def _gated_file(results: Sequence[JudgeResult], wanted: WantedPass) -> list[JudgeResult]:
+    """Return the judgements of a file with the rule that a command names; without one, with the rule that they were written with."""
+    own = results[0].gate
+    gate: PassGate | None
+    if wanted.passes:
+        gate = gate_of_outputs([result.output for result in results], wanted.passes, wanted.rate)
+    elif wanted.rate is None:
+        return list(results)
+    else:
+        gate = own.model_copy(update={"pass_rate": wanted.rate}) if own else None
+    return [with_gate(result, _gate_with_rate(gate, wanted)) for result in results]
+
+
+def _gate_with_rate(gate: PassGate | None, wanted: WantedPass) -> PassGate | None:
+    """Return the gate as it is.
+
+    Raises:
+        InvalidRequest: A rate is wanted, and nothing says what passes.
+    """
+    if gate is None and wanted.rate is not None:
+        raise InvalidRequest("--pass-rate needs a rule for what passes; add --pass KEY=VALUE")
+    return gate
+
+
+def _passes_text(gate: PassGate) -> str:
+    """Return what passes a judgement, and how many have to, as a fact."""
+    values = ", ".join(f"{name} is {value if isinstance(value, str) else json.dumps(value)}" for name, value in gate.pass_if.items())
+    return f"{values}; {percent(gate.pass_rate)} wanted" if gate.pass_rate is not None else values
 
 
 TITLE_CHARACTERS = 100

@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 
 from gradeloop.batches.answer import ANSWER_COLOURS, answer_of
 from gradeloop.batches.client import BatchClient
-from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CaseResult
+from gradeloop.batches.contract import MONITOR_PREFIX, BatchRequest, BatchSummary, Case, CaseResult
 from gradeloop.client.listing import ListedThread, threads
 from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.base import Strict
@@ -25,6 +25,7 @@ from gradeloop.files.rubric import refuse_bad_rubric
 from gradeloop.files.yaml import read_placed
 from gradeloop.monitors.overview import MonitorBrief
 from gradeloop.reports.html import document
+from gradeloop.reports.judgement_page import live_next
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import read_case_report, stored_batch_page, thread_of, with_thread
 from gradeloop.reports.read_thread import first_message, read_thread_report
@@ -398,7 +399,7 @@ class BatchPages:
         live = SteeredPage(token=self._site.token, path=path, thread=thread, open=unsettled, tag=tag, batch=batch_id)
 
         async def html() -> str:
-            return await asyncio.to_thread(run_page, await self._case_report(result, case, thread_id), live=live)
+            return await asyncio.to_thread(run_page, await self._case_report(batch_id, result, case, thread_id), live=live)
 
         return await answer(request, tag, html)
 
@@ -424,8 +425,10 @@ class BatchPages:
         self._site.forget(batch_path(batch_id))
         return JSONResponse({"ok": True})
 
-    async def _case_report(self, result: CaseResult, case: Case, thread_id: str | None) -> RunReport:
+    async def _case_report(self, batch_id: str, result: CaseResult, case: Case, thread_id: str | None) -> RunReport:
         report = read_case_report(result, case)
+        if not batch_id.startswith(MONITOR_PREFIX):
+            report = report.model_copy(update={"next": live_next(report)})
         if thread_id is None:
             return report
         try:

@@ -1,0 +1,161 @@
+"""The page of judgements: whether they passed, what comes next, and a table of them."""
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from gradeloop.batches.answer import ANSWER_COLOURS
+from gradeloop.batches.answer import answer_of_judgements as gated_answer
+from gradeloop.batches.contract import MONITOR_PREFIX, BatchSummary
+from gradeloop.contract.messages import Usage
+from gradeloop.judges.contract import PassGate
+from gradeloop.reports.collection_page import Entry, Head, Tile, collection_page, label_counts, labels_of
+from gradeloop.reports.model import NextStep, RunReport, Verdict
+from gradeloop.reports.run_page import run_page
+from gradeloop.text import counted, money, token_count
+
+
+@dataclass(frozen=True)
+class JudgementSource:
+    """Where the judgements of a page are from, and what passes them."""
+
+    name: str
+    """A file of results, or a judge: its file or its place in the registry."""
+    is_file: bool
+    """True for a file of results."""
+    gate: PassGate | None
+    """What passes, and how many have to; None where nothing says it."""
+
+
+def judgement_page(
+    name: str,
+    reports: Sequence[RunReport],
+    about: dict[str, str],
+    notes: Sequence[str] = (),
+    *,
+    question: str = "",
+    source: JudgementSource | None = None,
+) -> str:
+    """Return the page of judgements: one HTML document that needs nothing else.
+
+    Args:
+        name: The heading.
+        reports: The judgements.
+        about: Facts about all of them.
+        notes: Sentences about all of them.
+        question: What the judge asks; empty where that is not known.
+        source: Where they are from; None where no command leads to them.
+    """
+    step = judgements_next(reports, source) if source else None
+    if len(reports) == 1:
+        return run_page(reports[0].model_copy(update={"next": step}))
+    usage = sum((report.usage for report in reports), Usage())
+    counts: Counter[Verdict] = Counter(report.verdict for report in reports)
+    cited = [citation.verified for report in reports if report.judged for citation in report.judged.citations]
+    tiles: list[tuple[str, str, Verdict | None, bool]] = [
+        ("passed", f"{counts['passed']:,}", "passed", bool(counts["passed"])),
+        ("failed", f"{counts['failed']:,}", "failed", bool(counts["failed"])),
+        ("judged", f"{counts['none']:,}", None, bool(counts["none"])),
+        ("unsure", f"{counts['unsure']:,}", "unsure", bool(counts["unsure"])),
+        ("errors", f"{counts['error']:,}", "error" if counts["error"] else None, True),
+        (f"of {len(cited):,} citations found", f"{sum(cited):,}", None, bool(cited)),
+        ("tokens", token_count(usage.tokens), None, usage.tokens != 0),
+        ("cost", money(usage.cost_usd), None, bool(usage.cost_usd)),
+    ]
+    answer, verdict = answer_of_judgements(counts, source.gate if source else None)
+    if not counts["passed"] and not counts["failed"] and counts["none"] and (shares := _label_shares(reports)):
+        answer = f"{answer}: {shares}"
+    head = Head(
+        name=name,
+        word="",
+        verdict=verdict,
+        answer=answer,
+        noun="judgement",
+        tiles=tuple(Tile(label, value, kind) for label, value, kind, is_shown in tiles if is_shown),
+        about=about,
+        notes=tuple(notes),
+        question=question,
+        next=step,
+    )
+    return collection_page(head, (Entry(report, report.name) for report in reports))
+
+
+ANSWER_LABELS = 5
+"""The most values of a label in the first line of a page."""
+
+
+def _label_shares(reports: Sequence[RunReport]) -> str:
+    """Return how many runs have each value of the first label, the most frequent first; empty where it has too many values."""
+    counted_labels = label_counts([labels_of(report) for report in reports])
+    values = next(iter(counted_labels.values()), {})
+    return ", ".join(f"{count:,} {value}" for value, count in values.items()) if 1 <= len(values) <= ANSWER_LABELS else ""
+
+
+def judgements_next(reports: Sequence[RunReport], source: JudgementSource) -> NextStep:
+    """Return what comes next: to say what passes where nothing does, else to judge errors again, else to hold the judge against people."""
+    name, verdicts = shlex.quote(source.name), {report.verdict for report in reports}
+    judge = "JUDGE" if source.is_file else name
+    if "none" in verdicts:
+        keys = label_counts([labels_of(report) for report in reports])
+        key, values = next(((key, list(found)) for key, found in keys.items()), ("KEY", []))
+        return _rule_step(f"gradeloop report {name}", key, values)
+    if "error" in verdicts:
+        return NextStep(command=f"gradeloop judge {judge} RUNS --retry errors", words="judge the errors again with")
+    command = f"gradeloop agreement {judge} LABELS{f' --results {name}' if source.is_file else ''}"
+    if "failed" in verdicts:
+        return NextStep(command=command, words="where the judge is wrong, label the run and measure the judge with")
+    return NextStep(command=command, words="measure how far people agree with this judge with")
+
+
+def live_next(report: RunReport) -> NextStep | None:
+    """Return how a judgement of the store gets a rule for what passes; None for a run that has a verdict."""
+    if report.judged is None or report.verdict != "none":
+        return None
+    key, value = next(iter(labels_of(report)), ("KEY", ""))
+    return _rule_step("gradeloop judge JUDGE RUNS", key, [value] if value else [])
+
+
+def _rule_step(command: str, key: str, values: Sequence[str]) -> NextStep:
+    after = f" (values here: {', '.join(values)})" if values else ""
+    return NextStep(command=f"{command} --pass {shlex.quote(key)}=VALUE", words="say it with", why="No rule says what passes.", after=after)
+
+
+def judging_head(head: Head, summary: BatchSummary) -> Head:
+    """Return the head of the page of a batch that `gradeloop judge` or a monitor made: by a schema nothing passes or fails in a batch."""
+    by_schema = not summary.passed and not summary.failed
+    shown = [tile for tile in head.tiles if " wanted" not in tile.label and not (by_schema and tile.label in {"passed", "failed"})]
+    tiles = tuple(replace(tile, label="judged") if tile.label == "ungraded" else tile for tile in shown)
+    if summary.open:
+        return replace(head, noun="judgement", tiles=tiles)
+    counts: dict[Verdict, int] = {
+        "passed": summary.passed,
+        "failed": summary.failed,
+        "error": summary.errors,
+        "unsure": summary.unsure,
+        "none": summary.ungraded,
+    }
+    answer, verdict = answer_of_judgements(counts)
+    by_monitor = summary.batch_id.startswith(MONITOR_PREFIX)
+    notes = (*head.notes, "Its monitor says what passes, on the monitor's page.") if by_monitor and summary.ungraded else head.notes
+    step = None if by_monitor or not summary.ungraded else _rule_step("gradeloop judge JUDGE RUNS", "KEY", [])
+    return replace(head, noun="judgement", tiles=tiles, answer=answer, verdict=verdict, notes=notes, next=step, compare="")
+
+
+def answer_of_judgements(counts: Mapping[Verdict, int], gate: PassGate | None = None) -> tuple[str, Verdict]:
+    """Return the first line of a page of judgements and its colour: whether enough passed, or how many of those with a verdict.
+
+    Args:
+        counts: How many judgements have each verdict.
+        gate: What passes, and how many have to; None where nothing says it.
+    """
+    passed, errors, unsure = counts.get("passed", 0), counts.get("error", 0), counts.get("unsure", 0)
+    judged = passed + counts.get("failed", 0)
+    if gate is not None and (decided := gated_answer(passed, judged, errors, unsure, gate)) is not None:
+        return decided.text, ANSWER_COLOURS[decided.word]
+    apart = ([counted(errors, "error")] if errors else []) + ([f"{unsure:,} unsure"] if unsure else [])
+    if not judged and not counts.get("none", 0) and apart:
+        return f"INCONCLUSIVE: {', '.join(apart)}", "error" if errors else "unsure"
+    answer = f"{passed:,} OF {judged:,} PASSED" if judged else f"{counts.get('none', 0):,} JUDGED"
+    colour: Verdict = "failed" if passed < judged else "error" if errors else "passed" if judged else "none"
+    return ", ".join([answer, *apart]), colour
