@@ -157,12 +157,13 @@ def is_item(value: Mapping[str, object]) -> bool:
 def _unknown_item(value: dict[str, Json]) -> RunMessage | None:
     """Return an item of a type that is not known yet as its JSON, and so LangGraph's order to take a message out; None for others."""
     kind = value.get("type")
-    known = is_item(value) or (is_langchain(value) and kind != "remove") or "tool_messages" in value
-    if known or not isinstance(kind, str) or ("content" in value and kind != "remove"):
+    path = value.get("id") if value.get("lc") is not None else None
+    if kind == "remove" or (isinstance(path, list) and path[-1:] == ["RemoveMessage"]):
+        return build_message("system", [OtherPart(kind="remove", value=without(value, "type"))])
+    known = is_item(value) or is_langchain(value) or "tool_messages" in value or "content" in value
+    if known or not isinstance(kind, str):
         return None
-    return build_message(
-        "system" if kind == "remove" else "assistant", [OtherPart(kind=kind, value=without_ciphertext(without(value, "type")))]
-    )
+    return build_message("assistant", [OtherPart(kind=kind, value=without_ciphertext(without(value, "type")))])
 
 
 def parse_message(value: Json) -> Iterator[RunMessage]:
