@@ -129,7 +129,7 @@ def parse_runs(value: Json, name: str, notes: Notes | None = None) -> Iterator[A
 
 
 def _unpacked(value: Json) -> Json:
-    """Return the value within a text, where a file or line is JSON that was written as JSON once more; of LangChain's prompts what they hold."""
+    """Return the value in a text, where a file or line is JSON written as JSON once more, and what a prompt of LangChain holds."""
     if isinstance(value, dict) and value.get("lc") is not None and isinstance(dict_of(value.get("kwargs")).get("messages"), list):
         return value["kwargs"]
     if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
