@@ -12,7 +12,8 @@ from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
 from gradeloop.testing import MODEL, ScriptedModels, worker
 from tests.conftest import ROOT
-from tests.rig.messages_stream import messages_stream
+from tests.rig.model_server import Reply
+from tests.rig.model_streams import model_streams
 
 FRAMEWORKS = {"langgraph": "langchain_openai", "pydantic_ai": "pydantic_ai", "openai_agents": "agents", "claude": "claude_agent_sdk"}
 
@@ -26,7 +27,7 @@ async def test_an_agent_drafts_again_on_feedback(temporal_server: ServerInfo, fr
         pytest.skip(f"{FRAMEWORKS[framework]} is not installed")
     models = ScriptedModels([FIRST, SECOND], [{"c1": "say what to do"}, {}])
     server = Connection(temporal_server.address, "default", embedded=False, ui=None)
-    with messages_stream(lambda request: SECOND if "say what to do" in request else FIRST) as anthropic:
+    with model_streams(lambda _, asked: Reply(SECOND if "say what to do" in asked else FIRST)) as anthropic:
         async with worker(models, server=server) as served:
             environment = {
                 "TEMPORAL_ADDRESS": server.address,

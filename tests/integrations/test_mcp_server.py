@@ -352,6 +352,20 @@ async def test_a_run_is_judged_by_a_registered_judge_and_a_failed_judge_is_no_ve
     assert "month" in unknown
 
 
+async def test_a_text_without_a_verdict_is_judged_again_when_it_is_asked_again(models: ScriptedModels) -> None:
+    models.script(verdicts=["no verdict at all"])
+
+    async with inside() as agent:
+        failed = await called(agent, "grade", output="Moths in May.", rubric=MONTH)
+        failed_again = await called(agent, "grade", output="Moths in May.", rubric=MONTH)
+        asked = len(models.calls)
+        models.script(verdicts=names_the_month)
+        graded = await called(agent, "grade", output="Moths in May.", rubric=MONTH)
+
+    assert (failed["result"], failed_again["result"], graded["result"]) == ("no verdict", "no verdict", "satisfied")
+    assert asked == 6
+
+
 async def test_agents_choose_no_judging_model(models: ScriptedModels) -> None:
     models.script()
     own = {"model": {"id": MODEL, "config": {"base_url": "https://elsewhere.example/v1"}}}

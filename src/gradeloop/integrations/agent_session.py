@@ -228,7 +228,9 @@ class AgentSession:
         return await Registry(own_store()).get_rubric(*reference) if reference else None
 
     async def judge(self, config: JudgeConfig, runs: Sequence[AgentRun]) -> list[JudgeResult]:
-        """Judge runs, several at the same time; one that was judged before is read, and counted as a call all the same.
+        """Judge runs, several at the same time; one that has a verdict is read, and counted as a call all the same.
+
+        A judgement that ended without a verdict is made again, and paid for again.
 
         Raises:
             InvalidRequest: A limit does not allow it, or a run is refused.
@@ -241,8 +243,8 @@ class AgentSession:
 
             async def judge_one(run: AgentRun) -> JudgeResult:
                 async with slots:
-                    result = await judge(run)
-                self._spending.settle(result.id, result.usage.cost_usd)
+                    result = await judge(run, retry=True)
+                self._spending.settle(f"{result.id} {uuid4()}" if result.failed else result.id, result.usage.cost_usd)
                 return result
 
             return list(await asyncio.gather(*map(judge_one, runs)))
