@@ -12,10 +12,12 @@ from gradeloop.contract.evaluation import PendingCall, WaitingFor
 from gradeloop.reports.read_batch import batch_page
 from gradeloop.reports.run_page import run_page
 from gradeloop.web.inbox_page import inbox_page
+from gradeloop.web.site import SteeredPage
 from tests.reports.test_diff_page import page_of
+from tests.reports.test_first_look import rejecting
 from tests.rig.batch_results import case
 from tests.rig.browser import axe_findings, cut_off, too_wide, watch
-from tests.rig.stories import judged, mended
+from tests.rig.stories import gated_page, judged, mended
 from tests.web.test_inbox import card
 
 pytestmark = pytest.mark.slow
@@ -46,7 +48,7 @@ def waiting() -> WaitingThread:
     return card("a cat sat").model_copy(update={"waiting_for": WaitingFor(grading_run_id="run", iteration=0, criteria=(), calls=(call,))})
 
 
-@pytest.mark.parametrize("name", ["diff", "inbox", "batch", "run", "judgement"])
+@pytest.mark.parametrize("name", ["diff", "inbox", "batch", "run", "judgement", "judgements", "waiting"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_nothing_is_cut_in_a_narrow_window(browser: Browser, tmp_path: Path, name: str, scheme: Literal["light", "dark"]) -> None:
     pages = {
@@ -55,6 +57,8 @@ async def test_nothing_is_cut_in_a_narrow_window(browser: Browser, tmp_path: Pat
         "batch": lambda: batch_page(report_of(60)),
         "run": lambda: run_page(mended()),
         "judgement": lambda: run_page(judged()),
+        "judgements": gated_page,
+        "waiting": lambda: run_page(rejecting(), live=SteeredPage(token="t", path="/p", thread="/p", status="waiting", open=True, tag="")),
     }
     page = await opened(browser, tmp_path, pages[name](), scheme)
 

@@ -16,10 +16,11 @@ from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import BatchReport, batch_page, head_of
 from gradeloop.reports.run_page import run_page
 from gradeloop.web.site import SteeredPage
+from tests.reports.test_first_look import rejecting
 from tests.rig.batch_results import case, summary_of
 from tests.rig.browser import Seen, axe_findings, too_wide, watch
 from tests.rig.page_payloads import PAYLOADS
-from tests.rig.stories import hostile, judged, mended
+from tests.rig.stories import gated_page, hostile, judged, mended
 
 pytestmark = pytest.mark.slow
 
@@ -31,6 +32,9 @@ PAGES = {
     "a run": lambda: run_page(mended()),
     "a judgement": lambda: run_page(judged()),
     "a batch": lambda: batch_page(report_of(60)),
+    "judgements": gated_page,
+    "judgements without a rule": lambda: gated_page(None),
+    "a draft that waits": lambda: run_page(rejecting()),
 }
 
 
@@ -431,4 +435,23 @@ async def test_a_citation_in_the_table_opens_its_judgement_at_the_words_that_it_
     await expect(page.locator("#case-body mark.hit")).to_have_text("grep -r main")
     assert await axe_findings(page) == []
     assert seen.complaints == []
+    await page.close()
+
+
+async def test_a_page_of_judgements_says_whether_they_passed_and_leads_to_the_first_that_did_not(browser: Browser, tmp_path: Path) -> None:
+    page, seen = await opened(browser, tmp_path, gated_page())
+    answer, red = page.locator("#answer"), page.locator(".tile.failed b")
+    colours = [await place.evaluate("(element) => getComputedStyle(element).color") for place in (answer, red)]
+    await page.locator(".next a").click()
+
+    await expect(answer).to_have_text("FAILED 33.3% of 80%")
+    assert colours[0] == colours[1]
+    await expect(page.locator("#case .answer")).to_have_text("FAILED: label is no match")
+    await page.goto((tmp_path / "report.html").as_uri())
+    (tmp_path / "report.html").write_text(gated_page(None))
+    await page.reload()
+    await expect(page.locator(".next")).to_contain_text(
+        "No rule says what passes. Next: say it with gradeloop report results.jsonl --pass label=VALUE"
+    )
+    assert (seen.complaints, seen.dialogs) == ([], [])
     await page.close()

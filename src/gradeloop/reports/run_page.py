@@ -93,6 +93,7 @@ def run_answer(report: RunReport) -> RunAnswer:
         names |= {row.id: row.name for evaluation in report.evaluations for row in evaluation.criteria}
         failing = report.decided_by or tuple(row.id for row in failing_rows(report))
         parts = [_answer_part(name, names.get(name, "")) for name in failing]
+        parts += [AnswerPart(headline(text, ANSWER_CHARACTERS)) for text in (report.judged.unmet if report.judged else ())]
     return RunAnswer(word, tuple(parts[:ANSWER_PARTS]), max(len(parts) - ANSWER_PARTS, 0))
 
 
