@@ -1,5 +1,6 @@
 """Pages in a window of 400 pixels: tables stand as cards, a label over each value, and nothing is cut or scrolled sideways."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -51,7 +52,7 @@ def waiting() -> WaitingThread:
 @pytest.mark.parametrize("name", ["diff", "inbox", "batch", "run", "judgement", "judgements", "waiting"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_nothing_is_cut_in_a_narrow_window(browser: Browser, tmp_path: Path, name: str, scheme: Literal["light", "dark"]) -> None:
-    pages = {
+    pages: dict[str, Callable[[], str]] = {
         "diff": lambda: compared(tmp_path),
         "inbox": lambda: inbox_page([waiting(), card("a dog ran")], token="t"),
         "batch": lambda: batch_page(report_of(60)),

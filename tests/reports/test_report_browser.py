@@ -1,7 +1,7 @@
 """Reports as a browser shows them: from disk, wide and narrow, light and dark, without a script, under attack."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -28,7 +28,7 @@ HEAD = Head(
     name="support answers", word="finished", verdict="none", noun="case", tiles=(Tile("passed", "3", "passed"),), about={"batch": "b-1"}
 )
 
-PAGES = {
+PAGES: dict[str, Callable[[], str]] = {
     "a run": lambda: run_page(mended()),
     "a judgement": lambda: run_page(judged()),
     "a batch": lambda: batch_page(report_of(60)),
@@ -90,7 +90,14 @@ async def test_a_report_fits_its_window(browser: Browser, tmp_path: Path, name: 
 async def test_a_report_is_read_without_its_script(browser: Browser, tmp_path: Path, name: str) -> None:
     page, _ = await opened(browser, tmp_path, PAGES[name](), java_script_enabled=False)
 
-    words = {"a run": "Bring the bike on Monday", "a judgement": "I ran grep -r main first.", "a batch": "question-00029"}
+    words = {
+        "a run": "Bring the bike on Monday",
+        "a judgement": "I ran grep -r main first.",
+        "a batch": "question-00029",
+        "judgements": "FAILED 33.3% of 80%",
+        "judgements without a rule": "No rule says what passes.",
+        "a draft that waits": "it promises <b>a refund</b>",
+    }
     assert words[name] in await page.inner_text("main")
     await page.close()
 
@@ -450,8 +457,7 @@ async def test_a_page_of_judgements_says_whether_they_passed_and_leads_to_the_fi
     await page.goto((tmp_path / "report.html").as_uri())
     (tmp_path / "report.html").write_text(gated_page(None))
     await page.reload()
-    await expect(page.locator(".next")).to_contain_text(
-        "No rule says what passes. Next: say it with gradeloop report results.jsonl --pass label=VALUE"
-    )
+    command = "gradeloop report results.jsonl --pass label=VALUE"
+    await expect(page.locator(".next")).to_contain_text(f"No rule says what passes. Next: say it with {command}")
     assert (seen.complaints, seen.dialogs) == ([], [])
     await page.close()

@@ -21,12 +21,14 @@ from gradeloop.client.client import GradingClient
 from gradeloop.client.listing import ListedThread
 from gradeloop.client.waiting import WaitingThread
 from gradeloop.contract.evaluation import DraftInQuestion, WaitingCriterion, WaitingFor
+from gradeloop.monitors.labelling import MonitorLabels
 from gradeloop.temporal.connect import Connection
 from gradeloop.web.inbox_page import inbox_page
 from gradeloop.web.pages import waiting_line
 from gradeloop.web.site import batch_path, case_path, thread_path
 from tests.batches.test_unsure import unsure, votes
-from tests.rig.batches import batching, drafted, passes
+from tests.monitors.test_monitoring import watched
+from tests.rig.batches import batching, drafted, fails, passes
 from tests.rig.browser import axe_findings, too_wide, watch
 from tests.rig.page_payloads import PAYLOADS
 from tests.rig.pages import Browser, paged
@@ -50,6 +52,24 @@ async def inbox_with(browser: Browser, words: str) -> str:
         while words not in (text := unescape((await browser.get("/inbox")).text)):
             await asyncio.sleep(0.1)
     return text
+
+
+async def test_the_inbox_leads_to_the_runs_of_monitors_that_wait_for_a_label(client: Client, tmp_path: Path) -> None:
+    async with watched(client, tmp_path, fails("bad"), passes()) as monitor:
+        monitor.write("a.jsonl", "x", said="bad")
+        monitor.write("b.jsonl", "y")
+        await monitor.tick()
+        waiting = await MonitorLabels(monitor.batches.store).waiting(None)
+        async with inbox_of(GradingClient(client, task_queue="none"), tmp_path) as browser:
+            shown = (await browser.get("/inbox")).text
+            led = await browser.get(f"/monitors/{monitor.name}/labels")
+    printed = [str(line) for line in inbox_lines([], NOW, labels=waiting)]
+
+    assert f'<a href="/monitors/{monitor.name}/labels">{monitor.name}</a>' in shown
+    assert "2 RUNS TO LABEL" in shown
+    assert "Nothing waits for a person" not in shown
+    assert led.status_code == 200
+    assert printed == ["2 runs of monitors to label", f"  {monitor.name}: 2 runs; label them: gradeloop monitor label {monitor.name}"]
 
 
 async def test_a_person_decides_on_a_card_of_the_inbox(client: Client, tmp_path: Path) -> None:

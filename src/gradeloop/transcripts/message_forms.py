@@ -17,7 +17,18 @@ from gradeloop.contract.transcript import (
 )
 from gradeloop.text import clip
 from gradeloop.transcripts.parts import CIPHERTEXT, ReadPart, read_call, read_content, read_file, read_result, text_of, without_ciphertext
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, flag_at, inside, object_at, rows_of, without
+from gradeloop.transcripts.unreadable import (
+    Json,
+    UnreadableMessage,
+    dict_of,
+    first_of,
+    flag_at,
+    inside,
+    object_at,
+    require_rows,
+    rows_of,
+    without,
+)
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool", "function": "tool"}
 """The roles of messages, and those of a run that they are read as."""
@@ -109,9 +120,19 @@ def _plain(value: dict[str, Json]) -> dict[str, Json]:
         kind, inner = str(value.get("type")), dict_of(value.get("data")) or value
     extra = dict_of(inner.get("additional_kwargs"))
     role = _LANGCHAIN.get(kind) or str(inner.get("role") or kind)
+    moved = {key: extra[key] for key in ("refusal", "audio") if extra.get(key)}
     calls = {} if inner.get("tool_calls") or inner.get("invalid_tool_calls") else {key: extra[key] for key in _EXTRA_CALLS if key in extra}
-    thought = {"reasoning_content": extra["reasoning_content"]} if extra.get("reasoning_content") else {}
-    return {**without(inner, "type", "additional_kwargs", "example", "lc", "kwargs"), **calls, **thought, "role": role}
+    reasoning = extra.get("reasoning_content") or text_of(dict_of(extra.get("reasoning")).get("summary") or None)
+    thought = {"reasoning_content": reasoning} if reasoning else {}
+    left = without(extra, *moved, *_EXTRA_CALLS, "reasoning_content", "reasoning", "tool_outputs")
+    more = {"additional_kwargs": left} if left else {}
+    return {**without(inner, "type", "additional_kwargs", "example", "lc", "kwargs"), **calls, **thought, **moved, **more, "role": role}
+
+
+def _hosted_before(value: dict[str, Json]) -> list[Json]:
+    """Return the calls of hosted tools that LangChain keeps beside a message which OpenAI's Responses answered."""
+    inner = dict_of(value.get("data")) or dict_of(value.get("kwargs")) or value
+    return require_rows(dict_of(inner.get("additional_kwargs")).get("tool_outputs"), "additional_kwargs", "tool_outputs")
 
 
 _EXTRA_CALLS = ("tool_calls", "function_call")
@@ -123,6 +144,17 @@ def is_item(value: Mapping[str, object]) -> bool:
     return "role" not in value and (kind in _ITEMS or kind.endswith(("_call", "_call_output")) or kind in _OTHER_ITEMS)
 
 
+def _unknown_item(value: dict[str, Json]) -> RunMessage | None:
+    """Return an item of a type that is not known yet as its JSON, and so LangGraph's order to take a message out; None for others."""
+    kind = value.get("type")
+    known = is_item(value) or (is_langchain(value) and kind != "remove") or "tool_messages" in value
+    if known or not isinstance(kind, str) or ("content" in value and kind != "remove"):
+        return None
+    return build_message(
+        "system" if kind == "remove" else "assistant", [OtherPart(kind=kind, value=without_ciphertext(without(value, "type")))]
+    )
+
+
 def parse_message(value: Json) -> Iterator[RunMessage]:
     """Yield the messages that one message or item is read as: a user's message with tool results is several.
 
@@ -131,7 +163,11 @@ def parse_message(value: Json) -> Iterator[RunMessage]:
     """
     if not isinstance(value, dict):
         raise UnreadableMessage(f"{clip(str(value))} is no message; write an object with role and content")
+    if "role" not in value and (kept := _unknown_item(value)) is not None:
+        yield kept
+        return
     if is_langchain(value):
+        yield from parse_messages(_hosted_before(value))
         value = _plain(value)
     if is_item(value):
         yield from _parse_item(value)
@@ -318,6 +354,7 @@ def _calls_of(value: dict[str, Json], seen: set[str]) -> list[RunPart]:
     for at, call in enumerate(value.get("invalid_tool_calls") or () if isinstance(value.get("invalid_tool_calls"), list) else ()):
         fields = dict_of(call)
         found.append(read_call(fields.get("id"), fields.get("name") or "unknown", fields.get("args"), at))
+        found += [ErrorPart(name="parse_error", text=text_of(fields["error"]))] if fields.get("error") else []
     for at, invocation in enumerate(value.get("toolInvocations") or () if isinstance(value.get("toolInvocations"), list) else ()):
         block = read_content([{"type": "tool-invocation", "toolInvocation": invocation}])[0]
         found += [part for part in block.parts if getattr(part, "call", at) not in seen]

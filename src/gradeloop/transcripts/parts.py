@@ -32,11 +32,11 @@ _MEANINGLESS = {*CIPHERTEXT, "cache_control", "type", "id", "index", "status", "
 _DATA_URL = re.compile(r"data:(?P<media>[^;,]*)(?P<base64>;base64)?,", re.ASCII)
 
 
-_CONTENTS = ("image_url", "input_audio", "audio", "video", "image", "document", "file", "source", "data")
+_CONTENTS = ("image_url", "input_audio", "audio", "video", "video_url", "image", "image_file", "document", "file", "source", "data")
 """The keys that may hold what a file is, one of them in every part that is a file."""
 
 
-_UNTELLING = {"file", "blob", "uri"}
+_UNTELLING = {"file", "blob", "uri", "media", "file-data", "file-url", "file-id"}
 """Types of parts that do not say what the file is."""
 
 
@@ -65,6 +65,16 @@ def read_content(content: Json) -> list[ReadPart]:
     return [_read_part(part, at) for at, part in enumerate(content)]
 
 
+def _hosted(part: dict[str, Json]) -> ReadPart:
+    """Read OpenTelemetry's call of a tool that the provider runs, or its response: what it holds stands under its type's name."""
+    kind = str(part["type"])
+    inner = part.get(kind)
+    if kind == "server_tool_call" and inner is not None:
+        given = without(inner, "type") if isinstance(inner, dict) else inner
+        return ReadPart((read_call(part.get("id"), part.get("name"), given),), _unread(part, "name", kind))
+    return _call(part) if kind == "server_tool_call" else _result({**without(part, kind), "content": inner} if inner is not None else part)
+
+
 def _read_part(part: Json, at: int) -> ReadPart:
     if isinstance(part, str):
         return ReadPart((TextPart(text=part),), {})
@@ -75,11 +85,13 @@ def _read_part(part: Json, at: int) -> ReadPart:
         if not isinstance(kind, str):
             return _read_untyped(part)
         read = _PARTS.get(kind) or _by_ending(kind)
-        if read is None:
-            return ReadPart((OtherPart(kind=kind, value=without(part, "type", *CIPHERTEXT)),), {})
-        return read(part)
+        return read(part) if read is not None else _kept(part)
     except UnreadableMessage as error:
         raise UnreadableMessage(str(error), "content", at, *error.path) from None
+
+
+_APPROVALS = ("tool-approval-request", "tool-approval-response")
+"""Parts of Vercel's model messages that are no tools."""
 
 
 def _by_ending(kind: str) -> Callable[[dict[str, Json]], ReadPart] | None:
@@ -87,7 +99,7 @@ def _by_ending(kind: str) -> Callable[[dict[str, Json]], ReadPart] | None:
         return _result
     if kind.endswith("tool_use"):  # server_tool_use, mcp_tool_use
         return _call
-    if kind.startswith("tool-"):  # Vercel's tool-NAME
+    if kind.startswith("tool-") and kind not in _APPROVALS:  # Vercel's tool-NAME
         return _vercel_tool
     return None
 
@@ -114,7 +126,7 @@ def _plain_text(item: Json) -> str | None:
     }:
         return None
     text = item.get("text")
-    return text if isinstance(text, str) else None
+    return text if isinstance(text, str) and ("type" in item or set(item) == {"text"}) else None
 
 
 def read_call(identifier: object, name: object, arguments: Json, at: int = 0) -> ToolCallPart:
@@ -242,7 +254,7 @@ def _result(part: dict[str, Json]) -> ReadPart:
     failed = flag_at(part, "is_error", "isError") or part.get("status") == "error"
     if isinstance(content, dict):
         kind = str(content.get("type"))
-        failed = failed or kind.endswith("error") or kind.startswith("error-")
+        failed = failed or kind.endswith("error") or kind.startswith("error-") or kind == "execution-denied"
         if set(content) <= {"type", "value"} and "value" in content:  # Vercel's {type: text | json | error-text, value}
             content = content["value"]
         elif kind == "text" or kind.endswith(("_result", "error")):
@@ -268,12 +280,19 @@ def without_ciphertext(value: Json) -> Json:
 
 def _media(part: dict[str, Json]) -> ReadPart:
     """Read an image, a sound, a film, a document or a file, as any provider writes it."""
+    if isinstance(part.get("image_urls"), list):  # OpenHands
+        blocks = [_media({"type": "image", "url": url}) for url in part["image_urls"]]
+        return ReadPart(tuple(inner for block in blocks for inner in block.parts), _unread(part, "image_urls"))
     inner = next((part[key] for key in _CONTENTS if key in part), None)
     source = dict_of(inner) or ({"url": inner} if isinstance(inner, str) and "://" in inner[:20] else {})
     both = {**part, **source}
     text = both.get("data") if both.get("media_type") == "text/plain" and source.get("type") == "text" else None
-    nested = source.get("content") if source.get("type") == "content" else None
-    data = first_of(both, "data", "file_data", "base64", "b64_json") if text is None else None
+    nested = read_content(source.get("content")) if source.get("type") == "content" else []
+    data = (
+        first_of(both, "data", "file_data", "base64", "b64_json", *(["content"] if part.get("type") == "blob" else []))
+        if text is None
+        else None
+    )
     url = first_of(both, "url", "uri", "file_url", "fileUri", "image_url", "file_uri")
     if url is None and isinstance(inner, str):
         data, url = (None, inner) if inner.startswith("data:") else (inner, None)
@@ -282,13 +301,17 @@ def _media(part: dict[str, Json]) -> ReadPart:
     kind = str(part.get("type")).removeprefix("input_").removesuffix("_url")
     media = first_of(both, "media_type", "mime_type", "mimeType", "mediaType", "format")
     shown = first_of(both, "transcript", "text", "context")
-    said = text if isinstance(text, str) else text_of(nested) if nested is not None else shown if isinstance(shown, str) else ""
-    name = first_of(both, "title", "filename", "file_name", "name", "file_id", "fileId", "document_id")
-    if name is None and url is None and data is None and not said:
-        return ReadPart((OtherPart(kind=str(part.get("type")), value=without(part, "type", *CIPHERTEXT)),), {})
+    within = [inner for block in nested for inner in block.parts]
+    if within:
+        shown = "\n".join(inner.text for inner in within if isinstance(inner, TextPart))
+    said = text if isinstance(text, str) else shown if isinstance(shown, str) else ""
+    name = first_of(both, "title", "filename", "file_name", "name", "file_id", "fileId", "document_id", "path")
+    if name is None and url is None and data is None and not said and not within:
+        return _kept(part)
     file = read_file(data, name=name, media_type=media, text=said, url=url, kind=None if kind in _UNTELLING else kind)
     read = ("title", "filename", "name", "url", "uri", "context", "mimeType", "mediaType", "media_type", "mime_type", "text", "content")
-    return ReadPart((file,), _unread(part, *_CONTENTS, *read, "file_id", "file_data"))
+    files = [inner for inner in within if not isinstance(inner, TextPart)]
+    return ReadPart((file, *files), _unread(part, *_CONTENTS, *read, "file_id", "file_data"))
 
 
 def _search_result(part: dict[str, Json]) -> ReadPart:
@@ -311,8 +334,9 @@ def _vercel_tool(part: dict[str, Json]) -> ReadPart:
     parts: tuple[RunPart, ...] = (read_call(call, name, arguments),)
     if state in {"output-error", "error"} or inner.get("errorText"):
         parts = (*parts, *read_result(call, inner.get("errorText"), name=name, failed=True))
-    elif state == "output-denied":
-        parts = (*parts, *read_result(call, "denied by the user", name=name, failed=True))
+    elif state == "output-denied" or dict_of(inner.get("approval")).get("approved") is False:
+        why = dict_of(inner.get("approval")).get("reason")
+        parts = (*parts, *read_result(call, f"denied by the user{f': {why}' if why else ''}", name=name, failed=True))
     elif state in {"output-available", "result"} or "output" in inner:
         parts = (*parts, *read_result(call, inner.get("output", inner.get("result")), name=name))
     read = ("toolCallId", "toolName", "input", "output", "errorText", "args", "result", "toolInvocation", "rawInput")
@@ -324,6 +348,25 @@ def _error(part: dict[str, Json]) -> ReadPart:
     return ReadPart(
         (ErrorPart(name=first_of(part, "code", "name"), text=text_of(text)),), _unread(part, "message", "error", "text", "code")
     )
+
+
+def _kept(part: dict[str, Json]) -> ReadPart:
+    """Keep a part as it is, without ciphertext and the content of files."""
+    return ReadPart((OtherPart(kind=str(part.get("type")), value=_without_base64(without_ciphertext(without(part, "type")))),), {})
+
+
+def _without_base64(value: Json) -> Json:
+    """Return a value with the size of each source in base64 in the place of what that holds."""
+    if isinstance(value, list):
+        return [_without_base64(item) for item in value]
+    if isinstance(value, dict):
+        counted = (
+            {"data": f"{_decoded_bytes(value['data'])} bytes"}
+            if value.get("type") == "base64" and isinstance(value.get("data"), str)
+            else {}
+        )
+        return {key: _without_base64(inner) for key, inner in value.items()} | counted
+    return value
 
 
 def _nothing(part: dict[str, Json]) -> ReadPart:
@@ -358,7 +401,8 @@ def _gemini_result(result: dict[str, Json]) -> tuple[RunPart, ...]:
     content = dict_of(result.get("response"))
     only = len(content) == 1 and next(iter(content)) in {"result", "output", "error"}
     shown = next(iter(content.values())) if only else result.get("response")
-    return read_result(result.get("id") or result.get("name"), shown, name=result.get("name"), failed="error" in content)
+    files = (part for block in read_content(result.get("parts")) for part in block.parts)
+    return (*read_result(result.get("id") or result.get("name"), shown, name=result.get("name"), failed="error" in content), *files)
 
 
 def _gemini_file(file: dict[str, Json]) -> tuple[RunPart, ...]:
@@ -389,11 +433,25 @@ _PARTS: dict[str, Callable[[dict[str, Json]], ReadPart]] = {
     "refusal": _refusal,
     **dict.fromkeys(("thinking", "reasoning", "reasoning_text"), _reasoning),
     "redacted_thinking": _redacted,
-    **dict.fromkeys(("tool_use", "tool_call", "tool-call", "server_tool_call"), _call),
+    **dict.fromkeys(("tool_use", "tool_call", "tool-call"), _call),
+    **dict.fromkeys(("server_tool_call", "server_tool_call_response"), _hosted),
     **dict.fromkeys(("tool_result", "tool-result", "tool_call_response", "server_tool_result", "mcp_tool_result"), _result),
     **dict.fromkeys(
-        ("image", "image_url", "input_image", "audio", "input_audio", "output_audio", "video", "input_video", "video_url"), _media
+        (
+            "image",
+            "image_url",
+            "input_image",
+            "computer_screenshot",
+            "audio",
+            "input_audio",
+            "output_audio",
+            "video",
+            "input_video",
+            "video_url",
+        ),
+        _media,
     ),
+    **dict.fromkeys(("media", "image-data", "file-data", "image-url", "file-url", "image-file-id", "file-id", "image_file"), _media),
     **dict.fromkeys(
         ("document", "file", "input_file", "file_url", "blob", "uri", "source-url", "source-document", "container_upload"), _media
     ),
@@ -404,6 +462,7 @@ _PARTS: dict[str, Callable[[dict[str, Json]], ReadPart]] = {
         _unread(part, "toolCallId", "toolName", "error", "input"),
     ),
     "error": _error,
+    "source": lambda part: _media(part) if "url" in dict_of(part.get("source")) else _kept(part),
     **dict.fromkeys(("step-start", "step-finish"), _nothing),
 }
 """The readers of parts by their type; the endings of further types are known too."""
