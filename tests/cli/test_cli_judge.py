@@ -209,6 +209,37 @@ def test_unsure_verdicts_are_neither_passed_nor_failed_and_a_dearer_judge_decide
     assert [row["model"] for row in again.lines] == ["scripted:dear"] * 3
 
 
+@pytest.mark.parametrize(
+    ("said", "hint", "calls"),
+    [
+        ([fails() | {"model": "dear"}], "no dearer judge answered; the same command asks again", [3, 3]),
+        (
+            [answers("nothing", step=step, model="dear") for step in range(3)],
+            "the dearer judge's answers stayed invalid; the same command with --retry errors asks again",
+            [0, 3],
+        ),
+    ],
+    ids=["no answer", "invalid"],
+)
+def test_what_a_dearer_judge_left_unsure_names_the_command_that_asks_again_and_a_preview_counts_it(
+    gradeloop: CommandLine, said: list[dict[str, Any]], hint: str, calls: list[int]
+) -> None:
+    split = FRANCE | {"rubric_text": f"Of two minds, {hint}", "n_rollouts_per_input": 3, "abstain": {"label": 0.8}}
+    replies = [answers(MATCH, 0, model="judge"), answers(NO_MATCH, 1), answers(MATCH, 2), *said]
+    scripted = write(gradeloop, "unheard.replies.yaml", {"replies": replies})
+    command = ("judge", write(gradeloop, "unheard.yaml", split | {"escalate": "scripted:dear"}), "runs.jsonl", "--scripted", scripted)
+
+    before = gradeloop(*command, "--preview", "--json").result
+    unsure = gradeloop(*command)
+    seen = [gradeloop(*command, *flags, "--preview", "--json").result for flags in ((), ("--retry", "errors"))]
+    words = gradeloop(*command, "--retry", "errors", "--preview")
+
+    assert (before["calls"], before["to_escalate"]) == (9, 0)
+    assert (unsure.code, f"3 unsure judgements: {hint}" in unsure.out) == (3, True), unsure.out + unsure.err
+    assert [preview["calls"] for preview in seen] == [preview["to_escalate"] for preview in seen] == calls
+    assert "3 judgements, 3 of them in the store, 3 of which the dearer judge is to be asked" in words.out
+
+
 def test_a_thread_is_judged_by_its_id(gradeloop: CommandLine) -> None:
     replies: list[dict[str, Any]] = [{"role": "generator", "text": "Paris."}, {"role": "grader", "verdict": verdict(row("c1"))}]
     gradeloop("run", gradeloop.task("thread", replies), "--thread", "capital-1")

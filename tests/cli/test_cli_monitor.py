@@ -1,26 +1,33 @@
 """The commands about monitors, as their users run them: created, looked at, paused, run now, exported, deleted."""
 
 import json
+import signal
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.rig.cli import CommandLine
+from tests.rig.cli import CommandLine, ended, line_of
 from tests.rig.threads import row, verdict
 
 JUDGE = {"rubric": "- it is good", "grader": {"model": "scripted:judge"}}
 
 
+def write_files(folder: Path) -> None:
+    """Write a judge, its replies and a folder of runs."""
+    (folder / "judge.yaml").write_text(json.dumps(JUDGE))
+    replies = [{"role": "grader", "verdict": verdict(row("c1"))}]
+    (folder / "replies.yaml").write_text(json.dumps({"replies": replies}))
+    (folder / "runs").mkdir()
+    lines = [{"id": name, "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": name}]} for name in "abc"]
+    (folder / "runs" / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
 @pytest.fixture(scope="module")
 def gradeloop(commands: CommandLine) -> CommandLine:
     """Return the command with a judge, replies and a folder of runs."""
-    (commands.folder / "judge.yaml").write_text(json.dumps(JUDGE))
-    replies = [{"role": "grader", "verdict": verdict(row("c1"))}]
-    (commands.folder / "replies.yaml").write_text(json.dumps({"replies": replies}))
-    (commands.folder / "runs").mkdir()
-    lines = [{"id": name, "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": name}]} for name in "abc"]
-    (commands.folder / "runs" / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_files(commands.folder)
     return commands
 
 
@@ -111,3 +118,46 @@ def test_a_mistake_is_refused_in_a_sentence(gradeloop: CommandLine, flags: tuple
     done = gradeloop("monitor", "create", "wrong", "--judge", "judge.yaml", "--scripted", "replies.yaml", *flags)
 
     assert (done.code, said in done.err, "Traceback" in done.err) == (2, True, False), done.err
+
+
+def test_a_judge_that_is_not_there_is_refused_with_the_command_that_writes_one(gradeloop: CommandLine) -> None:
+    done = gradeloop("monitor", "create", "wrong", "--judge", "absent.yaml", "--source", "folder:runs")
+
+    assert done.code == 2
+    assert "`gradeloop init --kind judge` writes one" in done.err
+
+
+@pytest.mark.slow
+def test_a_monitor_takes_the_worker_of_dev_and_its_replies(tmp_path: Path) -> None:
+    gradeloop = CommandLine(tmp_path / "state", tmp_path)
+    write_files(tmp_path)
+    alone = gradeloop(*CREATE, *FOLDER)
+    dev = gradeloop.start("dev", "--scripted", "replies.yaml", GRADELOOP_PAGE_PORT="0")
+    printed = [line_of(dev) for _ in range(5)]
+    try:
+        gradeloop("run", gradeloop.task("first", []), "--json", GRADELOOP_TASK_QUEUE="gradeloop")  # once its worker answers
+        unscripted = tuple(flag for flag in CREATE if flag not in {"--scripted", "replies.yaml"})
+        moved = gradeloop(*unscripted, *FOLDER)
+        gradeloop.kill_workers()
+        gradeloop("monitor", "run-now", "support")
+        found = shown(gradeloop, 1)
+    finally:
+        dev.send_signal(signal.SIGINT)
+        ended(dev, *printed)
+        gradeloop.end()
+
+    assert "its worker ends once it is idle" in alone.out
+    assert "was there already" in moved.out, moved.err
+    assert "its worker ends" not in moved.out
+    assert (found["rate"]["passed"], found["rate"]["judged"]) == (3, 3)
+
+
+@pytest.mark.slow
+def test_a_tick_that_is_begun_now_has_a_worker(gradeloop: CommandLine) -> None:
+    gradeloop(*CREATE, *FOLDER)
+    gradeloop.kill_workers()
+    gradeloop("monitor", "run-now", "support")
+    found = shown(gradeloop, 1)
+    gradeloop("monitor", "delete", "support")
+
+    assert found["rate"]["judged"] == 3

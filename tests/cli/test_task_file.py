@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gradeloop.cli.init import write_example
+from gradeloop.cli.init import init
 from gradeloop.cli.task_file import Task, TaskFlags, read_task
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.errors import InvalidRequest
@@ -214,7 +214,7 @@ def test_a_blank_key_counts_as_none(folder: Path) -> None:
 
 def test_the_example_that_init_writes_is_a_task(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    write_example(tmp_path / "task.yaml", "task")
+    init(tmp_path / "task.yaml", kind="task")
 
     task = read_task(tmp_path / "task.yaml", TaskFlags())
 
@@ -226,9 +226,9 @@ def test_init_writes_over_nothing(tmp_path: Path) -> None:
     (tmp_path / "task.yaml").write_text("mine")
 
     with pytest.raises(InvalidRequest, match=r"task\.yaml' exists already; name another file"):
-        write_example(tmp_path / "task.yaml", "task")
+        init(tmp_path / "task.yaml", kind="task")
     with pytest.raises(InvalidRequest, match="cannot be written: No such file or directory"):
-        write_example(tmp_path / "no" / "task.yaml", "task")
+        init(tmp_path / "no" / "task.yaml", kind="task")
 
     assert (tmp_path / "task.yaml").read_text() == "mine"
 

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -25,7 +26,7 @@ from tests.rig.threads import Served, draft, grade, request, row, serving
 
 
 async def read(client: Client, queue: str, cursor: str | None = None, until: str | None = None, **where: str) -> list[SourceItem]:
-    source = ThreadsSource.model_validate({"where": {"queue": queue} | where, "quiet": 0})
+    source = ThreadsSource.model_validate({"where": {"queue": queue} | where}).model_copy(update={"quiet": 0})
     return [item async for items in finished_threads.read_threads(source, cursor, client, until) for item in items]
 
 
@@ -116,10 +117,11 @@ async def test_a_monitor_judges_finished_threads_once_each(client: Client, tmp_p
     names = names_of(2)
     async with finished(client, *names) as served, batching(client, tmp_path, passes()) as batches:
         name = f"m-{uuid4().hex[:8]}"
-        source = {"kind": "threads", "where": {"queue": served.task_queue}, "quiet": 0}
+        source: dict[str, Any] = {"kind": "threads", "where": {"queue": served.task_queue}, "quiet": 1}
         definition = MonitorDefinition.model_validate({"name": name, "source": source, "judge": JUDGE})
         await MonitorReader(batches.store).create(definition)
         monitor = Watched(batches, tmp_path, name)
+        await asyncio.sleep(source["quiet"])
         first, second = await monitor.tick(), await monitor.tick()
 
         assert (first.rate.passed, first.rate.judged, first.ticks[0].problem) == (2, 2, None)
@@ -129,3 +131,16 @@ async def test_a_monitor_judges_finished_threads_once_each(client: Client, tmp_p
 def test_an_unknown_status_is_refused() -> None:
     with pytest.raises(ValidationError, match="status=running is no status of a finished thread; known: satisfied"):
         ThreadsSource.model_validate({"where": {"status": "running"}})
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ({"kind": "threads", "quiet": 0}, "0s is too short: the server lists a thread a little after its end"),
+        ({"kind": "threads", "quiet": 0.5}, "0.5s is too short: .* write 1s or more, or leave it out"),
+        ({"kind": "bucket", "bucket": "runs", "quiet": 1}, "1s is too short: S3 tells times to the second, .* write 2s or more"),
+    ],
+)
+def test_a_source_that_tells_changes_late_has_some_time_to_settle(source: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        MonitorDefinition.model_validate({"name": "m", "source": source, "judge": JUDGE})

@@ -11,7 +11,7 @@ from gradeloop.calibration.labels import read_labels
 from gradeloop.cli.monitor_labels import agreement_of, as_labels
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import parse_judge
-from gradeloop.monitors.labelling import MonitorLabels, label_value
+from gradeloop.monitors.labelling import MonitorLabels, WaitingLabels, label_value
 from gradeloop.monitors.overview import labels_text
 from tests.monitors.test_monitoring import watched
 from tests.rig.batches import fails, passes
@@ -42,6 +42,23 @@ async def test_failed_runs_and_as_many_that_passed_wait_for_a_label_and_the_task
     assert len(given) == 4
     assert (found.judged, found.labels) == (4, 4)
     assert [row.agent_run_id for row in found.disagreements] == ["x"]
+
+
+async def test_every_monitor_with_runs_to_label_is_listed_and_one_whose_runs_have_labels_is_not(client: Client, tmp_path: Path) -> None:
+    async with watched(client, tmp_path, fails("bad"), passes()) as monitor:
+        labels = MonitorLabels(monitor.batches.store)
+        nothing_yet = await labels.waiting(None)
+        monitor.write("a.jsonl", *(f"good {number}" for number in range(3)))
+        monitor.write("b.jsonl", "x", said="bad")
+        await monitor.tick()
+        before = await labels.waiting("ada")
+        while (task := await labels.next_task(monitor.name, "ada")) is not None:
+            await labels.give(monitor.name, task.run_sha256, "ada", passed=True)
+        hers, others, anybody = [await labels.waiting(person) for person in ("ada", "bob", None)]
+
+    assert nothing_yet == []
+    assert before == others == [WaitingLabels(monitor=monitor.name, runs=2)]
+    assert hers == anybody == []
 
 
 async def test_labels_correct_the_rate_by_the_runs_that_each_stands_for(client: Client, tmp_path: Path) -> None:

@@ -77,8 +77,8 @@ def test_a_value_that_is_something_else_is_read_or_refused_in_one_sentence(
 BYTES = {
     "a byte order mark": (lambda raw: b"\xef\xbb\xbf" + raw, None),
     "CRLF": (lambda raw: raw.replace(b"\n", b"\r\n"), None),
-    "UTF-16": (lambda raw: raw.decode().encode("utf-16"), "is no UTF-8"),
-    "gzip": (gzip.compress, "is no UTF-8"),
+    "UTF-16": (lambda raw: raw.decode().encode("utf-16"), "is UTF-16; save it as UTF-8"),
+    "gzip": (gzip.compress, "is packed by gzip; unpack it: gunzip FILE"),
     "binary": (lambda raw: bytes(range(256)), "is no UTF-8"),
     "NUL": (lambda raw: b"\x00" + raw, "no JSON"),
     "cut off": (lambda raw: raw[: len(raw) // 2], "no JSON"),

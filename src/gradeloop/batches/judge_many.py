@@ -57,6 +57,8 @@ class Judged(NamedTuple):
     result: JudgeResult
     first: JudgeResult | None = None
     """The judge's own result, where it was unsure and a dearer judge was asked."""
+    dearer: JudgeResult | None = None
+    """What the dearer judge said, where it was asked: its own judgement, also where that is a failure."""
 
 
 class WantedJudgement(NamedTuple):
@@ -136,13 +138,13 @@ async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, f
     refusal = budget.refusal(used) if budget else None
     if dearer is None or refusal is not None:
         for at in places:
-            on_result(Judged(*rows[at], not_escalated(unsure[at], str(refusal)), unsure[at]))
+            on_result(Judged(*rows[at], not_escalated(unsure[at], str(refusal), again=True), unsure[at]))
         return
     asked = [WantedJudgement(dearer, wanted[at].run, wanted[at].repeat) for at in places]
 
     def report_dearer(number: int, result: JudgeResult) -> None:
         at = places[number]
-        on_result(Judged(*rows[at], decided_by(unsure[at], result), unsure[at]))
+        on_result(Judged(*rows[at], decided_by(unsure[at], result), unsure[at], result))
 
     await make_judgements(asked, report_dearer, **options, budget=_rest_of(budget, used), chunk=chunk)
 

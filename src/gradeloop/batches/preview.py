@@ -41,6 +41,8 @@ class JudgingPreview(Strict):
     """Calls to models that are to be made, without repairs."""
     cached: int
     """Calls whose answer is in the cache of verdicts."""
+    to_escalate: int = 0
+    """Judgements in the store that are unsure, and of which the dearer judge is to be asked; its calls are counted."""
     cost_usd: float | None
     """An estimate of the calls to be made, at today's prices; None where a model's price is unknown."""
 
@@ -57,7 +59,12 @@ class _Call:
 
 
 async def preview_judgements(
-    requests: Sequence[tuple[str, Sequence[JudgingRequest]]], judged: set[str], default: ModelSpec | None, reader: BatchReader | None
+    requests: Sequence[tuple[str, Sequence[JudgingRequest]]],
+    judged: set[str],
+    default: ModelSpec | None,
+    reader: BatchReader | None,
+    *,
+    escalated: Sequence[Sequence[JudgingRequest]] = (),
 ) -> JudgingPreview:
     """Return what judgements would cost.
 
@@ -66,9 +73,10 @@ async def preview_judgements(
         judged: The ids of those that have a result.
         default: The model that judges where a judge names none.
         reader: The store with the cache of verdicts; None for none.
+        escalated: The requests of judgements that the dearer judge is to make.
     """
     wanted = {name: made for name, made in requests if name not in judged}
-    calls = [call for made in wanted.values() for request in made for call in _calls(request, default)]
+    calls = [call for made in (*wanted.values(), *escalated) for request in made for call in _calls(request, default)]
     known = await reader.cached_verdicts([call.key for call in calls if call.key]) if reader is not None else frozenset()
     due = [call for call in calls if call.key not in known]
     return JudgingPreview(
@@ -76,6 +84,7 @@ async def preview_judgements(
         judged=sum(name in judged for name, _ in requests),
         calls=len(due),
         cached=len(calls) - len(due),
+        to_escalate=len(escalated),
         cost_usd=_cost(due),
     )
 

@@ -1,7 +1,8 @@
-"""The command `inbox`: what waits for a person, oldest first, each as a card with the commands that decide it, and unsure cases."""
+"""The command `inbox`: what waits for a person, oldest first, each as a card with the commands that decide it, unsure cases, and labels."""
 
 import asyncio
 import contextlib
+import getpass
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
@@ -12,13 +13,14 @@ from rich.text import Text
 from gradeloop.batches.reader import BatchReader
 from gradeloop.batches.undecided import UndecidedBatch, undecided_batches
 from gradeloop.cli.commands import Json, Limit
-from gradeloop.cli.render.run import decision_commands, question_lines
+from gradeloop.cli.render.run import decision_commands, question_lines, rejection_lines
 from gradeloop.cli.render.table import show_lines
 from gradeloop.client.waiting import WaitingThread, waiting_threads
 from gradeloop.errors import InvalidRequest, StoreUnavailable
+from gradeloop.monitors.labelling import MonitorLabels, WaitingLabels
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
-from gradeloop.text import duration, one_line
+from gradeloop.text import counted, duration, one_line
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -27,33 +29,40 @@ app = typer.Typer(rich_markup_mode=None)
 def inbox(*, limit: Limit = 20, as_json: Json = False) -> None:
     """Show what waits for a person, oldest first."""
 
-    async def read() -> tuple[list[WaitingThread], list[UndecidedBatch]]:
+    async def read() -> tuple[list[WaitingThread], Iterator[Text | Rule]]:
         found = await waiting_threads(await connect(await find()), limit=limit)
-        return found, [] if as_json else await _undecided()
+        undecided, labels = ([], []) if as_json else await _of_the_store()
+        return found, inbox_lines(found, datetime.now(UTC), undecided, labels)
 
-    found, undecided = asyncio.run(read())
-    lines = inbox_lines(found, datetime.now(UTC), undecided)
+    found, lines = asyncio.run(read())
     show_lines([thread.model_dump(mode="json") for thread in found], lines, as_json=as_json)
 
 
-async def _undecided() -> list[UndecidedBatch]:
-    """Return the batches with unsure cases; none where there is no store here: threads wait without one."""
+async def _of_the_store() -> tuple[list[UndecidedBatch], list[WaitingLabels]]:
+    """Return the batches with unsure cases, and the monitors with runs to label; none where there is no store here: threads need none."""
     with contextlib.suppress(InvalidRequest, StoreUnavailable):
-        return await undecided_batches(BatchReader(own_store()))
-    return []
+        store = own_store()
+        return await undecided_batches(BatchReader(store)), await MonitorLabels(store).waiting(getpass.getuser())
+    return [], []
 
 
-def inbox_lines(waiting: list[WaitingThread], now: datetime, undecided: Sequence[UndecidedBatch] = ()) -> Iterator[Text | Rule]:
+def inbox_lines(
+    waiting: list[WaitingThread], now: datetime, undecided: Sequence[UndecidedBatch] = (), labels: Sequence[WaitingLabels] = ()
+) -> Iterator[Text | Rule]:
     """Yield a card for each thread: its task, since when it waits, the draft with its verdicts and changes, the commands that decide.
 
-    Batches with unsure cases come after them, each with the command that shows them.
+    Batches with unsure cases come after them, and monitors with runs to label, each with the command that shows them.
     """
-    if not waiting and not undecided:
+    if not waiting and not undecided and not labels:
         yield Text("nothing waits for a person")
     if waiting:
         yield from _thread_lines(waiting, now)
     if undecided:
         yield from _undecided_lines(undecided)
+    if labels:
+        yield Text(f"{counted(sum(one.runs for one in labels), 'run')} of monitors to label", "bold yellow")
+    for one in labels:
+        yield Text(f"  {one.monitor}: {counted(one.runs, 'run')}; label them: gradeloop monitor label {one.monitor}")
 
 
 def _undecided_lines(undecided: Sequence[UndecidedBatch]) -> Iterator[Text | Rule]:
@@ -80,4 +89,5 @@ def _thread_lines(waiting: Sequence[WaitingThread], now: datetime) -> Iterator[T
             yield Text(f"  {one_line(thread.problem)}", "bold yellow")
         if thread.waiting_for:
             yield from question_lines(thread.waiting_for, thread.waiting_for.draft.text if thread.waiting_for.draft else None)
+            yield from rejection_lines(thread.rejections)
             yield from decision_commands(thread.thread_id, thread.waiting_for)

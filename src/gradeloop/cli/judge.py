@@ -380,11 +380,16 @@ def _outcome(results: Sequence[JudgeResult], total: int, rule: PassRule, decisio
 
 
 async def _save(config: JudgeConfig, finished: Sequence[Judged], registry: "Registry") -> None:
-    """Store what the judge said, and what the dearer judge said of what it was unsure of, as judgements of their own."""
+    """Store what the judge said, and what the dearer judge said of what it was unsure of, as judgements of their own.
+
+    Of the dearer judge's failures those are stored for which it was paid, so that a preview knows that they are only read.
+    """
     own = [(row.first or row.result, row.repeat) for row in finished]
     await registry.save(config, [(result, repeat) for result, repeat in own if not result.result_metadata.get("again")])
     if (dearer := dearer_judge(config)) is not None:
         await registry.save(dearer, [(row.result, row.repeat) for row in finished if row.result.escalated_from])
+        failed = [(row.dearer, row.repeat) for row in finished if row.dearer is not None and row.dearer.failed]
+        await registry.save(dearer, [(result, repeat) for result, repeat in failed if not result.result_metadata.get("again")])
 
 
 async def _print_measures(

@@ -11,6 +11,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 from pydantic import ValidationError
+from temporalio.client import Client
 
 from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust
 from gradeloop.cli.folder import own_config_file, own_outside_roots
@@ -18,6 +19,7 @@ from gradeloop.cli.monitor_anchors import read_anchors
 from gradeloop.cli.monitor_labels import label
 from gradeloop.cli.monitor_suite import write_suite
 from gradeloop.cli.render.table import Column, show_lines, table
+from gradeloop.contract.thread import TASK_QUEUE
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.output import refuse_foreign
 from gradeloop.judges.contract import JudgeConfig
@@ -36,6 +38,7 @@ from gradeloop.monitors.contract import (
     MonitorDefinition,
     Rate,
     TickReport,
+    require_quiet,
 )
 from gradeloop.monitors.overview import (
     MonitorReader,
@@ -52,7 +55,7 @@ from gradeloop.monitors.overview import (
 )
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
-from gradeloop.temporal.worker import OURS, WorkerSpec, ensure_worker, ensure_worker_of
+from gradeloop.temporal.worker import WorkerSpec, ensure_worker, is_polled, wake_worker
 from gradeloop.text import clip, counted, duration, json_without_commands, money, one_line
 
 app = typer.Typer(rich_markup_mode=None)
@@ -130,9 +133,17 @@ def create(  # noqa: PLR0913 - one parameter a flag
     if anchor_labels is not None and anchors is None:
         raise InvalidRequest("--anchor-labels says what holds of anchors; name their file with --anchors")
     watch = AnchorFlags(anchors, anchor_labels, anchors_per_tick)
-    is_new = asyncio.run(_create(chosen, JudgeFlags(judge, shadow, grader), watch, own_outside_roots(allow_outside), spec))
-    said = f"monitor {name} {'reads every' if is_new else 'was there already, and reads every'} {every}"
-    show_lines({"name": name, "created": is_new}, [f"{said}; look at it with: gradeloop monitor show {name}"], as_json=as_json)
+    made = asyncio.run(_create(chosen, JudgeFlags(judge, shadow, grader), watch, own_outside_roots(allow_outside), spec))
+    said = f"monitor {name} {'reads every' if made.is_new else 'was there already, and reads every'} {every}"
+    lines = [f"{said}; look at it with: gradeloop monitor show {name}", *([] if made.stays else [_UNATTENDED])]
+    show_lines({"name": name, "created": made.is_new}, lines, as_json=as_json)
+
+
+_UNATTENDED = (
+    "its worker ends once it is idle, and later ticks wait for one: run `gradeloop dev`, with the files that you named here, "
+    "and create the monitor again without them"
+)
+"""What `create` says of a monitor without a worker that stays."""
 
 
 class AnchorFlags(NamedTuple):
@@ -153,30 +164,51 @@ class JudgeFlags(NamedTuple):
 
 async def _create(  # the monitor, and who judges
     chosen: dict[str, Any], named: JudgeFlags, watch: AnchorFlags, outside: Sequence[Path], spec: WorkerSpec
-) -> bool:
+) -> "Created":
     from gradeloop.judges.registry import Registry
 
     store = own_store()
+    loaded = [
+        None if name is None else await load_judge(name, None if names_file(name) else Registry(store), outside)
+        for name in (named.judge, named.shadow)
+    ]
+    connection = await find()
+    client = await connect(connection)
+    served = await _served_queue(spec, client)
 
-    async def load(name: str) -> JudgeConfig:
-        loaded = await load_judge(name, None if names_file(name) else Registry(store), outside)
-        judge, _ = with_model(loaded, named.grader, scripted=spec.scripted is not None)
+    def servable(judge: JudgeConfig | None) -> JudgeConfig | None:
+        if judge is None:
+            return None
+        judge, _ = with_model(judge, named.grader, scripted=spec.scripted is not None, own_keys=served is None)
         if judge.escalate is not None:
             raise InvalidRequest("the judge escalates, and a monitor asks one judge; take `escalate` out of it")
         return judge
 
-    shadow = None if named.shadow is None else await load(named.shadow)
-    definition, anchors = _definition(chosen | {"judge": await load(named.judge), "shadow": shadow}), tuple[Anchor, ...]()
+    judge, shadow = map(servable, loaded)
+    definition, anchors = _definition(chosen | {"judge": judge, "shadow": shadow}), tuple[Anchor, ...]()
     if watch.runs is not None:
         anchors = read_anchors(watch.runs, watch.labels, definition.judge, definition.passes)
         definition = definition.model_copy(update={"anchors": plan_of_anchors(anchors, watch.per_tick)})
-    connection = await find()
-    client = await connect(connection)
-    task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
+    task_queue = served or await ensure_worker(spec, connection)
     is_new = await MonitorReader(store).create(definition, anchors)
     priority = definition.priority if definition.tenant else None
     await MonitorSchedules(client).create(definition.name, definition.every, task_queue, priority=priority)
-    return is_new
+    return Created(is_new=is_new, stays=served is not None)
+
+
+class Created(NamedTuple):
+    """What `create` came to."""
+
+    is_new: bool
+    stays: bool
+    """Whether ticks have a worker that somebody started, and not one that ends when it is idle."""
+
+
+async def _served_queue(spec: WorkerSpec, client: Client) -> str | None:
+    """Return the queue of a worker that stays: the one that a variable names, or `gradeloop`, where files are named for no other worker."""
+    if named := os.environ.get("GRADELOOP_TASK_QUEUE"):
+        return named
+    return TASK_QUEUE if not (spec.tools or spec.scripted) and await is_polled(client, TASK_QUEUE) else None
 
 
 def _definition(chosen: dict[str, Any]) -> MonitorDefinition:
@@ -215,17 +247,10 @@ def _source(text: str, query: str | None, watermark: str | None, quiet: str | No
 
 def _quiet_seconds(text: str, kind: str) -> float:
     """Return for how long a source is left to settle; one that tells changes late must have some time for it."""
-    seconds, (least, why) = _seconds(text, "--quiet"), _LEAST_QUIET.get(kind, (0.0, ""))
-    if seconds < least:
-        raise InvalidRequest(f"--quiet {clip(text)} is too short: {why}; write {least:g}s or more, or leave it out")
-    return seconds
-
-
-_LEAST_QUIET = {
-    "threads": (1.0, "the server lists a thread a little after its end, and one that is listed late could be passed over"),
-    "s3": (2.0, "S3 tells times to the second, and of two objects of one second the later could be passed over"),
-}
-"""The shortest `--quiet` by kind of source, in seconds, and why; a folder whose files are moved into it whole needs none."""
+    try:
+        return require_quiet(_seconds(text, "--quiet"), "bucket" if kind == "s3" else kind, clip(text))
+    except ValueError as error:
+        raise InvalidRequest(f"--quiet {error}") from None
 
 
 def _pairs(texts: Sequence[str], example: str) -> dict[str, str]:
@@ -398,8 +423,7 @@ async def _backfill(name: str, since: str, share: float | None, *, preview: bool
     connection = await find()
     schedules = MonitorSchedules(await connect(connection))
     task_queue = await schedules.queue_of(name)
-    if OURS.fullmatch(task_queue):
-        await ensure_worker_of(task_queue, connection)
+    await wake_worker(task_queue, connection)
     priority = monitor.definition.priority if monitor.definition.tenant else None
     call = BackfillCall(monitor=name, since=since, share=share, preview=preview, priority=priority)
     return await schedules.backfill(call, task_queue)
@@ -432,8 +456,11 @@ def delete(name: Name) -> None:
 async def _change(name: str, what: str) -> None:
     reader = MonitorReader(own_store())
     await reader.require(name)
-    schedules = MonitorSchedules(await connect(await find()))
+    connection = await find()
+    schedules = MonitorSchedules(await connect(connection))
     changes = {"pause": schedules.pause, "resume": schedules.resume, "run_now": schedules.run_now, "delete": schedules.delete}
+    if what == "run_now":
+        await wake_worker(await schedules.queue_of(name), connection)
     await changes[what](name)
     if what == "delete":
         await reader.delete(name)

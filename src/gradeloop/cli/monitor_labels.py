@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.text import Text
 
 from gradeloop.calibration.agreement import Agreement, measure_agreement
 from gradeloop.calibration.judgements import Judgements
@@ -91,7 +92,7 @@ def agreement_of(definition: MonitorDefinition, given: tuple[LabelledRun, ...]) 
     return measure_agreement(definition.judge, as_labels(definition, given), judgements)
 
 
-def _task_lines(name: str, task: LabelTask | None) -> Iterator[str]:
+def _task_lines(name: str, task: LabelTask | None) -> Iterator[str | Text]:
     if task is None:
         yield f"no run of {name} waits for your label"
         return
@@ -101,4 +102,6 @@ def _task_lines(name: str, task: LabelTask | None) -> Iterator[str]:
         yield f"{message.role}:"
         yield without_commands(message.content)
     yield ""
-    yield f"say what holds of it with: gradeloop monitor label {name} {task.run_sha256} passed (or failed) --reason TEXT"
+    yield "say what holds of it with one of:"
+    for says in SAYS:
+        yield Text(f"  gradeloop monitor label {name} {task.run_sha256} {says} --reason TEXT")

@@ -1,6 +1,6 @@
 """Runs that were judged before, to be judged again by another judge, and what that would cost."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from temporalio.client import Client
@@ -9,6 +9,7 @@ from gradeloop.batches.preview import JudgingPreview, preview_judgements
 from gradeloop.batches.reader import BatchReader
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
+from gradeloop.judges.abstention import dearer_judge, with_unsure
 from gradeloop.judges.chunks import chunked_id, is_too_long, requests_in_parts
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, JudgingRequest, judging_id
 from gradeloop.judges.sources import load_judge, names_file, parse_reference
@@ -95,21 +96,35 @@ async def preview_of(
 ) -> JudgingPreview:
     """Return what judging runs would cost, with what is stored and cached left out; with `chunk`, long runs in parts.
 
-    With `retry`, stored failures are judged again.
+    With `retry`, stored failures are judged again. The dearer judge's calls are counted for the stored judgements that are unsure: of
+    others nobody knows yet whether they will be.
     """
-    stored = await registry.judgements(config) if registry is not None else []
-    judged = {result.id for result in stored if not (result.failed if retry else result.result_metadata.get("again"))}
+    stored = {result.id: result for result in await registry.judgements(config)} if registry is not None else {}
     rows = [(run, repeat) for run in runs for repeat in range(repeats)]
-    chunked = {id(run): requests_in_parts(config, run) for run in runs if chunk and is_too_long(run)}
-    named = [
-        (chunked_id(config, run.sha256(), repeat), [one.model_copy(update={"repeat": repeat}) for one in chunked[id(run)]])
-        if id(run) in chunked
-        else (judging_id(config, run.sha256(), repeat), [JudgingRequest(judge=config, run=run, repeat=repeat)])
-        for run, repeat in rows
-    ]
+    named = [_requests(config, run, repeat, chunk=chunk) for run, repeat in rows]
+    judged = _settled(stored, retry=retry)
+    escalated = []
+    if (dearer := dearer_judge(config)) is not None and registry is not None:
+        unsure = [row for row, (name, _) in zip(rows, named, strict=True) if name in judged and with_unsure(config, stored[name]).unsure]
+        decided = _settled({result.id: result for result in await registry.judgements(dearer)}, retry=retry)
+        asked = dict(_requests(dearer, run, repeat, chunk=chunk) for run, repeat in unsure)
+        escalated = [made for name, made in asked.items() if name not in decided]
     chosen = default_model(environ)
     reader = BatchReader(own_store()) if registry is not None else None
-    return await preview_judgements(named, judged, chosen.spec if chosen else None, reader)
+    return await preview_judgements(named, judged, chosen.spec if chosen else None, reader, escalated=escalated)
+
+
+def _settled(stored: Mapping[str, JudgeResult], *, retry: bool) -> set[str]:
+    """Return the ids of the stored results that are read, rather than made again."""
+    return {name for name, result in stored.items() if not (result.failed if retry else result.result_metadata.get("again"))}
+
+
+def _requests(config: JudgeConfig, run: AgentRun, repeat: int, *, chunk: bool) -> tuple[str, list[JudgingRequest]]:
+    """Return a judgement's id, and the requests that it takes."""
+    if chunk and is_too_long(run):
+        made = [one.model_copy(update={"repeat": repeat}) for one in requests_in_parts(config, run)]
+        return chunked_id(config, run.sha256(), repeat), made
+    return judging_id(config, run.sha256(), repeat), [JudgingRequest(judge=config, run=run, repeat=repeat)]
 
 
 async def preview_requests(
@@ -124,7 +139,8 @@ async def preview_requests(
 def preview_lines(found: JudgingPreview) -> Iterator[str]:
     """Yield a preview in words."""
     done = f", {found.judged} of them in the store" if found.judged else ""
-    yield f"{counted(found.judgements, 'judgement')}{done}"
+    unsure = f", {found.to_escalate} of which the dearer judge is to be asked" if found.to_escalate else ""
+    yield f"{counted(found.judgements, 'judgement')}{done}{unsure}"
     cached = f", {found.cached} more are cached" if found.cached else ""
     cost = f"about {money(found.cost_usd)}" if found.calls and found.cost_usd else "nothing to pay"
     if found.calls and found.cost_usd is None:

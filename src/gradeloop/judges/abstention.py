@@ -56,10 +56,17 @@ def decided_by(first: JudgeResult, dearer: JudgeResult) -> JudgeResult:
     about = {"usage": usage, "attempts": usage.attempts}
     if dearer.failed:
         reason = str(dearer.result_metadata.get("reason") or "the dearer judge gave no answer")
-        return not_escalated(first.model_copy(update=about), reason)
+        return not_escalated(first.model_copy(update=about), reason, again=bool(dearer.result_metadata.get("again")))
     return dearer.model_copy(update=about | {"escalated_from": first.id})
 
 
-def not_escalated(first: JudgeResult, reason: str) -> JudgeResult:
-    """Return an unsure judgement that stays one, with the reason why no dearer judge decided it."""
-    return first.model_copy(update={"result_metadata": first.result_metadata | {"escalation": reason}})
+def not_escalated(first: JudgeResult, reason: str, *, again: bool) -> JudgeResult:
+    """Return an unsure judgement that stays one.
+
+    Args:
+        first: The judgement.
+        reason: Why no dearer judge decided it.
+        again: Whether the same command asks the dearer judge again; else its answers stayed invalid, and only a retry does.
+    """
+    about: dict[str, JsonValue] = {"escalation": reason, "escalation_again": again}
+    return first.model_copy(update={"result_metadata": first.result_metadata | about})

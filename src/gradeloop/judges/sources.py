@@ -43,7 +43,8 @@ def read_judge(path: Path, outside: Sequence[Path] = ()) -> JudgeConfig:
     if not path.is_file():
         if path.is_dir():
             raise InvalidRequest(f"the judge {str(path)!r} is a folder; name a file in it")
-        raise InvalidRequest(f"the judge {str(path)!r} does not exist; name a file, or COLLECTION/RUBRIC of the registry")
+        cure = "name a file, or COLLECTION/RUBRIC of the registry; `gradeloop init --kind judge` writes one"
+        raise InvalidRequest(f"the judge {str(path)!r} does not exist; {cure}")
     if path.suffix not in YAML_SUFFIXES:
         return _parse_judge_in(path, {"rubric": read_rubric_file(path)})
     value, placed = read_placed(path, "the judge")
@@ -158,13 +159,14 @@ def thread_as_run(thread_id: str, messages: Sequence[Message], result: RunResult
     return AgentRun.model_validate({"id": thread_id, "transcripts": [{"messages": tuple(said)}], "metadata": metadata})
 
 
-def with_model(judge: JudgeConfig, model: str | None, *, scripted: bool) -> tuple[JudgeConfig, str | None]:
+def with_model(judge: JudgeConfig, model: str | None, *, scripted: bool, own_keys: bool = True) -> tuple[JudgeConfig, str | None]:
     """Return the judge with the model that a command names, and a note on the model where a default was chosen.
 
     Args:
         judge: The judge.
         model: The model's name on the command line; None for the judge's own, or the default one.
         scripted: Whether the worker has a file of scripted replies.
+        own_keys: Whether the worker has this process's keys; one that somebody else started is not asked for its own.
 
     Raises:
         InvalidRequest: The model is unknown, or its key is missing.
@@ -184,7 +186,7 @@ def with_model(judge: JudgeConfig, model: str | None, *, scripted: bool) -> tupl
         chosen = require_default_model(os.environ, "grader")
         return _with_grader_model(judge, chosen.spec), f"judge: {chosen.spec.id}, because {chosen.variable} is set"
     for spec in (named, *panel, judge.escalate):
-        if spec is not None:
+        if spec is not None and own_keys:
             _refuse_unservable(spec, scripted=scripted)
     return judge, None
 

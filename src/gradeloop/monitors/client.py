@@ -14,6 +14,8 @@ from temporalio.client import (
     ScheduleOverlapPolicy,
     SchedulePolicy,
     ScheduleSpec,
+    ScheduleUpdate,
+    ScheduleUpdateInput,
     WorkflowFailureError,
 )
 from temporalio.exceptions import WorkflowAlreadyStartedError
@@ -47,7 +49,7 @@ class MonitorSchedules:
         self._client = client
 
     async def create(self, name: str, every: int, task_queue: str, *, priority: Priority | None = None) -> None:
-        """Make a monitor's schedule: a tick at each interval, never two at once; one that is there stays."""
+        """Make a monitor's schedule: a tick at each interval, never two at once; one that is there takes the queue alone."""
         schedule = Schedule(
             action=ScheduleActionStartWorkflow(
                 Monitoring.run,
@@ -62,7 +64,7 @@ class MonitorSchedules:
         try:
             await _reached(lambda: self._client.create_schedule(_id(name), schedule))
         except ScheduleAlreadyRunningError:
-            return
+            await _reached(lambda: self._handle(name).update(lambda found: _moved(found, task_queue)))
 
     async def find(self, name: str) -> MonitorSchedule | None:
         """Return a monitor's schedule; None where the server has none."""
@@ -125,6 +127,15 @@ class MonitorSchedules:
 
     def _handle(self, name: str) -> ScheduleHandle:
         return self._client.get_schedule_handle(_id(name))
+
+
+def _moved(found: ScheduleUpdateInput, task_queue: str) -> ScheduleUpdate | None:
+    """Return the change that has a schedule's ticks on a queue; None where they are."""
+    schedule = found.description.schedule
+    if not isinstance(schedule.action, ScheduleActionStartWorkflow) or schedule.action.task_queue == task_queue:
+        return None
+    schedule.action.task_queue = task_queue
+    return ScheduleUpdate(schedule=schedule)
 
 
 def _id(name: str) -> str:

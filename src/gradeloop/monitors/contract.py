@@ -35,7 +35,7 @@ SHOWN_RUNS = 10
 BASELINE_RUNS = 1000
 """The judged runs from which a monitor takes the rate that drift is measured from, where its definition names no other number.
 
-From 100 of them a fall from 95 % to 90 % is missed nine times in ten, from 1,000 one time in fourteen (`benchmarks/drift.py`).
+From 100 of them a fall from 95 % to 90 % is missed nine times in ten, from 1,000 one time in ten (`benchmarks/drift.py`).
 """
 
 LEAST_BASELINE = 100
@@ -52,6 +52,31 @@ BACKFILL_RUNS = 100
 
 CLEAR_RUNS = 50
 """The runs over which the rate must be back before an alert is over."""
+
+
+LEAST_QUIET = {
+    "threads": (1.0, "the server lists a thread a little after its end, and one that is listed late could be passed over"),
+    "bucket": (2.0, "S3 tells times to the second, and of two objects of one second the later could be passed over"),
+}
+"""The shortest time by kind of source for which it is left to settle, in seconds, and why; a folder whose files are moved into it whole
+needs none."""
+
+
+def require_quiet(seconds: float, kind: str, written: str) -> float:
+    """Return for how long a source is left to settle.
+
+    Args:
+        seconds: The time.
+        kind: The kind of source.
+        written: The time as it was written, for the message.
+
+    Raises:
+        ValueError: A source that tells changes late has too little.
+    """
+    least, why = LEAST_QUIET.get(kind, (0.0, ""))
+    if seconds < least:
+        raise ValueError(f"{written} is too short: {why}; write {least:g}s or more, or leave it out")
+    return seconds
 
 
 class FolderSource(Strict):
@@ -105,8 +130,13 @@ class BucketSource(Strict):
     bucket: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{1,254}$")]
     prefix: Annotated[str, Field(max_length=1024)] = ""
     """What the objects' keys begin with; all objects where there is none."""
-    quiet: Annotated[float, Field(ge=2, le=86_400)] = 60.0
+    quiet: Annotated[float, Field(ge=0, le=86_400)] = 60.0
     """Seconds for which an object must have been there: S3 tells times to the second, of an upload in parts that of its beginning."""
+
+    @field_validator("quiet")
+    @classmethod
+    def _has_settled(cls, quiet: float) -> float:
+        return require_quiet(quiet, "bucket", f"{quiet:g}s")
 
     @property
     def text(self) -> str:
@@ -128,6 +158,11 @@ class ThreadsSource(Strict):
     where: dict[ThreadFilter, Annotated[str, Field(min_length=1, max_length=200)]] = Field(default_factory=dict)
     quiet: Annotated[float, Field(ge=0, le=3600)] = 10.0
     """Seconds for which a thread must have been closed: the server's list shows it a little later."""
+
+    @field_validator("quiet")
+    @classmethod
+    def _has_settled(cls, quiet: float) -> float:
+        return require_quiet(quiet, "threads", f"{quiet:g}s")
 
     @field_validator("where")
     @classmethod

@@ -32,6 +32,13 @@ class LabelTask(Strict):
     messages: tuple[Message, ...]
 
 
+class WaitingLabels(Strict):
+    """The runs of a monitor that wait for a label."""
+
+    monitor: str
+    runs: int
+
+
 class LabelledRun(Strict):
     """What a person says of a run, and what the judge has said of it."""
 
@@ -60,11 +67,23 @@ class MonitorLabels:
 
         def read(connection: Connection) -> LabelTask | None:
             monitor_of(connection, name)
-            waiting = [(row, case) for row in _queue(connection, name, person) if (case := _case(connection, row)) is not None]
-            for row, case in waiting[:1]:
-                messages = tuple(run_as_messages(case.judging.run)) if case.judging else ()
+            waiting = _queue(connection, name, person)
+            for row in waiting[:1]:
+                case = _case(connection, row)
+                messages = tuple(run_as_messages(case.judging.run)) if case and case.judging else ()
                 return LabelTask(run_id=row["run_id"], run_sha256=row["run_sha256"], waiting=len(waiting), messages=messages)
             return None
+
+        return await self._store.read(read)
+
+    async def waiting(self, person: str | None) -> list[WaitingLabels]:
+        """Return the monitors with runs of which a person is asked, by name; without a person those with runs that nobody has labelled."""
+
+        def read(connection: Connection) -> list[WaitingLabels]:
+            monitors = table("monitors")
+            names = connection.execute(select(monitors.c.name).order_by(monitors.c.name)).scalars().all()
+            counted = [WaitingLabels(monitor=name, runs=len(_queue(connection, name, person))) for name in names]
+            return [one for one in counted if one.runs]
 
         return await self._store.read(read)
 
@@ -155,11 +174,16 @@ def _other(judge: JudgeConfig, path: Sequence[str], right: JsonValue) -> JsonVal
 
 
 def _queue(connection: Connection, name: str, person: str | None) -> list[RowMapping]:
-    """Return the runs that wait for a person's label, or for anybody's, in the order of their content."""
-    runs, labels = table("monitor_runs"), table("monitor_labels")
+    """Return the runs that wait for a person's label, or for anybody's, in the order of their content.
+
+    A run whose case the store has no longer is not among them: nobody could read it.
+    """
+    runs, labels, ticks, cases = (table(name) for name in ("monitor_runs", "monitor_labels", "monitor_ticks", "cases"))
     mine = select(labels.c.run_sha256).where(labels.c.monitor == name)
     mine = mine if person is None else mine.where(labels.c.created_by == person)
-    judged = select(runs).where(runs.c.monitor == name, runs.c.case_id.is_not(None), runs.c.why != "backfill")
+    stored = runs.join(ticks, (ticks.c.monitor == runs.c.monitor) & (ticks.c.number == runs.c.judged))
+    stored = stored.join(cases, (cases.c.batch_id == ticks.c.batch_id) & (cases.c.case_id == runs.c.case_id))
+    judged = select(runs).select_from(stored).where(runs.c.monitor == name, runs.c.why != "backfill")
     newest = judged.order_by(runs.c.number.desc(), runs.c.run_sha256)
     failed = connection.execute(newest.where(runs.c.verdict == "failed").limit(NEWEST_FAILED)).mappings().all()
     passed = connection.execute(newest.where(runs.c.verdict == "passed").limit(len(failed))).mappings().all()

@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import sys
+import time
 from collections.abc import Collection, Coroutine, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from typing import Any
 from uuid import uuid4
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
 
@@ -51,6 +55,9 @@ WORKER_POLL_SECONDS = 2.0
 
 OURS = re.compile(r"gradeloop-[0-9a-f]{16}")
 """Task queues whose workers `gradeloop run` starts."""
+
+POLLED_SECONDS = 70
+"""How long ago a living worker asked at most: it asks again each minute, and the server lists it for five."""
 
 OF_A_SERVICE = frozenset({"GRADELOOP_HEALTH_ADDRESS", "GRADELOOP_METRICS_ADDRESS", "GRADELOOP_DEPLOYMENT", "GRADELOOP_BUILD_ID"})
 """The variables of a worker that somebody deploys: addresses cannot be shared, and nobody makes a build current for the others."""
@@ -134,6 +141,17 @@ async def ensure_worker_of(task_queue: str, connection: Connection) -> None:
             "the tools, replies, keys or server of %s changed since its threads began; they continue with the present ones", task_queue
         )
     await _ensure(task_queue, spec, connection)
+
+
+async def is_polled(client: Client, task_queue: str) -> bool:
+    """Return whether a worker polls a queue for workflows, wherever it was started."""
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=task_queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    pollers = (await client.workflow_service.describe_task_queue(request)).pollers
+    return any(time.time() - poller.last_access_time.seconds < POLLED_SECONDS for poller in pollers)
 
 
 def serving(task_queue: str) -> bool:

@@ -7,14 +7,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from gradeloop.contract.transcript import AgentRun, RunTranscript
+from gradeloop.errors import explain
 from gradeloop.text import clip
 from gradeloop.transcripts.formats import agent_benchmarks, coding_agents, inspect_logs, spans, trace_exports, training_sets
 from gradeloop.transcripts.message_forms import is_langchain, is_message, messages_at, parse_messages
-from gradeloop.transcripts.runs import build_run, id_of, require_messages, run_of, transcript_of
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, inside, object_at, require_rows, rows_of, without
+from gradeloop.transcripts.runs import IDS, build_run, id_of, require_messages, run_of, transcript_of
+from gradeloop.transcripts.unreadable import (
+    Json,
+    UnreadableMessage,
+    dict_of,
+    embedded_json,
+    inside,
+    object_at,
+    require_rows,
+    rows_of,
+    without,
+)
 
 __all__ = ["FORMATS", "Detected", "Format", "Notes", "UnreadableMessage", "detect", "detect_lines", "line_of", "parse_runs"]
 
@@ -90,6 +101,13 @@ def parse_runs(value: Json, name: str, notes: Notes | None = None) -> Iterator[A
         UnreadableMessage: The value is no run; the error's path leads to the mistake.
     """
     notes = notes or Notes()
+    value = _unpacked(value)
+    with _shaped():
+        key = envelope_of(value)
+    if key is not None:
+        with inside(key):
+            yield from parse_runs(_by_creation(value[key]), name, notes)
+        return
     if isinstance(value, list) and value and not is_one(value):
         for at, item in enumerate(value):
             yield from _noting(lambda item=item, at=at: parse_runs(item, f"{name}-{at + 1}", notes), notes, at)  # type: ignore[misc]  # bound
@@ -108,6 +126,42 @@ def parse_runs(value: Json, name: str, notes: Notes | None = None) -> Iterator[A
         return
     for at, item in enumerate(items):
         yield from _noting(lambda item=item: _parse_one_of(detected.format, value, item, name), notes, key, at)  # type: ignore[misc]  # bound
+
+
+def _unpacked(value: Json) -> Json:
+    """Return the value that a text holds, where a whole file or line is JSON that was written as JSON once more."""
+    if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
+        return value
+    try:
+        return embedded_json(value)
+    except ValueError:
+        return value
+
+
+_ENVELOPES = ("data", "runs", "agent_runs", "traces", "spans", "trajectories", "results")
+"""The keys under which an API, or an export, has its list of runs, spans or messages."""
+
+_BESIDE_LISTS = {"meta", "object", "has_more", "first_id", "last_id", "next_cursor", "cursors", "next_page_id", "total", "count", "page"}
+"""What an answer of an API has beside its list."""
+
+
+def envelope_of(value: Json) -> str | None:
+    """Return the key under which an object has the list that its runs are in; None where it is a run itself."""
+    if not isinstance(value, dict) or any(known.recognise(value) is not None for known in FORMATS):
+        return None
+    key = next((key for key in _ENVELOPES if isinstance(value.get(key), list) and value[key]), None)
+    listed = key is not None and all(isinstance(item, dict) for item in value[key]) and not set(value) - {key} - _BESIDE_LISTS - _ABOUT
+    return key if listed else None
+
+
+def _by_creation(items: list[dict[str, Json]]) -> list[dict[str, Json]]:
+    """Return the items of a list; messages of a thread of OpenAI's, which its API gives newest first, in the order of their creation."""
+    if all(item.get("object") == "thread.message" and isinstance(item.get("created_at"), int) for item in items):
+        return sorted(items, key=lambda item: int(item["created_at"]))
+    return items
+
+
+_ABOUT = {"name", "metadata", "created_at", "version", "project_name"}
 
 
 def _read(found: AgentRun | UnreadableMessage) -> Iterator[AgentRun]:
@@ -132,7 +186,11 @@ def _shaped(name: str = "run") -> Iterator[None]:
     """Refuse a value in which something has another type than its format says, where its reader did not look for that."""
     try:
         yield
-    except (TypeError, AttributeError, LookupError) as error:
+    except UnreadableMessage:
+        raise
+    except ValidationError as error:
+        raise UnreadableMessage(explain(error)) from None
+    except (TypeError, AttributeError, LookupError, ValueError) as error:
         raise UnreadableMessage(f"the value has not the shape of a {name}: {error}") from None
 
 
@@ -151,7 +209,7 @@ def _noting(parse: Callable[[], Iterator[AgentRun]], notes: Notes, *path: int | 
 
 def is_one(value: list[Json]) -> bool:
     """Return whether a list is one value, a conversation or the events of one, rather than a list of runs."""
-    return detect_lines(value) is not None or all(is_message(item) for item in value)
+    return detect_lines(value) is not None or all(is_message(item) for item in value) or training_sets.are_turns(value)
 
 
 def _recognise_transcripts(value: Json) -> str | None:
@@ -230,7 +288,16 @@ def _recognise_messages(value: Json) -> str | None:
         return f"an object with {key}: {_messages_of_whom(value[key])}"
     if isinstance(value.get("input"), str) and "messages" not in value:
         return "an object with input, a text"
+    if _state_of(value) is not None:
+        return "a state of LangGraph, which has messages"
     return "one message: an object with role" if is_message(value) else None
+
+
+def _state_of(value: dict[str, Json]) -> dict[str, Json] | None:
+    """Return what a state of LangGraph holds, or a checkpoint of one; None for anything else, and for one without messages."""
+    saved = dict_of(value.get("checkpoint"))
+    found = (dict_of(value.get("values")), dict_of(value.get("channel_values")), dict_of(saved.get("channel_values")))
+    return next((state for state in found if isinstance(state.get("messages"), list)), None)
 
 
 def _messages_of_whom(messages: Sequence[Json]) -> str:
@@ -253,7 +320,17 @@ def _parse_conversation(value: Json, name: str) -> Iterator[AgentRun]:
     if is_message(value):
         yield run_of(id_of(value, name), parse_messages([value]))
         return
-    metadata = object_at(value, "metadata")
+    if "messages" not in value and (state := _state_of(value)) is not None:
+        config = dict_of(dict_of(value.get("config")).get("configurable")) or dict_of(value.get("checkpoint"))
+        with inside("values" if "values" in value else "channel_values"):
+            messages = require_messages(messages_at(state, "messages"), "messages")
+        yield run_of(
+            id_of({**config, **value}, name, "checkpoint_id", "id", "thread_id"),
+            messages,
+            {**without(state, "messages"), **_state_metadata(value)},
+        )
+        return
+    metadata = without(value, *_CONVERSATION) | object_at(value, "metadata")
     if isinstance(value.get("input"), str) and "messages" not in value:
         value = value | {"input": [{"role": "user", "content": value["input"]}]}
     key = next(key for key in ("messages", "input") if isinstance(value.get(key), list))
@@ -267,6 +344,14 @@ def _parse_conversation(value: Json, name: str) -> Iterator[AgentRun]:
     ]
     require_messages(messages, key)
     yield run_of(id_of(value, name), messages, metadata)
+
+
+_CONVERSATION = {"messages", "input", "output", "system", "instructions", "choice", "metadata", *IDS}
+"""The keys of a conversation that are read; all others become metadata."""
+
+
+def _state_metadata(value: dict[str, Json]) -> dict[str, Json]:
+    return {key: value[key] for key in ("next", "metadata", "interrupts", "created_at", "ts") if value.get(key)}
 
 
 FORMATS = (

@@ -16,8 +16,29 @@ from gradeloop.contract.transcript import (
     ToolResultPart,
 )
 from gradeloop.text import clip
-from gradeloop.transcripts.parts import CIPHERTEXT, ReadPart, read_call, read_content, read_file, read_result, text_of, without_ciphertext
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, flag_at, inside, object_at, rows_of, without
+from gradeloop.transcripts.parts import (
+    CIPHERTEXT,
+    ReadPart,
+    read_call,
+    read_content,
+    read_file,
+    read_hosted_call,
+    read_result,
+    text_of,
+    without_ciphertext,
+)
+from gradeloop.transcripts.unreadable import (
+    Json,
+    UnreadableMessage,
+    dict_of,
+    first_of,
+    flag_at,
+    inside,
+    object_at,
+    require_rows,
+    rows_of,
+    without,
+)
 
 ROLES = {"system": "system", "developer": "system", "user": "user", "assistant": "assistant", "tool": "tool", "function": "tool"}
 """The roles of messages, and those of a run that they are read as."""
@@ -109,9 +130,19 @@ def _plain(value: dict[str, Json]) -> dict[str, Json]:
         kind, inner = str(value.get("type")), dict_of(value.get("data")) or value
     extra = dict_of(inner.get("additional_kwargs"))
     role = _LANGCHAIN.get(kind) or str(inner.get("role") or kind)
+    moved = {key: extra[key] for key in ("refusal", "audio") if extra.get(key)}
     calls = {} if inner.get("tool_calls") or inner.get("invalid_tool_calls") else {key: extra[key] for key in _EXTRA_CALLS if key in extra}
-    thought = {"reasoning_content": extra["reasoning_content"]} if extra.get("reasoning_content") else {}
-    return {**without(inner, "type", "additional_kwargs", "example", "lc", "kwargs"), **calls, **thought, "role": role}
+    reasoning = extra.get("reasoning_content") or text_of(dict_of(extra.get("reasoning")).get("summary") or None)
+    thought = {"reasoning_content": reasoning} if reasoning else {}
+    left = without(extra, *moved, *_EXTRA_CALLS, "reasoning_content", "reasoning", "tool_outputs")
+    more = {"additional_kwargs": left} if left else {}
+    return {**without(inner, "type", "additional_kwargs", "example", "lc", "kwargs"), **calls, **thought, **moved, **more, "role": role}
+
+
+def _hosted_before(value: dict[str, Json]) -> list[Json]:
+    """Return the calls of hosted tools that LangChain keeps beside a message which OpenAI's Responses answered."""
+    inner = dict_of(value.get("data")) or dict_of(value.get("kwargs")) or value
+    return require_rows(dict_of(inner.get("additional_kwargs")).get("tool_outputs"), "additional_kwargs", "tool_outputs")
 
 
 _EXTRA_CALLS = ("tool_calls", "function_call")
@@ -123,6 +154,17 @@ def is_item(value: Mapping[str, object]) -> bool:
     return "role" not in value and (kind in _ITEMS or kind.endswith(("_call", "_call_output")) or kind in _OTHER_ITEMS)
 
 
+def _unknown_item(value: dict[str, Json]) -> RunMessage | None:
+    """Return an item of a type that is not known yet as its JSON, and so LangGraph's order to take a message out; None for others."""
+    kind = value.get("type")
+    known = is_item(value) or (is_langchain(value) and kind != "remove") or "tool_messages" in value
+    if known or not isinstance(kind, str) or ("content" in value and kind != "remove"):
+        return None
+    return build_message(
+        "system" if kind == "remove" else "assistant", [OtherPart(kind=kind, value=without_ciphertext(without(value, "type")))]
+    )
+
+
 def parse_message(value: Json) -> Iterator[RunMessage]:
     """Yield the messages that one message or item is read as: a user's message with tool results is several.
 
@@ -131,7 +173,11 @@ def parse_message(value: Json) -> Iterator[RunMessage]:
     """
     if not isinstance(value, dict):
         raise UnreadableMessage(f"{clip(str(value))} is no message; write an object with role and content")
+    if "role" not in value and (kept := _unknown_item(value)) is not None:
+        yield kept
+        return
     if is_langchain(value):
+        yield from parse_messages(_hosted_before(value))
         value = _plain(value)
     if is_item(value):
         yield from _parse_item(value)
@@ -140,7 +186,7 @@ def parse_message(value: Json) -> Iterator[RunMessage]:
         yield from messages_at(value, "tool_messages")
         return
     written = str(value.get("role"))
-    role = ROLES.get(written) or OTHER_ROLES.get(written)
+    role = ROLES.get(written) or OTHER_ROLES.get(written) or ROLES.get(written.lower()) or OTHER_ROLES.get(written.lower())
     if role is None:
         raise UnreadableMessage(f"the role is {clip(written)}; known: {', '.join(ROLES)}", *(["role"] if "role" in value else []))
     blocks = _content_of(value)
@@ -318,6 +364,7 @@ def _calls_of(value: dict[str, Json], seen: set[str]) -> list[RunPart]:
     for at, call in enumerate(value.get("invalid_tool_calls") or () if isinstance(value.get("invalid_tool_calls"), list) else ()):
         fields = dict_of(call)
         found.append(read_call(fields.get("id"), fields.get("name") or "unknown", fields.get("args"), at))
+        found += [ErrorPart(name="parse_error", text=text_of(fields["error"]))] if fields.get("error") else []
     for at, invocation in enumerate(value.get("toolInvocations") or () if isinstance(value.get("toolInvocations"), list) else ()):
         block = read_content([{"type": "tool-invocation", "toolInvocation": invocation}])[0]
         found += [part for part in block.parts if getattr(part, "call", at) not in seen]
@@ -373,7 +420,7 @@ def _parse_item(item: dict[str, Json]) -> Iterator[RunMessage]:
     elif kind.endswith("_call_output"):
         parts = _output_item(item)
     elif kind.endswith("_call"):
-        parts = _hosted_call(item)
+        parts = read_hosted_call(item)
     else:
         parts = [OtherPart(kind=kind, value=without(item, "type", *CIPHERTEXT))]
     if parts and isinstance(parts[0], ToolResultPart):
@@ -405,33 +452,6 @@ def _output_item(item: dict[str, Json]) -> list[RunPart]:
 def _reasoning_item(item: dict[str, Json]) -> list[RunPart]:
     text = "\n".join(filter(None, (text_of(item.get("summary") or None), text_of(item.get("content") or None))))
     return [ReasoningPart(text=text, redacted=not text)]
-
-
-_HOSTED_RESULTS = ("output", "outputs", "results", "result")
-"""The keys under which a hosted tool's call has what it returned."""
-
-
-def _hosted_call(item: dict[str, Json]) -> list[RunPart]:
-    """Read a call of a tool that the provider runs, with what it returned where that is recorded: a search, code, MCP."""
-    name = item.get("name") or str(item.get("type")).removesuffix("_call")
-    call = str(first_of(item, "call_id", "id") or "unknown")
-    results = [item[key] for key in _HOSTED_RESULTS if item.get(key) not in (None, "", [])]
-    read = {"type", "id", "call_id", "status", "name", "error", *_HOSTED_RESULTS}
-    arguments = item.get("arguments") if isinstance(item.get("arguments"), str) else None
-    given = {key: inner for key, inner in item.items() if key not in read and inner is not None}
-    if arguments is not None:
-        found: list[RunPart] = [read_call(call, name, arguments)]
-    else:
-        action = given["action"] if set(given) == {"action"} and isinstance(given["action"], dict) else given
-        found = [read_call(call, name, action)]
-    error = item.get("error")
-    if str(item.get("type")) == "image_generation_call" and results:
-        found += [ToolResultPart(call=call, name=name), read_file(results[0], media_type="image")]
-    elif error or item.get("status") == "failed":
-        found += read_result(call, error or "failed", name=name, failed=True)
-    elif results:
-        found += read_result(call, results[0], name=name)
-    return found
 
 
 _ITEMS = {

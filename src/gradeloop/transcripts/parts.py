@@ -20,6 +20,7 @@ from gradeloop.contract.transcript import (
     ToolCallPart,
     ToolResultPart,
 )
+from gradeloop.grading.checks import strict_json
 from gradeloop.text import clip
 from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, flag_at, without
 
@@ -32,11 +33,11 @@ _MEANINGLESS = {*CIPHERTEXT, "cache_control", "type", "id", "index", "status", "
 _DATA_URL = re.compile(r"data:(?P<media>[^;,]*)(?P<base64>;base64)?,", re.ASCII)
 
 
-_CONTENTS = ("image_url", "input_audio", "audio", "video", "image", "document", "file", "source", "data")
+_CONTENTS = ("image_url", "input_audio", "audio", "video", "video_url", "image", "image_file", "document", "file", "source", "data")
 """The keys that may hold what a file is, one of them in every part that is a file."""
 
 
-_UNTELLING = {"file", "blob", "uri"}
+_UNTELLING = {"text-plain", "file", "blob", "uri", "media", "file-data", "file-url", "file-id"}
 """Types of parts that do not say what the file is."""
 
 
@@ -65,6 +66,16 @@ def read_content(content: Json) -> list[ReadPart]:
     return [_read_part(part, at) for at, part in enumerate(content)]
 
 
+def _hosted(part: dict[str, Json]) -> ReadPart:
+    """Read OpenTelemetry's call of a tool that the provider runs, or its response: what it holds stands under its type's name."""
+    kind = str(part["type"])
+    inner = part.get(kind)
+    if kind == "server_tool_call" and inner is not None:
+        given = without(inner, "type") if isinstance(inner, dict) else inner
+        return ReadPart((read_call(part.get("id"), part.get("name"), given),), _unread(part, "name", kind))
+    return _call(part) if kind == "server_tool_call" else _result({**without(part, kind), "content": inner} if inner is not None else part)
+
+
 def _read_part(part: Json, at: int) -> ReadPart:
     if isinstance(part, str):
         return ReadPart((TextPart(text=part),), {})
@@ -75,11 +86,13 @@ def _read_part(part: Json, at: int) -> ReadPart:
         if not isinstance(kind, str):
             return _read_untyped(part)
         read = _PARTS.get(kind) or _by_ending(kind)
-        if read is None:
-            return ReadPart((OtherPart(kind=kind, value=without(part, "type", *CIPHERTEXT)),), {})
-        return read(part)
+        return read(part) if read is not None else _kept(part)
     except UnreadableMessage as error:
         raise UnreadableMessage(str(error), "content", at, *error.path) from None
+
+
+_APPROVALS = ("tool-approval-request", "tool-approval-response")
+"""Parts of Vercel's model messages that are no tools."""
 
 
 def _by_ending(kind: str) -> Callable[[dict[str, Json]], ReadPart] | None:
@@ -87,7 +100,11 @@ def _by_ending(kind: str) -> Callable[[dict[str, Json]], ReadPart] | None:
         return _result
     if kind.endswith("tool_use"):  # server_tool_use, mcp_tool_use
         return _call
-    if kind.startswith("tool-"):  # Vercel's tool-NAME
+    if kind in {"function_call", "custom_tool_call"}:  # LangChain's content of an answer of OpenAI's Responses
+        return lambda part: _call({**part, "id": part.get("call_id") or part.get("id")})
+    if kind.endswith("_call"):
+        return lambda part: ReadPart(tuple(read_hosted_call(part)), {})
+    if kind.startswith("tool-") and kind not in _APPROVALS:  # Vercel's tool-NAME
         return _vercel_tool
     return None
 
@@ -114,7 +131,7 @@ def _plain_text(item: Json) -> str | None:
     }:
         return None
     text = item.get("text")
-    return text if isinstance(text, str) else None
+    return text if isinstance(text, str) and ("type" in item or set(item) == {"text"}) else None
 
 
 def read_call(identifier: object, name: object, arguments: Json, at: int = 0) -> ToolCallPart:
@@ -129,8 +146,8 @@ def read_call(identifier: object, name: object, arguments: Json, at: int = 0) ->
     parsed = arguments
     if isinstance(arguments, str) and arguments:
         try:
-            parsed = json.loads(arguments)
-        except ValueError:
+            parsed = strict_json(arguments)
+        except (ValueError, RecursionError):
             parsed = None
     if arguments in (None, "", {}):
         return ToolCallPart(call=call, name=name)
@@ -158,6 +175,33 @@ def read_result(identifier: object, content: Json, *, name: object = None, faile
     else:
         texts = [text_of(content)]
     return (ToolResultPart(call=call, name=tool, text="\n".join(texts), is_error=failed), *rest)
+
+
+_HOSTED_RESULTS = ("output", "outputs", "results", "result")
+"""The keys under which a hosted tool's call has what it returned."""
+
+
+def read_hosted_call(item: dict[str, Json]) -> list[RunPart]:
+    """Read a call of a tool that the provider runs, with what it returned where that is recorded: a search, code, MCP."""
+    name = item.get("name") or str(item.get("type")).removesuffix("_call")
+    call = str(first_of(item, "call_id", "id") or "unknown")
+    results = [item[key] for key in _HOSTED_RESULTS if item.get(key) not in (None, "", [])]
+    read = {"type", "id", "call_id", "status", "name", "error", *_HOSTED_RESULTS}
+    arguments = item.get("arguments") if isinstance(item.get("arguments"), str) else None
+    given = {key: inner for key, inner in item.items() if key not in read and inner is not None}
+    if arguments is not None:
+        found: list[RunPart] = [read_call(call, name, arguments)]
+    else:
+        action = given["action"] if set(given) == {"action"} and isinstance(given["action"], dict) else given
+        found = [read_call(call, name, action)]
+    error = item.get("error")
+    if str(item.get("type")) == "image_generation_call" and results:
+        found += [ToolResultPart(call=call, name=name), read_file(results[0], media_type="image")]
+    elif error or item.get("status") == "failed":
+        found += read_result(call, error or "failed", name=name, failed=True)
+    elif results:
+        found += read_result(call, results[0], name=name)
+    return found
 
 
 def read_file(
@@ -242,7 +286,7 @@ def _result(part: dict[str, Json]) -> ReadPart:
     failed = flag_at(part, "is_error", "isError") or part.get("status") == "error"
     if isinstance(content, dict):
         kind = str(content.get("type"))
-        failed = failed or kind.endswith("error") or kind.startswith("error-")
+        failed = failed or kind.endswith("error") or kind.startswith("error-") or kind == "execution-denied"
         if set(content) <= {"type", "value"} and "value" in content:  # Vercel's {type: text | json | error-text, value}
             content = content["value"]
         elif kind == "text" or kind.endswith(("_result", "error")):
@@ -268,12 +312,19 @@ def without_ciphertext(value: Json) -> Json:
 
 def _media(part: dict[str, Json]) -> ReadPart:
     """Read an image, a sound, a film, a document or a file, as any provider writes it."""
+    if isinstance(part.get("image_urls"), list):  # OpenHands
+        blocks = [_media({"type": "image", "url": url}) for url in part["image_urls"]]
+        return ReadPart(tuple(inner for block in blocks for inner in block.parts), _unread(part, "image_urls"))
     inner = next((part[key] for key in _CONTENTS if key in part), None)
     source = dict_of(inner) or ({"url": inner} if isinstance(inner, str) and "://" in inner[:20] else {})
     both = {**part, **source}
     text = both.get("data") if both.get("media_type") == "text/plain" and source.get("type") == "text" else None
-    nested = source.get("content") if source.get("type") == "content" else None
-    data = first_of(both, "data", "file_data", "base64", "b64_json") if text is None else None
+    nested = read_content(source.get("content")) if source.get("type") == "content" else []
+    data = (
+        first_of(both, "data", "file_data", "base64", "b64_json", *(["content"] if part.get("type") == "blob" else []))
+        if text is None
+        else None
+    )
     url = first_of(both, "url", "uri", "file_url", "fileUri", "image_url", "file_uri")
     if url is None and isinstance(inner, str):
         data, url = (None, inner) if inner.startswith("data:") else (inner, None)
@@ -282,13 +333,17 @@ def _media(part: dict[str, Json]) -> ReadPart:
     kind = str(part.get("type")).removeprefix("input_").removesuffix("_url")
     media = first_of(both, "media_type", "mime_type", "mimeType", "mediaType", "format")
     shown = first_of(both, "transcript", "text", "context")
-    said = text if isinstance(text, str) else text_of(nested) if nested is not None else shown if isinstance(shown, str) else ""
-    name = first_of(both, "title", "filename", "file_name", "name", "file_id", "fileId", "document_id")
-    if name is None and url is None and data is None and not said:
-        return ReadPart((OtherPart(kind=str(part.get("type")), value=without(part, "type", *CIPHERTEXT)),), {})
+    within = [inner for block in nested for inner in block.parts]
+    if within:
+        shown = "\n".join(inner.text for inner in within if isinstance(inner, TextPart))
+    said = text if isinstance(text, str) else shown if isinstance(shown, str) else ""
+    name = first_of(both, "title", "filename", "file_name", "name", "file_id", "fileId", "document_id", "path")
+    if name is None and url is None and data is None and not said and not within:
+        return _kept(part)
     file = read_file(data, name=name, media_type=media, text=said, url=url, kind=None if kind in _UNTELLING else kind)
     read = ("title", "filename", "name", "url", "uri", "context", "mimeType", "mediaType", "media_type", "mime_type", "text", "content")
-    return ReadPart((file,), _unread(part, *_CONTENTS, *read, "file_id", "file_data"))
+    files = [inner for inner in within if not isinstance(inner, TextPart)]
+    return ReadPart((file, *files), _unread(part, *_CONTENTS, *read, "file_id", "file_data", "base64"))
 
 
 def _search_result(part: dict[str, Json]) -> ReadPart:
@@ -311,8 +366,9 @@ def _vercel_tool(part: dict[str, Json]) -> ReadPart:
     parts: tuple[RunPart, ...] = (read_call(call, name, arguments),)
     if state in {"output-error", "error"} or inner.get("errorText"):
         parts = (*parts, *read_result(call, inner.get("errorText"), name=name, failed=True))
-    elif state == "output-denied":
-        parts = (*parts, *read_result(call, "denied by the user", name=name, failed=True))
+    elif state == "output-denied" or dict_of(inner.get("approval")).get("approved") is False:
+        why = dict_of(inner.get("approval")).get("reason")
+        parts = (*parts, *read_result(call, f"denied by the user{f': {why}' if why else ''}", name=name, failed=True))
     elif state in {"output-available", "result"} or "output" in inner:
         parts = (*parts, *read_result(call, inner.get("output", inner.get("result")), name=name))
     read = ("toolCallId", "toolName", "input", "output", "errorText", "args", "result", "toolInvocation", "rawInput")
@@ -324,6 +380,25 @@ def _error(part: dict[str, Json]) -> ReadPart:
     return ReadPart(
         (ErrorPart(name=first_of(part, "code", "name"), text=text_of(text)),), _unread(part, "message", "error", "text", "code")
     )
+
+
+def _kept(part: dict[str, Json]) -> ReadPart:
+    """Keep a part as it is, without ciphertext and the content of files."""
+    return ReadPart((OtherPart(kind=str(part.get("type")), value=_without_base64(without_ciphertext(without(part, "type")))),), {})
+
+
+def _without_base64(value: Json) -> Json:
+    """Return a value with the size of each source in base64 in the place of what that holds."""
+    if isinstance(value, list):
+        return [_without_base64(item) for item in value]
+    if isinstance(value, dict):
+        counted = (
+            {"data": f"{_decoded_bytes(value['data'])} bytes"}
+            if value.get("type") == "base64" and isinstance(value.get("data"), str)
+            else {}
+        )
+        return {key: _without_base64(inner) for key, inner in value.items()} | counted
+    return value
 
 
 def _nothing(part: dict[str, Json]) -> ReadPart:
@@ -358,7 +433,8 @@ def _gemini_result(result: dict[str, Json]) -> tuple[RunPart, ...]:
     content = dict_of(result.get("response"))
     only = len(content) == 1 and next(iter(content)) in {"result", "output", "error"}
     shown = next(iter(content.values())) if only else result.get("response")
-    return read_result(result.get("id") or result.get("name"), shown, name=result.get("name"), failed="error" in content)
+    files = (part for block in read_content(result.get("parts")) for part in block.parts)
+    return (*read_result(result.get("id") or result.get("name"), shown, name=result.get("name"), failed="error" in content), *files)
 
 
 def _gemini_file(file: dict[str, Json]) -> tuple[RunPart, ...]:
@@ -374,9 +450,31 @@ def _gemini_output(result: dict[str, Json]) -> tuple[RunPart, ...]:
     return read_result(result.get("id") or "code_execution", result.get("output"), name="code_execution", failed=failed)
 
 
+def _converse_result(result: dict[str, Json]) -> tuple[RunPart, ...]:
+    """Read a result of Bedrock's Converse, whose content is a list of texts, JSON and files."""
+    inner = [part for block in read_content(result.get("content")) for part in block.parts]
+    texts = [part.text if isinstance(part, TextPart) else text_of(part.value) for part in inner if isinstance(part, (TextPart, OtherPart))]
+    files = (part for part in inner if not isinstance(part, (TextPart, OtherPart)))
+    return (*read_result(result.get("toolUseId"), "\n".join(texts), failed=result.get("status") == "error"), *files)
+
+
+def _converse_file(file: dict[str, Json]) -> tuple[RunPart, ...]:
+    source = dict_of(file.get("source"))
+    url = dict_of(source.get("s3Location")).get("uri")
+    return (
+        read_file(source.get("bytes"), name=file.get("name"), media_type=file.get("format"), url=url, text=text_of(source.get("text"))),
+    )
+
+
 _GEMINI_READERS: dict[str, Callable[[dict[str, Json]], tuple[RunPart, ...]]] = {
     "functionCall": _gemini_call,
     "functionResponse": _gemini_result,
+    "toolUse": lambda call: (read_call(call.get("toolUseId"), call.get("name"), call.get("input")),),
+    "toolResult": _converse_result,
+    "reasoningContent": lambda said: _reasoning(dict_of(said.get("reasoningText")) or {"redacted": True}).parts,
+    **dict.fromkeys(("image", "document", "video"), _converse_file),
+    "toolCall": lambda call: (read_call(call.get("id") or call.get("toolType"), call.get("toolType"), call.get("args")),),
+    "toolResponse": lambda found: read_result(found.get("id") or found.get("toolType"), found.get("response"), name=found.get("toolType")),
     "inlineData": _gemini_file,
     "fileData": _gemini_file,
     "executableCode": _gemini_code,
@@ -389,10 +487,26 @@ _PARTS: dict[str, Callable[[dict[str, Json]], ReadPart]] = {
     "refusal": _refusal,
     **dict.fromkeys(("thinking", "reasoning", "reasoning_text"), _reasoning),
     "redacted_thinking": _redacted,
-    **dict.fromkeys(("tool_use", "tool_call", "tool-call", "server_tool_call"), _call),
+    **dict.fromkeys(("tool_use", "tool_call", "tool-call"), _call),
+    **dict.fromkeys(("server_tool_call", "server_tool_call_response"), _hosted),
     **dict.fromkeys(("tool_result", "tool-result", "tool_call_response", "server_tool_result", "mcp_tool_result"), _result),
     **dict.fromkeys(
-        ("image", "image_url", "input_image", "audio", "input_audio", "output_audio", "video", "input_video", "video_url"), _media
+        (
+            "image",
+            "image_url",
+            "input_image",
+            "computer_screenshot",
+            "audio",
+            "input_audio",
+            "output_audio",
+            "video",
+            "input_video",
+            "video_url",
+        ),
+        _media,
+    ),
+    **dict.fromkeys(
+        ("media", "image-data", "file-data", "image-url", "file-url", "image-file-id", "file-id", "image_file", "text-plain"), _media
     ),
     **dict.fromkeys(
         ("document", "file", "input_file", "file_url", "blob", "uri", "source-url", "source-document", "container_upload"), _media
@@ -404,6 +518,7 @@ _PARTS: dict[str, Callable[[dict[str, Json]], ReadPart]] = {
         _unread(part, "toolCallId", "toolName", "error", "input"),
     ),
     "error": _error,
+    "source": lambda part: _media(part) if "url" in dict_of(part.get("source")) else _kept(part),
     **dict.fromkeys(("step-start", "step-finish"), _nothing),
 }
 """The readers of parts by their type; the endings of further types are known too."""

@@ -176,8 +176,10 @@ class _Reader:
         first = next(rows, None)
         if first is None:
             raise self._nothing()
-        if first[1].strip() in {"{", "["} and (values := _concatenated(self._text())) is not None:
+        if _opens_only(first[1]) and (values := _concatenated(self._text())) is not None:
             yield from self._rows(iter(values))
+        elif _opens_only(first[1]) and _is_json(self._text()):
+            yield from self._whole(self._text())
         else:
             yield from self._rows(self._json_lines(chain([first], rows)))
 
@@ -252,7 +254,21 @@ class _Reader:
 
 
 def _no_utf8(path: Path, line: int, error: UnicodeDecodeError) -> InvalidRequest:
+    packed = next((cure for begins, cure in _PACKED.items() if error.object.startswith(begins)), None)
+    if line == 1 and packed:
+        return InvalidRequest(f"{path} {packed}")
     return InvalidRequest(f"{path}, line {line}: byte 0x{error.object[error.start]:02x} is no UTF-8; save the file as UTF-8")
+
+
+_PACKED = {
+    b"\x1f\x8b": "is packed by gzip; unpack it: gunzip FILE",
+    b"\x28\xb5\x2f\xfd": "is packed by zstandard; unpack it: zstd -d FILE",
+    b"PK": "is a zip archive; unpack it: unzip FILE",
+    b"PAR1": "is a file of Parquet; write its rows as JSON lines",
+    b"\xff\xfe": "is UTF-16; save it as UTF-8",
+    b"\xfe\xff": "is UTF-16; save it as UTF-8",
+}
+"""What the first bytes of a file that is no UTF-8 say, and the cure."""
 
 
 def _why_none(header: Json) -> str:
@@ -283,7 +299,20 @@ def _concatenated(text: str) -> list[JsonLine] | None:
             return None
         line += text.count("\n", begins.start(), end)
         at = end
-    return found if len(found) > 1 and all(isinstance(row.value, dict) for row in found) else None
+    return found if len(found) > 1 and all(isinstance(row.value, (dict, list)) for row in found) else None
+
+
+def _opens_only(line: str) -> bool:
+    """Return whether a line is the beginning of a value alone, as where JSON is written over several lines."""
+    return line.lstrip()[:1] in {"{", "["} and not _is_json(line)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _entry(path: Path, archive: zipfile.ZipFile, name: str) -> Json:

@@ -1,7 +1,7 @@
 """Runs built from messages, and the conversation that several calls of models recorded, each with the history before it."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -12,6 +12,7 @@ from gradeloop.contract.transcript import (
     AgentRun,
     ErrorPart,
     OtherPart,
+    ReasoningPart,
     RunMessage,
     RunPart,
     RunTranscript,
@@ -19,7 +20,7 @@ from gradeloop.contract.transcript import (
     ToolCallPart,
 )
 from gradeloop.transcripts.message_forms import build_message, is_message, parse_messages
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, inside, without
+from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, embedded_json, inside, without
 
 IDS = ("id", "agent_run_id", "run_id", "thread_id")
 """The keys that may hold a run's id; the first that is there counts."""
@@ -174,8 +175,8 @@ def _parsed(text: str) -> Json:
     if text.lstrip()[:1] not in ("[", "{"):
         return None
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = embedded_json(text)
+    except ValueError:
         return None
     rows = value if isinstance(value, list) else [value]
     known = ("messages", "choices", "generations", "candidates", "contents", "input", "output")
@@ -229,22 +230,41 @@ def key_of(message: RunMessage) -> str:
     return json.dumps([message.role, *(part.record() for part in message.records())], sort_keys=True, ensure_ascii=False)
 
 
+def _said(message: RunMessage) -> str:
+    """Return what a message says, its reasoning apart: many clients do not send that back with the next call."""
+    records = [part.record() for part in message.records() if not isinstance(part, ReasoningPart)]
+    return json.dumps([message.role, *records], sort_keys=True, ensure_ascii=False) if records else key_of(message)
+
+
 def merge_histories(histories: Sequence[Sequence[RunMessage]]) -> list[list[RunMessage]]:
     """Return the conversations that calls of models recorded, where a later call repeats what was said before it.
 
     A history that begins with a whole earlier one continues it, one that an earlier one begins with says nothing new, and any other is a
-    conversation of its own. One of two may lack the system prompt.
+    conversation of its own. One of two may lack the system prompt, or the reasoning of its answers, and one whose messages all stand in
+    another in their order, as the question and the answer of an agent do in the calls below it, is no conversation of its own.
     """
     found: list[GrowingHistory] = []
     for history in histories:
         made = GrowingHistory(
             list(history),
-            [key_of(message) for message in history if message.role != "system"],
+            [_said(message) for message in history if message.role != "system"],
             [key_of(message) for message in history if message.role == "system"],
         )
         if not any(_joined(known, made) for known in found):
             found.append(made)
-    return [conversation.messages for conversation in found]
+    return [one.messages for one in found if not any(_holds(other, one) for other in found if other is not one)]
+
+
+def _holds(whole: GrowingHistory, part: GrowingHistory) -> bool:
+    """Return whether all messages of one conversation stand in a longer one, in their order."""
+    if len(part.keys) >= len(whole.keys) or not set(part.system) <= set(whole.system):
+        return False
+    rest = iter(whole.keys)
+    return all(key in rest for key in part.keys) and _thoughts(part) <= _thoughts(whole)
+
+
+def _thoughts(history: GrowingHistory) -> set[str]:
+    return {part.text for message in history.messages for part in message.records() if isinstance(part, ReasoningPart)}
 
 
 def _joined(known: GrowingHistory, made: GrowingHistory) -> bool:
@@ -255,9 +275,17 @@ def _joined(known: GrowingHistory, made: GrowingHistory) -> bool:
         return False
     longer, shorter = (made, known) if grows and len(made.keys) >= len(known.keys) else (known, made)
     missing = [message for message in shorter.messages if message.role == "system" and key_of(message) not in set(longer.system)]
-    known.messages, known.keys = [*missing, *longer.messages], longer.keys
+    known.messages, known.keys = [*missing, *_with_reasoning(longer, shorter)], longer.keys
     known.system = shorter.system if missing else longer.system
     return True
+
+
+def _with_reasoning(longer: GrowingHistory, shorter: GrowingHistory) -> Iterator[RunMessage]:
+    """Yield the messages of a history, each as the shorter one has it where only that holds its reasoning."""
+    spoken = (message for message in shorter.messages if message.role != "system")
+    for message in longer.messages:
+        twin = next(spoken, None) if message.role != "system" else None
+        yield twin if twin is not None and len(twin.records()) > len(message.records()) else message
 
 
 def beside_messages(value: Json) -> dict[str, JsonValue]:

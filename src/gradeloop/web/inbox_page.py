@@ -1,4 +1,4 @@
-"""The page `/inbox`: what waits for a person, oldest first, each as a card on which they decide, and the cases that no judge decided."""
+"""The page `/inbox`: what waits for a person, oldest first, each as a card on which they decide, unsure cases, and runs to label."""
 
 from collections.abc import Sequence
 
@@ -8,9 +8,10 @@ from starlette.responses import Response
 from gradeloop.batches.undecided import UndecidedBatch, undecided_batches
 from gradeloop.client.waiting import WaitingThread, waiting_threads
 from gradeloop.errors import StoreUnavailable
+from gradeloop.monitors.labelling import MonitorLabels, WaitingLabels
 from gradeloop.reports.html import document
 from gradeloop.reports.run_page import criterion_mark, rows_worst_first
-from gradeloop.web.site import Site, SteeredPage, answer, batch_path, case_path, main_of, tag_of, thread_path
+from gradeloop.web.site import Site, SteeredPage, answer, batch_path, case_path, labels_path, main_of, tag_of, thread_path
 
 CARDS = 20
 """The most cards on the page: each is read from its thread; a decision makes room for the next."""
@@ -26,7 +27,9 @@ class InboxPage:
         """Answer with the cards."""
         waiting = await waiting_threads(self._site.client.temporal, limit=CARDS)
         try:
-            page = inbox_page(waiting, await undecided_batches(self._site.batches), token=self._site.token)
+            undecided = await undecided_batches(self._site.batches)
+            labels = await MonitorLabels(self._site.batches.store).waiting(None)
+            page = inbox_page(waiting, undecided, labels, token=self._site.token)
         except StoreUnavailable as error:
             page = inbox_page(waiting, token=self._site.token, problem=str(error))
 
@@ -36,14 +39,22 @@ class InboxPage:
         return await answer(request, tag_of(main_of(page)), html)
 
 
-def inbox_page(waiting: list[WaitingThread], undecided: Sequence[UndecidedBatch] = (), *, token: str, problem: str = "") -> str:
+def inbox_page(
+    waiting: list[WaitingThread],
+    undecided: Sequence[UndecidedBatch] = (),
+    labels: Sequence[WaitingLabels] = (),
+    *,
+    token: str,
+    problem: str = "",
+) -> str:
     """Return the page of what waits for a person.
 
     Args:
         waiting: The threads that wait.
         undecided: The batches with unsure cases.
+        labels: The monitors with runs to label.
         token: The secret of the site.
-        problem: Why batches cannot be read.
+        problem: Why batches and monitors cannot be read.
     """
     return document(
         "live_inbox.html",
@@ -53,6 +64,8 @@ def inbox_page(waiting: list[WaitingThread], undecided: Sequence[UndecidedBatch]
         live=SteeredPage(token=token, path="/inbox", open=True),
         waiting=waiting,
         undecided=undecided,
+        labels=labels,
+        labels_path=labels_path,
         problem=problem,
         batch_path=batch_path,
         case_path=case_path,

@@ -12,7 +12,19 @@ from gradeloop.monitors.client import MonitorSchedule, MonitorSchedules
 from gradeloop.monitors.labelling import MonitorLabels
 from gradeloop.reports.monitor_page import PAGE_TICKS, labels_page, monitor_page, monitors_page
 from gradeloop.web.pages import read_body
-from gradeloop.web.site import Site, SteeredPage, answer, case_path, is_known, main_of, monitor_path, read_id, tag_of, unchanged
+from gradeloop.web.site import (
+    Site,
+    SteeredPage,
+    answer,
+    case_path,
+    is_known,
+    labels_path,
+    main_of,
+    monitor_path,
+    read_id,
+    tag_of,
+    unchanged,
+)
 
 
 class GivenLabel(Strict):
@@ -23,11 +35,6 @@ class GivenLabel(Strict):
     passed: bool
     by: Annotated[str, Field(min_length=1, max_length=200)]
     reason: Annotated[str, Field(max_length=4000)] = ""
-
-
-def labels_path(name: str) -> str:
-    """Return the path of the page on which people label the runs of a monitor."""
-    return f"{monitor_path(name)}/labels"
 
 
 class MonitorPages:

@@ -62,6 +62,11 @@ def monitor_path(name: str) -> str:
     return f"/monitors/{_segment(name)}"
 
 
+def labels_path(name: str) -> str:
+    """Return the path of the page on which people label the runs of a monitor."""
+    return f"{monitor_path(name)}/labels"
+
+
 def read_id(encoded: str) -> str:
     """Return the id in a segment of a path; decoded once, so that `%2525` is the id `%25`."""
     return unquote(encoded).removeprefix("=")

@@ -95,16 +95,19 @@ def results_line(results: Sequence[JudgeResult], rule: PassRule) -> str:
 
 
 def failure_lines(results: Sequence[JudgeResult]) -> list[str]:
-    """Return what is to be done about failures: which of them the same command asks about again, and which only `--retry errors` does."""
-    failures = [result for result in results if result.failed]
-    unanswered = sum(bool(result.result_metadata.get("again")) for result in failures)
-    invalid = len(failures) - unanswered
-    lines = (
-        [f"{counted(invalid, 'failure')}: the judge's answers stayed invalid; the same command with --retry errors asks again"]
-        if invalid
-        else []
-    )
-    return lines + ([f"{counted(unanswered, 'failure')}: no judge answered; the same command asks again"] if unanswered else [])
+    """Return what is to be done about failures, and about what the dearer judge left unsure.
+
+    It says which of them the same command asks about again, and which only `--retry errors` does.
+    """
+    failures = [bool(result.result_metadata.get("again")) for result in results if result.failed]
+    unsure = [bool(result.result_metadata.get("escalation_again")) for result in results if result.result_metadata.get("escalation")]
+    lines = []
+    for what, judge, again in (("failure", "judge", failures), ("unsure judgement", "dearer judge", unsure)):
+        if invalid := again.count(False):
+            lines.append(f"{counted(invalid, what)}: the {judge}'s answers stayed invalid; the same command with --retry errors asks again")
+        if unanswered := again.count(True):
+            lines.append(f"{counted(unanswered, what)}: no {judge} answered; the same command asks again")
+    return lines
 
 
 def answer_of_results(results: Sequence[JudgeResult], rule: PassRule, gate: PassGate | None) -> BatchAnswer | None:

@@ -24,7 +24,7 @@ from gradeloop.transcripts.unreadable import (
 _OPENHANDS_KINDS = {
     *("SystemPromptEvent", "MessageEvent", "ActionEvent", "ObservationEvent", "AgentErrorEvent", "PauseEvent", "Condensation"),
     *("CondensationRequest", "CondensationSummaryEvent", "UserRejectObservation", "ConversationStateUpdateEvent", "TokenEvent"),
-    *("ConversationErrorEvent", "LLMCompletionLogEvent"),
+    *("ConversationErrorEvent", "LLMCompletionLogEvent", "HookExecutionEvent", "StreamingDeltaEvent"),
 }
 """The kinds of events of OpenHands' agent SDK."""
 
@@ -32,9 +32,14 @@ _OPENHANDS_KINDS = {
 def recognise_openhands(value: Json) -> str | None:
     """Return why a value holds events of OpenHands: a list of them, or a row of its evaluations with their history."""
     if isinstance(value, dict):
-        history = _flat(value.get("history")) if "instance_id" in value or "instruction" in value else []
-        return "an object with instance_id or instruction, and a history of events" if _are_events(history) else None
+        key = _history_key(value)
+        return f"an object with {key}, which are events" if _are_events(_flat(value.get(key))) else None
     return "events with source, and action or observation" if _are_events(_flat(value)) else None
+
+
+def _history_key(value: dict[str, Json]) -> str:
+    """Return the key of an object's events: of a row of an evaluation, or of what its server answers."""
+    return next((key for key in ("history", "trajectory", "items", "events") if isinstance(value.get(key), list)), "history")
 
 
 def _flat(value: Json) -> list[Json]:
@@ -44,11 +49,18 @@ def _flat(value: Json) -> list[Json]:
 
 def _are_events(events: list[Json]) -> bool:
     rows = rows_of(events)[:20]
-    return bool(rows) and len(rows) == len(events[:20]) and all(_is_event(row) for row in rows)
+    return (
+        bool(rows) and len(rows) == len(events[:20]) and any(map(_is_event, rows)) and all(_is_event(row) or _is_new(row) for row in rows)
+    )
 
 
 def _is_event(row: dict[str, Json]) -> bool:
     return str(row.get("kind")) in _OPENHANDS_KINDS or ("role" not in row and "source" in row and ("action" in row or "observation" in row))
+
+
+def _is_new(row: dict[str, Json]) -> bool:
+    """Return whether an event may be of a kind that is not known yet."""
+    return isinstance(row.get("kind"), str) and "source" in row and "role" not in row
 
 
 def parse_openhands(value: Json, name: str) -> Iterator[AgentRun]:
@@ -61,15 +73,16 @@ def parse_openhands(value: Json, name: str) -> Iterator[AgentRun]:
     messages: list[RunMessage] = []
     if instruction := text_of(whole.get("instruction")):
         messages.append(RunMessage(role="user", content=instruction))
-    for at, event in enumerate(require_rows(_flat(whole["history"]))):
-        with inside(*(["history"] if isinstance(value, dict) else []), at):
-            made = list(_sdk_event(event) if "kind" in event else _openhands_event(event))
-        first = made[0] if made else None
-        if not (first and instruction and first.role == "user" and first.content == instruction and len(messages) == 1):
-            messages += made
+    key = _history_key(whole)
+    for at, event in enumerate(require_rows(_flat(whole[key]))):
+        with inside(*([key] if isinstance(value, dict) else []), at):
+            messages += _sdk_event(event) if "kind" in event else _openhands_event(event)
+    asked = [part for message in messages[1:] if message.role == "user" for part in message.records()]
+    if instruction and any(isinstance(part, TextPart) and part.text == instruction for part in asked):
+        del messages[0]  # the events have it, behind the system's prompt
     if error := whole.get("error"):
         messages.append(error_message(text_of(error), "error"))
-    metadata = without(whole, "history", "instruction", "error")
+    metadata = without(whole, key, "instruction", "error")
     yield run_of(id_of(whole, name, "instance_id", "id"), messages, metadata)
 
 
@@ -110,13 +123,16 @@ def _sdk_event(event: dict[str, Json]) -> Iterator[RunMessage]:
         yield RunMessage(role="system", content=text_of(dict_of(event.get("system_prompt")).get("text")))
     elif kind == "MessageEvent":
         yield from messages_at({"llm_message": [event.get("llm_message")]}, "llm_message")
+        if extended := event.get("extended_content"):  # what the program added to the user's message
+            yield from parse_messages([{"role": role, "content": extended, "metadata": {"extended_content": True}}])
     elif kind == "ActionEvent":
         thought = [part for block in read_content(event.get("thought") or None) for part in block.parts]
         reasoning = text_of(event.get("reasoning_content"))
         written = dict_of(event.get("tool_call"))
         arguments = first_of(written, "arguments") or dict_of(written.get("function")).get("arguments")
         given = arguments if arguments is not None else without(dict_of(event.get("action")), "kind")
-        before: list[RunPart] = [ReasoningPart(text=reasoning)] if reasoning else []
+        blocks = [part for block in read_content(event.get("thinking_blocks") or None) for part in block.parts]
+        before: list[RunPart] = [ReasoningPart(text=reasoning)] if reasoning else blocks
         yield build_message("assistant", [*before, *thought, read_call(call, tool, given)])
     elif kind in {"ObservationEvent", "AgentErrorEvent", "UserRejectObservation"}:
         observation = dict_of(event.get("observation"))
@@ -225,13 +241,15 @@ def _atif_result(result: dict[str, Json], calls: list[dict[str, Json]]) -> RunMe
     """Return what a step observed: a tool's result, or without a call what the environment said."""
     call = result.get("source_call_id")
     content = result.get("content") if result.get("content") is not None else result.get("subagent_trajectory_ref")
+    more = without(result, "source_call_id", "content")
     if call is None and not calls:
         return build_message(
             "user",
             [part for block in read_content(content if isinstance(content, (str, list)) else text_of(content)) for part in block.parts],
+            metadata=more,
         )
     tool = next((given["name"] for given in calls if given["id"] == call), None)
-    return build_message("tool", [*read_result(call, content, name=tool)])
+    return build_message("tool", [*read_result(call, content, name=tool)], metadata=more)
 
 
 _ATIF_READ = ("source", "message", "reasoning_content", "tool_calls", "observation", "step_id", "timestamp")

@@ -7,13 +7,14 @@ from pydantic import JsonValue
 
 from gradeloop.contract.transcript import EMPTY_MESSAGE, AgentRun, OtherPart, ReasoningPart, RunMessage, RunPart, TextPart
 from gradeloop.transcripts.message_forms import build_message, is_item, parse_message, parse_messages
-from gradeloop.transcripts.parts import read_call, read_content, read_result, text_of
+from gradeloop.transcripts.parts import read_call, read_content, read_result, text_of, without_ciphertext
 from gradeloop.transcripts.runs import build_run, error_message, id_of, other_message, run_of, transcript_of
 from gradeloop.transcripts.unreadable import Json, all_of, dict_of, first_of, flag_at, inside, require_rows, rows_of, without
 
 _SESSION_LINES = {
     *("user", "assistant", "system", "summary", "result", "attachment", "progress", "file-history-snapshot", "queue-operation"),
     *("custom-title", "ai-title", "last-prompt", "agent-name", "permission-mode", "stream_event", "pr-link", "tag", "mode"),
+    *("rate_limit_event", "tool_progress", "keep_alive", "agent-setting", "agent-color", "started"),
 }
 """The types of lines in a session of Claude Code."""
 
@@ -23,14 +24,26 @@ _UNSAID = _SESSION_LINES - {"user", "assistant", "system", "summary", "result", 
 
 def recognise_claude_code(value: Json) -> str | None:
     """Return why lines are a session of Claude Code, as it stores them or prints them with `--output-format stream-json` or `json`."""
+    if isinstance(value, dict):
+        is_result = value.get("type") == "result" and "session_id" in value and "subtype" in value
+        return "an object of type result, with session_id" if is_result else None
     rows = rows_of(value)[:50]
-    if not rows or not all(str(row.get("type")) in _SESSION_LINES for row in rows):
+    if not rows or not all(isinstance(row.get("type"), str) for row in rows):
         return None
-    spoken = [row for row in rows if str(row.get("type")) in {"user", "assistant"}]
-    named = any({"uuid", "sessionId", "session_id", "parentUuid"} & set(row) for row in rows)
+    spoken = [row for row in rows if row["type"] in {"user", "assistant"}]
+    named = any(_SESSION_KEYS & set(row) for row in spoken)
     if spoken and named and all(isinstance(row.get("message"), dict) for row in spoken):
         return "lines of types user and assistant, with message and uuid or sessionId"
+    if (
+        not spoken
+        and all(row["type"] in _SESSION_LINES for row in rows)
+        and any(_SESSION_KEYS & set(row) or "snapshot" in row for row in rows)
+    ):
+        return "lines of types that a session has, with uuid or sessionId"
     return None
+
+
+_SESSION_KEYS = {"uuid", "sessionId", "session_id", "parentUuid"}
 
 
 def parse_claude_code(value: Json, name: str) -> Iterator[AgentRun]:
@@ -41,10 +54,16 @@ def parse_claude_code(value: Json, name: str) -> Iterator[AgentRun]:
     """
     threads: dict[str, list[RunMessage]] = {"main": []}
     left: dict[str, int] = {}
+    spoken: dict[str, list[RunMessage]] = {}
     metadata: dict[str, JsonValue] = {}
-    for at, row in enumerate(require_rows(value)):
+    rows = [value] if isinstance(value, dict) else require_rows(value)
+    for at, row in enumerate(rows):
         kind = str(row.get("type"))
         branch = str(first_of(row, "agentId", "parent_tool_use_id") or "subagent") if _is_side(row) else "main"
+        if kind == "progress" and isinstance(said := dict_of(dict_of(row.get("data")).get("message")).get("message"), dict):
+            with inside(at, "data", "message", "message"):
+                spoken.setdefault(str(dict_of(row["data"]).get("agentId") or "subagent"), []).extend(parse_messages([said]))
+            continue
         if kind in _UNSAID:
             left[kind] = left.get(kind, 0) + 1
             continue
@@ -52,10 +71,11 @@ def parse_claude_code(value: Json, name: str) -> Iterator[AgentRun]:
             metadata["summary"] = row.get("summary")
             continue
         with inside(at):
-            threads.setdefault(branch, []).extend(_session_line(kind, row))
+            threads.setdefault(branch, []).extend(_session_line(kind, row, alone=len(rows) == 1))
         for key in ("sessionId", "session_id", "cwd", "gitBranch", "version"):
             if row.get(key) and key not in metadata:
                 metadata[key] = row[key]
+    threads = {**spoken, **threads} if not threads["main"] else {"main": threads.pop("main"), **spoken, **threads}
     counts: dict[str, JsonValue] = dict(left)
     metadata |= {"lines_left_out": counts} if left else {}
     transcripts = [transcript_of(messages, id=branch) for branch, messages in threads.items() if messages]
@@ -66,7 +86,8 @@ def _is_side(row: dict[str, Json]) -> bool:
     return bool(row.get("isSidechain") or row.get("parent_tool_use_id"))
 
 
-def _session_line(kind: str, row: dict[str, Json]) -> Iterator[RunMessage]:
+def _session_line(kind: str, row: dict[str, Json], *, alone: bool) -> Iterator[RunMessage]:
+    """Yield the messages of a line; a result that stands alone, as `--output-format json` prints it, is the answer."""
     if kind in {"user", "assistant"}:
         message = {key: inner for key, inner in dict_of(row.get("message")).items() if key not in {"type", "usage", "stop_sequence"}}
         with inside("message"):
@@ -82,11 +103,18 @@ def _session_line(kind: str, row: dict[str, Json]) -> Iterator[RunMessage]:
         ended = without(row, "type", "usage", "modelUsage", "uuid", "session_id")
         if flag_at(row, "is_error"):
             yield error_message(text_of(first_of(row, "result", "errors") or row.get("subtype")), str(row.get("subtype") or "error"))
+        elif alone:
+            yield RunMessage(role="assistant", content=text_of(row.get("result")), metadata=without(ended, "result"))
         else:
             yield other_message("system", "result", ended)
     elif kind == "attachment":
-        yield other_message("user", "attachment", row.get("attachment"))
-    elif kind == "system" and isinstance(row.get("content"), str):
+        about = dict_of(row.get("attachment"))
+        if about.get("type") == "queued_command" and about.get("prompt"):  # what the user typed while the agent was at work
+            with inside("attachment", "prompt"):
+                yield from parse_message({"role": "user", "content": about["prompt"], "metadata": without(about, "prompt")})
+        else:
+            yield other_message("user", "attachment", row.get("attachment"))
+    elif kind == "system" and isinstance(row.get("content"), str) and row["content"].strip():
         yield RunMessage(role="system", content=row["content"], metadata={"subtype": row["subtype"]} if row.get("subtype") else {})
     else:
         yield other_message("system", f"system {row.get('subtype') or ''}".strip(), without(row, "type", "uuid", "sessionId", "session_id"))
@@ -104,9 +132,10 @@ def recognise_codex(value: Json) -> str | None:
     rows = rows_of(value)[:50]
     if not rows:
         return None
-    if all(str(row.get("type")) in _CODEX and "payload" in row for row in rows):
+    kinds = {str(row.get("type")) for row in rows}
+    if all("type" in row and "payload" in row for row in rows) and (kinds & {"session_meta", "response_item"} or kinds <= _CODEX):
         return "lines with type and payload, of which response_item is one"
-    if all(str(row.get("type")).startswith(("thread.", "turn.", "item.", "error")) for row in rows) and "thread_id" in rows[0]:
+    if all(kind.startswith(("thread.", "turn.", "item.", "error")) for kind in kinds) and "thread_id" in rows[0]:
         return "lines of types thread.started, item.completed, turn.completed"
     first = rows[0]
     if "instructions" in first and "timestamp" in first and "id" in first and "type" not in first and all_of(rows[1:], _is_rollout_line):
@@ -127,7 +156,11 @@ def parse_codex(value: Json, name: str) -> Iterator[AgentRun]:
     messages: list[RunMessage] = []
     metadata: dict[str, JsonValue] = {}
     events: dict[str, int] = {}
-    for at, row in enumerate(require_rows(value)):
+    rows = require_rows(value)
+    if "payload" not in rows[0] and str(rows[0].get("type")).startswith("thread."):
+        yield _exec_run(rows, name)
+        return
+    for at, row in enumerate(rows):
         kind, payload = str(row.get("type")), dict_of(row.get("payload"))
         with inside(at):
             if kind == "session_meta" or (at == 0 and "instructions" in row):
@@ -138,14 +171,12 @@ def parse_codex(value: Json, name: str) -> Iterator[AgentRun]:
             elif kind == "response_item":
                 messages += parse_messages([payload])
             elif kind == "compacted":
-                messages.append(other_message("system", "compacted", payload.get("message") or payload))
+                messages.append(other_message("system", "compacted", without_ciphertext(payload)))
             elif kind == "turn_context":
                 metadata |= {"model": payload["model"]} if payload.get("model") else {}
-            elif kind.startswith(("item.", "thread.", "turn.")) or kind == "error":
-                messages += _exec_event(kind, row, metadata)
             elif kind == "event_msg" and str(payload.get("type")) in _CODEX_ERRORS:
                 messages.append(error_message(text_of(first_of(payload, "message", "reason")), str(payload["type"])))
-            elif kind in _CODEX or row.get("record_type") == "state":
+            elif kind in _CODEX or row.get("record_type") == "state" or "payload" in row:
                 events[str(payload.get("type") or kind)] = events.get(str(payload.get("type") or kind), 0) + 1
             else:
                 messages += parse_messages([row])
@@ -153,30 +184,49 @@ def parse_codex(value: Json, name: str) -> Iterator[AgentRun]:
     yield run_of(id_of(metadata, name), messages, {**metadata, **({"events_left_out": counts} if events else {})})
 
 
-def _exec_event(kind: str, row: dict[str, Json], metadata: dict[str, JsonValue]) -> Iterator[RunMessage]:
-    """Yield the messages of a line that `codex exec --json` prints; of an item, its end alone."""
-    if kind == "thread.started":
-        metadata["id"] = row.get("thread_id")
-    elif kind in {"error", "turn.failed"}:
-        yield error_message(text_of(dict_of(row.get("error")).get("message") or row.get("message")), kind)
-    elif kind == "item.completed":
-        item = dict_of(row.get("item"))
-        call, about = str(item.get("id") or "item"), str(first_of(item, "type", "item_type"))
-        if about in {"agent_message", "assistant_message"}:
-            yield RunMessage(role="assistant", content=text_of(item.get("text")))
-        elif about == "reasoning":
-            yield RunMessage(role="assistant", reasoning=text_of(item.get("text")))
-        elif about == "error":
-            yield error_message(text_of(item.get("message")), "item")
-        elif about == "command_execution":
-            failed = item.get("status") == "failed" or item.get("exit_code") not in (0, None)
-            yield build_message("assistant", [read_call(call, "shell", {"command": item.get("command")})])
+def _exec_run(rows: list[dict[str, Json]], name: str) -> AgentRun:
+    """Return the run of the lines that `codex exec --json` prints: of an item its end, or its last state where it has none."""
+    messages: list[RunMessage] = []
+    begun: dict[str, dict[str, Json]] = {}
+    for at, row in enumerate(rows):
+        kind, item = str(row.get("type")), dict_of(row.get("item"))
+        if kind in {"item.started", "item.updated"}:
+            begun[str(item.get("id"))] = item
+            continue
+        with inside(at):
+            if kind == "item.completed":
+                begun.pop(str(item.get("id")), None)
+                messages += _exec_item(item)
+            elif kind in {"error", "turn.failed"}:
+                messages.append(error_message(text_of(dict_of(row.get("error")).get("message") or row.get("message")), kind))
+    for item in begun.values():
+        messages += _exec_item(item)
+    thread = next((row["thread_id"] for row in rows if row.get("thread_id")), None)
+    return run_of(id_of({"id": thread}, name), messages, without({"id": thread}))
+
+
+def _exec_item(item: dict[str, Json]) -> Iterator[RunMessage]:
+    """Yield the messages of an item: what the agent said or thought, or a call and its result."""
+    call, about = str(item.get("id") or "item"), str(first_of(item, "type", "item_type"))
+    if about in {"agent_message", "assistant_message"}:
+        yield RunMessage(role="assistant", content=text_of(item.get("text")))
+    elif about == "reasoning":
+        yield RunMessage(role="assistant", reasoning=text_of(item.get("text")))
+    elif about == "error":
+        yield error_message(text_of(item.get("message")), "item")
+    elif about == "command_execution":
+        failed = item.get("status") == "failed" or item.get("exit_code") not in (0, None)
+        yield build_message("assistant", [read_call(call, "shell", {"command": item.get("command")})])
+        if item.get("status") != "in_progress" or item.get("aggregated_output"):
             yield build_message("tool", [*read_result(call, item.get("aggregated_output"), name="shell", failed=failed)])
-        else:
-            given = without(item, "id", "type", "item_type", "status", "result", "error", "output")
-            yield build_message("assistant", [read_call(call, about, given)])
-            if (result := first_of(item, "error", "result", "output")) is not None:
-                yield build_message("tool", [*read_result(call, result, name=about, failed=bool(item.get("error")))])
+    else:
+        given = without(item, "id", "type", "item_type", "status", "result", "error", "output")
+        if about == "mcp_tool_call" and item.get("tool"):
+            about, given = str(item["tool"]), item.get("arguments") or {}
+        yield build_message("assistant", [read_call(call, about, given)], metadata=without({"server": item.get("server")}))
+        if (result := first_of(item, "error", "result", "output")) is not None:
+            result = first_of(dict_of(result), "content", "message") or result
+            yield build_message("tool", [*read_result(call, result, name=about, failed=bool(item.get("error")))])
 
 
 def recognise_mini_swe(value: Json) -> str | None:
@@ -328,7 +378,7 @@ def parse_swe_agent(value: Json, name: str) -> Iterator[AgentRun]:
         if row.get("thinking_blocks")
     }
     for at, step in enumerate(require_rows(value.get("trajectory"), "trajectory")):
-        thinking = thoughts.get((text_of(step.get("thought")), text_of(step.get("action"))))
+        thinking = step.get("thinking_blocks") or thoughts.get((text_of(step.get("thought")), text_of(step.get("action"))))
         messages += _swe_agent_step(step, f"step_{at + 1}", [part for block in read_content(thinking) for part in block.parts])
     info = dict_of(value.get("info"))
     if info.get("exit_status") or info.get("submission"):
@@ -351,4 +401,4 @@ def _swe_agent_step(step: dict[str, Json], call: str, thinking: list[RunPart]) -
         yield build_message("tool", [*read_result(call, step.get("observation"), name="shell")])
 
 
-_STEP_KEYS = ("response", "thought", "action", "observation", "query", "messages", "state")
+_STEP_KEYS = ("response", "thought", "action", "observation", "query", "messages", "state", "thinking_blocks")

@@ -25,9 +25,22 @@ from gradeloop.transcripts.runs import (
     run_or_error,
     transcript_of,
 )
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, list_at, require_rows, rows_of
+from gradeloop.transcripts.unreadable import (
+    Json,
+    UnreadableMessage,
+    dict_of,
+    embedded_json,
+    first_of,
+    inside,
+    list_at,
+    require_rows,
+    rows_of,
+)
 
-_RESOURCES = ("resourceSpans", "resource_spans", "resourceLogs", "resource_logs")
+_RESOURCES = ("resourceSpans", "resource_spans", "resourceLogs", "resource_logs", "batches")
+_METRICS = ("resourceMetrics", "resource_metrics", "resourceProfiles")
+"""What collectors write beside spans and log records; it says nothing of a conversation."""
+
 _SCOPES = ("scopeSpans", "scope_spans", "scopeLogs", "scope_logs", "instrumentationLibrarySpans")
 _RECORDS = ("spans", "logRecords", "log_records")
 CONVENTIONS = ("gen_ai.", "llm.", "openinference.", "ai.", "traceloop.", "input.", "output.", "tool.", "langfuse.")
@@ -58,7 +71,8 @@ def recognise(value: Json) -> str | None:
         rows = [value]
     else:
         rows = rows_of(value)[:20]
-        if rows and (key := next((key for key in _RESOURCES if isinstance(rows[0].get(key), list)), None)):
+        keys = [next((key for key in (*_RESOURCES, *_METRICS) if isinstance(row.get(key), list)), None) for row in rows]
+        if (key := next((key for key in keys if key in _RESOURCES), None)) and None not in keys:
             return f"OTLP JSON: objects with {key}"
     if rows and all(_is_span(row) for row in rows):
         return "spans: objects with attributes, and an id of their trace"
@@ -184,8 +198,8 @@ def _structured(value: Json) -> Json:
     """Return an attribute's value; one that is written as JSON is parsed."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
+            return embedded_json(value)
+        except ValueError:
             return value
     return value
 
@@ -225,16 +239,16 @@ def _event_message(role: str, fields: dict[str, Json]) -> list[RunMessage]:
 def _from_openinference(attributes: dict[str, Json]) -> list[RunMessage]:
     """Return the messages of OpenInference's attributes, `llm.input_messages.0.message.content`."""
     tree = dict_of(nested(attributes).get("llm"))
-    rows = [dict_of(row) for key in ("input_messages", "output_messages") for row in _items(tree.get(key))]
+    rows = [nested(dict_of(row)) for key in ("input_messages", "output_messages") for row in _items(tree.get(key))]
     return parse_messages([_openinference_message(dict_of(row.get("message")) or row) for row in rows]) if rows else []
 
 
 def _openinference_message(message: dict[str, Json]) -> dict[str, Json]:
     content: Json = message.get("content")
     if contents := _items(message.get("contents")):
-        content = [_openinference_content(dict_of(item.get("message_content")) or item) for item in map(dict_of, contents)]
+        content = [_openinference_content(dict_of(item.get("message_content")) or item) for item in map(_tree, contents)]
     calls = []
-    for item in map(dict_of, _items(message.get("tool_calls"))):
+    for item in map(_tree, _items(message.get("tool_calls"))):
         call = dict_of(item.get("tool_call")) or item
         calls.append({"id": call.get("id"), "function": dict_of(call.get("function"))})
     fields = {
@@ -243,7 +257,14 @@ def _openinference_message(message: dict[str, Json]) -> dict[str, Json]:
         "name": message.get("name"),
         "tool_call_id": message.get("tool_call_id"),
     }
+    if name := message.get("function_call_name"):
+        fields["function_call"] = {"name": name, "arguments": message.get("function_call_arguments_json")}
     return fields | ({"tool_calls": calls} if calls else {})
+
+
+def _tree(value: Json) -> dict[str, Json]:
+    """Return an item of a list, whose names may be dotted themselves, as Phoenix's data frames have them, as a tree."""
+    return nested(dict_of(value))
 
 
 def _openinference_content(content: dict[str, Json]) -> Json:
@@ -268,7 +289,7 @@ def _from_indexed(attributes: dict[str, Json]) -> list[RunMessage]:
             content = _structured(row.get("content"))
             calls = [{"id": call.get("id"), "function": call} for call in map(dict_of, _items(row.get("tool_calls")))]
             message = {"role": row.get("role") or role, "content": text_of(content) if isinstance(content, dict) else content}
-            more = {"tool_calls": calls} if calls else {}
+            more = {key: row[key] for key in ("reasoning", "refusal", "name") if row.get(key)} | ({"tool_calls": calls} if calls else {})
             messages.append(message | more | ({"tool_call_id": row.get("tool_call_id")} if row.get("tool_call_id") else {}))
     return parse_messages(messages)
 
@@ -276,9 +297,13 @@ def _from_indexed(attributes: dict[str, Json]) -> list[RunMessage]:
 def _from_vercel(attributes: dict[str, Json]) -> list[RunMessage]:
     """Return the messages of the spans that Vercel's AI SDK writes."""
     given = _structured(first_of(attributes, "ai.prompt.messages", "ai.prompt"))
-    text, calls = attributes.get("ai.response.text"), _structured(attributes.get("ai.response.toolCalls"))
+    if isinstance(asked := dict_of(given).get("prompt"), (str, list)):
+        given = {"system": given.get("system"), "messages": [{"role": "user", "content": asked}] if isinstance(asked, str) else asked}
+    text, calls = first_of(attributes, "ai.response.text", "ai.response.object"), _structured(attributes.get("ai.response.toolCalls"))
     parts = [read_call(call.get("toolCallId"), call.get("toolName"), call.get("args") or call.get("input")) for call in rows_of(calls)]
-    answer = [*parse_messages([{"role": "assistant", "content": text}])] if text else []
+    thought = attributes.get("ai.response.reasoning")
+    said = {"role": "assistant", "content": text_of(text), "reasoning": thought}
+    answer = parse_messages([said]) if text or thought else []
     if parts:
         answer = [build_message("assistant", [*(part for message in answer for part in message.records()), *parts])]
     return [*read_side(given, "user", "input"), *answer] if given is not None or answer else []
@@ -303,7 +328,7 @@ def _is_tool(attributes: dict[str, Json]) -> bool:
     kind = str(
         first_of(attributes, "openinference.span.kind", "span_kind", "traceloop.span.kind", "langfuse.observation.type") or ""
     ).upper()
-    return kind == "TOOL" or "gen_ai.tool.name" in attributes or "ai.toolCall.name" in attributes
+    return kind in {"TOOL", "RETRIEVER"} or "gen_ai.tool.name" in attributes or "ai.toolCall.name" in attributes
 
 
 def _is_model_call(attributes: dict[str, Json]) -> bool:
@@ -338,6 +363,7 @@ def _unseen_tools(tools: Sequence[Span], conversations: Sequence[Sequence[RunMes
     said = [part for messages in conversations for message in messages for part in message.records()]
     answered = {part.call for part in said if isinstance(part, ToolResultPart)}
     called = {part.call for part in said if isinstance(part, ToolCallPart)}
+    waiting = [part for part in said if isinstance(part, ToolCallPart) and part.call not in answered]
     named = Counter(part.name for part in said if isinstance(part, ToolCallPart) and part.call in answered)
     for span in tools:
         attributes = span.attributes
@@ -347,14 +373,24 @@ def _unseen_tools(tools: Sequence[Span], conversations: Sequence[Sequence[RunMes
             # A span without the call's id is the next call of that tool which the conversation has with its result.
             named[str(name)] -= 1
             continue
+        if known is None and (mate := next((part for part in waiting if part.name == name), None)) is not None:
+            waiting.remove(mate)  # the next call of that tool which nothing in the conversation answers
+            known = mate.call
         call = str(known or span.span_id or span.name)
         given, output = first_of(attributes, *_TOOL_INPUTS), first_of(attributes, *_TOOL_OUTPUTS)
+        output = _documents_of(attributes) if output is None else output
         if call not in called:
             yield build_message("assistant", [read_call(call, str(name), given)])
         if call not in answered and (output is not None or span.error):
             yield build_message(
                 "tool", [*read_result(call, output if output is not None else span.error, name=name, failed=bool(span.error))]
             )
+
+
+def _documents_of(attributes: dict[str, Json]) -> Json:
+    """Return the documents that a retriever of OpenInference's found; None where there are none."""
+    found = _items(dict_of(nested(attributes).get("retrieval")).get("documents"))
+    return [dict_of(item.get("document")) or item for item in map(_tree, found)] or None
 
 
 def nested(attributes: dict[str, Json]) -> dict[str, Json]:
@@ -378,7 +414,7 @@ def _spans_of(row: Json) -> Iterator[Span]:
     if not isinstance(row, dict):
         raise UnreadableMessage("a span is no object")
     resources = [resource for key in _RESOURCES for resource in require_rows(row.get(key), key)]
-    if not resources and not any(key in row for key in _RESOURCES):
+    if not resources and not any(key in row for key in (*_RESOURCES, *_METRICS)):
         yield _span_of(row)
     for resource in resources:
         for scope in (scope for key in _SCOPES for scope in require_rows(resource.get(key), key)):
@@ -467,7 +503,7 @@ def any_value(value: Json) -> Json:
     for key, inner in value.items():
         kind = re.sub(r"_v", "V", key)
         if kind == "intValue":
-            return int(inner)
+            return int(inner) if re.fullmatch(r"-?\d{1,20}", str(inner)) else inner
         if kind == "arrayValue":
             return [any_value(item) for item in list_at(dict_of(inner), "values")]
         if kind == "kvlistValue":

@@ -21,7 +21,17 @@ from gradeloop.transcripts.runs import (
     run_or_error,
     transcript_of,
 )
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, require_rows, rows_of, without
+from gradeloop.transcripts.unreadable import (
+    Json,
+    UnreadableMessage,
+    dict_of,
+    embedded_json,
+    first_of,
+    inside,
+    require_rows,
+    rows_of,
+    without,
+)
 
 _KINDS = {"GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"}
 """Langfuse's types of observations."""
@@ -37,17 +47,19 @@ def recognise_langfuse(value: Json) -> str | None:
     if not isinstance(value, dict) or "messages" in value or "object" in value:
         return None
     both = value.get("input") is not None and value.get("output") is not None
+    exported = {"input", "output"} <= set(value) and len(_LANGFUSE & set(value)) > 1
     known = {
         "a trace: an object with observations": isinstance(value.get("observations"), list),
         "an object with trace, which has observations": isinstance(dict_of(value.get("trace")).get("observations"), list),
         "an observation: an object with type and traceId": _is_observation(value),
-        "a trace: an object with input and output": both and bool(_LANGFUSE & set(value) or not isinstance(value["output"], list)),
+        "a trace: an object with input and output": exported
+        or (both and bool(_LANGFUSE & set(value) or not isinstance(value["output"], list))),
     }
     return next((why for why, applies in known.items() if applies), None)
 
 
 def _is_observation(row: dict[str, Json]) -> bool:
-    return str(row.get("type")) in _KINDS and ("traceId" in row or "trace_id" in row or "startTime" in row)
+    return str(row.get("type")).upper() in _KINDS and ("traceId" in row or "trace_id" in row or "startTime" in row)
 
 
 def parse_langfuse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
@@ -71,9 +83,8 @@ def parse_langfuse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMess
 
 
 def _langfuse_run(trace: dict[str, Json], name: str) -> AgentRun:
-    observations = sorted(
-        require_rows(trace.get("observations"), "observations"), key=lambda row: str(first_of(row, "startTime", "start_time") or "")
-    )
+    rows = [{**row, "type": str(row.get("type")).upper()} for row in require_rows(_embedded(trace), "observations")]
+    observations = sorted(rows, key=lambda row: str(first_of(row, "startTime", "start_time") or ""))
     histories, tools, errors = [], [], []
     for at, row in enumerate(observations):
         with inside("observations", at):
@@ -106,6 +117,12 @@ def _langfuse_run(trace: dict[str, Json], name: str) -> AgentRun:
     with inside():
         transcripts = [transcript_of(messages) for messages in conversations]
     return build_trace(id_of(trace, name), transcripts, metadata, _LANGFUSE_CURE)
+
+
+def _embedded(trace: dict[str, Json]) -> Json:
+    """Return the observations of a trace; a list of traces has their ids alone."""
+    found = trace.get("observations")
+    return [] if isinstance(found, list) and all(isinstance(item, str) for item in found) else found
 
 
 _LANGFUSE_CURE = "record input and output: capture_input and capture_output are on, and the mask leaves them"
@@ -164,7 +181,7 @@ def _is_langsmith(row: dict[str, Json]) -> bool:
 
 def parse_langsmith(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
     """Yield a run for each trace, a root with its children, nested in it or beside it by their parents' ids; or why it cannot be read."""
-    rows = require_rows(value) if isinstance(value, list) else [value]
+    rows = [_decoded(row) for row in (require_rows(value) if isinstance(value, list) else [value])]
     ids = {str(row.get("id")) for row in rows}
     roots = [row for row in rows if str(row.get("parent_run_id")) not in ids]
     children: dict[str, list[dict[str, Json]]] = {}
@@ -174,6 +191,20 @@ def parse_langsmith(value: Json, name: str) -> Iterator[AgentRun | UnreadableMes
         own = name if len(roots) == 1 else f"{name}-{at + 1}"
         path = [at] if isinstance(value, list) else []
         yield run_or_error(lambda root=root, own=own, path=path: _langsmith_trace(root, children, own, path))  # type: ignore[misc]  # bound
+
+
+def _decoded(row: dict[str, Json]) -> dict[str, Json]:
+    """Return a run whose objects are no text: a bulk export writes them as JSON."""
+    read = {key: _object_in(row[key]) for key in ("inputs", "outputs", "extra") if isinstance(row.get(key), str)}
+    return row | read
+
+
+def _object_in(text: str) -> Json:
+    try:
+        value = embedded_json(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, dict) else text
 
 
 def _langsmith_trace(root: dict[str, Json], children: dict[str, list[dict[str, Json]]], name: str, path: Sequence[int]) -> AgentRun:

@@ -1,14 +1,24 @@
 """Rows of data sets: ShareGPT, OpenAI's batches and fine-tuning files, HealthBench, JudgeBench, and pairs of prompt and completion."""
 
-import json
 from collections.abc import Iterator
 
-from gradeloop.contract.transcript import AgentRun, RunMessage
+from gradeloop.contract.transcript import AgentRun, RunMessage, ToolCallPart
 from gradeloop.text import clip
-from gradeloop.transcripts.message_forms import build_message, parse_messages
+from gradeloop.transcripts.message_forms import build_message, is_message, parse_messages
 from gradeloop.transcripts.parts import read_call, text_of
 from gradeloop.transcripts.runs import exchange, id_of, read_side, run_of
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, list_at, require_rows, rows_of, without
+from gradeloop.transcripts.unreadable import (
+    Json,
+    UnreadableMessage,
+    dict_of,
+    embedded_json,
+    first_of,
+    inside,
+    list_at,
+    require_rows,
+    rows_of,
+    without,
+)
 
 _SPEAKERS = {
     "human": "user",
@@ -22,6 +32,9 @@ _SPEAKERS = {
     "system": "system",
     "observation": "tool",
     "tool": "tool",
+    "ai": "assistant",
+    "bot": "assistant",
+    "assistant_response": "assistant",
     "function_response": "tool",
     "tool_response": "tool",
 }
@@ -30,8 +43,24 @@ _CALLS = {"function_call", "tool_call"}
 
 def recognise_sharegpt(value: Json) -> str | None:
     """Return why a value is a conversation of ShareGPT."""
-    rows = rows_of(first_of(value, "conversations", "conversation", "messages")) if isinstance(value, dict) else []
-    return "conversations of from and value" if rows and all("from" in row and "value" in row for row in rows[:20]) else None
+    if isinstance(value, list):
+        return "a list of from and value" if value and are_turns(value) else None
+    if not isinstance(value, dict) or any(side in value for side in ("chosen", "rejected")):
+        return None
+    key = next((key for key in _TURNS if isinstance(value.get(key), list) and value[key]), None)
+    if key is not None and are_turns(value[key]):
+        return f"{key} of from and value"
+    if key in {"conversations", "conversation"} and "messages" not in value and all(is_message(row) for row in value[key]):
+        return f"{key} of role and content"
+    return None
+
+
+_TURNS = ("conversations", "conversation", "messages", "items")
+
+
+def are_turns(rows: list[Json]) -> bool:
+    """Return whether rows are turns of a conversation of ShareGPT's."""
+    return all(isinstance(row, dict) and "role" not in row and "from" in row and ("value" in row or "text" in row) for row in rows[:20])
 
 
 def parse_sharegpt(value: Json, name: str) -> Iterator[AgentRun]:
@@ -40,39 +69,61 @@ def parse_sharegpt(value: Json, name: str) -> Iterator[AgentRun]:
     Raises:
         UnreadableMessage: A turn is by nobody who is known.
     """
-    key = next(key for key in ("conversations", "conversation", "messages") if value.get(key))
+    if isinstance(value, list):
+        yield run_of(name, _turns(value))
+        return
+    key = next(key for key in _TURNS if isinstance(value.get(key), list) and value[key])
     system = text_of(first_of(value, "system", "system_prompt"))
     messages = [RunMessage(role="system", content=system)] if system else []
-    for at, row in enumerate(value[key]):
-        with inside(key, at):
-            messages.append(_turn(dict_of(row), at))
-    yield run_of(id_of(value, name), messages, without(value, key, "id", "system", "system_prompt"))
+    with inside(key):
+        messages += _turns(value[key]) if are_turns(value[key]) else parse_messages(value[key])
+    yield run_of(id_of(value, name, "id", "conversation_id"), messages, without(value, key, "id", "system", "system_prompt"))
+
+
+def _turns(rows: list[Json]) -> list[RunMessage]:
+    """Return the messages of turns; a result is that of the call before it."""
+    messages: list[RunMessage] = []
+    for at, row in enumerate(require_rows(rows)):
+        with inside(at):
+            messages.append(_turn(row, at))
+        before = messages[-2].records()[-1] if len(messages) > 1 else None
+        if messages[-1].role == "tool" and isinstance(before, ToolCallPart):
+            messages[-1] = messages[-1].model_copy(update={"tool_call_id": before.call})
+    return messages
 
 
 def _turn(row: dict[str, Json], at: int) -> RunMessage:
-    speaker, said = str(row.get("from")), row.get("value")
+    speaker, said = str(row.get("from")).lower(), row.get("value", row.get("text"))
     if speaker in _CALLS:
         parsed: Json = said
         if isinstance(said, str):
             try:
-                parsed = json.loads(said)
+                parsed = embedded_json(said)
             except ValueError:
                 parsed = None
-        call = dict_of(parsed)
-        return build_message(
-            "assistant", [read_call(f"call_{at}", call.get("name") or speaker, first_of(call, "arguments", "parameters") or said)]
-        )
+        calls = [call for call in (parsed if isinstance(parsed, list) else [parsed]) if dict_of(call).get("name")]
+        several = len(calls) > 1
+        parts = [
+            read_call(f"call_{at}_{number}" if several else f"call_{at}", call["name"], first_of(call, "arguments", "parameters"))
+            for number, call in enumerate(calls)
+        ]
+        return build_message("assistant", parts or [read_call(f"call_{at}", speaker, said)])
     role = _SPEAKERS.get(speaker)
     if role is None:
-        raise UnreadableMessage(f"the speaker is {clip(speaker)}; known: {', '.join([*_SPEAKERS, *sorted(_CALLS)])}", "from")
-    more = without(row, "from", "value")
+        raise UnreadableMessage(f"the speaker is {clip(str(row.get('from')))}; known: {', '.join([*_SPEAKERS, *sorted(_CALLS)])}", "from")
+    more = without(row, "from", "value", *([] if "value" in row else ["text"]))
     return RunMessage.model_validate({"role": role, "content": text_of(said), "metadata": more})
 
 
 def recognise_batch(value: Json) -> str | None:
     """Return why a value is a row of a batch: of its input or output, OpenAI's or Anthropic's."""
-    if not isinstance(value, dict) or "custom_id" not in value:
+    if not isinstance(value, dict):
         return None
+    if "custom_id" not in value:
+        sides = [key for key in ("request", "response") if isinstance(value.get(key), dict) and _is_body(value[key])]
+        if "response" in value and "key" in value and not sides and "prompt" not in value:
+            sides = ["error"] if value.get("error") else []
+        return f"a call with its {' and '.join(sides)}" if sides else None
     if "response" in value or "error" in value:
         return "a row of a batch's output: custom_id and response"
     if isinstance(value.get("result"), dict):
@@ -81,14 +132,30 @@ def recognise_batch(value: Json) -> str | None:
     return "a row of a batch's input: custom_id and body" if isinstance(body, dict) else None
 
 
+def _is_body(value: dict[str, Json]) -> bool:
+    """Return whether an object is a request or a reply of a provider's API."""
+    return any(isinstance(value.get(key), list) for key in ("messages", "contents", "candidates", "choices", "output", "content")) or (
+        "input" in value and "model" in value
+    )
+
+
 def parse_batch(value: Json, name: str) -> Iterator[AgentRun]:
     """Yield the run of a batch's row.
 
     Raises:
         UnreadableMessage: The request failed, so that nothing was said.
     """
-    run_id, response, result = id_of(value, name, "custom_id"), dict_of(value.get("response")), dict_of(value.get("result"))
+    run_id, response, result = id_of(value, name, "custom_id", "key", "id"), dict_of(value.get("response")), dict_of(value.get("result"))
+    if "custom_id" not in value and (_is_body(response) or ("response" not in value and _is_body(dict_of(value.get("request"))))):
+        with inside("request"):
+            asked = _api_body(dict_of(value.get("request")))
+        with inside("response"):
+            said = _api_body(response)
+        yield run_of(run_id, [*asked, *said], without(value, "request", "response", "key", "id"))
+        return
     error = value.get("error") or dict_of(response.get("body")).get("error") or result.get("error")
+    if "custom_id" not in value:
+        error = error or response.get("error") or value.get("status") or "there is no reply"
     status = response.get("status_code", 200)
     if error or status != 200 or str(result.get("type")) in {"errored", "canceled", "expired"}:  # noqa: PLR2004 - HTTP's OK
         inner = dict_of(error)
@@ -101,6 +168,13 @@ def parse_batch(value: Json, name: str) -> Iterator[AgentRun]:
     yield run_of(run_id, messages, without(dict_of(body), "choices", "output", "content", "messages", "input", "system", "instructions"))
 
 
+def _api_body(body: dict[str, Json]) -> list[RunMessage]:
+    """Return the messages of a request or a reply of any provider's API, Gemini's too; none of one that is not there."""
+    if "contents" in body or "candidates" in body:
+        return [*_gemini_system(first_of(body, "systemInstruction", "system_instruction")), *_gemini_turns(body)]
+    return _body(body) if body else []
+
+
 def _body(body: dict[str, Json]) -> list[RunMessage]:
     """Return the messages of a request or a reply of any provider's API."""
     system = first_of(body, "system", "instructions")
@@ -109,7 +183,7 @@ def _body(body: dict[str, Json]) -> list[RunMessage]:
         return [*before, *parse_messages(body["messages"])]
     if isinstance(body.get("choices"), list):
         return [*before, *read_choices(body["choices"])]
-    given = read_side(body.get("input"), "user", "input")
+    given = read_side(first_of(body, "input", "prompt"), "user", "input")
     if isinstance(body.get("output"), list):
         return [*before, *given, *parse_messages(body["output"])]
     if isinstance(body.get("content"), list):
@@ -123,6 +197,8 @@ def read_choices(choices: Json) -> list[RunMessage]:
     for at, choice in enumerate(require_rows(choices, "choices")):
         with inside("choices", at):
             said = choice.get("message")
+            if said is None and "delta" in choice:
+                raise UnreadableMessage("this is a piece of a stream; write the whole reply, with its message", "delta")
             ended = {"finish_reason": choice["finish_reason"]} if choice.get("finish_reason") not in (None, "stop", "tool_calls") else {}
             made = parse_messages([said]) if isinstance(said, dict) else read_side(choice.get("text"), "assistant", "text")
             messages += [message.model_copy(update={"metadata": {**message.metadata, **ended}}) if ended else message for message in made]
@@ -139,6 +215,8 @@ def recognise_preference(value: Json) -> str | None:
         return "a row for preference tuning: input, preferred_output and non_preferred_output"
     if "chosen" in value and "rejected" in value:
         return "a pair: chosen and rejected"
+    if "conversation_a" in value and "conversation_b" in value:
+        return "a pair of an arena: conversation_a and conversation_b"
     return None
 
 
@@ -149,6 +227,8 @@ _SIDES = {
     "non_preferred": ("non_preferred_output", "non_preferred"),
     "chosen": ("chosen", "chosen"),
     "rejected": ("rejected", "rejected"),
+    "a": ("conversation_a", "a"),
+    "b": ("conversation_b", "b"),
 }
 
 
@@ -158,28 +238,48 @@ def parse_preference(value: Json, name: str) -> Iterator[AgentRun]:
     Raises:
         UnreadableMessage: An answer cannot be read.
     """
-    given = first_of(value, "question", "input", "prompt")
+    given = first_of(value, *_ASKED)
     base = id_of(value, name, "pair_id", *("id", "prompt_id"))
     answers = {side: key for side, (key, _) in _SIDES.items() if key in value}
-    kept = without(value, *(key for key, _ in _SIDES.values()), "question", "input", "prompt")
+    kept = without(value, *(key for key, _ in _SIDES.values()), *_ASKED)
     for side, key in answers.items():
-        with inside(key):
-            asked = read_side(given, "user", "input")
-            said = read_side(value[key], "assistant", "output")
-            repeats = len(said) > 1 and said[0].role != "assistant"  # the pair repeats the conversation before it
-            run = run_of(f"{base}-{side}", said if repeats else [*asked, *said], {**kept, "side": side})
-        yield run
+        several = value[key] if isinstance(value[key], list) and all(isinstance(item, str) for item in value[key]) else None
+        for at, answer in enumerate(several or [value[key]], 1):
+            with inside(key):
+                asked = _side(given, "user", "input")
+                said = _side(answer, "assistant", "output")
+                repeats = len(said) > 1 and said[0].role != "assistant"  # the pair repeats the conversation before it
+                number = f"-{at}" if several and len(several) > 1 else ""
+                run = run_of(f"{base}-{side}{number}", said if repeats else [*asked, *said], {**kept, "side": side})
+            yield run
+
+
+_ASKED = ("question", "input", "prompt", "conversations")
+"""The keys of what the answers of a pair are to."""
+
+
+def _side(value: Json, role: str, kind: str) -> list[RunMessage]:
+    """Return the messages of one side of a pair, which may be turns of ShareGPT's."""
+    rows = value if isinstance(value, list) else [value]
+    return _turns(rows) if rows and are_turns(rows) else read_side(value, role, kind)
 
 
 def recognise_pair(value: Json) -> str | None:
     """Return why a value is a prompt with its completion, or a conversation of HealthBench."""
-    if not isinstance(value, dict) or "prompt" not in value or "messages" in value:
+    if not isinstance(value, dict) or "messages" in value:
         return None
+    if "prompt" not in value:
+        asked = next((key for key in _QUESTIONS if isinstance(value.get(key), str)), None)
+        answer = next((key for key in _ANSWERS if isinstance(value.get(key), str)), None)
+        return f"a pair: {asked} and {answer}" if asked and answer and not {"observations", "traceId"} & set(value) else None
     if "prompt_id" in value:
         return "a conversation of HealthBench: prompt and prompt_id"
     answer = next((key for key in _ANSWERS if key in value), None)
     return f"a pair: prompt and {answer}" if answer else None
 
+
+_QUESTIONS = ("instruction", "question", "query")
+"""The keys of a text that is asked, where there is no prompt."""
 
 _ANSWERS = ("completion", "response", "answer", "output")
 
@@ -191,11 +291,20 @@ def parse_pair(value: Json, name: str) -> Iterator[AgentRun]:
         UnreadableMessage: One of them cannot be read.
     """
     key = next((key for key in _ANSWERS if key in value), "completion")
-    with inside("prompt"):
-        asked = read_side(value["prompt"], "user", "input")
+    if "prompt" in value:
+        with inside("prompt"):
+            asked = read_side(value["prompt"], "user", "input")
+        system = read_side(value.get("system"), "system", "system")
+        read = ["prompt", "system"]
+    else:
+        read = [part for part in (*_QUESTIONS, "context", "input") if isinstance(value.get(part), str)]
+        asked = [RunMessage(role="user", content="\n\n".join(value[part] for part in read if value[part].strip()))]
+        system = read_side(value.get("system"), "system", "system")
+        read.append("system")
     with inside(key):
         said = read_side(value.get(key), "assistant", "output")
-    metadata = without(value, "prompt", key, "id")
+    asked = [*system, *asked]
+    metadata = without(value, *read, key, "id")
     yield run_of(id_of(value, name, "id", "prompt_id"), [*asked, *said], metadata)
 
 
@@ -203,20 +312,26 @@ def recognise_reply(value: Json) -> str | None:
     """Return why a value is a reply of a provider's API, or a conversation of Gemini's."""
     if not isinstance(value, dict):
         return None
-    if isinstance(value.get("choices"), list):
-        return "a reply of Chat Completions: choices"
-    if value.get("object") == "response" and isinstance(value.get("output"), list):
-        return "a reply of Responses: object is response"
-    if (
-        value.get("type") == "message"
-        and isinstance(value.get("content"), list)
-        and value.get("role") == "assistant"
-        and "stop_reason" in value
-    ):
-        return "a reply of Anthropic's Messages: type is message"
-    if isinstance(value.get("contents"), list) or isinstance(value.get("candidates"), list):
-        return "a conversation of Gemini: contents or candidates"
-    return None
+    lists = {key for key in ("choices", "output", "content", "contents", "candidates") if isinstance(value.get(key), list)}
+    is_message_ = value.get("type") == "message" and value.get("role") == "assistant" and "stop_reason" in value
+    errs = "message" in dict_of(value.get("error")) and set(value) <= {"error", "type", "request_id", "status"}
+    known = {
+        "a reply of Chat Completions: choices": "choices" in lists,
+        "a reply of Responses: object is response": value.get("object") == "response" and "output" in lists,
+        "a reply of Responses: output, whose items have types": _are_items(value),
+        "a reply of Anthropic's Messages: type is message": is_message_ and "content" in lists,
+        "a conversation of Gemini: contents or candidates": bool(lists & {"contents", "candidates"}),
+        "a reply of Gemini: promptFeedback": "blockReason" in dict_of(value.get("promptFeedback")),
+        "an error of a provider's API": errs,
+    }
+    return next((why for why, applies in known.items() if applies), None)
+
+
+def _are_items(value: dict[str, Json]) -> bool:
+    """Return whether an object's output are items of Responses, and what they answer is not beside them."""
+    output = value.get("output")
+    answers = isinstance(output, list) and bool(output) and all(is_message(item) and "type" in item for item in output)
+    return answers and not {"input", "messages", "prompt", *_QUESTIONS} & set(value)
 
 
 def parse_reply(value: Json, name: str) -> Iterator[AgentRun]:
@@ -225,8 +340,11 @@ def parse_reply(value: Json, name: str) -> Iterator[AgentRun]:
     Raises:
         UnreadableMessage: A message cannot be read.
     """
-    metadata = {key: value[key] for key in ("model", "modelVersion", "stop_reason", "usage") if value.get(key)}
-    run_id = id_of(value, name, "id", "responseId")
+    metadata = without(value, *_REPLY, "type")
+    run_id = id_of(value, name, "id", "responseId", "response_id")
+    if "promptFeedback" in value and not value.get("candidates") and not value.get("contents"):
+        why = dict_of(value["promptFeedback"]).get("blockReason")
+        raise UnreadableMessage(f"the request was blocked, so that nothing was said: {clip(text_of(why))}", "promptFeedback")
     if "contents" in value or "candidates" in value:
         system = first_of(value, "systemInstruction", "system_instruction")
         config = dict_of(first_of(value, "config", "generationConfig"))
@@ -238,11 +356,18 @@ def parse_reply(value: Json, name: str) -> Iterator[AgentRun]:
         request = [*exchange(value.get("messages"), None)]
         yield run_of(run_id, [*request, *read_choices(value["choices"])], metadata)
         return
-    messages = _body(value)
     error = dict_of(value.get("error"))
+    messages = _body(value) if any(key in value for key in _REPLY if key != "error") else []
     if error and not messages:
         raise UnreadableMessage(f"the reply is an error: {clip(text_of(error.get('message') or error))}", "error")
     yield run_of(run_id, messages, metadata | ({"error": error} if error else {}))
+
+
+_REPLY = (
+    *("id", "responseId", "response_id", "object", "role", "choices", "output", "content", "messages", "input", "contents", "candidates"),
+    *("system", "instructions", "systemInstruction", "system_instruction", "error"),
+)
+"""The keys of a reply, and of its request, that are read; all others become metadata."""
 
 
 def _gemini_system(content: Json) -> list[RunMessage]:
@@ -279,8 +404,9 @@ def _gemini_turns(value: dict[str, Json]) -> Iterator[RunMessage]:
             said = turn if isinstance(turn, dict) else {"role": "user", "parts": [{"text": turn}]}
             role = str(said.get("role") or "user")
             parts = _gemini_parts(said) if said.get("parts") is not None else None
-            results = [part for part in rows_of(parts) if "functionResponse" in part or "function_response" in part]
-            yield from parse_messages([{"role": "user" if results or role == "function" else role, "content": parts}])
+            results = [part for part in rows_of(parts) if part.get("functionResponse") or part.get("function_response")]
+            said = {"role": "user" if results or role == "function" else role, "content": parts, "metadata": said.get("metadata")}
+            yield from parse_messages([said])
 
 
 def _candidate(turn: Json, at: int) -> Json:
@@ -292,4 +418,4 @@ def _candidate(turn: Json, at: int) -> Json:
     for value, path in ((turn, ()), (dict_of(turn).get("content") or {}, ("content",))):
         if not isinstance(value, dict):
             raise UnreadableMessage(f"{clip(str(value))} is no object; write one", "candidates", at, *path)
-    return {"role": "model", **(turn.get("content") or {})}
+    return {"role": "model", **(turn.get("content") or {}), "metadata": without(turn, "content", "index")}

@@ -1,0 +1,177 @@
+"""Sessions of agents with lines and events that their programs added, or that only some of their outputs have."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rig.transcripts import shown
+
+Json = Any
+
+
+def claude(kind: str, **more: Json) -> dict[str, Json]:
+    return {"type": kind, "uuid": "u", "sessionId": "S", **more}
+
+
+USER = claude("user", message={"role": "user", "content": "q"})
+ANSWER = claude("assistant", message={"role": "assistant", "content": [{"type": "text", "text": "A"}]})
+
+
+def codex(kind: str, **payload: Json) -> dict[str, Json]:
+    return {"timestamp": "t", "type": kind, "payload": payload}
+
+
+META = codex("session_meta", id="x", cwd="/")
+CODEX_USER = codex("response_item", type="message", role="user", content=[{"type": "input_text", "text": "q"}])
+
+
+def item(kind: str, **fields: Json) -> dict[str, Json]:
+    return {"type": kind, "item": fields}
+
+
+MCP = {"id": "2", "type": "mcp_tool_call", "server": "s", "tool": "look", "arguments": {"a": 1}}
+MCP_RESULT = {"content": [{"type": "text", "text": "found"}], "structured_content": None}
+PENDING = {
+    "id": "3",
+    "type": "command_execution",
+    "command": "sleep 9",
+    "aggregated_output": "",
+    "exit_code": None,
+    "status": "in_progress",
+}
+
+SYSTEM_V1 = {"kind": "SystemPromptEvent", "source": "agent", "system_prompt": {"type": "text", "text": "SYS"}}
+IMAGE_V1 = {"type": "image", "image_urls": ["data:image/png;base64,AAAA", "https://x/b.png"]}
+MESSAGE_V1 = {
+    "kind": "MessageEvent",
+    "source": "user",
+    "llm_message": {"role": "user", "content": [{"type": "text", "text": "q"}, IMAGE_V1]},
+    "extended_content": [{"type": "text", "text": "MORE"}],
+}
+ACTION_V1 = {
+    "kind": "ActionEvent",
+    "source": "agent",
+    "thought": [],
+    "reasoning_content": None,
+    "thinking_blocks": [{"type": "thinking", "thinking": "hm", "signature": "x"}],
+    "tool_name": "run",
+    "tool_call_id": "c",
+    "tool_call": {"id": "c", "name": "run", "arguments": '{"a": 1}'},
+}
+NEW_V1 = {"kind": "BrandNewEvent", "source": "environment", "said": "N"}
+SAID_V1 = ["system text SYS", "user text q", "user file image/png 3", "user file image https://x/b.png", "user text MORE"]
+ACTED_V1 = ["assistant reasoning hm", 'assistant tool_call c run {"a": 1}']
+V0 = [
+    {"id": 1, "source": "user", "action": "message", "args": {"content": "q"}},
+    {"id": 2, "source": "agent", "action": "message", "args": {"content": "A"}},
+]
+
+CASES: dict[str, tuple[list[Json], list[str]]] = {
+    "a line of a type that Claude Code added": (
+        [claude("brand-new", said="N"), USER, ANSWER],
+        ['system other system {"said": "N"}', "user text q", "assistant text A"],
+    ),
+    "what a user typed while Claude Code was at work": (
+        [USER, claude("attachment", attachment={"type": "queued_command", "prompt": "also this"}), ANSWER],
+        ["user text q", "user text also this", "assistant text A"],
+    ),
+    "a system line of Claude Code without words": (
+        [USER, claude("system", subtype="hooks", content="", hooks=1), ANSWER],
+        ["user text q", 'system other system hooks {"subtype": "hooks", "hooks": 1}', "assistant text A"],
+    ),
+    "a limit of rates in Claude Code's stream": (
+        [{"type": "rate_limit_event", "session_id": "S"}, USER, ANSWER],
+        ["user text q", "assistant text A"],
+    ),
+    "Claude Code's one result": (
+        [{"type": "result", "subtype": "success", "is_error": False, "result": "FINAL", "session_id": "S"}],
+        ["assistant text FINAL"],
+    ),
+    "what Claude Code's subagent said, in the lines of its progress": (
+        [USER, claude("progress", data={"type": "agent_progress", "agentId": "a", "message": ANSWER}), ANSWER],
+        ["user text q", "assistant text A", "--", "assistant text A"],
+    ),
+    "a session of Claude Code that begins with many snapshots": (
+        [{"type": "file-history-snapshot", "snapshot": {}}] * 60 + [USER, ANSWER],
+        ["user text q", "assistant text A"],
+    ),
+    "a session of Codex that begins with many events": ([codex("event_msg", type="x")] * 60 + [CODEX_USER], ["user text q"]),
+    "a line of a type that Codex added": ([META, codex("brand_new", type="y"), CODEX_USER], ["user text q"]),
+    "an item that Codex added": (
+        [META, CODEX_USER, codex("response_item", type="other", said="N")],
+        ["user text q", 'assistant other other {"said": "N"}'],
+    ),
+    "what Codex keeps of a history that it made shorter": (
+        [META, CODEX_USER, codex("compacted", message="M", replacement_history=[{"type": "compaction", "encrypted_content": "gAAA"}])],
+        ["user text q", 'system other compacted {"message": "M", "replacement_history": [{"type": "compaction"}]}'],
+    ),
+    "what `codex exec` had begun when it ended": (
+        [
+            {"type": "thread.started", "thread_id": "T"},
+            item("item.started", **MCP, status="in_progress"),
+            item("item.completed", **MCP, result=MCP_RESULT, error=None, status="completed"),
+            item("item.started", **PENDING),
+            {"type": "turn.failed", "error": {"message": "boom"}},
+        ],
+        [
+            'assistant tool_call 2 look {"a": 1}',
+            "tool tool_result 2 look found",
+            "system error turn.failed boom",
+            'assistant tool_call 3 shell {"command": "sleep 9"}',
+        ],
+    ),
+    "OpenHands' events with images, thinking and a new kind": (
+        [SYSTEM_V1, MESSAGE_V1, ACTION_V1, NEW_V1],
+        [*SAID_V1, *ACTED_V1, 'system other BrandNewEvent {"said": "N"}'],
+    ),
+    "what OpenHands' server answers": ([{"items": [SYSTEM_V1, MESSAGE_V1], "next_page_id": None}], SAID_V1),
+    "a trajectory of OpenHands' server": ([{"trajectory": V0}], ["user text q", "assistant text A"]),
+    "an instruction that OpenHands' events have behind the system's prompt": (
+        [{"instance_id": "i", "instruction": "q", "history": [SYSTEM_V1, MESSAGE_V1]}],
+        SAID_V1,
+    ),
+    "thinking of SWE-agent": (
+        [
+            {
+                "history": [{"role": "system", "content": "s"}],
+                "trajectory": [
+                    {
+                        "action": "ls",
+                        "observation": "o",
+                        "response": "r",
+                        "thought": "r",
+                        "thinking_blocks": [{"type": "thinking", "thinking": "hm"}],
+                    }
+                ],
+            }
+        ],
+        [
+            "system text s",
+            "assistant reasoning hm",
+            "assistant text r",
+            'assistant tool_call step_1 shell {"command": "ls"}',
+            "tool tool_result step_1 shell o",
+        ],
+    ),
+    "an image of ATIF in a file beside it": (
+        [
+            {
+                "schema_version": "ATIF-v1.6",
+                "steps": [
+                    {"source": "user", "message": [{"type": "image", "source": {"media_type": "image/png", "path": "images/a.png"}}]}
+                ],
+            }
+        ],
+        ["user file images/a.png image/png"],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_session_is_read_whole(name: str, tmp_path: Path) -> None:
+    lines, expected = CASES[name]
+    (tmp_path / "run.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
+
+    assert shown(tmp_path / "run.jsonl") == expected

@@ -1,0 +1,175 @@
+"""Traces as exporters write them beside the specification: data frames, mixed files, calls that lack what others have."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rig.transcripts import shown
+
+Json = Any
+
+
+def attributes(values: dict[str, Json]) -> list[Json]:
+    return [{"key": key, "value": {"stringValue": value if isinstance(value, str) else json.dumps(value)}} for key, value in values.items()]
+
+
+def otlp(*spans: dict[str, Json]) -> Json:
+    """Return spans of one trace, given the attributes of each, as OTLP JSON."""
+    made = [
+        {"traceId": "t", "spanId": f"s{at}", "name": "span", "startTimeUnixNano": str(at), "attributes": attributes(span)}
+        for at, span in enumerate(spans, 1)
+    ]
+    return {"resourceSpans": [{"scopeSpans": [{"spans": made}]}]}
+
+
+Q = {"role": "user", "parts": [{"type": "text", "content": "q"}]}
+CALL = {"type": "tool_call", "id": "c", "name": "look", "arguments": {"a": 1}}
+FOUND = {"role": "tool", "parts": [{"type": "tool_call_response", "id": "c", "response": "found"}]}
+ANSWER = {"role": "assistant", "parts": [{"type": "text", "content": "A"}]}
+CALLED = ["user text q", 'assistant tool_call c look {"a": 1}']
+
+
+def said(*parts: Json) -> Json:
+    return {"role": "assistant", "parts": list(parts)}
+
+
+def gen_ai(given: list[Json], *answered: Json) -> dict[str, Json]:
+    return {"gen_ai.input.messages": given, "gen_ai.output.messages": list(answered)}
+
+
+SERVER_CALL = {"type": "server_tool_call", "id": "s", "name": "code", "server_tool_call": {"type": "code", "code": "1+1"}}
+SERVER_RESPONSE = {"type": "server_tool_call_response", "id": "s", "server_tool_call_response": {"type": "code", "out": "2"}}
+BLOB = {"role": "user", "parts": [{"type": "blob", "modality": "image", "mime_type": "image/png", "content": "AAAA"}]}
+VERCEL_Q = {"role": "user", "content": [{"type": "text", "text": "q"}]}
+VERCEL_CALL = {"type": "tool-call", "toolCallId": "c", "toolName": "look", "input": {"a": 1}}
+VERCEL_RESULT = {"type": "tool-result", "toolCallId": "c", "toolName": "look", "output": {"type": "json", "value": {"w": 1}}}
+VERCEL = otlp(
+    {"ai.operationId": "ai.generateText", "ai.prompt": {"system": "SYS", "prompt": "q"}, "ai.response.text": "A"},
+    {
+        "ai.operationId": "ai.generateText.doGenerate",
+        "ai.prompt.messages": [{"role": "system", "content": "SYS"}, VERCEL_Q],
+        "ai.response.reasoning": "WHY",
+        "ai.response.toolCalls": [{"toolCallId": "c", "toolName": "look", "input": '{"a": 1}'}],
+    },
+    {
+        "ai.operationId": "ai.generateText.doGenerate",
+        "ai.prompt.messages": [
+            {"role": "system", "content": "SYS"},
+            VERCEL_Q,
+            {"role": "assistant", "content": [VERCEL_CALL]},
+            {"role": "tool", "content": [VERCEL_RESULT]},
+        ],
+        "ai.response.text": "A",
+    },
+)
+FRAME: dict[str, Json] = {
+    "name": "Chat",
+    "span_kind": "LLM",
+    "context.trace_id": "t",
+    "context.span_id": "s",
+    "start_time": 1,
+    "attributes.llm.input_messages": [
+        {"message.role": "system", "message.content": "SYS"},
+        {"message.role": "user", "message.content": "q"},
+    ],
+    "attributes.llm.output_messages": [
+        {
+            "message.role": "assistant",
+            "message.tool_calls": [{"tool_call.id": "c", "tool_call.function.name": "look", "tool_call.function.arguments": '{"a": 1}'}],
+        }
+    ],
+}
+FRAME_TOOL = {
+    "name": "look",
+    "span_kind": "TOOL",
+    "context.trace_id": "t",
+    "context.span_id": "s2",
+    "start_time": 2,
+    "attributes.tool.name": "look",
+    "attributes.input.value": '{"a": 1}',
+    "attributes.output.value": "found",
+}
+RETRIEVER = {
+    "openinference.span.kind": "RETRIEVER",
+    "input.value": "query",
+    "retrieval.documents.0.document.content": "DOC",
+    "retrieval.documents.0.document.id": "1",
+}
+OPENLLMETRY = {
+    "gen_ai.prompt.0.role": "user",
+    "gen_ai.prompt.0.content": "q",
+    "gen_ai.completion.0.role": "assistant",
+    "gen_ai.completion.0.content": "A",
+    "gen_ai.completion.0.reasoning": "WHY",
+    "gen_ai.completion.0.refusal": "NO",
+}
+CHAT = otlp(gen_ai([Q], ANSWER))
+
+CASES: dict[str, tuple[Json, list[str]]] = {
+    "a blob's content is counted, not shown": (otlp(gen_ai([BLOB], ANSWER)), ["user file image/png 3", "assistant text A"]),
+    "hosted tools of GenAI's conventions": (
+        otlp(gen_ai([Q], said(SERVER_CALL, SERVER_RESPONSE))),
+        ["user text q", 'assistant tool_call s code {"code": "1+1"}', 'assistant tool_result s {"type": "code", "out": "2"}'],
+    ),
+    "reasoning that the next call does not send back": (
+        otlp(
+            gen_ai([Q], said({"type": "reasoning", "content": "hm"}, CALL)),
+            gen_ai([Q, said(CALL), FOUND], ANSWER),
+        ),
+        ["user text q", "assistant reasoning hm", 'assistant tool_call c look {"a": 1}', "tool tool_result c found", "assistant text A"],
+    ),
+    "an agent's question and answer, which the calls below it hold": (
+        otlp(gen_ai([Q], ANSWER), gen_ai([Q], said(CALL)), gen_ai([Q, said(CALL), FOUND], ANSWER)),
+        [*CALLED, "tool tool_result c found", "assistant text A"],
+    ),
+    "Vercel's outer and inner spans": (
+        VERCEL,
+        [
+            "system text SYS",
+            "user text q",
+            "assistant reasoning WHY",
+            'assistant tool_call c look {"a": 1}',
+            'tool tool_result c look {"w": 1}',
+            "assistant text A",
+        ],
+    ),
+    "Vercel's object": (
+        otlp({"ai.operationId": "ai.generateObject.doGenerate", "ai.prompt.messages": [VERCEL_Q], "ai.response.object": {"k": 1}}),
+        ["user text q", 'assistant text {"k": 1}'],
+    ),
+    "Phoenix's data frame, with dotted names within its cells": (
+        [FRAME, FRAME_TOOL],
+        ["system text SYS", "user text q", 'assistant tool_call c look {"a": 1}', "tool tool_result c look found"],
+    ),
+    "a retriever's documents": (
+        otlp(gen_ai([Q], ANSWER), RETRIEVER),
+        [
+            "user text q",
+            "assistant text A",
+            "assistant tool_call s2 span query",
+            'tool tool_result s2 span [{"content": "DOC", "id": "1"}]',
+        ],
+    ),
+    "reasoning and refusals of OpenLLMetry": (
+        otlp(OPENLLMETRY),
+        ["user text q", "assistant reasoning WHY", "assistant text A", "assistant text True NO"],
+    ),
+    "Tempo's batches": ({"batches": CHAT["resourceSpans"]}, ["user text q", "assistant text A"]),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_trace_is_read_whole(name: str, tmp_path: Path) -> None:
+    value, expected = CASES[name]
+    (tmp_path / "trace.json").write_text(json.dumps(value), encoding="utf-8")
+
+    assert shown(tmp_path / "trace.json") == expected
+
+
+def test_a_collectors_metrics_beside_its_spans_are_passed_over(tmp_path: Path) -> None:
+    metrics: dict[str, Json] = {"resourceMetrics": [{"scopeMetrics": []}]}
+    (tmp_path / "otel.jsonl").write_text("\n".join(map(json.dumps, (metrics, CHAT, metrics))), encoding="utf-8")
+
+    assert shown(tmp_path / "otel.jsonl") == ["user text q", "assistant text A"]
