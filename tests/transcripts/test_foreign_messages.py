@@ -220,6 +220,86 @@ CASES: dict[str, tuple[Json, list[str]]] = {
         [*QA, "--", "user text q", "assistant text B", "--", "user text q", "assistant text C"],
     ),
     "an instruction with its input": ({"instruction": "q", "input": "r", "output": "A"}, ["user text q\n\nr", "assistant text A"]),
+    "a reply of Gemini's SDK, with all that is not there": (
+        {"candidates": [{"content": {"role": "model", "parts": [{"text": "A", "thought": None, "function_response": None}]}}]},
+        ["assistant text A"],
+    ),
+    "hosted tools of Gemini's newer replies": (
+        {
+            "contents": [
+                {
+                    "role": "model",
+                    "parts": [
+                        {"toolCall": {"id": "g", "toolType": "SEARCH", "args": {"q": 1}}},
+                        {"toolResponse": {"id": "g", "toolType": "SEARCH", "response": {"r": 1}}},
+                    ],
+                }
+            ]
+        },
+        ['assistant tool_call g SEARCH {"q": 1}', 'assistant tool_result g SEARCH {"r": 1}'],
+    ),
+    "output of Responses alone": ({"id": "r", "output": [{"type": "message", **A}], "model": "m"}, ["assistant text A"]),
+    "items of Responses in what LangChain keeps": (
+        [
+            HUMAN,
+            {
+                "type": "ai",
+                "content": [
+                    {"type": "web_search_call", "id": "w", "action": {"type": "search", "query": "Q"}},
+                    {"type": "function_call", "id": "fc", "call_id": "c", "name": "look", "arguments": '{"a": 1}'},
+                ],
+                "tool_calls": [{"name": "look", "args": {"a": 1}, "id": "c"}],
+            },
+        ],
+        ["user text q", 'assistant tool_call w web_search {"type": "search", "query": "Q"}', 'assistant tool_call c look {"a": 1}'],
+    ),
+    "a text and a picture of LangChain's standard blocks": (
+        answers(
+            {"type": "text-plain", "text": "T", "mime_type": "text/plain"}, {"type": "image", "base64": "AAAA", "mime_type": "image/png"}
+        ),
+        ["assistant file text/plain T", "assistant file image/png 3"],
+    ),
+    "messages of Bedrock's Converse": (
+        [
+            {"role": "user", "content": [{"text": "q"}, {"image": {"format": "png", "source": {"bytes": "AAAA"}}}]},
+            {
+                "role": "assistant",
+                "content": [
+                    {"reasoningContent": {"reasoningText": {"text": "hm", "signature": "x"}}},
+                    {"toolUse": {"toolUseId": "c", "name": "look", "input": {"a": 1}}},
+                ],
+            },
+            {
+                "role": "user",
+                "content": [{"toolResult": {"toolUseId": "c", "content": [{"text": "no"}, {"json": {"b": 1}}], "status": "error"}}],
+            },
+        ],
+        [
+            "user text q",
+            "user file png 3",
+            "assistant reasoning hm",
+            'assistant tool_call c look {"a": 1}',
+            'tool tool_result c True no\n{"json": {"b": 1}}',
+        ],
+    ),
+    "roles in capitals": ([{"role": "User", "content": "q"}, {"role": "ASSISTANT", "content": "A"}], QA),
+    "JSON that was written as JSON once more": (json.dumps([HUMAN, AI]), QA),
+    "half a character in JSON within JSON": (
+        [{"id": "g", "traceId": "t", "type": "GENERATION", "input": '[{"role": "user", "content": "q\\ud83d"}]', "output": "A"}],
+        ["user text q\ufffd", "assistant text A"],
+    ),
+    "arguments that no other parser takes": (
+        [
+            {
+                "role": "assistant",
+                "tool_calls": [
+                    {"id": "1", "function": {"name": "f", "arguments": '{"a": "\\ud83d"}'}},
+                    {"id": "2", "function": {"name": "f", "arguments": '{"a": NaN}'}},
+                ],
+            }
+        ],
+        ['assistant tool_call 1 f {"a": "\\ud83d"}', 'assistant tool_call 2 f {"a": NaN}'],
+    ),
     "a question and its answer": ({"question": "q", "answer": "A"}, QA),
 }
 
@@ -255,6 +335,17 @@ def test_what_holds_no_answer_is_refused_by_name(name: str, tmp_path: Path) -> N
         shown(tmp_path / "run.json")
 
     assert expected in str(refused.value)
+
+
+@pytest.mark.parametrize("deep", ["[" * 100_000, '{"a":' * 100_000])
+def test_a_text_of_brackets_is_a_text(deep: str, tmp_path: Path) -> None:
+    calls = [{"id": "c", "function": {"name": "f", "arguments": deep}}]
+    turn = {"from": "function_call", "value": deep}
+    generation = {**GENERATION, "input": deep}
+    for number, value in enumerate(([{"role": "assistant", "tool_calls": calls}], {"conversations": [turn]}, [generation])):
+        (tmp_path / f"{number}.json").write_text(json.dumps(value), encoding="utf-8")
+
+        assert deep in shown(tmp_path / f"{number}.json")[0]
 
 
 def test_what_stands_beside_messages_is_metadata(tmp_path: Path) -> None:

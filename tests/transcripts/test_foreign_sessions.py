@@ -89,6 +89,15 @@ CASES: dict[str, tuple[list[Json], list[str]]] = {
         [{"type": "result", "subtype": "success", "is_error": False, "result": "FINAL", "session_id": "S"}],
         ["assistant text FINAL"],
     ),
+    "what Claude Code's subagent said, in the lines of its progress": (
+        [USER, claude("progress", data={"type": "agent_progress", "agentId": "a", "message": ANSWER}), ANSWER],
+        ["user text q", "assistant text A", "--", "assistant text A"],
+    ),
+    "a session of Claude Code that begins with many snapshots": (
+        [{"type": "file-history-snapshot", "snapshot": {}}] * 60 + [USER, ANSWER],
+        ["user text q", "assistant text A"],
+    ),
+    "a session of Codex that begins with many events": ([codex("event_msg", type="x")] * 60 + [CODEX_USER], ["user text q"]),
     "a line of a type that Codex added": ([META, codex("brand_new", type="y"), CODEX_USER], ["user text q"]),
     "an item that Codex added": (
         [META, CODEX_USER, codex("response_item", type="other", said="N")],

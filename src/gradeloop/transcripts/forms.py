@@ -7,14 +7,25 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 
 from gradeloop.contract.transcript import AgentRun, RunTranscript
+from gradeloop.errors import explain
 from gradeloop.text import clip
 from gradeloop.transcripts.formats import agent_benchmarks, coding_agents, inspect_logs, spans, trace_exports, training_sets
 from gradeloop.transcripts.message_forms import is_langchain, is_message, messages_at, parse_messages
 from gradeloop.transcripts.runs import IDS, build_run, id_of, require_messages, run_of, transcript_of
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, inside, object_at, require_rows, rows_of, without
+from gradeloop.transcripts.unreadable import (
+    Json,
+    UnreadableMessage,
+    dict_of,
+    embedded_json,
+    inside,
+    object_at,
+    require_rows,
+    rows_of,
+    without,
+)
 
 __all__ = ["FORMATS", "Detected", "Format", "Notes", "UnreadableMessage", "detect", "detect_lines", "line_of", "parse_runs"]
 
@@ -90,6 +101,7 @@ def parse_runs(value: Json, name: str, notes: Notes | None = None) -> Iterator[A
         UnreadableMessage: The value is no run; the error's path leads to the mistake.
     """
     notes = notes or Notes()
+    value = _unpacked(value)
     with _shaped():
         key = envelope_of(value)
     if key is not None:
@@ -114,6 +126,16 @@ def parse_runs(value: Json, name: str, notes: Notes | None = None) -> Iterator[A
         return
     for at, item in enumerate(items):
         yield from _noting(lambda item=item: _parse_one_of(detected.format, value, item, name), notes, key, at)  # type: ignore[misc]  # bound
+
+
+def _unpacked(value: Json) -> Json:
+    """Return the value that a text holds, where a whole file or line is JSON that was written as JSON once more."""
+    if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
+        return value
+    try:
+        return embedded_json(value)
+    except ValueError:
+        return value
 
 
 _ENVELOPES = ("data", "runs", "agent_runs", "traces", "spans", "trajectories", "results")
@@ -164,7 +186,11 @@ def _shaped(name: str = "run") -> Iterator[None]:
     """Refuse a value in which something has another type than its format says, where its reader did not look for that."""
     try:
         yield
-    except (TypeError, AttributeError, LookupError) as error:
+    except UnreadableMessage:
+        raise
+    except ValidationError as error:
+        raise UnreadableMessage(explain(error)) from None
+    except (TypeError, AttributeError, LookupError, ValueError) as error:
         raise UnreadableMessage(f"the value has not the shape of a {name}: {error}") from None
 
 

@@ -16,7 +16,17 @@ from gradeloop.contract.transcript import (
     ToolResultPart,
 )
 from gradeloop.text import clip
-from gradeloop.transcripts.parts import CIPHERTEXT, ReadPart, read_call, read_content, read_file, read_result, text_of, without_ciphertext
+from gradeloop.transcripts.parts import (
+    CIPHERTEXT,
+    ReadPart,
+    read_call,
+    read_content,
+    read_file,
+    read_hosted_call,
+    read_result,
+    text_of,
+    without_ciphertext,
+)
 from gradeloop.transcripts.unreadable import (
     Json,
     UnreadableMessage,
@@ -176,7 +186,7 @@ def parse_message(value: Json) -> Iterator[RunMessage]:
         yield from messages_at(value, "tool_messages")
         return
     written = str(value.get("role"))
-    role = ROLES.get(written) or OTHER_ROLES.get(written)
+    role = ROLES.get(written) or OTHER_ROLES.get(written) or ROLES.get(written.lower()) or OTHER_ROLES.get(written.lower())
     if role is None:
         raise UnreadableMessage(f"the role is {clip(written)}; known: {', '.join(ROLES)}", *(["role"] if "role" in value else []))
     blocks = _content_of(value)
@@ -410,7 +420,7 @@ def _parse_item(item: dict[str, Json]) -> Iterator[RunMessage]:
     elif kind.endswith("_call_output"):
         parts = _output_item(item)
     elif kind.endswith("_call"):
-        parts = _hosted_call(item)
+        parts = read_hosted_call(item)
     else:
         parts = [OtherPart(kind=kind, value=without(item, "type", *CIPHERTEXT))]
     if parts and isinstance(parts[0], ToolResultPart):
@@ -442,33 +452,6 @@ def _output_item(item: dict[str, Json]) -> list[RunPart]:
 def _reasoning_item(item: dict[str, Json]) -> list[RunPart]:
     text = "\n".join(filter(None, (text_of(item.get("summary") or None), text_of(item.get("content") or None))))
     return [ReasoningPart(text=text, redacted=not text)]
-
-
-_HOSTED_RESULTS = ("output", "outputs", "results", "result")
-"""The keys under which a hosted tool's call has what it returned."""
-
-
-def _hosted_call(item: dict[str, Json]) -> list[RunPart]:
-    """Read a call of a tool that the provider runs, with what it returned where that is recorded: a search, code, MCP."""
-    name = item.get("name") or str(item.get("type")).removesuffix("_call")
-    call = str(first_of(item, "call_id", "id") or "unknown")
-    results = [item[key] for key in _HOSTED_RESULTS if item.get(key) not in (None, "", [])]
-    read = {"type", "id", "call_id", "status", "name", "error", *_HOSTED_RESULTS}
-    arguments = item.get("arguments") if isinstance(item.get("arguments"), str) else None
-    given = {key: inner for key, inner in item.items() if key not in read and inner is not None}
-    if arguments is not None:
-        found: list[RunPart] = [read_call(call, name, arguments)]
-    else:
-        action = given["action"] if set(given) == {"action"} and isinstance(given["action"], dict) else given
-        found = [read_call(call, name, action)]
-    error = item.get("error")
-    if str(item.get("type")) == "image_generation_call" and results:
-        found += [ToolResultPart(call=call, name=name), read_file(results[0], media_type="image")]
-    elif error or item.get("status") == "failed":
-        found += read_result(call, error or "failed", name=name, failed=True)
-    elif results:
-        found += read_result(call, results[0], name=name)
-    return found
 
 
 _ITEMS = {

@@ -20,6 +20,7 @@ from gradeloop.contract.transcript import (
     ToolCallPart,
     ToolResultPart,
 )
+from gradeloop.grading.checks import strict_json
 from gradeloop.text import clip
 from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, flag_at, without
 
@@ -36,7 +37,7 @@ _CONTENTS = ("image_url", "input_audio", "audio", "video", "video_url", "image",
 """The keys that may hold what a file is, one of them in every part that is a file."""
 
 
-_UNTELLING = {"file", "blob", "uri", "media", "file-data", "file-url", "file-id"}
+_UNTELLING = {"text-plain", "file", "blob", "uri", "media", "file-data", "file-url", "file-id"}
 """Types of parts that do not say what the file is."""
 
 
@@ -99,6 +100,10 @@ def _by_ending(kind: str) -> Callable[[dict[str, Json]], ReadPart] | None:
         return _result
     if kind.endswith("tool_use"):  # server_tool_use, mcp_tool_use
         return _call
+    if kind in {"function_call", "custom_tool_call"}:  # LangChain's content of an answer of OpenAI's Responses
+        return lambda part: _call({**part, "id": part.get("call_id") or part.get("id")})
+    if kind.endswith("_call"):
+        return lambda part: ReadPart(tuple(read_hosted_call(part)), {})
     if kind.startswith("tool-") and kind not in _APPROVALS:  # Vercel's tool-NAME
         return _vercel_tool
     return None
@@ -141,8 +146,8 @@ def read_call(identifier: object, name: object, arguments: Json, at: int = 0) ->
     parsed = arguments
     if isinstance(arguments, str) and arguments:
         try:
-            parsed = json.loads(arguments)
-        except ValueError:
+            parsed = strict_json(arguments)
+        except (ValueError, RecursionError):
             parsed = None
     if arguments in (None, "", {}):
         return ToolCallPart(call=call, name=name)
@@ -170,6 +175,33 @@ def read_result(identifier: object, content: Json, *, name: object = None, faile
     else:
         texts = [text_of(content)]
     return (ToolResultPart(call=call, name=tool, text="\n".join(texts), is_error=failed), *rest)
+
+
+_HOSTED_RESULTS = ("output", "outputs", "results", "result")
+"""The keys under which a hosted tool's call has what it returned."""
+
+
+def read_hosted_call(item: dict[str, Json]) -> list[RunPart]:
+    """Read a call of a tool that the provider runs, with what it returned where that is recorded: a search, code, MCP."""
+    name = item.get("name") or str(item.get("type")).removesuffix("_call")
+    call = str(first_of(item, "call_id", "id") or "unknown")
+    results = [item[key] for key in _HOSTED_RESULTS if item.get(key) not in (None, "", [])]
+    read = {"type", "id", "call_id", "status", "name", "error", *_HOSTED_RESULTS}
+    arguments = item.get("arguments") if isinstance(item.get("arguments"), str) else None
+    given = {key: inner for key, inner in item.items() if key not in read and inner is not None}
+    if arguments is not None:
+        found: list[RunPart] = [read_call(call, name, arguments)]
+    else:
+        action = given["action"] if set(given) == {"action"} and isinstance(given["action"], dict) else given
+        found = [read_call(call, name, action)]
+    error = item.get("error")
+    if str(item.get("type")) == "image_generation_call" and results:
+        found += [ToolResultPart(call=call, name=name), read_file(results[0], media_type="image")]
+    elif error or item.get("status") == "failed":
+        found += read_result(call, error or "failed", name=name, failed=True)
+    elif results:
+        found += read_result(call, results[0], name=name)
+    return found
 
 
 def read_file(
@@ -311,7 +343,7 @@ def _media(part: dict[str, Json]) -> ReadPart:
     file = read_file(data, name=name, media_type=media, text=said, url=url, kind=None if kind in _UNTELLING else kind)
     read = ("title", "filename", "name", "url", "uri", "context", "mimeType", "mediaType", "media_type", "mime_type", "text", "content")
     files = [inner for inner in within if not isinstance(inner, TextPart)]
-    return ReadPart((file, *files), _unread(part, *_CONTENTS, *read, "file_id", "file_data"))
+    return ReadPart((file, *files), _unread(part, *_CONTENTS, *read, "file_id", "file_data", "base64"))
 
 
 def _search_result(part: dict[str, Json]) -> ReadPart:
@@ -418,9 +450,31 @@ def _gemini_output(result: dict[str, Json]) -> tuple[RunPart, ...]:
     return read_result(result.get("id") or "code_execution", result.get("output"), name="code_execution", failed=failed)
 
 
+def _converse_result(result: dict[str, Json]) -> tuple[RunPart, ...]:
+    """Read a result of Bedrock's Converse, whose content is a list of texts, JSON and files."""
+    inner = [part for block in read_content(result.get("content")) for part in block.parts]
+    texts = [part.text if isinstance(part, TextPart) else text_of(part.value) for part in inner if isinstance(part, (TextPart, OtherPart))]
+    files = (part for part in inner if not isinstance(part, (TextPart, OtherPart)))
+    return (*read_result(result.get("toolUseId"), "\n".join(texts), failed=result.get("status") == "error"), *files)
+
+
+def _converse_file(file: dict[str, Json]) -> tuple[RunPart, ...]:
+    source = dict_of(file.get("source"))
+    url = dict_of(source.get("s3Location")).get("uri")
+    return (
+        read_file(source.get("bytes"), name=file.get("name"), media_type=file.get("format"), url=url, text=text_of(source.get("text"))),
+    )
+
+
 _GEMINI_READERS: dict[str, Callable[[dict[str, Json]], tuple[RunPart, ...]]] = {
     "functionCall": _gemini_call,
     "functionResponse": _gemini_result,
+    "toolUse": lambda call: (read_call(call.get("toolUseId"), call.get("name"), call.get("input")),),
+    "toolResult": _converse_result,
+    "reasoningContent": lambda said: _reasoning(dict_of(said.get("reasoningText")) or {"redacted": True}).parts,
+    **dict.fromkeys(("image", "document", "video"), _converse_file),
+    "toolCall": lambda call: (read_call(call.get("id") or call.get("toolType"), call.get("toolType"), call.get("args")),),
+    "toolResponse": lambda found: read_result(found.get("id") or found.get("toolType"), found.get("response"), name=found.get("toolType")),
     "inlineData": _gemini_file,
     "fileData": _gemini_file,
     "executableCode": _gemini_code,
@@ -451,7 +505,9 @@ _PARTS: dict[str, Callable[[dict[str, Json]], ReadPart]] = {
         ),
         _media,
     ),
-    **dict.fromkeys(("media", "image-data", "file-data", "image-url", "file-url", "image-file-id", "file-id", "image_file"), _media),
+    **dict.fromkeys(
+        ("media", "image-data", "file-data", "image-url", "file-url", "image-file-id", "file-id", "image_file", "text-plain"), _media
+    ),
     **dict.fromkeys(
         ("document", "file", "input_file", "file_url", "blob", "uri", "source-url", "source-document", "container_upload"), _media
     ),

@@ -20,7 +20,7 @@ from gradeloop.contract.transcript import (
     ToolCallPart,
 )
 from gradeloop.transcripts.message_forms import build_message, is_message, parse_messages
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, inside, without
+from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, embedded_json, inside, without
 
 IDS = ("id", "agent_run_id", "run_id", "thread_id")
 """The keys that may hold a run's id; the first that is there counts."""
@@ -175,8 +175,8 @@ def _parsed(text: str) -> Json:
     if text.lstrip()[:1] not in ("[", "{"):
         return None
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = embedded_json(text)
+    except ValueError:
         return None
     rows = value if isinstance(value, list) else [value]
     known = ("messages", "choices", "generations", "candidates", "contents", "input", "output")

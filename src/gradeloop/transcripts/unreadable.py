@@ -1,5 +1,6 @@
 """What cannot be read of a transcript, with the way to the value that is wrong; and values of JSON taken with care."""
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -7,7 +8,8 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.errors import explain
-from gradeloop.text import clip
+from gradeloop.grading.checks import acceptable
+from gradeloop.text import clip, encodable
 
 Json = Any
 """JSON of any shape, as others wrote it."""
@@ -113,3 +115,19 @@ def without(value: dict[str, Json], *keys: str) -> dict[str, JsonValue]:
 def all_of(items: list[Json], test: Callable[[Json], bool]) -> bool:
     """Return whether a list has items, and all of the first hundred pass a test."""
     return bool(items) and all(test(item) for item in items[:100])
+
+
+def embedded_json(text: str) -> Json:
+    """Return the value of a text within a run that is JSON itself; half a character in it, as of a text that was cut, becomes U+FFFD.
+
+    Raises:
+        ValueError: It is no JSON, or nested too deeply.
+    """
+    try:
+        value = json.loads(text, parse_constant=str)
+        written = json.dumps(value, ensure_ascii=False)
+        if (whole := encodable(written)) != written:
+            value = json.loads(whole)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    return acceptable(value)

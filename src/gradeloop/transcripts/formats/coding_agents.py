@@ -34,7 +34,11 @@ def recognise_claude_code(value: Json) -> str | None:
     named = any(_SESSION_KEYS & set(row) for row in spoken)
     if spoken and named and all(isinstance(row.get("message"), dict) for row in spoken):
         return "lines of types user and assistant, with message and uuid or sessionId"
-    if not spoken and all(row["type"] in _SESSION_LINES for row in rows) and any(_SESSION_KEYS & set(row) for row in rows):
+    if (
+        not spoken
+        and all(row["type"] in _SESSION_LINES for row in rows)
+        and any(_SESSION_KEYS & set(row) or "snapshot" in row for row in rows)
+    ):
         return "lines of types that a session has, with uuid or sessionId"
     return None
 
@@ -50,11 +54,16 @@ def parse_claude_code(value: Json, name: str) -> Iterator[AgentRun]:
     """
     threads: dict[str, list[RunMessage]] = {"main": []}
     left: dict[str, int] = {}
+    spoken: dict[str, list[RunMessage]] = {}
     metadata: dict[str, JsonValue] = {}
     rows = [value] if isinstance(value, dict) else require_rows(value)
     for at, row in enumerate(rows):
         kind = str(row.get("type"))
         branch = str(first_of(row, "agentId", "parent_tool_use_id") or "subagent") if _is_side(row) else "main"
+        if kind == "progress" and isinstance(said := dict_of(dict_of(row.get("data")).get("message")).get("message"), dict):
+            with inside(at, "data", "message", "message"):
+                spoken.setdefault(str(dict_of(row["data"]).get("agentId") or "subagent"), []).extend(parse_messages([said]))
+            continue
         if kind in _UNSAID:
             left[kind] = left.get(kind, 0) + 1
             continue
@@ -66,6 +75,7 @@ def parse_claude_code(value: Json, name: str) -> Iterator[AgentRun]:
         for key in ("sessionId", "session_id", "cwd", "gitBranch", "version"):
             if row.get(key) and key not in metadata:
                 metadata[key] = row[key]
+    threads = {**spoken, **threads} if not threads["main"] else {"main": threads.pop("main"), **spoken, **threads}
     counts: dict[str, JsonValue] = dict(left)
     metadata |= {"lines_left_out": counts} if left else {}
     transcripts = [transcript_of(messages, id=branch) for branch, messages in threads.items() if messages]
@@ -123,7 +133,7 @@ def recognise_codex(value: Json) -> str | None:
     if not rows:
         return None
     kinds = {str(row.get("type")) for row in rows}
-    if all("type" in row and "payload" in row for row in rows) and kinds & {"session_meta", "response_item"}:
+    if all("type" in row and "payload" in row for row in rows) and (kinds & {"session_meta", "response_item"} or kinds <= _CODEX):
         return "lines with type and payload, of which response_item is one"
     if all(kind.startswith(("thread.", "turn.", "item.", "error")) for kind in kinds) and "thread_id" in rows[0]:
         return "lines of types thread.started, item.completed, turn.completed"

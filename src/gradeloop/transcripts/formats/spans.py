@@ -25,7 +25,17 @@ from gradeloop.transcripts.runs import (
     run_or_error,
     transcript_of,
 )
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, list_at, require_rows, rows_of
+from gradeloop.transcripts.unreadable import (
+    Json,
+    UnreadableMessage,
+    dict_of,
+    embedded_json,
+    first_of,
+    inside,
+    list_at,
+    require_rows,
+    rows_of,
+)
 
 _RESOURCES = ("resourceSpans", "resource_spans", "resourceLogs", "resource_logs", "batches")
 _METRICS = ("resourceMetrics", "resource_metrics", "resourceProfiles")
@@ -188,8 +198,8 @@ def _structured(value: Json) -> Json:
     """Return an attribute's value; one that is written as JSON is parsed."""
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         try:
-            return json.loads(value)
-        except (ValueError, RecursionError):
+            return embedded_json(value)
+        except ValueError:
             return value
     return value
 
@@ -493,7 +503,7 @@ def any_value(value: Json) -> Json:
     for key, inner in value.items():
         kind = re.sub(r"_v", "V", key)
         if kind == "intValue":
-            return int(inner)
+            return int(inner) if re.fullmatch(r"-?\d{1,20}", str(inner)) else inner
         if kind == "arrayValue":
             return [any_value(item) for item in list_at(dict_of(inner), "values")]
         if kind == "kvlistValue":

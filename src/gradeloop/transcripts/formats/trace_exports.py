@@ -1,6 +1,5 @@
 """Traces of Langfuse and runs of LangSmith: the calls of models in them, put together; else what went in and came out."""
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
@@ -22,7 +21,17 @@ from gradeloop.transcripts.runs import (
     run_or_error,
     transcript_of,
 )
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, require_rows, rows_of, without
+from gradeloop.transcripts.unreadable import (
+    Json,
+    UnreadableMessage,
+    dict_of,
+    embedded_json,
+    first_of,
+    inside,
+    require_rows,
+    rows_of,
+    without,
+)
 
 _KINDS = {"GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", "EVALUATOR", "EMBEDDING", "GUARDRAIL"}
 """Langfuse's types of observations."""
@@ -192,8 +201,8 @@ def _decoded(row: dict[str, Json]) -> dict[str, Json]:
 
 def _object_in(text: str) -> Json:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = embedded_json(text)
+    except ValueError:
         return text
     return value if isinstance(value, dict) else text
 

@@ -1,6 +1,5 @@
 """Rows of data sets: ShareGPT, OpenAI's batches and fine-tuning files, HealthBench, JudgeBench, and pairs of prompt and completion."""
 
-import json
 from collections.abc import Iterator
 
 from gradeloop.contract.transcript import AgentRun, RunMessage, ToolCallPart
@@ -8,7 +7,18 @@ from gradeloop.text import clip
 from gradeloop.transcripts.message_forms import build_message, is_message, parse_messages
 from gradeloop.transcripts.parts import read_call, text_of
 from gradeloop.transcripts.runs import exchange, id_of, read_side, run_of
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, inside, list_at, require_rows, rows_of, without
+from gradeloop.transcripts.unreadable import (
+    Json,
+    UnreadableMessage,
+    dict_of,
+    embedded_json,
+    first_of,
+    inside,
+    list_at,
+    require_rows,
+    rows_of,
+    without,
+)
 
 _SPEAKERS = {
     "human": "user",
@@ -88,7 +98,7 @@ def _turn(row: dict[str, Json], at: int) -> RunMessage:
         parsed: Json = said
         if isinstance(said, str):
             try:
-                parsed = json.loads(said)
+                parsed = embedded_json(said)
             except ValueError:
                 parsed = None
         calls = [call for call in (parsed if isinstance(parsed, list) else [parsed]) if dict_of(call).get("name")]
@@ -259,7 +269,7 @@ def recognise_pair(value: Json) -> str | None:
     if not isinstance(value, dict) or "messages" in value:
         return None
     if "prompt" not in value:
-        asked = next((key for key in ("instruction", "question", "query") if isinstance(value.get(key), str)), None)
+        asked = next((key for key in _QUESTIONS if isinstance(value.get(key), str)), None)
         answer = next((key for key in _ANSWERS if isinstance(value.get(key), str)), None)
         return f"a pair: {asked} and {answer}" if asked and answer and not {"observations", "traceId"} & set(value) else None
     if "prompt_id" in value:
@@ -267,6 +277,9 @@ def recognise_pair(value: Json) -> str | None:
     answer = next((key for key in _ANSWERS if key in value), None)
     return f"a pair: prompt and {answer}" if answer else None
 
+
+_QUESTIONS = ("instruction", "question", "query")
+"""The keys of a text that is asked, where there is no prompt."""
 
 _ANSWERS = ("completion", "response", "answer", "output")
 
@@ -284,7 +297,7 @@ def parse_pair(value: Json, name: str) -> Iterator[AgentRun]:
         system = read_side(value.get("system"), "system", "system")
         read = ["prompt", "system"]
     else:
-        read = [part for part in ("instruction", "question", "query", "context", "input") if isinstance(value.get(part), str)]
+        read = [part for part in (*_QUESTIONS, "context", "input") if isinstance(value.get(part), str)]
         asked = [RunMessage(role="user", content="\n\n".join(value[part] for part in read if value[part].strip()))]
         system = read_side(value.get("system"), "system", "system")
         read.append("system")
@@ -305,12 +318,20 @@ def recognise_reply(value: Json) -> str | None:
     known = {
         "a reply of Chat Completions: choices": "choices" in lists,
         "a reply of Responses: object is response": value.get("object") == "response" and "output" in lists,
+        "a reply of Responses: output, whose items have types": _are_items(value),
         "a reply of Anthropic's Messages: type is message": is_message_ and "content" in lists,
         "a conversation of Gemini: contents or candidates": bool(lists & {"contents", "candidates"}),
         "a reply of Gemini: promptFeedback": "blockReason" in dict_of(value.get("promptFeedback")),
         "an error of a provider's API": errs,
     }
     return next((why for why, applies in known.items() if applies), None)
+
+
+def _are_items(value: dict[str, Json]) -> bool:
+    """Return whether an object's output are items of Responses, and what they answer is not beside them."""
+    output = value.get("output")
+    answers = isinstance(output, list) and bool(output) and all(is_message(item) and "type" in item for item in output)
+    return answers and not {"input", "messages", "prompt", *_QUESTIONS} & set(value)
 
 
 def parse_reply(value: Json, name: str) -> Iterator[AgentRun]:
@@ -320,7 +341,7 @@ def parse_reply(value: Json, name: str) -> Iterator[AgentRun]:
         UnreadableMessage: A message cannot be read.
     """
     metadata = without(value, *_REPLY, "type")
-    run_id = id_of(value, name, "id", "responseId")
+    run_id = id_of(value, name, "id", "responseId", "response_id")
     if "promptFeedback" in value and not value.get("candidates") and not value.get("contents"):
         why = dict_of(value["promptFeedback"]).get("blockReason")
         raise UnreadableMessage(f"the request was blocked, so that nothing was said: {clip(text_of(why))}", "promptFeedback")
@@ -343,7 +364,7 @@ def parse_reply(value: Json, name: str) -> Iterator[AgentRun]:
 
 
 _REPLY = (
-    *("id", "responseId", "object", "role", "choices", "output", "content", "messages", "input", "contents", "candidates"),
+    *("id", "responseId", "response_id", "object", "role", "choices", "output", "content", "messages", "input", "contents", "candidates"),
     *("system", "instructions", "systemInstruction", "system_instruction", "error"),
 )
 """The keys of a reply, and of its request, that are read; all others become metadata."""
@@ -383,7 +404,7 @@ def _gemini_turns(value: dict[str, Json]) -> Iterator[RunMessage]:
             said = turn if isinstance(turn, dict) else {"role": "user", "parts": [{"text": turn}]}
             role = str(said.get("role") or "user")
             parts = _gemini_parts(said) if said.get("parts") is not None else None
-            results = [part for part in rows_of(parts) if "functionResponse" in part or "function_response" in part]
+            results = [part for part in rows_of(parts) if part.get("functionResponse") or part.get("function_response")]
             said = {"role": "user" if results or role == "function" else role, "content": parts, "metadata": said.get("metadata")}
             yield from parse_messages([said])
 
