@@ -104,7 +104,8 @@ def test_a_gate_does_not_open_where_nothing_could_be_compared(gradeloop: Command
 def test_the_first_line_sums_up_and_each_kind_is_told(gradeloop: CommandLine) -> None:
     done = gradeloop("diff", "before.json", "after.json")
 
-    assert done.out.splitlines()[0] == "1 regressed, 1 verdict -> error, 1 improved, 1 only in B, 1 only in A, 1 same of 6 cases"
+    assert done.out.splitlines()[0] == "1 REGRESSED, 1 NOW WITHOUT A VERDICT, 1 IMPROVED: too few to tell from chance"
+    assert done.out.splitlines()[1] == "1 regressed, 1 verdict -> error, 1 improved, 1 only in B, 1 only in A, 1 same of 6 cases"
     assert "case-1  passed  failed  1.00 -> 0.50  c2 regressed: it says nothing" in done.out
     assert "the provider says 529" in done.out
     assert "1 only in A: case-4" in done.out

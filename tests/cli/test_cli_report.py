@@ -279,6 +279,8 @@ def test_whether_judgements_pass_is_said_alike_by_the_terminal_its_lines_and_eve
         assert answer_in(text) == ("FAILED 0% of 80%", "failed")
         assert "label is no match; 80% wanted" in text
     assert answer_in(page(gradeloop, "gated.jsonl", "--pass", "label=match", "--pass-rate", "0.8")) == ("PASSED", "passed")
+    (gradeloop.folder / "gated one.jsonl").write_text(json.dumps(lines[0]))
+    assert answer_in(page(gradeloop, "gated one.jsonl")) == ("FAILED: label is match", "failed")
     refused = gradeloop("report", "gated.jsonl", "--pass", "labl=match", "-o", "refused.html")
     assert (refused.code, "--pass 'labl=match' names no key of these judgements" in refused.err) == (2, True)
     refused = gradeloop("report", "latest", "--kind", "batch", "--pass", "label=match", "-o", "refused.html")

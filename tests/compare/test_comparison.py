@@ -182,7 +182,9 @@ def test_a_verdict_that_became_unsure_is_counted_and_named_apart_from_errors() -
     text = printed_at(found, 120)
 
     assert found.counts == {"lost": 1, "unsure": 2, "decided": 1}
-    assert text.startswith("1 verdict -> error, 2 verdict -> unsure, 1 unsure -> verdict of 4 cases")
+    assert text.startswith(
+        "NO REGRESSIONS, 1 NOW WITHOUT A VERDICT, 2 UNSURE\n1 verdict -> error, 2 verdict -> unsure, 1 unsure -> verdict of 4 cases"
+    )
     assert "unsure of c2: 2 of 3 votes pass it" in text.partition("2 verdict -> unsure\n")[2]
     assert "case-3" in text.partition("1 unsure -> verdict\n")[2]
     assert [found.findings(gate) for gate in ComparisonGate] == [0, 1, 2, 0, 3]
@@ -377,7 +379,7 @@ def test_the_whole_is_compared_over_the_cases_judged_in_both() -> None:
     assert found.overall.interval.high < 0
     assert found.a.pass_rate
     assert (found.a.pass_rate.rate, found.a.pass_rate.cases, found.a.statuses) == (0.8, 10, {"passed": 8, "failed": 2})
-    assert "5 regressed, 0 improved: no significant change (McNemar p = 0.062)" in printed_at(found)
+    assert "5 regressed, 0 improved: too few to tell from chance (McNemar p = 0.062)" in printed_at(found)
     assert between([case(0, "error")], [case(0)]).overall is None
 
 

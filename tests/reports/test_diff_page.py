@@ -1,12 +1,19 @@
 """The page of two batches: the answer, one sentence of statistics, and the outputs of what changed side by side."""
 
+import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gradeloop.batches.contract import CaseResult
 from gradeloop.batches.outputs import Outputs
-from gradeloop.cli.reports import compare_named, pairs_of
+from gradeloop.cli.reports import compare_named, comparison_lines, pairs_of
+from gradeloop.compare.baseline import baseline_of
+from gradeloop.compare.sources import load_batch
 from gradeloop.reports.diff_page import comparison_page
+from tests.cli.test_cli_diff import no_store
 from tests.rig.batch_results import case, row, summary_of
 from tests.rig.page_payloads import PAYLOADS
 
@@ -27,7 +34,7 @@ def test_outputs_stand_side_by_side_with_their_differences_and_regressions_first
     now = [case(0, output="we open at nine"), case(1, "failed", output="we open at ten"), case(2)]
     page = page_of(tmp_path, before, now)
 
-    assert page.index("REGRESSED</p>") < page.index("Side by side") < page.index("Both batches")
+    assert page.index("REGRESSED") < page.index("Side by side") < page.index("Both batches")
     assert page.index("<b>case-1</b>") < page.index("<b>case-0</b>")
     assert "we open at <del>nine</del></div>" in page
     assert "we open at <ins>ten</ins></div>" in page
@@ -59,6 +66,49 @@ def test_a_case_that_became_unsure_is_counted_named_and_shown(tmp_path: Path) ->
     assert "unsure of c1: 2 of 3 votes pass it" in page
     assert '<p class="answer passed">NO REGRESSIONS</p>' in back
     assert 'data-filter="decided" aria-pressed="false">unsure -&gt; verdict 1</button>' in back
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "answer"),
+    [
+        ((1, 1), (0, 1), "1 REGRESSED: too few to tell from chance"),
+        ((1,) * 6, (0,) * 6, "6 REGRESSED: more than chance explains"),
+        ((1,) * 4 + (0,) * 4, (0,) * 4 + (1,) * 4, "4 REGRESSED, 4 IMPROVED: no more than chance explains"),
+        ((0, 1), (1, 1), "NO REGRESSIONS, 1 IMPROVED: too few to tell from chance"),
+        ((1, 1), (None, 1), "NO REGRESSIONS, 1 NOW WITHOUT A VERDICT"),
+        ((1, 1), (1, 1), "NO REGRESSIONS"),
+    ],
+)
+def test_the_answer_and_the_statistics_agree_on_the_page_in_the_terminal_and_in_markdown(
+    tmp_path: Path, before: tuple[int | None, ...], now: tuple[int | None, ...], answer: str
+) -> None:
+    status: dict[int | None, Any] = {1: "passed", 0: "failed", None: "error"}
+    a, b = ([case(at, status[value]) for at, value in enumerate(values)] for values in (before, now))
+    page = page_of(tmp_path, a, b)
+    names = [str(tmp_path / f"{name}.json") for name in "ab"]
+    found = compare_named(*names)
+    first = str(next(comparison_lines(found, 120)))
+    summary = baseline_of(load_batch(names[0], no_store), load_batch(names[1], no_store))
+
+    assert unescape(re.findall(r'<p class="answer [^>]*>(?:<a[^>]*>)?([^<]*)<', page)[0]) == answer
+    assert first == answer
+    assert summary.sentence.startswith(answer)
+    assert "significant change" not in page + summary.sentence
+
+
+def test_a_diff_says_what_to_read_and_what_to_run_next(tmp_path: Path) -> None:
+    worse = page_of(tmp_path, [case(0), case(1)], [case(0), case(1, "failed")])
+    found = compare_named(str(tmp_path / "a.json"), str(tmp_path / "b.json"))
+    printed = [str(line) for line in comparison_lines(found, 120)]
+    lost = page_of(tmp_path, [case(0), case(1)], [case(0), case(1, "error")])
+    better = page_of(tmp_path, [case(0, "failed")], [case(0)])
+    command = f"gradeloop diff {tmp_path}/a.json {tmp_path}/b.json"
+
+    assert 'Next: read <a href="#pair-0" dir="auto">case-1</a>; ' in worse
+    assert f"mend it, run the suite again, then <code>{command}</code>" in worse
+    assert f"\nnext: mend it, run the suite again, then {command}" in printed
+    assert f"run its errors again, then <code>{command}</code>" in lost
+    assert f"take B for the baseline of later runs with <code>gradeloop eval SUITE --baseline {tmp_path}/b.json</code>" in better
 
 
 def test_the_heading_is_short_names_and_the_whole_ones_stand_below(tmp_path: Path) -> None:

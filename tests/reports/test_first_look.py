@@ -9,14 +9,15 @@ from pydantic import JsonValue
 from gradeloop.batches.outputs import Outputs
 from gradeloop.compare.compare import Comparison, compare_batches
 from gradeloop.compare.sources import BatchSource, ComparedCase, ShownCase
-from gradeloop.contract.evaluation import CriterionRow, Evaluation, WaitingCriterion, WaitingFor
+from gradeloop.contract.evaluation import CriterionRow, DraftInQuestion, Evaluation, WaitingCriterion, WaitingFor
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
 from gradeloop.reports.collection_page import labels_of
 from gradeloop.reports.diff_page import output_pairs
 from gradeloop.reports.model import RunReport, SchemaVerdict
 from gradeloop.reports.read_batch import BatchReport, batch_page, head_of, report_of_file
-from gradeloop.reports.run_page import failing_rows, run_next_step, run_page
+from gradeloop.reports.run_page import failing_rows, run_answer, run_next_step, run_page
 from gradeloop.text import headline
+from gradeloop.web.site import SteeredPage
 from tests.rig.batch_results import case, summary_of
 
 DRAFTS = (
@@ -64,7 +65,7 @@ def test_a_failed_thread_names_the_criteria_of_its_best_draft_with_their_words_a
     head = page[page.index('<p class="answer failed">') : page.index("<h2>Criteria</h2>")]
 
     assert [row.id for row in failing_rows(report)] == ["when"]
-    assert "FAILED: when<" in head
+    assert 'FAILED: <span dir="auto">the text of when</span> <span class="id">when</span></p>' in head
     assert "the text of when" in head
     assert "mend it" in head
     assert "the text of short" not in head
@@ -111,7 +112,52 @@ def test_a_thread_that_waits_says_what_was_asked_before_it_asks_a_person() -> No
     waiting = WaitingFor(grading_run_id="g", iteration=0, criteria=(WaitingCriterion(id="legal", name="no promise"),))
     page = run_page(failed(best=1).model_copy(update={"waiting_for": waiting, "verdict": "waiting", "word": "waiting"}))
 
-    assert page.index('<p class="task" dir="auto">Write a sign.</p>') < page.index("WAITING FOR A PERSON: legal")
+    assert page.index('<p class="task" dir="auto">Write a sign.</p>') < page.index(
+        'WAITING FOR A PERSON: <span dir="auto">no promise</span> <span class="id">legal</span></p>'
+    )
+
+
+def test_a_first_line_has_three_criteria_at_most_each_in_short() -> None:
+    names = [(f"c{number}", "It is " + "very " * 40 + "long") for number in range(5)]
+    waiting = WaitingFor(grading_run_id="g", iteration=0, criteria=tuple(WaitingCriterion(id=name, name=text) for name, text in names))
+    answer = run_answer(failed(best=1).model_copy(update={"waiting_for": waiting, "verdict": "waiting", "word": "waiting"}))
+
+    assert [part.id for part in answer.parts] == ["c0", "c1", "c2"]
+    assert all(len(part.words) <= 91 and part.words.endswith("…") for part in answer.parts)
+    assert answer.more == 2
+
+
+def rejecting() -> RunReport:
+    """Return a thread whose first draft a person rejected, and whose second one waits."""
+    rejected = CriterionRow(id="legal", name="no promise", passed=False, reason="", gap="it promises <b>a refund</b>", by="human")
+    first = evaluation(1).model_copy(update={"criteria": (*evaluation(1).criteria, rejected)})
+    draft = DraftInQuestion(index=3, text="Closed.", rows=evaluation(3, "short").criteria, previous=1)
+    waiting = WaitingFor(grading_run_id="g", iteration=1, criteria=(WaitingCriterion(id="legal", name="no promise"),), draft=draft)
+    update = {"evaluations": (first,), "waiting_for": waiting, "verdict": "waiting", "word": "waiting", "best": None}
+    return failed(best=1).model_copy(update=update)
+
+
+def test_a_draft_that_waits_has_a_column_of_its_own_and_an_earlier_no_stands_where_a_person_decides() -> None:
+    page = run_page(rejecting())
+    live = run_page(rejecting(), live=SteeredPage(token="t", path="/p", thread="/p", status="waiting", open=True, tag=""))
+    strip = page[page.index("<h2>Criteria</h2>") : page.index('<p class="legend"')]
+    no = '<span class="label">Rejected in draft 1</span> it promises &lt;b&gt;a refund&lt;/b&gt;'
+
+    assert '<a href="#r-m3">2<span class="sr"> iteration</span></a> <span class="badge waiting">waits</span>' in strip
+    assert strip.count('<td class="asked">') == 4
+    assert strip.count('title="waits"') == 1
+    assert page.count(no) == 1
+    assert live.index("Does this hold?") < live.index(no) < live.index("Approve</button>")
+
+
+@pytest.mark.parametrize("status", ["satisfied", None])
+def test_a_closed_thread_says_so_in_place_of_an_empty_card(status: str | None) -> None:
+    live = SteeredPage.model_validate({"token": "t", "path": "/p", "thread": "/p", "status": status, "open": False, "tag": ""})
+    page = run_page(failed(best=1), live=live)
+
+    assert "<p>This thread is closed.</p>" in page
+    assert "This case has a thread" not in page
+    assert " hidden>" not in page[page.index('<section class="panel steering"') :][:200]
 
 
 def test_a_thread_of_several_turns_says_what_was_asked_last() -> None:

@@ -1,5 +1,6 @@
 """Pages in a window of 400 pixels: tables stand as cards, a label over each value, and nothing is cut or scrolled sideways."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -12,10 +13,12 @@ from gradeloop.contract.evaluation import PendingCall, WaitingFor
 from gradeloop.reports.read_batch import batch_page
 from gradeloop.reports.run_page import run_page
 from gradeloop.web.inbox_page import inbox_page
+from gradeloop.web.site import SteeredPage
 from tests.reports.test_diff_page import page_of
+from tests.reports.test_first_look import rejecting
 from tests.rig.batch_results import case
 from tests.rig.browser import axe_findings, cut_off, too_wide, watch
-from tests.rig.stories import judged, mended
+from tests.rig.stories import gated_page, judged, mended
 from tests.web.test_inbox import card
 
 pytestmark = pytest.mark.slow
@@ -46,15 +49,17 @@ def waiting() -> WaitingThread:
     return card("a cat sat").model_copy(update={"waiting_for": WaitingFor(grading_run_id="run", iteration=0, criteria=(), calls=(call,))})
 
 
-@pytest.mark.parametrize("name", ["diff", "inbox", "batch", "run", "judgement"])
+@pytest.mark.parametrize("name", ["diff", "inbox", "batch", "run", "judgement", "judgements", "waiting"])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_nothing_is_cut_in_a_narrow_window(browser: Browser, tmp_path: Path, name: str, scheme: Literal["light", "dark"]) -> None:
-    pages = {
+    pages: dict[str, Callable[[], str]] = {
         "diff": lambda: compared(tmp_path),
         "inbox": lambda: inbox_page([waiting(), card("a dog ran")], token="t"),
         "batch": lambda: batch_page(report_of(60)),
         "run": lambda: run_page(mended()),
         "judgement": lambda: run_page(judged()),
+        "judgements": gated_page,
+        "waiting": lambda: run_page(rejecting(), live=SteeredPage(token="t", path="/p", thread="/p", status="waiting", open=True, tag="")),
     }
     page = await opened(browser, tmp_path, pages[name](), scheme)
 

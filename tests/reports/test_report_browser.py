@@ -1,7 +1,7 @@
 """Reports as a browser shows them: from disk, wide and narrow, light and dark, without a script, under attack."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -16,10 +16,11 @@ from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import BatchReport, batch_page, head_of
 from gradeloop.reports.run_page import run_page
 from gradeloop.web.site import SteeredPage
+from tests.reports.test_first_look import rejecting
 from tests.rig.batch_results import case, summary_of
 from tests.rig.browser import Seen, axe_findings, too_wide, watch
 from tests.rig.page_payloads import PAYLOADS
-from tests.rig.stories import hostile, judged, mended
+from tests.rig.stories import gated_page, hostile, judged, mended
 
 pytestmark = pytest.mark.slow
 
@@ -27,10 +28,13 @@ HEAD = Head(
     name="support answers", word="finished", verdict="none", noun="case", tiles=(Tile("passed", "3", "passed"),), about={"batch": "b-1"}
 )
 
-PAGES = {
+PAGES: dict[str, Callable[[], str]] = {
     "a run": lambda: run_page(mended()),
     "a judgement": lambda: run_page(judged()),
     "a batch": lambda: batch_page(report_of(60)),
+    "judgements": gated_page,
+    "judgements without a rule": lambda: gated_page(None),
+    "a draft that waits": lambda: run_page(rejecting()),
 }
 
 
@@ -86,7 +90,14 @@ async def test_a_report_fits_its_window(browser: Browser, tmp_path: Path, name: 
 async def test_a_report_is_read_without_its_script(browser: Browser, tmp_path: Path, name: str) -> None:
     page, _ = await opened(browser, tmp_path, PAGES[name](), java_script_enabled=False)
 
-    words = {"a run": "Bring the bike on Monday", "a judgement": "I ran grep -r main first.", "a batch": "question-00029"}
+    words = {
+        "a run": "Bring the bike on Monday",
+        "a judgement": "I ran grep -r main first.",
+        "a batch": "question-00029",
+        "judgements": "FAILED 33.3% of 80%",
+        "judgements without a rule": "No rule says what passes.",
+        "a draft that waits": "it promises <b>a refund</b>",
+    }
     assert words[name] in await page.inner_text("main")
     await page.close()
 
@@ -431,4 +442,22 @@ async def test_a_citation_in_the_table_opens_its_judgement_at_the_words_that_it_
     await expect(page.locator("#case-body mark.hit")).to_have_text("grep -r main")
     assert await axe_findings(page) == []
     assert seen.complaints == []
+    await page.close()
+
+
+async def test_a_page_of_judgements_says_whether_they_passed_and_leads_to_the_first_that_did_not(browser: Browser, tmp_path: Path) -> None:
+    page, seen = await opened(browser, tmp_path, gated_page())
+    answer, red = page.locator("#answer"), page.locator(".tile.failed b")
+    colours = [await place.evaluate("(element) => getComputedStyle(element).color") for place in (answer, red)]
+    await page.locator(".next a").click()
+
+    await expect(answer).to_have_text("FAILED 33.3% of 80%")
+    assert colours[0] == colours[1]
+    await expect(page.locator("#case .answer")).to_have_text("FAILED: label is no match")
+    await page.goto((tmp_path / "report.html").as_uri())
+    (tmp_path / "report.html").write_text(gated_page(None))
+    await page.reload()
+    command = "gradeloop report results.jsonl --pass label=VALUE"
+    await expect(page.locator(".next")).to_contain_text(f"No rule says what passes. Next: say it with {command}")
+    assert (seen.complaints, seen.dialogs) == ([], [])
     await page.close()

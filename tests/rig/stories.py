@@ -18,7 +18,9 @@ from gradeloop.contract.evaluation import (
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message, ToolCall, Usage
 from gradeloop.contract.rubric import Rubric
 from gradeloop.judges.citations import Citation
-from gradeloop.reports.model import Passage, RunReport, SchemaVerdict, ToolEvidence
+from gradeloop.judges.contract import PassGate
+from gradeloop.reports.judgement_page import JudgementSource, judgement_page
+from gradeloop.reports.model import Passage, RunReport, SchemaVerdict, ToolEvidence, Verdict
 
 USAGE = Usage(input=1200, cached=300, output=90, calls=2, attempts=2, seconds=3.25, cost_usd=0.0123)
 
@@ -152,6 +154,23 @@ def judged() -> RunReport:
         ),
         usage=USAGE,
     )
+
+
+def gated_page(pass_rate: float | None = 0.8) -> str:
+    """Return the page of three judgements, of which one passes and two do not; without a rate nothing says what passes."""
+    gate = PassGate(pass_if={"label": "match"}, pass_rate=pass_rate) if pass_rate is not None else None
+    reports = []
+    for number, label in enumerate(("no match", "match", "no match")):
+        verdict: Verdict = "none" if gate is None else "passed" if label == "match" else "failed"
+        word = {"none": "judged", "passed": "passed", "failed": "not passed"}[verdict]
+        said = judged().judged
+        assert said is not None
+        unmet = ("label is no match",) if verdict == "failed" else ()
+        output = said.output | {"label": label}
+        told = said.model_copy(update={"output": output, "labels": ("label",), "unmet": unmet})
+        reports.append(judged().model_copy(update={"name": f"run-{number}", "verdict": verdict, "word": word, "judged": told}))
+    source = JudgementSource("results.jsonl", is_file=True, gate=gate)
+    return judgement_page("careful, version 2", reports, {"judgements": "3"}, question="Does it look first?", source=source)
 
 
 def hostile(text: str) -> RunReport:

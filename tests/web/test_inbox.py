@@ -14,14 +14,17 @@ from playwright.async_api import expect
 from rich.console import Console
 from temporalio.client import Client
 
+from gradeloop.batches.contract import BatchSummary
 from gradeloop.batches.undecided import UndecidedBatch, UndecidedCase
 from gradeloop.cli.inbox import inbox_lines
 from gradeloop.client.client import GradingClient
+from gradeloop.client.listing import ListedThread
 from gradeloop.client.waiting import WaitingThread
 from gradeloop.contract.evaluation import DraftInQuestion, WaitingCriterion, WaitingFor
 from gradeloop.monitors.labelling import MonitorLabels
 from gradeloop.temporal.connect import Connection
 from gradeloop.web.inbox_page import inbox_page
+from gradeloop.web.pages import waiting_line
 from gradeloop.web.site import batch_path, case_path, thread_path
 from tests.batches.test_unsure import unsure, votes
 from tests.monitors.test_monitoring import watched
@@ -215,3 +218,40 @@ async def test_cards_keep_nobody_out_and_obey_keys_and_payloads_do_nothing(brows
         assert await page.evaluate("window.attacked") is None, payload
     assert seen.dialogs == []
     await page.close()
+
+
+def listed(*names: str) -> list[ListedThread]:
+    """Return threads of these ids, all of which wait."""
+    about = {"open": True, "started": NOW, "closed": None, "grading_run_id": None, "rubric_sha256": None, "task_queue": "q"}
+    return [ListedThread.model_validate(about | {"thread_id": name, "status": "waiting"}) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("names", "cases", "line"),
+    [
+        ((), 0, ""),
+        (("a",), 0, "1 WAITING FOR A PERSON"),
+        (("b/x", "b/y"), 2, "2 WAITING FOR A PERSON, in batches"),
+        (("a", "b/x"), 1, "2 WAITING FOR A PERSON: 1 thread, 1 case in batches"),
+        ((), 1, "1 WAITING FOR A PERSON, in a batch"),
+    ],
+)
+def test_the_line_of_the_list_counts_what_its_columns_count(names: tuple[str, ...], cases: int, line: str) -> None:
+    batch = BatchSummary(batch_id="b", created="", status="finished", total=3, waiting=cases)
+
+    assert waiting_line(listed(*names), [batch]) == line
+
+
+async def test_what_a_person_said_of_an_earlier_draft_is_on_the_card_and_in_the_terminal(client: Client, tmp_path: Path) -> None:
+    async with serving(client, draft(), grade(), draft(1), grade(1)) as served, inbox_of(served.client, tmp_path) as browser:
+        thread = await served.start(request(RUBRIC))
+        asked = (await until(thread, "waiting"))["waiting_for"]
+        about = {name: asked[name] for name in ("grading_run_id", "iteration")} | {"criterion": "promise", "by": "ann"}
+        await thread.execute_update("decide", about | {"passed": False, "gap": "it promises a refund"})
+        page = await inbox_with(browser, "Rejected in draft 1")
+        (waiting,) = [one for one in await served.client.waiting() if one.thread_id == thread.id]
+        await thread.cancel()
+
+    assert "it promises a refund" in page
+    assert [(one.criterion, one.iteration, one.gap) for one in waiting.rejections] == [("promise", 0, "it promises a refund")]
+    assert "rejected in iteration 1  promise: it promises a refund" in [str(line) for line in inbox_lines([waiting], NOW)]

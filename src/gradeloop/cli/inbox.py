@@ -13,7 +13,7 @@ from rich.text import Text
 from gradeloop.batches.reader import BatchReader
 from gradeloop.batches.undecided import UndecidedBatch, undecided_batches
 from gradeloop.cli.commands import Json, Limit
-from gradeloop.cli.render.run import decision_commands, question_lines
+from gradeloop.cli.render.run import decision_commands, question_lines, rejection_lines
 from gradeloop.cli.render.table import show_lines
 from gradeloop.client.waiting import WaitingThread, waiting_threads
 from gradeloop.errors import InvalidRequest, StoreUnavailable
@@ -89,4 +89,5 @@ def _thread_lines(waiting: Sequence[WaitingThread], now: datetime) -> Iterator[T
             yield Text(f"  {one_line(thread.problem)}", "bold yellow")
         if thread.waiting_for:
             yield from question_lines(thread.waiting_for, thread.waiting_for.draft.text if thread.waiting_for.draft else None)
+            yield from rejection_lines(thread.rejections)
             yield from decision_commands(thread.thread_id, thread.waiting_for)

@@ -21,6 +21,8 @@ from gradeloop.compare.sources import load_batch, read_outputs
 from gradeloop.compare.wording import (
     batch_facts,
     change_reason,
+    comparison_answer,
+    comparison_step,
     counts_line,
     gate_line,
     outcome_label,
@@ -162,7 +164,9 @@ _EXAMPLES = 3
 
 def comparison_lines(found: Comparison, width: int) -> Iterator[Text | Table]:
     """Yield the comparison, for a terminal of that width."""
-    yield Text(counts_line(found.counts, len(found.cases)), "bold red" if found.counts.get("regressed") else "bold")
+    worst = next((STYLES[outcome] for outcome in ("regressed", "lost", "unsure") if found.counts.get(outcome)), "bold green")
+    yield Text(comparison_answer(found), worst)
+    yield Text(counts_line(found.counts, len(found.cases)))
     yield from (Text(line) for line in overall_lines(found))
     yield from (Text(f"note: {one_line(note)}", "yellow") for note in found.notes)
     yield _both(found, width)
@@ -172,6 +176,8 @@ def comparison_lines(found: Comparison, width: int) -> Iterator[Text | Table]:
         yield from _names(outcome, [row.id for row in found.cases if row.outcome == outcome])
     yield from _same_verdict(found.cases)
     yield from _criteria([tally for tally in found.criteria if tally.counts.keys() - {"same", "unjudged"}], width)
+    step = comparison_step(found)
+    yield Text(f"\nnext: {step.words}{' ' if step.words else ''}{step.command}", "bold")
 
 
 def _both(found: Comparison, width: int) -> Table:

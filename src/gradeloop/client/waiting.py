@@ -8,8 +8,8 @@ from temporalio.client import Client
 
 from gradeloop.client.listing import ListedThread, threads
 from gradeloop.client.thread import ThreadHandle
-from gradeloop.contract.base import Page, Strict
-from gradeloop.contract.evaluation import Event, WaitingFor
+from gradeloop.contract.base import Page, Sparse, Strict
+from gradeloop.contract.evaluation import Evaluation, Event, Rejection, WaitingFor, rejections_of
 from gradeloop.contract.messages import Message
 from gradeloop.contract.thread import ThreadState
 from gradeloop.errors import GradeloopError
@@ -44,6 +44,8 @@ class WaitingThread(Strict):
     """The beginning of the thread's first message, as one line."""
     waiting_for: WaitingFor | None = None
     """What is asked; None where its worker does not answer."""
+    rejections: Sparse[tuple[Rejection, ...]] = ()
+    """What people rejected of the run's earlier drafts on the same criteria, the oldest first."""
     problem: str | None = None
     """Why what is asked is not known."""
     task_queue: str
@@ -83,6 +85,7 @@ async def read_waiting(client: Client, listed: ListedThread) -> WaitingThread | 
             total = Page[Event].model_validate(await handle.query("events", NEWEST, 1)).total
             events = Page[Event].model_validate(await handle.query("events", max(total - LAST_EVENTS, 0), LAST_EVENTS)).items
             messages = Page[Message].model_validate(await handle.query("messages", 0, 1)).items
+            evaluations = await _evaluations(handle) if state.waiting_for.draft and state.waiting_for.draft.previous is not None else []
     except TimeoutError:
         return unread.model_copy(update={"problem": "no worker answers for this thread; start one on its task queue"})
     except (GradeloopError, ValidationError) as error:
@@ -93,5 +96,17 @@ async def read_waiting(client: Client, listed: ListedThread) -> WaitingThread | 
             "since": datetime.fromisoformat(since) if since else listed.started,
             "task": headline(messages[0].content, TASK_CHARACTERS) if messages else "",
             "waiting_for": state.waiting_for,
+            "rejections": rejections_of(evaluations, state.waiting_for),
         }
+    )
+
+
+LAST_EVALUATIONS = 40
+"""How many of a thread's last evaluations are looked through for what people rejected: more than a run has iterations."""
+
+
+async def _evaluations(handle: ThreadHandle) -> list[Evaluation]:
+    total = Page[Evaluation].model_validate(await handle.query("evaluations", NEWEST, 1)).total
+    return list(
+        Page[Evaluation].model_validate(await handle.query("evaluations", max(total - LAST_EVALUATIONS, 0), LAST_EVALUATIONS)).items
     )

@@ -3,7 +3,7 @@
 from gradeloop.batches.markdown import Baseline, RegressedCase
 from gradeloop.compare.compare import Comparison, compare_batches
 from gradeloop.compare.sources import BatchSource
-from gradeloop.compare.wording import change_reason, counts_line, overall_lines, side_result
+from gradeloop.compare.wording import change_reason, comparison_answer, counts_line, overall_lines, side_result
 
 
 def baseline_of(before: BatchSource, now: BatchSource) -> Baseline:
@@ -14,7 +14,7 @@ def baseline_of(before: BatchSource, now: BatchSource) -> Baseline:
         for row in found.cases
         if row.outcome in {"regressed", "lost", "unsure"}
     )
-    return Baseline(before.source, one_sentence(found), regressed)
+    return Baseline(before.source, f"{comparison_answer(found)}; {one_sentence(found)}", regressed)
 
 
 def one_sentence(found: Comparison) -> str:

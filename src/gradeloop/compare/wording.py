@@ -1,9 +1,21 @@
 """A comparison in sentences."""
 
+import shlex
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 from gradeloop.batches.answer import STATUS_LABELS
-from gradeloop.compare.compare import BatchFacts, CaseComparison, CaseSide, Comparison, ComparisonGate, CriterionSide, Outcome
+from gradeloop.compare.compare import (
+    BatchFacts,
+    CaseComparison,
+    CaseSide,
+    Comparison,
+    ComparisonGate,
+    CriterionSide,
+    Outcome,
+    Overall,
+)
+from gradeloop.compare.sources import is_batch_file
 from gradeloop.stats.intervals import Interval
 from gradeloop.text import counted, money, one_line, percent, token_count
 
@@ -57,13 +69,55 @@ def overall_lines(comparison: Comparison) -> Iterator[str]:
     rates = f"pass rate {percent(overall.a.rate)} -> {percent(overall.b.rate)} of {counted(overall.a.cases, 'case')} judged in both"
     yield f"{rates}: {points(overall.difference)} points (95% CI {points(overall.interval.low)} to {points(overall.interval.high)})"
     if overall.fell or overall.rose:
-        change = "significant change" if overall.by_chance < SIGNIFICANT else "no significant change"
+        change = chance_words(overall)
         repeated = any(side is not None and side.runs > 1 for row in comparison.cases for side in (row.a, row.b))
         p = p_value(overall.by_chance)
         if repeated:
             yield f"pass rate lower in {counted(overall.fell, 'case')}, higher in {overall.rose:,}: {change} (sign test {p})"
         else:
             yield f"{overall.fell:,} regressed, {overall.rose:,} improved: {change} (McNemar {p})"
+
+
+def chance_words(overall: Overall) -> str:
+    """Return whether chance explains the change of the pass rate, as far as so many changed cases can tell."""
+    if overall.by_chance < SIGNIFICANT:
+        return "more than chance explains"
+    least = 2 * 0.5 ** (overall.fell + overall.rose)
+    return "too few to tell from chance" if least >= SIGNIFICANT else "no more than chance explains"
+
+
+def comparison_answer(found: Comparison) -> str:
+    """Return what became of the cases, in capitals, and whether chance explains it: what pages, the terminal and Markdown begin with."""
+    regressed, improved = found.counts.get("regressed", 0), found.counts.get("improved", 0)
+    parts = [f"{regressed:,} REGRESSED" if regressed else "NO REGRESSIONS"]
+    apart: dict[Outcome, str] = {"lost": "NOW WITHOUT A VERDICT", "unsure": "UNSURE", "improved": "IMPROVED"}
+    parts += [f"{number:,} {label}" for outcome, label in apart.items() if (number := found.counts.get(outcome, 0))]
+    says = f": {chance_words(found.overall)}" if found.overall is not None and (regressed or improved) else ""
+    return f"{', '.join(parts)}{says}"
+
+
+@dataclass(frozen=True)
+class ComparisonStep:
+    """What comes next after a comparison."""
+
+    words: str
+    command: str
+
+
+def comparison_step(found: Comparison) -> ComparisonStep:
+    """Return what comes next: to mend what is worse in B and compare again, else to hold later runs against B."""
+    again = f"gradeloop diff {shlex.quote(found.a.source)} {shlex.quote(found.b.source)}"
+    batch = found.b.batch_id if not is_batch_file(found.b.source) else None
+    worse = found.counts.get("regressed", 0)
+    if worse:
+        command = again if batch is None else f"gradeloop diff {shlex.quote(found.a.source)}"
+        return ComparisonStep(f"mend {'it' if worse == 1 else 'them'}, run the suite again, then", command)
+    if found.counts.get("lost"):
+        return ComparisonStep("run its errors again, then", again) if batch is None else ComparisonStep("", f"gradeloop retry {batch}")
+    if found.counts.get("unsure"):
+        return ComparisonStep("", "gradeloop inbox")
+    command = f"gradeloop eval SUITE --baseline {shlex.quote(batch or found.b.source)}"
+    return ComparisonStep("take B for the baseline of later runs with", command)
 
 
 def p_value(value: float) -> str:

@@ -1,7 +1,7 @@
 """What graders may answer and what gradeloop records: verdicts, evaluations, events, tool evidence, and what waits for a person."""
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, GetCoreSchemaHandler, JsonValue
@@ -323,6 +323,28 @@ class WaitingFor(Strict):
     calls: Sparse[tuple[PendingCall, ...]] = ()
     draft: Sparse[DraftInQuestion | None] = None
     """The draft that is asked about, or that was being judged when the call was made; None where the generator made the call."""
+
+
+class Rejection(Strict):
+    """A person's No to an earlier draft of a grading run, on a criterion about which a person is asked again."""
+
+    criterion: str
+    iteration: int
+    """The iteration of the draft that was rejected, from 0."""
+    gap: str
+    """What that draft lacked, as the person said it."""
+
+
+def rejections_of(evaluations: Sequence[Evaluation], waiting: WaitingFor) -> tuple[Rejection, ...]:
+    """Return what people rejected of the earlier drafts of the run that waits, on the criteria that are asked about, the oldest first."""
+    asked = {criterion.id for criterion in waiting.criteria}
+    return tuple(
+        Rejection(criterion=row.id, iteration=evaluation.iteration, gap=row.gap or row.reason)
+        for evaluation in evaluations
+        if evaluation.grading_run_id == waiting.grading_run_id
+        for row in evaluation.criteria
+        if row.id in asked and row.by == "human" and not row.passed and not row.unverified
+    )
 
 
 EventType = Literal[

@@ -58,6 +58,15 @@ def with_gate(result: JudgeResult, gate: PassGate | None) -> JudgeResult:
     return result.model_copy(update={"gate": gate, "passed": _passes(result, wanted)})
 
 
+def unmet_values(result: JudgeResult) -> tuple[str, ...]:
+    """Return in words for which of its values a result does not pass by its gate: `label is no match`; none where it passes."""
+    if result.passed is not False or result.gate is None:
+        return ()
+    said = {name: value_at(result.output, _path_in(result.output, name)) for name in result.gate.pass_if}
+    odd = {name: value for name, value in said.items() if canonical_json(value) != canonical_json(result.gate.pass_if[name])}
+    return tuple(f"{name} is {value if isinstance(value, str) else json.dumps(value)}" for name, value in odd.items())
+
+
 def _path_in(output: JsonValue, name: str) -> tuple[str, ...]:
     """Return the path of a key in an output by its name, in which a dot leads into an object or is a part of a property's name."""
     inner = output if isinstance(output, dict) else {}

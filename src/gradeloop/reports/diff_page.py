@@ -10,6 +10,8 @@ from gradeloop.compare.sources import ShownCase, is_batch_file
 from gradeloop.compare.wording import (
     batch_facts,
     change_reason,
+    comparison_answer,
+    comparison_step,
     outcome_label,
     passed_of,
     score_change,
@@ -106,7 +108,8 @@ def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = ()) -> str:
         sentence=one_sentence(found),
         heading=" → ".join(short_names(found.a.source, found.b.source)),
         sources=f"{found.a.source} → {found.b.source}",
-        answer=_answer(found),
+        answer=comparison_answer(found),
+        step=comparison_step(found),
         answer_colour=next((colour for outcome, colour in ANSWERS.items() if found.counts.get(outcome)), "passed"),
         pairs=pairs,
         places={pair.row.id: at for at, pair in enumerate(pairs)},
@@ -131,12 +134,6 @@ def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = ()) -> str:
 
 ANSWERS: dict[Outcome, str] = {"regressed": "failed", "lost": "error", "unsure": "unsure"}
 """The colours of the answer, by what there is of B that is worse; the worst first."""
-
-
-def _answer(found: Comparison) -> str:
-    """Return what became of the cases in capitals: how many regressed, and of how many the judge is unsure now."""
-    regressed, unsure = found.counts.get("regressed", 0), found.counts.get("unsure", 0)
-    return f"{f'{regressed:,} REGRESSED' if regressed else 'NO REGRESSIONS'}{f', {unsure:,} UNSURE' if unsure else ''}"
 
 
 def short_names(a: str, b: str) -> tuple[str, str]:

@@ -30,6 +30,7 @@ from gradeloop.judges.contract import (
     SchemaJudge,
     parse_judge,
 )
+from gradeloop.judges.pass_rule import unmet_values
 from gradeloop.judges.prompt import Block, blocks_of
 from gradeloop.judges.registry import Registry
 from gradeloop.judges.sources import load_judge
@@ -380,6 +381,7 @@ def _by_schema(judgement: _Judgement) -> RunReport:
         metadata=metadata,
         repeat=judgement.repeat,
         labels=_label_keys(judgement.record.judge),
+        unmet=unmet_values(result),
     )
     ended = {"verdict": "error", "word": "failure", "error": judged.reason} if result.failed else _passed_or_not(result)
     ended |= _UNSURE if result.unsure else {}

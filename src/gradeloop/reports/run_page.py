@@ -7,13 +7,14 @@ from typing import Literal
 
 from pydantic import JsonValue
 
-from gradeloop.contract.evaluation import CriterionRow, Evaluation, Quote
+from gradeloop.contract.evaluation import CriterionRow, Evaluation, Quote, rejections_of
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
 from gradeloop.grading.changes import Changes, changes
 from gradeloop.grading.prompts import escape_invisible, record_starts
 from gradeloop.grading.quotes import FoldedText, fold, nearest_passage, written_forms
 from gradeloop.reports.html import Live, as_json, document, part
 from gradeloop.reports.model import Passage, PassageRecord, RunReport, ToolEvidence
+from gradeloop.text import headline
 
 LIVE_SCRIPTS, LIVE_STYLES = ("live.js",), ("live.css",)
 """The further files of pages that are served."""
@@ -41,6 +42,7 @@ def _context(report: RunReport, key: str) -> dict[str, object]:
         "answer": run_answer(report),
         "failing": failing_rows(report) if report.kind == "thread" else (),
         "next_step": run_next_step(report),
+        "rejections": rejections_of(report.evaluations, report.waiting_for) if report.waiting_for else (),
     }
 
 
@@ -50,15 +52,54 @@ def rows_worst_first(rows: Sequence[CriterionRow]) -> list[int]:
     return sorted(range(len(rows)), key=lambda number: order[criterion_mark(rows[number]).verdict])
 
 
-def run_answer(report: RunReport) -> str:
-    """Return the answer to the first question about a run: `PASSED`, `FAILED: step`, `WAITING FOR A PERSON: legal`."""
+@dataclass(frozen=True)
+class AnswerPart:
+    """A criterion or a tool in the first line of a page."""
+
+    words: str
+    """The criterion's own words in short, or the tool's name."""
+    id: str = ""
+    """The criterion's id; empty for a tool, and for a criterion whose words are not known, which is named by its id."""
+
+
+@dataclass(frozen=True)
+class RunAnswer:
+    """The answer to the first question about a run."""
+
+    word: str
+    """`PASSED`, `FAILED`, `WAITING FOR A PERSON`."""
+    parts: tuple[AnswerPart, ...] = ()
+    """What did not pass, or is asked about: the first of it."""
+    more: int = 0
+    """How much more there is."""
+
+
+ANSWER_PARTS, ANSWER_CHARACTERS = 3, 90
+"""The most criteria in the first line of a page, and the most characters of each."""
+
+
+def run_answer(report: RunReport) -> RunAnswer:
+    """Return the answer to the first question about a run, with the words of what it hangs on."""
+    parts: list[AnswerPart] = []
     if report.waiting_for:
-        asked = [criterion.id for criterion in report.waiting_for.criteria] + [call.tool for call in report.waiting_for.calls]
-        return f"WAITING FOR A PERSON: {', '.join(asked)}" if asked else "WAITING FOR A PERSON"
-    if report.verdict != "failed":
-        return (report.word.replace("_", " ") if report.verdict == "none" else report.verdict).upper()
-    failing = report.decided_by or tuple(row.id for row in failing_rows(report))
-    return f"FAILED: {', '.join(failing)}" if failing else "FAILED"
+        word = "WAITING FOR A PERSON"
+        parts = [_answer_part(criterion.id, criterion.name) for criterion in report.waiting_for.criteria]
+        parts += [AnswerPart(call.tool) for call in report.waiting_for.calls]
+    elif report.verdict != "failed":
+        word = (report.word.replace("_", " ") if report.verdict == "none" else report.verdict).upper()
+    else:
+        word = "FAILED"
+        names = {criterion.id: criterion.text for criterion in report.rubric.criteria} if report.rubric else {}
+        names |= {row.id: row.name for evaluation in report.evaluations for row in evaluation.criteria}
+        failing = report.decided_by or tuple(row.id for row in failing_rows(report))
+        parts = [_answer_part(name, names.get(name, "")) for name in failing]
+        parts += [AnswerPart(headline(text, ANSWER_CHARACTERS)) for text in (report.judged.unmet if report.judged else ())]
+    return RunAnswer(word, tuple(parts[:ANSWER_PARTS]), max(len(parts) - ANSWER_PARTS, 0))
+
+
+def _answer_part(criterion: str, name: str) -> AnswerPart:
+    words = headline(name, ANSWER_CHARACTERS)
+    return AnswerPart(words, criterion) if words and words != criterion else AnswerPart(criterion)
 
 
 def failing_rows(report: RunReport) -> tuple[CriterionRow, ...]:
@@ -159,6 +200,17 @@ class RunView:
     def criteria(self, evaluations: Sequence[int]) -> dict[str, str]:
         """Return the names of all criteria of some evaluations by their ids."""
         return {row.id: row.name for at in evaluations for row in self._report.evaluations[at].criteria}
+
+    def waits(self, evaluations: Sequence[int]) -> bool:
+        """True for the evaluations of the grading run whose newest draft waits for a person."""
+        waiting = self._report.waiting_for
+        known = bool(evaluations) and waiting is not None and waiting.draft is not None
+        return known and self._report.evaluations[evaluations[0]].grading_run_id == waiting.grading_run_id  # type: ignore[union-attr]  # known
+
+    def row_in_question(self, criterion: str) -> CriterionRow | None:
+        """Return the verdict on a criterion of the draft that waits for a person; None where it has none yet."""
+        draft = self._report.waiting_for.draft if self._report.waiting_for else None
+        return next((row for row in draft.rows if row.id == criterion), None) if draft else None
 
     def row(self, evaluation: int, criterion: str) -> CriterionRow | None:
         """Return an evaluation's verdict on a criterion; None where it has none."""

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +31,7 @@ from gradeloop.reports.read_batch import read_case_report, stored_batch_page, th
 from gradeloop.reports.read_thread import first_message, read_thread_report
 from gradeloop.reports.run_page import run_page
 from gradeloop.temporal.worker import OURS, ensure_worker_of
-from gradeloop.text import headline
+from gradeloop.text import counted, headline
 from gradeloop.web.site import (
     ShownPage,
     Site,
@@ -91,11 +91,12 @@ class Index:
             threads=listed,
             batches=[(batch, answer_of(batch)) for batch in batches],
             priced=any(batch.usage.cost_usd for batch in batches),
+            awaited=any(batch.waiting for batch in batches),
             monitors=monitors,
             monitor_path=monitor_path,
             colours=ANSWER_COLOURS,
             tasks=tasks,
-            waiting=sum(thread.status == "waiting" for thread in listed),
+            waiting=waiting_line(listed, batches),
             problems=problems,
             thread_path=thread_path,
             batch_path=batch_path,
@@ -109,7 +110,9 @@ class Index:
 
     async def _threads(self) -> tuple[list[ListedThread], dict[str, str]]:
         """Return the newest threads, those that ask for a person first, and the tasks of those that are open."""
-        found = [thread async for thread in threads(self._site.client.temporal, limit=THREADS)]
+        newest = [thread async for thread in threads(self._site.client.temporal, limit=THREADS)]
+        waiting = [thread async for thread in threads(self._site.client.temporal, status="waiting", limit=THREADS) if thread.open]
+        found = list({thread.thread_id: thread for thread in (*waiting, *newest)}.values())
         found.sort(key=lambda thread: URGENCY.get(thread.status, len(URGENCY)))
         now = asyncio.get_running_loop().time()
         unknown = [thread for thread in found if thread.thread_id not in self._tasks and self._again.get(thread.thread_id, 0) <= now][
@@ -138,6 +141,17 @@ class Index:
         except (TimeoutError, GradeloopError):
             return None
         return headline(first[0].content, TASK_CHARACTERS) if first else ""
+
+
+def waiting_line(listed: Sequence[ListedThread], batches: Sequence[BatchSummary]) -> str:
+    """Return what waits for a person, as the first line of the list: all of it, of which so much in batches as their rows say."""
+    in_batches = sum(batch.waiting for batch in batches)
+    ids = tuple(f"{batch.batch_id}/" for batch in batches)
+    alone = sum(thread.status == "waiting" and not thread.thread_id.startswith(ids) for thread in listed)
+    if not in_batches or not alone:
+        of_batches = f", in {'a batch' if in_batches == 1 else 'batches'}" if in_batches else ""
+        return f"{alone + in_batches:,} WAITING FOR A PERSON{of_batches}" if alone or in_batches else ""
+    return f"{alone + in_batches:,} WAITING FOR A PERSON: {counted(alone, 'thread')}, {counted(in_batches, 'case')} in batches"
 
 
 URGENCY = {"waiting": 0, "interrupted": 1, "failed": 2, "grader_error": 3, "max_iterations_reached": 4, "running": 5}

@@ -15,7 +15,7 @@ from rich.text import Text
 from gradeloop.cli.render.table import Column, Line, criterion_line, id_width, mark, table, usage_line
 from gradeloop.client.listing import ListedThread
 from gradeloop.contract.criterion import Criterion
-from gradeloop.contract.evaluation import CriterionRow, DraftPiece, Evaluation, Event, InterruptReason, WaitingFor
+from gradeloop.contract.evaluation import CriterionRow, DraftPiece, Evaluation, Event, InterruptReason, Rejection, WaitingFor, rejections_of
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import GivenPrompt, RunResult, ThreadState
@@ -123,6 +123,7 @@ def summary(result: RunResult, width: int) -> Iterator[Text | Rule | Table]:
         yield Text(printable(result.error), "red")
     if result.waiting_for:
         yield from question_lines(result.waiting_for, result.output)
+        yield from rejection_lines(rejections_of(result.evaluations, result.waiting_for))
         yield from decision_commands(result.thread_id, result.waiting_for)
 
 
@@ -149,6 +150,13 @@ def question_lines(waiting: WaitingFor, text: str | None) -> Iterator[Text | Rul
     for row in draft.rows:
         line = criterion_line(row, width)
         yield Text().append_text(line.head).append_text(line.body)
+
+
+def rejection_lines(rejections: Iterable[Rejection]) -> Iterator[Text]:
+    """Yield what people rejected of earlier drafts, a line each."""
+    for rejection in rejections:
+        line = Text(f"rejected in iteration {rejection.iteration + 1}  ", "yellow").append(f"{one_line(rejection.criterion)}: ", "cyan")
+        yield line.append(one_line(rejection.gap))
 
 
 def _changes_text(pieces: Iterable[DraftPiece]) -> Text:
