@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from playwright.async_api import Browser as Chromium
+from playwright.async_api import expect
 from sqlalchemy import Connection
 from temporalio.client import Client
 
 from gradeloop.client.client import GradingClient
-from gradeloop.monitors.contract import Alert, MonitorDefinition, MonitorState, OpenAlert, Rate, TickReport
+from gradeloop.monitors import anchors
+from gradeloop.monitors.contract import Alert, AlertRule, MonitorDefinition, MonitorState, OpenAlert, Rate, TickReport
 from gradeloop.monitors.labelling import MonitorLabels
 from gradeloop.monitors.overview import MonitorReader, MonitorSummary
 from gradeloop.reports.monitor_page import HEIGHT, POINTS, monitor_answer, rate_chart, rate_points
@@ -21,6 +23,8 @@ from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
 from gradeloop.temporal.connect import Connection as ServerConnection
 from gradeloop.web.site import main_of
+from tests.monitors.test_anchors import change_judge, with_anchors
+from tests.monitors.test_anchors import ticks as run_ticks
 from tests.monitors.test_monitoring import JUDGE, watched
 from tests.rig.batches import fails, passes
 from tests.rig.browser import axe_findings, too_wide, watch
@@ -235,3 +239,41 @@ async def test_a_narrow_page_fits_and_nothing_in_it_runs(browser: Chromium, clie
     assert [url for url in seen.requests if not url.startswith((served.address, "data:"))] == []
     assert chart is not None
     assert chart["width"] > 250
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("moved", "says"),
+    [
+        ("judge", r"the judge has moved: of \d+ of \d+ anchors it says what it first said"),
+        ("world", r"the world has moved, not the judge: of (\d+) of \1 anchors it says what it first said"),
+    ],
+)
+async def test_an_alert_on_the_page_says_whether_the_world_or_the_judge_has_moved(
+    browser: Chromium, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moved: str, says: str
+) -> None:
+    """The page is open while the rate falls, and shows the alert as it comes."""
+    monkeypatch.setattr(anchors, "ANCHOR_BASELINE", 100)
+    server = ServerConnection(client.service_client.config.target_host, "default", embedded=False, ui=None)
+    async with watched(client, tmp_path, fails("bad"), passes()) as plain:
+        monitor = await with_anchors(plain, alerts=(AlertRule.parse("pass_rate < 0.9"),))
+        await run_ticks(monitor, range(7), 5)
+        async with paged(GradingClient(client, task_queue="none"), server, tmp_path) as served:
+            page = await browser.new_page()
+            seen = watch(page)
+            await page.goto(f"{served.address}/monitors/{monitor.name}")
+            calm = await page.locator("main").inner_text()
+            if moved == "judge":
+                change_judge(monitor, fails())
+            await run_ticks(monitor, range(7, 13), 5, "good" if moved == "judge" else "bad")
+            alert = page.locator("main li, main p, main td, main section").filter(has_text="pass_rate is below 90%").last
+            await expect(alert).to_contain_text(re.compile(says), timeout=20_000)
+            said = await page.locator("main").inner_text()
+            await page.close()
+
+    other = "the world has moved" if moved == "judge" else "the judge has moved"
+    assert "has moved" not in calm
+    assert "NO ALERT" in calm
+    assert other not in said
+    assert ("the judge has changed" in said) == (moved == "judge")
+    assert seen.complaints == []
