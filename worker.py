@@ -62,7 +62,7 @@ from workflows.grading_thread import GradingThreadWorkflow
 from workflows.judging import JudgingWorkflow
 from workflows.monitoring import MonitorBackfillWorkflow, MonitoringWorkflow
 from workflows.notices import NoticesWorkflow
-from workflows.run_ahead import RecordedTasksRunner
+from workflows.run_ahead import Activations, RecordedTasksRunner
 
 GRACE = timedelta(seconds=30)
 """The time that a graceful stop leaves to the calls in flight; other workers repeat the rest, which is paid for again."""
@@ -92,6 +92,7 @@ def build(
     *,
     search_attributes: bool = True,
     store: Store | None = None,
+    activations: Activations | None = None,
 ) -> Worker:
     """Return a worker that serves threads on `client`.
 
@@ -102,6 +103,7 @@ def build(
         settings: The queue that it serves, and its limits.
         search_attributes: Whether the namespace has the search attributes of threads.
         store: The store of the cases and results of batches; without one batches are refused.
+        activations: Is told of every step of its workflows.
     """
     settings = settings or WorkerSettings()
     evidence, versioning = settings.role == "evidence", _versioning(settings)
@@ -118,7 +120,7 @@ def build(
             *((tool_activity(tool) for tool in tools) if settings.role in {"all", "evidence"} else ()),
         ],
         # The sandbox would load workflows/ anew for every thread, a third of a short run's CPU; ruff's bans and a test guard them instead.
-        workflow_runner=RecordedTasksRunner(UPGRADED if versioning else frozenset()),
+        workflow_runner=RecordedTasksRunner(UPGRADED if versioning else frozenset(), activations),
         deployment_config=versioning,
         interceptors=[LogsIds()],
         max_concurrent_activities=None if settings.tuner else settings.max_concurrent_activities,
@@ -237,16 +239,17 @@ async def _serve(
     export_metrics(exporter)
     client = await connect(connection)
     store = own_store(connection)
-    if settings.search_attributes == "on":
+    attributes, activations = settings.search_attributes == "on", Activations()
+    if attributes:
         await register_search_attributes(client)
-    worker = build(client, providers, tools, settings, search_attributes=settings.search_attributes == "on", store=store)
+    worker = build(client, providers, tools, settings, search_attributes=attributes, store=store, activations=activations)
     watch, stopped = QueueWatch(client, settings.task_queue, ready), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(worker)
         if settings.health_address:
-            stack.enter_context(_health(settings.health_address, client, store, checks))
+            stack.enter_context(_health(settings.health_address, client, store, checks, lambda: activations.longest))
         if exporter is not None:
             sampling = asyncio.create_task(sample(client, worker.task_queue, store))
             stack.callback(sampling.cancel)
@@ -293,12 +296,14 @@ async def _receive(settings: WorkerSettings, ready: ReadyFile) -> None:
 
 
 @contextlib.contextmanager
-def _health(address: str, client: Client | None, store: Store | None, more: Mapping[str, Check]) -> Iterator[None]:
+def _health(
+    address: str, client: Client | None, store: Store | None, more: Mapping[str, Check], longest_step: Callable[[], float] = float
+) -> Iterator[None]:
     """Answer probes while the block runs."""
     checks: dict[str, Check] = {} if client is None else {"server": lambda: check_server(client)}
     if store is not None:
         checks["store"] = lambda: check_store(store)
-    with serving_health(parse_address(address, "health_address"), HealthChecks({**checks, **more}, scrubbed)) as url:
+    with serving_health(parse_address(address, "health_address"), HealthChecks({**checks, **more}, scrubbed), longest_step) as url:
         logger.info("health at %s/healthz and %s/readyz", url, url)
         yield
 

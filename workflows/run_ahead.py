@@ -1,7 +1,8 @@
 """The worker's runner of workflows: a query is answered from recorded workflow tasks alone."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic  # noqa: TID251 - the guard belongs to the worker, not to the workflow
 
@@ -37,6 +38,30 @@ REST_SECONDS = 1.0
 """How long a copy that has run ahead is kept while only queries come: a task that comes while the worker drops its copy can be lost."""
 
 
+class Activations:
+    """Since when each workflow has been at its present step; one whose thread hangs never leaves it."""
+
+    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+        self._clock = clock
+        self._began: dict[object, float] = {}
+
+    @contextmanager
+    def step(self) -> Iterator[None]:
+        """Note that a workflow is at a step while the block runs; its removal from the cache is another, which the SDK tries meanwhile."""
+        step = object()
+        self._began[step] = self._clock()
+        try:
+            yield
+        finally:
+            del self._began[step]
+
+    @property
+    def longest(self) -> float:
+        """Seconds for which the oldest step that has not ended has lasted; 0 where none runs."""
+        began = list(self._began.values())
+        return self._clock() - min(began) if began else 0.0
+
+
 class RecordedTasksRunner(UnsandboxedWorkflowRunner):
     """Runs workflows outside of Temporal's sandbox, and refuses what goes beyond the recorded workflow tasks.
 
@@ -45,18 +70,20 @@ class RecordedTasksRunner(UnsandboxedWorkflowRunner):
     Args:
         upgraded: Names of the workflows that every build goes on with. The definitions cannot say so themselves: a server refuses all
             that a worker without a version says of versions.
+        activations: Is told of every step of a workflow.
     """
 
-    def __init__(self, upgraded: AbstractSet[str] = frozenset()) -> None:
+    def __init__(self, upgraded: AbstractSet[str] = frozenset(), activations: Activations | None = None) -> None:
         super().__init__()
         load_late_modules()
         self._upgraded = upgraded
+        self._activations = activations or Activations()
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a guarded instance of the workflow."""
         if det.defn.name in self._upgraded:
             det = replace(det, defn=replace(det.defn, versioning_behavior=VersioningBehavior.AUTO_UPGRADE))
-        return RunAheadGuard(super().create_instance(det))
+        return RunAheadGuard(super().create_instance(det), activations=self._activations)
 
 
 class RunAheadGuard(WorkflowInstance):
@@ -69,11 +96,13 @@ class RunAheadGuard(WorkflowInstance):
     Args:
         instance: The workflow.
         clock: Says seconds, for `REST_SECONDS`.
+        activations: Is told of every step.
     """
 
-    def __init__(self, instance: WorkflowInstance, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, instance: WorkflowInstance, clock: Callable[[], float] = monotonic, activations: Activations | None = None) -> None:
         self._instance = instance
         self._clock = clock
+        self._activations = activations or Activations()
         self._time = 0
         self._length = 0
         self._written = 0
@@ -83,6 +112,10 @@ class RunAheadGuard(WorkflowInstance):
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         """Return what the workflow does in an activation, or a refusal where it has run ahead."""
+        with self._activations.step():
+            return self._activate(act)
+
+    def _activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         jobs = {job.WhichOneof("variant") for job in act.jobs}
         time = act.timestamp.ToNanoseconds()
         if jobs == {"remove_from_cache"}:

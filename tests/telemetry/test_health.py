@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import socket
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,9 @@ from uuid import uuid4
 
 import httpx2
 import pytest
+from temporalio import workflow
 from temporalio.client import Client
+from temporalio.worker import Worker
 
 from gradeloop.admin import doctor
 from gradeloop.client.client import GradingClient
@@ -24,6 +27,20 @@ from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
 from tests.rig.cli import CommandLine
 from tests.rig.pages import paged
 from tests.temporal.test_worker import started, until_ready
+from workflows.run_ahead import Activations, RecordedTasksRunner
+
+RELEASED = threading.Event()
+
+
+@workflow.defn
+class Hanging:
+    """Waits where nothing interrupts it, as for the lock of a module whose import was interrupted."""
+
+    @workflow.run
+    async def run(self) -> None:
+        """Wait."""
+        RELEASED.wait(60)
+
 
 KEY = "sk-canary-7f3a9b2c4d5e6f70"
 
@@ -62,6 +79,27 @@ async def test_ready_names_what_is_wrong_and_shows_no_key(monkeypatch: pytest.Mo
         {"ok": False, "checks": {"server": "no answer within 0 s", "store": "the store cannot be used: [key]", "sandboxes": "ok"}},
     )
     assert absent[0] == 404
+
+
+async def test_a_workflow_whose_thread_hangs_is_said_to_hang(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "STEP_SECONDS", 0.5)
+    queue, steps = f"hanging-{uuid4()}", Activations()
+    worker = Worker(client, task_queue=queue, workflows=[Hanging], workflow_runner=RecordedTasksRunner(activations=steps))
+    with serving_health(("127.0.0.1", 0), checks(server=fine), lambda: steps.longest) as url:
+        async with worker:
+            handle = await client.start_workflow(Hanging.run, id=queue, task_queue=queue)
+            try:
+                while (hung := await asked(f"{url}/healthz"))[0] == 200:
+                    await asyncio.sleep(0.1)
+                ready = await asked(f"{url}/readyz")
+            finally:
+                RELEASED.set()
+            await handle.result()
+            well = await asked(f"{url}/healthz")
+
+    assert hung[0] == ready[0] == 503
+    assert hung[1]["error"].startswith("a workflow's thread has not come back for ")
+    assert well == (200, {"ok": True})
 
 
 async def test_a_loop_that_hangs_is_said_to_hang(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
-"""A workflow's thread imports nothing: Temporal's watch over deadlocks stops one that takes two seconds, as on a busy machine.
+"""A workflow's thread imports nothing: Temporal's SDK interrupts one that takes two seconds, as an import can on a loaded machine.
 
-A module whose import is stopped half way keeps its lock for as long as the process lives, and every later workflow that needs it waits.
+A module whose import was interrupted can keep its lock for as long as the process lives: every later workflow that needs it waits for ever.
 """
 
 import ast

@@ -32,12 +32,12 @@ def init(
     path = path or Path(f"{kind}.yaml")
     name, command = USES[kind]
     schema = path.with_name(f"{kind}.schema.json")
-    _write_example(path, kind)
+    write_example(path, kind)
     schema.write_text(json.dumps(json_schemas(name), indent=1) + "\n")
     typer.echo(f"wrote {path}, and {schema} for editors; run it with: {command.format(path=path)}")
 
 
-def _write_example(path: Path, kind: Kind) -> None:
+def write_example(path: Path, kind: Kind) -> None:
     """Write the example of a kind, where there is no file yet.
 
     Raises:

@@ -19,6 +19,9 @@ from gradeloop.errors import InvalidRequest
 STALL_SECONDS = 30.0
 """How long an event loop may not turn before the process counts as hung: heartbeats of 10 s would be missed thrice."""
 
+STEP_SECONDS = 60.0
+"""How long a workflow's step may last before its thread counts as hung: the SDK gives each two seconds, and then tries to interrupt it."""
+
 PULSE_SECONDS = 1.0
 
 CHECK_SECONDS = 5.0
@@ -125,17 +128,22 @@ def report(results: Mapping[str, str]) -> tuple[HTTPStatus, dict[str, object]]:
 
 
 @contextmanager
-def serving_health(address: tuple[str, int], checks: HealthChecks) -> Iterator[str]:
+def serving_health(address: tuple[str, int], checks: HealthChecks, longest_step: Callable[[], float] = float) -> Iterator[str]:
     """Answer `/healthz` and `/readyz` of this event loop while the block runs, and yield their address.
 
     A thread answers, so that a loop that hangs is said to hang.
+
+    Args:
+        address: Host and port to listen at.
+        checks: What `/readyz` looks at.
+        longest_step: Returns for how many seconds the oldest step of a workflow has run.
 
     Raises:
         InvalidRequest: The address cannot be opened.
     """
     pulse, loop = Pulse(), asyncio.get_running_loop()
     try:
-        server = _HealthServer(address, lambda path: _answer(path, pulse, checks, loop))
+        server = _HealthServer(address, lambda path: _answer(path, _hung(pulse, longest_step), checks, loop))
     except OSError as error:
         raise InvalidRequest(f"the health address {address[0]}:{address[1]} cannot be opened ({error.strerror}); choose another") from None
     beating = loop.create_task(pulse.beat())
@@ -150,11 +158,19 @@ def serving_health(address: tuple[str, int], checks: HealthChecks) -> Iterator[s
         server.server_close()
 
 
-def _answer(path: str, pulse: Pulse, checks: HealthChecks, loop: asyncio.AbstractEventLoop) -> tuple[HTTPStatus, dict[str, object]]:
+def _hung(pulse: Pulse, longest_step: Callable[[], float]) -> str | None:
+    """Return what no longer turns, for which only a new process helps; None where all does."""
+    if pulse.age > STALL_SECONDS:
+        return f"the event loop has not turned for {pulse.age:.0f} s"
+    if (seconds := longest_step()) > STEP_SECONDS:
+        return f"a workflow's thread has not come back for {seconds:.0f} s"
+    return None
+
+
+def _answer(path: str, hung: str | None, checks: HealthChecks, loop: asyncio.AbstractEventLoop) -> tuple[HTTPStatus, dict[str, object]]:
     if path not in {"/healthz", "/readyz"}:
         return HTTPStatus.NOT_FOUND, {"ok": False, "error": "only /healthz and /readyz are here"}
-    if pulse.age > STALL_SECONDS:
-        hung = f"the event loop has not turned for {pulse.age:.0f} s"
+    if hung:
         return HTTPStatus.SERVICE_UNAVAILABLE, {"ok": False, "error": hung}
     if path == "/healthz":
         return HTTPStatus.OK, {"ok": True}
