@@ -279,6 +279,15 @@ def test_whether_judgements_pass_is_said_alike_by_the_terminal_its_lines_and_eve
         assert answer_in(text) == ("FAILED 0% of 80%", "failed")
         assert "label is no match; 80% wanted" in text
     assert answer_in(page(gradeloop, "gated.jsonl", "--pass", "label=match", "--pass-rate", "0.8")) == ("PASSED", "passed")
+    summary = gradeloop("report", "gated.jsonl", "-o", "judged summary.md", "--overwrite")
+    text = (gradeloop.folder / "judged summary.md").read_text()
+    assert summary.code == 0, summary.err
+    assert "❌ **FAILED 0% of 80%**" in text
+    assert "passes: label is no match; 80% wanted" in text
+    assert "<code>gradeloop agreement JUDGE LABELS --results gated.jsonl</code>" in text
+    assert text.count("| not passed | match |") == 2
+    refused = gradeloop("report", "latest", "--kind", "batch", "-o", "refused.md")
+    assert (refused.code, "gradeloop export BATCH -o summary.md writes that of a batch" in refused.err) == (2, True)
     (gradeloop.folder / "gated one.jsonl").write_text(json.dumps(lines[0]))
     assert answer_in(page(gradeloop, "gated one.jsonl")) == ("FAILED: label is match", "failed")
     refused = gradeloop("report", "gated.jsonl", "--pass", "labl=match", "-o", "refused.html")

@@ -31,7 +31,7 @@ from gradeloop.reports.collection_page import (
     with_differences,
 )
 from gradeloop.reports.html import data, seconds, when
-from gradeloop.reports.judgement_page import judgement_page
+from gradeloop.reports.judgement_page import judgement_head, judgement_page
 from gradeloop.reports.markup import shown
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import BatchReport, batch_page, entries, head_of, past_batches, read_case_report, thread_of, with_thread
@@ -351,8 +351,8 @@ def test_a_page_that_would_be_too_large_keeps_the_failures_open(monkeypatch: pyt
 def test_one_judgement_is_a_page_and_several_are_a_table() -> None:
     one, two = judged(), judged().model_copy(update={"name": "run-8"})
 
-    assert "<h2>Judgement</h2>" in judgement_page("careful", [one], {})
-    page = judgement_page("careful", [one, two], {"judge": "careful"})
+    assert "<h2>Judgement</h2>" in judgement_page(judgement_head("careful", [one], {}), [one])
+    page = judgement_page(judgement_head("careful", [one, two], {"judge": "careful"}), [one, two])
     assert "2 judgements" in page
     assert "of 4 citations found" in page
     assert 'data-l="label=match">match</td>' in page

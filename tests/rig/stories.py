@@ -19,7 +19,7 @@ from gradeloop.contract.messages import FEEDBACK_SOURCE, Message, ToolCall, Usag
 from gradeloop.contract.rubric import Rubric
 from gradeloop.judges.citations import Citation
 from gradeloop.judges.contract import PassGate
-from gradeloop.reports.judgement_page import JudgementSource, judgement_page
+from gradeloop.reports.judgement_page import JudgementSource, judgement_head, judgement_page
 from gradeloop.reports.model import Passage, RunReport, SchemaVerdict, ToolEvidence, Verdict
 
 USAGE = Usage(input=1200, cached=300, output=90, calls=2, attempts=2, seconds=3.25, cost_usd=0.0123)
@@ -170,7 +170,8 @@ def gated_page(pass_rate: float | None = 0.8) -> str:
         told = said.model_copy(update={"output": output, "labels": ("label",), "unmet": unmet})
         reports.append(judged().model_copy(update={"name": f"run-{number}", "verdict": verdict, "word": word, "judged": told}))
     source = JudgementSource("results.jsonl", is_file=True, gate=gate)
-    return judgement_page("careful, version 2", reports, {"judgements": "3"}, question="Does it look first?", source=source)
+    head = judgement_head("careful, version 2", reports, {"judgements": "3"}, question="Does it look first?", source=source)
+    return judgement_page(head, reports)
 
 
 def hostile(text: str) -> RunReport:

@@ -84,7 +84,7 @@ class MarkdownFile:
         if self._bytes[result.status] < MOST_BYTES:
             output = shortened(result.output or "", OUTPUT_CHARACTERS)
             texts = (result.id, result.label or "", STATUS_LABELS[result.status][0], score_text(result), failure_reason(result), output)
-            line = _row(texts)
+            line = table_row(texts)
             self._rows[result.status].append(line)
             self._bytes[result.status] += len(line.encode())
 
@@ -98,7 +98,7 @@ class MarkdownFile:
         parts += [_compared(self._baseline)] if self._baseline else []
         self._file.write("".join(parts))
         room = MOST_BYTES - ROOM_BYTES - len("".join(parts).encode())
-        self._file.write(_table(("case", "generator", "verdict", "score", "why", "output")))
+        self._file.write(table_head(("case", "generator", "verdict", "score", "why", "output")))
         written = 0
         for line in (line for status in ORDER for line in self._rows[status]):
             room -= len(line.encode())
@@ -116,17 +116,17 @@ class MarkdownFile:
     def _criteria(self) -> str:
         if not self._failing:
             return ""
-        rows = [_row((name, text, f"{number:,}")) for (name, text), number in self._failing.most_common(CRITERIA)]
-        return f"**What failed**\n\n{_table(('criterion', 'text', 'cases'))}{''.join(rows)}\n"
+        rows = [table_row((name, text, f"{number:,}")) for (name, text), number in self._failing.most_common(CRITERIA)]
+        return f"**What failed**\n\n{table_head(('criterion', 'text', 'cases'))}{''.join(rows)}\n"
 
     def _named(self) -> str:
         """Return the named metrics, the first of them where there are many."""
         figures = self._metrics.figures()
         if not figures:
             return ""
-        rows = [_row((figure.name, figure.column, figure.text)) for figure in figures[:METRICS]]
+        rows = [table_row((figure.name, figure.column, figure.text)) for figure in figures[:METRICS]]
         rest = f"\nand {counted(len(figures) - METRICS, 'more figure')}\n" if len(figures) > METRICS else ""
-        return f"**Metrics**\n\n{_table(('metric', 'of', 'value'))}{''.join(rows)}{rest}\n"
+        return f"**Metrics**\n\n{table_head(('metric', 'of', 'value'))}{''.join(rows)}{rest}\n"
 
 
 METRICS = 40
@@ -141,13 +141,14 @@ def _compared(baseline: Baseline) -> str:
     head = f"**Compared with {escaped(baseline.name)}**: {escaped(baseline.sentence)}\n\n"
     if not shown:
         return f"{head}No case regressed.\n\n"
-    rows = [_row((case.id, case.before, case.after, shortened(case.why, OUTPUT_CHARACTERS))) for case in shown]
+    rows = [table_row((case.id, case.before, case.after, shortened(case.why, OUTPUT_CHARACTERS))) for case in shown]
     more = len(baseline.regressed) - len(shown)
     rest = f"\nand {counted(more, 'more case')} that regressed\n" if more else ""
-    return f"{head}{_table(('regressed case', 'before', 'now', 'why'))}{''.join(rows)}{rest}\n"
+    return f"{head}{table_head(('regressed case', 'before', 'now', 'why'))}{''.join(rows)}{rest}\n"
 
 
-def _table(names: Sequence[str]) -> str:
+def table_head(names: Sequence[str]) -> str:
+    """Return the first two lines of a table."""
     return f"| {' | '.join(names)} |\n|{' --- |' * len(names)}\n"
 
 
@@ -155,7 +156,8 @@ CELL_CHARACTERS = 1_500
 """The most characters of a cell, so that one case cannot take the room of all."""
 
 
-def _row(texts: Sequence[str]) -> str:
+def table_row(texts: Sequence[str]) -> str:
+    """Return a line of a table, each cell escaped and in short."""
     return f"| {' | '.join(escaped(shortened(text, CELL_CHARACTERS)) for text in texts)} |\n"
 
 

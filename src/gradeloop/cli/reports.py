@@ -32,6 +32,7 @@ from gradeloop.compare.wording import (
     side_result,
 )
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
+from gradeloop.files.output import PAGE
 from gradeloop.reports.diff_page import OutputPair, changed_ids, comparison_page, output_pairs
 from gradeloop.reports.html import checked_page, write_page
 from gradeloop.reports.subject import WantedPass, report_page
@@ -43,6 +44,9 @@ app = typer.Typer(rich_markup_mode=None)
 
 Kind = Literal["thread", "batch", "judgements"]
 
+MARKDOWN = ".md"
+
+OUTPUT_HELP = "Write the page to this file; of judgements a summary, too, where it ends in .md."
 WANTED_HELP = "Count a judgement as passed when its KEY is VALUE; repeatable."
 RATE_HELP = "Say that judgements failed when a smaller share passes."
 
@@ -54,7 +58,7 @@ NOT_IN_NAMES = r"[^\w.~-]+"
 def report(  # noqa: PLR0913 - one parameter a flag
     what: Annotated[str, typer.Argument(metavar="WHAT", help="A thread, a batch or judgements: an id, a file, or `latest`.")] = "latest",
     *,
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="Write the page to this file.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help=OUTPUT_HELP)] = Path("report.html"),
     kind: Annotated[Kind | None, typer.Option(help="Say what WHAT is, when its name fits several.")] = None,
     runs: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Show the judged runs of this file; repeatable.")] = None,
     passes: Annotated[list[str] | None, typer.Option("--pass", metavar="KEY=VALUE", help=WANTED_HELP)] = None,
@@ -63,8 +67,9 @@ def report(  # noqa: PLR0913 - one parameter a flag
     overwrite: Overwrite = False,
 ) -> None:
     """Write an HTML page that explains every verdict."""
-    checked_page(output, overwrite=overwrite)
-    size = write_page(output, asyncio.run(report_page(what, kind, tuple(runs or ()), WantedPass(tuple(passes or ()), pass_rate))))
+    checked_page(output, overwrite=overwrite, suffixes=(PAGE, MARKDOWN))
+    wanted, markdown = WantedPass(tuple(passes or ()), pass_rate), output.suffix.lower() == MARKDOWN
+    size = write_page(output, asyncio.run(report_page(what, kind, tuple(runs or ()), wanted, markdown=markdown)))
     typer.echo(f"wrote {output} ({size})")
     if show:
         typer.launch(output.resolve().as_uri())

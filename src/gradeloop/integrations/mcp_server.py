@@ -20,7 +20,7 @@ from gradeloop.errors import GradeloopError
 from gradeloop.integrations.agent_session import THREAD_PREFIX, AgentSession, SpentSoFar, output_run, rubric_of
 from gradeloop.judges.contract import JudgeResult
 from gradeloop.judges.registry import Registry
-from gradeloop.reports.judgement_page import judgement_page
+from gradeloop.reports.judgement_page import judgement_head, judgement_page
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.plain_text import explain_run
 from gradeloop.reports.read_judgement import read_judgement_reports
@@ -325,7 +325,7 @@ class AgentTools:
             report = await self.report(name)
         except GradeloopError as error:
             raise ResourceError(str(error)) from None
-        return run_page(report) if report.kind == "thread" else judgement_page(report.name, [report], {})
+        return run_page(report) if report.kind == "thread" else judgement_page(judgement_head(report.name, [report], {}), [report])
 
     async def _view(self, thread_id: str) -> ThreadView:
         self._session.own_thread(thread_id)

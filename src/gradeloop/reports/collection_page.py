@@ -96,7 +96,7 @@ def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None =
         table.take(row_of(number, entry), entry.report)
         criteria.take(entry.report.evaluations[-1].criteria if entry.report.evaluations else (), entry.report.rubric)
     everyone = with_differences(table.everyone)
-    rows = sorted((row for row in everyone if row.number in table.listed), key=lambda row: ORDER.get(row.verdict, len(ORDER)))
+    rows = rows_in_order([row for row in everyone if row.number in table.listed])
     worst = criteria.worst(WORST)
     place = {criterion.id: at for at, criterion in enumerate(worst)}
     context = {
@@ -133,6 +133,12 @@ def first_to_read(rows: Sequence["CaseRow"], verdict: Verdict) -> "CaseRow | Non
 
 ORDER: dict[Verdict, int] = {"failed": 0, "error": 1, "unsure": 2, "waiting": 3, "running": 4, "none": 5, "passed": 6}
 """The order of the rows by their verdicts: what asks for a person comes first."""
+
+
+def rows_in_order(rows: Sequence["CaseRow"]) -> list["CaseRow"]:
+    """Return the rows in the order of the table: what asks for a person first."""
+    return sorted(rows, key=lambda row: ORDER.get(row.verdict, len(ORDER)))
+
 
 FINDING_CHARACTERS = 400
 """The most characters of a finding, or of a description, in a row of the table."""

@@ -76,10 +76,10 @@ def part(template: str, **context: object) -> str:
 MEGABYTE = 1_000_000
 
 
-def checked_page(path: Path | None, *, overwrite: bool = False) -> None:
+def checked_page(path: Path | None, *, overwrite: bool = False, suffixes: Sequence[str] = (PAGE,)) -> None:
     """Refuse an output path that is no page, cannot be written, or is a file of others, before anything is read."""
     if path is not None:
-        resolve_writable(path, (PAGE,), overwrite=overwrite)
+        resolve_writable(path, suffixes, overwrite=overwrite)
 
 
 def write_page(path: Path, page: str) -> str:

@@ -28,7 +28,14 @@ class JudgementSource:
     """What passes, and how many have to; None where nothing says it."""
 
 
-def judgement_page(
+def judgement_page(head: Head, reports: Sequence[RunReport]) -> str:
+    """Return the page of judgements: one HTML document that needs nothing else."""
+    if len(reports) == 1:
+        return run_page(reports[0].model_copy(update={"next": head.next}))
+    return collection_page(head, (Entry(report, report.name) for report in reports))
+
+
+def judgement_head(
     name: str,
     reports: Sequence[RunReport],
     about: dict[str, str],
@@ -36,8 +43,8 @@ def judgement_page(
     *,
     question: str = "",
     source: JudgementSource | None = None,
-) -> str:
-    """Return the page of judgements: one HTML document that needs nothing else.
+) -> Head:
+    """Return what the page of judgements, and their summary as Markdown, begin with.
 
     Args:
         name: The heading.
@@ -47,9 +54,6 @@ def judgement_page(
         question: What the judge asks; empty where that is not known.
         source: Where they are from; None where no command leads to them.
     """
-    step = judgements_next(reports, source) if source else None
-    if len(reports) == 1:
-        return run_page(reports[0].model_copy(update={"next": step}))
     usage = sum((report.usage for report in reports), Usage())
     counts: Counter[Verdict] = Counter(report.verdict for report in reports)
     cited = [citation.verified for report in reports if report.judged for citation in report.judged.citations]
@@ -66,7 +70,7 @@ def judgement_page(
     answer, verdict = answer_of_judgements(counts, source.gate if source else None)
     if not counts["passed"] and not counts["failed"] and counts["none"] and (shares := _label_shares(reports)):
         answer = f"{answer}: {shares}"
-    head = Head(
+    return Head(
         name=name,
         word="",
         verdict=verdict,
@@ -76,9 +80,8 @@ def judgement_page(
         about=about,
         notes=tuple(notes),
         question=question,
-        next=step,
+        next=judgements_next(reports, source) if source else None,
     )
-    return collection_page(head, (Entry(report, report.name) for report in reports))
 
 
 ANSWER_LABELS = 5

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from temporalio.client import Client
 
@@ -20,7 +20,10 @@ from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, 
 from gradeloop.judges.contract import JudgeResult, PassGate
 from gradeloop.judges.pass_rule import PassRule, gate_of_outputs, with_gate
 from gradeloop.judges.sources import load_runs, parse_reference
-from gradeloop.reports.judgement_page import JudgementSource, judgement_page
+from gradeloop.reports.collection_page import Head
+from gradeloop.reports.judgement_markdown import judgement_markdown
+from gradeloop.reports.judgement_page import JudgementSource, judgement_head, judgement_page
+from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import batch_page, report_of_file, stored_batch_page, threads_of
 from gradeloop.reports.read_judgement import (
     read_judgement_reports,
@@ -52,7 +55,9 @@ class WantedPass:
         return bool(self.passes) or self.rate is not None
 
 
-async def report_page(name: str, kind: Kind | None = None, runs: Sequence[str] = (), wanted: WantedPass = WantedPass()) -> str:
+async def report_page(
+    name: str, kind: Kind | None = None, runs: Sequence[str] = (), wanted: WantedPass = WantedPass(), *, markdown: bool = False
+) -> str:
     """Return the page of what a name means.
 
     Args:
@@ -60,6 +65,7 @@ async def report_page(name: str, kind: Kind | None = None, runs: Sequence[str] =
         kind: The kind of it, where the user says so; found out otherwise.
         runs: Files of runs that were judged, for their transcripts.
         wanted: What passes judgements; by default what their file or their judge says.
+        markdown: Whether to return a summary as Markdown instead, which only judgements have here.
 
     Raises:
         GradeloopError: There is nothing of that name, or it cannot be read.
@@ -67,11 +73,14 @@ async def report_page(name: str, kind: Kind | None = None, runs: Sequence[str] =
     kind = kind or await _kind_of(name)
     if wanted.named and kind != "judgements":
         raise InvalidRequest(f"--pass and --pass-rate are for judgements, and {clip(name)} is a {kind}; leave them out")
+    if markdown and kind != "judgements":
+        cure = "gradeloop export BATCH -o summary.md writes that of a batch" if kind == "batch" else "name a file that ends in .html"
+        raise InvalidRequest(f"a summary as Markdown is of judgements here, and {clip(name)} is a {kind}; {cure}")
     if kind == "thread":
         client, thread_id, _ = await open_thread(name)
         return run_page(await read_thread_report(client, thread_id))
     if kind == "judgements":
-        return await _judgements_page(name, runs, wanted)
+        return (judgement_markdown if markdown else judgement_page)(*await _judgements(name, runs, wanted))
     if _is_file(name):
         return batch_page(report_of_file(Path(name)))
     return await stored_batch_page(BatchReader(own_store()), name, threads_of)
@@ -93,7 +102,12 @@ async def _kind_of(name: str) -> Kind:
     raise InvalidRequest(f"{message}; `gradeloop batches list` and `gradeloop list` list what exists")
 
 
-async def _judgements_page(name: str, runs: Sequence[str], wanted: WantedPass) -> str:
+class _Judgements(NamedTuple):
+    head: Head
+    reports: Sequence[RunReport]
+
+
+async def _judgements(name: str, runs: Sequence[str], wanted: WantedPass) -> _Judgements:
     results: Sequence[JudgeResult]
     if of_file := _is_file(name) and not _names_judge(Path(name)):
         results = _gated_file(read_results(Path(name)), wanted)
@@ -113,7 +127,8 @@ async def _judgements_page(name: str, runs: Sequence[str], wanted: WantedPass) -
     gate = results[0].gate if results else None
     about |= {"passes": _passes_text(gate)} if gate else {}
     source = JudgementSource(name, is_file=of_file, gate=gate)
-    return judgement_page(title, reports, about, list(stale.values()), question=asks.strip().removeprefix(title).strip(), source=source)
+    question = asks.strip().removeprefix(title).strip()
+    return _Judgements(judgement_head(title, reports, about, list(stale.values()), question=question, source=source), reports)
 
 
 def _gated_file(results: Sequence[JudgeResult], wanted: WantedPass) -> list[JudgeResult]:
