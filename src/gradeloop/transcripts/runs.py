@@ -154,8 +154,16 @@ _TEXT_KEYS = ("text", "content", "question", "query", "prompt", "input", "output
 
 
 def exchange(given: Json, answered: Json) -> list[RunMessage]:
-    """Return the messages of a request and its reply, in whatever shape a trace keeps them; what is no message is kept as its JSON."""
-    return [*read_side(given, "user", "input"), *read_side(answered, "assistant", "output")]
+    """Return the messages of a request and its reply, in whatever shape a trace keeps them; what is no message is kept as its JSON.
+
+    Either may be JSON in a text, as exports write it. A text within them is what somebody said, whatever it looks like.
+    """
+    return [*read_side(_unpacked(given), "user", "input"), *read_side(_unpacked(answered), "assistant", "output")]
+
+
+def _unpacked(value: Json) -> Json:
+    found = _parsed(value) if isinstance(value, str) else None
+    return value if found is None else found
 
 
 def read_side(value: Json, role: str, kind: str) -> list[RunMessage]:
@@ -163,8 +171,7 @@ def read_side(value: Json, role: str, kind: str) -> list[RunMessage]:
     if value in (None, "", [], {}):
         return []
     if isinstance(value, str):
-        parsed = _parsed(value)
-        return [build_message(role, [TextPart(text=value)])] if parsed is None else read_side(parsed, role, kind)
+        return [build_message(role, [TextPart(text=value)])]
     if isinstance(value, list):
         return _read_list(value, role, kind)
     return _read_object(value, role, kind) if isinstance(value, dict) else [other_message(role, kind, value)]

@@ -224,7 +224,7 @@ def _from_events(events: Sequence[tuple[str, dict[str, Json]]]) -> list[RunMessa
 
 
 def _event_message(role: str, fields: dict[str, Json]) -> list[RunMessage]:
-    content = _structured(fields.get("content"))
+    content = _content_of(fields.get("content"), role)
     if isinstance(content, dict):
         content = json.dumps(content, ensure_ascii=False)
     calls = _structured(fields.get("tool_calls"))
@@ -234,6 +234,21 @@ def _event_message(role: str, fields: dict[str, Json]) -> list[RunMessage]:
     elif isinstance(calls, list):
         message["tool_calls"] = calls
     return parse_messages([message])
+
+
+def _content_of(value: Json, role: str) -> Json:
+    """Return a message's content; a text is a list of parts where those are what its role can say, so that no answer imitates a call."""
+    parts = _structured(value) if isinstance(value, str) else value
+    can = {*_SAID, "tool_result"} if role in {"user", "tool"} else _SAID
+    return (
+        parts
+        if isinstance(value, dict) or (isinstance(parts, list) and {str(dict_of(part).get("type")) for part in parts} <= can)
+        else value
+    )
+
+
+_SAID = {"text", "input_text", "output_text", "image_url", "input_image", "image", "input_audio", "audio", "file", "input_file", "document"}
+"""The types of parts that are no tool's."""
 
 
 def _from_openinference(attributes: dict[str, Json]) -> list[RunMessage]:
@@ -286,7 +301,7 @@ def _from_indexed(attributes: dict[str, Json]) -> list[RunMessage]:
     messages = []
     for key, role in (("prompt", "user"), ("completion", "assistant")):
         for row in map(dict_of, _items(tree.get(key)) if isinstance(tree.get(key), dict) else []):
-            content = _structured(row.get("content"))
+            content = _content_of(row.get("content"), str(row.get("role") or role))
             calls = [{"id": call.get("id"), "function": call} for call in map(dict_of, _items(row.get("tool_calls")))]
             message = {"role": row.get("role") or role, "content": text_of(content) if isinstance(content, dict) else content}
             more = {key: row[key] for key in ("reasoning", "refusal", "name") if row.get(key)} | ({"tool_calls": calls} if calls else {})
@@ -333,6 +348,8 @@ def _outline_of(attributes: dict[str, Json]) -> list[RunMessage]:
     """Return the input and the output of a span that is no model's: of an agent or a chain."""
     given = _structured(first_of(attributes, "input.value", "traceloop.entity.input", "langfuse.observation.input", "langfuse.trace.input"))
     output = first_of(attributes, "output.value", "traceloop.entity.output", "langfuse.observation.output", "langfuse.trace.output")
+    if attributes.get("output.mime_type") == "text/plain" and isinstance(output, str):
+        return [*exchange(given, None), *read_side(output, "assistant", "output")]
     return exchange(given, _structured(output))
 
 
