@@ -156,8 +156,15 @@ def test_a_monitor_takes_the_worker_of_dev_and_its_replies(tmp_path: Path) -> No
 def test_a_tick_that_is_begun_now_has_a_worker(gradeloop: CommandLine) -> None:
     gradeloop(*CREATE, *FOLDER)
     gradeloop.kill_workers()
+    began = time.monotonic()
+    while "no worker is there" not in (unserved := gradeloop("monitor", "show", "support").out) and time.monotonic() - began < 120:
+        time.sleep(5)  # the server keeps a worker that was killed on its list for a while
     gradeloop("monitor", "run-now", "support")
     found = shown(gradeloop, 1)
+    served = gradeloop("monitor", "show", "support").out
     gradeloop("monitor", "delete", "support")
+
+    assert "no worker is there for its ticks: run `gradeloop dev`" in unserved
+    assert "no worker is there" not in served
 
     assert found["rate"]["judged"] == 3

@@ -309,18 +309,25 @@ def show(name: Name, *, as_json: Json = False) -> None:
     The rates with their intervals, the alerts, the newest ticks and the newest failures.
     """
 
-    async def work() -> tuple[MonitorSummary, MonitorSchedule | None]:
+    async def work() -> tuple[MonitorSummary, MonitorSchedule | None, bool]:
         summary = await MonitorReader(own_store()).summary(name)
-        return summary, await MonitorSchedules(await connect(await find())).find(name)
+        client = await connect(await find())
+        schedule = await (schedules := MonitorSchedules(client)).find(name)
+        return summary, schedule, schedule is None or await is_polled(client, await schedules.queue_of(name))
 
-    found, schedule = asyncio.run(work())
+    found, schedule, is_served = asyncio.run(work())
     value = found.model_dump(mode="json") | {"schedule": schedule and schedule.model_dump(mode="json")}
-    show_lines(value, list(_summary_lines(found, schedule)), as_json=as_json)
+    show_lines(value, [*_schedule_lines(found, schedule, is_served=is_served), *_summary_lines(found)], as_json=as_json)
 
 
-def _summary_lines(found: MonitorSummary, schedule: MonitorSchedule | None) -> Iterator[object]:
+def _schedule_lines(found: MonitorSummary, schedule: MonitorSchedule | None, *, is_served: bool) -> Iterator[str]:
     when = "no schedule on this server" if schedule is None else "paused" if schedule.paused else f"next tick {schedule.next_tick}"
     yield f"monitor {found.name}: every {duration(found.definition.every)}, {when}"
+    if not is_served:
+        yield "no worker is there for its ticks: run `gradeloop dev`, and create the monitor again; `monitor run-now` starts one for a tick"
+
+
+def _summary_lines(found: MonitorSummary) -> Iterator[object]:
     yield f"pass rate {_rates(found.rate, found)} in the newest {counted(len(found.ticks), 'tick')}"
     yield from (one_line(f"  {stratum}: {_rates(rate, found)}") for stratum, rate in found.strata.items())
     if said := undecided_text(found):
