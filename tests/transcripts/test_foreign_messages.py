@@ -71,6 +71,23 @@ CASES: dict[str, tuple[Json, list[str]]] = {
     "a state of LangGraph": ({"values": {"messages": [HUMAN, AI]}, "next": [], "tasks": [], "metadata": {}}, QA),
     "a checkpoint of LangGraph": ({"v": 3, "id": "c", "channel_values": {"messages": [HUMAN, AI]}}, QA),
     "a checkpoint with its config": ({"config": {}, "checkpoint": {"channel_values": {"messages": [HUMAN, AI]}}}, QA),
+    "a state as LangChain dumps it": ([{"messages": [HUMAN, AI]}, [], {"configurable": {"thread_id": "t"}}, {}, "2", None, [], []], QA),
+    "the history of a thread of LangGraph, newest first": (
+        [
+            {"values": {"messages": [HUMAN, AI]}, "config": {"configurable": {"thread_id": "t"}}, "created_at": "3"},
+            {"values": {"messages": [HUMAN]}, "config": {"configurable": {"thread_id": "t"}}, "created_at": "2"},
+            {"values": {"messages": []}, "config": {"configurable": {"thread_id": "t"}}, "created_at": "1"},
+        ],
+        QA,
+    ),
+    "a prompt as LangChain dumps it": (
+        {"lc": 1, "type": "constructor", "id": ["ChatPromptValue"], "kwargs": {"messages": [HUMAN]}},
+        QA[:1],
+    ),
+    "a message that LangChain's constructor takes out": (
+        [HUMAN, {"lc": 1, "type": "constructor", "id": ["messages", "RemoveMessage"], "kwargs": {"id": "x"}}],
+        ["user text q", 'system other remove {"lc": 1, "id": ["messages", "RemoveMessage"], "kwargs": {"id": "x"}}'],
+    ),
     "a message that LangGraph takes out": (
         [HUMAN, {"type": "remove", "data": {"content": "", "id": "x"}}, AI],
         ["user text q", 'system other remove {"data": {"content": "", "id": "x"}}', "assistant text A"],

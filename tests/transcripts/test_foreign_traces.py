@@ -39,6 +39,16 @@ def gen_ai(given: list[Json], *answered: Json) -> dict[str, Json]:
     return {"gen_ai.input.messages": given, "gen_ai.output.messages": list(answered)}
 
 
+CHAT_Q = {"role": "user", "content": "q"}
+CHAT_A = {"role": "assistant", "content": "A"}
+CHAT_CALL = {"id": "c", "type": "function", "function": {"name": "look", "arguments": '{"a": 1}'}}
+
+
+def observations(*rows: dict[str, Json]) -> Json:
+    """Return a trace of Langfuse with these generations, or other observations."""
+    return {"id": "t", "observations": [{"id": f"o{at}", "startTime": str(at), "type": "GENERATION", **row} for at, row in enumerate(rows)]}
+
+
 SERVER_CALL = {"type": "server_tool_call", "id": "s", "name": "code", "server_tool_call": {"type": "code", "code": "1+1"}}
 SERVER_RESPONSE = {"type": "server_tool_call_response", "id": "s", "server_tool_call_response": {"type": "code", "out": "2"}}
 BLOB = {"role": "user", "parts": [{"type": "blob", "modality": "image", "mime_type": "image/png", "content": "AAAA"}]}
@@ -155,6 +165,63 @@ CASES: dict[str, tuple[Json, list[str]]] = {
     "reasoning and refusals of OpenLLMetry": (
         otlp(OPENLLMETRY),
         ["user text q", "assistant reasoning WHY", "assistant text A", "assistant text True NO"],
+    ),
+    "events of Pydantic AI in an attribute": (
+        otlp(
+            {
+                "gen_ai.operation.name": "chat",
+                "events": [
+                    {"event.name": "gen_ai.user.message", "role": "user", "content": "q"},
+                    {"event.name": "gen_ai.choice", "message": {"role": "assistant", "content": "A"}},
+                ],
+            }
+        ),
+        ["user text q", "assistant text A"],
+    ),
+    "all messages of Pydantic AI's agent": (otlp({"pydantic_ai.all_messages": [Q, ANSWER]}), ["user text q", "assistant text A"]),
+    "a request and a response of Logfire": (
+        otlp({"request_data": {"messages": [CHAT_Q]}, "response_data": {"message": CHAT_A}}),
+        ["user text q", "assistant text A"],
+    ),
+    "an error of Langfuse's SDK": (
+        otlp(
+            {"langfuse.observation.type": "generation", "langfuse.observation.input": [CHAT_Q], "langfuse.observation.output": CHAT_A},
+            {
+                "langfuse.observation.type": "tool",
+                "langfuse.observation.level": "ERROR",
+                "langfuse.observation.status_message": "bad",
+            },
+        ),
+        ["user text q", "assistant text A", "assistant tool_call s2 span {}", "tool tool_result s2 span True bad"],
+    ),
+    "a system prompt in Gemini's config": (
+        observations({"input": {"contents": [{"role": "user", "parts": [{"text": "q"}]}], "config": {"system_instruction": "SYS"}}}),
+        ["system text SYS", "user text q"],
+    ),
+    "calls that LangChain keeps beside a message with a role": (
+        observations({"input": [CHAT_Q], "output": {**CHAT_A, "content": "", "additional_kwargs": {"tool_calls": [CHAT_CALL]}}}),
+        CALLED,
+    ),
+    "a tool whose observation has an id of its own": (
+        observations(
+            {"input": [CHAT_Q], "output": {"role": "assistant", "tool_calls": [CHAT_CALL]}},
+            {"type": "TOOL", "name": "look", "input": {"a": 1}, "output": "found"},
+        ),
+        [*CALLED, "tool tool_result c look found"],
+    ),
+    "a tool that failed, beside the call that it is": (
+        {
+            "id": "r",
+            "run_type": "llm",
+            "inputs": {"messages": [CHAT_Q]},
+            "outputs": {"role": "assistant", "tool_calls": [CHAT_CALL]},
+            "child_runs": [{"id": "x", "run_type": "tool", "name": "look", "inputs": {"input": "1"}, "outputs": None, "error": "E"}],
+        },
+        [*CALLED, "tool tool_result c look True E", "system error look E"],
+    ),
+    "prompts of LangSmith": (
+        {"id": "r", "run_type": "llm", "inputs": {"prompts": ["q"]}, "outputs": {"generations": [[{"text": "A"}]]}},
+        ["user text q", "assistant text A"],
     ),
     "Tempo's batches": ({"batches": CHAT["resourceSpans"]}, ["user text q", "assistant text A"]),
 }

@@ -12,7 +12,7 @@ from pydantic import JsonValue, ValidationError
 from gradeloop.contract.transcript import AgentRun, RunTranscript
 from gradeloop.errors import explain
 from gradeloop.text import clip
-from gradeloop.transcripts.formats import agent_benchmarks, coding_agents, inspect_logs, spans, trace_exports, training_sets
+from gradeloop.transcripts.formats import agent_benchmarks, coding_agents, inspect_logs, langgraph, spans, trace_exports, training_sets
 from gradeloop.transcripts.message_forms import is_langchain, is_message, messages_at, parse_messages
 from gradeloop.transcripts.runs import IDS, build_run, id_of, require_messages, run_of, transcript_of
 from gradeloop.transcripts.unreadable import (
@@ -129,7 +129,9 @@ def parse_runs(value: Json, name: str, notes: Notes | None = None) -> Iterator[A
 
 
 def _unpacked(value: Json) -> Json:
-    """Return the value that a text holds, where a whole file or line is JSON that was written as JSON once more."""
+    """Return the value in a text, where a file or line is JSON written as JSON once more, and what a prompt of LangChain holds."""
+    if isinstance(value, dict) and value.get("lc") is not None and isinstance(dict_of(value.get("kwargs")).get("messages"), list):
+        return value["kwargs"]
     if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
         return value
     try:
@@ -288,16 +290,7 @@ def _recognise_messages(value: Json) -> str | None:
         return f"an object with {key}: {_messages_of_whom(value[key])}"
     if isinstance(value.get("input"), str) and "messages" not in value:
         return "an object with input, a text"
-    if _state_of(value) is not None:
-        return "a state of LangGraph, which has messages"
     return "one message: an object with role" if is_message(value) else None
-
-
-def _state_of(value: dict[str, Json]) -> dict[str, Json] | None:
-    """Return what a state of LangGraph holds, or a checkpoint of one; None for anything else, and for one without messages."""
-    saved = dict_of(value.get("checkpoint"))
-    found = (dict_of(value.get("values")), dict_of(value.get("channel_values")), dict_of(saved.get("channel_values")))
-    return next((state for state in found if isinstance(state.get("messages"), list)), None)
 
 
 def _messages_of_whom(messages: Sequence[Json]) -> str:
@@ -320,16 +313,6 @@ def _parse_conversation(value: Json, name: str) -> Iterator[AgentRun]:
     if is_message(value):
         yield run_of(id_of(value, name), parse_messages([value]))
         return
-    if "messages" not in value and (state := _state_of(value)) is not None:
-        config = dict_of(dict_of(value.get("config")).get("configurable")) or dict_of(value.get("checkpoint"))
-        with inside("values" if "values" in value else "channel_values"):
-            messages = require_messages(messages_at(state, "messages"), "messages")
-        yield run_of(
-            id_of({**config, **value}, name, "checkpoint_id", "id", "thread_id"),
-            messages,
-            {**without(state, "messages"), **_state_metadata(value)},
-        )
-        return
     metadata = without(value, *_CONVERSATION) | object_at(value, "metadata")
     if isinstance(value.get("input"), str) and "messages" not in value:
         value = value | {"input": [{"role": "user", "content": value["input"]}]}
@@ -350,10 +333,6 @@ _CONVERSATION = {"messages", "input", "output", "system", "instructions", "choic
 """The keys of a conversation that are read; all others become metadata."""
 
 
-def _state_metadata(value: dict[str, Json]) -> dict[str, Json]:
-    return {key: value[key] for key in ("next", "metadata", "interrupts", "created_at", "ts") if value.get(key)}
-
-
 FORMATS = (
     Format("OpenTelemetry spans", spans.recognise, spans.parse, whole=True),
     Format("Inspect log", inspect_logs.recognise, inspect_logs.parse, several="samples"),
@@ -365,6 +344,7 @@ FORMATS = (
     Format("Codex session", coding_agents.recognise_codex, coding_agents.parse_codex, whole=True),
     Format("OpenHands events", agent_benchmarks.recognise_openhands, agent_benchmarks.parse_openhands, whole=True),
     Format("tau-bench run", agent_benchmarks.recognise_tau, agent_benchmarks.parse_tau, several="simulations"),
+    Format("LangGraph state", langgraph.recognise, langgraph.parse, whole=True),
     Format("LangSmith run", trace_exports.recognise_langsmith, trace_exports.parse_langsmith, whole=True),
     Format("batch", training_sets.recognise_batch, training_sets.parse_batch),
     Format("preference pair", training_sets.recognise_preference, training_sets.parse_preference, rows=True),

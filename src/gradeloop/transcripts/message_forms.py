@@ -128,15 +128,20 @@ def _plain(value: dict[str, Json]) -> dict[str, Json]:
         kind, inner = str(value["id"][-1]), dict_of(value.get("kwargs"))
     else:
         kind, inner = str(value.get("type")), dict_of(value.get("data")) or value
-    extra = dict_of(inner.get("additional_kwargs"))
     role = _LANGCHAIN.get(kind) or str(inner.get("role") or kind)
+    return {**without(_with_extra(inner), "type", "example", "lc", "kwargs"), "role": role}
+
+
+def _with_extra(inner: dict[str, Json]) -> dict[str, Json]:
+    """Return a message with what LangChain keeps beside it, its `additional_kwargs`, where others have that."""
+    extra = dict_of(inner.get("additional_kwargs"))
     moved = {key: extra[key] for key in ("refusal", "audio") if extra.get(key)}
     calls = {} if inner.get("tool_calls") or inner.get("invalid_tool_calls") else {key: extra[key] for key in _EXTRA_CALLS if key in extra}
     reasoning = extra.get("reasoning_content") or text_of(dict_of(extra.get("reasoning")).get("summary") or None)
     thought = {"reasoning_content": reasoning} if reasoning else {}
     left = without(extra, *moved, *_EXTRA_CALLS, "reasoning_content", "reasoning", "tool_outputs")
     more = {"additional_kwargs": left} if left else {}
-    return {**without(inner, "type", "additional_kwargs", "example", "lc", "kwargs"), **calls, **thought, **moved, **more, "role": role}
+    return {**without(inner, "additional_kwargs"), **calls, **thought, **moved, **more}
 
 
 def _hosted_before(value: dict[str, Json]) -> list[Json]:
@@ -157,12 +162,13 @@ def is_item(value: Mapping[str, object]) -> bool:
 def _unknown_item(value: dict[str, Json]) -> RunMessage | None:
     """Return an item of a type that is not known yet as its JSON, and so LangGraph's order to take a message out; None for others."""
     kind = value.get("type")
-    known = is_item(value) or (is_langchain(value) and kind != "remove") or "tool_messages" in value
-    if known or not isinstance(kind, str) or ("content" in value and kind != "remove"):
+    path = value.get("id") if value.get("lc") is not None else None
+    if kind == "remove" or (isinstance(path, list) and path[-1:] == ["RemoveMessage"]):
+        return build_message("system", [OtherPart(kind="remove", value=without(value, "type"))])
+    known = is_item(value) or is_langchain(value) or "tool_messages" in value or "content" in value
+    if known or not isinstance(kind, str):
         return None
-    return build_message(
-        "system" if kind == "remove" else "assistant", [OtherPart(kind=kind, value=without_ciphertext(without(value, "type")))]
-    )
+    return build_message("assistant", [OtherPart(kind=kind, value=without_ciphertext(without(value, "type")))])
 
 
 def parse_message(value: Json) -> Iterator[RunMessage]:
@@ -176,9 +182,9 @@ def parse_message(value: Json) -> Iterator[RunMessage]:
     if "role" not in value and (kept := _unknown_item(value)) is not None:
         yield kept
         return
-    if is_langchain(value):
+    if is_langchain(value) or isinstance(value.get("additional_kwargs"), dict):
         yield from parse_messages(_hosted_before(value))
-        value = _plain(value)
+        value = _plain(value) if is_langchain(value) else _with_extra(value)
     if is_item(value):
         yield from _parse_item(value)
         return

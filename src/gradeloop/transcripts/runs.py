@@ -20,7 +20,7 @@ from gradeloop.contract.transcript import (
     ToolCallPart,
 )
 from gradeloop.transcripts.message_forms import build_message, is_message, parse_messages
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, embedded_json, inside, without
+from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, embedded_json, first_of, inside, without
 
 IDS = ("id", "agent_run_id", "run_id", "thread_id")
 """The keys that may hold a run's id; the first that is there counts."""
@@ -196,12 +196,18 @@ def _read_list(value: list[Json], role: str, kind: str) -> list[RunMessage]:
     return [other_message(role, kind, value)]
 
 
+_SYSTEM = ("system", "instructions", "system_instruction", "systemInstruction")
+"""The keys of a system prompt beside messages."""
+
+
 def _read_object(value: dict[str, Json], role: str, kind: str) -> list[RunMessage]:
     if is_message(value):
         return parse_messages([value])
     if isinstance(inner := value.get("kwargs"), dict) and value.get("lc") is not None:
         return read_side(inner, role, kind)
-    system = value.get("system") or value.get("instructions") or value.get("system_instruction")
+    config = dict_of(value.get("config"))
+    system = first_of(value, *_SYSTEM) or first_of(config, *_SYSTEM)
+    system = system.get("parts", system) if isinstance(system, dict) else system
     before = parse_messages([{"role": "system", "content": system}]) if system else []
     if isinstance(candidates := value.get("candidates"), list):
         return [*before, *(message for item in candidates for message in read_side(dict_of(item).get("content"), role, kind))]
@@ -209,10 +215,14 @@ def _read_object(value: dict[str, Json], role: str, kind: str) -> list[RunMessag
     more = (value[key] for key in ("input", "output", "message", "response", "result") if isinstance(value.get(key), (dict, list)))
     if (inner := next(lists, None) or next(filter(None, more), None)) is not None:
         return [*before, *read_side(inner, role, kind)]
+    prompts = [text for text in value.get("prompts") or () if isinstance(text, str)] if isinstance(value.get("prompts"), list) else []
     filled = [(key, inner) for key, inner in value.items() if inner not in (None, "", [], {})]
     if len(filled) == 1 and filled[0][0] in _TEXT_KEYS and isinstance(filled[0][1], str):
         return read_side(filled[0][1], role, kind)
-    return [*before, other_message(role, kind, value)]
+    return [
+        *before,
+        *([RunMessage.model_validate({"role": role, "content": text}) for text in prompts] or [other_message(role, kind, value)]),
+    ]
 
 
 @dataclass

@@ -180,7 +180,7 @@ def _history_of(span: Span) -> list[RunMessage]:
         return [*before, *read_side(given, "user", "input"), *read_side(answered, "assistant", "output")]
     if found := _from_events(span.events):
         return found
-    for read in (_from_openinference, _from_indexed, _from_vercel, _from_langfuse):
+    for read in (_from_openinference, _from_indexed, _from_vercel, _from_langfuse, _from_pydantic):
         if found := read(attributes):
             return found
     prompt, completion = (_structured(attributes.get(key)) for key in ("gen_ai.prompt", "gen_ai.completion"))
@@ -317,6 +317,18 @@ def _from_langfuse(attributes: dict[str, Json]) -> list[RunMessage]:
     return exchange(given, answered) if given is not None or answered is not None else []
 
 
+def _from_pydantic(attributes: dict[str, Json]) -> list[RunMessage]:
+    """Return the messages of Pydantic AI's and Logfire's attributes: events, an agent's messages, or a request with its response."""
+    for key in ("events", "all_messages_events"):
+        events = rows_of(_structured(attributes.get(key)))
+        if found := _from_events([(str(event["event.name"]), event) for event in events if "event.name" in event]):
+            return found
+    if (said := _structured(attributes.get("pydantic_ai.all_messages"))) is not None:
+        return read_side(said, "user", "input")
+    given, answered = (_structured(attributes.get(key)) for key in ("request_data", "response_data"))
+    return exchange(given, answered) if isinstance(given, dict) and isinstance(answered, dict) else []
+
+
 def _outline_of(attributes: dict[str, Json]) -> list[RunMessage]:
     """Return the input and the output of a span that is no model's: of an agent or a chain."""
     given = _structured(first_of(attributes, "input.value", "traceloop.entity.input", "langfuse.observation.input", "langfuse.trace.input"))
@@ -367,7 +379,7 @@ def _unseen_tools(tools: Sequence[Span], conversations: Sequence[Sequence[RunMes
     named = Counter(part.name for part in said if isinstance(part, ToolCallPart) and part.call in answered)
     for span in tools:
         attributes = span.attributes
-        name = first_of(attributes, "gen_ai.tool.name", "tool.name", "ai.toolCall.name") or span.name
+        name = first_of(attributes, "gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name") or span.name
         known = first_of(attributes, "gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id")
         if known is None and named[str(name)]:
             # A span without the call's id is the next call of that tool which the conversation has with its result.
@@ -439,7 +451,7 @@ def _span_of(row: dict[str, Json]) -> Span:
         start=_sortable(start),
         attributes=attributes,
         events=events,
-        error=_error_of(row, events),
+        error=_error_of(row, events) or _langfuse_error(attributes),
         span_id=str(first_of(row, "spanId", "span_id", "context.span_id") or context.get("span_id") or ""),
         is_record=bool(name),
     )
@@ -478,6 +490,13 @@ def _error_of(row: dict[str, Json], events: Sequence[tuple[str, dict[str, Json]]
     raised = next((fields for name, fields in events if name == "exception"), {})
     words = first_of(status, "message", "description") or row.get("status_message") or raised.get("exception.message")
     return str(words or raised.get("exception.type") or "the span ended with an error")
+
+
+def _langfuse_error(attributes: dict[str, Json]) -> str | None:
+    """Return why an observation failed, as Langfuse's SDK marks it; None for one that did not."""
+    if attributes.get("langfuse.observation.level") != "ERROR":
+        return None
+    return str(attributes.get("langfuse.observation.status_message") or "the observation ended with an error")
 
 
 _VALUES = {"stringValue", "intValue", "boolValue", "doubleValue", "arrayValue", "kvlistValue", "bytesValue", "string_value"}

@@ -90,7 +90,11 @@ def _langfuse_run(trace: dict[str, Json], name: str) -> AgentRun:
         with inside("observations", at):
             if row.get("type") in ("TOOL", "RETRIEVER"):
                 tools += _tool(
-                    first_of(row, "id"), row.get("name"), row.get("input"), row.get("output"), failed=row.get("level") == "ERROR"
+                    first_of(row, "id"),
+                    row.get("name"),
+                    row.get("input"),
+                    row.get("output") if row.get("output") is not None or row.get("level") != "ERROR" else row.get("statusMessage"),
+                    failed=row.get("level") == "ERROR",
                 )
             elif row.get("type") == "GENERATION":
                 histories.append(exchange(row.get("input"), row.get("output")))
@@ -149,22 +153,40 @@ def _tool(identifier: object, name: object, given: Json, output: Json, *, failed
 
 
 def unseen(tools: Sequence[RunMessage], conversations: Sequence[Sequence[RunMessage]]) -> list[RunMessage]:
-    """Return the messages of tools that no conversation has: by the ids of calls, else by a result of the same text."""
+    """Return the messages of tools that no conversation has: by the ids of calls, else by a result of the same text.
+
+    A call of a tool that a conversation has without a result is that one, and the result gets its id.
+    """
     said = [part for messages in conversations for message in messages for part in message.records()]
-    called = {(part.call, part.name) for part in said if isinstance(part, ToolCallPart)}
-    calls = {part.call for part in said if isinstance(part, ToolCallPart)}
-    given = {(part.name, str(part.record()["text"])) for part in said if isinstance(part, ToolCallPart)}
+    calls = [part for part in said if isinstance(part, ToolCallPart)]
     results = {part.call for part in said if isinstance(part, ToolResultPart)}
     texts = {part.text for part in said if isinstance(part, ToolResultPart)}
+    waiting = [part for part in calls if part.call not in results]
+    given = {(part.name, str(part.record()["text"])) for part in calls}
+    known = {part.call for part in calls}
+    mates: dict[str, str] = {}
     found = []
     for message in tools:
         first = message.records()[0]
         if isinstance(first, ToolCallPart):
-            known = first.call in calls or (first.call, first.name) in called or (first.name, str(first.record()["text"])) in given
+            mate = None if first.call in known else _mate_of(first, waiting)
+            if mate is not None:
+                waiting.remove(mate)
+                mates[first.call] = mate.call
+            seen = mate is not None or first.call in known or (first.name, str(first.record()["text"])) in given
         else:
-            known = isinstance(first, ToolResultPart) and (first.call in results or first.text in texts)
-        found += [] if known else [message]
+            seen = isinstance(first, ToolResultPart) and (first.call in results or first.text in texts)
+            if isinstance(first, ToolResultPart) and first.call in mates:
+                parts = [first.model_copy(update={"call": mates[first.call]}), *message.records()[1:]]
+                seen, message = False, build_message("tool", parts)  # noqa: PLW2901 - the same message, under the call's own id
+        found += [] if seen else [message]
     return found
+
+
+def _mate_of(call: ToolCallPart, waiting: Sequence[ToolCallPart]) -> ToolCallPart | None:
+    """Return the call without a result that a tool's call is: that with the same arguments, else the first of its name."""
+    named = [part for part in waiting if part.name == call.name]
+    return next((part for part in named if part.record()["text"] == call.record()["text"]), next(iter(named), None))
 
 
 def recognise_langsmith(value: Json) -> str | None:
@@ -240,7 +262,11 @@ def _langsmith_run(root: dict[str, Json], below: Sequence[dict[str, Json]], name
     for row in (root, *below):
         if row.get("run_type") in ("tool", "retriever"):
             tools += _tool(
-                row.get("id"), row.get("name"), row.get("inputs"), _tool_output(row.get("outputs")), failed=bool(row.get("error"))
+                row.get("id"),
+                row.get("name"),
+                row.get("inputs"),
+                _tool_output(row.get("outputs")) or row.get("error"),
+                failed=bool(row.get("error")),
             )
         if row.get("error"):
             errors.append(error_message(text_of(row["error"]), str(row.get("name") or "error")))
