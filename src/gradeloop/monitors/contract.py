@@ -338,6 +338,8 @@ class TickReport(Strict):
     """Runs that have waited for too long to be judged."""
     more: bool = False
     """Whether the source has more than one tick reads."""
+    no_webhooks: tuple[str, ...] = ()
+    """The webhooks of the monitor that its worker does not have: they hear of no alert."""
     rate: Rate = Rate()
     """The rate of the sampled runs alone."""
     unsure: int = 0
