@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import aclosing
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -65,7 +66,8 @@ class MonitorActivities:
             due = await self._store.begun(call.monitor, call.tick)
             if due is None:
                 monitor = await self._store.monitor(call.monitor)
-                found = await _SourceReader(self._store, monitor, self._access).read()
+                unknown = tuple(name for name in monitor.definition.notify if name not in self._webhooks)
+                found = replace(await _SourceReader(self._store, monitor, self._access).read(), no_webhooks=unknown)
                 due = await self._store.collect(monitor, call.tick, found, datetime.now(UTC))
                 for run in found.runs:
                     MONITOR_RUNS.record(why=run.why)

@@ -8,10 +8,13 @@ import pytest
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it ships no types
 from pydantic import ValidationError
 
+from gradeloop.batches.contract import CaseResult
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import DEFAULT_SCHEMA, JudgeResult, SchemaJudge, parse_judge, split_template
 from gradeloop.judges.pass_rule import PassRule, with_gate
 from gradeloop.judges.schema import DEPTH, PROPERTIES, SCHEMA_BYTES, for_provider, keys_of, problems_of, refuse_schema, without_nulls
+from gradeloop.monitors.contract import MonitorDefinition
+from gradeloop.monitors.run_verdicts import verdict_of
 from tests.rig.judging import spoiled
 
 
@@ -521,3 +524,16 @@ def test_numbers_and_keys_within_objects_pass_too() -> None:
     assert [rule.passed(result) for result in results] == [False, True]
     assert [with_gate(result, rule.gate()).passed for result in results] == [False, True]
     assert PassRule(judge, ("x.x=1",)).passed(results[0])
+
+
+def test_a_monitor_takes_a_schema_judge_that_says_what_passes() -> None:
+    judge = {"rubric_text": "x", "judge_model": "scripted:judge"}
+    about = {"name": "m", "source": {"kind": "folder", "path": "/runs"}}
+    fields = {"id": "j", "agent_run_id": "a", "rubric_id": "r", "rubric_version": 1, "result_type": "DIRECT_RESULT"}
+    said = JudgeResult.model_validate(fields | {"output": {"label": "match"}})
+    result = CaseResult(id="j", index=0, status="ungraded", judgement=said)
+    found = MonitorDefinition.model_validate(about | {"judge": judge | {"pass_if": {"label": "match"}}})
+
+    assert verdict_of(found.judge, found.passes, "ungraded", result.model_dump_json()) == "passed"
+    with pytest.raises(ValidationError, match="say what passes with --pass KEY=VALUE, or pass_if in its file"):
+        MonitorDefinition.model_validate(about | {"judge": judge})

@@ -15,7 +15,7 @@ from temporalio.client import Client
 from gradeloop.monitors import windows
 from gradeloop.monitors.client import MonitorSchedules
 from gradeloop.monitors.contract import WAITING_DAYS, MonitorDefinition, Monitoring, MonitorTick
-from gradeloop.monitors.overview import MonitorReader, MonitorSummary
+from gradeloop.monitors.overview import MonitorReader, MonitorSummary, tick_notes
 from gradeloop.settings.prices import Price
 from gradeloop.store.tables import table
 from tests.rig.batches import Batches, batching, breaks, fails, passes
@@ -88,6 +88,20 @@ async def watched(
         found = Watched(batches, folder, name)
         await found.reader.create(MonitorDefinition.model_validate({"name": name, "source": source, "judge": JUDGE} | more))
         yield found
+
+
+async def test_a_tick_says_which_webhook_its_worker_does_not_have(client: Client, tmp_path: Path) -> None:
+    async with hooked() as hook, watched(client, tmp_path, passes(), settings={"notify": hook.settings()}) as known:
+        name = next(iter(hook.settings()))
+        definition = (await known.reader.summary(known.name)).definition.model_copy(update={"name": "other", "notify": (name, "pager")})
+        await known.reader.create(definition)
+        known.write("a.jsonl", "a")
+        tick = (await Watched(known.batches, known.folder, "other").tick()).ticks[0]
+        silent = (await known.tick()).ticks[0]
+
+    assert tick.no_webhooks == ("pager",)
+    assert "the worker has no webhook pager; add it to [notify] in its settings" in tick_notes(tick)
+    assert silent.no_webhooks == ()
 
 
 async def test_runs_of_a_folder_are_judged_once_each(client: Client, tmp_path: Path) -> None:

@@ -276,7 +276,7 @@ class MonitorDefinition(Strict):
             except InvalidRequest as error:
                 raise ValueError(f"{name}: {error}" if name == "shadow" else str(error)) from None
             if not stated:
-                raise ValueError(f"the {name} has a schema of its own; say what passes with --pass KEY=VALUE")
+                raise ValueError(f"the {name} has a schema of its own; say what passes with --pass KEY=VALUE, or pass_if in its file")
             if needs_workflow(judge):
                 raise ValueError(f"{name}: this one reflects, or has tools, checks or remote graders, which no batch takes; leave them out")
         if self.shadow is not None and judging_id(self.shadow, "", 0) == judging_id(self.judge, "", 0):
@@ -338,6 +338,8 @@ class TickReport(Strict):
     """Runs that have waited for too long to be judged."""
     more: bool = False
     """Whether the source has more than one tick reads."""
+    no_webhooks: tuple[str, ...] = ()
+    """The webhooks of the monitor that its worker does not have: they hear of no alert."""
     rate: Rate = Rate()
     """The rate of the sampled runs alone."""
     unsure: int = 0

@@ -220,6 +220,7 @@ def tick_notes(tick: TickReport) -> str:
     parts += [f"{tick.late} of earlier ticks" if tick.late else "", f"{tick.given_up} waited too long" if tick.given_up else ""]
     parts += [f"{tick.anchors.right} of {counted(tick.anchors.judged, 'anchor')} right"] if tick.anchors.judged else []
     parts += [f"{tick.anchors.errors} anchors not judged"] if tick.anchors.errors else []
+    parts += [f"the worker has no webhook {', '.join(tick.no_webhooks)}; add it to [notify] in its settings"] if tick.no_webhooks else []
     return "; ".join(part for part in parts if part)
 
 

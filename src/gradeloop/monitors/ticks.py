@@ -94,6 +94,8 @@ class SourceReading:
     unreadable: int = 0
     problem: str | None = None
     more: bool = False
+    no_webhooks: tuple[str, ...] = ()
+    """The webhooks of the monitor that the reading worker does not have."""
 
 
 def read_run(definition: MonitorDefinition, run: AgentRun, sha256: str) -> ReadRun:
@@ -233,6 +235,7 @@ def _write_tick(connection: Connection, monitor: Monitor, tick: str, found: Sour
         backfilled=backfilled,
         given_up=given_up,
         more=found.more,
+        no_webhooks=found.no_webhooks,
     )
     row = {"batch_id": request and request.batch_id, "request": request and request.model_dump_json(), "report": report.model_dump_json()}
     connection.execute(table("monitor_ticks").insert().values(monitor=definition.name, number=number, tick=tick, **row))

@@ -25,7 +25,7 @@ def judgement_markdown(head: Head, reports: Sequence[RunReport]) -> str:
         parts.append(f"{escaped(words)} <code>{escaped(head.next.command)}</code>{escaped(head.next.after)}\n\n")
     rows = rows_in_order([row_of(number, Entry(report, report.name)) for number, report in enumerate(reports)])
     labels = list(label_counts(row.labels for row in rows))
-    parts.append(table_head(("run", "verdict", *map(escaped, labels), "what it says")))
+    parts.append(table_head(("run", "result", *map(escaped, labels), "what it says")))
     room = MOST_BYTES - ROOM_BYTES - len("".join(parts).encode())
     written = 0
     for row in rows:
