@@ -317,6 +317,14 @@ CASES: dict[str, tuple[Json, list[str]]] = {
         ],
         ['assistant tool_call 1 f {"a": "\\ud83d"}', 'assistant tool_call 2 f {"a": NaN}'],
     ),
+    "messages with the answer beside them": ({"messages": [U], "output": "A"}, QA),
+    "messages with a reply beside them": ({"messages": [U], "response": CHOICES}, QA),
+    "messages with a message beside them": ({"messages": [U], "completion": A}, QA),
+    "messages written as a text": ({"messages": json.dumps([U, A])}, QA),
+    "a system prompt of a pair": (
+        {"system": "S", "prompt": "q", "chosen": "A", "rejected": "A"},
+        ["system text S", *QA, "--", "system text S", *QA],
+    ),
     "a question and its answer": ({"question": "q", "answer": "A"}, QA),
 }
 
@@ -332,6 +340,10 @@ def test_messages_are_read_whole(name: str, tmp_path: Path) -> None:
 REFUSED: dict[str, tuple[Json, str]] = {
     "a piece of a stream": ({"choices": [{"delta": {"content": "H"}}]}, "choices[0].delta: this is a piece of a stream"),
     "an error of an API": ({"type": "error", "error": {"message": "Overloaded"}}, "error: the reply is an error: 'Overloaded'"),
+    "a choice that OpenRouter's provider broke off": (
+        {"choices": [{"message": {"role": "assistant", "content": ""}, "error": {"code": 502, "message": "UPSTREAM"}}]},
+        "holds nothing but errors: UPSTREAM",
+    ),
     "a prompt that Gemini blocked": (
         {"promptFeedback": {"blockReason": "SAFETY"}},
         "the request was blocked, so that nothing was said: 'SAFETY'",
@@ -366,13 +378,13 @@ def test_a_text_of_brackets_is_a_text(deep: str, tmp_path: Path) -> None:
 
 
 def test_what_stands_beside_messages_is_metadata(tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text(json.dumps({"messages": [U, A], "model": "m", "termination_reason": "stop"}), encoding="utf-8")
+    (tmp_path / "run.json").write_text(json.dumps({"messages": [U, A], "model": "m", "termination_reason": "stop", "output": "B"}))
     (tmp_path / "gemini.json").write_text(json.dumps(GEMINI_Q | GEMINI_A), encoding="utf-8")
 
     (run,) = read_run_file(tmp_path / "run.json", Reading())
     (gemini,) = read_run_file(tmp_path / "gemini.json", Reading())
 
-    assert run.metadata == {"model": "m", "termination_reason": "stop"}
+    assert run.metadata == {"model": "m", "termination_reason": "stop", "output": "B"}
     assert gemini.transcripts[0].messages[-1].metadata == {"finishReason": "STOP"}
 
 

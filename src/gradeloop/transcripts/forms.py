@@ -14,7 +14,7 @@ from gradeloop.errors import explain
 from gradeloop.text import clip
 from gradeloop.transcripts.formats import agent_benchmarks, coding_agents, inspect_logs, langgraph, spans, trace_exports, training_sets
 from gradeloop.transcripts.message_forms import is_langchain, is_message, messages_at, parse_messages
-from gradeloop.transcripts.runs import IDS, build_run, id_of, require_messages, run_of, transcript_of
+from gradeloop.transcripts.runs import IDS, build_run, id_of, read_side, require_messages, run_of, transcript_of
 from gradeloop.transcripts.unreadable import (
     Json,
     UnreadableMessage,
@@ -132,6 +132,8 @@ def _unpacked(value: Json) -> Json:
     """Return the value in a text, where a file or line is JSON written as JSON once more, and what a prompt of LangChain holds."""
     if isinstance(value, dict) and value.get("lc") is not None and isinstance(dict_of(value.get("kwargs")).get("messages"), list):
         return value["kwargs"]
+    if isinstance(value, dict) and isinstance(written := value.get("messages"), str) and written.lstrip()[:1] == "[":
+        return {**value, "messages": _unpacked(written)}
     if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
         return value
     try:
@@ -313,7 +315,7 @@ def _parse_conversation(value: Json, name: str) -> Iterator[AgentRun]:
     if is_message(value):
         yield run_of(id_of(value, name), parse_messages([value]))
         return
-    metadata = without(value, *_CONVERSATION) | object_at(value, "metadata")
+    beside = object_at(value, "metadata")
     if isinstance(value.get("input"), str) and "messages" not in value:
         value = value | {"input": [{"role": "user", "content": value["input"]}]}
     key = next(key for key in ("messages", "input") if isinstance(value.get(key), list))
@@ -326,11 +328,17 @@ def _parse_conversation(value: Json, name: str) -> Iterator[AgentRun]:
         *(messages_at({"choices": [value["choice"]]}, "choices") if isinstance(value.get("choice"), dict) else ()),
     ]
     require_messages(messages, key)
-    yield run_of(id_of(value, name), messages, metadata)
+    read = {key, "system", "instructions", "choice", "metadata", *IDS} | ({"output"} if output is not None else set())
+    answer = next((key for key in _ANSWERS if key not in read and value.get(key)), None)
+    if answer is not None and messages[-1].role != "assistant":  # what was answered to the messages
+        with inside(answer):
+            messages += read_side(value[answer], "assistant", answer)
+        read.add(answer)
+    yield run_of(id_of(value, name), messages, without(value, *read) | beside)
 
 
-_CONVERSATION = {"messages", "input", "output", "system", "instructions", "choice", "metadata", *IDS}
-"""The keys of a conversation that are read; all others become metadata."""
+_ANSWERS = ("output", "response", "completion", "answer")
+"""The keys that may hold the answer to messages which end without one."""
 
 
 FORMATS = (

@@ -6,7 +6,7 @@ from gradeloop.contract.transcript import AgentRun, RunMessage, ToolCallPart
 from gradeloop.text import clip
 from gradeloop.transcripts.message_forms import build_message, is_message, parse_messages
 from gradeloop.transcripts.parts import read_call, text_of
-from gradeloop.transcripts.runs import exchange, id_of, read_side, run_of
+from gradeloop.transcripts.runs import error_message, exchange, id_of, read_side, run_of
 from gradeloop.transcripts.unreadable import (
     Json,
     UnreadableMessage,
@@ -132,6 +132,10 @@ def recognise_batch(value: Json) -> str | None:
     return "a row of a batch's input: custom_id and body" if isinstance(body, dict) else None
 
 
+_REQUEST = ("messages", "input", "contents", "system", "instructions")
+"""The keys of a request that may stand beside the response itself."""
+
+
 def _is_body(value: dict[str, Json]) -> bool:
     """Return whether an object is a request or a reply of a provider's API."""
     return any(isinstance(value.get(key), list) for key in ("messages", "contents", "candidates", "choices", "output", "content")) or (
@@ -148,10 +152,11 @@ def parse_batch(value: Json, name: str) -> Iterator[AgentRun]:
     run_id, response, result = id_of(value, name, "custom_id", "key", "id"), dict_of(value.get("response")), dict_of(value.get("result"))
     if "custom_id" not in value and (_is_body(response) or ("response" not in value and _is_body(dict_of(value.get("request"))))):
         with inside("request"):
-            asked = _api_body(dict_of(value.get("request")))
+            beside = {key: value[key] for key in _REQUEST if key in value}  # as LiteLLM logs a call
+            asked = _api_body(dict_of(value.get("request")) or beside)
         with inside("response"):
             said = _api_body(response)
-        yield run_of(run_id, [*asked, *said], without(value, "request", "response", "key", "id"))
+        yield run_of(run_id, [*asked, *said], without(value, "request", "response", "key", "id", *_REQUEST))
         return
     error = value.get("error") or dict_of(response.get("body")).get("error") or result.get("error")
     if "custom_id" not in value:
@@ -202,6 +207,8 @@ def read_choices(choices: Json) -> list[RunMessage]:
             ended = {"finish_reason": choice["finish_reason"]} if choice.get("finish_reason") not in (None, "stop", "tool_calls") else {}
             made = parse_messages([said]) if isinstance(said, dict) else read_side(choice.get("text"), "assistant", "text")
             messages += [message.model_copy(update={"metadata": {**message.metadata, **ended}}) if ended else message for message in made]
+            if error := dict_of(choice.get("error")):  # OpenRouter's, of a provider that broke off
+                messages.append(error_message(text_of(error.get("message")), text_of(error.get("code")) or None))
     return messages
 
 
@@ -241,12 +248,12 @@ def parse_preference(value: Json, name: str) -> Iterator[AgentRun]:
     given = first_of(value, *_ASKED)
     base = id_of(value, name, "pair_id", *("id", "prompt_id"))
     answers = {side: key for side, (key, _) in _SIDES.items() if key in value}
-    kept = without(value, *(key for key, _ in _SIDES.values()), *_ASKED)
+    kept = without(value, *(key for key, _ in _SIDES.values()), *_ASKED, "system")
     for side, key in answers.items():
         several = value[key] if isinstance(value[key], list) and all(isinstance(item, str) for item in value[key]) else None
         for at, answer in enumerate(several or [value[key]], 1):
             with inside(key):
-                asked = _side(given, "user", "input")
+                asked = [*read_side(value.get("system"), "system", "system"), *_side(given, "user", "input")]
                 said = _side(answer, "assistant", "output")
                 repeats = len(said) > 1 and said[0].role != "assistant"  # the pair repeats the conversation before it
                 number = f"-{at}" if several and len(several) > 1 else ""
