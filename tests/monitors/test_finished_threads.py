@@ -19,6 +19,7 @@ from gradeloop.monitors.contract import MonitorDefinition, ThreadsSource
 from gradeloop.monitors.overview import MonitorReader
 from gradeloop.monitors.source_items import SourceItem
 from gradeloop.monitors.sources import place_since
+from gradeloop.store.engine import Store
 from tests.monitors.test_monitoring import JUDGE, Watched
 from tests.monitors.test_sources import ids, last_cursor
 from tests.rig.batches import batching, passes
@@ -141,6 +142,9 @@ def test_an_unknown_status_is_refused() -> None:
         ({"kind": "bucket", "bucket": "runs", "quiet": 1}, "1s is too short: S3 tells times to the second, .* write 2s or more"),
     ],
 )
-def test_a_source_that_tells_changes_late_has_some_time_to_settle(source: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
-        MonitorDefinition.model_validate({"name": "m", "source": source, "judge": JUDGE})
+async def test_a_source_that_tells_changes_late_has_some_time_to_settle(tmp_path: Path, source: dict[str, Any], said: str) -> None:
+    definition = MonitorDefinition.model_validate({"name": "m", "source": source, "judge": JUDGE})
+    store = Store(f"sqlite:///{tmp_path}/store.db")
+
+    with pytest.raises(InvalidRequest, match=said):
+        await MonitorReader(store).create(definition)

@@ -133,11 +133,6 @@ class BucketSource(Strict):
     quiet: Annotated[float, Field(ge=0, le=86_400)] = 60.0
     """Seconds for which an object must have been there: S3 tells times to the second, of an upload in parts that of its beginning."""
 
-    @field_validator("quiet")
-    @classmethod
-    def _has_settled(cls, quiet: float) -> float:
-        return require_quiet(quiet, "bucket", f"{quiet:g}s")
-
     @property
     def text(self) -> str:
         """The source in words."""
@@ -159,11 +154,6 @@ class ThreadsSource(Strict):
     quiet: Annotated[float, Field(ge=0, le=3600)] = 10.0
     """Seconds for which a thread must have been closed: the server's list shows it a little later."""
 
-    @field_validator("quiet")
-    @classmethod
-    def _has_settled(cls, quiet: float) -> float:
-        return require_quiet(quiet, "threads", f"{quiet:g}s")
-
     @field_validator("where")
     @classmethod
     def _names_a_status(cls, where: dict[ThreadFilter, str]) -> dict[ThreadFilter, str]:
@@ -175,6 +165,19 @@ class ThreadsSource(Strict):
     def text(self) -> str:
         """The source in words."""
         return f"finished threads{''.join(f', {key}={value}' for key, value in self.where.items())}"
+
+
+def refuse_hasty(source: FolderSource | SqlSource | OtlpSource | BucketSource | ThreadsSource) -> None:
+    """Refuse a new monitor whose source has too little time to settle; one that is stored already stays as it is.
+
+    Raises:
+        InvalidRequest: It has; the message says why.
+    """
+    if isinstance(source, BucketSource | ThreadsSource):
+        try:
+            require_quiet(source.quiet, source.kind, f"{source.quiet:g}s")
+        except ValueError as error:
+            raise InvalidRequest(f"source.quiet: {error}") from None
 
 
 MonitorSource = Annotated[FolderSource | SqlSource | OtlpSource | BucketSource | ThreadsSource, Field(discriminator="kind")]

@@ -12,7 +12,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.anchor_runs import Anchor, anchor_error, forget_first_verdicts, insert_anchors
 from gradeloop.monitors.anchors import AnchorCounts, AnchorState
-from gradeloop.monitors.contract import Alert, MonitorDefinition, MonitorState, Rate, TickReport
+from gradeloop.monitors.contract import Alert, MonitorDefinition, MonitorState, Rate, TickReport, refuse_hasty
 from gradeloop.monitors.labelling import sample_labels
 from gradeloop.monitors.removal import remove_monitor
 from gradeloop.monitors.ticks import Monitor, clear_alert, definition_json, lock_monitor, read_monitor
@@ -234,8 +234,9 @@ class MonitorReader:
         """Store a monitor with its anchors, and return whether it is new; the same definition again changes nothing.
 
         Raises:
-            InvalidRequest: There is another monitor of this name.
+            InvalidRequest: There is another monitor of this name, or its source has too little time to settle.
         """
+        refuse_hasty(definition.source)
         monitors, text = table("monitors"), definition_json(definition)
         row = {"name": definition.name, "definition": text, "state": MonitorState().model_dump_json()}
 
