@@ -325,6 +325,8 @@ CASES: dict[str, tuple[Json, list[str]]] = {
         {"system": "S", "prompt": "q", "chosen": "A", "rejected": "A"},
         ["system text S", *QA, "--", "system text S", *QA],
     ),
+    "parts as a table of a database has them": ([{"role": "user", "parts": '[{"type": "text", "text": "q"}]'}, A], QA),
+    "a status as a text": ({"custom_id": "c", "response": {"status_code": "200", "body": CHOICES}}, ["assistant text A"]),
     "a question and its answer": ({"question": "q", "answer": "A"}, QA),
 }
 
@@ -344,6 +346,7 @@ REFUSED: dict[str, tuple[Json, str]] = {
         {"choices": [{"message": {"role": "assistant", "content": ""}, "error": {"code": 502, "message": "UPSTREAM"}}]},
         "holds nothing but errors: UPSTREAM",
     ),
+    "parts that are none": ([{"role": "user", "content": "q", "parts": 5}], "[0].parts: parts is '5'; write a list"),
     "a prompt that Gemini blocked": (
         {"promptFeedback": {"blockReason": "SAFETY"}},
         "the request was blocked, so that nothing was said: 'SAFETY'",

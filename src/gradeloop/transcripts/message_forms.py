@@ -31,6 +31,7 @@ from gradeloop.transcripts.unreadable import (
     Json,
     UnreadableMessage,
     dict_of,
+    embedded_json,
     first_of,
     flag_at,
     inside,
@@ -215,6 +216,13 @@ def parse_message(value: Json) -> Iterator[RunMessage]:
 
 def _content_of(value: dict[str, Json]) -> list[ReadPart]:
     parts = value.get("parts")
+    if isinstance(parts, str):  # as a table of a database has them
+        try:
+            parts = embedded_json(parts)
+        except ValueError:
+            parts = None
+    if not isinstance(parts, list) and value.get("parts") not in (None, "", {}):
+        raise UnreadableMessage(f"parts is {clip(str(value['parts']))}; write a list", "parts")
     if isinstance(parts, list) and (parts or not value.get("content")):
         with inside_renamed("parts"):
             blocks = read_content(parts)

@@ -162,7 +162,7 @@ def parse_batch(value: Json, name: str) -> Iterator[AgentRun]:
     if "custom_id" not in value:
         error = error or response.get("error") or value.get("status") or "there is no reply"
     status = response.get("status_code", 200)
-    if error or status != 200 or str(result.get("type")) in {"errored", "canceled", "expired"}:  # noqa: PLR2004 - HTTP's OK
+    if error or str(status) != "200" or str(result.get("type")) in {"errored", "canceled", "expired"}:
         inner = dict_of(error)
         why = text_of(first_of(inner, "message") or dict_of(inner.get("error")).get("message") or error or result.get("type") or status)
         raise UnreadableMessage(
