@@ -18,6 +18,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
 from statistics import quantiles
+from unittest.mock import patch
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
@@ -207,9 +208,8 @@ PARTS: dict[str, Callable[[Amount], Awaitable[list[Row]]]] = {
 
 
 async def _within(part: Callable[[Amount], Awaitable[list[Row]]], amount: Amount, seconds: float) -> list[Row]:
-    """Measure a part on files of its own, which are thrown away; its processes end with it, also where it takes too long."""
-    with tempfile.TemporaryDirectory(prefix="gradeloop-bench-") as folder:
-        os.environ["GRADELOOP_STATE_DIR"] = folder
+    """Measure a part on files of its own, which are thrown away; its variables and processes end with it, also where it takes too long."""
+    with tempfile.TemporaryDirectory(prefix="gradeloop-bench-") as folder, patch.dict(os.environ, GRADELOOP_STATE_DIR=folder):
         try:
             async with asyncio.timeout(seconds):
                 return await part(amount)

@@ -13,7 +13,7 @@ import psutil  # type: ignore[import-untyped]  # it has no types
 import pytest
 from temporalio.client import Client
 
-from benchmarks import overhead
+from benchmarks import all_rows, overhead
 from benchmarks.bare import ACTIVITIES
 from benchmarks.subjects import SUBJECTS, worker_of
 
@@ -66,6 +66,22 @@ def test_a_benchmark_that_is_stopped_leaves_no_process_behind(words: list[str], 
     assert running.returncode not in {0, None}
     assert "Traceback" not in said
     assert left_in(tmp_path) == []
+
+
+def test_what_a_part_of_the_table_sets_ends_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    folders = list[str]()
+
+    async def part(_: all_rows.Amount) -> list[all_rows.Row]:
+        assert "GRADELOOP_STORE" not in os.environ
+        os.environ["GRADELOOP_STORE"] = f"sqlite:///{os.environ['GRADELOOP_STATE_DIR']}/results.db"
+        folders.append(os.environ["GRADELOOP_STORE"])
+        return []
+
+    monkeypatch.delenv("GRADELOOP_STORE", raising=False)
+    monkeypatch.setattr(all_rows, "PARTS", {"one": part, "other": part})
+
+    assert all_rows.measured(["one", "other"], all_rows.Amount(1, 1), 1) == ([], {})
+    assert len(set(folders)) == 2
 
 
 def table_of(text: str) -> dict[str, list[str]]:
