@@ -105,7 +105,7 @@ def test_a_run_waits_for_a_person_and_goes_on_with_what_they_say(gradeloop: Comm
 
     assert (waiting.code, without_gap.code, decided.code, watched.code, late.code) == (3, 2, 0, 0, 2)
     assert "  c1    It has 3 lines" in waiting.out
-    assert waiting.out.rstrip().endswith("gradeloop decide haiku kind --pass   or --fail: It is kind")
+    assert waiting.out.rstrip().endswith("gradeloop decide haiku kind --pass   or --fail; does this hold? It is kind")
     assert "gap is missing; say what the author has to mend" in without_gap.err
     assert "decided by a person: kind" in watched.out
     assert "✓ c3    Tone  (score 4)  (2 of 3 votes)" in watched.out

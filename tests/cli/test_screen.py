@@ -134,7 +134,7 @@ def test_the_draft_in_question_stands_above_the_question_and_no_other_draft_does
         "the dog sat",
         "[-a cat-]{+the dog+} sat",
         "✓ c1  three lines",
-        "gradeloop decide t promise --pass   or --fail: Promises nothing",
+        "gradeloop decide t promise --pass   or --fail; does this hold? Promises nothing",
     ]
     lines = [line.rstrip() for line in shown(screen).splitlines() if not line.startswith("─")]
     assert lines[-4:] == asked

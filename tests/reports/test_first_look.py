@@ -1,5 +1,6 @@
 """What a page says first: passed or not, what failed, and what to do next."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,8 +10,9 @@ from pydantic import JsonValue
 from gradeloop.batches.outputs import Outputs
 from gradeloop.compare.compare import Comparison, compare_batches
 from gradeloop.compare.sources import BatchSource, ComparedCase, ShownCase
-from gradeloop.contract.evaluation import CriterionRow, DraftInQuestion, Evaluation, WaitingCriterion, WaitingFor
+from gradeloop.contract.evaluation import CriterionRow, DraftInQuestion, Evaluation, PendingCall, WaitingCriterion, WaitingFor
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
+from gradeloop.contract.rubric import Rubric
 from gradeloop.reports.collection_page import labels_of
 from gradeloop.reports.diff_page import output_pairs
 from gradeloop.reports.model import RunReport, SchemaVerdict
@@ -65,7 +67,7 @@ def test_a_failed_thread_names_the_criteria_of_its_best_draft_with_their_words_a
     head = page[page.index('<p class="answer failed">') : page.index("<h2>Criteria</h2>")]
 
     assert [row.id for row in failing_rows(report)] == ["when"]
-    assert 'FAILED: <span dir="auto">the text of when</span> <span class="id">when</span></p>' in head
+    assert 'FAILED: not met: <span dir="auto">the text of when</span> <span class="id">when</span></p>' in head
     assert "the text of when" in head
     assert "mend it" in head
     assert "the text of short" not in head
@@ -113,7 +115,28 @@ def test_a_thread_that_waits_says_what_was_asked_before_it_asks_a_person() -> No
     page = run_page(failed(best=1).model_copy(update={"waiting_for": waiting, "verdict": "waiting", "word": "waiting"}))
 
     assert page.index('<p class="task" dir="auto">Write a sign.</p>') < page.index(
-        'WAITING FOR A PERSON: <span dir="auto">no promise</span> <span class="id">legal</span></p>'
+        'WAITING FOR A PERSON: does this hold? <span dir="auto">no promise</span> <span class="id">legal</span></p>'
+    )
+
+
+def first_line(page: str) -> str:
+    (line,) = re.findall(r'<p class="answer [^>]*>(.*?)</p>', page)
+    return re.sub("<[^>]+>", "", line)
+
+
+def test_a_first_line_says_once_that_several_criteria_are_not_met_or_asked_about_and_what_must_not_hold_does() -> None:
+    both = failed(best=3)
+    must_not = Rubric.model_validate({"criteria": [{"id": "when", "description": "It is rude", "negate": True}]})
+    asked = tuple(WaitingCriterion(id=name, name=f"the text of {name}") for name in ("legal", "tone"))
+    call = PendingCall(call="c", tool="send_mail", arguments={}, role="grader")
+    waiting = WaitingFor(grading_run_id="g", iteration=0, criteria=asked, calls=(call,))
+
+    assert first_line(run_page(both)) == "FAILED: not met: the text of when when; the text of short short"
+    assert first_line(run_page(both.model_copy(update={"rubric": must_not}))) == (
+        "FAILED: must not hold: the text of when when; not met: the text of short short"
+    )
+    assert first_line(run_page(both.model_copy(update={"waiting_for": waiting, "verdict": "waiting"}))) == (
+        "WAITING FOR A PERSON: does this hold? the text of legal legal; the text of tone tone; may the grader call send_mail?"
     )
 
 
@@ -141,13 +164,24 @@ def test_a_draft_that_waits_has_a_column_of_its_own_and_an_earlier_no_stands_whe
     page = run_page(rejecting())
     live = run_page(rejecting(), live=SteeredPage(token="t", path="/p", thread="/p", status="waiting", open=True, tag=""))
     strip = page[page.index("<h2>Criteria</h2>") : page.index('<p class="legend"')]
-    no = '<span class="label">Rejected in draft 1</span> it promises &lt;b&gt;a refund&lt;/b&gt;'
+    no = "<b>Draft 1 was rejected because:</b> it promises &lt;b&gt;a refund&lt;/b&gt;"
 
     assert '<a href="#r-m3">2<span class="sr"> iteration</span></a> <span class="badge waiting">waits</span>' in strip
     assert strip.count('<td class="asked">') == 4
     assert strip.count('title="waits"') == 1
     assert page.count(no) == 1
     assert live.index("Does this hold?") < live.index(no) < live.index("Approve</button>")
+
+
+@pytest.mark.parametrize("live", [None, SteeredPage(token="t", path="/p", thread="/p", status="waiting", open=True, tag="")])
+def test_what_waits_stands_directly_below_the_first_line_and_counts_the_draft_under_way(live: SteeredPage | None) -> None:
+    page = run_page(rejecting().model_copy(update={"about": {"generator": "a", "started": "b"}}), live=live)
+    head = page[page.index('<p class="answer') : page.index("<h2>Waiting for a person</h2>")]
+
+    assert '<span class="fact">iteration 2</span>' in head
+    assert "1 iteration" not in head
+    assert "<dl" not in head
+    assert page.index("Draft 1 was rejected because") < page.index('<dl class="facts">') < page.index("<h2>Criteria</h2>")
 
 
 @pytest.mark.parametrize("status", ["satisfied", None])

@@ -248,10 +248,10 @@ async def test_what_a_person_said_of_an_earlier_draft_is_on_the_card_and_in_the_
         asked = (await until(thread, "waiting"))["waiting_for"]
         about = {name: asked[name] for name in ("grading_run_id", "iteration")} | {"criterion": "promise", "by": "ann"}
         await thread.execute_update("decide", about | {"passed": False, "gap": "it promises a refund"})
-        page = await inbox_with(browser, "Rejected in draft 1")
+        page = await inbox_with(browser, "Draft 1 was rejected because:")
         (waiting,) = [one for one in await served.client.waiting() if one.thread_id == thread.id]
         await thread.cancel()
 
     assert "it promises a refund" in page
     assert [(one.criterion, one.iteration, one.gap) for one in waiting.rejections] == [("promise", 0, "it promises a refund")]
-    assert "rejected in iteration 1  promise: it promises a refund" in [str(line) for line in inbox_lines([waiting], NOW)]
+    assert "promise: draft 1 was rejected because: it promises a refund" in [str(line) for line in inbox_lines([waiting], NOW)]

@@ -57,9 +57,11 @@ class AnswerPart:
     """A criterion or a tool in the first line of a page."""
 
     words: str
-    """The criterion's own words in short, or the tool's name."""
+    """The criterion's own words in short, or what is asked about a tool."""
     id: str = ""
     """The criterion's id; empty for a tool, and for a criterion whose words are not known, which is named by its id."""
+    lead: str = ""
+    """What the line says of it, `not met:`, `does this hold?`: once before all that follow each other and have the same."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +85,8 @@ def run_answer(report: RunReport) -> RunAnswer:
     parts: list[AnswerPart] = []
     if report.waiting_for:
         word = "WAITING FOR A PERSON"
-        parts = [_answer_part(criterion.id, criterion.name) for criterion in report.waiting_for.criteria]
-        parts += [AnswerPart(call.tool) for call in report.waiting_for.calls]
+        parts = [_answer_part(criterion.id, criterion.name, "does this hold?") for criterion in report.waiting_for.criteria]
+        parts += [AnswerPart(f"may the {call.role} call {call.tool}?") for call in report.waiting_for.calls]
     elif report.verdict != "failed":
         word = (report.word.replace("_", " ") if report.verdict == "none" else report.verdict).upper()
     else:
@@ -92,14 +94,15 @@ def run_answer(report: RunReport) -> RunAnswer:
         names = {criterion.id: criterion.text for criterion in report.rubric.criteria} if report.rubric else {}
         names |= {row.id: row.name for evaluation in report.evaluations for row in evaluation.criteria}
         failing = report.decided_by or tuple(row.id for row in failing_rows(report))
-        parts = [_answer_part(name, names.get(name, "")) for name in failing]
+        inverted = {criterion.id for criterion in report.rubric.criteria if criterion.negate} if report.rubric else set()
+        parts = [_answer_part(name, names.get(name, ""), "must not hold:" if name in inverted else "not met:") for name in failing]
         parts += [AnswerPart(headline(text, ANSWER_CHARACTERS)) for text in (report.judged.unmet if report.judged else ())]
     return RunAnswer(word, tuple(parts[:ANSWER_PARTS]), max(len(parts) - ANSWER_PARTS, 0))
 
 
-def _answer_part(criterion: str, name: str) -> AnswerPart:
+def _answer_part(criterion: str, name: str, lead: str) -> AnswerPart:
     words = headline(name, ANSWER_CHARACTERS)
-    return AnswerPart(words, criterion) if words and words != criterion else AnswerPart(criterion)
+    return AnswerPart(words, criterion, lead) if words and words != criterion else AnswerPart(criterion, lead=lead)
 
 
 def failing_rows(report: RunReport) -> tuple[CriterionRow, ...]:

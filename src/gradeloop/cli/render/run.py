@@ -155,8 +155,8 @@ def question_lines(waiting: WaitingFor, text: str | None) -> Iterator[Text | Rul
 def rejection_lines(rejections: Iterable[Rejection]) -> Iterator[Text]:
     """Yield what people rejected of earlier drafts, a line each."""
     for rejection in rejections:
-        line = Text(f"rejected in iteration {rejection.iteration + 1}  ", "yellow").append(f"{one_line(rejection.criterion)}: ", "cyan")
-        yield line.append(one_line(rejection.gap))
+        line = Text(f"{one_line(rejection.criterion)}: ", "cyan")
+        yield line.append(f"draft {rejection.iteration + 1} was rejected because: ", "yellow").append(one_line(rejection.gap))
 
 
 def _changes_text(pieces: Iterable[DraftPiece]) -> Text:
@@ -172,7 +172,7 @@ def decision_commands(thread_id: str, waiting: WaitingFor) -> Iterator[Text]:
     """Yield the commands by which a person decides."""
     for criterion in waiting.criteria:
         yield Text(f"gradeloop decide {thread_id} {criterion.id} --pass", "bold").append(
-            f"   or --fail: {one_line(criterion.name)}", "default"
+            f"   or --fail; does this hold? {one_line(criterion.name)}", "default"
         )
     for call in waiting.calls:
         arguments = one_line(json.dumps(call.arguments, ensure_ascii=False))
