@@ -344,6 +344,18 @@ def test_unverified_rows_are_no_verdict_and_a_person_counts_before_the_machine()
     assert "people overrode 1 verdict on criteria in B; the verdicts on cases stay the grader's" in found.notes
 
 
+def test_a_criterion_of_several_texts_is_told_by_one_that_regressed() -> None:
+    def asked(index: int, text: str, *, passed: bool = True) -> CaseResult:
+        return case(index, "passed", criteria=(row("c1", passed=passed).model_copy(update={"name": text}),))
+
+    found = between(
+        [asked(0, "it names Sunday"), asked(1, "it answers"), asked(2, "it is kind")],
+        [asked(0, "it names Sunday"), asked(1, "it answers", passed=False), asked(2, "it is kind", passed=False)],
+    )
+
+    assert [(criterion.name, criterion.texts) for criterion in found.criteria] == [("it answers", 3)]
+
+
 def test_criteria_of_a_case_without_a_verdict_are_not_compared() -> None:
     found = between([case(0)], [case(0, "error", criteria=(row("c1", passed=False),))])
 

@@ -159,7 +159,7 @@ class CriterionTally(Strict):
 
     id: str
     name: str
-    """The text in the first case that has the criterion."""
+    """The text in the first case in which the criterion regressed; where it did in none, in the first that has it."""
     texts: int = 1
     """The number of different texts: more than one where cases have rubrics of their own, or texts with variables in them."""
     counts: dict[Outcome, int]
@@ -397,6 +397,8 @@ class CriterionTallies:
     def add(self, name: str, text: str, outcome: Outcome, a: CriterionSide | None, b: CriterionSide | None, *, reworded: bool) -> None:
         """Count a criterion of one case."""
         counts = self._counts.setdefault(name, _Counts(text))
+        if outcome == "regressed" and not counts.outcomes[outcome]:
+            counts.name = text
         counts.outcomes[outcome] += 1
         if len(counts.texts) < _MAX_TEXTS:
             counts.texts.add(text)
