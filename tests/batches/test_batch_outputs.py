@@ -169,7 +169,9 @@ def test_what_decided_is_named_in_every_output_and_in_the_terminal() -> None:
     below = case(1, "failed", criteria=rows, decided_by=("c2",), worst_criterion="c2", missed_threshold=0.8)
     impossible = case(2, "failed", criteria=rows, decided_by=(), worst_criterion="c2", explanation="It cannot be judged.")
     weightless = case(3, criteria=rows[:2], decided_by=())
+    gapless = case(0, "failed", criteria=(row("c1"), row("c2", passed=False, reason="", gap=None)))
 
+    assert failure_reason(gapless) == "c2: not met: the text of c2"
     assert [failure_reason(item) for item in (result, below, impossible, weightless)] == [
         "c3: no name (and c2)",
         "score 0.50, below the threshold 0.8: c2: it says nothing",

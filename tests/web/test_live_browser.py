@@ -112,6 +112,26 @@ async def test_a_thread_is_followed_interrupted_and_resumed_from_its_page(browse
         await served.client.close_thread(thread)
 
 
+async def test_the_address_of_a_case_on_a_file_leads_to_the_case_on_its_live_page_and_no_other_name_anywhere(
+    browser: Browser, client: Client, tmp_path: Path
+) -> None:
+    async with judged(client, tmp_path) as (batches, name):
+        typed = GradingClient(client, task_queue=batches.served.task_queue)
+        async with visited(browser, typed, tmp_path, f"/batches/{name}") as (page, seen):
+            at = page.url
+            await page.goto(f"{at}#case-a%20nother")
+            await page.reload()
+            await expect(page.locator("#table tbody tr")).to_have_count(2)
+            assert page.url == f"{at}#case-a%20nother"
+            await page.goto(f"{at}#case-a%20refund&f=passed")
+            await page.wait_for_url(f"{at}/cases/a%20refund")
+            await page.goto("about:blank")
+            await page.goto(f"{at}#case-a%20broken%20chain")
+            await page.wait_for_url(f"{at}/cases/a%20broken%20chain")
+            await expect(page.locator("h1")).to_have_text("a broken chain")
+            assert (seen.dialogs, seen.complaints) == ([], [])
+
+
 @pytest.mark.parametrize("width", [360, 1280])
 async def test_the_live_pages_fit_their_window_and_keep_nobody_out(browser: Browser, client: Client, tmp_path: Path, width: int) -> None:
     async with judged(client, tmp_path) as (batches, name):

@@ -37,6 +37,11 @@ def gap_of(row: CriterionRow) -> str:
     return row.gap or row.reason
 
 
+def _finding(row: CriterionRow) -> str:
+    """Return the id of a criterion and why it failed; where nobody said why, that its words do not hold."""
+    return f"{row.id}: {gap_of(row) or (row.name if row.passed or row.unverified else f'not met: {row.name}')}"
+
+
 def below_threshold(result: CaseResult) -> str:
     """Return which threshold the score alone did not reach."""
     return "" if result.missed_threshold is None else f", below the threshold {result.missed_threshold:g}"
@@ -54,9 +59,9 @@ def failure_reason(result: CaseResult) -> str:
     if result.deciding:
         first, *others = result.deciding
         more = f" (and {', '.join(row.id for row in others)})" if others else ""
-        return one_line(f"{below}{first.id}: {gap_of(first) or first.name}{more}")
+        return one_line(f"{below}{_finding(first)}{more}")
     if result.status == "passed" and result.worst is not None:
-        return one_line(f"{result.worst.id}: {gap_of(result.worst) or result.worst.name}")
+        return one_line(_finding(result.worst))
     return "" if result.status == "passed" else one_line(f"{below}{result.explanation}")
 
 

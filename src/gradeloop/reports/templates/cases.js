@@ -249,7 +249,17 @@
     addEventListener("hashchange", route);
     route();
   }
-  fill();
+  // The address of a case on a file, `#case-ID`, leads to the case's own page where the page is live.
+  const lead = () => {
+    const first = location.hash.slice(1).split("&")[0];
+    const link = first.startsWith("case-") && byId.get(decoded(first.slice("case-".length)))?.querySelector("a.name[href^='/batches/']");
+    if (link) location.replace(link.href);
+  };
+  if (!dialog) {
+    addEventListener("hashchange", lead);
+    lead();
+  }
+  fill().then((more) => { if (more && !dialog) lead(); });
   document.addEventListener("part", async (event) => { // a live page has new rows
     wire();
     if (await fill()) scrollTo(event.detail);
