@@ -143,7 +143,7 @@ def test_a_summary_has_a_table_of_what_regressed_from_the_baseline() -> None:
     text = summarised(now, BatchStory(BatchAnswer("FAILED", "50% of 100%"), baseline))
 
     assert baseline.regressed == (RegressedCase("case-1", "passed", "failed", "c2 regressed: it says nothing"),)
-    assert "**Compared with batch-1**: pass rate 100% -\\> 50% of 2 cases judged in both" in text
+    assert "**Compared with batch-1**: 1 REGRESSED: too few to tell from chance; pass rate 100% -\\> 50% of 2 cases" in text
     assert "| case-1 | passed | failed | c2 regressed: it says nothing |" in text
 
 
