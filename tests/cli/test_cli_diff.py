@@ -81,6 +81,19 @@ def test_the_exit_code_is_the_gate(gradeloop: CommandLine, flags: tuple[str, ...
     assert said in done.err
 
 
+def test_the_gate_is_the_first_word_on_terminal_and_page(gradeloop: CommandLine) -> None:
+    files = ("before.json", "after.jsonl", "-o", "gated.html", "--overwrite")
+    failed = gradeloop("diff", *files, "--fail-on", "errors", "--fail-on", "regressions")
+    page = (gradeloop.folder / "gated.html").read_text()
+    passed = gradeloop("diff", "after.jsonl", "after.json", "--fail-on", "regressions")
+    ungated = gradeloop("diff", "before.json", "after.jsonl")
+
+    assert failed.out.startswith("FAILED by --fail-on errors, regressions: 1 REGRESSED")
+    assert '<p class="answer failed">FAILED by --fail-on errors, regressions: 1 REGRESSED' in page
+    assert passed.out.startswith("PASSED by --fail-on regressions: NO REGRESSIONS")
+    assert ungated.out.startswith("1 REGRESSED")
+
+
 def test_a_gate_holds_nothing_against_what_got_better(gradeloop: CommandLine) -> None:
     written(gradeloop.folder / "worse.json", [case(0, "failed"), case(1, "error")])
     written(gradeloop.folder / "better.json", [case(0), case(1)])

@@ -21,10 +21,10 @@ from gradeloop.compare.sources import load_batch, read_outputs
 from gradeloop.compare.wording import (
     batch_facts,
     change_reason,
-    comparison_answer,
     comparison_step,
     counts_line,
     gate_line,
+    gated_answer,
     outcome_label,
     overall_lines,
     passed_of,
@@ -109,11 +109,11 @@ def diff(
     checked_page(output, overwrite=overwrite)
     found = compare_named(a, b)
     if output is not None:
-        write_page(output, comparison_page(found, pairs_of(found, a, b)))
+        write_page(output, comparison_page(found, pairs_of(found, a, b), fail_on or ()))
     if as_json:
         typer.echo(json_without_commands(batch_json(found)))
     else:
-        show_lines(None, comparison_lines(found, shutil.get_terminal_size().columns), as_json=False)
+        show_lines(None, comparison_lines(found, shutil.get_terminal_size().columns, fail_on or ()), as_json=False)
     for gate in fail_on or ():
         if found.findings(gate):
             typer.echo(gate_line(found, gate), err=True)
@@ -167,10 +167,11 @@ _EXAMPLES = 3
 """The most cases that are named where only their number matters."""
 
 
-def comparison_lines(found: Comparison, width: int) -> Iterator[Text | Table]:
+def comparison_lines(found: Comparison, width: int, gates: Sequence[ComparisonGate] = ()) -> Iterator[Text | Table]:
     """Yield the comparison, for a terminal of that width."""
     worst = next((STYLES[outcome] for outcome in ("regressed", "lost", "unsure") if found.counts.get(outcome)), "bold green")
-    yield Text(comparison_answer(found), worst)
+    answer, passes = gated_answer(found, gates)
+    yield Text(answer, worst if passes is None else "bold green" if passes else "bold red")
     yield Text(counts_line(found.counts, len(found.cases)))
     yield from (Text(line) for line in overall_lines(found))
     yield from (Text(f"note: {one_line(note)}", "yellow") for note in found.notes)

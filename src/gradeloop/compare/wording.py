@@ -1,7 +1,7 @@
 """A comparison in sentences."""
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gradeloop.batches.answer import STATUS_LABELS
@@ -94,6 +94,15 @@ def comparison_answer(found: Comparison) -> str:
     parts += [f"{number:,} {label}" for outcome, label in apart.items() if (number := found.counts.get(outcome, 0))]
     says = f": {chance_words(found.overall)}" if found.overall is not None and (regressed or improved) else ""
     return f"{', '.join(parts)}{says}"
+
+
+def gated_answer(found: Comparison, gates: Sequence[ComparisonGate]) -> tuple[str, bool | None]:
+    """Return the answer with what the gates of `--fail-on` make of it, and whether they pass; None where none can."""
+    answer = comparison_answer(found)
+    failing = [gate for gate in gates if found.findings(gate)]
+    if not gates or (found.overall is None and not failing):
+        return answer, None
+    return f"{'FAILED' if failing else 'PASSED'} by --fail-on {', '.join(failing or gates)}: {answer}", not failing
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gradeloop.compare.baseline import one_sentence
-from gradeloop.compare.compare import CaseComparison, CaseSide, Comparison, CriterionSide, Outcome
+from gradeloop.compare.compare import CaseComparison, CaseSide, Comparison, ComparisonGate, CriterionSide, Outcome
 from gradeloop.compare.sources import ShownCase, is_batch_file
 from gradeloop.compare.wording import (
     batch_facts,
     change_reason,
-    comparison_answer,
     comparison_step,
+    gated_answer,
     outcome_label,
     passed_of,
     score_change,
@@ -93,8 +93,16 @@ def _differ(pieces: Sequence[DraftPiece], a: str, b: str) -> bool:
     return changed["removed"] > DIFFERENT * len(a) and changed["added"] > DIFFERENT * len(b)
 
 
-def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = ()) -> str:
-    """Return the page, with the outputs of changed cases side by side: one HTML document that needs nothing else."""
+def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = (), gates: Sequence[ComparisonGate] = ()) -> str:
+    """Return the page: one HTML document that needs nothing else.
+
+    Args:
+        found: The comparison.
+        pairs: The outputs of changed cases, which it shows side by side.
+        gates: What it fails on.
+    """
+    answer, passes = gated_answer(found, gates)
+    worst = next((colour for outcome, colour in ANSWERS.items() if found.counts.get(outcome)), "passed")
     left_out = {row.id for row in [row for row in found.cases if row.outcome == "same"][MOST_SAME:]}
     rows = [row for row in found.cases if row.id not in left_out]
     counts = {flag: sum(flag in _flags(row) for row in rows) for flag in FILTERS}
@@ -108,9 +116,9 @@ def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = ()) -> str:
         sentence=one_sentence(found),
         heading=" → ".join(short_names(found.a.source, found.b.source)),
         sources=f"{found.a.source} → {found.b.source}",
-        answer=comparison_answer(found),
+        answer=answer,
         step=comparison_step(found),
-        answer_colour=next((colour for outcome, colour in ANSWERS.items() if found.counts.get(outcome)), "passed"),
+        answer_colour=worst if passes is None else "passed" if passes else "failed",
         pairs=pairs,
         places={pair.row.id: at for at, pair in enumerate(pairs)},
         opened=OPEN_PAIRS,
