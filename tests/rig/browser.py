@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from axe_playwright_python.base import AXE_SCRIPT  # type: ignore[import-untyped]  # it has no types
-from playwright.async_api import Dialog, Page
+from playwright.async_api import ConsoleMessage, Dialog, Page
 from playwright.sync_api import Browser, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -59,8 +59,13 @@ def watch(page: Page) -> Seen:
     page.on("dialog", dismiss)
     page.on("request", lambda request: None if request.is_navigation_request() else seen.requests.append(request.url))
     page.on("pageerror", lambda error: seen.complaints.append(str(error)))
-    page.on("console", lambda message: seen.complaints.append(message.text) if message.type in {"error", "warning"} else None)
+    page.on("console", lambda message: seen.complaints.append(message.text) if _complains(message) else None)
     return seen
+
+
+def _complains(message: ConsoleMessage) -> bool:
+    """Tell whether a page complains; a live page that got no answer from a busy worker in time asks again by itself."""
+    return message.type in {"error", "warning"} and "the server responded with a status of 503" not in message.text
 
 
 async def axe_findings(page: Page) -> list[str]:
