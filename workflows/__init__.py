@@ -16,7 +16,7 @@ LATE_MODULES = (
 """What `gradeloop` imports where it is first used, which may be inside a workflow: some 150 ms that most commands do without."""
 
 IMPORTED_LATE = ("jinja2", "jsonschema", "markupsafe", "referencing", "rpds", "re2", "attr", "attrs", "rapidfuzz")
-"""The packages of those modules, and what they import; the sandbox would load them anew for every workflow."""
+"""Packages of such modules, and what these import: the sandbox takes them as they are, and does not load them anew for every workflow."""
 
 RUNNER = SandboxedWorkflowRunner(SandboxRestrictions.default.with_passthrough_modules("gradeloop", "activities", *IMPORTED_LATE))
 """The runner with which a history is replayed: Temporal's sandbox, which loads `workflows` anew and takes the rest as it is."""

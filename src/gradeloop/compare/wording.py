@@ -97,7 +97,10 @@ def comparison_answer(found: Comparison) -> str:
 
 
 def gated_answer(found: Comparison, gates: Sequence[ComparisonGate]) -> tuple[str, bool | None]:
-    """Return the answer with what the gates of `--fail-on` make of it, and whether they pass; None where none can."""
+    """Return the answer with what the gates of `--fail-on` make of it, and whether they pass.
+
+    They neither pass nor fail (None) where there are none, and where nothing was compared.
+    """
     answer = comparison_answer(found)
     failing = [gate for gate in gates if found.findings(gate)]
     if not gates or (found.overall is None and not failing):
