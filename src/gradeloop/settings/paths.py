@@ -3,6 +3,7 @@
 import logging
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 import platformdirs
@@ -81,6 +82,7 @@ def close_database(file: Path, cure: str) -> None:
     if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
         raise InvalidRequest(f"The database {str(file)!r} is in a folder that everybody can write, who can replace it; {cure}")
     os.close(os.open(file, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    for path in (file, *(file.with_name(f"{file.name}{suffix}") for suffix in ("-wal", "-shm", "-journal"))):
-        if path.exists():
-            close_to_others(path, "The database", cure)
+    close_to_others(file, "The database", cure)
+    for suffix in ("-wal", "-shm", "-journal"):
+        with suppress(FileNotFoundError):  # another process that opens the database removes them as it goes
+            close_to_others(file.with_name(f"{file.name}{suffix}"), "The database", cure)
