@@ -102,7 +102,8 @@ def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = (), gates: 
         gates: What it fails on.
     """
     answer, passes = gated_answer(found, gates)
-    worst = next((colour for outcome, colour in ANSWERS.items() if found.counts.get(outcome)), "passed")
+    best = "error" if found.overall is None else "passed"
+    worst = next((colour for outcome, colour in ANSWERS.items() if found.counts.get(outcome)), best)
     left_out = {row.id for row in [row for row in found.cases if row.outcome == "same"][MOST_SAME:]}
     rows = [row for row in found.cases if row.id not in left_out]
     counts = {flag: sum(flag in _flags(row) for row in rows) for flag in FILTERS}
