@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import JsonValue
 
 from gradeloop.contract.transcript import EMPTY_MESSAGE, AgentRun, OtherPart, ReasoningPart, RunMessage, RunPart, TextPart
-from gradeloop.transcripts.formats.sessions import Line, is_first_of_codex, split_claude_code, split_codex, split_exec
+from gradeloop.transcripts.formats.sessions import SessionLine, is_first_of_codex, split_claude_code, split_codex, split_exec
 from gradeloop.transcripts.message_forms import build_message, is_item, parse_message, parse_messages
 from gradeloop.transcripts.parts import read_call, read_content, read_result, text_of, without_ciphertext
 from gradeloop.transcripts.runs import build_run, error_message, id_of, other_message, run_of, run_or_error, transcript_of
@@ -71,7 +71,7 @@ def parse_claude_code(value: Json, name: str) -> Iterator[AgentRun | UnreadableM
         yield run_or_error(lambda lines=lines, own=own: _claude_code_session(lines, own))  # type: ignore[misc]  # bound
 
 
-def _claude_code_session(lines: Sequence[Line], name: str) -> AgentRun:
+def _claude_code_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
     threads: dict[str, list[RunMessage]] = {"main": []}
     left: dict[str, int] = {}
     spoken: dict[str, list[RunMessage]] = {}
@@ -184,7 +184,7 @@ def parse_codex(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage
         yield run_or_error(lambda lines=lines, own=own: (_exec_run if printed else _codex_session)(lines, own))  # type: ignore[misc]  # bound
 
 
-def _codex_session(lines: Sequence[Line], name: str) -> AgentRun:
+def _codex_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
     messages: list[RunMessage] = []
     metadata: dict[str, JsonValue] = {}
     events: dict[str, int] = {}
@@ -216,7 +216,7 @@ def _codex_session(lines: Sequence[Line], name: str) -> AgentRun:
     return run_of(id_of(metadata, name), messages, {**metadata, **({"events_left_out": counts} if events else {})})
 
 
-def _exec_run(lines: Sequence[Line], name: str) -> AgentRun:
+def _exec_run(lines: Sequence[SessionLine], name: str) -> AgentRun:
     """Return the run of the lines that `codex exec --json` prints: of an item its end, or its last state where it has none."""
     messages: list[RunMessage] = []
     begun: dict[str, dict[str, Json]] = {}

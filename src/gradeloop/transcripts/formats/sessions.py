@@ -6,14 +6,14 @@ from typing import NamedTuple
 from gradeloop.transcripts.unreadable import Json, dict_of, first_of
 
 
-class Line(NamedTuple):
+class SessionLine(NamedTuple):
     """A line of a file, with its place among the others."""
 
     at: int
     row: dict[str, Json]
 
 
-def split_claude_code(rows: Sequence[dict[str, Json]]) -> list[list[Line]]:
+def split_claude_code(rows: Sequence[dict[str, Json]]) -> list[list[SessionLine]]:
     """Return the lines of each session of Claude Code, by their `sessionId`; of a line that stands there twice, one.
 
     A session that goes on with the messages of another one in the same file, as one that was resumed under a new id, is one with it.
@@ -24,12 +24,12 @@ def split_claude_code(rows: Sequence[dict[str, Json]]) -> list[list[Line]]:
     spoken = [owner for row, owner in zip(rows, owners, strict=True) if owner and row.get("type") in _SPOKEN]
     known = {roots[owner] for owner in spoken}
     if len(known) <= 1:
-        return [_once(list(map(Line, range(len(rows)), rows)))]
-    sessions: dict[str, list[Line]] = {}
+        return [_once(list(map(SessionLine, range(len(rows)), rows)))]
+    sessions: dict[str, list[SessionLine]] = {}
     for at, (row, owner) in enumerate(zip(rows, owners, strict=True)):
         own = roots.get(owner or "")
         place = own if own in known else next(iter(reversed(sessions)), roots[spoken[0]])
-        sessions.setdefault(str(place), []).append(Line(at, row))
+        sessions.setdefault(str(place), []).append(SessionLine(at, row))
     return [_once(lines) for lines in sessions.values()]
 
 
@@ -72,7 +72,7 @@ def _continued(rows: Sequence[dict[str, Json]], owners: Sequence[str | None]) ->
     return roots
 
 
-def _once(lines: list[Line]) -> list[Line]:
+def _once(lines: list[SessionLine]) -> list[SessionLine]:
     """Return the lines without those that repeat an earlier one, with its `uuid` and its message."""
     seen: dict[str, Json] = {}
     found = []
@@ -90,12 +90,12 @@ def is_first_of_codex(row: dict[str, Json]) -> bool:
     return {"instructions", "timestamp", "id"} <= set(row) and "type" not in row
 
 
-def split_codex(rows: Sequence[dict[str, Json]]) -> list[list[Line]]:
+def split_codex(rows: Sequence[dict[str, Json]]) -> list[list[SessionLine]]:
     """Return the lines of each session of Codex, which begins with a `session_meta`.
 
     A session that was resumed has its own again; one that was forked has, behind its own, those of the sessions it was forked from.
     """
-    sessions: list[list[Line]] = [[]]
+    sessions: list[list[SessionLine]] = [[]]
     ids: set[str] = set()
     has_items = False
     for at, row in enumerate(rows):
@@ -108,16 +108,16 @@ def split_codex(rows: Sequence[dict[str, Json]]) -> list[list[Line]]:
             ids |= {str(about[key]) for key in ("id", "forked_from_id") if about.get(key)}
         else:
             has_items = has_items or "payload" not in row or row.get("type") == "response_item"
-        sessions[-1].append(Line(at, row))
+        sessions[-1].append(SessionLine(at, row))
     return sessions
 
 
-def split_exec(rows: Sequence[dict[str, Json]]) -> list[list[Line]]:
+def split_exec(rows: Sequence[dict[str, Json]]) -> list[list[SessionLine]]:
     """Return the lines of each thread that `codex exec --json` printed; a thread that was resumed begins again under its id."""
-    sessions: dict[str, list[Line]] = {}
+    sessions: dict[str, list[SessionLine]] = {}
     thread = ""
     for at, row in enumerate(rows):
         if row.get("type") == "thread.started":
             thread = str(row.get("thread_id") or at)
-        sessions.setdefault(thread, []).append(Line(at, row))
+        sessions.setdefault(thread, []).append(SessionLine(at, row))
     return list(sessions.values())
