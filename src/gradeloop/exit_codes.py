@@ -36,8 +36,13 @@ CODES: dict[str, dict[int, str]] = {
     | {
         SATISFIED: "every run was judged",
         CAPPED: "fewer passed than --pass-rate",
-        NO_VERDICT: "judgements failed, more than --allow-errors; all are unsure; or --gate corrected is inconclusive",
+        NO_VERDICT: "more judgements failed than --allow-errors allows; nothing was judged; or --gate corrected is inconclusive",
         STOPPED: "Ctrl-C; the judgements in flight continue",
+    },
+    "agreement": _ALL
+    | {
+        SATISFIED: "measured",
+        NO_VERDICT: "the judge answered for none of the labelled runs",
     },
     "check-judge": _ALL
     | {

@@ -111,6 +111,8 @@ def test_a_gate_does_not_open_where_nothing_could_be_compared(gradeloop: Command
 
     assert (gate.code, look.code) == (3, 0)
     assert "no case has a verdict in both batches, so nothing was compared" in gate.err
+    assert gate.out.startswith("INCONCLUSIVE by --fail-on regressions: NOTHING COMPARED, 5 NOW WITHOUT A VERDICT\n")
+    assert look.out.startswith("NOTHING COMPARED, 5 NOW WITHOUT A VERDICT\n")
     assert "5 verdict -> error of 5 cases" in look.out
 
 

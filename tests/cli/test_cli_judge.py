@@ -96,12 +96,12 @@ CODES: dict[str, tuple[str, tuple[str, ...], int]] = {
     "none passes": ("no match", ("--pass", "label=match", "--pass-rate", "0.5"), 1),
     "none passes, and nobody minds": ("no match", ("--pass", "label=match"), 0),
     "an invalid answer": ("nothing valid", (), 3),
-    "an invalid answer that is borne": ("nothing valid", ("--allow-errors", "1"), 0),
+    "an invalid answer that is borne, and nothing judged": ("nothing valid", ("--allow-errors", "1"), 3),
     "a failure": ("no provider", (), 3),
     "a failure that is borne, and a rate that cannot be told": (
         "no provider",
         ("--pass", "label=match", "--pass-rate", "1", "--allow-errors", "1"),
-        0,
+        3,
     ),
 }
 
@@ -115,6 +115,8 @@ def test_the_exit_code_says_what_came_of_it(gradeloop: CommandLine, name: str) -
     done = gradeloop("judge", judge, "runs.jsonl", "--scripted", scripted, *flags)
 
     assert done.code == code, done.out + done.err
+    words = {0: "PASSED", 1: "FAILED", 3: "INCONCLUSIVE"}
+    assert [word for word in words.values() if word in done.out] == ([words[code]] if "--pass-rate" in flags else [])
 
 
 def test_failures_are_read_until_a_retry_is_asked_for(gradeloop: CommandLine) -> None:
@@ -320,6 +322,17 @@ def test_agreement_is_told_with_its_figures_and_disagreements(gradeloop: Command
     assert "accuracy, of all 33.3% 6.1% to 79.2% 3" in " ".join(done.out.split())
     assert 'b: label is "no match" by ann, "match" by the judge\n  ann: It says Lyon.\n  judge: It names Paris' in done.out
     assert by_file.result["missing"] == ["z"]
+
+
+def test_agreement_with_a_judge_that_answered_nothing_is_no_measurement(gradeloop: CommandLine) -> None:
+    judge = write(gradeloop, "mute.yaml", FRANCE | {"rubric_text": "Of a mute judge."})
+    write(gradeloop, "mute.labels.jsonl", {"agent_run_id": "a", "label_value": {"label": "match"}})
+    replies = write(gradeloop, "mute.replies.yaml", {"replies": SAID["nothing valid"]})
+    gradeloop("judge", judge, "runs.jsonl", "--scripted", replies)
+
+    done = gradeloop("agreement", judge, "mute.labels.jsonl")
+
+    assert (done.code, "0 of 1 labels have a judgement" in done.out) == (3, True), done.err
 
 
 def test_only_what_was_said_of_these_runs_by_this_judge_counts(gradeloop: CommandLine) -> None:

@@ -143,13 +143,11 @@ def judge(  # noqa: PLR0913 - one parameter a flag
         rest = f"Run the same command again to read them and judge the rest with {judge}"
         typer.echo(f"stopped; judgements in flight continue. {rest}", err=True)
         raise typer.Exit(STOPPED)
-    if outcome.failures > allow_errors * outcome.total:
+    if outcome.failures > allow_errors * outcome.total or (outcome.total and not outcome.judged):
         raise typer.Exit(NO_VERDICT)
     if gate == "corrected":
         raise typer.Exit({"passed": SATISFIED, "failed": CAPPED}.get(outcome.corrected or "", NO_VERDICT))
-    if outcome.unsure and not outcome.judged:
-        raise typer.Exit(NO_VERDICT)
-    if pass_rate is not None and outcome.judged and outcome.passed < pass_rate * outcome.judged:
+    if pass_rate is not None and outcome.passed < pass_rate * outcome.judged:
         raise typer.Exit(CAPPED)
 
 

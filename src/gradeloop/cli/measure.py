@@ -15,12 +15,13 @@ from gradeloop.calibration.agreement import Agreement, KeyAgreement, measure_agr
 from gradeloop.calibration.figures import NAMES, figure_texts
 from gradeloop.calibration.judgements import read_results, refuse_foreign_results, select_judgements
 from gradeloop.calibration.labels import read_labels
-from gradeloop.cli.commands import AllowOutside, Grader, Json
+from gradeloop.cli.commands import AllowOutside, Grader, Json, codes_help
 from gradeloop.cli.folder import own_outside_roots
 from gradeloop.cli.judge import JudgeName
 from gradeloop.cli.render.measures import figure_table, stability_lines
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.errors import InvalidRequest
+from gradeloop.exit_codes import NO_VERDICT
 from gradeloop.judges.contract import JudgeConfig
 from gradeloop.judges.sources import load_judge, load_runs, names_file, with_model
 from gradeloop.stats.selective import Band
@@ -42,7 +43,7 @@ def measures() -> None:
     """Measure judges."""
 
 
-@app.command()
+@app.command(epilog=codes_help("agreement"))
 def agreement(  # noqa: PLR0913 - one parameter a flag
     judge: JudgeName,
     labels: Annotated[
@@ -70,6 +71,8 @@ def agreement(  # noqa: PLR0913 - one parameter a flag
     asked = AgreementOptions(judge, labels, *chosen)
     found = asyncio.run(measure_named_agreement(asked))
     show_lines(found.model_dump(mode="json"), agreement_lines(found), as_json=as_json)
+    if not found.judged:
+        raise typer.Exit(NO_VERDICT)
 
 
 @dataclass(frozen=True)

@@ -169,7 +169,8 @@ _EXAMPLES = 3
 
 def comparison_lines(found: Comparison, width: int, gates: Sequence[ComparisonGate] = ()) -> Iterator[Text | Table]:
     """Yield the comparison, for a terminal of that width."""
-    worst = next((STYLES[outcome] for outcome in ("regressed", "lost", "unsure") if found.counts.get(outcome)), "bold green")
+    best = "bold yellow" if found.overall is None else "bold green"
+    worst = next((STYLES[outcome] for outcome in ("regressed", "lost", "unsure") if found.counts.get(outcome)), best)
     answer, passes = gated_answer(found, gates)
     yield Text(answer, worst if passes is None else "bold green" if passes else "bold red")
     yield Text(counts_line(found.counts, len(found.cases)))

@@ -89,7 +89,7 @@ def chance_words(overall: Overall) -> str:
 def comparison_answer(found: Comparison) -> str:
     """Return what became of the cases, in capitals, and whether chance explains it: what pages, the terminal and Markdown begin with."""
     regressed, improved = found.counts.get("regressed", 0), found.counts.get("improved", 0)
-    parts = [f"{regressed:,} REGRESSED" if regressed else "NO REGRESSIONS"]
+    parts = [f"{regressed:,} REGRESSED" if regressed else "NOTHING COMPARED" if found.overall is None else "NO REGRESSIONS"]
     apart: dict[Outcome, str] = {"lost": "NOW WITHOUT A VERDICT", "unsure": "UNSURE", "improved": "IMPROVED"}
     parts += [f"{number:,} {label}" for outcome, label in apart.items() if (number := found.counts.get(outcome, 0))]
     says = f": {chance_words(found.overall)}" if found.overall is not None and (regressed or improved) else ""
@@ -99,11 +99,13 @@ def comparison_answer(found: Comparison) -> str:
 def gated_answer(found: Comparison, gates: Sequence[ComparisonGate]) -> tuple[str, bool | None]:
     """Return the answer with what the gates of `--fail-on` make of it, and whether they pass.
 
-    They neither pass nor fail (None) where there are none, and where nothing was compared.
+    They neither pass nor fail (None) where there are none, and where nothing was compared, which is inconclusive.
     """
     answer = comparison_answer(found)
     failing = [gate for gate in gates if found.findings(gate)]
-    if not gates or (found.overall is None and not failing):
+    if gates and found.overall is None and not failing:
+        return f"INCONCLUSIVE by --fail-on {', '.join(gates)}: {answer}", None
+    if not gates:
         return answer, None
     return f"{'FAILED' if failing else 'PASSED'} by --fail-on {', '.join(failing or gates)}: {answer}", not failing
 

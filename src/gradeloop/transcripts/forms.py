@@ -12,7 +12,16 @@ from pydantic import JsonValue, ValidationError
 from gradeloop.contract.transcript import AgentRun, RunTranscript
 from gradeloop.errors import explain
 from gradeloop.text import clip
-from gradeloop.transcripts.formats import agent_benchmarks, coding_agents, inspect_logs, langgraph, spans, trace_exports, training_sets
+from gradeloop.transcripts.formats import (
+    agent_benchmarks,
+    coding_agents,
+    inspect_logs,
+    langgraph,
+    spans,
+    streams,
+    trace_exports,
+    training_sets,
+)
 from gradeloop.transcripts.message_forms import is_langchain, is_message, messages_at, parse_messages
 from gradeloop.transcripts.runs import IDS, build_run, id_of, read_side, require_messages, run_of, transcript_of
 from gradeloop.transcripts.unreadable import (
@@ -352,6 +361,7 @@ FORMATS = (
     Format("Codex session", coding_agents.recognise_codex, coding_agents.parse_codex, whole=True),
     Format("OpenHands events", agent_benchmarks.recognise_openhands, agent_benchmarks.parse_openhands, whole=True),
     Format("tau-bench run", agent_benchmarks.recognise_tau, agent_benchmarks.parse_tau, several="simulations"),
+    Format("stream of a provider", streams.recognise, streams.parse, whole=True),
     Format("LangGraph state", langgraph.recognise, langgraph.parse, whole=True),
     Format("LangSmith run", trace_exports.recognise_langsmith, trace_exports.parse_langsmith, whole=True),
     Format("batch", training_sets.recognise_batch, training_sets.parse_batch),

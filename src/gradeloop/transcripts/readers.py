@@ -163,7 +163,7 @@ class _Reader:
         try:
             value = _json(self._path, text, 1)
         except InvalidRequest:
-            values = _concatenated(text)
+            values = _concatenated(text) or _server_sent(text)
             if values is None:
                 raise
             yield from self._rows(iter(values))
@@ -176,7 +176,8 @@ class _Reader:
         first = next(rows, None)
         if first is None:
             raise self._nothing()
-        if _opens_only(first[1]) and (values := _concatenated(self._text())) is not None:
+        split = _concatenated if _opens_only(first[1]) else _server_sent if _SENT.match(first[1]) else None
+        if split is not None and (values := split(self._text())) is not None:
             yield from self._rows(iter(values))
         elif _opens_only(first[1]) and _is_json(self._text()):
             yield from self._whole(self._text())
@@ -300,6 +301,26 @@ def _concatenated(text: str) -> list[JsonLine] | None:
         line += text.count("\n", begins.start(), end)
         at = end
     return found if len(found) > 1 and all(isinstance(row.value, (dict, list)) for row in found) else None
+
+
+_SENT = re.compile(r"(data|event|id|retry)?:")
+"""The beginning of a line of server-sent events."""
+
+
+def _server_sent(text: str) -> list[JsonLine] | None:
+    """Return the JSON of server-sent events, as a stream that is saved as it came has them; None for other text."""
+    found: list[JsonLine] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        kind = _SENT.match(line)
+        if line.strip() and kind is None:
+            return None
+        data = line[kind.end() :].strip() if kind and kind[1] == "data" else ""
+        if data and data != "[DONE]":
+            try:
+                found.append(JsonLine(number, strict_json(data)))
+            except (ValueError, RecursionError):
+                return None
+    return found or None
 
 
 def _opens_only(line: str) -> bool:

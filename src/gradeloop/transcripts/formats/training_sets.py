@@ -203,7 +203,9 @@ def read_choices(choices: Json) -> list[RunMessage]:
         with inside("choices", at):
             said = choice.get("message")
             if said is None and "delta" in choice:
-                raise UnreadableMessage("this is a piece of a stream; write the whole reply, with its message", "delta")
+                raise UnreadableMessage(
+                    "this is a piece of a stream; write the whole reply, or all pieces in their order as one list or file of lines", "delta"
+                )
             ended = {"finish_reason": choice["finish_reason"]} if choice.get("finish_reason") not in (None, "stop", "tool_calls") else {}
             made = parse_messages([said]) if isinstance(said, dict) else read_side(choice.get("text"), "assistant", "text")
             messages += [message.model_copy(update={"metadata": {**message.metadata, **ended}}) if ended else message for message in made]
@@ -357,7 +359,7 @@ def parse_reply(value: Json, name: str) -> Iterator[AgentRun]:
         config = dict_of(first_of(value, "config", "generationConfig"))
         more = first_of(config, "systemInstruction", "system_instruction")
         before = [*_gemini_system(system), *(_gemini_system(more) if more != system else [])]
-        yield run_of(run_id, [*before, *_gemini_turns(value)], metadata)
+        yield run_of(run_id, [*before, *_gemini_turns(value), *_error_beside(value)], metadata)
         return
     if isinstance(value.get("choices"), list):
         request = [*exchange(value.get("messages"), None)]
@@ -367,7 +369,14 @@ def parse_reply(value: Json, name: str) -> Iterator[AgentRun]:
     messages = _body(value) if any(key in value for key in _REPLY if key != "error") else []
     if error and not messages:
         raise UnreadableMessage(f"the reply is an error: {clip(text_of(error.get('message') or error))}", "error")
-    yield run_of(run_id, messages, metadata | ({"error": error} if error else {}))
+    yield run_of(run_id, [*messages, *_error_beside(value)], metadata)
+
+
+def _error_beside(value: dict[str, Json]) -> list[RunMessage]:
+    """Return the error that ended a reply, where it has one beside what it says."""
+    error = dict_of(value.get("error"))
+    kind = first_of(error, "code", "status", "type")
+    return [error_message(text_of(error.get("message") or error), text_of(kind) or None)] if error else []
 
 
 _REPLY = (
