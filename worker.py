@@ -289,6 +289,7 @@ async def _receive(settings: WorkerSettings, ready: ReadyFile) -> None:
         url = await stack.enter_async_context(receiving(store, settings.receiver, door, listening))
         if settings.health_address:
             stack.enter_context(_health(settings.health_address, None, store, {}))
+        LoadedObjects().set_aside()
         try:
             ready.announce()
             logger.info("receiving OTLP at %s, into %s", url, store.name)

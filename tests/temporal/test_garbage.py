@@ -4,30 +4,34 @@ import asyncio
 import json
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from gradeloop.temporal.garbage import TIMES
 from tests.rig.crash_worker import WorkerProcess, engine_in
 
 SET_ASIDE = """
 import gc, json, weakref
-from gradeloop.temporal.garbage import LoadedObjects
+from gradeloop.temporal.garbage import TIMES, LoadedObjects
 
 class Knot:
     def __init__(self):
         self.me = self
 
 gc.disable()  # else a search that nobody asked for would be counted
-LoadedObjects().set_aside()
+LoadedObjects(long={long}).set_aside()
 counts = [gc.get_freeze_count()]
-for _ in range(5):
-    later = [Knot() for _ in range(100)]
+kept = []
+for _ in range(TIMES + 2):
+    kept.append([Knot() for _ in range(100)])
     gc.collect()
     counts.append(gc.get_freeze_count())
-young = weakref.ref(Knot())
+lost = weakref.ref(Knot())
 gc.collect()
-print(json.dumps({"counts": counts, "found": young() is None, "callbacks": len(gc.callbacks)}))
+print(json.dumps({{"counts": counts, "found": lost() is None, "callbacks": len(gc.callbacks)}}))
 """
 
 WATCHES = """
@@ -50,14 +54,26 @@ def look(where: str) -> str:
 """
 
 
-def test_what_is_loaded_is_set_aside_a_few_times_and_later_cycles_are_found() -> None:
-    done = subprocess.run([sys.executable, "-c", SET_ASIDE], capture_output=True, text=True, check=True)
-    told = json.loads(done.stdout)
+def set_aside(long: float) -> dict[str, Any]:
+    """Return what a process of its own says, in which a full search is long from so many seconds on."""
+    done = subprocess.run([sys.executable, "-c", SET_ASIDE.format(long=long)], capture_output=True, text=True, check=True)
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
 
-    first, *later = told["counts"]
-    assert first > 1_000
-    assert [at > before for before, at in zip([first, *later], later, strict=False)] == [True, True, True, False, False]
+
+def test_what_is_loaded_is_set_aside_after_each_long_search_a_few_times() -> None:
+    told = set_aside(0)
+
+    assert told["counts"][0] > 1_000
+    assert [after > before for before, after in pairwise(told["counts"])] == [True] * TIMES + [False] * 2
     assert (told["found"], told["callbacks"]) == (True, 0)
+
+
+def test_what_a_short_search_leaves_stays_where_it_is() -> None:
+    told = set_aside(60)
+
+    assert len(set(told["counts"])) == 1
+    assert (told["found"], told["callbacks"]) == (True, 1)
 
 
 async def test_a_worker_sets_aside_what_it_has_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
