@@ -26,6 +26,10 @@ DRAFTS = {"a refund": "You get your money back by Friday.", "a broken chain": "D
 QUOTE = "your chain is gone"
 
 
+WIDE_BADGES = "[...document.querySelectorAll('td .badge')].filter((each) => each.offsetWidth > each.closest('td').clientWidth + 1).length"
+"""How many badges lie over the cell beside theirs."""
+
+
 def replies() -> list[Reply]:
     """Return a writer's drafts, and a judge who passes the one and quotes from the other."""
     missing = row("step", "no step is named", quotes=[{"record": 1, "quote": QUOTE}])
@@ -180,8 +184,7 @@ async def test_the_live_pages_fit_their_window_and_keep_nobody_out(browser: Brow
                 assert await axe_findings(page) == [], path
                 assert await too_wide(page) <= 0, path
                 assert await cut_off(page) == [], path
-                wide = "[...document.querySelectorAll('td .badge')].filter((each) => each.offsetWidth > each.closest('td').clientWidth + 1).length"
-                assert await page.evaluate(wide) == 0, path
+                assert await page.evaluate(WIDE_BADGES) == 0, path
 
 
 async def test_nothing_that_a_thread_says_does_anything_on_its_page(browser: Browser, client: Client, tmp_path: Path) -> None:
