@@ -9,6 +9,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.attempts import ATTEMPTS, CallLimits
 from activities.errors import ModelFault
+from activities.left_attempts import LeftAttempts
 from activities.providers import Providers
 from activities.providers.limiter import CallLimiter
 from activities.providers.scripted import Recording
@@ -75,6 +76,8 @@ class WorkerServices:
     """When the calls of each model may start."""
     budgets: TenantBudgets = field(default_factory=TenantBudgets)
     """What tenants may use a day."""
+    left: LeftAttempts = field(default_factory=LeftAttempts)
+    """The attempts that a next one may take over."""
 
     def limits(self, outage_timeout: float | None = None, attempts: int = ATTEMPTS) -> CallLimits:
         """Return the limits of a call: the thread's own wait for a provider that is away, or this worker's."""

@@ -345,7 +345,7 @@ class BatchActivities:
         try:
             async with paid_attempt(self._services, call.attempts) as heartbeat:
                 try:
-                    await self._replies.earlier(activity_call())
+                    await self._replies.earlier(activity_call(), heartbeat)
                     yield heartbeat
                 except StoreRefused:
                     raise
@@ -353,13 +353,13 @@ class BatchActivities:
                     raise store_away(error) from None
                 except ApplicationError as error:
                     if error.non_retryable:
-                        await self._count_unwritten(call, heartbeat, heartbeat.wait_for, stopped=error.type in {OUTAGE, TENANT_BUDGET})
+                        await self._count_unwritten(call, heartbeat, heartbeat.wait_for, stopped=error.type in _UNSAID)
                         counted = True
                     raise
         except ApplicationError as error:
             if error.non_retryable and heartbeat is not None and not counted:
                 with suppress(StoreUnavailable):  # no heartbeats are sent any more; closing the batch counts the requests then
-                    await self._count_unwritten(call, heartbeat, stopped=error.type in {CANCELLED, OUTAGE, TENANT_BUDGET})
+                    await self._count_unwritten(call, heartbeat, stopped=error.type in {CANCELLED, *_UNSAID})
             raise
         if activity_call() in self._replies:  # nobody needed it any more
             with suppress(StoreUnavailable):
@@ -376,6 +376,8 @@ class BatchActivities:
         kept = self._replies.pop(activity_call())
         spent = kept.bill.spent if kept else call.carried + heartbeat.spent
         charge = Charge(activity_call(), activity.info().attempt, heartbeat.spent.attempts)
+        if kept and kept.bill.charge:  # an attempt that was given up may have written it down meanwhile
+            charge = kept.bill.charge
         await self._store.count_failed(call.batch_id, charge, spent if stopped else Usage(), on_wait)
 
     async def _known(self, call: CaseCall, stored: StoredCase) -> CaseAnswer | None:
@@ -450,7 +452,7 @@ class BatchActivities:
             return PaidReply(reply, Bill(carried + reply.usage, replace(charge, requests=reply.usage.attempts), heartbeat.wait_for), choice)
 
         try:
-            return await self._replies.pay(mine, pay())
+            return await self._replies.pay(mine, heartbeat, pay())
         except InvalidRequest as error:
             raise invalid(str(error)) from None
         except ApplicationError as error:
@@ -593,6 +595,10 @@ class BatchActivities:
         await self._store.keep_conversation(call.batch_id, place, conversation, bill.spent, key, charge=bill.charge, on_wait=bill.on_wait)
         self._replies.pop(activity_call())
         return Asked(conversation, new=True)
+
+
+_UNSAID = frozenset({OUTAGE, TENANT_BUDGET, InvalidRequest.__name__})
+"""Types of errors behind which no error is stored of the case, so that nothing else says what its call cost."""
 
 
 def case_answer(status: str) -> CaseAnswer:

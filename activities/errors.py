@@ -212,6 +212,18 @@ def failure(
     return ApplicationError(str(fault), *facts, type=fault.kind, non_retryable=final, next_retry_delay=delay, category=category)
 
 
+def priced_error(error: ApplicationError, spent: Usage) -> ApplicationError:
+    """Return a failure without details with those that say what all attempts of its call have cost."""
+    return ApplicationError(
+        error.message,
+        FailureDetails(usage=spent).model_dump(mode="json"),
+        type=error.type,
+        non_retryable=error.non_retryable,
+        next_retry_delay=error.next_retry_delay,
+        category=error.category,
+    )
+
+
 def note_paid(error: BaseException, usage: Usage) -> None:
     """Note on an exception what the call that it ends had cost by then."""
     error.__dict__[_PAID] = usage

@@ -3,7 +3,7 @@
 from temporalio import activity
 
 from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
-from activities.model_call import paid_attempt, paid_call, refuse_unsendable
+from activities.model_call import Heartbeat, paid_attempt, paid_call, refuse_unsendable
 from activities.providers.base import ModelRequest, Step
 from activities.state_cache import GradingSettings, ThreadRef
 from gradeloop.contract.base import Recorded, Sparse, Strict
@@ -52,20 +52,23 @@ class GeneratorActivities:
             ApplicationError: Its type is the kind of failure; `InvalidRequest` where the worker refuses the thread.
         """
         async with paid_attempt(self._services) as heartbeat:
-            settings = await self._services.threads.settings(call.thread.brief)
-            if call.admit:
-                self._services.refuse_unservable(settings)
-            messages = await self._services.threads.messages(call.thread.messages)
-            limits = self._services.limits(settings.outage_timeout)
-            added = (last_draft_message(),) if call.last and not is_turn_limit(messages) else ()
-            choice = heartbeat.choose(drafting_model(settings.generator))
-            request = self._request(call, settings, [*messages, *added], choice.model)
-            reply = await paid_call(self._services, request, heartbeat, limits, choice)
-            offer, notes = self._services.capabilities_for(settings), model_notes(choice.model)
-            turn = GeneratorTurn(message=reply.message, usage=reply.usage, offer=offer, added=added, notes=notes)
-            refuse_unsendable(turn, heartbeat)
-            self._services.threads.append(call.thread.messages, *added, reply.message)
-            return turn
+            return await self._services.left.serve(heartbeat, lambda: self._turn(call, heartbeat))
+
+    async def _turn(self, call: GenerateCall, heartbeat: Heartbeat) -> GeneratorTurn:
+        settings = await self._services.threads.settings(call.thread.brief)
+        if call.admit:
+            self._services.refuse_unservable(settings)
+        messages = await self._services.threads.messages(call.thread.messages)
+        limits = self._services.limits(settings.outage_timeout)
+        added = (last_draft_message(),) if call.last and not is_turn_limit(messages) else ()
+        choice = heartbeat.choose(drafting_model(settings.generator))
+        request = self._request(call, settings, [*messages, *added], choice.model)
+        reply = await paid_call(self._services, request, heartbeat, limits, choice)
+        offer, notes = self._services.capabilities_for(settings), model_notes(choice.model)
+        turn = GeneratorTurn(message=reply.message, usage=reply.usage, offer=offer, added=added, notes=notes)
+        refuse_unsendable(turn, heartbeat)
+        self._services.threads.append(call.thread.messages, *added, reply.message)
+        return turn
 
     def _request(self, call: GenerateCall, settings: GradingSettings, messages: list[Message], model: ModelSpec) -> ModelRequest:
         generator = settings.generator

@@ -10,7 +10,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
-from activities.model_call import paid_attempt, paid_call, refuse_unsendable
+from activities.model_call import Heartbeat, paid_attempt, paid_call, refuse_unsendable
 from activities.providers.base import ModelRequest, Step, ToolSpec
 from activities.state_cache import GradingSettings, LogRef, ThreadRef
 from activities.tools.registry import READ_TRANSCRIPT, RESERVED
@@ -102,35 +102,38 @@ class GraderActivities:
             ApplicationError: Its type is the kind of failure.
         """
         async with paid_attempt(self._services) as heartbeat:
-            settings = await self._services.threads.settings(call.thread.brief)
-            if call.admit:
-                self._services.refuse_unservable(settings)
-            messages = call.shown(await self._services.threads.messages(call.thread.messages))
-            scratch = await self._services.threads.messages(call.scratch)
-            choice = heartbeat.choose(self._judge(call, settings), call.taken)
-            added = (last_turn_message(),) if call.last and not is_turn_limit(scratch) else ()
-            request, group = await self._request(call, settings, messages, [*scratch, *added], choice.model)
-            reply = await paid_call(self._services, request, heartbeat, self._services.limits(settings.outage_timeout), choice)
-            message = reply.message
-            self._services.threads.append(call.scratch, *added, message)
-            turn = GraderTurn(
-                message=message,
-                usage=reply.usage,
-                fallback=choice.fallback,
-                tools=tuple(tool.name for tool in request.tools),
-                loose=answer_form(request.spec) == "schema" and request.schema is None,
-                offer=self._services.capabilities_for(settings),
-                added=added,
-                notes=model_notes(request.spec),
-                prompt_sha256=sent_sha256(request.system, request.messages, call.nonce, request.tag) if call.whole else None,
-            )
-            if message.tool_calls and not call.last:
-                return turn
-            reading = parse_verdict(message.content, group, call.pending or None, earlier=earlier_answers(scratch), tag=request.tag)
-            reading = verify_quotes(reading, messages) if group.quoted else reading
-            turn = turn.model_copy(update={"verdict" if isinstance(reading, Verdict) else "malformed": reading})
-            refuse_unsendable(turn, heartbeat)
+            return await self._services.left.serve(heartbeat, lambda: self._turn(call, heartbeat))
+
+    async def _turn(self, call: GradeCall, heartbeat: Heartbeat) -> GraderTurn:
+        settings = await self._services.threads.settings(call.thread.brief)
+        if call.admit:
+            self._services.refuse_unservable(settings)
+        messages = call.shown(await self._services.threads.messages(call.thread.messages))
+        scratch = await self._services.threads.messages(call.scratch)
+        choice = heartbeat.choose(self._judge(call, settings), call.taken)
+        added = (last_turn_message(),) if call.last and not is_turn_limit(scratch) else ()
+        request, group = await self._request(call, settings, messages, [*scratch, *added], choice.model)
+        reply = await paid_call(self._services, request, heartbeat, self._services.limits(settings.outage_timeout), choice)
+        message = reply.message
+        self._services.threads.append(call.scratch, *added, message)
+        turn = GraderTurn(
+            message=message,
+            usage=reply.usage,
+            fallback=choice.fallback,
+            tools=tuple(tool.name for tool in request.tools),
+            loose=answer_form(request.spec) == "schema" and request.schema is None,
+            offer=self._services.capabilities_for(settings),
+            added=added,
+            notes=model_notes(request.spec),
+            prompt_sha256=sent_sha256(request.system, request.messages, call.nonce, request.tag) if call.whole else None,
+        )
+        if message.tool_calls and not call.last:
             return turn
+        reading = parse_verdict(message.content, group, call.pending or None, earlier=earlier_answers(scratch), tag=request.tag)
+        reading = verify_quotes(reading, messages) if group.quoted else reading
+        turn = turn.model_copy(update={"verdict" if isinstance(reading, Verdict) else "malformed": reading})
+        refuse_unsendable(turn, heartbeat)
+        return turn
 
     def _judge(self, call: GradeCall, settings: GradingSettings) -> ModelSpec:
         """Return the model that is to answer, with its fallbacks."""

@@ -10,7 +10,7 @@ from temporalio.exceptions import ApplicationError
 from activities.capabilities import WorkerServices, model_notes
 from activities.errors import ModelFault, failure
 from activities.grade import answer_form, seeded
-from activities.model_call import paid_attempt, paid_call, refuse_unsendable
+from activities.model_call import Heartbeat, paid_attempt, paid_call, refuse_unsendable
 from activities.providers.base import ModelRequest, Step
 from activities.state_cache import LogRef, RunLoader, Subject, SubjectRef
 from gradeloop.contract.base import Recorded, Sparse, Strict
@@ -75,30 +75,33 @@ class JudgeActivities:
             ApplicationError: Its type is the kind of failure.
         """
         async with paid_attempt(self._services) as heartbeat:
-            subject = await self._runs.subject(call.subject)
-            scratch = await self._services.threads.messages(call.scratch)
-            choice = heartbeat.choose(call.model)
-            if choice.fallback is None:
-                self._refuse_unservable(call.model, subject)
-            is_large = call.subject.bytes > LARGE_BYTES
-            asked = (call, subject, scratch, choice.model)
-            request, sha256 = await asyncio.to_thread(_request, *asked) if is_large else _request(*asked)
-            reply = await paid_call(self._services, request, heartbeat, self._services.limits(), choice)
-            self._services.threads.append(call.scratch, reply.message)
-            answer = await read_answer(reply.message.content, subject.judge, subject.run, is_large=is_large)
-            turn = JudgeTurn(
-                message=reply.message,
-                usage=reply.usage,
-                prompt_sha256=sha256,
-                fallback=choice.fallback,
-                notes=model_notes(request.spec),
-            )
-            if isinstance(answer, ValidAnswer):
-                turn = turn.model_copy(update={"output": answer.output, "citations": answer.citations})
-            else:
-                turn = turn.model_copy(update={"problems": answer.problems})
-            refuse_unsendable(turn, heartbeat)
-            return turn
+            return await self._services.left.serve(heartbeat, lambda: self._turn(call, heartbeat))
+
+    async def _turn(self, call: JudgeCall, heartbeat: Heartbeat) -> JudgeTurn:
+        subject = await self._runs.subject(call.subject)
+        scratch = await self._services.threads.messages(call.scratch)
+        choice = heartbeat.choose(call.model)
+        if choice.fallback is None:
+            self._refuse_unservable(call.model, subject)
+        is_large = call.subject.bytes > LARGE_BYTES
+        asked = (call, subject, scratch, choice.model)
+        request, sha256 = await asyncio.to_thread(_request, *asked) if is_large else _request(*asked)
+        reply = await paid_call(self._services, request, heartbeat, self._services.limits(), choice)
+        self._services.threads.append(call.scratch, reply.message)
+        answer = await read_answer(reply.message.content, subject.judge, subject.run, is_large=is_large)
+        turn = JudgeTurn(
+            message=reply.message,
+            usage=reply.usage,
+            prompt_sha256=sha256,
+            fallback=choice.fallback,
+            notes=model_notes(request.spec),
+        )
+        if isinstance(answer, ValidAnswer):
+            turn = turn.model_copy(update={"output": answer.output, "citations": answer.citations})
+        else:
+            turn = turn.model_copy(update={"problems": answer.problems})
+        refuse_unsendable(turn, heartbeat)
+        return turn
 
     def _refuse_unservable(self, model: ModelSpec, subject: Subject) -> None:
         """Refuse a judge with a fallback that cannot be called, or cannot answer as this judge does.

@@ -7,8 +7,10 @@ from functools import partial
 from typing import Any
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from activities.fallback import ModelChoice
+from activities.left_attempts import Account, left_to_next, take_over, wait_for_end
 from activities.providers.base import ModelReply
 from gradeloop.batches.cases import Charge
 from gradeloop.batches.store import WaitNote
@@ -42,7 +44,9 @@ class KeptReplies:
 
     def __init__(self) -> None:
         self._replies: dict[str, PaidReply] = {}
-        self._in_flight: dict[str, asyncio.Task[PaidReply]] = {}
+        self._in_flight: dict[str, tuple[asyncio.Task[PaidReply], Account]] = {}
+        self._waiting: dict[str, int] = {}
+        """The number of the attempt that waits for one in flight."""
 
     def __contains__(self, call: str) -> bool:
         """Return whether the reply of a call is kept."""
@@ -56,36 +60,43 @@ class KeptReplies:
         """Keep the reply of a call no longer, and return it; None where none is kept."""
         return self._replies.pop(call, None)
 
-    async def earlier(self, call: str) -> None:
-        """Wait for what an earlier attempt of a call has in flight; its reply is kept then."""
-        if (paying := self._in_flight.get(call)) is not None:
-            await asyncio.wait([paying])
+    async def earlier(self, call: str, account: Account) -> None:
+        """Wait for what an earlier attempt of a call has in flight; its reply is kept then, and what it cost is this one's.
 
-    async def pay(self, call: str, work: Coroutine[Any, Any, PaidReply]) -> PaidReply:
+        Raises:
+            ApplicationError: It failed for good, or this attempt is over too.
+        """
+        if call not in self._in_flight:
+            return
+        paying, theirs = self._in_flight[call]
+        mine = self._waiting[call] = activity.info().attempt
+        try:
+            await wait_for_end(paying)
+        finally:
+            take_over(account, theirs)
+            latest = self._waiting.get(call)
+            if latest == mine:
+                del self._waiting[call]
+        if latest != mine:
+            raise left_to_next()
+        error = None if paying.cancelled() else paying.exception()
+        if isinstance(error, ApplicationError) and error.non_retryable:
+            raise error
+
+    async def pay(self, call: str, account: Account, work: Coroutine[Any, Any, PaidReply]) -> PaidReply:
         """Do the work that pays for a call, and keep its reply.
 
         An attempt that the server gives up, as it does where a busy machine sends no heartbeat in time, leaves the call in flight to the
         next attempt: to cancel it would lose what it costs. One that is stopped, or whose worker ends, cancels it.
         """
-        paying = self._in_flight[call] = asyncio.create_task(work)
+        paying = asyncio.create_task(work)
+        self._in_flight[call] = (paying, account)
         paying.add_done_callback(partial(self._keep, call))
-        try:
-            return await asyncio.shield(paying)
-        except asyncio.CancelledError:
-            if not _given_up():
-                paying.cancel()
-                await paying  # ends with what says what it cost
-            raise
+        await wait_for_end(paying)
+        return paying.result()
 
     def _keep(self, call: str, paying: "asyncio.Task[PaidReply]") -> None:
-        if self._in_flight.get(call) is paying:
+        if call in self._in_flight and self._in_flight[call][0] is paying:
             del self._in_flight[call]
         if not paying.cancelled() and paying.exception() is None:
             self._replies.setdefault(call, paying.result())
-
-
-def _given_up() -> bool:
-    """Return whether the server knows the attempt no longer, and nobody has stopped its call."""
-    details = activity.cancellation_details()
-    lost = details is not None and (details.not_found or details.timed_out)
-    return lost and details is not None and not details.cancel_requested and not details.worker_shutdown

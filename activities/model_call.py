@@ -16,7 +16,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, Fa
 from activities.attempts import ATTEMPTS, CallLimits, FailedAttempts, Ruling, failed_call, next_pause, waiting_call
 from activities.call_telemetry import count_failure, count_reply, count_wait, traced
 from activities.capabilities import WorkerServices
-from activities.errors import FailureDetails, ModelFault, conceal, failure, model_fault, paid_by
+from activities.errors import FailureDetails, ModelFault, conceal, failure, model_fault, paid_by, priced_error
 from activities.fallback import FALLBACK, CarriedTurn, ModelChoice, NextAttempt, choose_model, fit_for
 from activities.providers.base import ModelReply, ModelRequest, sendable
 from activities.providers.limiter import LIMITED, CallTurn, ModelLimiter, MustWait, leaving
@@ -152,6 +152,10 @@ async def paid_attempt(services: WorkerServices, attempts: int = ATTEMPTS) -> As
                 non_retryable=True,
                 category=ApplicationErrorCategory.BENIGN,
             ) from None
+        except ApplicationError as error:
+            if error.details or not heartbeat.spent.attempts:
+                raise
+            raise priced_error(error, heartbeat.spent) from None
         except FailureError:
             raise
         except Exception as error:
@@ -206,6 +210,7 @@ async def paid_call(
             await services.budgets.require_left(tenant, request.spec.id, earlier, priced=priced)
         if before is not None:
             await before()
+            earlier = heartbeat.spent  # of which what is counted already is gone
         try:
             return await _send(services, choice, request, heartbeat, limits, turn)
         finally:
@@ -261,7 +266,7 @@ async def _send(
             raise await _failed(services, choice, request, error, heartbeat, limits, turn) from None
         turn.usage = reply.usage
         await turn.limiter.accepted(turn, kept)
-    heartbeat.spent += reply.usage
+    heartbeat.spend(reply.usage)
     count_reply(request, reply.usage)
     services.providers.note_answer(request.spec)
     message = sendable(reply.message)

@@ -13,6 +13,7 @@ from gradeloop.batches.contract import UPLOAD_CASES, parse_upload
 from gradeloop.contract.base import BoundedDict, FirstMistakes, Items
 from gradeloop.contract.messages import MAX_MESSAGES
 from gradeloop.contract.thread import InvokeRequest, parse_request, parse_update
+from gradeloop.contract.transcript import TRANSCRIPTS
 from gradeloop.errors import MISTAKES, InvalidRequest, explain
 from gradeloop.judges.contract import parse_judging
 from tests.rig.threads import draft, grade, refusal, request, serving, until
@@ -99,7 +100,11 @@ def test_a_long_list_without_mistakes_is_read_whole() -> None:
             f"messages: it has {MANY} items, {MAX_MESSAGES} at most",
         ),
         (parse_judging, {"judge": "- short", "run": {"id": "a", "transcripts": [{"messages": [BAD] * MANY}]}}, "and more"),
-        (parse_judging, {"judge": "- short", "run": {"id": "a", "transcripts": [{}] * MANY}}, f"it has {MANY} items, 100 at most"),
+        (
+            parse_judging,
+            {"judge": "- short", "run": {"id": "a", "transcripts": [{}] * MANY}},
+            f"it has {MANY} items, {TRANSCRIPTS} at most",
+        ),
         (parse_upload, {"batch_id": "b", "first": 0, "cases": [{}] * MANY}, f"cases: it has {MANY} items, {UPLOAD_CASES} at most"),
         (parse_upload, {"batch_id": "b", "first": 0, "cases": [{"messages": [{}] * 200}] * UPLOAD_CASES}, "and more"),
     ],

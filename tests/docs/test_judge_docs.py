@@ -116,7 +116,7 @@ def test_the_limits_are_the_codes() -> None:
 
     assert documented == {
         "a run, as JSON": f"{agent_run.RUN_BYTES // 1024:,} KiB; {agent_run.STORED_RUN_BYTES // 1024**2} MiB with external storage",
-        "messages of a transcript, transcripts of a run": f"{agent_run.RUN_MESSAGES:,}, {agent_run.TRANSCRIPTS}",
+        "messages of a transcript, transcripts of a run": f"{agent_run.RUN_MESSAGES:,}, {agent_run.TRANSCRIPTS:,}",
         "what a judge is shown of it": f"{TRANSCRIPT_BUDGET:,} characters",
         "a `rubric_text`, an `output_schema`": f"{RUBRIC_BYTES // 1024} KiB each",
         "all `prompt_templates`": f"{template.TEMPLATE_CHARACTERS:,} characters",

@@ -216,13 +216,14 @@ def test_a_batch_that_passed_sends_nobody_anywhere() -> None:
     assert 'class="next"' not in page
 
 
-def test_a_file_of_results_names_no_batch_that_the_store_does_not_have(tmp_path: Path) -> None:
+def test_a_file_of_results_names_itself_and_no_batch_that_the_store_does_not_have(tmp_path: Path) -> None:
     results = [case(0), case(1, "failed")]
     Outputs([tmp_path / "r.json"]).close(summary_of(results), lambda: iter(results))
     page = batch_page(report_of_file(tmp_path / "r.json"))
 
-    assert 'Next: read <a href="#case-case-1" dir="auto">case-1</a></p>' in page
-    assert "gradeloop diff" not in page
+    assert 'Next: read <a href="#case-case-1" dir="auto">case-1</a>, mend the prompt or the rubric' in page
+    assert f"<code>gradeloop diff {tmp_path}/r.json</code>" in page
+    assert "gradeloop diff batch-1" not in page
 
 
 def said(output: dict[str, JsonValue], labels: tuple[str, ...] | None) -> RunReport:

@@ -399,9 +399,9 @@ def test_a_batch_begins_with_its_answer_then_what_failed_and_says_what_to_do() -
         body.index(words)
         for words in (
             '<a href="#case-case-1">INCONCLUSIVE: 1 error</a></p>',
-            "gradeloop retry batch-1",
             "What failed",
             "the provider says 529",
+            "gradeloop retry batch-1",
         )
     ]
     assert places == sorted(places)

@@ -1,5 +1,6 @@
 """A local server of many models in three protocols, each of which fails or answers as its plan says."""
 
+import asyncio
 import json
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -29,6 +30,10 @@ class FailingModels:
         self.asked: list[str] = []
         """The models in the order in which they were asked."""
         self.bodies: list[dict[str, Any]] = []
+        self.sold = 0
+        """How many replies it gave that reported tokens: each was paid for, whatever became of it."""
+        self.delays: dict[str, list[float]] = {}
+        """Seconds that a model takes for its replies, in order; none behind the last."""
         self._plans: dict[str, Iterator[Answer]] = {}
 
     def plan(self, name: str, *answers: Answer) -> None:
@@ -46,6 +51,9 @@ class FailingModels:
         self.asked.append(name)
         self.bodies.append(body)
         answer = next(self._plans.setdefault(name, repeat(f"a draft of {name}")))
+        self.sold += not isinstance(answer, int)
+        if delays := self.delays.get(name):
+            await asyncio.sleep(delays.pop(0))
         if isinstance(answer, int):
             code = "insufficient_quota" if answer == 402 else "x"
             return web.json_response({"error": {"message": f"no {answer}", "type": code, "code": code}}, status=answer)

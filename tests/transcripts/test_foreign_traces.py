@@ -6,6 +6,10 @@ from typing import Any
 
 import pytest
 
+from gradeloop.contract.transcript import TRANSCRIPTS, RunMessage
+from gradeloop.errors import InvalidRequest
+from gradeloop.transcripts.readers import read_run_file
+from gradeloop.transcripts.runs import merge_histories
 from tests.rig.transcripts import shown
 
 Json = Any
@@ -217,7 +221,7 @@ CASES: dict[str, tuple[Json, list[str]]] = {
             "outputs": {"role": "assistant", "tool_calls": [CHAT_CALL]},
             "child_runs": [{"id": "x", "run_type": "tool", "name": "look", "inputs": {"input": "1"}, "outputs": None, "error": "E"}],
         },
-        [*CALLED, "tool tool_result c look True E", "system error look E"],
+        [*CALLED, "tool tool_result c look True E"],
     ),
     "prompts of LangSmith": (
         {"id": "r", "run_type": "llm", "inputs": {"prompts": ["q"]}, "outputs": {"generations": [[{"text": "A"}]]}},
@@ -240,3 +244,52 @@ def test_a_collectors_metrics_beside_its_spans_are_passed_over(tmp_path: Path) -
     (tmp_path / "otel.jsonl").write_text("\n".join(map(json.dumps, (metrics, CHAT, metrics))), encoding="utf-8")
 
     assert shown(tmp_path / "otel.jsonl") == ["user text q", "assistant text A"]
+
+
+def independent(count: int) -> dict[str, Json]:
+    """Return traces with so many calls of models that go on with none of the others."""
+    turns = [({"role": "user", "content": f"q{at}"}, {"role": "assistant", "content": f"A{at}"}) for at in range(count)]
+    parent = {"id": "r", "run_type": "chain", "inputs": {}, "outputs": {}, "name": "chain"}
+    return {
+        "spans": otlp(*(gen_ai([question], answer) for question, answer in turns)),
+        "observations": observations(
+            *({"startTime": f"{at:04}", "input": [question], "output": answer} for at, (question, answer) in enumerate(turns))
+        ),
+        "runs": [
+            parent,
+            *(
+                {"id": f"l{at}", "parent_run_id": "r", "run_type": "llm", "inputs": {"messages": [question]}, "outputs": answer}
+                for at, (question, answer) in enumerate(turns)
+            ),
+        ],
+    }
+
+
+@pytest.mark.parametrize("name", independent(1))
+def test_a_trace_of_many_independent_calls_is_a_run_with_as_many_transcripts(name: str, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(independent(TRANSCRIPTS)[name]), encoding="utf-8")
+    (run,) = read_run_file(tmp_path / "run.json")
+
+    assert [transcript.messages[1].content for transcript in run.transcripts] == [f"A{at}" for at in range(TRANSCRIPTS)]
+
+
+@pytest.mark.parametrize("name", independent(1))
+def test_a_trace_of_more_is_refused_with_the_cure(name: str, tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text(json.dumps(independent(TRANSCRIPTS + 1)[name]), encoding="utf-8")
+
+    with pytest.raises(
+        InvalidRequest, match=r"has 1,001 conversations of which none goes on with another, 1,000 at most; make them runs of"
+    ):
+        list(read_run_file(tmp_path / "run.json"))
+
+
+def test_calls_that_are_all_begun_alike_are_put_together_by_what_they_go_on_with() -> None:
+    def history(*texts: str) -> list[RunMessage]:
+        roles = ("user", "assistant")
+        return [RunMessage(role="system", content="S"), *(RunMessage(role=roles[at % 2], content=text) for at, text in enumerate(texts))]
+
+    made = merge_histories(
+        [history("q", "A"), history("q", "B"), history("q", "A", "r"), history(), history("q", "B", "s", "C"), history("r")]
+    )
+
+    assert [[message.content for message in messages[1:]] for messages in made] == [["q", "A", "r"], ["q", "B", "s", "C"]]

@@ -1,7 +1,7 @@
 """What a batch came to, in words: the labels of statuses, why a case failed, the gate on the whole, and the answer in one line."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from gradeloop.batches.contract import BatchSummary, CaseResult, CaseStatus
@@ -178,6 +178,8 @@ class BatchAnswer:
     word: AnswerWord
     detail: str = ""
     """The figure or the reason that belongs to the word: `77% of 80%`, `11 errors`."""
+    words: str = field(default="", compare=False)
+    """What the figure means, as a sentence: `77% of 13 judged cases passed, 80% wanted`; empty where the detail says it."""
 
     @property
     def text(self) -> str:
@@ -202,7 +204,17 @@ def answer_of(summary: BatchSummary, *, allow_errors: float | None = None, pass_
         return BatchAnswer("UNGRADED", NO_ASSERTIONS)
     corrected = _deciding(summary)
     reached = f"{_percent(rate, wanted)} of {_plain(wanted, 4)}" if corrected is None else _corrected_text(corrected)
-    return BatchAnswer("FAILED", reached) if code == CAPPED else BatchAnswer("PASSED", reached if rate < 1 or corrected else "")
+    words = "" if corrected else _in_words(rate, wanted, summary.passed + summary.failed, "case")
+    return (
+        BatchAnswer("FAILED", reached, words) if code == CAPPED else BatchAnswer("PASSED", reached if rate < 1 or corrected else "", words)
+    )
+
+
+def _in_words(rate: float, wanted: float, judged: int, noun: str) -> str:
+    """Return what a rate and its limit are, as a sentence; empty where everything passed."""
+    if rate == 1:
+        return ""
+    return f"{_percent(rate, wanted)} of {counted(judged, f'judged {noun}')} passed, {_plain(wanted, 4)} wanted"
 
 
 def corrected_answer(found: GatedRate) -> BatchAnswer:
@@ -249,7 +261,8 @@ def answer_of_judgements(passed: int, judged: int, errors: int, unsure: int, gat
         return BatchAnswer("INCONCLUSIVE", f"{unsure:,} unsure" if unsure else "nothing was judged")
     rate, reached = passed / judged, passed >= gate.pass_rate * judged
     detail = f"{_percent(rate, gate.pass_rate)} of {_plain(gate.pass_rate, 4)}"
-    return BatchAnswer("PASSED" if reached else "FAILED", "" if reached and rate == 1 else detail)
+    words = _in_words(rate, gate.pass_rate, judged, "run")
+    return BatchAnswer("PASSED" if reached else "FAILED", "" if reached and rate == 1 else detail, words)
 
 
 def next_step(summary: BatchSummary, answer: BatchAnswer) -> str:

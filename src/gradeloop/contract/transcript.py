@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -19,8 +20,8 @@ STORED_RUN_BYTES = 32 * 1024 * 1024
 """The largest run where payloads are stored outside of Temporal."""
 
 
-TRANSCRIPTS = 100
-"""The most transcripts of one run."""
+TRANSCRIPTS = 1_000
+"""The most transcripts of one run: a trace may hold as many calls of models that go on with none of the others."""
 
 
 RUN_MESSAGES = 100_000
@@ -256,7 +257,7 @@ class AgentRun(Strict):
     @model_validator(mode="after")
     def _names_its_transcripts(self) -> "AgentRun":
         ids = [transcript.id or f"t{number}" for number, transcript in enumerate(self.transcripts)]
-        if double := next((name for name in ids if ids.count(name) > 1), None):
+        if double := next((name for name, count in Counter(ids).items() if count > 1), None):
             raise ValueError(f"two transcripts have the id {double!r}; give each its own")
         named = tuple(transcript.model_copy(update={"id": name}) for transcript, name in zip(self.transcripts, ids, strict=True))
         object.__setattr__(self, "transcripts", named)

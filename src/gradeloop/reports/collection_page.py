@@ -1,8 +1,8 @@
 """The page of a batch or of judgements: a table of runs, each of which opens."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
@@ -15,6 +15,7 @@ from gradeloop.grading.scoring import counting_ids, shortfall_of, worst_of
 from gradeloop.reports.html import Live, as_json, document, packed
 from gradeloop.reports.model import NextStep, RunReport, Verdict
 from gradeloop.reports.run_page import LIVE_SCRIPTS, LIVE_STYLES, OutputPart, RunView, criterion_mark, run_part
+from gradeloop.reports.what_failed import FailureList
 from gradeloop.text import headline
 
 WORST = 10
@@ -75,6 +76,10 @@ class Head:
     """The status of a batch on a live page, which says whether it can be paused or resumed."""
     answer: str = ""
     """Whether it passed, as `answer_of` says it; empty for what has no such answer."""
+    words: str = ""
+    """What the answer's figure means, as a sentence; empty where the answer says it."""
+    steps: Mapping[Verdict, NextStep] = field(default_factory=dict)
+    """What comes next for one of its runs, by the run's verdict."""
     next_step: str = ""
     """The command that comes next for a batch; empty where none does."""
     next: NextStep | None = None
@@ -91,9 +96,10 @@ class Head:
 
 def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None = None) -> str:
     """Return the page of many runs; on a live one, each run has a page of its own instead of being inside."""
-    table, criteria = Table(is_open=live is None), Criteria()
-    for number, entry in enumerate(entries):
+    table, criteria, failed = Table(is_open=live is None), Criteria(), FailureList()
+    for number, entry in enumerate(with_steps(entries, head.steps)):
         table.take(row_of(number, entry), entry.report)
+        failed.take(number, entry.report)
         criteria.take(entry.report.evaluations[-1].criteria if entry.report.evaluations else (), entry.report.rubric)
     everyone = with_differences(table.everyone)
     rows = rows_in_order([row for row in everyone if row.number in table.listed])
@@ -102,6 +108,9 @@ def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None =
     context = {
         "head": replace(head, notes=(*head.notes, *table.notes)),
         "rows": rows,
+        "failures": failed.named(head.verdict),
+        "more_failures": failed.more(head.verdict),
+        "by_number": {row.number: row for row in everyone},
         "filters": filters(rows),
         "columns": columns(everyone),
         "matrix": matrix(rows),
@@ -120,6 +129,13 @@ def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None =
     }
     scripts, styles = (("cases.js", *LIVE_SCRIPTS), LIVE_STYLES) if live else (("cases.js",), ())
     return document("collection.html", title=f"{head.name} · gradeloop", scripts=scripts, styles=styles, live=live, **context)
+
+
+def with_steps(entries: Iterable[Entry], steps: Mapping[Verdict, NextStep]) -> Iterator[Entry]:
+    """Yield the runs, each with what comes next for its verdict where nothing else does."""
+    for entry in entries:
+        step = steps.get(entry.report.verdict) if entry.report.next is None else None
+        yield entry if step is None else replace(entry, report=entry.report.model_copy(update={"next": step}))
 
 
 def first_to_read(rows: Sequence["CaseRow"], verdict: Verdict) -> "CaseRow | None":

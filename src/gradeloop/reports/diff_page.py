@@ -21,6 +21,7 @@ from gradeloop.contract.evaluation import DraftPiece
 from gradeloop.grading.changes import changes
 from gradeloop.reports.html import document
 from gradeloop.reports.model import Verdict
+from gradeloop.text import headline
 
 MOST_SAME = 5_000
 """The most unchanged cases on a page, so that a browser opens it at once; `--json` has all."""
@@ -107,6 +108,8 @@ def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = (), gates: 
     left_out = {row.id for row in [row for row in found.cases if row.outcome == "same"][MOST_SAME:]}
     rows = [row for row in found.cases if row.id not in left_out]
     counts = {flag: sum(flag in _flags(row) for row in rows) for flag in FILTERS}
+    places = {pair.row.id: at for at, pair in enumerate(pairs)}
+    worse = worse_cases(rows, places)
     a, b = batch_facts(found.a), batch_facts(found.b)
     known = [name for name in a if a[name] or b[name]]
     return document(
@@ -121,7 +124,9 @@ def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = (), gates: 
         step=comparison_step(found),
         answer_colour=worst if passes is None else "passed" if passes else "failed",
         pairs=pairs,
-        places={pair.row.id: at for at, pair in enumerate(pairs)},
+        places=places,
+        worse=worse[:WORSE_CASES],
+        more_worse=len(worse) - len(worse[:WORSE_CASES]),
         opened=OPEN_PAIRS,
         tile_colours=TILES,
         facts=known,
@@ -140,6 +145,48 @@ def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = (), gates: 
         side_text=_side_text,
     )
 
+
+WORSE_CASES = 3
+"""The cases that are named below the first line as worse."""
+
+
+@dataclass(frozen=True)
+class WorseCase:
+    """A case that is worse in B, as the lines below the answer name it."""
+
+    id: str
+    href: str
+    """Its outputs side by side, else its row."""
+    outcome: Outcome
+    words: str
+    """The text of the criterion that regressed first, else why there is no verdict."""
+    why: str
+    """Why that criterion is not met; empty where nobody said it."""
+    criterion: str = ""
+    """Its id; empty for a case without a verdict."""
+
+
+def worse_cases(rows: Sequence[CaseComparison], places: Mapping[str, int]) -> list[WorseCase]:
+    """Return the cases that are worse in B, in their order, which has those that regressed first.
+
+    Args:
+        rows: The cases as the page lists them.
+        places: The positions of their outputs on the page, where they stand side by side.
+    """
+    found = []
+    for at, row in enumerate(rows):
+        if row.outcome in ANSWERS:
+            href = f"#pair-{places[row.id]}" if row.id in places else f"#case-{at}"
+            change = next(iter(row.changes), None) if row.outcome == "regressed" else None
+            words = change_reason(row) if change is None else change.name
+            gap = change.b.gap if change is not None and change.b is not None else ""
+            criterion = change.id if change is not None else ""
+            found.append(WorseCase(row.id, href, row.outcome, headline(words, CHARACTERS), headline(gap or "", CHARACTERS), criterion))
+    return found
+
+
+CHARACTERS = 160
+"""The most characters of a text in the lines below the answer."""
 
 ANSWERS: dict[Outcome, str] = {"regressed": "failed", "lost": "error", "unsure": "unsure"}
 """The colours of the answer, by what there is of B that is worse; the worst first."""

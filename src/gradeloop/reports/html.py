@@ -183,7 +183,7 @@ def as_json(value: JsonValue) -> str:
 
 def in_path(text: str) -> str:
     """Return an id as a part of a path."""
-    return quote(text, safe="")
+    return quote(text, safe="", errors="replace")
 
 
 def fenced(pieces: Iterable[DraftPiece]) -> bool:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from gradeloop.batches.answer import ANSWER_COLOURS
+from gradeloop.batches.answer import ANSWER_COLOURS, BatchAnswer
 from gradeloop.batches.answer import answer_of_judgements as gated_answer
 from gradeloop.batches.contract import MONITOR_PREFIX, BatchSummary
 from gradeloop.contract.messages import Usage
@@ -56,6 +56,7 @@ def judgement_head(
     """
     usage = sum((report.usage for report in reports), Usage())
     counts: Counter[Verdict] = Counter(report.verdict for report in reports)
+    firsts = {report.verdict: report for report in reversed(reports) if report.verdict in {"failed", "error"}}
     cited = [citation.verified for report in reports if report.judged for citation in report.judged.citations]
     tiles: list[tuple[str, str, Verdict | None, bool]] = [
         ("passed", f"{counts['passed']:,}", "passed", bool(counts["passed"])),
@@ -68,6 +69,7 @@ def judgement_head(
         ("cost", money(usage.cost_usd), None, bool(usage.cost_usd)),
     ]
     answer, verdict = answer_of_judgements(counts, source.gate if source else None)
+    decided = decided_by_gate(counts, source.gate if source else None)
     if not counts["passed"] and not counts["failed"] and counts["none"] and (shares := _label_shares(reports)):
         answer = f"{answer}: {shares}"
     return Head(
@@ -80,6 +82,8 @@ def judgement_head(
         about=about,
         notes=tuple(notes),
         question=question,
+        words=decided.words if decided else "",
+        steps={verdict: judgements_next([report], source) for verdict, report in firsts.items()} if source else {},
         next=judgements_next(reports, source) if source else None,
     )
 
@@ -130,7 +134,7 @@ def judging_head(head: Head, summary: BatchSummary) -> Head:
     shown = [tile for tile in head.tiles if " wanted" not in tile.label and not (by_schema and tile.label in {"passed", "failed"})]
     tiles = tuple(replace(tile, label="judged") if tile.label == "ungraded" else tile for tile in shown)
     if summary.open:
-        return replace(head, noun="judgement", tiles=tiles)
+        return replace(head, noun="judgement", tiles=tiles, steps={})
     counts: dict[Verdict, int] = {
         "passed": summary.passed,
         "failed": summary.failed,
@@ -142,7 +146,14 @@ def judging_head(head: Head, summary: BatchSummary) -> Head:
     by_monitor = summary.batch_id.startswith(MONITOR_PREFIX)
     notes = (*head.notes, "Its monitor says what passes, on the monitor's page.") if by_monitor and summary.ungraded else head.notes
     step = None if by_monitor or not summary.ungraded else _rule_step("gradeloop judge JUDGE RUNS", "KEY", [])
-    return replace(head, noun="judgement", tiles=tiles, answer=answer, verdict=verdict, notes=notes, next=step, compare="")
+    plain = replace(head, noun="judgement", tiles=tiles, words="", compare="", steps={})
+    return replace(plain, answer=answer, verdict=verdict, notes=notes, next=step)
+
+
+def decided_by_gate(counts: Mapping[Verdict, int], gate: PassGate | None) -> BatchAnswer | None:
+    """Return what a gate says of judgements; None without one, or where it names no rate."""
+    passed, errors, unsure = counts.get("passed", 0), counts.get("error", 0), counts.get("unsure", 0)
+    return gated_answer(passed, passed + counts.get("failed", 0), errors, unsure, gate) if gate is not None else None
 
 
 def answer_of_judgements(counts: Mapping[Verdict, int], gate: PassGate | None = None) -> tuple[str, Verdict]:
@@ -154,7 +165,7 @@ def answer_of_judgements(counts: Mapping[Verdict, int], gate: PassGate | None = 
     """
     passed, errors, unsure = counts.get("passed", 0), counts.get("error", 0), counts.get("unsure", 0)
     judged = passed + counts.get("failed", 0)
-    if gate is not None and (decided := gated_answer(passed, judged, errors, unsure, gate)) is not None:
+    if (decided := decided_by_gate(counts, gate)) is not None:
         return decided.text, ANSWER_COLOURS[decided.word]
     apart = ([counted(errors, "error")] if errors else []) + ([f"{unsure:,} unsure"] if unsure else [])
     if not judged and not counts.get("none", 0) and apart:

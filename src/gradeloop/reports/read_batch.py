@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -22,7 +23,7 @@ from gradeloop.errors import GradeloopError
 from gradeloop.reports.collection_page import Entry, Head, PastBatch, Tile, collection_page
 from gradeloop.reports.html import Live, write_page
 from gradeloop.reports.judgement_page import judging_head
-from gradeloop.reports.model import RunReport, Verdict
+from gradeloop.reports.model import NextStep, RunReport, Verdict
 from gradeloop.reports.read_judgement import read_case_judgement
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.stats.gated_rate import gate_lines
@@ -170,10 +171,26 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> Head:
         batch_id=summary.batch_id,
         status=summary.status,
         answer=answer.text,
+        words=answer.words,
+        steps=case_steps(summary.batch_id),
         next_step="" if step == report_step(summary) else step,
         compare=f"gradeloop diff {summary.batch_id}" if answer.word == "FAILED" else "",
         progress=(summary.done, summary.total) if summary.open else None,
     )
+
+
+MEND = "mend the prompt or the rubric, run the suite again, then"
+"""What is done about a case that failed, before the command that compares."""
+
+
+def case_steps(batch_id: str) -> dict[Verdict, NextStep]:
+    """Return what comes next for a case of a batch of the store, by its verdict; nothing does for one that passed."""
+    return {
+        "failed": NextStep(words=MEND, command=f"gradeloop diff {batch_id}"),
+        "error": NextStep(words="run the errors of its batch again with", command=f"gradeloop retry {batch_id}"),
+        "unsure": NextStep(words="read its votes below; see what else is undecided with", command="gradeloop inbox"),
+        "waiting": NextStep(words="decide it with", command="gradeloop inbox"),
+    }
 
 
 async def read_threads(open_threads: ThreadsOpener, batch_id: str, wanted: Sequence[str]) -> tuple[dict[str, RunReport], list[str]]:
@@ -231,7 +248,10 @@ def report_of_file(path: Path) -> BatchReport:
     for result in found.cases:
         metrics.add(result)
     head = head_of(summary, found.notes)
-    head = replace(head, batch_id=None, compare="", tiles=(*head.tiles, *_metric_tiles(metrics)))
+    again = f"gradeloop diff {shlex.quote(str(path))}"
+    steps: dict[Verdict, NextStep] = {"failed": NextStep(words=MEND, command=again)}
+    compare = again if head.compare else ""
+    head = replace(head, batch_id=None, compare=compare, steps=steps, tiles=(*head.tiles, *_metric_tiles(metrics)))
     return BatchReport(head, [(None, result) for result in found.cases], repeated=any(result.repeat for result in found.cases))
 
 

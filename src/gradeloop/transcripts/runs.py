@@ -9,6 +9,7 @@ from pydantic import JsonValue
 
 from gradeloop.contract.transcript import (
     EMPTY_MESSAGE,
+    TRANSCRIPTS,
     AgentRun,
     ErrorPart,
     OtherPart,
@@ -39,6 +40,9 @@ def build_run(name: str, transcripts: Sequence[RunTranscript], metadata: dict[st
     Raises:
         UnreadableMessage: Nothing is said in it, or it breaks a limit.
     """
+    if len(transcripts) > TRANSCRIPTS:
+        why = f"the run {name!r} has {len(transcripts):,} conversations of which none goes on with another, {TRANSCRIPTS:,} at most"
+        raise UnreadableMessage(f"{why}; make them runs of their own: for spans, a trace for each")
     with inside():
         run = AgentRun(id=name, transcripts=tuple(transcripts), metadata=metadata)
     messages = [message for transcript in run.transcripts for message in transcript.messages]
@@ -261,15 +265,27 @@ def merge_histories(histories: Sequence[Sequence[RunMessage]]) -> list[list[RunM
     another in their order, as the question and the answer of an agent do in the calls below it, is no conversation of its own.
     """
     found: list[GrowingHistory] = []
+    begun: dict[str, list[GrowingHistory]] = {}
     for history in histories:
         made = GrowingHistory(
             list(history),
             [_said(message) for message in history if message.role != "system"],
             [key_of(message) for message in history if message.role == "system"],
         )
-        if not any(_joined(known, made) for known in found):
+        near = [*begun.get(made.keys[0], ()), *begun.get(_NOTHING, ())] if made.keys else found
+        if not any(_joined(known, made) for known in near):
             found.append(made)
-    return [one.messages for one in found if not any(_holds(other, one) for other in found if other is not one)]
+            begun.setdefault(made.keys[0] if made.keys else _NOTHING, []).append(made)
+    holders: dict[str, list[GrowingHistory]] = {}
+    for one in found:
+        for key in set(one.keys):
+            holders.setdefault(key, []).append(one)
+    near_of = {id(one): holders[one.keys[0]] if one.keys else found for one in found}
+    return [one.messages for one in found if not any(_holds(other, one) for other in near_of[id(one)] if other is not one)]
+
+
+_NOTHING = ""
+"""What stands for the first message of a history without any: the key of no message."""
 
 
 def _holds(whole: GrowingHistory, part: GrowingHistory) -> bool:

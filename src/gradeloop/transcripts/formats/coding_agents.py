@@ -1,15 +1,27 @@
 """Sessions and trajectories of coding agents: Claude Code, Codex, mini-swe-agent and SWE-agent."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pydantic import JsonValue
 
 from gradeloop.contract.transcript import EMPTY_MESSAGE, AgentRun, OtherPart, ReasoningPart, RunMessage, RunPart, TextPart
+from gradeloop.transcripts.formats.sessions import SessionLine, is_first_of_codex, split_claude_code, split_codex, split_exec
 from gradeloop.transcripts.message_forms import build_message, is_item, parse_message, parse_messages
 from gradeloop.transcripts.parts import read_call, read_content, read_result, text_of, without_ciphertext
-from gradeloop.transcripts.runs import build_run, error_message, id_of, other_message, run_of, transcript_of
-from gradeloop.transcripts.unreadable import Json, all_of, dict_of, first_of, flag_at, inside, require_rows, rows_of, without
+from gradeloop.transcripts.runs import build_run, error_message, id_of, other_message, run_of, run_or_error, transcript_of
+from gradeloop.transcripts.unreadable import (
+    Json,
+    UnreadableMessage,
+    all_of,
+    dict_of,
+    first_of,
+    flag_at,
+    inside,
+    require_rows,
+    rows_of,
+    without,
+)
 
 _SESSION_LINES = {
     *("user", "assistant", "system", "summary", "result", "attachment", "progress", "file-history-snapshot", "queue-operation"),
@@ -46,18 +58,25 @@ def recognise_claude_code(value: Json) -> str | None:
 _SESSION_KEYS = {"uuid", "sessionId", "session_id", "parentUuid"}
 
 
-def parse_claude_code(value: Json, name: str) -> Iterator[AgentRun]:
-    """Yield the run of a session; what its subagents said are transcripts of their own.
+def parse_claude_code(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
+    """Yield a run for each session; what its subagents said are transcripts of their own. Of several also why one cannot be read.
 
     Raises:
         UnreadableMessage: A line holds no message.
     """
+    rows = [value] if isinstance(value, dict) else require_rows(value)
+    sessions = split_claude_code(rows)
+    for number, lines in enumerate(sessions, 1):
+        own = name if len(sessions) == 1 else f"{name}-{number}"
+        yield run_or_error(lambda lines=lines, own=own: _claude_code_session(lines, own))  # type: ignore[misc]  # bound
+
+
+def _claude_code_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
     threads: dict[str, list[RunMessage]] = {"main": []}
     left: dict[str, int] = {}
     spoken: dict[str, list[RunMessage]] = {}
     metadata: dict[str, JsonValue] = {}
-    rows = [value] if isinstance(value, dict) else require_rows(value)
-    for at, row in enumerate(rows):
+    for at, row in lines:
         kind = str(row.get("type"))
         branch = str(first_of(row, "agentId", "parent_tool_use_id") or "subagent") if _is_side(row) else "main"
         if kind == "progress" and isinstance(said := dict_of(dict_of(row.get("data")).get("message")).get("message"), dict):
@@ -71,7 +90,7 @@ def parse_claude_code(value: Json, name: str) -> Iterator[AgentRun]:
             metadata["summary"] = row.get("summary")
             continue
         with inside(at):
-            threads.setdefault(branch, []).extend(_session_line(kind, row, alone=len(rows) == 1))
+            threads.setdefault(branch, []).extend(_session_line(kind, row, alone=len(lines) == 1))
         for key in ("sessionId", "session_id", "cwd", "gitBranch", "version"):
             if row.get(key) and key not in metadata:
                 metadata[key] = row[key]
@@ -79,7 +98,7 @@ def parse_claude_code(value: Json, name: str) -> Iterator[AgentRun]:
     counts: dict[str, JsonValue] = dict(left)
     metadata |= {"lines_left_out": counts} if left else {}
     transcripts = [transcript_of(messages, id=branch) for branch, messages in threads.items() if messages]
-    yield build_run(id_of(metadata, name, "sessionId", "session_id") if transcripts else name, transcripts, metadata)
+    return build_run(id_of(metadata, name, "sessionId", "session_id") if transcripts else name, transcripts, metadata)
 
 
 def _is_side(row: dict[str, Json]) -> bool:
@@ -123,6 +142,8 @@ def _session_line(kind: str, row: dict[str, Json], *, alone: bool) -> Iterator[R
 _CODEX = {"session_meta", "response_item", "event_msg", "turn_context", "compacted", "world_state"}
 """The types of lines in a session of Codex."""
 
+_CODEX_KEPT = ("id", "cwd", "model_provider", "cli_version", "git", "forked_from_id")
+
 _CODEX_ERRORS = {"error", "stream_error", "turn_aborted", "task_failed", "turn_failed"}
 """Events of Codex that no item of the conversation repeats."""
 
@@ -138,36 +159,47 @@ def recognise_codex(value: Json) -> str | None:
     if all(kind.startswith(("thread.", "turn.", "item.", "error")) for kind in kinds) and "thread_id" in rows[0]:
         return "lines of types thread.started, item.completed, turn.completed"
     first = rows[0]
-    if "instructions" in first and "timestamp" in first and "id" in first and "type" not in first and all_of(rows[1:], _is_rollout_line):
+    if is_first_of_codex(first) and all_of(rows[1:], _is_rollout_line):
         return "a line with id, timestamp and instructions, and items of Responses behind it"
     return None
 
 
 def _is_rollout_line(row: Json) -> bool:
-    return isinstance(row, dict) and (row.get("record_type") == "state" or row.get("type") == "message" or is_item(row))
+    return isinstance(row, dict) and (
+        row.get("record_type") == "state" or row.get("type") == "message" or is_item(row) or is_first_of_codex(row)
+    )
 
 
-def parse_codex(value: Json, name: str) -> Iterator[AgentRun]:
-    """Yield the run of a session.
+def parse_codex(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
+    """Yield a run for each session; of several also why one cannot be read.
 
     Raises:
         UnreadableMessage: A line holds no item of a conversation.
     """
+    rows = require_rows(value)
+    printed = "payload" not in rows[0] and str(rows[0].get("type")).startswith("thread.")
+    sessions = split_exec(rows) if printed else split_codex(rows)
+    for number, lines in enumerate(sessions, 1):
+        own = name if len(sessions) == 1 else f"{name}-{number}"
+        yield run_or_error(lambda lines=lines, own=own: (_exec_run if printed else _codex_session)(lines, own))  # type: ignore[misc]  # bound
+
+
+def _codex_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
     messages: list[RunMessage] = []
     metadata: dict[str, JsonValue] = {}
     events: dict[str, int] = {}
-    rows = require_rows(value)
-    if "payload" not in rows[0] and str(rows[0].get("type")).startswith("thread."):
-        yield _exec_run(rows, name)
-        return
-    for at, row in enumerate(rows):
+    for at, row in lines:
         kind, payload = str(row.get("type")), dict_of(row.get("payload"))
         with inside(at):
-            if kind == "session_meta" or (at == 0 and "instructions" in row):
+            if kind == "session_meta" or is_first_of_codex(row):
                 about = payload or row
-                if instructions := text_of(dict_of(about.get("base_instructions")).get("text") or about.get("instructions")):
-                    messages.append(RunMessage(role="system", content=instructions))
-                metadata |= {key: about[key] for key in ("id", "cwd", "model_provider", "cli_version", "git") if about.get(key)}
+                said = text_of(dict_of(about.get("base_instructions")).get("text") or about.get("instructions"))
+                if said and not any(message.role == "system" and message.content == said for message in messages):
+                    messages.append(RunMessage(role="system", content=said))
+                kept = {
+                    key: about[key] for key in ("id", "cwd", "model_provider", "cli_version", "git", "forked_from_id") if about.get(key)
+                }
+                metadata = {**kept, **metadata}  # the first is the session's own; behind it stand those that it was forked from
             elif kind == "response_item":
                 messages += parse_messages([payload])
             elif kind == "compacted":
@@ -181,14 +213,14 @@ def parse_codex(value: Json, name: str) -> Iterator[AgentRun]:
             else:
                 messages += parse_messages([row])
     counts: dict[str, JsonValue] = dict(events)
-    yield run_of(id_of(metadata, name), messages, {**metadata, **({"events_left_out": counts} if events else {})})
+    return run_of(id_of(metadata, name), messages, {**metadata, **({"events_left_out": counts} if events else {})})
 
 
-def _exec_run(rows: list[dict[str, Json]], name: str) -> AgentRun:
+def _exec_run(lines: Sequence[SessionLine], name: str) -> AgentRun:
     """Return the run of the lines that `codex exec --json` prints: of an item its end, or its last state where it has none."""
     messages: list[RunMessage] = []
     begun: dict[str, dict[str, Json]] = {}
-    for at, row in enumerate(rows):
+    for at, row in lines:
         kind, item = str(row.get("type")), dict_of(row.get("item"))
         if kind in {"item.started", "item.updated"}:
             begun[str(item.get("id"))] = item
@@ -201,7 +233,7 @@ def _exec_run(rows: list[dict[str, Json]], name: str) -> AgentRun:
                 messages.append(error_message(text_of(dict_of(row.get("error")).get("message") or row.get("message")), kind))
     for item in begun.values():
         messages += _exec_item(item)
-    thread = next((row["thread_id"] for row in rows if row.get("thread_id")), None)
+    thread = next((row["thread_id"] for _, row in lines if row.get("thread_id")), None)
     return run_of(id_of({"id": thread}, name), messages, without({"id": thread}))
 
 

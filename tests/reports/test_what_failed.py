@@ -1,0 +1,107 @@
+"""Below the first line of a page: what failed, by the words of the criteria, with links, and what the figure of the first line means."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradeloop.batches.answer import answer_of
+from gradeloop.batches.contract import CaseResult
+from gradeloop.reports.read_batch import BatchReport, batch_page, head_of
+from gradeloop.reports.what_failed import FailureList
+from tests.reports.test_diff_page import page_of
+from tests.rig.batch_results import HOSTILE, case, row, summary_of
+from tests.rig.page_payloads import PAYLOADS
+from tests.rig.stories import gated_page, judged, mended
+
+
+def page(results: list[CaseResult], **facts: Any) -> str:
+    """Return the page of a batch with these results."""
+    return batch_page(BatchReport(head_of(summary_of(results, **facts)), [(None, result) for result in results]))
+
+
+def what_failed(html: str) -> list[str]:
+    """Return the heading and the lines of what failed, without markup."""
+    block = html[html.index('<h2 class="failed-first">') :]
+    lines = re.findall(r"<h2[^>]*>(.*?)</h2>|<li>(.*?)</li>", block[: block.index("</ul>")], re.DOTALL)
+    return [" ".join(re.sub("<[^>]+>", " ", head or line).split()) for head, line in lines]
+
+
+def test_a_batch_names_the_first_three_that_failed_by_the_words_of_their_criteria_and_counts_the_rest() -> None:
+    html = page([case(0), *(case(at, "failed") for at in range(1, 6))], pass_rate=0.8)
+
+    assert what_failed(html) == [
+        "What failed",
+        *(f"case-{at} not met: the text of c2 c2 it says nothing" for at in (1, 2, 3)),
+        "and 2 more: all failures",
+    ]
+    assert '<a href="#case-case-1" dir="auto">case-1</a>' in html
+    assert html.index('id="answer"') < html.index("What failed") < html.index("Next: ")
+
+
+def test_errors_come_first_where_the_answer_is_about_them_and_unsure_cases_only_where_nothing_failed() -> None:
+    votes = [{"grader": "scripted:judge", "passed": value} for value in (True, True, False)]
+    unsure = case(9, "unsure", output="d", criteria=(row("c1", votes=votes),), unsure=("c1",))
+    inconclusive = page([case(0), case(1, "failed"), case(2, "error")])
+    undecided = page([case(0), unsure])
+
+    assert what_failed(inconclusive)[1:] == ["case-2 the provider says 529", "case-1 not met: the text of c2 c2 it says nothing"]
+    assert what_failed(undecided) == ["What is undecided", "case-9 Unsure of c1: 2 of 3 votes pass it"]
+    assert 'class="failed-first"' not in page([case(0)])
+
+
+@pytest.mark.parametrize(
+    ("facts", "words"),
+    [
+        ({"pass_rate": 0.9}, "75% of 4 judged cases passed, 90% wanted"),
+        ({"pass_rate": 0.7}, "75% of 4 judged cases passed, 70% wanted"),
+    ],
+)
+def test_the_figure_of_the_first_line_is_said_in_words_below_it(facts: dict[str, Any], words: str) -> None:
+    results = [case(0), case(1), case(2), case(3, "failed")]
+    html = page(results, **facts)
+
+    assert answer_of(summary_of(results, **facts)).words == words
+    assert html.index('id="answer"') < html.index(f'<p class="in-words">{words}</p>') < html.index("What failed")
+    assert 'class="in-words"' not in page([case(0)])
+
+
+def test_judgements_have_a_heading_for_what_failed_and_say_the_rate_in_words() -> None:
+    html = gated_page()
+
+    assert what_failed(html)[0] == "What failed"
+    assert "label is no match" in " ".join(what_failed(html))
+    assert '<p class="in-words">33.3% of 3 judged runs passed, 80% wanted</p>' in html
+    assert 'class="failed-first"' not in gated_page(None)
+
+
+def test_a_diff_names_what_got_worse_with_links(tmp_path: Path) -> None:
+    html = page_of(tmp_path, [case(0), case(1), case(2)], [case(0), case(1, "failed"), case(2, "error")])
+    same = page_of(tmp_path, [case(0)], [case(0)])
+
+    assert what_failed(html) == [
+        "What got worse",
+        "case-1 regressed the text of c2 c2 it says nothing",
+        "case-2 verdict -&gt; error the provider says 529",
+    ]
+    assert '<li><a href="#pair-0" dir="auto">case-1</a>' in html
+    assert 'class="failed-first"' not in same
+
+
+def test_what_failed_is_escaped() -> None:
+    for payload in (*PAYLOADS[:12], HOSTILE):
+        rows = (row("c1"), row("c2", passed=False, gap=payload).model_copy(update={"name": payload}))
+        html = page([case(0, "failed", id=payload[:150], criteria=rows), case(1, "error", error=payload)])
+
+        assert payload not in html or "<" not in payload
+
+
+def test_a_run_of_many_errors_keeps_but_three() -> None:
+    found = FailureList()
+    for number in range(1_000):
+        found.take(number, judged().model_copy(update={"verdict": "error", "error": f"error {number}", "name": f"run-{number}"}))
+    found.take(1_000, mended())
+
+    assert [failure.name for failure in found.named("failed")] == ["run-0", "run-1", "run-2"]
+    assert found.more("failed") == 997
