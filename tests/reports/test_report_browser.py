@@ -163,6 +163,58 @@ async def test_cases_are_filtered_searched_sorted_and_opened_by_keys(browser: Br
     await page.close()
 
 
+async def test_the_next_failure_is_a_button_and_a_key_away_and_the_filters_decide_which_it_is(browser: Browser, tmp_path: Path) -> None:
+    statuses = {1: "failed", 3: "error", 4: "failed", 6: "failed"}
+    results = [case(at, statuses.get(at, "passed"), description="odd" if at % 2 else "even") for at in range(8)]
+    page, seen = await opened(browser, tmp_path, batch_page(BatchReport(head_of(summary_of(results)), [(None, one) for one in results])))
+    heading, place = page.locator("#case-body h1"), page.locator("#case-place")
+
+    await page.press("body", "n")
+    assert await page.evaluate("document.activeElement.textContent") == "case-1"
+    await page.keyboard.press("Enter")
+    await expect(heading).to_have_text("case-1")
+    await expect(place).to_have_text("1 of 8 shown, failure 1 of 4")
+    await expect(page.locator("#failure-previous")).to_be_disabled()
+    await expect(page.locator("#case-body .next")).to_contain_text("Next: mend the prompt or the rubric, run the suite again, then")
+    for name in ("case-4", "case-6", "case-3"):
+        await page.click("#failure-next")
+        await expect(heading).to_have_text(name)
+    await expect(page.locator("#case-body .next code")).to_have_text("gradeloop retry batch-1")
+    await expect(page.locator("#failure-next")).to_be_disabled()
+    assert await axe_findings(page) == []
+    await page.keyboard.press("p")
+    await expect(heading).to_have_text("case-6")
+    await page.keyboard.press("Escape")
+
+    await page.fill("#search", "odd")
+    await page.click("text=case-7")
+    await expect(place).to_have_text("4 of 4 shown, 2 failures")
+    await page.keyboard.press("n")
+    await expect(heading).to_have_text("case-1")
+    await page.keyboard.press("n")
+    await expect(heading).to_have_text("case-3")
+    await expect(place).to_have_text("2 of 4 shown, failure 2 of 2")
+    assert "n p next and previous failure" in await page.text_content("#cases .keys")  # type: ignore[operator]  # it is there
+    assert seen == Seen()
+    await page.close()
+
+
+async def test_the_bar_of_a_case_fits_a_narrow_window(browser: Browser, tmp_path: Path) -> None:
+    results = [case(0, "failed"), case(1, "failed")]
+    html = batch_page(BatchReport(head_of(summary_of(results)), [(None, one) for one in results]))
+    page, _ = await opened(browser, tmp_path, html, width=400)
+
+    await page.click("#table button.open >> nth=0")
+    await page.wait_for_selector("#case-body h1")
+    bar, button = await page.locator(".dialog-bar").bounding_box(), await page.locator("#failure-next").bounding_box()
+    assert bar is not None
+    assert button is not None
+    assert bar["x"] >= 0
+    assert button["x"] + button["width"] <= 400
+    assert await page.evaluate("(() => { const d = document.getElementById('case'); return d.scrollWidth - d.clientWidth; })()") <= 0
+    await page.close()
+
+
 async def test_what_is_shown_is_in_the_address_and_criteria_filter_the_table(browser: Browser, tmp_path: Path) -> None:
     page, seen = await opened(browser, tmp_path, batch_page(report_of(60)))
     everyone = await page.locator("#table tbody tr:visible").count()

@@ -13,7 +13,7 @@ from temporalio.client import Client
 from gradeloop.client.client import GradingClient
 from gradeloop.reports.read_batch import stored_batch_page
 from gradeloop.temporal.connect import Connection
-from tests.rig.batches import Batches, batching, drafted
+from tests.rig.batches import Batches, batching, case, drafted, fails, passes
 from tests.rig.browser import Seen, axe_findings, cut_off, too_wide, watch
 from tests.rig.page_payloads import PAYLOADS
 from tests.rig.pages import paged
@@ -24,6 +24,10 @@ pytestmark = pytest.mark.slow
 RUBRIC = {"criteria": [{"id": "step", "description": "It names a next step", "quotes": True}]}
 DRAFTS = {"a refund": "You get your money back by Friday.", "a broken chain": "Dear customer, your chain is gone. Kind regards"}
 QUOTE = "your chain is gone"
+
+
+WIDE_BADGES = "[...document.querySelectorAll('td .badge')].filter((each) => each.offsetWidth > each.closest('td').clientWidth + 1).length"
+"""How many badges lie over the cell beside theirs."""
 
 
 def replies() -> list[Reply]:
@@ -95,6 +99,40 @@ async def test_a_person_finds_the_failing_case_sees_the_quote_and_overrides_the_
         assert '<span class="tag person">overridden</span>' in report
 
 
+async def test_the_list_names_what_failed_and_a_case_leads_to_the_next_failure(browser: Browser, client: Client, tmp_path: Path) -> None:
+    names = [f"case {number}/4" for number in range(1, 5)]
+    said = [fails(name, "it names no day") for name in names[1:]]
+    async with batching(client, tmp_path, passes(names[0]), *said) as batches:
+        batch = f"letters-{uuid4().hex[:8]}"
+        await batches.run([case(name, output=f"the text of {name}") for name in names], batch_id=batch, name="letters", pass_rate=0.8)
+        typed = GradingClient(client, task_queue=batches.served.task_queue)
+        async with visited(browser, typed, tmp_path) as (page, seen):
+            row = page.locator("tr", has_text=batch)
+            await expect(row).to_contain_text("FAILED 25% of 80%")
+            await expect(row).to_contain_text("25% of 4 judged cases passed, 80% wanted")
+            await expect(row.locator("li")).to_have_count(3)
+            await expect(row.locator("li").first).to_contain_text("case 2/4 not met:")
+            assert await axe_findings(page) == []
+            for width in (400, 1280):
+                await page.set_viewport_size({"width": width, "height": 900})
+                assert (await too_wide(page), await cut_off(page)) == (0, [])
+            await page.click("text=case 2/4")
+            await expect(page.locator("h1")).to_have_text("case 2/4")
+            await expect(page.locator(".failure-steps")).to_contain_text("failure 1 of 3")
+            await expect(page.locator(".next code")).to_have_text(f"gradeloop diff {batch}")
+            await page.click("text=Next failure")
+            await expect(page.locator("h1")).to_have_text("case 3/4")
+            await page.keyboard.press("n")
+            await expect(page.locator("h1")).to_have_text("case 4/4")
+            await expect(page.locator(".failure-steps a[rel=next]")).to_have_count(0)
+            await page.keyboard.press("p")
+            await expect(page.locator("h1")).to_have_text("case 3/4")
+            assert await axe_findings(page) == []
+            await page.set_viewport_size({"width": 400, "height": 900})
+            assert (await too_wide(page), await cut_off(page)) == (0, [])
+            assert (seen.dialogs, seen.complaints) == ([], [])
+
+
 async def test_a_thread_is_followed_interrupted_and_resumed_from_its_page(browser: Browser, client: Client, tmp_path: Path) -> None:
     models, thread = answering(), a_thread()
     models.hold("generator")
@@ -146,6 +184,7 @@ async def test_the_live_pages_fit_their_window_and_keep_nobody_out(browser: Brow
                 assert await axe_findings(page) == [], path
                 assert await too_wide(page) <= 0, path
                 assert await cut_off(page) == [], path
+                assert await page.evaluate(WIDE_BADGES) == 0, path
 
 
 async def test_nothing_that_a_thread_says_does_anything_on_its_page(browser: Browser, client: Client, tmp_path: Path) -> None:

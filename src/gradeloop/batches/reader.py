@@ -144,6 +144,15 @@ class BatchReader:
         statement = select(cases).where(cases.c.batch_id == batch_id, cases.c.status == status).order_by(cases.c.position).limit(limit)
         return [_result(row) for row in await self._store.read(_fetch(statement))]
 
+    async def failing_ids(self, batch_id: str) -> list[str]:
+        """Return the ids of the cases of a batch that failed, then of those that are errors, each in their order."""
+        from sqlalchemy import select
+
+        cases = table("cases")
+        statement = select(cases.c.case_id, cases.c.status).where(cases.c.batch_id == batch_id, cases.c.status.in_(("failed", "error")))
+        rows = await self._store.read(_fetch(statement.order_by(cases.c.position)))
+        return [row["case_id"] for row in sorted(rows, key=lambda row: bool(row["status"] == "error"))]
+
     async def result(self, batch_id: str, case_id: str) -> CaseResult:
         """Return the result of one case.
 

@@ -1,6 +1,6 @@
 """The page of one run: drafts with their changes, verdicts, evidence, and quotes that link to the text they quote."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -20,10 +20,48 @@ LIVE_SCRIPTS, LIVE_STYLES = ("live.js",), ("live.css",)
 """The further files of pages that are served."""
 
 
-def run_page(report: RunReport, *, live: Live | None = None) -> str:
-    """Return the page of a run: one HTML document that needs nothing else."""
+@dataclass(frozen=True)
+class FailureSteps:
+    """The way from a case of a batch to the others that failed, in the order of the batch's table."""
+
+    total: int
+    """The cases that failed or are errors."""
+    place: int | None = None
+    """The position of this case among them, from 0; None where it is none of them."""
+    previous: str | None = None
+    """The path of the one before; None for the first."""
+    next: str | None = None
+    """The path of the one after, of the first where this case is none of them; None for the last."""
+
+
+def failure_steps(failing: Sequence[str], case_id: str, path: Callable[[str], str]) -> FailureSteps:
+    """Return the way from a case to the failures around it.
+
+    Args:
+        failing: The ids of the failures in their order.
+        case_id: The case.
+        path: Returns the path of a case's page.
+    """
+    place = failing.index(case_id) if case_id in failing else None
+    after = 0 if place is None else place + 1
+    return FailureSteps(
+        total=len(failing),
+        place=place,
+        previous=path(failing[place - 1]) if place else None,
+        next=path(failing[after]) if after < len(failing) else None,
+    )
+
+
+def run_page(report: RunReport, *, live: Live | None = None, steps: FailureSteps | None = None) -> str:
+    """Return the page of a run: one HTML document that needs nothing else.
+
+    Args:
+        report: The run.
+        live: What a page needs that is served.
+        steps: The way to the other failures of its batch; None where it has none.
+    """
     scripts, styles = (LIVE_SCRIPTS, LIVE_STYLES) if live else ((), ())
-    context = _context(report, "r") | {"failing": failing_rows(report)}
+    context = _context(report, "r") | {"failing": failing_rows(report), "steps": steps}
     return document("run.html", title=f"{report.name} · gradeloop", scripts=scripts, styles=styles, live=live, **context)
 
 

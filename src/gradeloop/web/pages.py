@@ -15,7 +15,7 @@ from temporalio.service import RPCError
 
 from gradeloop.batches.answer import ANSWER_COLOURS, answer_of
 from gradeloop.batches.client import BatchClient
-from gradeloop.batches.contract import MONITOR_PREFIX, BatchRequest, BatchSummary, Case, CaseResult
+from gradeloop.batches.contract import MONITOR_PREFIX, BatchRequest, BatchSummary, Case, CaseResult, CaseStatus
 from gradeloop.client.listing import ListedThread, threads
 from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.base import Strict
@@ -27,9 +27,11 @@ from gradeloop.monitors.overview import MonitorBrief
 from gradeloop.reports.html import document
 from gradeloop.reports.judgement_page import live_next
 from gradeloop.reports.model import RunReport
-from gradeloop.reports.read_batch import read_case_report, stored_batch_page, thread_of, with_thread
+from gradeloop.reports.read_batch import case_steps, read_case_report, stored_batch_page, thread_of, with_thread
 from gradeloop.reports.read_thread import first_message, read_thread_report
-from gradeloop.reports.run_page import run_page
+from gradeloop.reports.run_page import failure_steps, run_page
+from gradeloop.reports.what_failed import MOST as MOST_NAMED
+from gradeloop.reports.what_failed import Failure, failure_of
 from gradeloop.temporal.worker import OURS, ensure_worker_of
 from gradeloop.text import counted, headline
 from gradeloop.web.site import (
@@ -65,6 +67,8 @@ class Index:
         """The tasks of the threads that were listed last."""
         self._again: dict[str, float] = {}
         """When a thread is asked again whose worker did not answer."""
+        self._failures: dict[str, tuple[str, tuple[Failure, ...]]] = {}
+        """The first failures of the batches that were listed last, each with the summary for which they were read."""
 
     async def show(self, request: Request) -> Response:
         """Answer with the lists."""
@@ -73,12 +77,14 @@ class Index:
         tasks: dict[str, str] = {}
         batches: list[BatchSummary] = []
         monitors: list[MonitorBrief] = []
+        failures: dict[str, tuple[Failure, ...]] = {}
         try:
             listed, tasks = await self._threads()
         except GradeloopError as error:
             problems.append(str(error))
         try:
             batches = await self._site.batches.summaries(BATCHES)
+            failures = await self._first_failures(batches)
             monitors = await self._site.monitors.briefs()
         except GradeloopError as error:
             problems.append(str(error))
@@ -95,6 +101,8 @@ class Index:
             monitors=monitors,
             monitor_path=monitor_path,
             colours=ANSWER_COLOURS,
+            failures=failures,
+            case_path=case_path,
             tasks=tasks,
             waiting=waiting_line(listed, batches),
             problems=problems,
@@ -107,6 +115,24 @@ class Index:
             return page
 
         return await answer(request, tag_of(main_of(page)), html)
+
+    async def _first_failures(self, batches: Sequence[BatchSummary]) -> dict[str, tuple[Failure, ...]]:
+        """Return the first failures of each batch that did not pass; its cases are read only where its numbers have changed."""
+        read = dict[str, tuple[str, tuple[Failure, ...]]]()
+        for batch in batches:
+            mark = batch.model_dump_json()
+            known = self._failures.get(batch.batch_id)
+            read[batch.batch_id] = known if known and known[0] == mark else (mark, await self._failures_of(batch))
+        self._failures = read
+        return {batch_id: found for batch_id, (_, found) in read.items()}
+
+    async def _failures_of(self, batch: BatchSummary) -> tuple[Failure, ...]:
+        word = answer_of(batch).word
+        if word == "PASSED" or not (batch.failed or batch.errors):
+            return ()
+        status: CaseStatus = "error" if not batch.failed or (word == "INCONCLUSIVE" and batch.errors) else "failed"
+        results = await self._site.batches.results_of_status(batch.batch_id, status, MOST_NAMED)
+        return tuple(failure_of(read_case_report(result)) for result in results)
 
     async def _threads(self) -> tuple[list[ListedThread], dict[str, str]]:
         """Return the newest threads, those that ask for a person first, and the tasks of those that are open."""
@@ -413,7 +439,10 @@ class BatchPages:
         live = SteeredPage(token=self._site.token, path=path, thread=thread, open=unsettled, tag=tag, batch=batch_id)
 
         async def html() -> str:
-            return await asyncio.to_thread(run_page, await self._case_report(batch_id, result, case, thread_id), live=live)
+            failing = await self._site.batches.failing_ids(batch_id)
+            steps = failure_steps(failing, case_id, lambda name: case_path(batch_id, name))
+            report = await self._case_report(batch_id, result, case, thread_id)
+            return await asyncio.to_thread(run_page, report, live=live, steps=steps)
 
         return await answer(request, tag, html)
 
@@ -442,11 +471,13 @@ class BatchPages:
     async def _case_report(self, batch_id: str, result: CaseResult, case: Case, thread_id: str | None) -> RunReport:
         report = read_case_report(result, case)
         if not batch_id.startswith(MONITOR_PREFIX):
-            report = report.model_copy(update={"next": live_next(report)})
+            step = case_steps(batch_id).get(report.verdict) if result.judgement is None else live_next(report)
+            report = report.model_copy(update={"next": step})
         if thread_id is None:
             return report
         try:
             await self._site.wake(thread_id)
-            return with_thread(result, await read_thread_report(self._site.client, thread_id))
+            found = with_thread(result, await read_thread_report(self._site.client, thread_id))
+            return found.model_copy(update={"next": case_steps(batch_id).get(found.verdict)})
         except GradeloopError as error:
             return report.model_copy(update={"notes": (*report.notes, f"the thread cannot be read now: {error}")})

@@ -217,8 +217,7 @@
     if (current !== row) return;
     const body = document.getElementById("case-body");
     body.innerHTML = pages[place]; // rendered by our own templates, which escape every value
-    const all = shown();
-    document.getElementById("case-place").textContent = `${(all.indexOf(row) + 1).toLocaleString("en")} of ${all.length.toLocaleString("en")} shown`;
+    tellPlace(row, shown());
     if (!dialog.open) dialog.showModal();
     dialog.scrollTop = 0;
     const source = cited && document.getElementById(cited);
@@ -236,9 +235,32 @@
     const next = all[all.indexOf(current) + by];
     if (next) location.replace(address(next));
   };
+  // A failure is a case that failed, or has no verdict for an error; of those that the filters show, in the order of the table.
+  const FAILURES = ["failed", "error", "regressed", "lost"];
+  const fails = (row) => row.dataset.f.split(" ").some((flag) => FAILURES.includes(flag));
+  const failing = (from, by, all) => {
+    const at = all.indexOf(from), found = all.filter(fails);
+    return by > 0 ? found.find((row) => all.indexOf(row) > at) ?? (at < 0 || !fails(from) ? found[0] : undefined) : found.findLast((row) => all.indexOf(row) < at);
+  };
+  const stepFailure = (by) => {
+    const next = failing(current, by, shown());
+    if (next) location.replace(address(next));
+  };
+  const tellPlace = (row, all) => {
+    const found = all.filter(fails), at = found.indexOf(row), number = (value) => value.toLocaleString("en");
+    const failures = at < 0 ? found.length && `${number(found.length)} failure${found.length === 1 ? "" : "s"}` : `failure ${number(at + 1)} of ${number(found.length)}`;
+    document.getElementById("case-place").textContent = [`${number(all.indexOf(row) + 1)} of ${number(all.length)} shown`, failures].filter(Boolean).join(", ");
+    for (const [name, by] of [["failure-previous", -1], ["failure-next", 1]]) {
+      const button = document.getElementById(name);
+      button.hidden = !found.length;
+      button.disabled = !failing(row, by, all);
+    }
+  };
   if (dialog) {
     document.getElementById("case-previous").addEventListener("click", () => step(-1));
     document.getElementById("case-next").addEventListener("click", () => step(1));
+    document.getElementById("failure-previous").addEventListener("click", () => stepFailure(-1));
+    document.getElementById("failure-next").addEventListener("click", () => stepFailure(1));
     document.getElementById("case-close").addEventListener("click", () => dialog.close());
     dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
     dialog.addEventListener("close", () => {
@@ -264,18 +286,21 @@
     wire();
     if (await fill()) scrollTo(event.detail);
   });
-  // `j` and `k` go through the rows, and Enter opens the one that has the focus.
+  // `j` and `k` go through the rows, `n` and `p` through those that failed, and Enter opens the one that has the focus.
   const move = (by) => {
     const all = rows.filter((row) => !row.hidden);
     const at = all.findIndex((row) => row.contains(document.activeElement));
     const next = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : at + by];
     next?.querySelector("button.name, a.name, summary")?.focus();
   };
+  const moveFailure = (by) => {
+    const all = rows.filter((row) => !row.hidden);
+    failing(all.find((row) => row.contains(document.activeElement)) ?? null, by, all)?.querySelector("button.name, a.name")?.focus();
+  };
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
     if (event.key === "/" && !dialog?.open) { event.preventDefault(); document.getElementById("search")?.focus(); }
-    if (event.key !== "j" && event.key !== "k") return;
-    if (dialog?.open) step(event.key === "j" ? 1 : -1);
-    else move(event.key === "j" ? 1 : -1);
+    if (event.key === "j" || event.key === "k") (dialog?.open ? step : move)(event.key === "j" ? 1 : -1);
+    if (event.key === "n" || event.key === "p") (dialog?.open ? stepFailure : moveFailure)(event.key === "n" ? 1 : -1);
   });
 })();

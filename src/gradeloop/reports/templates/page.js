@@ -40,6 +40,11 @@
     const next = event.key === "j" ? all.find((each) => top(each) > 80) : all.filter((each) => top(each) < 40).at(-1);
     next?.scrollIntoView({ block: "start" });
   });
+  // `n` and `p` go to the next and the previous failure, where a page of its own leads to them; where there is a table, its script does.
+  addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName)) return;
+    if (event.key === "n" || event.key === "p") document.querySelector(`.failure-steps a[aria-keyshortcuts="${event.key}"]`)?.click();
+  });
   addEventListener("hashchange", follow);
   follow();
   // Details cannot be unfolded on paper.
