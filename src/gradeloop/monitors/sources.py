@@ -267,12 +267,12 @@ def _rows(connection: "Connection", source: SqlSource, cursor: str | None, until
     statement = text(f'SELECT * FROM ({query}) AS runs{where} ORDER BY "{source.watermark}"')  # noqa: S608 - the query is the monitor's own
     values = {name: value for name, (_, value) in given.items()}
     rows = connection.execution_options(stream_results=True, yield_per=FETCHED).execute(statement, values)
-    cursor = rows.cursor
+    fetching = rows.cursor
     try:
         yield from _runs_of_rows(rows, source)
     finally:
-        if cursor is not None:
-            cursor.close()  # which SQLAlchemy leaves open where the connection is lost
+        if fetching is not None:
+            fetching.close()  # which SQLAlchemy leaves open where the connection is lost
 
 
 def _runs_of_rows(rows: "CursorResult[Any]", source: SqlSource) -> Iterator[SourceItem]:
