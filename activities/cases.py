@@ -267,7 +267,7 @@ class BatchActivities:
                 return CaseAnswer(held=failed.error)
             if failed.what == "comparison":
                 contenders = await self._comparisons.contenders(call, stored)
-                return await self._end_together(call, await self._comparisons.results(call, contenders, failed.error), bill)
+                return await self._end_together(call, await self._comparisons.results(call, contenders, failed.error, failed.usage), bill)
             if failed.what != "unit":
                 result = build_result(stored.case, "error", output=stored.output, error=failed.error, usage=failed.usage)
                 return await self.end_case(call, stored, result, bill)
