@@ -154,3 +154,13 @@ def test_what_stands_beside_the_calls_of_models_is_read_once(name: str, tmp_path
 
 def test_spans_that_are_below_each_other_are_not_below_themselves() -> None:
     assert ancestors({"a": "b", "b": "a", "c": "b", "d": "gone"}) == {"a": {"b"}, "b": {"a"}, "c": {"a", "b"}, "d": set()}
+
+
+def test_the_values_that_phoenix_writes_as_null_are_none(tmp_path: Path) -> None:
+    nothing = dict.fromkeys(("array_value", "bool_value", "int_value", "kvlist_value", "string_value"))
+    values = {"llm.input_messages.0.message.role": "user", "llm.input_messages.0.message.content": "q"}
+    own = [{"key": key, "value": nothing | {"string_value": value}} for key, value in values.items()]
+    said = {"trace_id": "t", "span_id": "s", "name": "c", "attributes": [*own, {"key": "llm.output_messages", "value": nothing}]}
+    (tmp_path / "page.json").write_text(json.dumps({"data": [said], "next_cursor": None}), encoding="utf-8")
+
+    assert shown(tmp_path / "page.json") == ["user text q"]
