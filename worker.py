@@ -53,6 +53,7 @@ from gradeloop.telemetry.health import Check, HealthChecks, parse_address, servi
 from gradeloop.telemetry.logs import LOG_VARIABLE, configure_logging
 from gradeloop.temporal.connect import Connection, connect, find, is_embedded
 from gradeloop.temporal.exporters import metrics_exporter
+from gradeloop.temporal.garbage import LoadedObjects
 from gradeloop.temporal.namespace import register_search_attributes
 from gradeloop.temporal.rotation import follow_credentials
 from gradeloop.temporal.runtime import export_metrics
@@ -256,6 +257,7 @@ async def _serve(
         if connection.options:
             following = asyncio.create_task(follow_credentials(client, connection, lambda: setattr(worker, "client", client)))
             stack.callback(following.cancel)
+        LoadedObjects().set_aside()
         try:
             ready.announce()
             logger.info("serving task queue %s on %s as %s", worker.task_queue, client.service_client.config.target_host, settings.role)
@@ -287,6 +289,7 @@ async def _receive(settings: WorkerSettings, ready: ReadyFile) -> None:
         url = await stack.enter_async_context(receiving(store, settings.receiver, door, listening))
         if settings.health_address:
             stack.enter_context(_health(settings.health_address, None, store, {}))
+        LoadedObjects().set_aside()
         try:
             ready.announce()
             logger.info("receiving OTLP at %s, into %s", url, store.name)

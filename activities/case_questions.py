@@ -5,13 +5,13 @@ import hashlib
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol
 
 from activities.capabilities import model_notes
 from activities.fallback import ModelChoice
 from activities.grade import GraderQuestion, answer_form, answer_tag, grader_request, seeded
-from activities.judge import LARGE_BYTES, judge_request, refuse_unconstrained
+from activities.judge import LARGE_BYTES, judge_request, read_answer, refuse_unconstrained
 from activities.model_call import current_tenant
 from activities.providers.base import ModelReply, ModelRequest, Step
 from gradeloop.batches.cases import CaseConversation, units_of
@@ -27,7 +27,7 @@ from gradeloop.grading.prompts import JudgedDraft, sent_sha256
 from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup
 from gradeloop.grading.verdicts import earlier_answers, parse_verdict
-from gradeloop.judges.answers import Rollout, ValidAnswer, parse_answer, shorten_raw
+from gradeloop.judges.answers import Rollout, ValidAnswer, shorten_raw
 from gradeloop.judges.contract import SchemaJudge
 from gradeloop.judges.prompt import repair_message
 
@@ -142,6 +142,10 @@ class RolloutQuestion:
     choice: ModelChoice
     group_index: int = 0
 
+    @cached_property
+    def _is_large(self) -> bool:
+        return self.case.size() > LARGE_BYTES
+
     def key(self, tools: str) -> str:  # noqa: ARG002 - no tools are offered
         """See `CaseQuestion.key`."""
         return rollout_key(self.schema_judge, self.run, self.choice.model, self.schema_judge.sample_at(self.sample), _repeat_of(self.case))
@@ -155,12 +159,12 @@ class RolloutQuestion:
         asked = seeded(self.choice.model, own + _repeat_of(self.case) * count)
         ask = partial(judge_request, self.schema_judge, self.run, call.nonce, conversation.scratch, asked, step)
         ask = partial(ask, again=count > 1, raised=call.raised)
-        return await asyncio.to_thread(ask) if self.case.size() > LARGE_BYTES else ask()
+        return await asyncio.to_thread(ask) if self._is_large else ask()
 
     async def take(self, reply: ModelReply, request: ModelRequest, call: CaseCall, conversation: CaseConversation) -> None:
         """See `CaseQuestion.take`."""
         content = reply.message.content
-        answer = await asyncio.to_thread(parse_answer, content, self.schema_judge, self.run)
+        answer = await read_answer(content, self.schema_judge, self.run, is_large=self._is_large)
         conversation.notes = model_notes(request.spec)
         if not conversation.scratch:
             conversation.prompt_sha256 = sent_sha256(request.system, request.messages, call.nonce)

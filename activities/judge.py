@@ -18,14 +18,14 @@ from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.grading.prompts import sent_sha256
-from gradeloop.judges.answers import ValidAnswer, parse_answer
+from gradeloop.judges.answers import InvalidAnswer, ValidAnswer, parse_answer
 from gradeloop.judges.citations import Citation
 from gradeloop.judges.contract import SchemaJudge
 from gradeloop.judges.prompt import build_judge_prompt
 from gradeloop.judges.schema import for_provider
 
 LARGE_BYTES = 64 * 1024
-"""The size of a subject above which its prompt is put together in a thread: the worker's loop has heartbeats to send."""
+"""The size of a subject, or of an answer, above which it is read in a thread: the worker's loop has heartbeats to send."""
 
 
 class JudgeCall(Strict):
@@ -88,7 +88,7 @@ class JudgeActivities:
         request, sha256 = await asyncio.to_thread(_request, *asked) if is_large else _request(*asked)
         reply = await paid_call(self._services, request, heartbeat, self._services.limits(), choice)
         self._services.threads.append(call.scratch, reply.message)
-        answer = await asyncio.to_thread(parse_answer, reply.message.content, subject.judge, subject.run)
+        answer = await read_answer(reply.message.content, subject.judge, subject.run, is_large=is_large)
         turn = JudgeTurn(
             message=reply.message,
             usage=reply.usage,
@@ -128,6 +128,13 @@ class JudgeActivities:
             return self._services.providers.default_grader()
         except Exception as error:  # noqa: BLE001 - the one classifier decides
             raise failure(error, model="") from None
+
+
+async def read_answer(content: str, judge: SchemaJudge, run: AgentRun, *, is_large: bool) -> ValidAnswer | InvalidAnswer:
+    """Parse an answer as `parse_answer` does, in a thread where the run or the answer is large."""
+    if is_large or len(content) > LARGE_BYTES:
+        return await asyncio.to_thread(parse_answer, content, judge, run)
+    return parse_answer(content, judge, run)
 
 
 def refuse_unconstrained(judge: SchemaJudge, model: ModelSpec) -> None:

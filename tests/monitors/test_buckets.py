@@ -1,6 +1,9 @@
 """Files of a bucket are read on from their place, from a real S3 client to a server of this machine."""
 
+import gzip
 import json
+import re
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -28,15 +31,15 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     client = boto3.client("s3")
     client.create_bucket(Bucket="runs")
     yield client
-    for key in client.list_objects_v2(Bucket="runs").get("Contents", ()):
-        client.delete_object(Bucket="runs", Key=key["Key"])
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket="runs"):
+        for key in page.get("Contents", ()):
+            client.delete_object(Bucket="runs", Key=key["Key"])
     client.delete_bucket(Bucket="runs")
     server.stop()
 
 
 def put(s3: Any, key: str, *names: str) -> None:
-    lines = ({"id": name, "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": name}]} for name in names)
-    s3.put_object(Bucket="runs", Key=key, Body="".join(json.dumps(line) + "\n" for line in lines).encode())
+    s3.put_object(Bucket="runs", Key=key, Body=lines(*names))
 
 
 def read(cursor: str | None = None, until: str | None = None, **more: Any) -> list[SourceItem]:
@@ -83,6 +86,61 @@ def test_what_cannot_be_read_is_told_by_its_address_and_the_rest_goes_on(s3: Any
     assert said[1] == "s3://runs/x/archived.json is archived; restore it, and put it there again"
 
 
+def lines(*names: str) -> bytes:
+    rows = ({"id": name, "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": name}]} for name in names)
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+def test_objects_that_gzip_has_packed_are_read_and_those_that_cannot_be_unpacked_are_told(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    s3.put_object(Bucket="runs", Key="a.jsonl.gz", Body=gzip.compress(lines("a", "b")))
+    s3.put_object(Bucket="runs", Key="c.jsonl", Body=gzip.compress(lines("c")), ContentEncoding="gzip")
+    s3.put_object(Bucket="runs", Key="d.jsonl.gz", Body=lines("d"))
+    s3.put_object(Bucket="runs", Key="e-cut.jsonl.gz", Body=gzip.compress(lines(*map(str, range(999))))[:-9])
+    s3.put_object(Bucket="runs", Key="f-none.jsonl.gz", Body=b"\x1f\x8b none")
+    s3.put_object(Bucket="runs", Key="g-bomb.jsonl.gz", Body=gzip.compress(b" " * 9_000_000))
+    monkeypatch.setattr(buckets, "FILE_BYTES", 5_000_000)
+
+    found = read()
+
+    assert sorted(ids(found)) == ["a", "b", "c", "d"]
+    said = [str(item.unreadable) for item in found if item.unreadable]
+    assert [re.sub(r": .*;", ": ...;", text) for text in said] == [
+        "s3://runs/e-cut.jsonl.gz is packed by gzip, and cannot be unpacked: ...; put it there again",
+        "s3://runs/f-none.jsonl.gz is packed by gzip, and cannot be unpacked: ...; put it there again",
+        "s3://runs/g-bomb.jsonl.gz has more than 0 GiB once it is unpacked; split it",
+    ]
+
+
+def test_more_objects_than_a_listing_has_are_all_read_and_one_that_is_replaced_is_read_again(
+    s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MOTO_S3_DEFAULT_MAX_KEYS", "10")
+    for number in range(25):
+        put(s3, f"runs/{number:02}.jsonl", f"r{number}")
+    first = read(prefix="runs/")
+    time.sleep(1.1)  # S3 dates objects by the second
+    put(s3, "runs/07.jsonl", "new")
+    second = read(last_cursor(first), prefix="runs/")
+
+    assert len(s3.list_objects_v2(Bucket="runs")["Contents"]) == 10
+    assert len(ids(first)) == 25
+    assert ids(second) == ["new"]
+
+
+def test_an_object_that_may_not_be_read_is_named_and_none_is_passed_over(s3: Any) -> None:
+    put(s3, "a.jsonl", "a")
+    put(s3, "b.jsonl", "b")
+    rule = {"Effect": "Deny", "Principal": "*", "Action": "s3:GetObject", "Resource": "arn:aws:s3:::runs/b.jsonl"}
+    s3.put_bucket_policy(Bucket="runs", Policy=json.dumps({"Version": "2012-10-17", "Statement": [rule]}))
+    found: list[SourceItem] = []
+
+    with pytest.raises(InvalidRequest, match=r"the object s3://runs/b.jsonl cannot be read: access is denied; give the worker AWS cred"):
+        found.extend(read_source(BucketSource(bucket="runs").model_copy(update={"quiet": 0}), None))
+    s3.delete_bucket_policy(Bucket="runs")
+
+    assert ids(read()) == ["a", "b"]
+
+
 def test_an_answer_as_text_is_named_by_its_object(s3: Any) -> None:
     s3.put_object(Bucket="runs", Key="deep/answer 1.txt", Body=b"It is Paris.")
 
@@ -104,6 +162,8 @@ def test_a_bucket_is_read_since_a_date_and_up_to_a_place(s3: Any) -> None:
     [
         ({"bucket": "none"}, "the bucket 'none' cannot be read: it does not exist; name another one"),
         ({"ENDPOINT_URL_S3": "http://127.0.0.1:9"}, "Could not connect to the endpoint URL"),
+        ({"ENDPOINT_URL_S3": "127.0.0.1:9000"}, "Invalid endpoint: .*set AWS_ENDPOINT_URL_S3 to an address with its scheme"),
+        ({"PROFILE": "none"}, r"profile \(none\) could not be found; correct the worker's AWS settings"),
     ],
 )
 def test_a_bucket_that_cannot_be_read_says_what_to_do(

@@ -78,6 +78,15 @@ async def test_one_that_fails_is_rolled_back_alone(store: Store, url: str) -> No
     assert await kept(url) == [1, 2, 4, 5]
 
 
+async def test_one_that_fails_leaves_the_others_together(store: Store, url: str, commits: list[int]) -> None:
+    works = [keep(number, ValueError("as it was told to") if number == 120 else None) for number in range(200)]
+    results = await asyncio.gather(*map(store.write_soon, works), return_exceptions=True)
+
+    assert [at for at, result in enumerate(results) if isinstance(result, Exception)] == [120]
+    assert len(commits) < 50
+    assert await kept(url) == [number for number in range(200) if number != 120]
+
+
 async def test_a_statement_that_the_database_refuses_takes_no_other_with_it(store: Store, url: str) -> None:
     works = [keep(1), lambda connection: connection.execute(text("SELECT * FROM nowhere")).rowcount, keep(2)]
     results = await asyncio.gather(*map(store.write_soon, works), return_exceptions=True)

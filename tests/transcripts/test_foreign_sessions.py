@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gradeloop.transcripts.readers import read_run_file
 from tests.rig.transcripts import shown
 
 Json = Any
@@ -83,6 +84,17 @@ CASES: dict[str, tuple[list[Json], list[str]]] = {
     ),
     "a limit of rates in Claude Code's stream": (
         [{"type": "rate_limit_event", "session_id": "S"}, USER, ANSWER],
+        ["user text q", "assistant text A"],
+    ),
+    "what Claude Code keeps of its requests": (
+        [
+            {"type": "api-request-blob", "sessionId": "S", "message": {"role": "user", "content": "q"}},
+            USER,
+            claude("attachment", attachment={"type": "prompt_snapshot", "tools": [{"name": "Bash"}]}),
+            claude("api-request", params={}),
+            ANSWER,
+            claude("cost-state", totalCostUSD=1),
+        ],
         ["user text q", "assistant text A"],
     ),
     "Claude Code's one result": (
@@ -175,3 +187,13 @@ def test_a_session_is_read_whole(name: str, tmp_path: Path) -> None:
     (tmp_path / "run.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
 
     assert shown(tmp_path / "run.jsonl") == expected
+
+
+def test_what_claude_code_says_in_the_users_place_is_marked_and_what_is_left_out_is_counted(tmp_path: Path) -> None:
+    told = USER | {"uuid": "t", "origin": {"kind": "task-notification"}}
+    rows = [USER | {"origin": {"kind": "human"}}, told, claude("attachment", attachment={"type": "session_context"}), claude("tools-used")]
+    (tmp_path / "session.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    (run,) = read_run_file(tmp_path / "session.jsonl")
+
+    assert [message.metadata.get("origin") for message in run.transcripts[0].messages] == [None, {"kind": "task-notification"}]
+    assert run.metadata["lines_left_out"] == {"session_context": 1, "tools-used": 1}

@@ -221,7 +221,7 @@ CASES: dict[str, tuple[Json, list[str]]] = {
             "outputs": {"role": "assistant", "tool_calls": [CHAT_CALL]},
             "child_runs": [{"id": "x", "run_type": "tool", "name": "look", "inputs": {"input": "1"}, "outputs": None, "error": "E"}],
         },
-        [*CALLED, "tool tool_result c look True E", "system error look E"],
+        [*CALLED, "tool tool_result c look True E"],
     ),
     "prompts of LangSmith": (
         {"id": "r", "run_type": "llm", "inputs": {"prompts": ["q"]}, "outputs": {"generations": [[{"text": "A"}]]}},

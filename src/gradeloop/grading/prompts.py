@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from importlib.resources import files
 from itertools import pairwise
 from typing import Any
@@ -61,6 +61,7 @@ _WORD = re.compile(r"\w+")
 _SENTENCE_END = re.compile(r"[.!?;:,\n。！？；：，、]+")
 
 
+@cache
 def read_prompt_text(name: str) -> str:
     """Return the text of `texts/<name>.md`."""
     return (files("gradeloop.grading") / "texts" / f"{name}.md").read_text(encoding="utf-8").strip()

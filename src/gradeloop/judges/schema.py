@@ -5,7 +5,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Literal, NamedTuple
 
 from pydantic import JsonValue
@@ -87,17 +87,26 @@ _KEYWORDS = {
 def refuse_schema(schema: Any) -> None:  # noqa: ANN401 - raw input of any shape
     """Raise ValueError where a schema breaks a rule; the message names the place, the value and the cure."""
     try:
-        size = len(json.dumps(schema, allow_nan=False).encode())
+        text = json.dumps(schema, allow_nan=False)
     except (ValueError, TypeError, RecursionError) as error:
         raise ValueError(f"output_schema is no JSON: {error}") from None
-    if size > SCHEMA_BYTES:
+    if (size := len(text.encode())) > SCHEMA_BYTES:
         raise ValueError(f"output_schema has {size} bytes, {SCHEMA_BYTES} at most; shorten its descriptions")
     if not isinstance(schema, dict):
         raise ValueError(f"output_schema is a {type(schema).__name__}; write an object with 'type: object' and properties")  # noqa: TRY004 - pydantic tells no other
-    problems = list(_root_problems(schema))
+    read, problems = _read_schema(text)
+    if read != schema:  # of a file with other keys than texts, say
+        problems = tuple(_root_problems(schema))
     if problems:
         more = [f"and {len(problems) - MISTAKES} more"] if len(problems) > MISTAKES else []
         raise ValueError("; ".join([*problems[:MISTAKES], *more]))
+
+
+@lru_cache(maxsize=16)
+def _read_schema(text: str) -> tuple[Schema, tuple[str, ...]]:
+    """Return a schema and its problems by its JSON; they are kept, since hundreds of cases carry the schema of one judge."""
+    schema = json.loads(text)
+    return schema, tuple(_root_problems(schema))
 
 
 def _root_problems(schema: Schema) -> Iterator[str]:

@@ -1,8 +1,10 @@
 """Files of an S3 bucket as a monitor's source, in the order in which they came."""
 
+import gzip
 import heapq
 import json
 import re
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
@@ -31,6 +33,9 @@ _REFUSALS = {
 }
 
 _ARCHIVED = "InvalidObjectState"
+
+_GZIP = b"\x1f\x8b"
+"""How a file begins that gzip has packed."""
 
 _PART = 1024 * 1024
 """Bytes of an object that are in memory at once."""
@@ -67,7 +72,7 @@ def read_bucket(source: BucketSource, cursor: str | None, until: str | None) -> 
     """
     after, last = (None if place is None else ObjectPlace.read(place) for place in (cursor, until))
     with _refusals(source), TemporaryDirectory(prefix="gradeloop-bucket-") as folder:
-        client = _client()
+        client = _client(source)
         while found := _next_objects(client, source, after, last):
             for one in found:
                 yield from _runs_of(client, source, one, Path(folder))
@@ -90,8 +95,7 @@ def _refusals(source: BucketSource) -> Iterator[None]:
     try:
         yield
     except ClientError as error:
-        code = _code(error)
-        why = _REFUSALS.get(code, f"{' '.join(str(error).split())}; correct the settings, or try again")
+        why = _why(error)
     except NoCredentialsError:
         why = CREDENTIALS
     except NoRegionError:
@@ -103,12 +107,23 @@ def _refusals(source: BucketSource) -> Iterator[None]:
     raise InvalidRequest(scrubbed(f"the bucket {source.bucket!r} cannot be read: {why}"))
 
 
-def _client() -> Any:  # noqa: ANN401 - the library has no types
+def _client(source: BucketSource) -> Any:  # noqa: ANN401 - the library has no types
     import boto3  # type: ignore[import-untyped,import-not-found,unused-ignore]  # it has no types
     from botocore.config import Config  # type: ignore[import-untyped,import-not-found,unused-ignore]
 
     retries = {"mode": "standard", "total_max_attempts": 4}
-    return boto3.session.Session().client("s3", config=Config(connect_timeout=10, read_timeout=60, retries=retries))
+    try:
+        return boto3.session.Session().client("s3", config=Config(connect_timeout=10, read_timeout=60, retries=retries))
+    except ValueError as error:  # of an address without a scheme
+        cure = "set AWS_ENDPOINT_URL_S3 to an address with its scheme, such as http://127.0.0.1:9000"
+        raise InvalidRequest(scrubbed(f"the bucket {source.bucket!r} cannot be read: {error}; {cure}")) from None
+
+
+def _why(error: Any) -> str:  # noqa: ANN401 - the library has no types
+    """Return why S3 refuses a request, with the cure; some servers say no more than the status."""
+    code = _code(error)
+    by_status = {"401": "AccessDenied", "403": "AccessDenied", "404": "NoSuchBucket"}
+    return _REFUSALS.get(by_status.get(code, code), f"{' '.join(str(error).split())}; correct the settings, or try again")
 
 
 def _code(error: Any) -> str:  # noqa: ANN401 - the library has no types
@@ -141,7 +156,7 @@ def _runs_of(client: Any, source: BucketSource, found: _Object, folder: Path) ->
     if found.size > FILE_BYTES:
         yield SourceItem(None, unreadable=f"{name} has more than {FILE_BYTES // 1024**3} GiB; split it")
         return
-    path = folder / (re.sub(r"[^\w.-]", "_", PurePosixPath(found.place.key).name)[-100:].lstrip(".") or "object")
+    path = folder / (re.sub(r"[^\w.-]", "_", PurePosixPath(found.place.key).name.removesuffix(".gz"))[-100:].lstrip(".") or "object")
     try:
         with path.open("wb") as copy:
             for part in client.get_object(Bucket=source.bucket, Key=found.place.key)["Body"].iter_chunks(_PART):
@@ -149,9 +164,13 @@ def _runs_of(client: Any, source: BucketSource, found: _Object, folder: Path) ->
     except ClientError as error:
         if _code(error) == "NoSuchKey":  # it was removed meanwhile
             return
-        if _code(error) != _ARCHIVED:
-            raise
+        if _code(error) != _ARCHIVED:  # the key may be wrong for all objects: none is passed over
+            raise InvalidRequest(scrubbed(f"the object {name} cannot be read: {_why(error)}, or remove the object")) from None
         yield SourceItem(None, unreadable=f"{name} is archived; restore it, and put it there again")
+        return
+    if (problem := _unpack(path)) is not None:
+        path.unlink()
+        yield SourceItem(None, unreadable=f"{name} {problem}")
         return
     reading = Reading(skip_bad=True)
     try:
@@ -163,3 +182,23 @@ def _runs_of(client: Any, source: BucketSource, found: _Object, folder: Path) ->
         path.unlink(missing_ok=True)
     for text in reading.left_out:
         yield SourceItem(None, unreadable=text.replace(str(path), name))
+
+
+def _unpack(path: Path) -> str | None:
+    """Unpack a file in its place where gzip has packed it, as what writes logs into buckets does; return why that fails, None otherwise."""
+    with path.open("rb") as packed:
+        if packed.read(2) != _GZIP:
+            return None
+    unpacked, size = path.with_name(f"{path.name}.unpacked"), 0
+    try:
+        with gzip.open(path) as packed_file, unpacked.open("wb") as copy:
+            while part := packed_file.read(_PART):
+                size += copy.write(part)
+                if size > FILE_BYTES:
+                    return f"has more than {FILE_BYTES // 1024**3} GiB once it is unpacked; split it"
+        unpacked.replace(path)
+    except (OSError, EOFError, zlib.error) as error:
+        return f"is packed by gzip, and cannot be unpacked: {error}; put it there again"
+    finally:
+        unpacked.unlink(missing_ok=True)
+    return None

@@ -30,7 +30,7 @@ from gradeloop.transcripts.readers import Reading, read_run_file
 from gradeloop.transcripts.unreadable import UnreadableMessage
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import Connection, CursorResult, Engine
 
 LOOKED_UP = 100
 """Runs that are looked up at once."""
@@ -267,6 +267,15 @@ def _rows(connection: "Connection", source: SqlSource, cursor: str | None, until
     statement = text(f'SELECT * FROM ({query}) AS runs{where} ORDER BY "{source.watermark}"')  # noqa: S608 - the query is the monitor's own
     values = {name: value for name, (_, value) in given.items()}
     rows = connection.execution_options(stream_results=True, yield_per=FETCHED).execute(statement, values)
+    fetching = rows.cursor
+    try:
+        yield from _runs_of_rows(rows, source)
+    finally:
+        if fetching is not None:
+            fetching.close()  # which SQLAlchemy leaves open where the connection is lost
+
+
+def _runs_of_rows(rows: "CursorResult[Any]", source: SqlSource) -> Iterator[SourceItem]:
     for row in rows.mappings():
         mark = row[source.watermark]
         if mark is None:
@@ -294,13 +303,23 @@ def _value(row: dict[str, Any], watermark: str) -> object:
 
 
 def _json(value: object) -> object:
-    if isinstance(value, datetime):
-        return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
-    if isinstance(value, date | Decimal | UUID):
-        return str(value)
+    """Return a column's value as JSON has it; a text of JSON is read."""
     if isinstance(value, str) and value.lstrip()[:1] in {"{", "["}:
         try:
             return json.loads(value)
         except ValueError:
             return value
-    return value
+    return _plain(value)
+
+
+def _plain(value: object) -> object:
+    """Return what a database has as JSON has it: a text for what JSON has no type for, bytes in hexadecimal digits."""
+    if isinstance(value, dict):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    if isinstance(value, datetime):
+        return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
+    return bytes(value).hex() if isinstance(value, bytes | memoryview) else str(value)

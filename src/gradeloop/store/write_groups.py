@@ -1,4 +1,4 @@
-"""Transactions in groups: what comes while one commits is committed together next, each work in a savepoint of its own."""
+"""Transactions in groups: what comes while one commits is committed together next."""
 
 import asyncio
 import threading
@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from gradeloop.errors import StoreRefused, StoreUnavailable
 
 if TYPE_CHECKING:  # a worker without a store does not load SQLAlchemy
     from sqlalchemy import Connection
@@ -29,7 +31,9 @@ class WriteGroups:
     """Does works of a store one after the other, in a thread of its own; those that wait are one transaction.
 
     SQLite has one writer at a time, and others sleep until it has ended; PostgreSQL waits for its disk at each commit. A work is reported
-    once the transaction is committed. One that fails is rolled back alone; where the transaction as a whole fails, each is tried alone.
+    once its transaction is committed. Where one fails, the transaction is taken back and all are done anew: those before it together, it
+    alone, those after it together; a savepoint for each would cost more than the works themselves. Where the transaction fails as a
+    whole, each is tried alone. So a work may be done more than once, and must leave nothing behind besides its rows.
 
     Args:
         do: Does a work in a transaction, in the thread that calls it.
@@ -77,42 +81,37 @@ class WriteGroups:
                     loop.call_soon_threadsafe(_report, [one for one in group if one.loop is loop])
 
     def _write(self, group: Sequence[_Waiting[Any]]) -> None:
-        if len(group) > 1:
+        """Do works, together as far as they can be."""
+        while len(group) > 1:
+            done: list[_Waiting[Any]] = []
             try:
-                self._do(lambda connection: _together(connection, group))
-            except Exception:  # noqa: BLE001, S110 - whose it is shows when each is done alone
-                pass
+                self._do(lambda connection: _together(connection, group, done))  # noqa: B023 - done before the next turn
+            except Exception as error:  # noqa: BLE001 - whose it is shows when each is done alone
+                if (isinstance(error, StoreUnavailable) and not isinstance(error, StoreRefused)) or len(done) == len(group):
+                    break
+                self._write(done)
+                self._write_alone(group[len(done)])
+                group = group[len(done) + 1 :]
             else:
                 return
         for one in group:
-            one.result, one.error = None, None
-            try:
-                one.result = self._do(one.work)
-            except Exception as error:  # noqa: BLE001 - the caller's
-                one.error = error
+            self._write_alone(one)
 
-
-def _together(connection: "Connection", group: Sequence[_Waiting[Any]]) -> None:
-    """Do all works in this transaction.
-
-    Raises:
-        SQLAlchemyError: The database failed, and not only a rule of it.
-    """
-    from sqlalchemy.exc import IntegrityError, SQLAlchemyError
-
-    if connection.dialect.name == "sqlite":
-        connection.exec_driver_sql("BEGIN IMMEDIATE")  # else the first savepoint would be the transaction
-    for one in group:
-        savepoint = connection.begin_nested()
+    def _write_alone(self, one: _Waiting[Any]) -> None:
+        one.result, one.error = None, None
         try:
-            one.result = one.work(connection)
-        except Exception as error:
-            if isinstance(error, SQLAlchemyError) and not isinstance(error, IntegrityError):
-                raise
-            savepoint.rollback()
+            one.result = self._do(one.work)
+        except Exception as error:  # noqa: BLE001 - the caller's
             one.error = error
-        else:
-            savepoint.commit()
+
+
+def _together(connection: "Connection", group: Sequence[_Waiting[Any]], done: list[_Waiting[Any]]) -> None:
+    """Do all works in this transaction, and add each to `done` that did not fail."""
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("BEGIN IMMEDIATE")  # else works that only read, and come first, would be no part of it
+    for one in group:
+        one.result = one.work(connection)
+        done.append(one)
 
 
 def _report(group: Sequence[_Waiting[Any]]) -> None:

@@ -23,6 +23,7 @@ from gradeloop.transcripts.formats import (
     training_sets,
 )
 from gradeloop.transcripts.message_forms import is_langchain, is_message, messages_at, parse_messages
+from gradeloop.transcripts.pydantic_ai_forms import is_pydantic_ai
 from gradeloop.transcripts.runs import IDS, build_run, id_of, read_side, require_messages, run_of, transcript_of
 from gradeloop.transcripts.unreadable import (
     Json,
@@ -307,6 +308,8 @@ def _recognise_messages(value: Json) -> str | None:
 def _messages_of_whom(messages: Sequence[Json]) -> str:
     """Return what messages are recognised by."""
     rows = rows_of(list(messages))[:20]
+    if any(is_pydantic_ai(row) for row in rows):
+        return "objects with kind and parts, which have a part_kind (Pydantic AI)"
     if any("parts" in row for row in rows):
         return "objects with role and parts (Vercel, Gemini, OpenTelemetry)"
     if any(is_langchain(row) for row in rows):

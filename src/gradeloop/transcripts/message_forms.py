@@ -27,6 +27,7 @@ from gradeloop.transcripts.parts import (
     text_of,
     without_ciphertext,
 )
+from gradeloop.transcripts.pydantic_ai_forms import is_pydantic_ai, messages_of_pydantic_ai
 from gradeloop.transcripts.unreadable import (
     Json,
     UnreadableMessage,
@@ -80,7 +81,10 @@ def parse_messages(value: Json) -> list[RunMessage]:
     messages: list[RunMessage] = []
     for at, item in enumerate(value):
         with inside(at):
-            messages += parse_message(item)
+            found = list(parse_message(item))
+        if is_pydantic_ai(item):  # each of its requests has the instructions again
+            found = [message for message in found if not (message.metadata.get("instructions") and message in messages)]
+        messages += found
     return messages
 
 
@@ -92,7 +96,9 @@ def messages_at(value: dict[str, Json], key: str) -> list[RunMessage]:
 
 def is_message(value: object) -> bool:
     """Return whether a value is a message, or an item of OpenAI's Responses."""
-    return isinstance(value, Mapping) and (("role" in value and "messages" not in value) or is_item(value) or is_langchain(value))
+    if not isinstance(value, Mapping):
+        return False
+    return ("role" in value and "messages" not in value) or is_item(value) or is_langchain(value) or is_pydantic_ai(value)
 
 
 _LANGCHAIN = {
@@ -180,6 +186,9 @@ def parse_message(value: Json) -> Iterator[RunMessage]:
     """
     if not isinstance(value, dict):
         raise UnreadableMessage(f"{clip(str(value))} is no message; write an object with role and content")
+    if is_pydantic_ai(value):
+        yield from _of_pydantic_ai(value)
+        return
     if "role" not in value and (kept := _unknown_item(value)) is not None:
         yield kept
         return
@@ -192,10 +201,7 @@ def parse_message(value: Json) -> Iterator[RunMessage]:
     if "tool_messages" in value:  # tau2's results of several calls
         yield from messages_at(value, "tool_messages")
         return
-    written = str(value.get("role"))
-    role = ROLES.get(written) or OTHER_ROLES.get(written) or ROLES.get(written.lower()) or OTHER_ROLES.get(written.lower())
-    if role is None:
-        raise UnreadableMessage(f"the role is {clip(written)}; known: {', '.join(ROLES)}", *(["role"] if "role" in value else []))
+    role = _role_of(value)
     blocks = _content_of(value)
     name = value.get("name") or value.get("function")
     fields: dict[str, Json] = {"name": name if isinstance(name, str) else None, "metadata": _metadata(value, blocks)}
@@ -212,6 +218,27 @@ def parse_message(value: Json) -> Iterator[RunMessage]:
     else:
         parts = [*_reasoning_of(value, blocks), *(part for group in groups for part in group), *_said_elsewhere(value), *calls, *errors]
         yield build_message(role, parts, **fields)
+
+
+def _role_of(value: dict[str, Json]) -> str:
+    """Return the role of a run that a message's role is read as.
+
+    Raises:
+        UnreadableMessage: It is none that is known.
+    """
+    written = str(value.get("role"))
+    role = ROLES.get(written) or OTHER_ROLES.get(written) or ROLES.get(written.lower()) or OTHER_ROLES.get(written.lower())
+    if role is None:
+        raise UnreadableMessage(f"the role is {clip(written)}; known: {', '.join(ROLES)}", *(["role"] if "role" in value else []))
+    return role
+
+
+def _of_pydantic_ai(value: dict[str, Json]) -> Iterator[RunMessage]:
+    for path, message in messages_of_pydantic_ai(value):
+        try:
+            yield from parse_message(message)
+        except UnreadableMessage as error:
+            raise UnreadableMessage(str(error), *path, *(error.path[1:] if path == ("parts",) else ())) from None
 
 
 def _content_of(value: dict[str, Json]) -> list[ReadPart]:

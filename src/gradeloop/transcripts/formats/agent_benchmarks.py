@@ -240,8 +240,9 @@ def _atif_steps(value: dict[str, Json]) -> list[RunMessage]:
 def _atif_result(result: dict[str, Json], calls: list[dict[str, Json]]) -> RunMessage:
     """Return what a step observed: a tool's result, or without a call what the environment said."""
     call = result.get("source_call_id")
-    content = result.get("content") if result.get("content") is not None else result.get("subagent_trajectory_ref")
-    more = without(result, "source_call_id", "content")
+    references = [without(ref) for ref in require_rows(result.get("subagent_trajectory_ref"), "subagent_trajectory_ref")]
+    content = result.get("content") if result.get("content") is not None else references or None
+    more = without(result, "source_call_id", "content", *(["subagent_trajectory_ref"] if content is references else []))
     if call is None and not calls:
         return build_message(
             "user",

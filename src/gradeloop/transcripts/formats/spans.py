@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from pydantic import JsonValue
 
-from gradeloop.contract.transcript import AgentRun, RunMessage, ToolCallPart, ToolResultPart
+from gradeloop.contract.transcript import AgentRun, RunMessage
 from gradeloop.transcripts.message_forms import build_message, parse_messages
-from gradeloop.transcripts.parts import read_call, read_result, text_of
+from gradeloop.transcripts.parts import read_call, text_of
 from gradeloop.transcripts.runs import (
     build_trace,
     error_message,
@@ -25,6 +25,7 @@ from gradeloop.transcripts.runs import (
     run_or_error,
     transcript_of,
 )
+from gradeloop.transcripts.trace_tree import ToolRecord, ancestors, join_tools, not_repeated, sums_up
 from gradeloop.transcripts.unreadable import (
     Json,
     UnreadableMessage,
@@ -59,6 +60,8 @@ class Span:
     """The name and the attributes, or body, of each event, in order."""
     error: str | None = None
     span_id: str = ""
+    parent: str = ""
+    """The id of the span that it is below."""
     is_record: bool = False
     """Whether it is a log record, which names the span that it belongs to."""
 
@@ -139,31 +142,37 @@ def _with_records(spans: Sequence[Span]) -> list[Span]:
 
 def _run_of_trace(trace: str, spans: list[Span]) -> AgentRun | None:
     """Return the run of a trace; None where no span of it holds messages."""
-    histories, tools, errors, rest = [], list[Span](), [], list[Span]()
+    recorded, tools, rest = list[tuple[Span, list[RunMessage]]](), list[Span](), list[Span]()
     for span in spans:
         with inside(span.name):
             history = _history_of(span)
         if _is_tool(span.attributes):
             tools.append(span)
         elif history:
-            histories.append(history)
+            recorded.append((span, history))
         else:
             rest.append(span)
-        if span.error and not _is_tool(span.attributes):
-            errors.append(error_message(span.error, span.name))
+    above = ancestors({span.span_id: span.parent for span in spans if span.span_id})
+    failed = [(span, span.error) for span in spans if span.error and not _is_tool(span.attributes)]
+    own = not_repeated([(span.span_id, text) for span, text in failed], above)
+    errors = [error_message(text, span.name) for (span, text), is_own in zip(failed, own, strict=True) if is_own]
+    below = {span.span_id: [said for other, said in recorded if span.span_id in above.get(other.span_id, ())] for span, _ in recorded}
+    histories = [history for span, history in recorded if not sums_up(history, below[span.span_id])]
     if not any(map(has_content, histories)):
         histories = [found for span in rest if (found := _outline_of(span.attributes))][:1] or histories
     if not histories:
         refuse_unrecorded_calls(trace, [span.name for span in rest if _is_model_call(span.attributes)], CAPTURE)
         if not tools:
             return None
-    conversations = [*map(list, merge_histories(histories))] or [[]]
-    conversations[0] += [*_unseen_tools(tools, conversations), *errors]
+    conversations, unseen = join_tools([*map(_tool_record, tools)], merge_histories(histories) or [[]], in_order=True)
+    conversations[0] += [*unseen, *errors]
     metadata: dict[str, JsonValue] = {"spans": dict(Counter(span.name for span in spans))}
     models = sorted({str(model) for span in spans if (model := first_of(span.attributes, *_MODELS)) is not None})
     metadata |= {"models": list(models)} if models else {}
     return build_trace(trace, [transcript_of(messages) for messages in conversations], metadata, CAPTURE)
 
+
+_CALL_IDS = ("gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id")
 
 _MODELS = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.model.id")
 
@@ -387,33 +396,19 @@ _TOOL_OUTPUTS = (
 )
 
 
-def _unseen_tools(tools: Sequence[Span], conversations: Sequence[Sequence[RunMessage]]) -> Iterator[RunMessage]:
-    """Yield the calls of tools, with their results, that no conversation has."""
-    said = [part for messages in conversations for message in messages for part in message.records()]
-    answered = {part.call for part in said if isinstance(part, ToolResultPart)}
-    called = {part.call for part in said if isinstance(part, ToolCallPart)}
-    waiting = [part for part in said if isinstance(part, ToolCallPart) and part.call not in answered]
-    named = Counter(part.name for part in said if isinstance(part, ToolCallPart) and part.call in answered)
-    for span in tools:
-        attributes = span.attributes
-        name = first_of(attributes, "gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name") or span.name
-        known = first_of(attributes, "gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id")
-        if known is None and named[str(name)]:
-            # A span without the call's id is the next call of that tool which the conversation has with its result.
-            named[str(name)] -= 1
-            continue
-        if known is None and (mate := next((part for part in waiting if part.name == name), None)) is not None:
-            waiting.remove(mate)  # the next call of that tool which nothing in the conversation answers
-            known = mate.call
-        call = str(known or span.span_id or span.name)
-        given, output = first_of(attributes, *_TOOL_INPUTS), first_of(attributes, *_TOOL_OUTPUTS)
-        output = _documents_of(attributes) if output is None else output
-        if call not in called:
-            yield build_message("assistant", [read_call(call, str(name), given)])
-        if call not in answered and (output is not None or span.error):
-            yield build_message(
-                "tool", [*read_result(call, output if output is not None else span.error, name=name, failed=bool(span.error))]
-            )
+def _tool_record(span: Span) -> ToolRecord:
+    attributes = span.attributes
+    output = first_of(attributes, *_TOOL_OUTPUTS)
+    output = _documents_of(attributes) if output is None else output
+    known = first_of(attributes, *_CALL_IDS)
+    return ToolRecord(
+        id=span.span_id or span.name,
+        name=str(first_of(attributes, "gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name") or span.name),
+        arguments=_structured(first_of(attributes, *_TOOL_INPUTS)),
+        output=span.error if output is None else output,
+        failed=bool(span.error),
+        call=None if known is None else str(known),
+    )
 
 
 def _documents_of(attributes: dict[str, Json]) -> Json:
@@ -470,6 +465,7 @@ def _span_of(row: dict[str, Json]) -> Span:
         events=events,
         error=_error_of(row, events) or _langfuse_error(attributes),
         span_id=str(first_of(row, "spanId", "span_id", "context.span_id") or context.get("span_id") or ""),
+        parent=str(first_of(row, "parentSpanId", "parent_span_id", "parent_id", "context.parent_id") or context.get("parent_id") or ""),
         is_record=bool(name),
     )
 
@@ -537,6 +533,8 @@ def any_value(value: Json) -> Json:
     if not isinstance(value, dict):
         return value
     for key, inner in value.items():
+        if inner is None:  # Phoenix writes every kind of value, those that are not there as null
+            continue
         kind = re.sub(r"_v", "V", key)
         if kind == "intValue":
             return int(inner) if re.fullmatch(r"-?\d{1,20}", str(inner)) else inner
@@ -546,4 +544,4 @@ def any_value(value: Json) -> Json:
             return {str(item.get("key")): any_value(item.get("value")) for item in require_rows(dict_of(inner).get("values"), "values")}
         if kind in {"stringValue", "boolValue", "doubleValue", "bytesValue"}:
             return inner
-    return value or None
+    return None if all(key in _VALUES or re.sub(r"_v", "V", key) in _VALUES for key in value) else value

@@ -5,9 +5,8 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import JsonValue
 
-from gradeloop.contract.transcript import AgentRun, RunMessage, ToolCallPart, ToolResultPart
-from gradeloop.transcripts.message_forms import build_message
-from gradeloop.transcripts.parts import read_call, read_result, text_of
+from gradeloop.contract.transcript import AgentRun, RunMessage
+from gradeloop.transcripts.parts import text_of
 from gradeloop.transcripts.runs import (
     beside_messages,
     build_trace,
@@ -21,6 +20,7 @@ from gradeloop.transcripts.runs import (
     run_or_error,
     transcript_of,
 )
+from gradeloop.transcripts.trace_tree import ToolRecord, ancestors, join_tools, not_repeated
 from gradeloop.transcripts.unreadable import (
     Json,
     UnreadableMessage,
@@ -85,21 +85,19 @@ def parse_langfuse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMess
 def _langfuse_run(trace: dict[str, Json], name: str) -> AgentRun:
     rows = [{**row, "type": str(row.get("type")).upper()} for row in require_rows(_embedded(trace), "observations")]
     observations = sorted(rows, key=lambda row: str(first_of(row, "startTime", "start_time") or ""))
-    histories, tools, errors = [], [], []
+    histories: list[list[RunMessage]] = []
+    tools: list[ToolRecord] = []
+    failed: list[tuple[str, str, str]] = []
     for at, row in enumerate(observations):
+        error = text_of(first_of(row, "statusMessage", "status_message")) or "failed" if row.get("level") == "ERROR" else None
         with inside("observations", at):
             if row.get("type") in ("TOOL", "RETRIEVER"):
-                tools += _tool(
-                    first_of(row, "id"),
-                    row.get("name"),
-                    row.get("input"),
-                    row.get("output") if row.get("output") is not None or row.get("level") != "ERROR" else row.get("statusMessage"),
-                    failed=row.get("level") == "ERROR",
-                )
+                tools.append(_tool(row, row.get("input"), row.get("output"), error))
             elif row.get("type") == "GENERATION":
                 histories.append(exchange(row.get("input"), row.get("output")))
-        if row.get("level") == "ERROR":
-            errors.append(error_message(text_of(first_of(row, "statusMessage", "status_message")), str(row.get("name") or "error")))
+        if error and not (tools and row.get("type") in ("TOOL", "RETRIEVER") and tools[-1].output == error):
+            failed.append((str(row.get("id")), str(row.get("name") or "error"), error))
+    errors = _errors(failed, observations, "parentObservationId", "parent_observation_id")
     outline = exchange(trace.get("input"), trace.get("output"))
     if not any(histories) and not outline:
         histories = [
@@ -111,9 +109,11 @@ def _langfuse_run(trace: dict[str, Json], name: str) -> AgentRun:
     if not conversations[0]:
         called = [str(row.get("name") or "a generation") for row in observations if row.get("type") == "GENERATION"]
         refuse_unrecorded_calls(id_of(trace, name), called, _LANGFUSE_CURE)
-    conversations[0] = [*conversations[0], *unseen(tools, conversations), *errors]
+    asked = conversations[0]
+    conversations, unseen = join_tools(tools, conversations, in_order=False)
+    conversations[0] += [*unseen, *errors]
     metadata = without(trace, "id", "input", "output", "observations", "metadata") | _named("metadata", trace.get("metadata"))
-    if conversations[0] != outline and outline and any(histories):
+    if outline and asked != outline and any(histories):
         metadata |= {"input": trace.get("input"), "output": trace.get("output")}
     hidden = Counter(f"{row.get('type')} {row.get('name')}" for row in observations if row.get("type") not in _OBSERVED)
     metadata |= {"not_shown": dict(hidden)} if hidden else {}
@@ -129,6 +129,19 @@ def _embedded(trace: dict[str, Json]) -> Json:
     return [] if isinstance(found, list) and all(isinstance(item, str) for item in found) else found
 
 
+def _errors(failed: Sequence[tuple[str, str, str]], rows: Sequence[dict[str, Json]], *parent: str) -> list[RunMessage]:
+    """Return the errors of runs, each its id, its name and why it failed, without those that repeat one of a run below them.
+
+    Args:
+        failed: What failed.
+        rows: All runs.
+        parent: The keys that may hold the id of the run above one.
+    """
+    above = ancestors({str(row["id"]): str(first_of(row, *parent) or "") for row in rows if row.get("id")})
+    own = not_repeated([(identifier, text) for identifier, _, text in failed], above)
+    return [error_message(text, name) for (_, name, text), is_own in zip(failed, own, strict=True) if is_own]
+
+
 _LANGFUSE_CURE = "record input and output: capture_input and capture_output are on, and the mask leaves them"
 
 _OBSERVED = ("GENERATION", "TOOL", "RETRIEVER")
@@ -139,54 +152,16 @@ def _named(key: str, value: Json) -> dict[str, JsonValue]:
     return value if isinstance(value, dict) else {key: value} if value not in (None, "", []) else {}
 
 
-def _tool(identifier: object, name: object, given: Json, output: Json, *, failed: bool = False) -> list[RunMessage]:
-    """Return the call of a tool and its result, as a trace records them together."""
-    call, tool = str(identifier or name or "unknown"), str(name or "tool")
+def _tool(row: dict[str, Json], given: Json, output: Json, error: Json) -> ToolRecord:
+    """Return the call of a tool as a trace records it; what it returned may be LangChain's message, which names the call."""
     inner = dict_of(output)
     if inner.get("lc") is not None:
         inner = dict_of(inner.get("kwargs"))
-    identifier = inner.get("tool_call_id")
-    content = inner["content"] if "content" in inner and (identifier or inner.get("type") == "tool") else output
-    call = str(identifier or call)
-    made = [build_message("assistant", [read_call(call, tool, given)])]
-    return [*made, build_message("tool", [*read_result(call, content, name=tool, failed=failed)])]
-
-
-def unseen(tools: Sequence[RunMessage], conversations: Sequence[Sequence[RunMessage]]) -> list[RunMessage]:
-    """Return the messages of tools that no conversation has: by the ids of calls, else by a result of the same text.
-
-    A call of a tool that a conversation has without a result is that one, and the result gets its id.
-    """
-    said = [part for messages in conversations for message in messages for part in message.records()]
-    calls = [part for part in said if isinstance(part, ToolCallPart)]
-    results = {part.call for part in said if isinstance(part, ToolResultPart)}
-    texts = {part.text for part in said if isinstance(part, ToolResultPart)}
-    waiting = [part for part in calls if part.call not in results]
-    given = {(part.name, str(part.record()["text"])) for part in calls}
-    known = {part.call for part in calls}
-    mates: dict[str, str] = {}
-    found = []
-    for message in tools:
-        first = message.records()[0]
-        if isinstance(first, ToolCallPart):
-            mate = None if first.call in known else _mate_of(first, waiting)
-            if mate is not None:
-                waiting.remove(mate)
-                mates[first.call] = mate.call
-            seen = mate is not None or first.call in known or (first.name, str(first.record()["text"])) in given
-        else:
-            seen = isinstance(first, ToolResultPart) and (first.call in results or first.text in texts)
-            if isinstance(first, ToolResultPart) and first.call in mates:
-                parts = [first.model_copy(update={"call": mates[first.call]}), *message.records()[1:]]
-                seen, message = False, build_message("tool", parts)  # noqa: PLW2901 - the same message, under the call's own id
-        found += [] if seen else [message]
-    return found
-
-
-def _mate_of(call: ToolCallPart, waiting: Sequence[ToolCallPart]) -> ToolCallPart | None:
-    """Return the call without a result that a tool's call is: that with the same arguments, else the first of its name."""
-    named = [part for part in waiting if part.name == call.name]
-    return next((part for part in named if part.record()["text"] == call.record()["text"]), next(iter(named), None))
+    call = inner.get("tool_call_id")
+    content = inner["content"] if "content" in inner and (call or inner.get("type") == "tool") else output
+    name = str(row.get("name") or "tool")
+    shown = error if error and content in (None, "", {}) else content
+    return ToolRecord(str(row.get("id") or name), name, given, shown, bool(error), None if call is None else str(call))
 
 
 def recognise_langsmith(value: Json) -> str | None:
@@ -257,20 +232,18 @@ def _langsmith_run(root: dict[str, Json], below: Sequence[dict[str, Json]], name
     conversations = merge_histories(histories) or [[]]
     if not conversations[0]:
         refuse_unrecorded_calls(id_of(root, name), [str(row.get("name") or "an llm run") for row in calls], _LANGSMITH_CURE)
-    tools: list[RunMessage] = []
-    errors: list[RunMessage] = []
+    tools: list[ToolRecord] = []
+    failed: list[tuple[str, str, str]] = []
     for row in (root, *below):
-        if row.get("run_type") in ("tool", "retriever"):
-            tools += _tool(
-                row.get("id"),
-                row.get("name"),
-                row.get("inputs"),
-                _tool_output(row.get("outputs")) or row.get("error"),
-                failed=bool(row.get("error")),
-            )
-        if row.get("error"):
-            errors.append(error_message(text_of(row["error"]), str(row.get("name") or "error")))
-    conversations[0] = [*conversations[0], *unseen(tools, conversations), *errors]
+        error = text_of(row["error"]) if row.get("error") else None
+        is_tool = row.get("run_type") in ("tool", "retriever")
+        if is_tool:
+            tools.append(_tool(row, row.get("inputs"), _tool_output(row.get("outputs")), error))
+        if error and not (is_tool and tools[-1].output == error):
+            failed.append((str(row.get("id")), str(row.get("name") or "error"), error))
+    errors = _errors(failed, [root, *below], "parent_run_id")
+    conversations, unseen = join_tools(tools, conversations, in_order=False)
+    conversations[0] += [*unseen, *errors]
     about = dict_of(dict_of(root.get("extra")).get("metadata"))
     kept = without(root, "id", "inputs", "outputs", "child_runs", "extra", "events", "serialized", "error", "manifest_id")
     hidden = Counter(f"{row.get('run_type')} {row.get('name')}" for row in below if row.get("run_type") not in _SHOWN)

@@ -1,0 +1,132 @@
+"""What stands beside the conversations of a trace: its tools, and errors that spans repeat of those below them."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gradeloop.contract.transcript import RunMessage, RunPart, ToolCallPart, ToolResultPart
+from gradeloop.transcripts.message_forms import build_message
+from gradeloop.transcripts.parts import read_call, read_result
+from gradeloop.transcripts.unreadable import Json, dict_of
+
+
+def ancestors(parents: Mapping[str, str]) -> dict[str, set[str]]:
+    """Return of each span the ids of those that it is below, given the id of each one's parent."""
+    found: dict[str, set[str]] = {}
+    for name, parent in parents.items():
+        over: set[str] = set()
+        while parent in parents and parent not in over:
+            over.add(parent)
+            parent = parents[parent]  # noqa: PLW2901 - one further up
+        found[name] = over - {name}
+    return found
+
+
+def not_repeated(errors: Sequence[tuple[str, str]], above: Mapping[str, set[str]]) -> list[bool]:
+    """Return of each error, the id of its span and its text, whether no span below that one has it, by its first line."""
+    lines = [(name, text.strip().partition("\n")[0]) for name, text in errors]
+    repeated = {(over, line) for name, line in lines for over in above.get(name, ())}
+    return [one not in repeated for one in lines]
+
+
+@dataclass(frozen=True)
+class ToolRecord:
+    """A call of a tool as a trace records it, apart from the conversation."""
+
+    id: str
+    """Its own id, of the span or the run."""
+    name: str
+    arguments: Json
+    output: Json = None
+    """What it returned, or why it failed; None where neither is recorded."""
+    failed: bool = False
+    call: str | None = None
+    """The id of the call in the conversation, where that is recorded."""
+
+    def text(self) -> str:
+        """Return its arguments as a record shows them, without the wrapper of a decorated function's."""
+        given = dict_of(self.arguments)
+        plain = given["kwargs"] if set(given) == {"args", "kwargs"} and not given["args"] else self.arguments
+        return str(read_call(self.id, self.name, plain).record()["text"])
+
+
+@dataclass
+class _Spoken:
+    """The calls and results of the conversations of a trace."""
+
+    calls: dict[str, ToolCallPart] = field(default_factory=dict)
+    results: dict[str, ToolResultPart] = field(default_factory=dict)
+    used: set[str] = field(default_factory=set)
+    """The calls that a tool's record is of."""
+
+    def mate(self, tool: ToolRecord, *, in_order: bool) -> str | None:
+        """Return the id of the call that a record without one is of: by arguments, by result, by its name where nothing answers it."""
+        text = tool.text()
+        named = [call for call, part in self.calls.items() if part.name == tool.name and call not in self.used]
+        same = [call for call in named if str(self.calls[call].record()["text"]) == text]
+        waiting = [call for call in named if call not in self.results]
+        shown = [part.text for part in read_result(tool.id, tool.output) if isinstance(part, ToolResultPart)]
+        gave = [call for call in named if call in self.results and self.results[call].text in shown]
+        ordered = named if in_order or tool.arguments in (None, "", {}) else waiting
+        return next((found[0] for found in (same, gave, ordered) if found), None)
+
+
+def join_tools(
+    tools: Sequence[ToolRecord], conversations: Sequence[Sequence[RunMessage]], *, in_order: bool
+) -> tuple[list[list[RunMessage]], list[RunMessage]]:
+    """Return the conversations of a trace, and the calls and results of its tools that none of them has.
+
+    A result that a conversation has is one that failed where the tool's own record says so.
+
+    Args:
+        tools: The records of its tools, in the order in which they were called.
+        conversations: Its conversations.
+        in_order: Whether a record that names no call, and whose arguments are those of none, is the next call of its tool, as where
+            exporters wrap arguments and results.
+    """
+    said = [part for messages in conversations for message in messages for part in message.records()]
+    spoken = _Spoken({part.call: part for part in reversed(said) if isinstance(part, ToolCallPart)})
+    spoken.calls = dict(reversed(spoken.calls.items()))
+    spoken.results = {part.call: part for part in said if isinstance(part, ToolResultPart)}
+    spoken.used = {tool.call for tool in tools if tool.call}
+    failed: set[str] = set()
+    unseen: list[RunMessage] = []
+    for tool in tools:
+        known = tool.call if tool.call in spoken.calls or tool.call in spoken.results else None
+        call = known or spoken.mate(tool, in_order=in_order and tool.call is None) or tool.call or tool.id
+        spoken.used.add(call)
+        if call in spoken.results:
+            failed |= {call} if tool.failed else set()
+        unseen += _messages_of(tool, call, spoken)
+    return [[_marked(message, failed) for message in messages] for messages in conversations], unseen
+
+
+def _messages_of(tool: ToolRecord, call: str, spoken: _Spoken) -> Iterator[RunMessage]:
+    """Yield the call of a tool, and its result, where the conversations lack them."""
+    if call not in spoken.calls:
+        yield build_message("assistant", [read_call(call, tool.name, tool.arguments)])
+    if call not in spoken.results and (tool.output is not None or tool.failed):
+        yield build_message("tool", [*read_result(call, tool.output, name=tool.name, failed=tool.failed)])
+
+
+def _marked(message: RunMessage, failed: set[str]) -> RunMessage:
+    """Return a message whose results of these calls say that they failed."""
+    parts = message.records()
+    if not any(isinstance(part, ToolResultPart) and part.call in failed and not part.is_error for part in parts):
+        return message
+    marked = [
+        part.model_copy(update={"is_error": True}) if isinstance(part, ToolResultPart) and part.call in failed else part for part in parts
+    ]
+    return build_message(message.role, marked, metadata=message.metadata)
+
+
+def sums_up(history: Sequence[RunMessage], below: Sequence[Sequence[RunMessage]]) -> bool:
+    """Return whether a span says nothing but what the calls below it say: the question, and all that came of it in one message."""
+    if not below or len(history[-1].records()) == 1:
+        return False
+    said = {_words(part) for messages in below for message in messages for part in message.records()}
+    return all(_words(part) in said for message in history for part in message.records())
+
+
+def _words(part: RunPart) -> tuple[str, ...]:
+    """Return what a part says; of a result not whether it failed, which some calls leave out."""
+    return (part.type, part.call, part.text) if isinstance(part, ToolResultPart) else tuple(map(str, part.record().values()))
