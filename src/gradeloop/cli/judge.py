@@ -130,20 +130,9 @@ def judge(  # noqa: PLR0913 - one parameter a flag
 ) -> None:
     """Judge finished runs; stored verdicts are not paid for twice."""
     reading = (tuple(allow_outside or ()), trust, overwrite, budget_of(None, budget_usd), skip_bad, max_bad, whole)
+    asked = (judge, tuple(runs or ()), grader, repeat, concurrency, tuple(passes or ()), tuple(tools or ()), scripted)
     options = JudgeOptions(
-        *(
-            judge,
-            tuple(runs or ()),
-            grader,
-            repeat,
-            concurrency,
-            tuple(passes or ()),
-            tuple(tools or ()),
-            scripted,
-            tuple(output or ()),
-            store,
-            as_json,
-        ),
+        *(*asked, tuple(output or ()), store, as_json),
         *reading,
         *(labels, only_judge, preview, chunk, bool(retry)),
         *(pass_rate, allow_errors, gate == "corrected"),
