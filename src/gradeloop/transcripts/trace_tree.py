@@ -97,7 +97,7 @@ def join_tools(
         if call in spoken.results:
             failed |= {call} if tool.failed else set()
         unseen += _messages_of(tool, call, spoken)
-    return [[_marked(message, failed) for message in messages] for messages in conversations], unseen
+    return [with_failures(messages, failed) for messages in conversations], unseen
 
 
 def _messages_of(tool: ToolRecord, call: str, spoken: _Spoken) -> Iterator[RunMessage]:
@@ -106,6 +106,11 @@ def _messages_of(tool: ToolRecord, call: str, spoken: _Spoken) -> Iterator[RunMe
         yield build_message("assistant", [read_call(call, tool.name, tool.arguments)])
     if call not in spoken.results and (tool.output is not None or tool.failed):
         yield build_message("tool", [*read_result(call, tool.output, name=tool.name, failed=tool.failed)])
+
+
+def with_failures(messages: Sequence[RunMessage], failed: set[str]) -> list[RunMessage]:
+    """Return messages whose results of these calls say that they failed."""
+    return [_marked(message, failed) for message in messages]
 
 
 def _marked(message: RunMessage, failed: set[str]) -> RunMessage:
