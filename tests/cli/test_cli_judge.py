@@ -1,11 +1,14 @@
 """The commands about judges, as their users run them: judged, read again, registered, held against labels; every mistake in a sentence."""
 
+import csv
 import json
 import os
 import signal
 import sqlite3
+from io import StringIO
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import fromstring
 
 import pytest
 from typer.testing import CliRunner
@@ -73,6 +76,49 @@ def test_results_are_json_lines_in_a_pipe_and_in_a_file_and_are_not_paid_for_aga
     assert all(line["output"] == MATCH for line in done.lines)
     assert (gradeloop.folder / "out.jsonl").read_text() == done.out
     assert "Results: 3 judged, 0 failures" in done.err
+
+
+FILES = ("all.jsonl", "all.json", "all.csv", "all.xml", "all.md", "all.html")
+
+
+def test_results_are_written_in_the_format_that_each_name_says_and_read_back(gradeloop: CommandLine) -> None:
+    judge = write(gradeloop, "split.yaml", FRANCE | {"rubric_text": "Of every format."})
+    write(gradeloop, "every.jsonl", "\n".join(json.dumps(PARIS | {"id": name}) for name in ("=a", "b")))
+    replies = write(gradeloop, "every.replies.yaml", {"replies": [answers(NO_MATCH)]})
+    rule = ("--pass", "label=match", "--pass-rate", "0.5")
+    flags = [flag for name in FILES for flag in ("-o", name)]
+
+    done = gradeloop("judge", judge, "every.jsonl", "--scripted", replies, *rule, *flags)
+    text = {name: (gradeloop.folder / name).read_text() for name in FILES}
+    reports = [gradeloop("report", name, "-o", "again.md", "--overwrite") for name in ("all.json", "all.jsonl")]
+    again = gradeloop("judge", judge, "every.jsonl", "--scripted", replies, *rule, *flags)
+
+    assert (done.code, again.code) == (1, 1), done.err + again.err
+    assert "next: gradeloop report all.jsonl --open" in done.out
+    assert [json.loads(line)["agent_run_id"] for line in text["all.jsonl"].splitlines()] == ["=a", "b"]
+    document = json.loads(text["all.json"])
+    assert (document["schema"], [row["passed"] for row in document["judgements"]]) == ("gradeloop.judgements/1", [False, False])
+    rows = list(csv.DictReader(StringIO(text["all.csv"])))
+    assert [(row["agent_run_id"], row["result"], row["reason"], row["output.label"]) for row in rows] == [
+        (name, "failed", "label is no match", "no match") for name in ("'=a", "b")
+    ]
+    suite = fromstring(text["all.xml"]).find("testsuite")
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "2", "0")
+    assert [one.get("message") for one in suite.iter("failure")] == ["label is no match"] * 2
+    assert "**FAILED 0% of 50%**" in text["all.md"]
+    assert '<p class="answer failed" id="answer"><a href="#case-%3Da">FAILED 0% of 50%</a></p>' in text["all.html"]
+    assert [report.code for report in reports] == [0, 0], reports[0].err
+
+
+def test_a_file_whose_name_says_no_format_is_refused_before_anything_is_judged(gradeloop: CommandLine) -> None:
+    done = gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "-o", "out.yml")
+    twice = gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "-o", "out.md", "-o", "./out.md")
+
+    assert (done.code, twice.code, done.out) == (2, 2, "")
+    assert "the output 'out.yml': its suffix names no format." in done.err
+    assert "Known: .csv, .html, .json, .jsonl, .md, .xml." in done.err
+    assert "the output 'out.md' is named twice; name it once" in twice.err
 
 
 def test_what_was_judged_is_in_the_store(gradeloop: CommandLine) -> None:

@@ -3,7 +3,7 @@
 import contextlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,9 +13,10 @@ from temporalio.client import Client
 
 from gradeloop.batches.contract import BatchSummary
 from gradeloop.batches.reader import BatchReader
-from gradeloop.calibration.judgements import read_results
+from gradeloop.calibration.judgements import is_document, read_results
 from gradeloop.client.client import GradingClient, open_thread
 from gradeloop.client.listing import LATEST, threads
+from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, StoreUnavailable
 from gradeloop.judges.contract import JudgeResult, PassGate
 from gradeloop.judges.pass_rule import PassRule, gate_of_outputs, with_gate
@@ -102,12 +103,14 @@ async def _kind_of(name: str) -> Kind:
     raise InvalidRequest(f"{message}; `gradeloop batches list` and `gradeloop list` list what exists")
 
 
-class _Judgements(NamedTuple):
+class JudgementStory(NamedTuple):
+    """Judgements as their page and their summary show them."""
+
     head: Head
     reports: Sequence[RunReport]
 
 
-async def _judgements(name: str, runs: Sequence[str], wanted: WantedPass) -> _Judgements:
+async def _judgements(name: str, runs: Sequence[str], wanted: WantedPass) -> JudgementStory:
     results: Sequence[JudgeResult]
     if of_file := _is_file(name) and not _names_judge(Path(name)):
         results = _gated_file(read_results(Path(name)), wanted)
@@ -119,16 +122,31 @@ async def _judgements(name: str, runs: Sequence[str], wanted: WantedPass) -> _Ju
         results = [with_gate(result, gate) for result in stored.results]
     known = {run.id: run for run in await load_runs(runs, None)} if runs else {}
     temporal = None if all(result.agent_run_id in known for result in results) else await _connect_if_up()
+    gate = results[0].gate if results else None
+    source = JudgementSource(name, is_file=of_file, gate=gate)
+    return await judgement_story(results, source, judge, known, temporal)
+
+
+async def judgement_story(
+    results: Sequence[JudgeResult], source: JudgementSource, judge: str, known: Mapping[str, AgentRun], temporal: Client | None
+) -> JudgementStory:
+    """Return judgements as their page shows them.
+
+    Args:
+        results: The judgements.
+        source: Where they are from, and what passes them.
+        judge: The judge's id and version, as the page names it.
+        known: The judged runs that are known, by their ids.
+        temporal: The server that is asked for the other runs; None asks none.
+    """
     reports = await read_judgement_reports(results, known, temporal)
     stale = await stale_notes(results)
     asks = await read_question(results[0]) if results else ""
     about = {"rubric": judge, "judgements": f"{len(results):,}"}
-    title = _title_of(name, judge, asks)
-    gate = results[0].gate if results else None
-    about |= {"passes": _passes_text(gate)} if gate else {}
-    source = JudgementSource(name, is_file=of_file, gate=gate)
+    title = _title_of(source.name, judge, asks)
+    about |= {"passes": _passes_text(source.gate)} if source.gate else {}
     question = asks.strip().removeprefix(title).strip()
-    return _Judgements(judgement_head(title, reports, about, list(stale.values()), question=question, source=source), reports)
+    return JudgementStory(judgement_head(title, reports, about, list(stale.values()), question=question, source=source), reports)
 
 
 def _gated_file(results: Sequence[JudgeResult], wanted: WantedPass) -> list[JudgeResult]:
@@ -206,7 +224,10 @@ def _holds_judgements(path: Path) -> bool:
     """True for a file whose first line is a judgement."""
     try:
         with path.open(encoding="utf-8-sig") as file:
-            first = json.loads(file.readline())
+            line = file.readline()
+            if is_document(line + file.readline()):
+                return True
+            first = json.loads(line)
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(first, dict) and "agent_run_id" in first
