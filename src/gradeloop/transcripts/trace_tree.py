@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from gradeloop.contract.transcript import RunMessage, RunPart, ToolCallPart, ToolResultPart
 from gradeloop.transcripts.message_forms import build_message
 from gradeloop.transcripts.parts import read_call, read_result
-from gradeloop.transcripts.unreadable import Json, dict_of
+from gradeloop.transcripts.unreadable import Json, dict_of, embedded_json
 
 
 def ancestors(parents: Mapping[str, str]) -> dict[str, set[str]]:
@@ -44,8 +44,14 @@ class ToolRecord:
 
     def text(self) -> str:
         """Return its arguments as a record shows them, without the wrapper of a decorated function's."""
-        given = dict_of(self.arguments)
-        plain = given["kwargs"] if set(given) == {"args", "kwargs"} and not given["args"] else self.arguments
+        written = self.arguments
+        if isinstance(written, str):
+            try:
+                written = embedded_json(written)
+            except ValueError:
+                written = self.arguments
+        given = dict_of(written)
+        plain = given["kwargs"] if set(given) == {"args", "kwargs"} and not given["args"] else written
         return str(read_call(self.id, self.name, plain).record()["text"])
 
 
