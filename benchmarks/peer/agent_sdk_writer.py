@@ -7,6 +7,7 @@ import gzip
 import json
 import sys
 import threading
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -378,6 +379,46 @@ def langfuse(url) -> None:
         raw = gzip.decompress(body) if encoding == "gzip" else body
         lines.append(MessageToDict(ExportTraceServiceRequest.FromString(raw)))
     write("langfuse.otlp.jsonl", "\n".join(json.dumps(hexed(line)) for line in lines), **of_loop(said_))
+    rows = [json.loads(observation(span).json()) for line in lines for span in spans_of(line)]
+    failed = of_loop(said_) | {"errors": 0}
+    write("langfuse.observations.json", rows, **failed)
+    write("langfuse.observations.page.json", {"data": rows, "meta": {"cursor": None}}, **failed)
+    embedded = [{**row, **{key: embedded_json(row[key]) for key in ("input", "output") if row.get(key)}} for row in rows]
+    write("langfuse.observations.jsonl", "\n".join(map(json.dumps, embedded)), **failed)
+
+
+def spans_of(line):
+    return [span for resource in line["resourceSpans"] for scope in resource["scopeSpans"] for span in scope["spans"]]
+
+
+def embedded_json(text):
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def observation(span):
+    """Return a span as Langfuse's interface gives it, by the SDK's own model of that."""
+    from langfuse.api import ObservationV2
+
+    own = {item["key"]: next(iter(item["value"].values())) for item in span["attributes"]}
+    start = datetime.fromtimestamp(int(span["startTimeUnixNano"]) / 1e9, UTC)
+    about = "langfuse.observation"
+    return ObservationV2(
+        id=base64.b64decode(span["spanId"]).hex(),
+        trace_id=base64.b64decode(span["traceId"]).hex(),
+        parent_observation_id=base64.b64decode(span["parentSpanId"]).hex() if span.get("parentSpanId") else None,
+        project_id="p",
+        start_time=start,
+        type=str(own.get(f"{about}.type", "span")).upper(),
+        name=span["name"],
+        level=own.get(f"{about}.level", "DEFAULT"),
+        status_message=own.get(f"{about}.status_message"),
+        input=own.get(f"{about}.input"),
+        output=own.get(f"{about}.output"),
+        model=own.get(f"{about}.model.name"),
+    )
 
 
 def hexed(value):

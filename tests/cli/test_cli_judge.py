@@ -50,6 +50,20 @@ def test_runs_are_judged_and_told_in_a_table(gradeloop: CommandLine) -> None:
     assert "Results: 3 judged, 3 passed (100%), 0 failures; 0 tokens" in done.out
 
 
+def test_a_run_of_a_thousand_conversations_is_judged_and_its_last_one_cited(gradeloop: CommandLine) -> None:
+    said = [
+        [{"role": "user", "content": f"q{at}"}, {"role": "assistant", "content": f"Paris is the capital, {at}."}] for at in range(1_000)
+    ]
+    write(gradeloop, "thousand.json", {"id": "thousand", "transcripts": [{"messages": messages} for messages in said]})
+    last = MATCH | {"explanation": "It says so [T999B1:<RANGE>capital, 999</RANGE>]."}
+    write(gradeloop, "thousand.replies.yaml", {"replies": [answers(last, 0), answers(last, 1)]})
+
+    done = gradeloop("judge", "judge.yaml", "thousand.json", "--scripted", "thousand.replies.yaml", "--pass", "label=match")
+
+    assert done.code == 0, done.err
+    assert "thousand  passed   match  1 of 1 found" in done.out
+
+
 def test_runs_that_cannot_be_read_are_left_out_and_listed(gradeloop: CommandLine) -> None:
     good = (gradeloop.folder / "runs.jsonl").read_text().split("\n")
     write(gradeloop, "mixed.jsonl", "\n".join([good[0], '{"id": "x", "messages": [{"role": "robot"}]}', good[1]]))

@@ -47,6 +47,7 @@ FIRST = call("first", "agent", [Q], LOOK)
 SECOND = call("second", "agent", [Q, said(LOOK), said(BROKE, role="tool")], A)
 FAILED = "tool tool_result c True no: it broke"
 LANGFUSE_TOOL = {"langfuse__observation__type": "tool", "langfuse__observation__input": {"args": [], "kwargs": {"a": 1}}}
+LANGFUSE_TEXT = {"input": json.dumps({"args": [], "kwargs": {"a": 1}}), "output": None}
 LANGFUSE_ERROR = {"level": "ERROR", "statusMessage": "it broke"}
 BELOW = {"parent_run_id": "r"}
 CASES: dict[str, tuple[Json, list[str]]] = {
@@ -122,6 +123,16 @@ CASES: dict[str, tuple[Json, list[str]]] = {
                     "statusMessage": "it broke",
                 },
             ],
+        },
+        [*CALLED, FAILED, "assistant text A"],
+    ),
+    "a tool of Langfuse, whose interface gives its input as text": (
+        {
+            "data": [
+                {"id": "g", "traceId": "t", "type": "GENERATION", "startTime": "1", "input": json.dumps(ANSWERED), "output": "A"},
+                {"id": "x", "traceId": "t", "type": "TOOL", "startTime": "2", "name": "look", **LANGFUSE_TEXT, **LANGFUSE_ERROR},
+            ],
+            "meta": {"cursor": None},
         },
         [*CALLED, FAILED, "assistant text A"],
     ),

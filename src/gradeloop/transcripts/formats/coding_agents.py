@@ -10,6 +10,7 @@ from gradeloop.transcripts.formats.sessions import SessionLine, is_first_of_code
 from gradeloop.transcripts.message_forms import build_message, is_item, parse_message, parse_messages
 from gradeloop.transcripts.parts import read_call, read_content, read_result, text_of, without_ciphertext
 from gradeloop.transcripts.runs import build_run, error_message, id_of, other_message, run_of, run_or_error, transcript_of
+from gradeloop.transcripts.trace_tree import with_failures
 from gradeloop.transcripts.unreadable import (
     Json,
     UnreadableMessage,
@@ -200,6 +201,7 @@ def _codex_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
     messages: list[RunMessage] = []
     metadata: dict[str, JsonValue] = {}
     events: dict[str, int] = {}
+    failed: set[str] = set()
     for at, row in lines:
         kind, payload = str(row.get("type")), dict_of(row.get("payload"))
         with inside(at):
@@ -221,11 +223,21 @@ def _codex_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
             elif kind == "event_msg" and str(payload.get("type")) in _CODEX_ERRORS:
                 messages.append(error_message(text_of(first_of(payload, "message", "reason")), str(payload["type"])))
             elif kind in _CODEX or row.get("record_type") == "state" or "payload" in row:
+                failed |= _failed_call(payload)
                 events[str(payload.get("type") or kind)] = events.get(str(payload.get("type") or kind), 0) + 1
             else:
                 messages += parse_messages([row])
     counts: dict[str, JsonValue] = dict(events)
-    return run_of(id_of(metadata, name), messages, {**metadata, **({"events_left_out": counts} if events else {})})
+    return run_of(id_of(metadata, name), with_failures(messages, failed), {**metadata, **({"events_left_out": counts} if events else {})})
+
+
+def _failed_call(event: dict[str, Json]) -> set[str]:
+    """Return the id of the call that an event says failed: its end, or the item that it is; the result itself does not say so."""
+    ended = dict_of(event.get("item")) if event.get("type") == "item_completed" else event
+    call = first_of(ended, "call_id", "id")
+    tells = event.get("type") in ("item_completed", "exec_command_end", "mcp_tool_call_end", "patch_apply_end")
+    failed = ended.get("status") == "failed" or ended.get("exit_code") not in (0, None) or ended.get("success") is False
+    return {str(call)} if tells and call is not None and (failed or "Err" in dict_of(ended.get("result"))) else set()
 
 
 def _exec_run(lines: Sequence[SessionLine], name: str) -> AgentRun:
