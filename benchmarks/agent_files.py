@@ -1,24 +1,33 @@
-"""Files that mini-swe-agent and Docent write, read beside what these packages hold of them: `python -m benchmarks.agent_files`.
+"""Files that other tools write, read beside what these tools hold of them: `python -m benchmarks.agent_files [NAME ...]`.
 
 mini-swe-agent's agents run on a scripted provider, by Chat, Responses, Anthropic's protocol and without tools: with commands that fail or
 take too long, answers that they can make nothing of, pictures, limits, a person at the terminal, an instance of SWE-bench. Docent's models
 write runs with calls, errors, hidden thoughts, groups and clocks, and what its loaders make of sessions and of Inspect's logs. Every
-answer, call, result, file, reasoning, error and mark of these is compared, and the order of transcripts. It ends with 1 where anything
-differs. The packages go into folders of their own in the user's cache.
+answer, call, result, file, reasoning, error and mark of these is compared, and the order of transcripts.
+
+One conversation, with parallel calls of which one fails and a text that looks like a call, is held by OpenAI's Agents SDK, Pydantic AI,
+LangSmith's and Langfuse's SDKs, Google's (streamed), three versions of Vercel's AI SDK with their spans, and Claude Code with a subagent, a
+session that is resumed and one that is forked; Harbor's models write trajectories. Every text, reasoning, call, result and error that the
+tool itself says it has is compared.
+
+It ends with 1 where anything differs. The packages go into folders of their own in the user's cache. Names choose among the tools.
 """
 
 import json
 import os
 import subprocess
+import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from benchmarks.inspect_logs import INSPECT
+from benchmarks.peer.node import peer
 from benchmarks.peer.venv import DOCENT, peer_python
 from gradeloop.contract.transcript import (
+    EMPTY_MESSAGE,
     AgentRun,
     ErrorPart,
     FilePart,
@@ -34,6 +43,22 @@ from gradeloop.exit_codes import leave
 from gradeloop.transcripts.readers import read_run_file
 
 MINI_SWE = ("mini-swe-agent==2.4.6",)
+
+SDKS = (
+    *("google-genai==3.6.1", "langfuse==5.0.4", "langsmith==0.15.1", "openai==3.57.0", "openai-agents==0.24.0"),
+    "pydantic-ai-slim[openai]==2.68.0",
+)
+CLAUDE_CODE = ("claude-agent-sdk==0.2.189",)
+"""Which brings Claude Code 2.1.332 itself."""
+HARBOR = ("harbor==0.26.0",)
+
+_SPANS = ("zod@4.6.7", "@opentelemetry/sdk-trace-node@2.12.0", "@opentelemetry/otlp-transformer@0.223.1")
+VERCEL: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "5": (("ai@5.0.277", "@ai-sdk/openai@2.0.131", *_SPANS), ()),
+    "6": (("ai@6.0.326", "@ai-sdk/openai@3.0.141", *_SPANS), ()),
+    "7": (("ai@7.0.173", "@ai-sdk/openai@4.0.118", "@ai-sdk/otel@1.0.173", *_SPANS), ("OpenTelemetry", "LegacyOpenTelemetry")),
+}
+"""The packages of each version of Vercel's AI SDK, and the names of what writes its spans, where that is a package of its own."""
 
 PEER = Path(__file__).parent / "peer"
 
@@ -161,6 +186,74 @@ COUNTED_OF_DOCENT = (
 )
 
 
+def read_conversation(runs: Sequence[AgentRun]) -> dict[str, Any]:
+    """Return what was read of runs, in the words in which the other tools' writers count."""
+    messages = [message for run in runs for transcript in run.transcripts for message in transcript.messages]
+    parts = [part for message in messages for part in message.records()]
+    results = [[part.call, parsed(part.text), part.is_error] for part in parts if isinstance(part, ToolResultPart)]
+    return {
+        "runs": len(runs),
+        "messages": len(messages),
+        "texts": [part.text for part in parts if isinstance(part, TextPart)],
+        "reasoning": [part.text for part in parts if isinstance(part, ReasoningPart)],
+        "calls": [[part.call, part.name, parsed(str(part.record()["text"]))] for part in parts if isinstance(part, ToolCallPart)],
+        "results": sorted(results, key=lambda result: str(result[0])),
+        "files": sum(isinstance(part, FilePart) for part in parts),
+        "errors": sum(isinstance(part, ErrorPart) for part in parts),
+        "others": sum(isinstance(part, OtherPart) and part.kind != EMPTY_MESSAGE for part in parts),
+    }
+
+
+_NONE: dict[str, Any] = {"runs": 1, "reasoning": [], "calls": [], "results": [], "files": 0, "errors": 0, "others": 0}
+"""What a file holds of everything that its writer says nothing of."""
+
+COUNTED = ("runs", "messages", "texts", "reasoning", "calls", "results", "files", "errors")
+
+
+def conversations(command: Sequence[str | Path], folder: Path, label: str = "") -> Iterator[tuple[str, Counter[str], list[str]]]:
+    """Yield of each file that a command writes its name, how much was read of everything, and what differs; null is not compared."""
+    folder.mkdir(parents=True, exist_ok=True)
+    subprocess.run([*map(str, command)], check=True, stdin=subprocess.DEVNULL)
+    for name, own in json.loads((folder / "counts.json").read_text()).items():
+        held: dict[str, Any] = {**_NONE, **own}
+        held["results"] = sorted(held["results"], key=lambda result: str(result[0]))
+        read = read_conversation(list(read_run_file(folder / name)))
+        counts = Counter({key: read[key] if isinstance(read[key], int) else len(read[key]) for key in COUNTED})
+        compared = [key for key in held if key in read and held[key] is not None]
+        yield f"{label}{name}", counts, [f"{name}: {key} {read[key]!r}, of {held[key]!r}" for key in compared if read[key] != held[key]]
+
+
+def vercel_files(folder: Path) -> Iterator[tuple[str, Counter[str], list[str]]]:
+    """Yield what `conversations` does of each version of Vercel's AI SDK."""
+    for version, (pins, exporters) in VERCEL.items():
+        installed = peer(pins)
+        for exporter in exporters or ("",):
+            place = folder / f"{version}{exporter}"
+            place.mkdir(parents=True)
+            command: list[str | Path] = [installed.node, PEER / "vercel_writer.mjs", place, installed.modules, *filter(None, (exporter,))]
+            yield from conversations(command, place, f"{version} {exporter} ".replace("  ", " "))
+
+
+def sdk_tables(folder: Path, chosen: Sequence[str]) -> list[bool]:
+    """Print a table for each tool that is chosen, and return of each whether nothing differs."""
+    python_tools = {
+        "sdks": ("file of an SDK", SDKS, "agent_sdk_writer.py", COUNTED),
+        "claude": ("session of Claude Code", CLAUDE_CODE, "claude_code_writer.py", (*COUNTED[:-2], "errors")),
+        "harbor": ("trajectory of Harbor", HARBOR, "harbor_writer.py", COUNTED[:-1]),
+    }
+    found = []
+    for name, (what, pins, writer, counted) in python_tools.items():
+        if name == "harbor" and sys.version_info < (3, 12):
+            print("\nHarbor is left out: it needs Python 3.12")
+        elif name in chosen:
+            place = folder / name
+            files = conversations([peer_python(pins), PEER / writer, place], place)
+            found.append(table(what, counted, files, may_lack={"errors", "files"}))
+    if "vercel" in chosen:
+        found.append(table("file of Vercel's AI SDK", COUNTED, vercel_files(folder / "vercel")))
+    return found
+
+
 def _different(place: str, held: object, read: object) -> Iterator[str]:
     """Yield where two values differ, down to the first that does."""
     if isinstance(held, dict) and isinstance(read, dict):
@@ -173,29 +266,49 @@ def _different(place: str, held: object, read: object) -> Iterator[str]:
         yield f"{place}: {read!r}, of {held!r}"
 
 
-def table(what: str, counted: Sequence[str], files: Iterator[tuple[str, Counter[str], list[str]]]) -> bool:
-    """Print a row a file and the sum, and return whether nothing differs and there is some of everything."""
+def table(what: str, counted: Sequence[str], files: Iterator[tuple[str, Counter[str], list[str]]], may_lack: Collection[str] = ()) -> bool:
+    """Print a row a file and the sum, and return whether nothing differs and there is some of everything, but of what it may lack."""
     print(f"\n| {what} | {' | '.join(counted)} | differences |\n|{'---|' * (len(counted) + 2)}")
     total, failed, number = Counter[str](), 0, 0
     for name, counts, differences in files:
         total, failed, number = total + counts, failed + len(differences), number + 1
         print(f"| {name} | {' | '.join(str(counts[key]) for key in counted)} | {len(differences)} |", *differences, sep="\n  ", flush=True)
     print(f"| {number} files | {' | '.join(str(total[key]) for key in counted)} | {failed or 'none'} |")
-    return not failed and all(total[key] for key in counted)
+    return not failed and all(total[key] for key in counted if key not in may_lack)
+
+
+TOOLS = ("mini-swe-agent", "docent", "sdks", "claude", "harbor", "vercel")
 
 
 def main() -> None:
     """Write the files, read them, and print a row for each."""
+    chosen = sys.argv[1:] or TOOLS
+    if unknown := sorted(set(chosen) - set(TOOLS)):
+        raise SystemExit(f"there is no tool {', '.join(unknown)}; known: {', '.join(TOOLS)}")
     with tempfile.TemporaryDirectory() as folder:
         swe, logs, docent = (Path(folder, name) for name in ("mini", "logs", "docent"))
-        for place in (swe, logs, docent):
+        for place in (swe, logs, docent, *(Path(folder, name) for name in ("sdks", "claude", "harbor"))):
             place.mkdir()
-        counted = ("messages", "refused answers", "answers", "reasoning", "calls", "commands without a call", "results", "files", "exit")
-        whole = table("trajectory of mini-swe-agent", counted, trajectories(peer_python(MINI_SWE), swe))
-        subprocess.run([str(peer_python(INSPECT)), str(PEER / "inspect_writer.py"), str(logs)], check=True)
-        written = [logs / name for name in json.loads((logs / "counts.json").read_text())]
-        whole = table("file of Docent", COUNTED_OF_DOCENT, docent_runs(peer_python(DOCENT), docent, written)) and whole
-    leave(0 if whole else 1)
+        whole = []
+        if "mini-swe-agent" in chosen:
+            counted = (
+                "messages",
+                "refused answers",
+                "answers",
+                "reasoning",
+                "calls",
+                "commands without a call",
+                "results",
+                "files",
+                "exit",
+            )
+            whole.append(table("trajectory of mini-swe-agent", counted, trajectories(peer_python(MINI_SWE), swe)))
+        if "docent" in chosen:
+            subprocess.run([str(peer_python(INSPECT)), str(PEER / "inspect_writer.py"), str(logs)], check=True)
+            written = [logs / name for name in json.loads((logs / "counts.json").read_text())]
+            whole.append(table("file of Docent", COUNTED_OF_DOCENT, docent_runs(peer_python(DOCENT), docent, written)))
+        whole += sdk_tables(Path(folder), chosen)
+    leave(0 if all(whole) else 1)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,15 @@
 """The commands about judges, as their users run them: judged, read again, registered, held against labels; every mistake in a sentence."""
 
+import csv
 import json
 import os
 import signal
 import sqlite3
+from html import unescape
+from io import StringIO
 from pathlib import Path
 from typing import Any
+from xml.etree.ElementTree import fromstring
 
 import pytest
 from typer.testing import CliRunner
@@ -46,6 +50,20 @@ def test_runs_are_judged_and_told_in_a_table(gradeloop: CommandLine) -> None:
     assert "Results: 3 judged, 3 passed (100%), 0 failures; 0 tokens" in done.out
 
 
+def test_a_run_of_a_thousand_conversations_is_judged_and_its_last_one_cited(gradeloop: CommandLine) -> None:
+    said = [
+        [{"role": "user", "content": f"q{at}"}, {"role": "assistant", "content": f"Paris is the capital, {at}."}] for at in range(1_000)
+    ]
+    write(gradeloop, "thousand.json", {"id": "thousand", "transcripts": [{"messages": messages} for messages in said]})
+    last = MATCH | {"explanation": "It says so [T999B1:<RANGE>capital, 999</RANGE>]."}
+    write(gradeloop, "thousand.replies.yaml", {"replies": [answers(last, 0), answers(last, 1)]})
+
+    done = gradeloop("judge", "judge.yaml", "thousand.json", "--scripted", "thousand.replies.yaml", "--pass", "label=match")
+
+    assert done.code == 0, done.err
+    assert "thousand  passed   match  1 of 1 found" in done.out
+
+
 def test_runs_that_cannot_be_read_are_left_out_and_listed(gradeloop: CommandLine) -> None:
     good = (gradeloop.folder / "runs.jsonl").read_text().split("\n")
     write(gradeloop, "mixed.jsonl", "\n".join([good[0], '{"id": "x", "messages": [{"role": "robot"}]}', good[1]]))
@@ -73,6 +91,66 @@ def test_results_are_json_lines_in_a_pipe_and_in_a_file_and_are_not_paid_for_aga
     assert all(line["output"] == MATCH for line in done.lines)
     assert (gradeloop.folder / "out.jsonl").read_text() == done.out
     assert "Results: 3 judged, 0 failures" in done.err
+
+
+FILES = ("all.jsonl", "all.json", "all.csv", "all.xml", "all.md", "all.html")
+
+
+def test_results_are_written_in_the_format_that_each_name_says_and_read_back(gradeloop: CommandLine) -> None:
+    judge = write(gradeloop, "split.yaml", FRANCE | {"rubric_text": "Of every format."})
+    write(gradeloop, "every.jsonl", "\n".join(json.dumps(PARIS | {"id": name}) for name in ("=a", "b")))
+    replies = write(gradeloop, "every.replies.yaml", {"replies": [answers(NO_MATCH)]})
+    rule = ("--pass", "label=match", "--pass-rate", "0.5")
+    flags = [flag for name in FILES for flag in ("-o", name)]
+
+    done = gradeloop("judge", judge, "every.jsonl", "--scripted", replies, *rule, *flags)
+    text = {name: (gradeloop.folder / name).read_text() for name in FILES}
+    reports = [gradeloop("report", name, "-o", "again.md", "--overwrite") for name in ("all.json", "all.jsonl")]
+    again = gradeloop("judge", judge, "every.jsonl", "--scripted", replies, *rule, *flags)
+
+    assert (done.code, again.code) == (1, 1), done.err + again.err
+    assert "next: gradeloop report all.jsonl --open" in done.out
+    assert [json.loads(line)["agent_run_id"] for line in text["all.jsonl"].splitlines()] == ["=a", "b"]
+    document = json.loads(text["all.json"])
+    assert (document["schema"], [row["passed"] for row in document["judgements"]]) == ("gradeloop.judgements/1", [False, False])
+    rows = list(csv.DictReader(StringIO(text["all.csv"])))
+    assert [(row["agent_run_id"], row["result"], row["reason"], row["output.label"]) for row in rows] == [
+        (name, "failed", "label is no match", "no match") for name in ("'=a", "b")
+    ]
+    suite = fromstring(text["all.xml"]).find("testsuite")
+    assert suite is not None
+    assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "2", "0")
+    assert [one.get("message") for one in suite.iter("failure")] == ["label is no match"] * 2
+    assert "**FAILED 0% of 50%**" in text["all.md"]
+    assert '<p class="answer failed" id="answer"><a href="#case-%3Da">FAILED 0% of 50%</a></p>' in text["all.html"]
+    assert [report.code for report in reports] == [0, 0], reports[0].err
+
+
+def test_pages_and_summaries_of_judgements_name_the_judge_and_the_runs_that_are_known(gradeloop: CommandLine) -> None:
+    judge = write(gradeloop, "a judge.yaml", FRANCE | {"rubric_text": "Of what is known."})
+    write(gradeloop, "some runs.jsonl", json.dumps(PARIS | {"id": "known"}))
+    replies = write(gradeloop, "known.replies.yaml", {"replies": SAID["nothing valid"]})
+    gradeloop("judge", judge, "some runs.jsonl", "--scripted", replies, "-o", "known.html", "-o", "known.md", "-o", "known.json")
+    write(gradeloop, "named.yaml", FRANCE | {"id": "named", "rubric_text": "Of what is registered."})
+    assert gradeloop("registry", "create", "lands", "named.yaml").code == 0
+    gradeloop("judge", "lands/named", "some runs.jsonl", "--scripted", replies, "-o", "named.jsonl")
+    shown = gradeloop("report", "named.jsonl", "--runs", "some runs.jsonl", "-o", "named.md")
+
+    command = "gradeloop judge 'a judge.yaml' 'some runs.jsonl' --retry errors"
+    assert command in unescape((gradeloop.folder / "known.html").read_text())
+    assert command in (gradeloop.folder / "known.md").read_text()
+    assert shown.code == 0, shown.err
+    assert "gradeloop judge lands/named\\@1 'some runs.jsonl' --retry errors" in (gradeloop.folder / "named.md").read_text()
+
+
+def test_a_file_whose_name_says_no_format_is_refused_before_anything_is_judged(gradeloop: CommandLine) -> None:
+    done = gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "-o", "out.yml")
+    twice = gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "-o", "out.md", "-o", "./out.md")
+
+    assert (done.code, twice.code, done.out) == (2, 2, "")
+    assert "the output 'out.yml': its suffix names no format." in done.err
+    assert "Known: .csv, .html, .json, .jsonl, .md, .xml." in done.err
+    assert "the output 'out.md' is named twice; name it once" in twice.err
 
 
 def test_what_was_judged_is_in_the_store(gradeloop: CommandLine) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gradeloop.transcripts.readers import read_run_file
 from tests.rig.transcripts import shown
 
 Json = Any
@@ -85,6 +86,17 @@ CASES: dict[str, tuple[list[Json], list[str]]] = {
         [{"type": "rate_limit_event", "session_id": "S"}, USER, ANSWER],
         ["user text q", "assistant text A"],
     ),
+    "what Claude Code keeps of its requests": (
+        [
+            {"type": "api-request-blob", "sessionId": "S", "message": {"role": "user", "content": "q"}},
+            USER,
+            claude("attachment", attachment={"type": "prompt_snapshot", "tools": [{"name": "Bash"}]}),
+            claude("api-request", params={}),
+            ANSWER,
+            claude("cost-state", totalCostUSD=1),
+        ],
+        ["user text q", "assistant text A"],
+    ),
     "Claude Code's one result": (
         [{"type": "result", "subtype": "success", "is_error": False, "result": "FINAL", "session_id": "S"}],
         ["assistant text FINAL"],
@@ -98,6 +110,24 @@ CASES: dict[str, tuple[list[Json], list[str]]] = {
         ["user text q", "assistant text A"],
     ),
     "a session of Codex that begins with many events": ([codex("event_msg", type="x")] * 60 + [CODEX_USER], ["user text q"]),
+    "calls of Codex of which one failed": (
+        [
+            META,
+            CODEX_USER,
+            *(codex("response_item", type="function_call", call_id=call, name="shell", arguments="{}") for call in "abc"),
+            codex("event_msg", type="item_completed", item={"type": "CommandExecution", "id": "b", "status": "failed", "exit_code": 3}),
+            codex("event_msg", type="exec_command_end", call_id="a", exit_code=0),
+            codex("event_msg", type="mcp_tool_call_end", call_id="c", result={"Err": "no"}),
+            *(codex("response_item", type="function_call_output", call_id=call, output="code") for call in "abc"),
+        ],
+        [
+            "user text q",
+            *(f"assistant tool_call {call} shell {{}}" for call in "abc"),
+            "tool tool_result a code",
+            "tool tool_result b True code",
+            "tool tool_result c True code",
+        ],
+    ),
     "a line of a type that Codex added": ([META, codex("brand_new", type="y"), CODEX_USER], ["user text q"]),
     "an item that Codex added": (
         [META, CODEX_USER, codex("response_item", type="other", said="N")],
@@ -175,3 +205,43 @@ def test_a_session_is_read_whole(name: str, tmp_path: Path) -> None:
     (tmp_path / "run.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
 
     assert shown(tmp_path / "run.jsonl") == expected
+
+
+def test_what_claude_code_says_in_the_users_place_is_marked_and_what_is_left_out_is_counted(tmp_path: Path) -> None:
+    told = USER | {"uuid": "t", "origin": {"kind": "task-notification"}}
+    rows = [USER | {"origin": {"kind": "human"}}, told, claude("attachment", attachment={"type": "session_context"}), claude("tools-used")]
+    (tmp_path / "session.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    (run,) = read_run_file(tmp_path / "session.jsonl")
+
+    assert [message.metadata.get("origin") for message in run.transcripts[0].messages] == [None, {"kind": "task-notification"}]
+    assert run.metadata["lines_left_out"] == {"session_context": 1, "tools-used": 1}
+
+
+def said(text: str, utterance: str, **more: Json) -> Json:
+    return {"content": text, "utterance_ids": [utterance], "is_audio": True, **more}
+
+
+TAU_CALL = {"id": "c", "name": "look", "arguments": {"a": 1}, "requestor": "assistant"}
+TAU_RESULT = {"role": "tool", "id": "c", "content": "found", "requestor": "assistant", "error": False}
+
+
+def test_a_call_of_tau2_in_which_both_speak_at_once_is_read_by_utterances(tmp_path: Path) -> None:
+    ticks = [
+        {"tick_id": 0, "user_chunk": said("What is", "u1"), "agent_chunk": None},
+        {"tick_id": 1, "user_chunk": said(" it?", "u1"), "agent_chunk": said("I", "a1")},
+        {"tick_id": 2, "user_chunk": said("", "u1"), "agent_chunk": said(" look.", "a1"), "agent_tool_calls": [TAU_CALL]},
+        {"tick_id": 3, "agent_tool_results": [TAU_RESULT], "user_chunk": {"content": None, "audio_script_gold": "yes"}},
+        {"tick_id": 4, "agent_chunk": said("Paris", "a2"), "user_chunk": {"content": None, "audio_script_gold": " yes"}},
+    ]
+    simulation = {"task_id": "7", "trial": 1, "messages": None, "ticks": ticks, "mode": "full_duplex", "reward_info": {"reward": 1.0}}
+    (tmp_path / "results.json").write_text(json.dumps({"simulations": [simulation]}), encoding="utf-8")
+
+    assert shown(tmp_path / "results.json") == [
+        "user text What is it?",
+        "assistant text I look.",
+        'assistant tool_call c look {"a": 1}',
+        "tool tool_result c found",
+        "user text yes",
+        "assistant text Paris",
+        "user text  yes",
+    ]

@@ -47,6 +47,7 @@ FIRST = call("first", "agent", [Q], LOOK)
 SECOND = call("second", "agent", [Q, said(LOOK), said(BROKE, role="tool")], A)
 FAILED = "tool tool_result c True no: it broke"
 LANGFUSE_TOOL = {"langfuse__observation__type": "tool", "langfuse__observation__input": {"args": [], "kwargs": {"a": 1}}}
+LANGFUSE_TEXT = {"input": json.dumps({"args": [], "kwargs": {"a": 1}}), "output": None}
 LANGFUSE_ERROR = {"level": "ERROR", "statusMessage": "it broke"}
 BELOW = {"parent_run_id": "r"}
 CASES: dict[str, tuple[Json, list[str]]] = {
@@ -125,6 +126,16 @@ CASES: dict[str, tuple[Json, list[str]]] = {
         },
         [*CALLED, FAILED, "assistant text A"],
     ),
+    "a tool of Langfuse, whose interface gives its input as text": (
+        {
+            "data": [
+                {"id": "g", "traceId": "t", "type": "GENERATION", "startTime": "1", "input": json.dumps(ANSWERED), "output": "A"},
+                {"id": "x", "traceId": "t", "type": "TOOL", "startTime": "2", "name": "look", **LANGFUSE_TEXT, **LANGFUSE_ERROR},
+            ],
+            "meta": {"cursor": None},
+        },
+        [*CALLED, FAILED, "assistant text A"],
+    ),
     "a tool that was called once more than the conversation has": (
         {
             "id": "r",
@@ -154,3 +165,13 @@ def test_what_stands_beside_the_calls_of_models_is_read_once(name: str, tmp_path
 
 def test_spans_that_are_below_each_other_are_not_below_themselves() -> None:
     assert ancestors({"a": "b", "b": "a", "c": "b", "d": "gone"}) == {"a": {"b"}, "b": {"a"}, "c": {"a", "b"}, "d": set()}
+
+
+def test_the_values_that_phoenix_writes_as_null_are_none(tmp_path: Path) -> None:
+    nothing = dict.fromkeys(("array_value", "bool_value", "int_value", "kvlist_value", "string_value"))
+    values = {"llm.input_messages.0.message.role": "user", "llm.input_messages.0.message.content": "q"}
+    own = [{"key": key, "value": nothing | {"string_value": value}} for key, value in values.items()]
+    said = {"trace_id": "t", "span_id": "s", "name": "c", "attributes": [*own, {"key": "llm.output_messages", "value": nothing}]}
+    (tmp_path / "page.json").write_text(json.dumps({"data": [said], "next_cursor": None}), encoding="utf-8")
+
+    assert shown(tmp_path / "page.json") == ["user text q"]

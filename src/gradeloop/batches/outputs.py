@@ -20,8 +20,7 @@ from gradeloop.batches.answer import STATUS_LABELS, below_threshold, failure_rea
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult, CaseStatus
 from gradeloop.batches.markdown import BatchStory, MarkdownFile
 from gradeloop.batches.metric_table import MetricTable, metric_lines
-from gradeloop.errors import InvalidRequest
-from gradeloop.files.output import PAGE, TEXT_MARK, quoted_path, replacing, resolve_writable
+from gradeloop.files.output import PAGE, TEXT_MARK, replacing, resolve_outputs
 from gradeloop.text import encodable, one_line, printable, shortened
 
 MOST_NAMES = 1_000
@@ -123,7 +122,7 @@ class CsvFile:
     def __init__(self, file: TextIO, names: Sequence[str]) -> None:
         self._names = names if len(names) <= MOST_NAMES else None
         self._rows = csv.writer(file)
-        self._rows.writerow([*COLUMNS, *(["vars"] if self._names is None else [_text(f"vars.{name}") for name in self._names])])
+        self._rows.writerow([*COLUMNS, *(["vars"] if self._names is None else [cell_text(f"vars.{name}") for name in self._names])])
 
     def write(self, result: CaseResult) -> None:
         """Write the next case."""
@@ -141,24 +140,25 @@ class CsvFile:
 def _cells(result: CaseResult) -> list[str | int | float | None]:
     worst = result.worst
     return [
-        *(_text(text) for text in (result.id, result.description, result.prompt, result.label)),
+        *(cell_text(text) for text in (result.id, result.description, result.prompt, result.label)),
         *(result.status, result.score),
-        *(_text(worst.id if worst else None), _text(gap_of(worst) if worst else None)),
-        *(_text(", ".join(result.decided_by or ()) or None), _text(result.error)),
+        *(cell_text(worst.id if worst else None), cell_text(gap_of(worst) if worst else None)),
+        *(cell_text(", ".join(result.decided_by or ()) or None), cell_text(result.error)),
         *(result.usage.cost_usd, result.usage.tokens, to_json(result.cached).decode(), result.attempt),
-        _text(result.output),
+        cell_text(result.output),
     ]
 
 
 def _value(value: JsonValue) -> str:
     """Return a text as it is, everything else as JSON; a number, even one below zero, is no formula."""
     if isinstance(value, str):
-        return _text(value)
+        return cell_text(value)
     dumped = json.dumps(value, ensure_ascii=False)
-    return dumped if isinstance(value, (int, float)) and math.isfinite(value) else _text(dumped)
+    return dumped if isinstance(value, (int, float)) and math.isfinite(value) else cell_text(dumped)
 
 
-def _text(text: str | None) -> str:
+def cell_text(text: str | None) -> str:
+    """Return a text as a cell holds it: cut, without a formula; empty for None."""
     return "" if text is None else escape_formula(shortened(encodable(text), CELL_CHARACTERS))
 
 
@@ -359,10 +359,7 @@ class Outputs:
     """
 
     def __init__(self, paths: Sequence[Path], *, overwrite: bool = False) -> None:
-        writables = [resolve_writable(path, SUFFIXES, overwrite=overwrite) for path in paths]
-        for at, path in enumerate(writables):
-            if path in writables[:at]:
-                raise InvalidRequest(f"the output {quoted_path(paths[at])} is named twice; name it once")
+        writables = resolve_outputs(paths, SUFFIXES, overwrite=overwrite)
         self.pages = [path for path in writables if path.suffix.lower() == PAGE]
         self._whole = [path for path in writables if path.suffix.lower() not in {LINES, PAGE}]
         self._lines = [path for path in writables if path.suffix.lower() == LINES]

@@ -1,5 +1,7 @@
 """The judgements that count for a measurement: those of this judge, and of these very runs."""
 
+import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,7 +10,7 @@ from pydantic import ValidationError
 
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.judges.contract import JudgeConfig, JudgeResult, judging_id
+from gradeloop.judges.contract import JUDGEMENTS_SCHEMA, JudgeConfig, JudgeResult, judging_id
 from gradeloop.text import clip
 
 
@@ -76,7 +78,7 @@ def _newest(results: Sequence[JudgeResult]) -> tuple[JudgeResult, ...]:
 
 
 def read_results(path: Path) -> list[JudgeResult]:
-    """Read the judgements in a file that `gradeloop judge -o` or `--json` wrote, in the order of the file.
+    """Read the judgements in a file that `gradeloop judge -o` or `--json` wrote, as JSON or JSON lines, in the order of the file.
 
     Raises:
         InvalidRequest: The file cannot be read, or holds none; the message names file and line.
@@ -85,6 +87,8 @@ def read_results(path: Path) -> list[JudgeResult]:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the results {str(path)!r} cannot be read: {error}") from None
+    if is_document(text):
+        return _read_document(path, text)
     results = []
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
@@ -94,6 +98,32 @@ def read_results(path: Path) -> list[JudgeResult]:
                 raise InvalidRequest(f"{path}, line {number}: this is no judgement: {explain(error)}") from None
     if not results:
         raise InvalidRequest(f"{path} holds no judgements; write some with `gradeloop judge JUDGE RUNS -o {path.name}`")
+    return results
+
+
+_DOCUMENT = re.compile(r'\s*\{\s*"schema"\s*:\s*"gradeloop\.judgements/')
+
+
+def is_document(text: str) -> bool:
+    """Return whether a text begins as a JSON document of judgements, rather than as lines of them."""
+    return _DOCUMENT.match(text) is not None
+
+
+def _read_document(path: Path, text: str) -> list[JudgeResult]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(f"{path} is cut off, or no JSON: {error}; write it again with gradeloop judge -o") from None
+    if found["schema"] != JUDGEMENTS_SCHEMA:
+        raise InvalidRequest(f"{path}: the schema is {clip(str(found['schema']))}, and this gradeloop reads {JUDGEMENTS_SCHEMA}")
+    results = []
+    for number, row in enumerate(found.get("judgements") or (), 1):
+        try:
+            results.append(JudgeResult.model_validate(row))
+        except ValidationError as error:
+            raise InvalidRequest(f"{path}, judgement {number}: {explain(error)}") from None
+    if not results:
+        raise InvalidRequest(f"{path} holds no judgements")
     return results
 
 

@@ -5,7 +5,7 @@ import json
 import os
 import shlex
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from temporalio.client import Client
 
-from gradeloop.batches.answer import corrected_answer
+from gradeloop.batches.answer import ANSWER_COLOURS, corrected_answer
 from gradeloop.batches.judge_many import Judged, judge_many
 from gradeloop.calibration.gate import gate_rate
 from gradeloop.calibration.judgements import select_judgements
@@ -43,7 +43,6 @@ from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED, STOPPED
-from gradeloop.files.output import refuse_foreign
 from gradeloop.files.rubric import require_files
 from gradeloop.judges.abstention import dearer_judge
 from gradeloop.judges.chunks import is_too_long, parts_of
@@ -52,6 +51,9 @@ from gradeloop.judges.contract import JudgeConfig, JudgeResult, PassGate
 from gradeloop.judges.pass_rule import PassRule, with_gate
 from gradeloop.judges.prompt import refuse_cut
 from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, read_judge, with_model
+from gradeloop.reports.judgement_outputs import READ_BACK, JudgementOutputs
+from gradeloop.reports.judgement_page import JudgementSource
+from gradeloop.reports.subject import judgement_story
 from gradeloop.settings.worker import find_outside_roots
 from gradeloop.stats.gated_rate import GatedRate, gate_lines
 from gradeloop.store.engine import own_store
@@ -82,6 +84,7 @@ CHUNK_HELP = "Judge a run that is too long in overlapping parts, with a last cal
 RETRY_HELP = "Judge failures again, also those for which the judge's answers stayed invalid; the others are read."
 MAX_BAD_HELP = "With --skip-bad: exit 3, and judge nothing, when a larger share cannot be read."
 LABELS_HELP = "Correct the pass rate for the judge's error on people's labels in this file."
+FILES_HELP = "Also write the results to a .jsonl, .json, .csv, .xml, .md or .html file; repeatable."
 ALLOW_ERRORS_HELP = "Exit 3 only when a larger share of judgements fail."
 
 JudgeName = Annotated[str, typer.Argument(metavar="JUDGE", help="The judge: a file of a judge or rubric, or COLLECTION/RUBRIC[@VERSION].")]
@@ -109,9 +112,7 @@ def judge(  # noqa: PLR0913 - one parameter a flag
     allow_errors: Annotated[float, typer.Option(min=0, max=1, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = 0.0,
     tools: Tools = None,
     scripted: Scripted = None,
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Also write the results there, as JSON lines.")
-    ] = None,
+    output: Annotated[list[Path] | None, typer.Option("--output", "-o", metavar="FILE", help=FILES_HELP)] = None,
     overwrite: Overwrite = False,
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out runs that cannot be read, and list them.")] = False,
     whole: Annotated[bool, typer.Option("--whole", help=WHOLE_HELP)] = False,
@@ -129,8 +130,9 @@ def judge(  # noqa: PLR0913 - one parameter a flag
 ) -> None:
     """Judge finished runs; stored verdicts are not paid for twice."""
     reading = (tuple(allow_outside or ()), trust, overwrite, budget_of(None, budget_usd), skip_bad, max_bad, whole)
+    asked = (judge, tuple(runs or ()), grader, repeat, concurrency, tuple(passes or ()), tuple(tools or ()), scripted)
     options = JudgeOptions(
-        *(judge, tuple(runs or ()), grader, repeat, concurrency, tuple(passes or ()), tuple(tools or ()), scripted, output, store, as_json),
+        *(*asked, tuple(output or ()), store, as_json),
         *reading,
         *(labels, only_judge, preview, chunk, bool(retry)),
         *(pass_rate, allow_errors, gate == "corrected"),
@@ -224,7 +226,7 @@ class JudgeOptions:
     passes: tuple[str, ...]
     tools: tuple[Path, ...]
     scripted: Path | None
-    output: Path | None
+    outputs: tuple[Path, ...]
     store: bool
     as_json: bool
     outside: tuple[Path, ...] = ()
@@ -259,6 +261,8 @@ class JudgeOptions:
     """Whether the rate that labels correct decides, rather than the raw one."""
     gate: PassGate | None = None
     """The rule that results are written with; None without one."""
+    files: JudgementOutputs = field(default_factory=lambda: JudgementOutputs(()))
+    """The files that results are written to."""
 
     def refuse_mixed(self, *, again: bool) -> None:
         """Raise InvalidRequest where flags do not go together, or no run is named."""
@@ -293,8 +297,7 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     registry = _open_registry() if options.store or not names_file(options.judge) else None
     settings = own_config_file(trust=options.trust)
     written = config = await load_judge(options.judge, registry, find_outside_roots(options.outside, settings))
-    if options.output is not None:
-        refuse_foreign(options.output, overwrite=options.overwrite)
+    options = replace(options, files=JudgementOutputs(options.outputs, overwrite=options.overwrite))
     if registry is not None:
         await registry.open()
     require_files(options.tools, "--tools")
@@ -328,6 +331,8 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     gated = await _print_measures(config, labels, finished, rule, options, registry, console)
     if registry is not None and options.store:
         await _save(config, finished, registry)
+    if len(finished) == len(runs) * options.repeat:
+        await _write_outputs(config, finished, runs, options, gated, client)
     if not options.as_json and not all(rule.passed(row.result) for row in finished):
         _print_next(options, is_as_written=config.sha256() == written.sha256(), console=console)
     return _outcome([row.result for row in finished], len(runs) * options.repeat, rule, gated.decision if gated else None)
@@ -345,10 +350,35 @@ def _print_results(config: JudgeConfig, finished: Sequence[Judged], rule: PassRu
         console.print(line, soft_wrap=True)
 
 
+async def _write_outputs(
+    config: JudgeConfig,
+    finished: Sequence[Judged],
+    runs: Sequence[AgentRun],
+    options: JudgeOptions,
+    gated: GatedRate | None,
+    client: Client,
+) -> None:
+    """Write the files that are written when all is judged; pages begin with the corrected rate where that decides."""
+    rows = [(with_gate(row.result, options.gate), row.repeat) for row in finished]
+    if not rows or not options.files.explains:
+        options.files.write(rows, None, ())
+        return
+    source = JudgementSource(options.judge, is_file=False, gate=options.gate, judge=options.judge, runs=options.runs)
+    name = f"{config.rubric_id}, version {config.version}"
+    story = await judgement_story([result for result, _ in rows], source, name, {run.id: run for run in runs}, client)
+    head = story.head
+    if gated is not None:
+        head = replace(head, notes=(*gate_lines(gated), *head.notes))
+        if options.corrected:
+            answer = corrected_answer(gated)
+            head = replace(head, answer=answer.text, verdict=ANSWER_COLOURS[answer.word], words="")
+    options.files.write(rows, head, story.reports)
+
+
 def _print_next(options: JudgeOptions, *, is_as_written: bool, console: Console) -> None:
     """Print the command that shows the judgements; none where neither a file nor the judge's name leads to them."""
-    if options.output is not None:
-        console.print(f"next: gradeloop report {shlex.quote(str(options.output))} --open", soft_wrap=True)
+    if read_back := next((path for path in options.outputs if path.suffix.lower() in READ_BACK), None):
+        console.print(f"next: gradeloop report {shlex.quote(str(read_back))} --open", soft_wrap=True)
     elif options.store and is_as_written:
         rule = [shlex.join(("--pass", text)) for text in options.passes]
         rule += [f"--pass-rate {options.pass_rate:g}"] if options.pass_rate is not None and not options.corrected else []
@@ -480,11 +510,16 @@ async def _judge_all(
 
 
 async def _judge_readable(
-    judge: Judge, runs: Sequence[AgentRun], task_queue: str, connection: Connection, options: JudgeOptions, console: Console
+    judge: Judge,
+    runs: Sequence[AgentRun],
+    task_queue: str,
+    connection: Connection,
+    options: JudgeOptions,
+    console: Console,
 ) -> list[Judged]:
     """Judge all runs behind a progress bar, with an eye on the worker, and return the results in order; Ctrl-C leaves some out."""
     columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
-    lines = options.output.open("w", encoding="utf-8") if options.output else None
+    options.files.begin()
     finished: list[Judged] = []
     failures = 0
     try:
@@ -499,9 +534,7 @@ async def _judge_readable(
                 line = with_gate(row.result, options.gate).model_dump_json() + "\n"
                 if options.as_json:
                     print(json_without_commands(line), end="", flush=True)  # noqa: T201 - the command's output
-                if lines:
-                    lines.write(line)
-                    lines.flush()
+                options.files.take(line)
 
             store = own_store() if options.store else None
             limits = {"repeats": options.repeat, "concurrency": options.concurrency}
@@ -510,6 +543,5 @@ async def _judge_readable(
             )
             await done_before(done_before(judging, keep_worker_alive(task_queue, connection)), pressed.get())
     finally:
-        if lines:
-            lines.close()
+        options.files.end()
     return sorted(finished)

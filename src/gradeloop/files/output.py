@@ -28,6 +28,7 @@ _OURS = re.compile(
     rb"""
     \{\s*"schema"\s*:\s*"gradeloop\.                                            # results as JSON and JSON lines
     | \{"id":"[^"]*","agent_run_id":                                              # judgements
+    | agent_run_id,repeat,result,                                                 # judgements as CSV
     | id,description,prompt,label,status,score,worst_criterion,                     # results as CSV
     | <\?xml\ [^>]*>\s*<testsuites\ .*<property\ name="schema"\ value="gradeloop\.  # JUnit's XML
     | schema:\ ['"]?gradeloop\.                                                    # results as YAML
@@ -92,6 +93,19 @@ def resolve_writable(given: Path, suffixes: Sequence[str], *, overwrite: bool = 
     except (OSError, RuntimeError) as error:
         raise InvalidRequest(f"the output {quoted_path(given)} cannot be written: {error}; name another") from None
     return path
+
+
+def resolve_outputs(given: Sequence[Path], suffixes: Sequence[str], *, overwrite: bool = False) -> list[Path]:
+    """Return the absolute paths of the outputs of one command, each checked as `resolve_writable` does.
+
+    Raises:
+        InvalidRequest: One cannot be written, or is named twice.
+    """
+    paths = [resolve_writable(path, suffixes, overwrite=overwrite) for path in given]
+    for at, path in enumerate(paths):
+        if path in paths[:at]:
+            raise InvalidRequest(f"the output {quoted_path(given[at])} is named twice; name it once")
+    return paths
 
 
 def _temporary(path: Path) -> Path:

@@ -37,6 +37,10 @@ class PassGate(Recorded):
     """The share of judgements, 0 to 1, that may be failures."""
 
 
+JUDGEMENTS_SCHEMA = "gradeloop.judgements/1"
+"""What a JSON document of judgements says it is."""
+
+
 class JudgeResult(Recorded):
     """One judgement of one run; a `FAILURE` says nothing about the run."""
 

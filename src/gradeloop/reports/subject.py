@@ -3,7 +3,8 @@
 import contextlib
 import json
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -13,9 +14,10 @@ from temporalio.client import Client
 
 from gradeloop.batches.contract import BatchSummary
 from gradeloop.batches.reader import BatchReader
-from gradeloop.calibration.judgements import read_results
+from gradeloop.calibration.judgements import is_document, read_results
 from gradeloop.client.client import GradingClient, open_thread
 from gradeloop.client.listing import LATEST, threads
+from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, StoreUnavailable
 from gradeloop.judges.contract import JudgeResult, PassGate
 from gradeloop.judges.pass_rule import PassRule, gate_of_outputs, with_gate
@@ -29,6 +31,7 @@ from gradeloop.reports.read_judgement import (
     read_judgement_reports,
     read_question,
     read_stored_judgements,
+    registered_name,
     stale_notes,
 )
 from gradeloop.reports.read_thread import read_thread_report
@@ -74,7 +77,8 @@ async def report_page(
     if wanted.named and kind != "judgements":
         raise InvalidRequest(f"--pass and --pass-rate are for judgements, and {clip(name)} is a {kind}; leave them out")
     if markdown and kind != "judgements":
-        cure = "gradeloop export BATCH -o summary.md writes that of a batch" if kind == "batch" else "name a file that ends in .html"
+        batch = "BATCH" if _is_file(name) else shlex.quote(name)
+        cure = f"gradeloop export {batch} -o summary.md writes that of a batch" if kind == "batch" else "name a file that ends in .html"
         raise InvalidRequest(f"a summary as Markdown is of judgements here, and {clip(name)} is a {kind}; {cure}")
     if kind == "thread":
         client, thread_id, _ = await open_thread(name)
@@ -102,12 +106,14 @@ async def _kind_of(name: str) -> Kind:
     raise InvalidRequest(f"{message}; `gradeloop batches list` and `gradeloop list` list what exists")
 
 
-class _Judgements(NamedTuple):
+class JudgementStory(NamedTuple):
+    """Judgements as their page and their summary show them."""
+
     head: Head
     reports: Sequence[RunReport]
 
 
-async def _judgements(name: str, runs: Sequence[str], wanted: WantedPass) -> _Judgements:
+async def _judgements(name: str, runs: Sequence[str], wanted: WantedPass) -> JudgementStory:
     results: Sequence[JudgeResult]
     if of_file := _is_file(name) and not _names_judge(Path(name)):
         results = _gated_file(read_results(Path(name)), wanted)
@@ -119,16 +125,32 @@ async def _judgements(name: str, runs: Sequence[str], wanted: WantedPass) -> _Ju
         results = [with_gate(result, gate) for result in stored.results]
     known = {run.id: run for run in await load_runs(runs, None)} if runs else {}
     temporal = None if all(result.agent_run_id in known for result in results) else await _connect_if_up()
+    gate = results[0].gate if results else None
+    known_as = name if not of_file else await registered_name(results[0]) if results else ""
+    source = JudgementSource(name, is_file=of_file, gate=gate, judge=known_as, runs=tuple(runs))
+    return await judgement_story(results, source, judge, known, temporal)
+
+
+async def judgement_story(
+    results: Sequence[JudgeResult], source: JudgementSource, judge: str, known: Mapping[str, AgentRun], temporal: Client | None
+) -> JudgementStory:
+    """Return judgements as their page shows them.
+
+    Args:
+        results: The judgements.
+        source: Where they are from, and what passes them.
+        judge: The judge's id and version, as the page names it.
+        known: The judged runs that are known, by their ids.
+        temporal: The server that is asked for the other runs; None asks none.
+    """
     reports = await read_judgement_reports(results, known, temporal)
     stale = await stale_notes(results)
     asks = await read_question(results[0]) if results else ""
     about = {"rubric": judge, "judgements": f"{len(results):,}"}
-    title = _title_of(name, judge, asks)
-    gate = results[0].gate if results else None
-    about |= {"passes": _passes_text(gate)} if gate else {}
-    source = JudgementSource(name, is_file=of_file, gate=gate)
+    title = _title_of(source.name, judge, asks)
+    about |= {"passes": _passes_text(source.gate)} if source.gate else {}
     question = asks.strip().removeprefix(title).strip()
-    return _Judgements(judgement_head(title, reports, about, list(stale.values()), question=question, source=source), reports)
+    return JudgementStory(judgement_head(title, reports, about, list(stale.values()), question=question, source=source), reports)
 
 
 def _gated_file(results: Sequence[JudgeResult], wanted: WantedPass) -> list[JudgeResult]:
@@ -206,7 +228,10 @@ def _holds_judgements(path: Path) -> bool:
     """True for a file whose first line is a judgement."""
     try:
         with path.open(encoding="utf-8-sig") as file:
-            first = json.loads(file.readline())
+            line = file.readline()
+            if is_document(line + file.readline()):
+                return True
+            first = json.loads(line)
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(first, dict) and "agent_run_id" in first

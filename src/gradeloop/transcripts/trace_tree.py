@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from gradeloop.contract.transcript import RunMessage, RunPart, ToolCallPart, ToolResultPart
 from gradeloop.transcripts.message_forms import build_message
 from gradeloop.transcripts.parts import read_call, read_result
-from gradeloop.transcripts.unreadable import Json, dict_of
+from gradeloop.transcripts.unreadable import Json, dict_of, embedded_json
 
 
 def ancestors(parents: Mapping[str, str]) -> dict[str, set[str]]:
@@ -44,8 +44,14 @@ class ToolRecord:
 
     def text(self) -> str:
         """Return its arguments as a record shows them, without the wrapper of a decorated function's."""
-        given = dict_of(self.arguments)
-        plain = given["kwargs"] if set(given) == {"args", "kwargs"} and not given["args"] else self.arguments
+        written = self.arguments
+        if isinstance(written, str):
+            try:
+                written = embedded_json(written)
+            except ValueError:
+                written = self.arguments
+        given = dict_of(written)
+        plain = given["kwargs"] if set(given) == {"args", "kwargs"} and not given["args"] else written
         return str(read_call(self.id, self.name, plain).record()["text"])
 
 
@@ -97,7 +103,7 @@ def join_tools(
         if call in spoken.results:
             failed |= {call} if tool.failed else set()
         unseen += _messages_of(tool, call, spoken)
-    return [[_marked(message, failed) for message in messages] for messages in conversations], unseen
+    return [with_failures(messages, failed) for messages in conversations], unseen
 
 
 def _messages_of(tool: ToolRecord, call: str, spoken: _Spoken) -> Iterator[RunMessage]:
@@ -106,6 +112,11 @@ def _messages_of(tool: ToolRecord, call: str, spoken: _Spoken) -> Iterator[RunMe
         yield build_message("assistant", [read_call(call, tool.name, tool.arguments)])
     if call not in spoken.results and (tool.output is not None or tool.failed):
         yield build_message("tool", [*read_result(call, tool.output, name=tool.name, failed=tool.failed)])
+
+
+def with_failures(messages: Sequence[RunMessage], failed: set[str]) -> list[RunMessage]:
+    """Return messages whose results of these calls say that they failed."""
+    return [_marked(message, failed) for message in messages]
 
 
 def _marked(message: RunMessage, failed: set[str]) -> RunMessage:

@@ -173,11 +173,13 @@ def parse_tau(value: Json, name: str) -> Iterator[AgentRun]:
             if not isinstance(row, dict):
                 raise UnreadableMessage("a simulation is no object")
             key = "traj" if isinstance(row.get("traj"), list) else "messages"
-            if key not in row:
+            spoken = rows_of(row.get("ticks")) if not row.get(key) else []
+            if key not in row and not spoken:
                 raise UnreadableMessage("there are neither traj nor messages")
-            messages = messages_at(row, key)
+            with inside(*(["ticks"] if spoken else [])):
+                messages = parse_messages(_of_ticks(spoken)) if spoken else messages_at(row, key)
             ended = row.get("termination_reason")
-            metadata = without(row, "traj", "messages", "id")
+            metadata = without(row, "traj", "messages", "ticks", "id")
             error = dict_of(row.get("info")).get("error")
             if error:
                 messages.append(error_message(text_of(error), "error"))
@@ -187,6 +189,28 @@ def parse_tau(value: Json, name: str) -> Iterator[AgentRun]:
                 f"task-{row.get('task_id', at)}-trial-{row.get('trial', 0)}"[:200] if "task_id" in row else name, messages, metadata
             )
         yield run
+
+
+def _of_ticks(ticks: list[dict[str, Json]]) -> list[dict[str, Json]]:
+    """Return the messages of a call in which both sides may speak at the same time: what each says in one utterance is one message."""
+    rows: list[dict[str, Json]] = []
+    speaking: dict[str, tuple[dict[str, Json], set[str]]] = {}
+    for tick in ticks:
+        for side, role in (("agent", "assistant"), ("user", "user")):
+            chunk, calls = dict_of(tick.get(f"{side}_chunk")), rows_of(tick.get(f"{side}_tool_calls"))
+            text, ids = text_of(first_of(chunk, "content", "audio_script_gold")), {str(name) for name in chunk.get("utterance_ids") or ()}
+            row, known = speaking.get(role, ({}, set()))
+            if text and row and (ids & known or (not ids and not known and rows[-1] is row)):
+                row["content"] += text
+                known |= ids
+            elif text:
+                rows.append({"role": role, "content": text})
+                speaking[role] = rows[-1], ids
+            if calls:
+                rows.append({"role": role, "content": None, "tool_calls": calls})
+                speaking.pop(role, None)
+            rows += rows_of(tick.get(f"{side}_tool_results"))
+    return rows
 
 
 def recognise_atif(value: Json) -> str | None:
@@ -240,8 +264,9 @@ def _atif_steps(value: dict[str, Json]) -> list[RunMessage]:
 def _atif_result(result: dict[str, Json], calls: list[dict[str, Json]]) -> RunMessage:
     """Return what a step observed: a tool's result, or without a call what the environment said."""
     call = result.get("source_call_id")
-    content = result.get("content") if result.get("content") is not None else result.get("subagent_trajectory_ref")
-    more = without(result, "source_call_id", "content")
+    references = [without(ref) for ref in require_rows(result.get("subagent_trajectory_ref"), "subagent_trajectory_ref")]
+    content = result.get("content") if result.get("content") is not None else references or None
+    more = without(result, "source_call_id", "content", *(["subagent_trajectory_ref"] if content is references else []))
     if call is None and not calls:
         return build_message(
             "user",

@@ -10,6 +10,7 @@ from gradeloop.transcripts.formats.sessions import SessionLine, is_first_of_code
 from gradeloop.transcripts.message_forms import build_message, is_item, parse_message, parse_messages
 from gradeloop.transcripts.parts import read_call, read_content, read_result, text_of, without_ciphertext
 from gradeloop.transcripts.runs import build_run, error_message, id_of, other_message, run_of, run_or_error, transcript_of
+from gradeloop.transcripts.trace_tree import with_failures
 from gradeloop.transcripts.unreadable import (
     Json,
     UnreadableMessage,
@@ -26,9 +27,13 @@ from gradeloop.transcripts.unreadable import (
 _SESSION_LINES = {
     *("user", "assistant", "system", "summary", "result", "attachment", "progress", "file-history-snapshot", "queue-operation"),
     *("custom-title", "ai-title", "last-prompt", "agent-name", "permission-mode", "stream_event", "pr-link", "tag", "mode"),
-    *("rate_limit_event", "tool_progress", "keep_alive", "agent-setting", "agent-color", "started"),
+    *("rate_limit_event", "tool_progress", "keep_alive", "agent-setting", "agent-color", "started", "atis-latch", "cost-state"),
+    *("api-request", "api-request-shape", "api-request-blob", "tools-used"),
 }
 """The types of lines in a session of Claude Code."""
+
+_SNAPSHOTS = ("prompt_snapshot", "session_context")
+"""Attachments that repeat what every request is sent: the program's own prompt, and the definitions of its tools."""
 
 _UNSAID = _SESSION_LINES - {"user", "assistant", "system", "summary", "result", "attachment"}
 """Lines about the program, not the conversation: they are counted in the run's metadata."""
@@ -83,8 +88,10 @@ def _claude_code_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
             with inside(at, "data", "message", "message"):
                 spoken.setdefault(str(dict_of(row["data"]).get("agentId") or "subagent"), []).extend(parse_messages([said]))
             continue
-        if kind in _UNSAID:
-            left[kind] = left.get(kind, 0) + 1
+        attached = str(dict_of(row.get("attachment")).get("type"))
+        if kind in _UNSAID or attached in _SNAPSHOTS:
+            unsaid = attached if attached in _SNAPSHOTS else kind
+            left[unsaid] = left.get(unsaid, 0) + 1
             continue
         if kind == "summary":
             metadata["summary"] = row.get("summary")
@@ -108,16 +115,7 @@ def _is_side(row: dict[str, Json]) -> bool:
 def _session_line(kind: str, row: dict[str, Json], *, alone: bool) -> Iterator[RunMessage]:
     """Yield the messages of a line; a result that stands alone, as `--output-format json` prints it, is the answer."""
     if kind in {"user", "assistant"}:
-        message = {key: inner for key, inner in dict_of(row.get("message")).items() if key not in {"type", "usage", "stop_sequence"}}
-        with inside("message"):
-            found = [*parse_message(message)]
-        if row.get("isApiErrorMessage"):
-            text = "\n".join(part.text for message in found for part in message.records() if isinstance(part, TextPart))
-            yield error_message(text, "api_error")
-            return
-        about = {key: row[key] for key in ("isMeta", "isCompactSummary", "timestamp") if row.get(key)}
-        for message_ in found:
-            yield message_.model_copy(update={"metadata": {**message_.metadata, **about}}) if about else message_
+        yield from _spoken_line(row)
     elif kind == "result":
         ended = without(row, "type", "usage", "modelUsage", "uuid", "session_id")
         if flag_at(row, "is_error"):
@@ -137,6 +135,21 @@ def _session_line(kind: str, row: dict[str, Json], *, alone: bool) -> Iterator[R
         yield RunMessage(role="system", content=row["content"], metadata={"subtype": row["subtype"]} if row.get("subtype") else {})
     else:
         yield other_message("system", f"system {row.get('subtype') or ''}".strip(), without(row, "type", "uuid", "sessionId", "session_id"))
+
+
+def _spoken_line(row: dict[str, Json]) -> Iterator[RunMessage]:
+    """Yield the messages of a line that the user or the model said, or the program in the user's place, whose `origin` says so."""
+    message = {key: inner for key, inner in dict_of(row.get("message")).items() if key not in {"type", "usage", "stop_sequence"}}
+    with inside("message"):
+        found = [*parse_message(message)]
+    if row.get("isApiErrorMessage"):
+        text = "\n".join(part.text for message_ in found for part in message_.records() if isinstance(part, TextPart))
+        yield error_message(text, "api_error")
+        return
+    about = {key: row[key] for key in ("isMeta", "isCompactSummary", "timestamp") if row.get(key)}
+    about |= {"origin": row["origin"]} if dict_of(row.get("origin")).get("kind") not in (None, "human") else {}
+    for message_ in found:
+        yield message_.model_copy(update={"metadata": {**message_.metadata, **about}}) if about else message_
 
 
 _CODEX = {"session_meta", "response_item", "event_msg", "turn_context", "compacted", "world_state"}
@@ -188,6 +201,7 @@ def _codex_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
     messages: list[RunMessage] = []
     metadata: dict[str, JsonValue] = {}
     events: dict[str, int] = {}
+    failed: set[str] = set()
     for at, row in lines:
         kind, payload = str(row.get("type")), dict_of(row.get("payload"))
         with inside(at):
@@ -209,11 +223,21 @@ def _codex_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
             elif kind == "event_msg" and str(payload.get("type")) in _CODEX_ERRORS:
                 messages.append(error_message(text_of(first_of(payload, "message", "reason")), str(payload["type"])))
             elif kind in _CODEX or row.get("record_type") == "state" or "payload" in row:
+                failed |= _failed_call(payload)
                 events[str(payload.get("type") or kind)] = events.get(str(payload.get("type") or kind), 0) + 1
             else:
                 messages += parse_messages([row])
     counts: dict[str, JsonValue] = dict(events)
-    return run_of(id_of(metadata, name), messages, {**metadata, **({"events_left_out": counts} if events else {})})
+    return run_of(id_of(metadata, name), with_failures(messages, failed), {**metadata, **({"events_left_out": counts} if events else {})})
+
+
+def _failed_call(event: dict[str, Json]) -> set[str]:
+    """Return the id of the call that an event says failed: its end, or the item that it is; the result itself does not say so."""
+    ended = dict_of(event.get("item")) if event.get("type") == "item_completed" else event
+    call = first_of(ended, "call_id", "id")
+    tells = event.get("type") in ("item_completed", "exec_command_end", "mcp_tool_call_end", "patch_apply_end")
+    failed = ended.get("status") == "failed" or ended.get("exit_code") not in (0, None) or ended.get("success") is False
+    return {str(call)} if tells and call is not None and (failed or "Err" in dict_of(ended.get("result"))) else set()
 
 
 def _exec_run(lines: Sequence[SessionLine], name: str) -> AgentRun:

@@ -533,6 +533,8 @@ def any_value(value: Json) -> Json:
     if not isinstance(value, dict):
         return value
     for key, inner in value.items():
+        if inner is None:  # Phoenix writes every kind of value, those that are not there as null
+            continue
         kind = re.sub(r"_v", "V", key)
         if kind == "intValue":
             return int(inner) if re.fullmatch(r"-?\d{1,20}", str(inner)) else inner
@@ -542,4 +544,4 @@ def any_value(value: Json) -> Json:
             return {str(item.get("key")): any_value(item.get("value")) for item in require_rows(dict_of(inner).get("values"), "values")}
         if kind in {"stringValue", "boolValue", "doubleValue", "bytesValue"}:
             return inner
-    return value or None
+    return None if all(key in _VALUES or re.sub(r"_v", "V", key) in _VALUES for key in value) else value
