@@ -178,7 +178,7 @@ def _refusing(tool: Callable[Parameters, Awaitable[Returned]]) -> Callable[Param
     return call
 
 
-def _told(context: Context) -> Report:
+def _reports_to(context: Context) -> Report:
     """Return what tells a call's client how far it is, where the client asked to be told."""
 
     async def report(seconds: float, text: str) -> None:
@@ -229,7 +229,7 @@ class AgentTools:
             runs = await self._session.runs(file, transcript, None)
         if len(runs) != 1:
             raise ToolError(f"the file has {counted(len(runs), 'run')}; grade takes one, judge_run several")
-        (result,) = await self._session.judge(config, runs, _told(context))
+        (result,) = await self._session.judge(config, runs, _reports_to(context))
         return _grade(result, self._session.spent)
 
     @_refusing
@@ -245,7 +245,7 @@ class AgentTools:
         """Judge finished runs by a judge of any kind, a rubric or a schema of its own; every run counts as a call."""
         config = await self._session.judge_config(judge, judge_file)
         runs = await self._session.runs(file, run, thread_id)
-        results = await self._session.judge(config, runs, _told(context))
+        results = await self._session.judge(config, runs, _reports_to(context))
         return RunJudgements(judgements=tuple(map(_judgement, results)), spent=self._session.spent)
 
     @_refusing
