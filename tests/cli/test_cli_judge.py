@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sqlite3
+from html import unescape
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,23 @@ def test_results_are_written_in_the_format_that_each_name_says_and_read_back(gra
     assert "**FAILED 0% of 50%**" in text["all.md"]
     assert '<p class="answer failed" id="answer"><a href="#case-%3Da">FAILED 0% of 50%</a></p>' in text["all.html"]
     assert [report.code for report in reports] == [0, 0], reports[0].err
+
+
+def test_pages_and_summaries_of_judgements_name_the_judge_and_the_runs_that_are_known(gradeloop: CommandLine) -> None:
+    judge = write(gradeloop, "a judge.yaml", FRANCE | {"rubric_text": "Of what is known."})
+    write(gradeloop, "some runs.jsonl", json.dumps(PARIS | {"id": "known"}))
+    replies = write(gradeloop, "known.replies.yaml", {"replies": SAID["nothing valid"]})
+    gradeloop("judge", judge, "some runs.jsonl", "--scripted", replies, "-o", "known.html", "-o", "known.md", "-o", "known.json")
+    write(gradeloop, "named.yaml", FRANCE | {"id": "named", "rubric_text": "Of what is registered."})
+    assert gradeloop("registry", "create", "lands", "named.yaml").code == 0
+    gradeloop("judge", "lands/named", "some runs.jsonl", "--scripted", replies, "-o", "named.jsonl")
+    shown = gradeloop("report", "named.jsonl", "--runs", "some runs.jsonl", "-o", "named.md")
+
+    command = "gradeloop judge 'a judge.yaml' 'some runs.jsonl' --retry errors"
+    assert command in unescape((gradeloop.folder / "known.html").read_text())
+    assert command in (gradeloop.folder / "known.md").read_text()
+    assert shown.code == 0, shown.err
+    assert "gradeloop judge lands/named\\@1 'some runs.jsonl' --retry errors" in (gradeloop.folder / "named.md").read_text()
 
 
 def test_a_file_whose_name_says_no_format_is_refused_before_anything_is_judged(gradeloop: CommandLine) -> None:

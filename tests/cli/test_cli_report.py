@@ -284,10 +284,10 @@ def test_whether_judgements_pass_is_said_alike_by_the_terminal_its_lines_and_eve
     assert summary.code == 0, summary.err
     assert "❌ **FAILED 0% of 80%**" in text
     assert "passes: label is no match; 80% wanted" in text
-    assert "<code>gradeloop agreement JUDGE LABELS --results gated.jsonl</code>" in text
+    assert re.search(r"<code>gradeloop agreement geography/rubric-\w+\\@1 LABELS --results gated.jsonl</code>", text)
     assert text.count("| not passed | match |") == 2
     refused = gradeloop("report", "latest", "--kind", "batch", "-o", "refused.md")
-    assert (refused.code, "gradeloop export BATCH -o summary.md writes that of a batch" in refused.err) == (2, True)
+    assert (refused.code, "gradeloop export latest -o summary.md writes that of a batch" in refused.err) == (2, True)
     (gradeloop.folder / "gated one.jsonl").write_text(json.dumps(lines[0]))
     assert answer_in(page(gradeloop, "gated one.jsonl")) == ("FAILED: label is match", "failed")
     refused = gradeloop("report", "gated.jsonl", "--pass", "labl=match", "-o", "refused.html")

@@ -396,3 +396,19 @@ def test_what_comes_next_for_judgements_is_a_command(verdicts: tuple[Verdict, ..
     reports = [RunReport(name=name, kind="judgement", verdict=name, word=name) for name in verdicts]
 
     assert judgements_next(reports, JudgementSource("my results.jsonl", is_file=True, gate=None)).command == command
+
+
+@pytest.mark.parametrize(
+    ("verdict", "command"),
+    [
+        ("none", "gradeloop report 'my results.jsonl' --runs 'all runs.jsonl' --pass KEY=VALUE"),
+        ("error", "gradeloop judge 'my judge.yaml' 'all runs.jsonl' thread:t1 --retry errors"),
+        ("failed", "gradeloop agreement 'my judge.yaml' LABELS --results 'my results.jsonl'"),
+    ],
+)
+def test_what_is_known_of_judge_and_runs_stands_in_the_command_quoted_for_the_shell(verdict: Verdict, command: str) -> None:
+    runs = ("all runs.jsonl", "thread:t1")
+    source = JudgementSource("my results.jsonl", is_file=True, gate=None, judge="my judge.yaml", runs=runs)
+    report = RunReport(name="a", kind="judgement", verdict=verdict, word=verdict)
+
+    assert judgements_next([report], source).command == command

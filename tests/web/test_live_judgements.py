@@ -1,5 +1,6 @@
 """The live pages of judgements: what was judged, and that nothing says what passes where nothing does."""
 
+from html import unescape
 from pathlib import Path
 
 from temporalio.client import Client
@@ -8,6 +9,8 @@ from gradeloop.batches.judge_many import Judged, judge_many
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.judges.client import Judge
+from gradeloop.judges.contract import parse_judge
+from gradeloop.judges.registry import Registry
 from gradeloop.web.site import batch_path, case_path
 from tests.rig.batches import batching
 from tests.rig.judging import FRANCE, MATCH, answers, fresh
@@ -28,10 +31,25 @@ async def test_judgements_without_a_rule_say_so_on_their_live_pages_and_name_the
             one = await browser.get(case_path(batch_id, found[0].result.id))
 
     assert '<p class="answer none" id="answer">2 JUDGED</p>' in whole.text
-    assert "No rule says what passes. Next: say it with <code>gradeloop judge JUDGE RUNS --pass KEY=VALUE</code>" in whole.text
+    say = "No rule says what passes. Next: say it with <code>gradeloop judge JUDGE RUNS --pass label=VALUE</code> (values here: match)"
+    assert say in whole.text
     assert "2 judgements" in whole.text
     assert "UNGRADED" not in whole.text
     assert "No rule says what passes. Next: say it with <code>gradeloop judge JUDGE RUNS --pass label=VALUE</code>" in one.text
+
+
+async def test_a_registered_judge_is_named_by_its_place_in_the_command_that_says_what_passes(client: Client, tmp_path: Path) -> None:
+    found: list[Judged] = []
+    async with batching(client, tmp_path, answers(MATCH)) as batches:
+        made = await Registry(batches.store).create_rubric("my geo", parse_judge(FRANCE | {"id": "capital"}))
+        judge = Judge(made, client, task_queue=batches.served.task_queue)
+        await judge_many(judge, [AgentRun.model_validate(fresh("a"))], found.append, store=batches.store)
+        batch_id = str(found[0].result.batch_id)
+        async with opened(GradingClient(client), tmp_path) as browser:
+            pages = [(await browser.get(path)).text for path in (batch_path(batch_id), case_path(batch_id, found[0].result.id))]
+
+    for page in pages:
+        assert "say it with <code>gradeloop report 'my geo/capital@1' --pass label=VALUE</code>" in unescape(page)
 
 
 async def test_judgements_by_criteria_say_how_many_passed(client: Client, tmp_path: Path) -> None:

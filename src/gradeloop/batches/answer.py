@@ -1,5 +1,6 @@
 """What a batch came to, in words: the labels of statuses, why a case failed, the gate on the whole, and the answer in one line."""
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -268,19 +269,19 @@ def answer_of_judgements(passed: int, judged: int, errors: int, unsure: int, gat
 def next_step(summary: BatchSummary, answer: BatchAnswer) -> str:
     """Return the command or the deed that comes next; empty where nothing is left to do."""
     if answer.word in {"PAUSED", "STOPPED"}:
-        return f"gradeloop eval --resume {summary.batch_id}"
+        return f"gradeloop eval --resume {shlex.quote(summary.batch_id)}"
     if summary.waiting:
         return "gradeloop inbox"
     if answer.word == "FAILED":
         return report_step(summary)
     if summary.errors and not summary.open:
-        return f"gradeloop retry {summary.batch_id}"
+        return f"gradeloop retry {shlex.quote(summary.batch_id)}"
     return report_step(summary) if summary.unsure and answer.word == "INCONCLUSIVE" else ""
 
 
 def report_step(summary: BatchSummary) -> str:
     """Return the command that opens the page of a batch."""
-    return f"gradeloop report {summary.batch_id} --open"
+    return f"gradeloop report {shlex.quote(summary.batch_id)} --open"
 
 
 def spending(summary: BatchSummary) -> list[str]:

@@ -363,7 +363,7 @@ async def _write_outputs(
     if not rows or not options.files.explains:
         options.files.write(rows, None, ())
         return
-    source = JudgementSource(options.judge, is_file=False, gate=options.gate)
+    source = JudgementSource(options.judge, is_file=False, gate=options.gate, judge=options.judge, runs=options.runs)
     name = f"{config.rubric_id}, version {config.version}"
     story = await judgement_story([result for result, _ in rows], source, name, {run.id: run for run in runs}, client)
     head = story.head

@@ -127,6 +127,13 @@ class Registry:
             found.setdefault(row["rubric_id"], []).append((row["collection"], row["latest"]))
         return found
 
+    async def names_of(self, judge_sha256: str) -> list[str]:
+        """Return the places, `COLLECTION/RUBRIC@VERSION`, of the rubrics with this sha256, sorted."""
+        rows = table("rubric_versions")
+        query = select(rows.c.collection, rows.c.rubric_id, rows.c.version).where(rows.c.sha256 == judge_sha256)
+        found = await self._store.read(lambda connection: list(connection.execute(query).mappings()))
+        return sorted(f"{row['collection']}/{row['rubric_id']}@{row['version']}" for row in found)
+
     async def save(self, judge: JudgeConfig, results: list[tuple[JudgeResult, int]]) -> None:
         """Store judgements, each with its repeat; one that is stored already is replaced."""
         judgements, sha256 = table("judgements"), judge.sha256()

@@ -1,5 +1,6 @@
 """The page of a batch or of judgements: a table of runs, each of which opens."""
 
+import shlex
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -96,7 +97,7 @@ class Head:
 
 def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None = None) -> str:
     """Return the page of many runs; on a live one, each run has a page of its own instead of being inside."""
-    table, criteria, failed = Table(is_open=live is None), Criteria(), FailureList()
+    table, criteria, failed = Table(is_open=live is None, batch_id=head.batch_id), Criteria(), FailureList()
     for number, entry in enumerate(with_steps(entries, head.steps)):
         table.take(row_of(number, entry), entry.report)
         failed.take(number, entry.report)
@@ -472,10 +473,12 @@ class Table:
 
     Args:
         is_open: Whether a row opens its run inside of the page.
+        batch_id: The batch of the store that they are of; None for a file, and for judgements.
     """
 
-    def __init__(self, *, is_open: bool) -> None:
+    def __init__(self, *, is_open: bool, batch_id: str | None = None) -> None:
         self._is_open = is_open
+        self._batch = None if batch_id is None else shlex.quote(batch_id)
         self._packer = Packer(PACKED_BYTES)
         self.search = SearchTexts()
         self._spent = 0.0
@@ -513,13 +516,13 @@ class Table:
         """Sentences about what is not listed, or does not open."""
         notes = []
         if self._left_out:
-            cure = "gradeloop batches export BATCH -o results.csv has all"
+            cure = "the results have all" if self._batch is None else f"gradeloop export {self._batch} -o results.csv has all"
             notes.append(
                 f"Counted but not listed here: {', '.join(f'{number:,} {word}' for word, number in self._left_out.items())}; {cure}."
             )
         if self._closed:
-            cure = "so that the file stays below 20 MB; see: gradeloop batches show BATCH CASE"
-            notes.append(f"{self._closed:,} cannot be opened here, {cure}")
+            cure = "" if self._batch is None else f"; see: gradeloop batches show {self._batch} CASE"
+            notes.append(f"{self._closed:,} cannot be opened here, so that the file stays below 20 MB{cure}")
         return notes
 
 

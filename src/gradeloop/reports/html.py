@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import json
+import shlex
 import zlib
 from collections.abc import Iterable, Sequence
 from functools import cache, partial
@@ -212,5 +213,6 @@ FILTERS = {
     "when": when,
     "as_json": as_json,
     "in_path": in_path,
+    "shell": shlex.quote,
     "counted": counted,
 }

@@ -10,6 +10,7 @@ from gradeloop.batches.answer import answer_of_judgements as gated_answer
 from gradeloop.batches.contract import MONITOR_PREFIX, BatchSummary
 from gradeloop.contract.messages import Usage
 from gradeloop.judges.contract import PassGate
+from gradeloop.judges.sources import THREAD
 from gradeloop.reports.collection_page import Entry, Head, Tile, collection_page, label_counts, labels_of
 from gradeloop.reports.model import NextStep, RunReport, Verdict
 from gradeloop.reports.run_page import run_page
@@ -26,6 +27,15 @@ class JudgementSource:
     """True for a file of results."""
     gate: PassGate | None
     """What passes, and how many have to; None where nothing says it."""
+    judge: str = ""
+    """How commands name the judge: its file, or its place in the registry; empty where that is not known."""
+    runs: tuple[str, ...] = ()
+    """The files of the judged runs, and `thread:ID`; empty where they are not known."""
+
+    @property
+    def judged_with(self) -> str:
+        """The judge and the runs as the arguments of a command, with a placeholder for what is not known."""
+        return f"{shlex.quote(self.judge) if self.judge else 'JUDGE'} {shlex.join(self.runs) if self.runs else 'RUNS'}"
 
 
 def judgement_page(head: Head, reports: Sequence[RunReport]) -> str:
@@ -102,25 +112,32 @@ def _label_shares(reports: Sequence[RunReport]) -> str:
 def judgements_next(reports: Sequence[RunReport], source: JudgementSource) -> NextStep:
     """Return what comes next: to say what passes where nothing does, else to judge errors again, else to hold the judge against people."""
     name, verdicts = shlex.quote(source.name), {report.verdict for report in reports}
-    judge = "JUDGE" if source.is_file else name
+    judge = shlex.quote(source.judge) if source.judge else "JUDGE"
     if "none" in verdicts:
         keys = label_counts([labels_of(report) for report in reports])
         key, values = next(((key, list(found)) for key, found in keys.items()), ("KEY", []))
-        return _rule_step(f"gradeloop report {name}", key, values)
+        shown = "".join(f" --runs {shlex.quote(runs)}" for runs in source.runs if not runs.startswith(THREAD))
+        return _rule_step(f"gradeloop report {name}{shown}", key, values)
     if "error" in verdicts:
-        return NextStep(command=f"gradeloop judge {judge} RUNS --retry errors", words="judge the errors again with")
+        return NextStep(command=f"gradeloop judge {source.judged_with} --retry errors", words="judge the errors again with")
     command = f"gradeloop agreement {judge} LABELS{f' --results {name}' if source.is_file else ''}"
     if "failed" in verdicts:
         return NextStep(command=command, words="where the judge is wrong, label the run and measure the judge with")
     return NextStep(command=command, words="measure how far people agree with this judge with")
 
 
-def live_next(report: RunReport) -> NextStep | None:
-    """Return how a judgement of the store gets a rule for what passes; None for a run that has a verdict."""
+def live_next(report: RunReport, judge: str = "") -> NextStep | None:
+    """Return how a judgement of the store gets a rule for what passes; None for a run that has a verdict.
+
+    Args:
+        report: The judgement.
+        judge: The judge's place in the registry, under which the store's judgements are shown; empty where it is not registered.
+    """
     if report.judged is None or report.verdict != "none":
         return None
     key, value = next(iter(labels_of(report)), ("KEY", ""))
-    return _rule_step("gradeloop judge JUDGE RUNS", key, [value] if value else [])
+    command = f"gradeloop report {shlex.quote(judge)}" if judge else "gradeloop judge JUDGE RUNS"
+    return _rule_step(command, key, [value] if value else [])
 
 
 def _rule_step(command: str, key: str, values: Sequence[str]) -> NextStep:
@@ -128,8 +145,14 @@ def _rule_step(command: str, key: str, values: Sequence[str]) -> NextStep:
     return NextStep(command=f"{command} --pass {shlex.quote(key)}=VALUE", words="say it with", why="No rule says what passes.", after=after)
 
 
-def judging_head(head: Head, summary: BatchSummary) -> Head:
-    """Return the head of the page of a batch that `gradeloop judge` or a monitor made: by a schema nothing passes or fails in a batch."""
+def judging_head(head: Head, summary: BatchSummary, step: NextStep | None = None) -> Head:
+    """Return the head of the page of a batch that `gradeloop judge` or a monitor made: by a schema nothing passes or fails in a batch.
+
+    Args:
+        head: The head of a batch.
+        summary: The batch.
+        step: How its judgements get a rule for what passes.
+    """
     by_schema = not summary.passed and not summary.failed
     shown = [tile for tile in head.tiles if " wanted" not in tile.label and not (by_schema and tile.label in {"passed", "failed"})]
     tiles = tuple(replace(tile, label="judged") if tile.label == "ungraded" else tile for tile in shown)
@@ -145,7 +168,7 @@ def judging_head(head: Head, summary: BatchSummary) -> Head:
     answer, verdict = answer_of_judgements(counts)
     by_monitor = summary.batch_id.startswith(MONITOR_PREFIX)
     notes = (*head.notes, "Its monitor says what passes, on the monitor's page.") if by_monitor and summary.ungraded else head.notes
-    step = None if by_monitor or not summary.ungraded else _rule_step("gradeloop judge JUDGE RUNS", "KEY", [])
+    step = None if by_monitor or not summary.ungraded else step
     plain = replace(head, noun="judgement", tiles=tiles, words="", compare="", steps={})
     return replace(plain, answer=answer, verdict=verdict, notes=notes, next=step)
 

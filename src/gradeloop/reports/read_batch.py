@@ -22,9 +22,9 @@ from gradeloop.contract.messages import Message, Usage
 from gradeloop.errors import GradeloopError
 from gradeloop.reports.collection_page import Entry, Head, PastBatch, Tile, collection_page
 from gradeloop.reports.html import Live, write_page
-from gradeloop.reports.judgement_page import judging_head
+from gradeloop.reports.judgement_page import judging_head, live_next
 from gradeloop.reports.model import NextStep, RunReport, Verdict
-from gradeloop.reports.read_judgement import read_case_judgement
+from gradeloop.reports.read_judgement import read_case_judgement, registered_name
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.stats.gated_rate import gate_lines
 from gradeloop.temporal.connect import connect, find
@@ -80,7 +80,18 @@ async def stored_batch_page(reader: BatchReader, name: str, open_threads: Thread
         name, wanted = await asyncio.to_thread(_threads, reader, name)
         found, notes = await read_threads(open_threads, name, wanted) if wanted else (found, notes)
     known = await reader.summaries(READ_BATCHES)
-    return await asyncio.to_thread(_stored_page, reader, name, found, notes, known, live)
+    step = await _rule_of(reader, name) if name.startswith(JUDGING_PREFIX) else None
+    return await asyncio.to_thread(_stored_page, reader, name, found, notes, known, live, step)
+
+
+async def _rule_of(reader: BatchReader, batch_id: str) -> NextStep | None:
+    """Return how the judgements of a batch get a rule for what passes, named by the first that has none."""
+    first = next(iter(await reader.results_of_status(batch_id, "ungraded", 1)), None)
+    if first is None or first.judgement is None:
+        return None
+    case, result = await reader.case(batch_id, first.id)
+    judge = case.judging.judge if case.judging is not None else None
+    return live_next(read_case_report(result, case), await registered_name(first.judgement, reader.store, judge=judge))
 
 
 def _stored_page(
@@ -90,6 +101,7 @@ def _stored_page(
     notes: Sequence[str],
     known: Sequence[BatchSummary],
     live: Live | None,
+    step: NextStep | None,
 ) -> str:
     with reader.snapshot(name) as found:
         metrics, repeated = MetricTable(found.summary), False
@@ -98,7 +110,7 @@ def _stored_page(
             metrics.add(result)
         head = head_of(found.summary, notes)
         if found.summary.batch_id.startswith(JUDGING_PREFIX):
-            head = judging_head(head, found.summary)
+            head = judging_head(head, found.summary, step)
         head = replace(head, tiles=(*head.tiles, *_metric_tiles(metrics)), history=past_batches(found.summary, known))
         return batch_page(BatchReport(head, found.cases(), threads, repeated), live=live)
 
@@ -174,7 +186,7 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> Head:
         words=answer.words,
         steps=case_steps(summary.batch_id),
         next_step="" if step == report_step(summary) else step,
-        compare=f"gradeloop diff {summary.batch_id}" if answer.word == "FAILED" else "",
+        compare=f"gradeloop diff {shlex.quote(summary.batch_id)}" if answer.word == "FAILED" else "",
         progress=(summary.done, summary.total) if summary.open else None,
     )
 
@@ -186,8 +198,8 @@ MEND = "mend the prompt or the rubric, run the suite again, then"
 def case_steps(batch_id: str) -> dict[Verdict, NextStep]:
     """Return what comes next for a case of a batch of the store, by its verdict; nothing does for one that passed."""
     return {
-        "failed": NextStep(words=MEND, command=f"gradeloop diff {batch_id}"),
-        "error": NextStep(words="run the errors of its batch again with", command=f"gradeloop retry {batch_id}"),
+        "failed": NextStep(words=MEND, command=f"gradeloop diff {shlex.quote(batch_id)}"),
+        "error": NextStep(words="run the errors of its batch again with", command=f"gradeloop retry {shlex.quote(batch_id)}"),
         "unsure": NextStep(words="read its votes below; see what else is undecided with", command="gradeloop inbox"),
         "waiting": NextStep(words="decide it with", command="gradeloop inbox"),
     }

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -37,7 +38,7 @@ from gradeloop.judges.sources import load_judge
 from gradeloop.reports.html import as_json
 from gradeloop.reports.model import Passage, PassageRecord, RunReport, SchemaVerdict, ToolEvidence
 from gradeloop.reports.read_thread import GONE, UnreadablePayload, read_start_request, read_tool_calls
-from gradeloop.store.engine import own_store
+from gradeloop.store.engine import Store, own_store
 from gradeloop.text import shortened
 
 
@@ -169,7 +170,7 @@ async def read_stored_judgements(name: str) -> StoredJudgements:
     finally:
         store.close()
     if not results:
-        raise InvalidRequest(f"the store has no judgements by {name!r}; judge some runs first: gradeloop judge {name} RUNS")
+        raise InvalidRequest(f"the store has no judgements by {name!r}; judge some runs first: gradeloop judge {shlex.quote(name)} RUNS")
     return StoredJudgements(f"{judge.rubric_id}, version {judge.version}", judge, tuple(results))
 
 
@@ -191,6 +192,30 @@ async def stale_notes(results: Sequence[JudgeResult]) -> dict[tuple[str, int], s
             again = f"gradeloop judge {collection}/{rubric} --again --only-judge {rubric}@{version}"
             notes[rubric, version] = f"stale: judged by version {version} of {rubric}, whose newest is {latest}; judge again with {again}"
     return notes
+
+
+async def registered_name(result: JudgeResult, store: Store | None = None, *, judge: JudgeConfig | None = None) -> str:
+    """Return the place of a judgement's judge in the registry, `COLLECTION/RUBRIC@VERSION`; empty where it has none.
+
+    Args:
+        result: The judgement.
+        judge: The judge, where it is known: a batch keeps it without its name.
+        store: The store whose registry is asked; None for that of the settings, if there is one.
+    """
+    try:
+        opened = store or own_store()
+        try:
+            sha256 = judge.sha256() if judge is not None else result.judge_sha256
+            by_content = await Registry(opened).names_of(sha256) if sha256 else []
+            known = (await Registry(opened).newest_versions({result.rubric_id})).get(result.rubric_id, [])
+        finally:
+            if store is None:
+                opened.close()
+    except (InvalidRequest, StoreUnavailable):
+        return ""
+    named = f"{result.rubric_id}@{result.rubric_version}"
+    found = [f"{collection}/{named}" for collection, latest in known if latest >= result.rubric_version]
+    return next(iter([*by_content, *found]), "")
 
 
 AT_ONCE = 20

@@ -1,5 +1,6 @@
 """The page of one run: drafts with their changes, verdicts, evidence, and quotes that link to the text they quote."""
 
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -153,7 +154,7 @@ def failing_rows(report: RunReport) -> tuple[CriterionRow, ...]:
 
 def run_next_step(report: RunReport) -> str:
     """Return the command that goes on with a thread which stopped before its end; empty where none does."""
-    return f"gradeloop resume {report.thread_id}" if report.thread_id and report.word == "interrupted" else ""
+    return f"gradeloop resume {shlex.quote(report.thread_id)}" if report.thread_id and report.word == "interrupted" else ""
 
 
 class RunView:

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -30,6 +31,7 @@ from gradeloop.reports.read_judgement import (
     read_judgement_reports,
     read_question,
     read_stored_judgements,
+    registered_name,
     stale_notes,
 )
 from gradeloop.reports.read_thread import read_thread_report
@@ -75,7 +77,8 @@ async def report_page(
     if wanted.named and kind != "judgements":
         raise InvalidRequest(f"--pass and --pass-rate are for judgements, and {clip(name)} is a {kind}; leave them out")
     if markdown and kind != "judgements":
-        cure = "gradeloop export BATCH -o summary.md writes that of a batch" if kind == "batch" else "name a file that ends in .html"
+        batch = "BATCH" if _is_file(name) else shlex.quote(name)
+        cure = f"gradeloop export {batch} -o summary.md writes that of a batch" if kind == "batch" else "name a file that ends in .html"
         raise InvalidRequest(f"a summary as Markdown is of judgements here, and {clip(name)} is a {kind}; {cure}")
     if kind == "thread":
         client, thread_id, _ = await open_thread(name)
@@ -123,7 +126,8 @@ async def _judgements(name: str, runs: Sequence[str], wanted: WantedPass) -> Jud
     known = {run.id: run for run in await load_runs(runs, None)} if runs else {}
     temporal = None if all(result.agent_run_id in known for result in results) else await _connect_if_up()
     gate = results[0].gate if results else None
-    source = JudgementSource(name, is_file=of_file, gate=gate)
+    known_as = name if not of_file else await registered_name(results[0]) if results else ""
+    source = JudgementSource(name, is_file=of_file, gate=gate, judge=known_as, runs=tuple(runs))
     return await judgement_story(results, source, judge, known, temporal)
 
 

@@ -28,6 +28,7 @@ from gradeloop.reports.html import document
 from gradeloop.reports.judgement_page import live_next
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import case_steps, read_case_report, stored_batch_page, thread_of, with_thread
+from gradeloop.reports.read_judgement import registered_name
 from gradeloop.reports.read_thread import first_message, read_thread_report
 from gradeloop.reports.run_page import failure_steps, run_page
 from gradeloop.reports.what_failed import MOST as MOST_NAMED
@@ -471,7 +472,10 @@ class BatchPages:
     async def _case_report(self, batch_id: str, result: CaseResult, case: Case, thread_id: str | None) -> RunReport:
         report = read_case_report(result, case)
         if not batch_id.startswith(MONITOR_PREFIX):
-            step = case_steps(batch_id).get(report.verdict) if result.judgement is None else live_next(report)
+            step = case_steps(batch_id).get(report.verdict)
+            if result.judgement is not None and case.judging is not None:
+                name = await registered_name(result.judgement, self._site.batches.store, judge=case.judging.judge)
+                step = live_next(report, name)
             report = report.model_copy(update={"next": step})
         if thread_id is None:
             return report
