@@ -82,6 +82,15 @@ CASES: dict[str, tuple[Json, list[str]]] = {
         ),
         ["user text q", 'assistant tool_call d look {"a": 2}', CALLED[1], FAILED, "tool tool_result d no: it broke", "assistant text A"],
     ),
+    "a tool's span with an id and arguments of its own, beside a call that nothing answers": (
+        trace(
+            call("first", "", [Q], LOOK),
+            span(
+                "look", gen_ai__tool__name="look", gen_ai__tool__call__id="x", gen_ai__tool__call__arguments={"a": 3}, output__value="found"
+            ),
+        ),
+        [*CALLED, 'assistant tool_call x look {"a": 3}', "tool tool_result x look found"],
+    ),
     "a tool of LangSmith, by its arguments": (
         {
             "id": "r",

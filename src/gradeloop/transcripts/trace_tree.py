@@ -65,10 +65,12 @@ class _Spoken:
     """The calls that a tool's record is of."""
 
     def mate(self, tool: ToolRecord, *, in_order: bool) -> str | None:
-        """Return the id of the call that a record without one is of: by arguments, by result, by its name where nothing answers it."""
+        """Return the id of the call that a record is of: by its arguments; where it names none, by its result or its name, too."""
         text = tool.text()
         named = [call for call, part in self.calls.items() if part.name == tool.name and call not in self.used]
         same = [call for call in named if str(self.calls[call].record()["text"]) == text]
+        if tool.call is not None:  # whose id is another one in the conversation
+            return next(iter(same), None)
         waiting = [call for call in named if call not in self.results]
         shown = [part.text for part in read_result(tool.id, tool.output) if isinstance(part, ToolResultPart)]
         gave = [call for call in named if call in self.results and self.results[call].text in shown]
@@ -98,7 +100,7 @@ def join_tools(
     unseen: list[RunMessage] = []
     for tool in tools:
         known = tool.call if tool.call in spoken.calls or tool.call in spoken.results else None
-        call = known or spoken.mate(tool, in_order=in_order and tool.call is None) or tool.call or tool.id
+        call = known or spoken.mate(tool, in_order=in_order) or tool.call or tool.id
         spoken.used.add(call)
         if call in spoken.results:
             failed |= {call} if tool.failed else set()
