@@ -1,5 +1,6 @@
 """How the attempts of one call have failed so far, and what that makes of the next failure: another attempt, an error, or an outage."""
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
@@ -149,7 +150,8 @@ def failed_call(
     """
     if ruling.final and ruling.away is not None:
         return _outage(fault, ruling.away, endpoint, spent)
-    error = failure(fault, model=fault.model, spent=spent, final=ruling.final, waits_for=waits_for)
+    until = None if ruling.left is None else round(time.time() + ruling.left, 1)
+    error = failure(fault, model=fault.model, spent=spent, final=ruling.final, waits_for=waits_for, until=until)
     wait = fault.retry_after or pause
     if error.non_retryable or ruling.left is None or wait is None or wait <= ruling.left:
         return error

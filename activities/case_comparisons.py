@@ -75,19 +75,22 @@ class CaseComparisons:
             found.append(Contender.of(position, other, parked or ParkedCase(), conversations))
         return found
 
-    async def results(self, call: CaseCall, contenders: Sequence[Contender], failed: str | None = None) -> dict[int, CaseResult]:
+    async def results(
+        self, call: CaseCall, contenders: Sequence[Contender], failed: str | None = None, lost: Usage | None = None
+    ) -> dict[int, CaseResult]:
         """Return what all cases come to, by their positions; what the questions cost is that of the one that compares.
 
         Args:
             call: The call that compares.
             contenders: The cases.
             failed: Why they could not be compared.
+            lost: What the call cost that failed.
         """
         able = [contender for contender in contenders if not contender.is_error]
         mine = next(contender for contender in contenders if contender.position == call.position)
         choices = choices_of(mine.stored.case) if len(able) > 1 else []
         answers = {choice.unit: (await self._look_up(call, choice)).conversation for choice in choices}
-        spent = sum((conversation.usage for conversation in answers.values()), Usage())
+        spent = sum((conversation.usage for conversation in answers.values()), lost or Usage())
         why, outcomes = failed, dict[int, dict[str, object]]()
         if len(able) < len(contenders[:2]):
             why = why or NOTHING_TO_COMPARE

@@ -267,13 +267,15 @@ class BatchActivities:
                 return CaseAnswer(held=failed.error)
             if failed.what == "comparison":
                 contenders = await self._comparisons.contenders(call, stored)
-                return await self._end_together(call, await self._comparisons.results(call, contenders, failed.error), bill)
+                return await self._end_together(call, await self._comparisons.results(call, contenders, failed.error, failed.usage), bill)
             if failed.what != "unit":
                 result = build_result(stored.case, "error", output=stored.output, error=failed.error, usage=failed.usage)
                 return await self.end_case(call, stored, result, bill)
             conversation = (await self._store.look_up(call.batch_id, _place(call))).conversation
             if conversation.ended and (unit := await self._escalations.failing(call, stored)) is not None:
-                call, conversation = call.model_copy(update={"unit": unit}), self._escalations.failed(stored, unit)
+                call = call.model_copy(update={"unit": unit})
+                asked = (await self._store.look_up(call.batch_id, _place(call))).conversation
+                conversation = self._escalations.failed(stored, unit).model_copy(update={"usage": asked.usage})
             if not conversation.ended:  # by an earlier attempt of this
                 conversation.error, conversation.scratch, conversation.usage = failed.error, [], conversation.usage + failed.usage
             return await self._keep(call, stored, conversation, bill)

@@ -121,6 +121,8 @@ class FailureDetails(Recorded):
     """Whether the same call with a larger completion may succeed."""
     waits_for: Sparse[str | None] = None
     """The model whose rate limit the call waits for."""
+    away_until: Sparse[float | None] = None
+    """Until when a provider that is away is waited for, in seconds since 1970."""
     search_attributes: Sparse[bool | None] = None
     """Whether the namespace has our search attributes, as a call says that was stopped before it could return what the worker offers."""
 
@@ -181,7 +183,13 @@ class ModelFault(Exception):
 
 
 def failure(
-    error: BaseException, *, model: str, spent: Usage | None = None, final: bool = False, waits_for: str | None = None
+    error: BaseException,
+    *,
+    model: str,
+    spent: Usage | None = None,
+    final: bool = False,
+    waits_for: str | None = None,
+    until: float | None = None,
 ) -> ApplicationError:
     """Turn what a call raised into a failure for Temporal; raise the result `from None`, since SDK errors do not pickle.
 
@@ -191,6 +199,7 @@ def failure(
         spent: What all attempts have cost, which the thread counts where none gave a reply.
         final: Whether there is no further attempt, also where a retry could help.
         waits_for: The model whose rate limit is waited for.
+        until: Until when a provider that is away is waited for, in seconds since 1970.
 
     Raises:
         BaseException: `error` itself, where it is a cancellation or no `Exception`.
@@ -202,7 +211,9 @@ def failure(
     fault = model_fault(error, model=model)
     raisable = fault is not None and fault.raisable
     facts = (
-        [FailureDetails(usage=spent, raisable=raisable, waits_for=waits_for).model_dump(mode="json")] if spent and spent.attempts else []
+        [FailureDetails(usage=spent, raisable=raisable, waits_for=waits_for, away_until=until).model_dump(mode="json")]
+        if spent and spent.attempts
+        else []
     )
     if fault is None:
         return ApplicationError(conceal(str(error) or repr(error)), *facts, type=type(error).__name__, non_retryable=True)

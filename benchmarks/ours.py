@@ -13,6 +13,7 @@ from activities.tools.registry import ToolRegistry
 from benchmarks.replies import CRITERIA, EXPLANATION, GAP, READY, REASON, RUBRIC, TASK, Case
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.temporal.connect import Connection, connect
+from gradeloop.temporal.garbage import LoadedObjects
 from worker import build
 
 
@@ -48,6 +49,7 @@ async def serve(case: Case, queue: str, address: str) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     async with build(client, Providers(Environment(), replies(case)), ToolRegistry(), WorkerSettings(task_queue=queue)):
+        LoadedObjects().set_aside()  # as worker.py does
         print(READY, flush=True)
         await stopped.wait()
 

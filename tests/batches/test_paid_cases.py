@@ -133,3 +133,50 @@ async def test_a_call_that_the_server_gives_up_is_counted(
     sold, batch, cases = of_all(models, summary, results)
     assert (results[0].status, models.times(role)) == ("passed", len(answers))
     assert (batch, cases) == (sold, sold)
+
+
+@pytest.mark.parametrize("first", [[CUT, 401], [EMPTY, "x", 401], ["<response>{}</response>"]], ids=["cut", "none", "invalid"])
+async def test_a_comparison_that_fails_is_counted_in_the_batch_and_in_the_case_that_compares(
+    client: Client, tmp_path: Path, models: FailingModels, first: list[Any]
+) -> None:
+    models.plan("first", *first)
+    check = {"tool": "comparison_check", "arguments": {"kind": "select-best", "value": "the funniest"}}
+    rubric = {"criteria": [{"id": "best", "description": "the best", "check": check}]}
+    cases = [drafted(rubric, id=name, compared_with=["a", "b"]) for name in "ab"]
+    async with calling_batches(client, tmp_path, models) as batches:
+        summary, results = await batches.run(cases)
+
+    sold, batch, of_cases = of_all(models, summary, results)
+    assert [result.status for result in results] == ["error", "error"]
+    assert (batch, of_cases) == (sold, sold)
+
+
+@pytest.mark.parametrize("dearer", [[EMPTY, 401], ["x", CUT, 401]], ids=["none", "no verdict"])
+async def test_a_dearer_judge_that_fails_is_counted(client: Client, tmp_path: Path, models: FailingModels, dearer: list[Any]) -> None:
+    rubric = {"criteria": [{"id": "c1", "description": "it is good", "votes": 3}]}
+    models.plan("first", PASS, PASS, verdict_text(False))
+    models.plan("second", *dearer)
+    async with calling_batches(client, tmp_path, models) as batches:
+        summary, results = await batches.run([drafted(rubric, abstain=0.8, escalate=SECOND)])
+
+    sold, batch, cases = of_all(models, summary, results)
+    assert models.times("second") == len(dearer)
+    assert (batch, cases) == (sold, sold)
+
+
+@pytest.mark.parametrize("plan", [{"first": ["x", EMPTY, 401]}, {"writer": [EMPTY, "a draft"], "first": [CUT, EMPTY, 401]}])
+@pytest.mark.parametrize("looped", [False, True])
+async def test_a_case_with_a_workflow_of_its_own_that_fails_is_counted(
+    client: Client, tmp_path: Path, models: FailingModels, plan: dict[str, list[Any]], looped: bool
+) -> None:
+    models.plan("first", PASS)
+    for name, answers in plan.items():
+        models.plan(name, *answers)
+    grader = {"model": FIRST, "tools": ["word_count"]}
+    own = {"max_iterations": 2} if looped else {}
+    async with calling_batches(client, tmp_path, models) as batches:
+        summary, results = await batches.run([drafted(grader=grader, **own)])
+
+    sold, batch, cases = of_all(models, summary, results)
+    assert results[0].status == "error"
+    assert (batch, cases) == (sold, sold)

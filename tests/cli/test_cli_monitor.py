@@ -159,12 +159,16 @@ def test_a_tick_that_is_begun_now_has_a_worker(gradeloop: CommandLine) -> None:
     began = time.monotonic()
     while "no worker is there" not in (unserved := gradeloop("monitor", "show", "support").out) and time.monotonic() - began < 120:
         time.sleep(5)  # the server keeps a worker that was killed on its list for a while
+    listed = [gradeloop("monitor", "list").out]
     gradeloop("monitor", "run-now", "support")
     found = shown(gradeloop, 1)
     served = gradeloop("monitor", "show", "support").out
+    listed += [gradeloop("monitor", "list").out, gradeloop("monitor", "list", "--json").out]
     gradeloop("monitor", "delete", "support")
 
     assert "no worker is there for its ticks: run `gradeloop dev`" in unserved
     assert "no worker is there" not in served
+    assert ["no worker is there for its ticks" in text for text in listed] == [True, False, False]
+    assert [one["is_served"] for one in json.loads(listed[2])] == [True]
 
     assert found["rate"]["judged"] == 3

@@ -26,7 +26,7 @@ def gemini(*parts: Json, index: int = 0, **more: Json) -> Json:
     return {"candidates": [{"content": {"role": "model", "parts": list(parts)}, "index": index, **own}], "responseId": "r", **more}
 
 
-def chat(delta: Json, *, at: int = 0, **more: Json) -> Json:
+def chat(delta: Json, *, at: Json = 0, **more: Json) -> Json:
     """Return a piece of Chat Completions."""
     return {"id": "c", "object": "chat.completion.chunk", "choices": [{"index": at, "delta": delta, **more}]}
 
@@ -214,6 +214,15 @@ REFUSED: dict[str, tuple[list[Json], str]] = {
     "a candidate that is none": (
         [gemini({"text": "A"}), {"candidates": ["B"], "responseId": "r"}],
         "line 1: .1..candidates.0.: 'B' is no object",
+    ),
+    "an index that is none": (
+        [chat({"content": "A"}), chat({"content": "B"}, at="x")],
+        "1..choices.0..index: index is 'x'; write a number",
+    ),
+    "a text that is none": ([chat({"content": 5})], "0..choices.0..delta.content: content is '5'; write text"),
+    "arguments that are none": (
+        [chat({"tool_calls": [{"function": {"name": "f", "arguments": {"a": 1}}}]})],
+        "delta.tool_calls.0..function.arguments: arguments is .*; write text",
     ),
     "a path that is none": (
         [gemini({"functionCall": {"name": "f", "partialArgs": [{"jsonPath": "city", "stringValue": "x"}]}}), gemini({"text": "A"})],

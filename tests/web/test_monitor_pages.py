@@ -14,6 +14,7 @@ from temporalio.client import Client
 
 from gradeloop.client.client import GradingClient
 from gradeloop.monitors import anchors
+from gradeloop.monitors.client import MonitorSchedules
 from gradeloop.monitors.contract import Alert, AlertRule, MonitorDefinition, MonitorState, OpenAlert, Rate, TickReport
 from gradeloop.monitors.labelling import MonitorLabels
 from gradeloop.monitors.overview import MonitorReader, MonitorSummary
@@ -171,6 +172,25 @@ async def test_a_failure_of_a_monitor_leads_to_its_judgement(client: Client, tmp
     assert f'<a href="/monitors/{monitor.name}">' in listed.text
     assert f'<a href="/monitors/{monitor.name}">{monitor.name}</a> <span class="badge none">no alert</span>' in index.text
     assert (unknown.status_code, "there is no monitor" in unknown.text) == (404, True)
+
+
+async def test_a_page_says_that_no_worker_is_there_for_the_ticks_until_one_is(client: Client, tmp_path: Path) -> None:
+    async with watched(client, tmp_path, passes()) as monitor:
+        schedules, name = MonitorSchedules(client), monitor.name
+        await schedules.create(name, 86_400, f"nobody-{name}")
+        try:
+            server = ServerConnection(client.service_client.config.target_host, "default", embedded=False, ui=None)
+            async with paged(GradingClient(client, task_queue="none"), server, tmp_path) as browser:
+                unserved, listed = await browser.get(f"/monitors/{name}"), await browser.get("/monitors")
+                await schedules.create(name, 86_400, monitor.batches.served.task_queue)
+                served, listed_again = await browser.get(f"/monitors/{name}"), await browser.get("/monitors")
+        finally:
+            await schedules.delete(name)
+
+    assert '<p class="error" dir="auto">no worker is there for its ticks: run `gradeloop dev`' in unserved.text
+    assert "no worker is there for its ticks" in listed.text
+    assert "no worker is there" not in served.text + listed_again.text
+    assert served.headers["ETag"] != unserved.headers["ETag"]
 
 
 async def test_people_label_runs_on_a_page_that_does_not_say_what_the_judge_says(client: Client, tmp_path: Path) -> None:

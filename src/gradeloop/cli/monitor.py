@@ -20,13 +20,13 @@ from gradeloop.cli.monitor_labels import label
 from gradeloop.cli.monitor_suite import write_suite
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.contract.thread import TASK_QUEUE
-from gradeloop.errors import InvalidRequest, explain
+from gradeloop.errors import GradeloopError, InvalidRequest, explain
 from gradeloop.files.output import refuse_foreign
 from gradeloop.judges.contract import JudgeConfig
 from gradeloop.judges.sources import load_judge, names_file, with_model
 from gradeloop.monitors.anchor_runs import Anchor, plan_of_anchors
 from gradeloop.monitors.anchors import ANCHORS_PER_TICK, MOST_ANCHORS
-from gradeloop.monitors.client import MonitorSchedule, MonitorSchedules
+from gradeloop.monitors.client import NO_WORKER, MonitorSchedule, MonitorSchedules
 from gradeloop.monitors.contract import (
     BACKFILL_RUNS,
     BASELINE_RUNS,
@@ -285,7 +285,7 @@ def _shares(texts: Sequence[str]) -> dict[str, Any]:
 @monitor_app.command("list")
 def list_monitors(*, as_json: Json = False) -> None:
     """List the monitors with their rates."""
-    found = asyncio.run(MonitorReader(own_store()).summaries())
+    found, unserved, problem = asyncio.run(_listed())
     rows = table(
         [
             Column("monitor", [one.name for one in found], wraps=True),
@@ -295,7 +295,20 @@ def list_monitors(*, as_json: Json = False) -> None:
             Column("alerts", [one_line(", ".join(alert.kind for alert in one.open_alerts)) or "none" for one in found], wraps=True),
         ]
     )
-    show_lines([_short(one) for one in found], [rows] if found else ["no monitors yet"], as_json=as_json)
+    said = [f"{name}: {NO_WORKER}" for name in sorted(unserved)] + ([problem] if problem else [])
+    values = [_short(one) | ({} if problem else {"is_served": one.name not in unserved}) for one in found]
+    show_lines(values, [rows, *said] if found else ["no monitors yet"], as_json=as_json)
+
+
+async def _listed() -> tuple[list[MonitorSummary], frozenset[str], str]:
+    """Return all monitors, those without a worker, and why the server cannot say which these are; empty where it can."""
+    found = await MonitorReader(own_store()).summaries()
+    if not found:
+        return found, frozenset(), ""
+    try:
+        return found, await MonitorSchedules(await connect(await find())).unserved([one.name for one in found]), ""
+    except GradeloopError as error:
+        return found, frozenset(), f"whether a worker is there for their ticks is not known: {error}"
 
 
 def _short(found: MonitorSummary) -> dict[str, Any]:
@@ -309,22 +322,20 @@ def show(name: Name, *, as_json: Json = False) -> None:
     The rates with their intervals, the alerts, the newest ticks and the newest failures.
     """
 
-    async def work() -> tuple[MonitorSummary, MonitorSchedule | None, bool]:
+    async def work() -> tuple[MonitorSummary, MonitorSchedule | None]:
         summary = await MonitorReader(own_store()).summary(name)
-        client = await connect(await find())
-        schedule = await (schedules := MonitorSchedules(client)).find(name)
-        return summary, schedule, schedule is None or await is_polled(client, await schedules.queue_of(name))
+        return summary, await MonitorSchedules(await connect(await find())).find(name)
 
-    found, schedule, is_served = asyncio.run(work())
+    found, schedule = asyncio.run(work())
     value = found.model_dump(mode="json") | {"schedule": schedule and schedule.model_dump(mode="json")}
-    show_lines(value, [*_schedule_lines(found, schedule, is_served=is_served), *_summary_lines(found)], as_json=as_json)
+    show_lines(value, [*_schedule_lines(found, schedule), *_summary_lines(found)], as_json=as_json)
 
 
-def _schedule_lines(found: MonitorSummary, schedule: MonitorSchedule | None, *, is_served: bool) -> Iterator[str]:
+def _schedule_lines(found: MonitorSummary, schedule: MonitorSchedule | None) -> Iterator[str]:
     when = "no schedule on this server" if schedule is None else "paused" if schedule.paused else f"next tick {schedule.next_tick}"
     yield f"monitor {found.name}: every {duration(found.definition.every)}, {when}"
-    if not is_served:
-        yield "no worker is there for its ticks: run `gradeloop dev`, and create the monitor again; `monitor run-now` starts one for a tick"
+    if schedule is not None and not schedule.is_served:
+        yield NO_WORKER
 
 
 def _summary_lines(found: MonitorSummary) -> Iterator[object]:

@@ -22,8 +22,9 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.roots import Roots
+from gradeloop.integrations.judging_progress import JudgingProgress, Report, reporting
 from gradeloop.judges.client import Judge, parse_run
-from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, Judging, parse_judge
+from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, Judging, judging_id, parse_judge
 from gradeloop.judges.registry import Registry
 from gradeloop.judges.sources import parse_reference, read_judge, read_thread, with_model
 from gradeloop.settings.default_model import require_default_model
@@ -126,6 +127,8 @@ class AgentSession:
         self._client: GradingClient | None = None
         self._connection: Connection | None = None
         self._queue = ""
+        self._judging: set[asyncio.Task[JudgeResult]] = set()
+        """The judgements in flight; one whose call is cancelled goes on, and what it costs is counted at its end."""
 
     @property
     def spent(self) -> SpentSoFar:
@@ -137,6 +140,9 @@ class AgentSession:
 
     async def close(self) -> None:
         """Close the connection; what is in flight goes on at the server."""
+        for judging in self._judging:
+            judging.cancel()
+        await asyncio.gather(*self._judging, return_exceptions=True)
         if self._client is not None:
             await self._client.close()
 
@@ -227,10 +233,16 @@ class AgentSession:
         reference = parse_reference(judge.strip()) if isinstance(judge, str) and not re.search(r"\s", judge.strip()) else None
         return await Registry(own_store()).get_rubric(*reference) if reference else None
 
-    async def judge(self, config: JudgeConfig, runs: Sequence[AgentRun]) -> list[JudgeResult]:
+    async def judge(self, config: JudgeConfig, runs: Sequence[AgentRun], report: Report | None = None) -> list[JudgeResult]:
         """Judge runs, several at the same time; one that has a verdict is read, and counted as a call all the same.
 
-        A judgement that ended without a verdict is made again, and paid for again.
+        A judgement that ended without a verdict is made again, and paid for again. Where this is cancelled, judgements in flight go on at
+        the server, are read by whoever asks the same again, and count for the budget; none is begun any more.
+
+        Args:
+            config: The judge.
+            runs: What it judges.
+            report: Who is told at a steady pace how far it is.
 
         Raises:
             InvalidRequest: A limit does not allow it, or a run is refused.
@@ -240,14 +252,32 @@ class AgentSession:
             for run in runs:
                 await judge.request(run)
             self._spending.begin(len(runs))
+            progress = JudgingProgress(len(runs))
 
             async def judge_one(run: AgentRun) -> JudgeResult:
+                name = judging_id(config, run.sha256())
                 async with slots:
-                    result = await judge(run, retry=True)
-                self._spending.settle(f"{result.id} {uuid4()}" if result.failed else result.id, result.usage.cost_usd)
+                    progress.begin(name)
+                    judging = asyncio.create_task(self._counted(judge, run))
+                    self._judging.add(judging)
+                    judging.add_done_callback(self._forget)
+                    result = await asyncio.shield(judging)
+                    progress.end(name)
                 return result
 
-            return list(await asyncio.gather(*map(judge_one, runs)))
+            async with reporting(progress, client.temporal, report):
+                return list(await asyncio.gather(*map(judge_one, runs)))
+
+    async def _counted(self, judge: Judge, run: AgentRun) -> JudgeResult:
+        """Judge a run, and take down what that cost."""
+        result = await judge(run, retry=True)
+        self._spending.settle(f"{result.id} {uuid4()}" if result.failed else result.id, result.usage.cost_usd)
+        return result
+
+    def _forget(self, judging: "asyncio.Task[JudgeResult]") -> None:
+        self._judging.discard(judging)
+        if not judging.cancelled():
+            judging.exception()  # whoever waits for it has it; of one that nobody waits for it is no warning
 
     async def runs(self, file: str | None, run: Mapping[str, JsonValue] | None, thread_id: str | None) -> list[AgentRun]:
         """Return the runs that a call names in one of three ways.

@@ -18,6 +18,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.evaluation import WaitingFor
 from gradeloop.errors import GradeloopError
 from gradeloop.integrations.agent_session import THREAD_PREFIX, AgentSession, SpentSoFar, output_run, rubric_of
+from gradeloop.integrations.judging_progress import Report
 from gradeloop.judges.contract import JudgeResult
 from gradeloop.judges.registry import Registry
 from gradeloop.reports.judgement_page import judgement_head, judgement_page
@@ -177,6 +178,15 @@ def _refusing(tool: Callable[Parameters, Awaitable[Returned]]) -> Callable[Param
     return call
 
 
+def _reports_to(context: Context) -> Report:
+    """Return what tells a call's client how far it is, where the client asked to be told."""
+
+    async def report(seconds: float, text: str) -> None:
+        await context.report_progress(seconds, message=text)
+
+    return report
+
+
 class AgentTools:
     """The tools; their docstrings are what agents read of them."""
 
@@ -200,6 +210,7 @@ class AgentTools:
     @_refusing
     async def grade(
         self,
+        context: Context,
         output: Annotated[str | None, Field(description="The text to grade.")] = None,
         rubric: RubricArgument = None,
         rubric_file: RubricFileArgument = None,
@@ -218,12 +229,13 @@ class AgentTools:
             runs = await self._session.runs(file, transcript, None)
         if len(runs) != 1:
             raise ToolError(f"the file has {counted(len(runs), 'run')}; grade takes one, judge_run several")
-        (result,) = await self._session.judge(config, runs)
+        (result,) = await self._session.judge(config, runs, _reports_to(context))
         return _grade(result, self._session.spent)
 
     @_refusing
     async def judge_run(
         self,
+        context: Context,
         judge: RubricArgument = None,
         judge_file: RubricFileArgument = None,
         run: RunArgument = None,
@@ -233,7 +245,7 @@ class AgentTools:
         """Judge finished runs by a judge of any kind, a rubric or a schema of its own; every run counts as a call."""
         config = await self._session.judge_config(judge, judge_file)
         runs = await self._session.runs(file, run, thread_id)
-        results = await self._session.judge(config, runs)
+        results = await self._session.judge(config, runs, _reports_to(context))
         return RunJudgements(judgements=tuple(map(_judgement, results)), spent=self._session.spent)
 
     @_refusing

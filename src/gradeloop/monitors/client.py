@@ -1,6 +1,7 @@
 """The schedules of monitors: made, paused, resumed, triggered and removed on the Temporal server."""
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from typing import TypeVar
 
@@ -25,9 +26,13 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.thread import Priority
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.monitors.contract import BackfillCall, BackfillReport, MonitorBackfill, Monitoring, MonitorTick
+from gradeloop.temporal.worker import is_polled
 
 CATCH_UP = timedelta(hours=1)
 """The time within which the server makes up for a tick that it missed: a tick reads all that is new, so that one is enough."""
+
+NO_WORKER = "no worker is there for its ticks: run `gradeloop dev`, and create the monitor again; `monitor run-now` starts one for a tick"
+"""What is said of a monitor whose schedule nobody serves."""
 
 T = TypeVar("T")
 
@@ -40,6 +45,8 @@ class MonitorSchedule(Strict):
     next_tick: str | None = None
     running: tuple[str, ...] = ()
     """The workflows of ticks that run now."""
+    is_served: bool = True
+    """Whether a worker is there for its ticks."""
 
 
 class MonitorSchedules:
@@ -67,18 +74,29 @@ class MonitorSchedules:
             await _reached(lambda: self._handle(name).update(lambda found: _moved(found, task_queue)))
 
     async def find(self, name: str) -> MonitorSchedule | None:
-        """Return a monitor's schedule; None where the server has none."""
+        """Return a monitor's schedule, and whether a worker is there for its ticks; None where the server has none."""
         try:
             found = await _reached(self._handle(name).describe)
         except InvalidRequest:
             return None
-        state, info = found.schedule.state, found.info
+        state, info, action = found.schedule.state, found.info, found.schedule.action
+        queue = action.task_queue if isinstance(action, ScheduleActionStartWorkflow) else ""
         return MonitorSchedule(
             paused=state.paused,
             note=state.note,
             next_tick=info.next_action_times[0].isoformat(timespec="seconds") if info.next_action_times else None,
-            running=tuple(action.workflow_id for action in info.running_actions),  # type: ignore[attr-defined]  # of workflows alone
+            running=tuple(one.workflow_id for one in info.running_actions),  # type: ignore[attr-defined]  # of workflows alone
+            is_served=await _reached(lambda: is_polled(self._client, queue)),
         )
+
+    async def unserved(self, names: Sequence[str]) -> frozenset[str]:
+        """Return those of some monitors for whose ticks no worker is there.
+
+        Raises:
+            ServerUnreachable: The server does not answer.
+        """
+        found = await asyncio.gather(*(self.find(name) for name in names))
+        return frozenset(name for name, schedule in zip(names, found, strict=True) if schedule is not None and not schedule.is_served)
 
     async def queue_of(self, name: str) -> str:
         """Return the task queue of a monitor's ticks.

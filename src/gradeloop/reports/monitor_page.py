@@ -1,12 +1,12 @@
 """The pages of monitors: rates over time with their intervals, alerts, strata and the newest failures."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from gradeloop.contract.base import Strict
-from gradeloop.monitors.client import MonitorSchedule
+from gradeloop.monitors.client import NO_WORKER, MonitorSchedule
 from gradeloop.monitors.contract import Alert, MonitorDefinition, Rate, TickReport
 from gradeloop.monitors.labelling import LabelTask
 from gradeloop.monitors.overview import (
@@ -181,7 +181,7 @@ def monitor_page(
         found=found,
         answer=monitor_answer(found),
         facts=_facts(found, schedule),
-        problem=problem,
+        problem=problem or ("" if schedule is None or schedule.is_served else NO_WORKER),
         waits=[text for text in _notes(found) if text],
         chart=rate_chart(found.ticks, found.alerts, found.definition),
         ticks=[(tick, rate_text(tick.rate) if tick.settled else "being judged", tick_notes(tick)) for tick in found.ticks[:LISTED]],
@@ -268,8 +268,15 @@ def _spent(found: MonitorSummary) -> str:
     return money(found.state.spent_usd) or "nothing is used"
 
 
-def monitors_page(found: Sequence[MonitorSummary], monitor_path: Callable[[str], str], *, live: Live) -> str:
-    """Return the page of all monitors."""
+def monitors_page(found: Sequence[MonitorSummary], unserved: Collection[str], monitor_path: Callable[[str], str], *, live: Live) -> str:
+    """Return the page of all monitors.
+
+    Args:
+        found: The monitors.
+        unserved: The names of those for whose ticks no worker is there.
+        monitor_path: The path of a monitor's page.
+        live: The facts of the page.
+    """
     return document(
         "live_monitors.html",
         title="Monitors · gradeloop",
@@ -278,4 +285,5 @@ def monitors_page(found: Sequence[MonitorSummary], monitor_path: Callable[[str],
         live=live,
         monitors=[(one, rate_text(one.rate), duration(one.definition.every), undecided_text(one)) for one in found],
         monitor_path=monitor_path,
+        unserved=unserved,
     )

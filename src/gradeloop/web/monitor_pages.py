@@ -46,7 +46,11 @@ class MonitorPages:
     async def list(self, request: Request) -> Response:
         """Answer with all monitors."""
         found = await self._site.monitors.summaries()
-        page = monitors_page(found, monitor_path, live=SteeredPage(token=self._site.token, path="/monitors", open=True))
+        try:
+            unserved = await MonitorSchedules(self._site.client.temporal).unserved([one.name for one in found])
+        except GradeloopError:  # a monitor's own page says so
+            unserved = frozenset()
+        page = monitors_page(found, unserved, monitor_path, live=SteeredPage(token=self._site.token, path="/monitors", open=True))
 
         async def html() -> str:
             return page

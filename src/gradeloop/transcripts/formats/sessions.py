@@ -63,7 +63,8 @@ def _continued(rows: Sequence[dict[str, Json]], owners: Sequence[str | None]) ->
             continue
         messages.setdefault(owner, set()).add(str(row["uuid"]))
         if owner not in first and not row.get("isSidechain"):
-            first[owner] = first_of(row, "parentUuid", "logicalParentUuid")
+            parent = first_of(row, "parentUuid", "logicalParentUuid")
+            first[owner] = None if parent is None else str(parent)
     roots = {owner: owner for owner in dict.fromkeys(owner for owner in owners if owner)}
     for owner, parent in first.items():
         if parent is not None and parent not in messages[owner]:

@@ -134,6 +134,14 @@ def _are_anthropics(rows: list[dict[str, Json]]) -> bool:
     return str(rows[0].get("type")) in {"message_start", "ping"} and kinds <= _EVENTS and "message_start" in kinds
 
 
+def _index_of(row: dict[str, Json], place: int = 0) -> int:
+    """Return the index of a candidate, choice, call or block; where there is none, the given place."""
+    found = row.get("index")
+    if found is not None and (not isinstance(found, int) or isinstance(found, bool)):
+        raise UnreadableMessage(f"index is {clip(str(found))}; write a number", "index")
+    return place if found is None else found
+
+
 def _join_gemini(stream: _Stream) -> dict[str, Json]:
     """Return the reply of Gemini's pieces: texts that follow each other are one, thoughts apart; usage is the last one's."""
     candidates: dict[int, dict[str, Json]] = {}
@@ -143,7 +151,7 @@ def _join_gemini(stream: _Stream) -> dict[str, Json]:
         with inside(at):
             for number, candidate in enumerate(require_rows(row.get("candidates"), "candidates")):
                 with inside("candidates", number):
-                    _add_candidate(candidates.setdefault(int(candidate.get("index") or 0), {"parts": []}), candidate)
+                    _add_candidate(candidates.setdefault(_index_of(candidate), {"parts": []}), candidate)
     whole: list[Json] = [
         {**without(one, "parts"), "content": {"role": "model", "parts": _finished(one["parts"])}} for _, one in sorted(candidates.items())
     ]
@@ -239,10 +247,11 @@ def _join_chat(stream: _Stream) -> dict[str, Json]:
         reply |= without(row, "choices", "object")
         with inside(at):
             for number, choice in enumerate(require_rows(row.get("choices"), "choices")):
-                known = choices.setdefault(int(choice.get("index") or 0), {"message": {"role": "assistant"}})
-                known |= without(choice, "delta", "index")
-                with inside("choices", number, "delta"):
-                    _add_delta(known["message"], dict_of(choice.get("delta")))
+                with inside("choices", number):
+                    known = choices.setdefault(_index_of(choice), {"message": {"role": "assistant"}})
+                    known |= without(choice, "delta", "index")
+                    with inside("delta"):
+                        _add_delta(known["message"], dict_of(choice.get("delta")))
     if error := reply.pop("error", None):
         choices.setdefault(0, {"message": {"role": "assistant"}})["error"] = error
     for choice in choices.values():
@@ -257,14 +266,20 @@ _APPENDED = ("content", "refusal", "reasoning_content", "reasoning")
 def _add_delta(message: dict[str, Json], delta: dict[str, Json]) -> None:
     for key, value in without(delta, "tool_calls", "role").items():
         before = message.get(key)
-        message[key] = before + value if key in _APPENDED and isinstance(before, str) and isinstance(value, str) else _merged(before, value)
+        if key in _APPENDED and not isinstance(value, str):
+            raise UnreadableMessage(f"{key} is {clip(str(value))}; write text", key)
+        message[key] = before + value if key in _APPENDED and before is not None else _merged(before, value)
+    calls = message.setdefault("tool_calls", {}) if delta.get("tool_calls") else {}
     for at, call in enumerate(require_rows(delta.get("tool_calls"), "tool_calls")):
-        calls = message.setdefault("tool_calls", {})
-        known = calls.setdefault(int(call.get("index", at) or 0), {"type": "function", "function": {"name": "", "arguments": ""}})
-        known |= without(call, "function", "index")
-        function = dict_of(call.get("function"))
-        known["function"]["name"] = known["function"]["name"] or function.get("name") or ""
-        known["function"]["arguments"] += function.get("arguments") or ""
+        with inside("tool_calls", at):
+            known = calls.setdefault(_index_of(call, at), {"type": "function", "function": {"name": "", "arguments": ""}})
+            known |= without(call, "function", "index")
+            function = dict_of(call.get("function"))
+            written = function.get("arguments") or ""
+            if not isinstance(written, str):
+                raise UnreadableMessage(f"arguments is {clip(str(written))}; write text", "function", "arguments")
+            known["function"]["name"] = known["function"]["name"] or function.get("name") or ""
+            known["function"]["arguments"] += written
 
 
 def _join_responses(stream: _Stream) -> dict[str, Json]:
@@ -292,9 +307,9 @@ def _join_anthropic(stream: _Stream) -> dict[str, Json]:
             if kind == "message_start":
                 reply |= without(dict_of(row.get("message")), "content")
             elif kind == "content_block_start":
-                blocks[int(row.get("index") or 0)] = dict(dict_of(row.get("content_block")))
+                blocks[_index_of(row)] = dict(dict_of(row.get("content_block")))
             elif kind == "content_block_delta":
-                _add_to_block(blocks.setdefault(int(row.get("index") or 0), {"type": "text"}), dict_of(row.get("delta")))
+                _add_to_block(blocks.setdefault(_index_of(row), {"type": "text"}), dict_of(row.get("delta")))
             elif kind == "message_delta":
                 reply |= without(dict_of(row.get("delta")))
                 reply["usage"] = {**dict_of(reply.get("usage")), **dict_of(row.get("usage"))}
