@@ -173,7 +173,34 @@ def test_what_stands_beside_the_calls_of_models_is_read_once(name: str, tmp_path
 
 
 def test_spans_that_are_below_each_other_are_not_below_themselves() -> None:
-    assert ancestors({"a": "b", "b": "a", "c": "b", "d": "gone"}) == {"a": {"b"}, "b": {"a"}, "c": {"a", "b"}, "d": set()}
+    parents = {"a": "b", "b": "a", "c": "b", "d": "gone"}
+
+    assert {name: [*ancestors(name, parents)] for name in parents} == {"a": ["b"], "b": ["a"], "c": ["b", "a"], "d": []}
+
+
+def test_of_spans_within_each_other_nothing_is_lost(tmp_path: Path) -> None:
+    both = [call("a", "b", [Q], A, LOOK, error="down"), call("b", "a", [Q], A, LOOK, error="down")]
+    (tmp_path / "trace.json").write_text(json.dumps(trace(*both)), encoding="utf-8")
+
+    assert shown(tmp_path / "trace.json") == ["user text q", "assistant text A", CALLED[1], "system error a down"]
+
+
+def test_a_trace_of_many_tools_is_read(tmp_path: Path) -> None:
+    calls = [{**LOOK, "id": f"c{at}", "arguments": {"at": at}} for at in range(5_000)]
+    tools = [span(f"s{at}", gen_ai__tool__name="look", input__value={"at": at}, output__value=f"found {at}") for at in range(4_999, -1, -1)]
+    (tmp_path / "trace.json").write_text(json.dumps(trace(call("first", "", [Q], *calls), *tools)), encoding="utf-8")
+
+    assert shown(tmp_path / "trace.json")[5_001:5_003] == [
+        "tool tool_result c4999 look found 4999",
+        "tool tool_result c4998 look found 4998",
+    ]
+
+
+def test_a_trace_of_spans_that_are_all_in_one_another_is_read(tmp_path: Path) -> None:
+    chain = [span(f"s{at}", f"s{at - 1}", "down") for at in range(20_000)]
+    (tmp_path / "trace.json").write_text(json.dumps(trace(*chain, call("last", "s19999", [Q], A))), encoding="utf-8")
+
+    assert shown(tmp_path / "trace.json") == ["user text q", "assistant text A", "system error s19999 down"]
 
 
 def test_the_values_that_phoenix_writes_as_null_are_none(tmp_path: Path) -> None:

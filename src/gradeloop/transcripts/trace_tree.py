@@ -1,31 +1,38 @@
 """What stands beside the conversations of a trace: its tools, and errors that spans repeat of those below them."""
 
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gradeloop.contract.transcript import RunMessage, RunPart, ToolCallPart, ToolResultPart
 from gradeloop.transcripts.message_forms import build_message
 from gradeloop.transcripts.parts import read_call, read_result
 from gradeloop.transcripts.unreadable import Json, dict_of, embedded_json
 
-
-def ancestors(parents: Mapping[str, str]) -> dict[str, set[str]]:
-    """Return of each span the ids of those that it is below, given the id of each one's parent."""
-    found: dict[str, set[str]] = {}
-    for name, parent in parents.items():
-        over: set[str] = set()
-        while parent in parents and parent not in over:
-            over.add(parent)
-            parent = parents[parent]  # noqa: PLW2901 - one further up
-        found[name] = over - {name}
-    return found
+DEPTH = 100
+"""How far up a trace is looked, in spans: far more than agents nest, and few enough for a trace of 100,000 spans in one another."""
 
 
-def not_repeated(errors: Sequence[tuple[str, str]], above: Mapping[str, set[str]]) -> list[bool]:
+def ancestors(name: str, parents: Mapping[str, str]) -> Iterator[str]:
+    """Yield the ids of the spans that one is below, the nearest first, given the id of each one's parent."""
+    seen = {name}
+    for _ in range(DEPTH):
+        name = parents.get(name, "")
+        if name not in parents or name in seen:
+            return
+        seen.add(name)
+        yield name
+
+
+def not_repeated(errors: Sequence[tuple[str, str]], parents: Mapping[str, str]) -> list[bool]:
     """Return of each error, the id of its span and its text, whether no span below that one has it, by its first line."""
     lines = [(name, text.strip().partition("\n")[0]) for name, text in errors]
-    repeated = {(over, line) for name, line in lines for over in above.get(name, ())}
-    return [one not in repeated for one in lines]
+    failed = {name for name, _ in lines}
+    repeated = {(over, line) for name, line in lines for over in ancestors(name, parents) if over in failed}
+    found = [one not in repeated for one in lines]
+    kept = {line for (_, line), is_own in zip(lines, found, strict=True) if is_own}
+    lost = {line: at for at, (_, line) in reversed([*enumerate(lines)]) if line not in kept}  # of spans that are within each other
+    return [is_own or lost.get(line) == at for at, ((_, line), is_own) in enumerate(zip(lines, found, strict=True))]
 
 
 @dataclass(frozen=True)
@@ -55,27 +62,42 @@ class ToolRecord:
         return str(read_call(self.id, self.name, plain).record()["text"])
 
 
-@dataclass
 class _Spoken:
     """The calls and results of the conversations of a trace."""
 
-    calls: dict[str, ToolCallPart] = field(default_factory=dict)
-    results: dict[str, ToolResultPart] = field(default_factory=dict)
-    used: set[str] = field(default_factory=set)
-    """The calls that a tool's record is of."""
+    def __init__(self, conversations: Sequence[Sequence[RunMessage]], used: set[str]) -> None:
+        parts = [part for messages in conversations for message in messages for part in message.records()]
+        self.results = {part.call: part for part in parts if isinstance(part, ToolResultPart)}
+        self.calls: dict[str, ToolCallPart] = {}
+        self.used = used
+        """The calls that a tool's record is of."""
+        self._named: dict[tuple[str, ...], deque[str]] = {}
+        for part in parts:
+            if isinstance(part, ToolCallPart) and part.call not in self.calls:
+                self.calls[part.call] = part
+                self._keep(part, self.results.get(part.call))
+
+    def _keep(self, call: ToolCallPart, result: ToolResultPart | None) -> None:
+        """Keep a call by what it may be known by, in order."""
+        answer = ("waiting",) if result is None else ("result", result.text)
+        for words in (("called",), ("arguments", str(call.record()["text"])), answer):
+            self._named.setdefault((call.name, *words), deque()).append(call.call)
+
+    def _first(self, *words: str) -> str | None:
+        """Return the first call that is known by this, and that no record is of yet."""
+        calls = self._named.get(words, deque())
+        while calls and calls[0] in self.used:
+            calls.popleft()
+        return calls[0] if calls else None
 
     def mate(self, tool: ToolRecord, *, in_order: bool) -> str | None:
         """Return the id of the call that a record is of: by its arguments; where it names none, by its result or its name, too."""
-        text = tool.text()
-        named = [call for call, part in self.calls.items() if part.name == tool.name and call not in self.used]
-        same = [call for call in named if str(self.calls[call].record()["text"]) == text]
-        if tool.call is not None:  # whose id is another one in the conversation
-            return next(iter(same), None)
-        waiting = [call for call in named if call not in self.results]
-        shown = [part.text for part in read_result(tool.id, tool.output) if isinstance(part, ToolResultPart)]
-        gave = [call for call in named if call in self.results and self.results[call].text in shown]
-        ordered = named if in_order or tool.arguments in (None, "", {}) else waiting
-        return next((found[0] for found in (same, gave, ordered) if found), None)
+        same = self._first(tool.name, "arguments", tool.text())
+        if same is not None or tool.call is not None:  # whose id is another one in the conversation
+            return same
+        shown = (part.text for part in read_result(tool.id, tool.output) if isinstance(part, ToolResultPart))
+        gave = next((call for text in shown if (call := self._first(tool.name, "result", text))), None)
+        return gave or self._first(tool.name, "called" if in_order or tool.arguments in (None, "", {}) else "waiting")
 
 
 def join_tools(
@@ -91,11 +113,7 @@ def join_tools(
         in_order: Whether a record that names no call, and whose arguments are those of none, is the next call of its tool, as where
             exporters wrap arguments and results.
     """
-    said = [part for messages in conversations for message in messages for part in message.records()]
-    spoken = _Spoken({part.call: part for part in reversed(said) if isinstance(part, ToolCallPart)})
-    spoken.calls = dict(reversed(spoken.calls.items()))
-    spoken.results = {part.call: part for part in said if isinstance(part, ToolResultPart)}
-    spoken.used = {tool.call for tool in tools if tool.call}
+    spoken = _Spoken(conversations, {tool.call for tool in tools if tool.call})
     failed: set[str] = set()
     unseen: list[RunMessage] = []
     for tool in tools:

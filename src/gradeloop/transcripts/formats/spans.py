@@ -152,12 +152,17 @@ def _run_of_trace(trace: str, spans: list[Span]) -> AgentRun | None:
             recorded.append((span, history))
         else:
             rest.append(span)
-    above = ancestors({span.span_id: span.parent for span in spans if span.span_id})
+    parents = {span.span_id: span.parent for span in spans if span.span_id}
     failed = [(span, span.error) for span in spans if span.error and not _is_tool(span.attributes)]
-    own = not_repeated([(span.span_id, text) for span, text in failed], above)
+    own = not_repeated([(span.span_id, text) for span, text in failed], parents)
     errors = [error_message(text, span.name) for (span, text), is_own in zip(failed, own, strict=True) if is_own]
-    below = {span.span_id: [said for other, said in recorded if span.span_id in above.get(other.span_id, ())] for span, _ in recorded}
-    histories = [history for span, history in recorded if not sums_up(history, below[span.span_id])]
+    below: dict[str, list[list[RunMessage]]] = {span.span_id: [] for span, _ in recorded}
+    for span, history in recorded:
+        for over in ancestors(span.span_id, parents):
+            if over in below:
+                below[over].append(history)
+    own_words = [history for span, history in recorded if not sums_up(history, below[span.span_id])]
+    histories = own_words or [history for _, history in recorded]  # of spans that are within each other
     if not any(map(has_content, histories)):
         histories = [found for span in rest if (found := _outline_of(span.attributes))][:1] or histories
     if not histories:

@@ -20,7 +20,7 @@ from gradeloop.transcripts.runs import (
     run_or_error,
     transcript_of,
 )
-from gradeloop.transcripts.trace_tree import ToolRecord, ancestors, join_tools, not_repeated
+from gradeloop.transcripts.trace_tree import ToolRecord, join_tools, not_repeated
 from gradeloop.transcripts.unreadable import (
     Json,
     UnreadableMessage,
@@ -137,8 +137,8 @@ def _errors(failed: Sequence[tuple[str, str, str]], rows: Sequence[dict[str, Jso
         rows: All runs.
         parent: The keys that may hold the id of the run above one.
     """
-    above = ancestors({str(row["id"]): str(first_of(row, *parent) or "") for row in rows if row.get("id")})
-    own = not_repeated([(identifier, text) for identifier, _, text in failed], above)
+    parents = {str(row["id"]): str(first_of(row, *parent) or "") for row in rows if row.get("id")}
+    own = not_repeated([(identifier, text) for identifier, _, text in failed], parents)
     return [error_message(text, name) for (_, name, text), is_own in zip(failed, own, strict=True) if is_own]
 
 
