@@ -40,6 +40,16 @@ def test_a_batch_names_the_first_three_that_failed_by_the_words_of_their_criteri
     assert html.index('id="answer"') < html.index("What failed") < html.index("Next: ")
 
 
+def test_what_is_not_named_is_counted_by_its_verdict_with_a_filter_that_shows_it() -> None:
+    results = [case(0), *(case(at, "failed") for at in range(1, 4)), *(case(at, "error") for at in range(4, 6))]
+    of_errors = page([case(0), case(1, "error"), *(case(at, "failed") for at in range(2, 5))])
+
+    assert what_failed(page(results))[-1] == "and 2 more: all failures"
+    assert what_failed(of_errors)[-1] == "and 1 more: all failures"
+    assert 'data-filter="failed" aria-pressed="false">all failures</button>' in of_errors
+    assert what_failed(page([*results, *(case(at, "error") for at in range(6, 9))]))[-1] == "and 5 more: all errors and all failures"
+
+
 def test_errors_come_first_where_the_answer_is_about_them_and_unsure_cases_only_where_nothing_failed() -> None:
     votes = [{"grader": "scripted:judge", "passed": value} for value in (True, True, False)]
     unsure = case(9, "unsure", output="d", criteria=(row("c1", votes=votes),), unsure=("c1",))
@@ -106,4 +116,4 @@ def test_a_run_of_many_errors_keeps_but_three() -> None:
     found.take(1_000, mended())
 
     assert [failure.name for failure in found.named("failed")] == ["run-0", "run-1", "run-2"]
-    assert found.more("failed") == 997
+    assert found.more("failed") == {"error": 997}

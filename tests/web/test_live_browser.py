@@ -13,7 +13,7 @@ from temporalio.client import Client
 from gradeloop.client.client import GradingClient
 from gradeloop.reports.read_batch import stored_batch_page
 from gradeloop.temporal.connect import Connection
-from tests.rig.batches import Batches, batching, case, drafted, fails, passes
+from tests.rig.batches import Batches, batching, breaks, case, drafted, fails, passes
 from tests.rig.browser import Seen, axe_findings, cut_off, too_wide, watch
 from tests.rig.page_payloads import PAYLOADS
 from tests.rig.pages import paged
@@ -131,6 +131,23 @@ async def test_the_list_names_what_failed_and_a_case_leads_to_the_next_failure(b
             await page.set_viewport_size({"width": 400, "height": 900})
             assert (await too_wide(page), await cut_off(page)) == (0, [])
             assert (seen.dialogs, seen.complaints) == ([], [])
+
+
+async def test_the_list_names_failures_beside_errors_and_the_rest_is_a_click_away(browser: Browser, client: Client, tmp_path: Path) -> None:
+    failing = [f"wrong {number}/4" for number in range(1, 5)]
+    async with batching(client, tmp_path, breaks("the broken one"), *(fails(name) for name in failing)) as batches:
+        batch = f"letters-{uuid4().hex[:8]}"
+        cases = [case(name, output=f"the text of {name}") for name in (*failing, "the broken one")]
+        await batches.run(cases, batch_id=batch, name="letters", max_error_rate=1.0)
+        typed = GradingClient(client, task_queue=batches.served.task_queue)
+        async with visited(browser, typed, tmp_path) as (page, _):
+            row = page.locator("tr", has_text=batch)
+            await expect(row).to_contain_text("INCONCLUSIVE: 1 error")
+            await expect(row.locator("li a")).to_have_text(["the broken one", "wrong 1/4", "wrong 2/4"])
+            await row.get_by_text("and 2 more").click()
+            await expect(page.locator("h1")).to_have_text("letters")
+            await page.get_by_role("button", name="all failures").click()
+            await expect(page.locator("#table tbody tr:visible .name")).to_have_text(failing)
 
 
 async def test_a_thread_is_followed_interrupted_and_resumed_from_its_page(browser: Browser, client: Client, tmp_path: Path) -> None:

@@ -19,6 +19,11 @@ FAILING: tuple[Verdict, ...] = ("failed", "error")
 UNDECIDED: tuple[Verdict, ...] = ("unsure",)
 
 
+def failing_order(first: Verdict) -> list[Verdict]:
+    """Return the verdicts of what failed, that of the answer's colour first."""
+    return sorted(FAILING, key=lambda verdict: verdict != first)
+
+
 @dataclass(frozen=True)
 class Failure:
     """A case, or a judged run, that did not pass."""
@@ -62,12 +67,11 @@ class FailureList:
 
     def named(self, first: Verdict) -> tuple[Failure, ...]:
         """Return the failures to name, those of the colour of the answer first; what is unsure only where nothing failed."""
-        order = sorted(FAILING, key=lambda verdict: verdict != first)
-        failed = [failure for verdict in order for failure in self._found[verdict]]
+        failed = [failure for verdict in failing_order(first) for failure in self._found[verdict]]
         return tuple((failed or [failure for verdict in UNDECIDED for failure in self._found[verdict]])[:MOST])
 
-    def more(self, first: Verdict) -> int:
-        """Return how many there are beside the named ones."""
-        named = self.named(first)
-        of = UNDECIDED if named and named[0].verdict in UNDECIDED else FAILING
-        return sum(self._counts[verdict] for verdict in of) - len(named)
+    def more(self, first: Verdict) -> dict[Verdict, int]:
+        """Return how many there are beside the named ones, by verdict, in the same order; without those of which none is left."""
+        named = [failure.verdict for failure in self.named(first)]
+        of = UNDECIDED if named and named[0] in UNDECIDED else failing_order(first)
+        return {verdict: left for verdict in of if (left := self._counts[verdict] - named.count(verdict))}

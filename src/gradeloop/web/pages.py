@@ -131,8 +131,10 @@ class Index:
         word = answer_of(batch).word
         if word == "PASSED" or not (batch.failed or batch.errors):
             return ()
-        status: CaseStatus = "error" if not batch.failed or (word == "INCONCLUSIVE" and batch.errors) else "failed"
-        results = await self._site.batches.results_of_status(batch.batch_id, status, MOST_NAMED)
+        statuses: tuple[CaseStatus, ...] = ("error", "failed") if word == "INCONCLUSIVE" else ("failed", "error")
+        results = list[CaseResult]()
+        for status in statuses:
+            results += await self._site.batches.results_of_status(batch.batch_id, status, MOST_NAMED - len(results))
         return tuple(failure_of(read_case_report(result)) for result in results)
 
     async def _threads(self) -> tuple[list[ListedThread], dict[str, str]]:
