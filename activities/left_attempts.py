@@ -13,10 +13,10 @@ from activities.fallback import ModelTurn
 from activities.state_cache import ByteBoundedCache
 from gradeloop.contract.messages import Message, Usage
 
-KEPT_BYTES = 32 * 1024 * 1024
+KEPT_BYTES = 16 * 1024 * 1024
 """The bytes of all replies that are kept for a next attempt."""
 
-KEPT_ATTEMPTS = 10_000
+KEPT_ATTEMPTS = 4_000
 """The attempts that are remembered: those of a busy worker in the longest pause before a next one."""
 
 UNCLAIMED_SECONDS = 90.0

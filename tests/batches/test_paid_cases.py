@@ -10,8 +10,12 @@ import pytest
 from temporalio.client import Client
 from temporalio.common import RetryPolicy
 
+from activities.tenant_budgets import used_today
+from gradeloop.batches.cases import Charge
 from gradeloop.batches.contract import BatchSummary, CaseResult
+from gradeloop.batches.store import BatchStore
 from gradeloop.contract.messages import Usage
+from gradeloop.contract.model_spec import Budget
 from tests.rig.batches import Batches, batching
 from tests.rig.failing_models import USED, FailingModels, calling, listening
 from tests.rig.threads import fall_silent, verdict_text
@@ -42,10 +46,10 @@ async def models() -> AsyncIterator[FailingModels]:
 
 
 @asynccontextmanager
-async def calling_batches(client: Client, folder: Path, models: FailingModels) -> AsyncIterator[Batches]:
+async def calling_batches(client: Client, folder: Path, models: FailingModels, **settings: Any) -> AsyncIterator[Batches]:
     """Serve batches that call the models."""
     adapters = calling(models)
-    async with batching(client, folder, models=adapters) as batches:
+    async with batching(client, folder, models=adapters, **settings) as batches:
         yield batches
     await adapters.aclose()
 
@@ -180,3 +184,25 @@ async def test_a_case_with_a_workflow_of_its_own_that_fails_is_counted(
     sold, batch, cases = of_all(models, summary, results)
     assert results[0].status == "error"
     assert (batch, cases) == (sold, sold)
+
+
+async def test_a_tenants_day_has_what_was_sold_also_where_an_earlier_attempt_is_counted_already(
+    client: Client, tmp_path: Path, models: FailingModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models.plan("writer", EMPTY, "a draft")
+    models.plan("first", EMPTY, PASS)
+    whole = BatchStore.reserve
+
+    async def reserve(store: BatchStore, batch_id: str, charge: Charge) -> bool:
+        """Say of a second attempt that the first one has counted what it cost, as one whose worker was lost right after that."""
+        await whole(store, batch_id, charge)
+        return charge.attempt > 1
+
+    monkeypatch.setattr(BatchStore, "reserve", reserve)
+    budgets = {"acme": Budget(max_tokens=1_000_000)}
+    async with calling_batches(client, tmp_path, models, tenant_budgets=budgets) as batches:
+        _, results = await batches.run([drafted()], priority={"level": 3, "tenant": "acme"})
+        used = await batches.store.read(lambda connection: used_today(connection, "acme"))
+
+    assert (results[0].status, models.sold) == ("passed", 4)
+    assert (used.tokens, used.calls) == (4 * (USED["input"] + USED["output"]), 4)

@@ -122,6 +122,7 @@ def test_results_are_written_in_the_format_that_each_name_says_and_read_back(gra
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("2", "2", "0")
     assert [one.get("message") for one in suite.iter("failure")] == ["label is no match"] * 2
     assert "**FAILED 0% of 50%**" in text["all.md"]
+    assert "0% of 2 judged runs passed, 50% wanted" in text["all.md"]
     assert '<p class="answer failed" id="answer"><a href="#case-%3Da">FAILED 0% of 50%</a></p>' in text["all.html"]
     assert [report.code for report in reports] == [0, 0], reports[0].err
 

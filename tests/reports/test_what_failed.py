@@ -49,6 +49,8 @@ def test_errors_come_first_where_the_answer_is_about_them_and_unsure_cases_only_
     assert what_failed(inconclusive)[1:] == ["case-2 the provider says 529", "case-1 not met: the text of c2 c2 it says nothing"]
     assert what_failed(undecided) == ["What is undecided", "case-9 Unsure of c1: 2 of 3 votes pass it"]
     assert 'class="failed-first"' not in page([case(0)])
+    assert "Errors and criteria by how often</h2>" in inconclusive
+    assert "Errors by how often</h2>" in page([case(0), case(1, "error")])
 
 
 @pytest.mark.parametrize(

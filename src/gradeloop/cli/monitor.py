@@ -350,7 +350,7 @@ def _summary_lines(found: MonitorSummary) -> Iterator[object]:
     if said := labels_text(found):
         yield said
     if found.shadow:
-        yield shadow_text(found.shadow)
+        yield shadow_text(found.shadow, found.definition)
     if said := backfill_text(found):
         yield said
     for alert in found.alerts[:SHOWN]:

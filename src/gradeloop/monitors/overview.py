@@ -175,13 +175,14 @@ def backfill_text(found: MonitorSummary) -> str:
     return f"backfill: pass rate {rate_text(found.backfill)}, {counted(found.backfill_waiting, 'run')} still to be judged"
 
 
-def shadow_text(found: ShadowComparison) -> str:
-    """Return what the second judge says beside the first."""
+def shadow_text(found: ShadowComparison, definition: MonitorDefinition) -> str:
+    """Return what the second judge, which is named, says beside the first."""
+    named = "shadow" if definition.shadow is None else f"shadow {definition.shadow.rubric_id}@{definition.shadow.version}"
     rates = f"pass rate {rate_text(found.shadow)}, the judge's {rate_text(found.judge)}"
     change = (found.shadow.passed - found.judge.passed) / found.judge.judged
     low, high = found.difference.low, found.difference.high
     points = f"{100 * change:+.1f} points ({100 * low:+.1f} to {100 * high:+.1f})"
-    return f"shadow: {rates}; difference {points}; they agree on {found.agreed} of {found.judge.judged} runs"
+    return f"{named}: {rates}; difference {points}; they agree on {found.agreed} of {found.judge.judged} runs"
 
 
 def anchor_text(found: AnchorSummary) -> str:

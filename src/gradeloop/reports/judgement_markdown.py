@@ -18,6 +18,7 @@ def judgement_markdown(head: Head, reports: Sequence[RunReport]) -> str:
     parts = [
         f"{MARKDOWN_MARK}\n\n# {escaped(head.name)}\n\n{SIGNS.get(head.verdict, '⏳')} **{escaped(head.answer)}**\n\n{escaped(numbers)}\n\n"
     ]
+    parts += [f"{escaped(head.words)}\n\n"] if head.words else []
     parts += [f"{escaped(name)}: {escaped(fact)}\n\n" for name, fact in head.about.items() if name == "passes"]
     parts += [f"{escaped(note)}\n\n" for note in head.notes]
     if head.next is not None:

@@ -260,7 +260,7 @@ def _notes(found: MonitorSummary) -> tuple[str, ...]:
         anchor_text(found.anchors) if found.anchors else "",
         backfill_text(found),
         labels_text(found),
-        shadow_text(found.shadow) if found.shadow else "",
+        shadow_text(found.shadow, found.definition) if found.shadow else "",
     )
 
 

@@ -199,8 +199,8 @@ async def registered_name(result: JudgeResult, store: Store | None = None, *, ju
 
     Args:
         result: The judgement.
-        judge: The judge, where it is known: a batch keeps it without its name.
         store: The store whose registry is asked; None for that of the settings, if there is one.
+        judge: The judge, where it is known: a batch keeps it without its name.
     """
     try:
         opened = store or own_store()
