@@ -243,7 +243,7 @@ def sdk_tables(folder: Path, chosen: Sequence[str]) -> list[bool]:
     }
     found = []
     for name, (what, pins, writer, counted) in python_tools.items():
-        if name == "harbor" and sys.version_info < (3, 12):
+        if name == "harbor" and name in chosen and sys.version_info < (3, 12):
             print("\nHarbor is left out: it needs Python 3.12")
         elif name in chosen:
             place = folder / name

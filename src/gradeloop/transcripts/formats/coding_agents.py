@@ -35,6 +35,9 @@ _SESSION_LINES = {
 _SNAPSHOTS = ("prompt_snapshot", "session_context")
 """Attachments that repeat what every request is sent: the program's own prompt, and the definitions of its tools."""
 
+_PROGRESS = ("status", "thinking_tokens", "background_tasks_changed", "task_started", "task_progress", "task_updated")
+"""Subtypes of the system's lines that say how far the program is."""
+
 _UNSAID = _SESSION_LINES - {"user", "assistant", "system", "summary", "result", "attachment"}
 """Lines about the program, not the conversation: they are counted in the run's metadata."""
 
@@ -88,9 +91,7 @@ def _claude_code_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
             with inside(at, "data", "message", "message"):
                 spoken.setdefault(str(dict_of(row["data"]).get("agentId") or "subagent"), []).extend(parse_messages([said]))
             continue
-        attached = str(dict_of(row.get("attachment")).get("type"))
-        if kind in _UNSAID or attached in _SNAPSHOTS:
-            unsaid = attached if attached in _SNAPSHOTS else kind
+        if (unsaid := _unsaid(kind, row)) is not None:
             left[unsaid] = left.get(unsaid, 0) + 1
             continue
         if kind == "summary":
@@ -106,6 +107,12 @@ def _claude_code_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
     metadata |= {"lines_left_out": counts} if left else {}
     transcripts = [transcript_of(messages, id=branch) for branch, messages in threads.items() if messages]
     return build_run(id_of(metadata, name, "sessionId", "session_id") if transcripts else name, transcripts, metadata)
+
+
+def _unsaid(kind: str, row: dict[str, Json]) -> str | None:
+    """Return what a line is that is about the program, not the conversation; None for any other."""
+    about = str(row.get("subtype") if kind == "system" else dict_of(row.get("attachment")).get("type"))
+    return kind if kind in _UNSAID else about if about in (_PROGRESS if kind == "system" else _SNAPSHOTS) else None
 
 
 def _is_side(row: dict[str, Json]) -> bool:
