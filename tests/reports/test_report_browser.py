@@ -38,6 +38,9 @@ PAGES: dict[str, Callable[[], str]] = {
 }
 
 
+CASES = [case(0), case(1, "failed"), case(2), case(3, "failed")]
+
+
 def collected(stories: Iterable[RunReport]) -> str:
     """Return the page of many runs."""
     return collection_page(HEAD, (Entry(story, story.name) for story in stories))
@@ -232,6 +235,24 @@ async def test_what_is_shown_is_in_the_address_and_criteria_filter_the_table(bro
     assert await page.get_attribute("[data-sort=id]", "aria-sort") == "descending"
     assert await page.get_attribute("#criteria [data-criterion] >> nth=0", "aria-pressed") == "true"
     assert seen.complaints == []
+    await page.close()
+
+
+async def test_an_address_that_is_put_into_an_open_page_filters_it(browser: Browser, tmp_path: Path) -> None:
+    page, seen = await opened(browser, tmp_path, batch_page(BatchReport(head_of(summary_of(CASES)), [(None, result) for result in CASES])))
+    shown, at = page.locator("#table tbody tr:visible .name"), page.url
+    await page.fill("#search", "nothing of this")
+    await expect(shown).to_have_count(0)
+    await page.goto(f"{at}#f=failed")
+    await expect(shown).to_have_text(["case-1", "case-3"])
+    assert await page.input_value("#search") == ""
+    assert await page.inner_text("#count") == "2 of 4 shown"
+    await page.goto(f"{at}#case-case-3&q=case-3")
+    await expect(page.locator("#case-body h1")).to_have_text("case-3")
+    await page.keyboard.press("Escape")
+    await expect(shown).to_have_text(["case-3"])
+    assert await page.input_value("#search") == "case-3"
+    assert (seen.dialogs, seen.complaints) == ([], [])
     await page.close()
 
 

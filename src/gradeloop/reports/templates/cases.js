@@ -26,7 +26,8 @@
   const keep = () => history.replaceState(null, "", location.pathname + location.search + address(current));
   const read = () => {
     const parts = location.hash.slice(1).split("&");
-    if (!parts.some((part) => part.includes("="))) return;
+    if (!parts.some((part) => part.includes("="))) return false;
+    const before = address(null);
     for (const name of Object.values(SHORT)) state[name] = "";
     state.down = state.matrix = false;
     for (const part of parts) {
@@ -34,6 +35,7 @@
       if (Object.hasOwn(SHORT, short)) state[SHORT[short]] = value;
       else if (short === "down" || short === "matrix") state[short] = true;
     }
+    return address(null) !== before;
   };
   const target = () => {
     const first = location.hash.slice(1).split("&")[0];
@@ -224,8 +226,15 @@
     cited = "";
     if (source) document.dispatchEvent(new CustomEvent("reveal", { detail: source })); // the words that a citation of a row is of
   };
+  // An address that is put into an open page filters it, too.
+  const follow = () => {
+    if (!read() || !document.getElementById("tools")) return;
+    document.getElementById("search").value = state.search;
+    sort();
+    show();
+  };
   const route = () => {
-    read();
+    follow();
     const row = target();
     if (row && row.dataset.p) open(row);
     else if (dialog?.open) dialog.close();
@@ -278,7 +287,7 @@
     if (link) location.replace(link.href);
   };
   if (!dialog) {
-    addEventListener("hashchange", lead);
+    addEventListener("hashchange", () => { follow(); lead(); });
     lead();
   }
   fill().then((more) => { if (more && !dialog) lead(); });
