@@ -113,6 +113,20 @@ def test_judgements_are_told_from_a_file_and_from_the_store(gradeloop: CommandLi
     assert "2 judgements" in page(gradeloop, f"geography/{kept}")
 
 
+def test_a_page_of_judgements_by_a_rubric_without_a_name_is_named_by_all_its_criteria(gradeloop: CommandLine) -> None:
+    folder = gradeloop.folder
+    (folder / "plain.yaml").write_text("rubric: |\n  - it names a town\n  - it is short\ngrader: {model: scripted:judge}\n")
+    judged = {"replies": [{"role": "grader", "verdict": verdict(row("c1"), row("c2", "it is long"))}]}
+    (folder / "plain-replies.yaml").write_text(json.dumps(judged))
+    done = gradeloop("judge", "plain.yaml", "runs.jsonl", "--scripted", "plain-replies.yaml", "-o", "plain.html")
+    text = (folder / "plain.html").read_text()
+
+    assert done.code == 0, done.err
+    assert "<h1>it names a town; it is short</h1>" in text
+    assert 'class="task"' not in text
+    assert "where the judge is right, mend what made the run; where it is wrong, label the run" in text
+
+
 def test_the_threads_of_cases_that_loop_are_told_whole_and_a_persons_word_is_in_the_next_report(gradeloop: CommandLine) -> None:
     looped = [{**reply, "when": "parcel"} for reply in RUN]
     more = {"prompts": ["Write of {{ what }}."], "generators": ["scripted:writer"], "loop": True, "max_iterations": 1}

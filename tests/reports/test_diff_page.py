@@ -105,8 +105,8 @@ def test_a_diff_says_what_to_read_and_what_to_run_next(tmp_path: Path) -> None:
     command = f"gradeloop diff {tmp_path}/a.json {tmp_path}/b.json"
 
     assert 'Next: read <a href="#pair-0" dir="auto">case-1</a>; ' in worse
-    assert f"mend it, run the suite again, then <code>{command}</code>" in worse
-    assert f"\nnext: mend it, run the suite again, then {command}" in printed
+    assert f"mend what regressed, run the suite again, then <code>{command}</code>" in worse
+    assert f"\nnext: mend what regressed, run the suite again, then {command}" in printed
     assert f"run its errors again, then <code>{command}</code>" in lost
     assert f"take B for the baseline of later runs with <code>gradeloop eval SUITE --baseline {tmp_path}/b.json</code>" in better
 

@@ -78,9 +78,23 @@ def test_where_the_best_draft_is_not_known_the_last_one_says_what_failed() -> No
     assert [row.id for row in failing_rows(failed(best=2))] == ["when", "short"]
 
 
-@pytest.mark.parametrize(("word", "step"), [("interrupted", "gradeloop resume sign"), ("satisfied", ""), ("max_iterations_reached", "")])
-def test_an_interrupted_thread_says_how_it_goes_on(word: str, step: str) -> None:
-    assert run_next_step(failed(best=1).model_copy(update={"word": word})) == step
+@pytest.mark.parametrize(
+    ("word", "verdict", "line"),
+    [
+        ("interrupted", "none", "Next: gradeloop resume sign"),
+        ("satisfied", "passed", ""),
+        ("running", "running", ""),
+        ("max_iterations_reached", "failed", "Next: mend the task or the rubric, and run it as a new thread with gradeloop run TASK.yaml"),
+        ("grader_error", "error", "Next: mend what the error names, and run it as a new thread with gradeloop run TASK.yaml"),
+    ],
+)
+def test_a_thread_that_did_not_pass_says_what_comes_next(word: str, verdict: str, line: str) -> None:
+    report = failed(best=1).model_copy(update={"word": word, "verdict": verdict})
+    case_of_a_batch = report.model_copy(update={"kind": "case"})
+    found = re.findall(r'<p class="next">(.*?)</p>', run_page(report))
+
+    assert [" ".join(re.sub("<[^>]+>", "", each).split()) for each in found] == ([line] if line else [])
+    assert word == "interrupted" or run_next_step(case_of_a_batch) is None
 
 
 def test_changes_of_a_draft_with_fenced_code_are_monospaced() -> None:

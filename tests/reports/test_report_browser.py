@@ -16,7 +16,7 @@ from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import BatchReport, batch_page, head_of
 from gradeloop.reports.run_page import run_page
 from gradeloop.web.site import SteeredPage
-from tests.reports.test_first_look import rejecting
+from tests.reports.test_first_look import failed, rejecting
 from tests.rig.batch_results import case, summary_of
 from tests.rig.browser import Seen, axe_findings, too_wide, watch
 from tests.rig.page_payloads import PAYLOADS
@@ -235,6 +235,23 @@ async def test_what_is_shown_is_in_the_address_and_criteria_filter_the_table(bro
     assert await page.get_attribute("[data-sort=id]", "aria-sort") == "descending"
     assert await page.get_attribute("#criteria [data-criterion] >> nth=0", "aria-pressed") == "true"
     assert seen.complaints == []
+    await page.close()
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+async def test_a_failed_thread_says_what_failed_and_what_comes_next_on_the_first_screen(
+    browser: Browser, tmp_path: Path, width: int
+) -> None:
+    page, _ = await opened(browser, tmp_path, run_page(failed(best=1)), width=width)
+    await page.set_viewport_size({"width": width, "height": 800})
+    step = page.locator(".next")
+
+    await expect(page.locator(".answer")).to_contain_text("FAILED: not met: the text of when")
+    await expect(page.locator("h2.failed-first")).to_be_in_viewport(ratio=1)
+    await expect(step).to_have_text("Next: mend the task or the rubric, and run it as a new thread with gradeloop run TASK.yaml")
+    await expect(step).to_be_in_viewport(ratio=1)
+    assert await axe_findings(page) == []
+    assert await too_wide(page) <= 0
     await page.close()
 
 

@@ -101,6 +101,19 @@ def test_a_diff_names_what_got_worse_with_links(tmp_path: Path) -> None:
     assert 'class="failed-first"' not in same
 
 
+def test_a_diff_names_every_criterion_that_regressed(tmp_path: Path) -> None:
+    worse = case(0, "failed", criteria=(row("c1", passed=False), row("c2", passed=False)))
+    mixed = case(1, "failed", criteria=(row("c1"), row("c2", passed=False)))
+    before = [case(0), case(1, criteria=(row("c1", passed=False), row("c2")))]
+    html = page_of(tmp_path, before, [worse, mixed])
+
+    assert what_failed(html)[1:] == [
+        "case-0 regressed the text of c1 c1 ; the text of c2 c2 it says nothing",
+        "case-1 regressed the text of c2 c2 it says nothing",
+    ]
+    assert "mend what regressed, run the suite again, then" in html
+
+
 def test_what_failed_is_escaped() -> None:
     for payload in (*PAYLOADS[:12], HOSTILE):
         rows = (row("c1"), row("c2", passed=False, gap=payload).model_copy(update={"name": payload}))

@@ -125,7 +125,7 @@ def comparison_step(found: Comparison) -> ComparisonStep:
     worse = found.counts.get("regressed", 0)
     if worse:
         command = again if batch is None else f"gradeloop diff {shlex.quote(found.a.source)}"
-        return ComparisonStep(f"mend {'it' if worse == 1 else 'them'}, run the suite again, then", command)
+        return ComparisonStep("mend what regressed, run the suite again, then", command)
     if found.counts.get("lost"):
         return ComparisonStep("run its errors again, then", again) if batch is None else ComparisonStep("", f"gradeloop retry {batch}")
     if found.counts.get("unsure"):

@@ -21,6 +21,7 @@ from gradeloop.contract.evaluation import DraftPiece
 from gradeloop.grading.changes import changes
 from gradeloop.reports.html import document
 from gradeloop.reports.model import Verdict
+from gradeloop.reports.run_page import ANSWER_PARTS, AnswerPart
 from gradeloop.text import headline
 
 MOST_SAME = 5_000
@@ -158,12 +159,12 @@ class WorseCase:
     href: str
     """Its outputs side by side, else its row."""
     outcome: Outcome
-    words: str
-    """The text of the criterion that regressed first, else why there is no verdict."""
+    parts: tuple[AnswerPart, ...]
+    """The criteria that regressed, by their words; else why there is no verdict."""
+    more: int
+    """How many further criteria regressed."""
     why: str
-    """Why that criterion is not met; empty where nobody said it."""
-    criterion: str = ""
-    """Its id; empty for a case without a verdict."""
+    """Why the first of them is not met; empty where nobody said it."""
 
 
 def worse_cases(rows: Sequence[CaseComparison], places: Mapping[str, int]) -> list[WorseCase]:
@@ -177,11 +178,12 @@ def worse_cases(rows: Sequence[CaseComparison], places: Mapping[str, int]) -> li
     for at, row in enumerate(rows):
         if row.outcome in ANSWERS:
             href = f"#pair-{places[row.id]}" if row.id in places else f"#case-{at}"
-            change = next(iter(row.changes), None) if row.outcome == "regressed" else None
-            words = change_reason(row) if change is None else change.name
-            gap = change.b.gap if change is not None and change.b is not None else ""
-            criterion = change.id if change is not None else ""
-            found.append(WorseCase(row.id, href, row.outcome, headline(words, CHARACTERS), headline(gap or "", CHARACTERS), criterion))
+            regressed = [change for change in row.changes if change.outcome == row.outcome == "regressed"]
+            parts = tuple(AnswerPart(headline(change.name, CHARACTERS), change.id) for change in regressed[:ANSWER_PARTS])
+            gap = regressed[0].b.gap if regressed and regressed[0].b is not None else ""
+            parts = parts or (AnswerPart(headline(change_reason(row), CHARACTERS)),)
+            more = len(regressed[ANSWER_PARTS:])
+            found.append(WorseCase(row.id, href, row.outcome, parts, more, headline(gap or "", CHARACTERS)))
     return found
 
 

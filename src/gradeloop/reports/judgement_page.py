@@ -122,7 +122,10 @@ def judgements_next(reports: Sequence[RunReport], source: JudgementSource) -> Ne
         return NextStep(command=f"gradeloop judge {source.judged_with} --retry errors", words="judge the errors again with")
     command = f"gradeloop agreement {judge} LABELS{f' --results {name}' if source.is_file else ''}"
     if "failed" in verdicts:
-        return NextStep(command=command, words="where the judge is wrong, label the run and measure the judge with")
+        return NextStep(
+            command=command,
+            words="where the judge is right, mend what made the run; where it is wrong, label the run and measure the judge with",
+        )
     return NextStep(command=command, words="measure how far people agree with this judge with")
 
 

@@ -14,7 +14,7 @@ from gradeloop.grading.changes import Changes, changes
 from gradeloop.grading.prompts import escape_invisible, record_starts
 from gradeloop.grading.quotes import FoldedText, fold, nearest_passage, written_forms
 from gradeloop.reports.html import Live, as_json, document, part
-from gradeloop.reports.model import Passage, PassageRecord, RunReport, ToolEvidence
+from gradeloop.reports.model import NextStep, Passage, PassageRecord, RunReport, ToolEvidence
 from gradeloop.text import headline
 
 LIVE_SCRIPTS, LIVE_STYLES = ("live.js",), ("live.css",)
@@ -152,9 +152,14 @@ def failing_rows(report: RunReport) -> tuple[CriterionRow, ...]:
     return tuple(row for row in (best or report.evaluations)[-1].criteria if criterion_mark(row).verdict == "failed")
 
 
-def run_next_step(report: RunReport) -> str:
-    """Return the command that goes on with a thread which stopped before its end; empty where none does."""
-    return f"gradeloop resume {shlex.quote(report.thread_id)}" if report.thread_id and report.word == "interrupted" else ""
+def run_next_step(report: RunReport) -> NextStep | None:
+    """Return what comes next for a thread that stopped before its end, or ended without a pass; None for any other run."""
+    if report.thread_id and report.word == "interrupted":
+        return NextStep(command=f"gradeloop resume {shlex.quote(report.thread_id)}")
+    if report.kind != "thread" or report.waiting_for or report.verdict not in {"failed", "error"}:
+        return None
+    what = "what the error names" if report.verdict == "error" else "the task or the rubric"
+    return NextStep(command="gradeloop run TASK.yaml", words=f"mend {what}, and run it as a new thread with")
 
 
 class RunView:
