@@ -183,7 +183,7 @@ def test_a_verdict_that_became_unsure_is_counted_and_named_apart_from_errors() -
 
     assert found.counts == {"lost": 1, "unsure": 2, "decided": 1}
     assert text.startswith(
-        "NO REGRESSIONS, 1 NOW WITHOUT A VERDICT, 2 UNSURE\n1 verdict -> error, 2 verdict -> unsure, 1 unsure -> verdict of 4 cases"
+        "NOTHING COMPARED, 1 NOW WITHOUT A VERDICT, 2 UNSURE\n1 verdict -> error, 2 verdict -> unsure, 1 unsure -> verdict of 4 cases"
     )
     assert "unsure of c2: 2 of 3 votes pass it" in text.partition("2 verdict -> unsure\n")[2]
     assert "case-3" in text.partition("1 unsure -> verdict\n")[2]
