@@ -111,7 +111,7 @@ async def _stored_record(batch_id: str, name: str) -> JudgementRecord:
 
 
 async def read_question(result: JudgeResult) -> str:
-    """Return what the judge of a stored judgement asks, its rubric, of criteria their descriptions in one line; empty where the store does not have it."""
+    """Return what the judge of a stored judgement asks, its rubric or its criteria in one line; empty where the store does not have it."""
     judge = (await _stored_record(result.batch_id, result.id)).judge if result.batch_id is not None else None
     if isinstance(judge, SchemaJudge):
         return judge.rubric_text.strip()
