@@ -343,7 +343,7 @@ def test_a_page_that_would_be_too_large_keeps_the_failures_open(monkeypatch: pyt
     page = batch_page(BatchReport(head_of(summary_of(results)), [(None, result) for result in results]))
     failed = re.findall(r'<tr id="case-\d+" data-f="failed"([^>]*)>', page)
 
-    assert "cannot be opened here, so that the file stays below 20 MB" in page
+    assert " rows cannot be opened here, so that the file stays below 20 MB" in page
     assert len(failed) == 8
     assert all("data-p=" in value for value in failed)
 

@@ -114,6 +114,12 @@ def test_a_diff_names_every_criterion_that_regressed(tmp_path: Path) -> None:
     assert "mend what regressed, run the suite again, then" in html
 
 
+def test_how_often_a_criterion_failed_is_written_as_every_other_number() -> None:
+    html = page([*(case(at, "failed") for at in range(1_100)), *(case(at) for at in range(1_100, 1_200))])
+
+    assert "<b>1,100</b> of 1,200 not passed" in html
+
+
 def test_what_failed_is_escaped() -> None:
     for payload in (*PAYLOADS[:12], HOSTILE):
         rows = (row("c1"), row("c2", passed=False, gap=payload).model_copy(update={"name": payload}))

@@ -17,7 +17,7 @@ from gradeloop.reports.html import Live, as_json, document, packed
 from gradeloop.reports.model import NextStep, RunReport, Verdict
 from gradeloop.reports.run_page import LIVE_SCRIPTS, LIVE_STYLES, OutputPart, RunView, criterion_mark, run_part
 from gradeloop.reports.what_failed import FailureList
-from gradeloop.text import headline
+from gradeloop.text import counted, headline
 
 WORST = 10
 """Criteria that are shown as the worst."""
@@ -522,7 +522,7 @@ class Table:
             )
         if self._closed:
             cure = "" if self._batch is None else f"; see: gradeloop batches show {self._batch} CASE"
-            notes.append(f"{self._closed:,} cannot be opened here, so that the file stays below 20 MB{cure}")
+            notes.append(f"{counted(self._closed, 'row')} cannot be opened here, so that the file stays below 20 MB{cure}")
         return notes
 
 

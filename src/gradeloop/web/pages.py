@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
-from gradeloop.batches.answer import ANSWER_COLOURS, answer_of
+from gradeloop.batches.answer import ANSWER_COLOURS, answer_of, next_step
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import MONITOR_PREFIX, BatchRequest, BatchSummary, Case, CaseResult, CaseStatus
 from gradeloop.client.listing import ListedThread, threads
@@ -103,6 +103,7 @@ class Index:
             monitor_path=monitor_path,
             colours=ANSWER_COLOURS,
             failures=failures,
+            steps={batch.batch_id: _listed_step(batch) for batch in batches},
             case_path=case_path,
             tasks=tasks,
             waiting=waiting_line(listed, batches),
@@ -170,6 +171,12 @@ class Index:
         except (TimeoutError, GradeloopError):
             return None
         return headline(first[0].content, TASK_CHARACTERS) if first else ""
+
+
+def _listed_step(batch: BatchSummary) -> str:
+    """Return the command that runs the errors of a batch again which nothing else keeps from its end; any other is a link of the page."""
+    answer = answer_of(batch)
+    return next_step(batch, answer) if answer.word == "INCONCLUSIVE" and batch.errors and not batch.waiting else ""
 
 
 def waiting_line(listed: Sequence[ListedThread], batches: Sequence[BatchSummary]) -> str:
