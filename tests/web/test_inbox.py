@@ -22,12 +22,14 @@ from gradeloop.client.listing import ListedThread
 from gradeloop.client.waiting import WaitingThread
 from gradeloop.contract.evaluation import DraftInQuestion, WaitingCriterion, WaitingFor
 from gradeloop.monitors.labelling import MonitorLabels
+from gradeloop.reports.run_page import run_page
 from gradeloop.temporal.connect import Connection
 from gradeloop.web.inbox_page import inbox_page
 from gradeloop.web.pages import waiting_line
-from gradeloop.web.site import batch_path, case_path, thread_path
+from gradeloop.web.site import SteeredPage, batch_path, case_path, thread_path
 from tests.batches.test_unsure import unsure, votes
 from tests.monitors.test_monitoring import watched
+from tests.reports.test_first_look import rejecting
 from tests.rig.batches import batching, drafted, fails, passes
 from tests.rig.browser import axe_findings, too_wide, watch
 from tests.rig.page_payloads import PAYLOADS
@@ -217,6 +219,21 @@ async def test_cards_keep_nobody_out_and_obey_keys_and_payloads_do_nothing(brows
         )
         assert await page.evaluate("window.attacked") is None, payload
     assert seen.dialogs == []
+    await page.close()
+
+
+@pytest.mark.slow
+async def test_the_keys_of_a_card_lead_back_to_it_from_below(browser: Chromium, tmp_path: Path) -> None:
+    page = await browser.new_page(viewport={"width": 1280, "height": 400})
+    path = tmp_path / "waiting.html"
+    live = SteeredPage(token="t", path="/p", thread="/p", status="waiting", open=True, tag="")
+    path.write_text(run_page(rejecting(), live=live))
+    await page.goto(path.as_uri())
+    await page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+    await expect(page.locator("form.asked").first).not_to_be_in_viewport()
+    await page.keyboard.press("a")
+    await expect(page.locator("button.yes").first).to_be_focused()
+    await expect(page.locator("button.yes").first).to_be_in_viewport()
     await page.close()
 
 

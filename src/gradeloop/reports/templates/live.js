@@ -188,11 +188,11 @@
     if (form && form.querySelectorAll("button").length > 1) event.preventDefault();
   });
 
-  // `a` goes to Approve and `r` to the gap of the card that has the focus, or of the first that can be seen; Enter is the decision.
+  // `a` goes to Approve and `r` to the gap of the card that has the focus, else of the first that can be seen or lies below, else of the last; Enter is the decision.
   addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(event.target.tagName) || (event.key !== "a" && event.key !== "r")) return;
     const forms = [...main.querySelectorAll("form.asked")];
-    const form = event.target.closest?.("form.asked") || forms.find((each) => each.getBoundingClientRect().bottom > 60);
+    const form = event.target.closest?.("form.asked") || forms.find((each) => each.getBoundingClientRect().bottom > 60) || forms.at(-1);
     const place = form?.querySelector(`[data-key="${event.key}"]`);
     if (place) { event.preventDefault(); place.focus(); }
   });
