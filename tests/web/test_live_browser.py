@@ -151,6 +151,15 @@ async def test_the_list_names_failures_beside_errors_and_the_rest_is_a_click_awa
             await expect(page.locator("#table tbody tr:visible .name")).to_have_text(failing)
 
 
+@pytest.mark.parametrize("path", ["/nothing", "/threads/none", "/batches/none"])
+async def test_an_address_of_nothing_says_so_and_leads_to_the_list(browser: Browser, client: Client, tmp_path: Path, path: str) -> None:
+    async with visited(browser, GradingClient(client, task_queue="none"), tmp_path, path) as (page, _):
+        await expect(page.locator("h1")).to_have_text("There is nothing here")
+        assert await axe_findings(page) == []
+        await page.click("text=All threads and batches")
+        await expect(page.locator("h1")).to_have_text("Threads and batches")
+
+
 async def test_a_thread_is_followed_interrupted_and_resumed_from_its_page(browser: Browser, client: Client, tmp_path: Path) -> None:
     models, thread = answering(), a_thread()
     models.hold("generator")

@@ -127,7 +127,15 @@ def refused(request: Request, error: Exception, token: str) -> Response:
     if request.method != "GET" or _wants_part(request):
         return JSONResponse({"error": message}, status)
     live = SteeredPage(token=token, path=request.url.path)
-    html = document("live_error.html", title="gradeloop", scripts=("live.js",), styles=("live.css",), live=live, message=message)
+    html = document(
+        "live_error.html",
+        title="gradeloop",
+        scripts=("live.js",),
+        styles=("live.css",),
+        live=live,
+        message=message,
+        missing=status == HTTPStatus.NOT_FOUND,
+    )
     return HTMLResponse(html, status)
 
 
