@@ -266,7 +266,7 @@ async def _send(
             raise await _failed(services, choice, request, error, heartbeat, limits, turn) from None
         turn.usage = reply.usage
         await turn.limiter.accepted(turn, kept)
-    heartbeat.spend(reply.usage)
+    heartbeat.spent += reply.usage  # told with the next heartbeat: one for each reply would cost the server a third more
     count_reply(request, reply.usage)
     services.providers.note_answer(request.spec)
     message = sendable(reply.message)
