@@ -310,6 +310,11 @@ async def test_results_are_read_line_by_line(client: Client, tmp_path: Path) -> 
         ("\n[1]", "line 2: this is no judgement"),
         ("hello", "line 1: this is no judgement"),
         ("\n", "holds no judgements; write some with `gradeloop judge JUDGE RUNS -o results.jsonl`"),
+        ('{"schema": "gradeloop.judgements/1", "judgements": [', "is cut off, or no JSON"),
+        ('{"schema": "gradeloop.judgements/1", "judgements": 5}', "judgements is '5'; write a list"),
+        ('{"schema": "gradeloop.judgements/1", "judgements": ["x"]}', "judgement 1: "),
+        ('{"schema": "gradeloop.judgements/1"}', "holds no judgements"),
+        ('{"schema": "gradeloop.judgements/9"}', "and this gradeloop reads gradeloop.judgements/1"),
     ],
 )
 def test_what_holds_no_judgement_is_refused_by_file_and_line(tmp_path: Path, text: str, why: str) -> None:

@@ -116,8 +116,11 @@ def _read_document(path: Path, text: str) -> list[JudgeResult]:
         raise InvalidRequest(f"{path} is cut off, or no JSON: {error}; write it again with gradeloop judge -o") from None
     if found["schema"] != JUDGEMENTS_SCHEMA:
         raise InvalidRequest(f"{path}: the schema is {clip(str(found['schema']))}, and this gradeloop reads {JUDGEMENTS_SCHEMA}")
+    rows = found.get("judgements") or []
+    if not isinstance(rows, list):
+        raise InvalidRequest(f"{path}: judgements is {clip(str(rows))}; write a list, as gradeloop judge -o does")
     results = []
-    for number, row in enumerate(found.get("judgements") or (), 1):
+    for number, row in enumerate(rows, 1):
         try:
             results.append(JudgeResult.model_validate(row))
         except ValidationError as error:
