@@ -247,6 +247,7 @@ async def _serve(
     watch, stopped = QueueWatch(client, settings.task_queue, ready), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    await watch.look()
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(worker)
         if settings.health_address:
@@ -257,7 +258,9 @@ async def _serve(
         if connection.options:
             following = asyncio.create_task(follow_credentials(client, connection, lambda: setattr(worker, "client", client)))
             stack.callback(following.cancel)
-        LoadedObjects().set_aside()
+        stack.enter_context(LoadedObjects().set_aside())
+        if settings.role in {"all", "loop"}:
+            await watch.until_polled()
         try:
             ready.announce()
             logger.info("serving task queue %s on %s as %s", worker.task_queue, client.service_client.config.target_host, settings.role)
@@ -289,7 +292,7 @@ async def _receive(settings: WorkerSettings, ready: ReadyFile) -> None:
         url = await stack.enter_async_context(receiving(store, settings.receiver, door, listening))
         if settings.health_address:
             stack.enter_context(_health(settings.health_address, None, store, {}))
-        LoadedObjects().set_aside()
+        stack.enter_context(LoadedObjects().set_aside())
         try:
             ready.announce()
             logger.info("receiving OTLP at %s, into %s", url, store.name)

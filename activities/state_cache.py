@@ -281,7 +281,7 @@ async def _query(name: str, arguments: list[object]) -> object:
     """Ask the calling activity's workflow."""
     info = activity.info()
     handle = activity.client().get_workflow_handle(str(info.workflow_id), run_id=info.workflow_run_id)
-    return await recorded(lambda: handle.query(name, args=arguments))
+    return await recorded(lambda patience: handle.query(name, args=arguments, rpc_timeout=patience))
 
 
 class CaseLoader:

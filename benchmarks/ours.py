@@ -49,9 +49,9 @@ async def serve(case: Case, queue: str, address: str) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     async with build(client, Providers(Environment(), replies(case)), ToolRegistry(), WorkerSettings(task_queue=queue)):
-        LoadedObjects().set_aside()  # as worker.py does
-        print(READY, flush=True)
-        await stopped.wait()
+        with LoadedObjects().set_aside():  # as worker.py does
+            print(READY, flush=True)
+            await stopped.wait()
 
 
 if __name__ == "__main__":

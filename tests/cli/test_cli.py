@@ -230,6 +230,20 @@ def test_an_interrupted_run_goes_on_after_its_worker_was_killed(gradeloop: Comma
 
 
 @pytest.mark.slow
+def test_an_interrupted_run_goes_on_although_its_worker_was_not_yet_seen_to_be_dead(gradeloop: CommandLine) -> None:
+    process = gradeloop.start("run", patient(gradeloop, "dying"), "--json")
+    lines = [json.loads(line_of(process)) for _ in range(6)]
+    process.send_signal(signal.SIGINT)
+    ended(process)
+    gradeloop.kill_workers()
+    with gradeloop.held_as_alive(seconds=4):
+        resumed = gradeloop("resume", lines[0]["thread_id"], "--json")
+
+    assert resumed.code == 0, resumed.err
+    assert resumed.result["grading_run_id"] == lines[-1]["grading_run_id"]
+
+
+@pytest.mark.slow
 def test_a_worker_that_is_killed_in_the_middle_of_a_run_is_started_again(gradeloop: CommandLine) -> None:
     process = gradeloop.start("run", patient(gradeloop, "killed"), "--json")
     started = [line_of(process) for _ in range(6)]

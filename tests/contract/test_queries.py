@@ -1,24 +1,34 @@
-"""A refused query is sent again, for a while; another failure is the caller's at once."""
+"""A refused query is sent again, for a while, and one that was lost; another failure is the caller's at once."""
+
+from datetime import timedelta
 
 import pytest
 from temporalio.client import WorkflowQueryFailedError
+from temporalio.service import RPCError, RPCStatusCode
 
 from gradeloop.contract import queries
 from gradeloop.contract.queries import recorded
 
 
 class Asked:
-    """A query that fails with these messages, one after the other, and then answers."""
+    """A query that fails with these messages or statuses, one after the other, and then answers."""
 
-    def __init__(self, *failures: str) -> None:
-        self.count = 0
+    def __init__(self, *failures: str | RPCStatusCode) -> None:
+        self.waits: list[float] = []
         self._failures = list(failures)
 
-    async def query(self) -> str:
-        self.count += 1
-        if self._failures:
-            raise WorkflowQueryFailedError(self._failures.pop(0))
-        return "answer"
+    @property
+    def count(self) -> int:
+        return len(self.waits)
+
+    async def query(self, patience: timedelta) -> str:
+        self.waits.append(patience.total_seconds())
+        if not self._failures:
+            return "answer"
+        failure = self._failures.pop(0)
+        if isinstance(failure, str):
+            raise WorkflowQueryFailedError(failure)
+        raise RPCError("no answer", failure, b"")
 
 
 @pytest.fixture(autouse=True)
@@ -48,3 +58,28 @@ async def test_a_query_that_is_refused_for_too_long_fails_as_it_was_refused(monk
     with pytest.raises(WorkflowQueryFailedError, match="READ_AGAIN"):
         await recorded(asked.query)
     assert 2 < asked.count < 30
+
+
+async def test_a_query_that_nobody_answers_is_sent_again_with_more_time() -> None:
+    asked = Asked(RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
+
+    assert await recorded(asked.query) == "answer"
+    assert asked.waits == [1.5, 3.0, 6.0]
+
+
+@pytest.mark.parametrize("status", [RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.UNAVAILABLE])
+async def test_a_query_that_the_server_refuses_is_not_sent_again(status: RPCStatusCode) -> None:
+    asked = Asked(status)
+
+    with pytest.raises(RPCError, match="no answer"):
+        await recorded(asked.query)
+    assert asked.count == 1
+
+
+async def test_a_query_that_nobody_answers_for_long_fails_as_the_server_said_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queries, "SILENT_SECONDS", -1.0)
+    asked = Asked(*[RPCStatusCode.DEADLINE_EXCEEDED] * 10)
+
+    with pytest.raises(RPCError, match="no answer"):
+        await recorded(asked.query)
+    assert asked.count == 1

@@ -13,8 +13,8 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -207,6 +207,17 @@ class CommandLine:
         for pid in self.workers().values():
             with suppress(ProcessLookupError):
                 os.killpg(pid, signal.SIGKILL)
+
+    @contextmanager
+    def held_as_alive(self, seconds: float) -> Iterator[None]:
+        """Hold the life marks of workers that were killed, for so long: a process that dies lets go of its files a moment later."""
+        with ExitStack() as held:
+            for mark in (self.state / "workers").glob("*.alive"):
+                fcntl.flock(held.enter_context(mark.open("ab")), fcntl.LOCK_EX)
+            released = threading.Timer(seconds, held.pop_all().close)
+            released.start()
+            yield
+            released.join()
 
     def _command(self, arguments: tuple[str, ...]) -> list[str]:
         return [*self.prefix, str(Path(sys.executable).parent / "gradeloop"), *arguments]

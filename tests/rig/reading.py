@@ -1,5 +1,6 @@
 """A Temporal client that sends a query again where it is refused as one to be read again, as gradeloop's own readers do."""
 
+from dataclasses import replace
 from typing import Any
 
 from temporalio.client import Interceptor, OutboundInterceptor, QueryWorkflowInput
@@ -17,4 +18,4 @@ class ReadsAgain(Interceptor):
 
 class _Queries(OutboundInterceptor):
     async def query_workflow(self, input: QueryWorkflowInput) -> Any:  # noqa: A002 - as the base class has it
-        return await recorded(lambda: self.next.query_workflow(input))
+        return await recorded(lambda patience: self.next.query_workflow(replace(input, rpc_timeout=input.rpc_timeout or patience)))

@@ -22,16 +22,18 @@ class Knot:
         self.me = self
 
 gc.disable()  # else a search that nobody asked for would be counted
-LoadedObjects(long={long}).set_aside()
-counts = [gc.get_freeze_count()]
 kept = []
-for _ in range(TIMES + 2):
-    kept.append([Knot() for _ in range(100)])
+with LoadedObjects(long={long}).set_aside():
+    counts = [gc.get_freeze_count()]
+    for _ in range(TIMES + 2):
+        kept.append([Knot() for _ in range(100)])
+        gc.collect()
+        counts.append(gc.get_freeze_count())
+    lost = weakref.ref(Knot())
     gc.collect()
-    counts.append(gc.get_freeze_count())
-lost = weakref.ref(Knot())
-gc.collect()
-print(json.dumps({{"counts": counts, "found": lost() is None, "callbacks": len(gc.callbacks)}}))
+    callbacks = len(gc.callbacks)
+after = {{"counts": gc.get_freeze_count(), "callbacks": len(gc.callbacks)}}
+print(json.dumps({{"counts": counts, "found": lost() is None, "callbacks": callbacks, "after": after}}))
 """
 
 WATCHES = """
@@ -74,6 +76,11 @@ def test_what_a_short_search_leaves_stays_where_it_is() -> None:
 
     assert len(set(told["counts"])) == 1
     assert (told["found"], told["callbacks"]) == (True, 1)
+
+
+@pytest.mark.parametrize("long", [0, 60])
+def test_what_was_set_aside_is_given_back_at_the_end(long: float) -> None:
+    assert set_aside(long)["after"] == {"counts": 0, "callbacks": 0}
 
 
 async def test_a_worker_sets_aside_what_it_has_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

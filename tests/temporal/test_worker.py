@@ -15,7 +15,9 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from temporalio import workflow
 from temporalio.client import Client
+from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 import worker
 from gradeloop.client.client import GradingClient
@@ -23,11 +25,21 @@ from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.telemetry.logs import TextFormatter
 from gradeloop.temporal.server import ServerInfo
+from gradeloop.temporal.worker import QueueWatch, ReadyFile
 
 WORKER = Path(__file__).parents[2] / "worker.py"
 
 REPLIES = {"replies": [{"role": "generator", "text": "a"}, {"role": "generator", "run": 1, "text": "b"}]}
 SLOW = {"replies": [{"role": "generator", "text": "a", "delay": 1.5}]}
+
+
+@workflow.defn
+class Empty:
+    """A workflow for a worker that has none."""
+
+    @workflow.run
+    async def run(self) -> None:
+        """Do nothing."""
 
 
 async def started(server: ServerInfo, *flags: str, **variables: str) -> asyncio.subprocess.Process:
@@ -179,3 +191,19 @@ def test_a_message_of_a_workers_log_is_one_line_and_no_command() -> None:
     line = formatter.format(logging.LogRecord("any", logging.WARNING, "", 0, said, None, None))
 
     assert line == "WARNING the reply\\n::error::owned [31m# #vso[task.complete]"
+
+
+async def test_a_worker_is_announced_once_the_server_has_seen_it_poll_and_not_by_what_it_saw_of_an_earlier_one(client: Client) -> None:
+    queue = f"polled-{uuid4()}"
+    waits: list[asyncio.Task[None]] = []
+    early: list[bool] = []
+    for _ in range(2):
+        watch = QueueWatch(client, queue, ReadyFile(None))
+        await watch.look()
+        waits.append(asyncio.create_task(watch.until_polled()))
+        await asyncio.sleep(0.3)
+        early.append(waits[-1].done())
+        async with Worker(client, task_queue=queue, workflows=[Empty], workflow_runner=UnsandboxedWorkflowRunner()):
+            await asyncio.wait_for(waits[-1], 4)
+
+    assert early == [False, False]

@@ -128,7 +128,7 @@ class TestIndex:
             await shows(browser, "/", thread_id)
             changed = await browser.part("/", first.headers["ETag"])
 
-        assert changed.status_code == 200
+        assert changed.status_code == 200, changed.text
         assert changed.text.startswith("<main ")
         assert changed.text.endswith("</main>")
 
@@ -466,7 +466,7 @@ class TestSteering:
         assert evaluation.overridden_result == "satisfied"
         assert evaluation.criteria[0].override
         assert (evaluation.criteria[0].override.by, evaluation.criteria[0].override.why) == ("bob", "good enough")
-        assert changed.status_code == 200
+        assert changed.status_code == 200, changed.text
         assert "good enough" in changed.text
 
     async def test_a_person_approves_and_denies_calls(self, client: Client, tmp_path: Path) -> None:

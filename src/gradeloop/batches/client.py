@@ -149,7 +149,7 @@ class BatchClient:
         try:
             async with asyncio.timeout(QUERY_SECONDS):
                 batch = self._client.get_workflow_handle(batch_id)
-                progress = await recorded(lambda: batch.query(GradingBatch.progress))
+                progress = await recorded(lambda patience: batch.query(GradingBatch.progress, rpc_timeout=patience))
                 counts = await asyncio.gather(*map(self._cases_of, progress.shards), return_exceptions=True)
         except (TimeoutError, RPCError, WorkflowQueryFailedError):
             return None
@@ -162,7 +162,7 @@ class BatchClient:
             async with asyncio.timeout(QUERY_SECONDS):
                 with suppress(RPCError, WorkflowQueryFailedError):
                     batch = self._client.get_workflow_handle(batch_id)
-                    names += (await recorded(lambda: batch.query(GradingBatch.progress))).shards
+                    names += (await recorded(lambda patience: batch.query(GradingBatch.progress, rpc_timeout=patience))).shards
                 problems = await asyncio.gather(*map(self._problem_of, names), return_exceptions=True)
         except TimeoutError:
             return None
@@ -173,7 +173,7 @@ class BatchClient:
         try:
             async with asyncio.timeout(QUERY_SECONDS):
                 batch = self._client.get_workflow_handle(batch_id)
-                shards = (await recorded(lambda: batch.query(GradingBatch.progress))).shards
+                shards = (await recorded(lambda patience: batch.query(GradingBatch.progress, rpc_timeout=patience))).shards
                 waits = await asyncio.gather(*map(self._wait_of, shards), return_exceptions=True)
         except (TimeoutError, RPCError, WorkflowQueryFailedError):
             return None
@@ -196,7 +196,7 @@ class BatchClient:
     async def _cases_of(self, shard: str) -> int:
         """Return how many cases a shard has in flight."""
         handle = self._client.get_workflow_handle(shard)
-        return await recorded(lambda: handle.query("in_flight", result_type=int))
+        return await recorded(lambda patience: handle.query("in_flight", result_type=int, rpc_timeout=patience))
 
     async def waiting(self, batch_id: str) -> list[str]:
         """Return the ids of the threads of a batch's cases that wait for a person."""

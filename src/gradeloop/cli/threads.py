@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn
+from typing import Annotated, Any, Literal, NoReturn, TypeVar
 from uuid import uuid4
 
 import typer
@@ -43,6 +43,8 @@ from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import OURS, application_folder, ensure_worker, keep_worker_alive
 
 _EXIT_CODES = {None: SATISFIED, "satisfied": SATISFIED, "max_iterations_reached": CAPPED}
+
+Result = TypeVar("Result")
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -255,7 +257,7 @@ async def follow_with_interrupts(
     interrupts: bool = True,
 ) -> RunEnding:
     """Show a thread to its end; Ctrl-C interrupts it, or leaves it running, and a second one leaves at once."""
-    following = asyncio.create_task(_follow_served(client, thread_id, screen, connection, after))
+    following = asyncio.create_task(_while_served(client, thread_id, connection, follow(client, thread_id, screen, after=after)))
     try:
         screen.show_thread(thread_id, connection.ui)
         await _first_of(following, pressed.get())
@@ -286,25 +288,24 @@ async def _interrupt(client: GradingClient, thread_id: str, following: "asyncio.
             await asyncio.wait([following])
 
 
-async def _follow_served(client: GradingClient, thread_id: str, screen: Screen, connection: Connection, after: int) -> RunResult | None:
-    """Follow the thread, and start its worker again if it dies meanwhile."""
+async def _while_served(client: GradingClient, thread_id: str, connection: Connection, work: Coroutine[Any, Any, Result]) -> Result:
+    """Return what the work returns; the thread's worker is started again if it dies meanwhile."""
 
     async def keep_served() -> None:
         task_queue = await client.task_queue_of(thread_id)
         if OURS.fullmatch(task_queue):
             await keep_worker_alive(task_queue, connection)
 
-    following = asyncio.create_task(follow(client, thread_id, screen, after=after))
-    serving = asyncio.create_task(keep_served())
+    working, serving = asyncio.create_task(work), asyncio.create_task(keep_served())
     try:
-        await asyncio.wait([following, serving], return_when=asyncio.FIRST_COMPLETED)
-        if not following.done():
+        await asyncio.wait([working, serving], return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
             serving.result()
-        return await following
+        return await working
     finally:
-        for task in (following, serving):
+        for task in (working, serving):
             task.cancel()
-        await asyncio.wait([following, serving])
+        await asyncio.wait([working, serving])
 
 
 async def _first_of(*work: Awaitable[object]) -> None:
@@ -350,18 +351,26 @@ async def run_task(task: Task, console: Console, *, as_json: bool, detach: bool)
 async def resume_thread(thread_id: str, console: Console, *, budget: Budget | None, as_json: bool) -> RunEnding:
     """Resume an interrupted thread and follow it."""
     client, thread_id, connection = await open_thread(thread_id)
-    state = await client.state(thread_id)
-    seen = (await client.events(thread_id, after=10**9)).total
+
+    async def read() -> tuple[Rubric | None, int]:
+        state = await client.state(thread_id)
+        return state.rubric, (await client.events(thread_id, after=10**9)).total
+
+    rubric, seen = await _while_served(client, thread_id, connection, read())
     with ctrl_c() as pressed:
         resuming = asyncio.create_task(client.resume(thread_id, budget=budget))
-        try:
+
+        async def begin() -> None:
             while not resuming.done() and pressed.empty() and (await client.events(thread_id, after=10**9)).total == seen:
                 await asyncio.wait([resuming], timeout=0.05)
             if resuming.done():
                 resuming.result()
+
+        try:
+            await _while_served(client, thread_id, connection, begin())
             if not as_json:
-                show_rubric(console, state.rubric)
-            screen = choose_screen(console, state.rubric, as_json=as_json)
+                show_rubric(console, rubric)
+            screen = choose_screen(console, rubric, as_json=as_json)
             return await follow_with_interrupts(client, thread_id, screen, connection, pressed, after=seen)
         finally:
             resuming.cancel()
@@ -371,7 +380,7 @@ async def resume_thread(thread_id: str, console: Console, *, budget: Budget | No
 async def watch_thread(thread_id: str, console: Console, *, as_json: bool) -> RunEnding:
     """Show a thread from its first event on, and follow it; Ctrl-C leaves it running."""
     client, thread_id, connection = await open_thread(thread_id)
-    rubric = (await client.state(thread_id)).rubric
+    rubric = (await _while_served(client, thread_id, connection, client.state(thread_id))).rubric
     if not as_json:
         show_rubric(console, rubric)
     screen = choose_screen(console, rubric, as_json=as_json)

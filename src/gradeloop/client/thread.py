@@ -6,7 +6,6 @@ import hashlib
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -59,12 +58,7 @@ QUERY_SECONDS = 20.0
 FIRST_POLL_SECONDS = 2.0
 """How long a worker that has just started may take until the server sees its first poll; until then a query is refused at once."""
 
-QUERY_TRY_SECONDS = 5.0
-"""How long one try of a query waits: one that meets the end of a workflow's run, or a worker's, is sometimes never answered."""
-
 POLL_SECONDS = 0.2
-
-SILENT = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
 
 EARLIER_RUNS = 20
 """How many runs before the last one are searched for a checkpoint, because a start that was refused leaves none."""
@@ -232,15 +226,14 @@ class ThreadHandle:
         while True:
             try:
                 return await recorded(
-                    lambda: self.workflow(run_id).query(
-                        name, args=list(arguments), result_type=dict[str, JsonValue], rpc_timeout=timedelta(seconds=QUERY_TRY_SECONDS)
+                    lambda patience: self.workflow(run_id).query(
+                        name, args=list(arguments), result_type=dict[str, JsonValue], rpc_timeout=patience
                     )
                 )
             except RPCError as error:
-                if error.status == RPCStatusCode.FAILED_PRECONDITION and time.monotonic() < deadline:  # nobody polls the queue yet
-                    await asyncio.sleep(POLL_SECONDS)
-                elif error.status not in SILENT:
+                if error.status != RPCStatusCode.FAILED_PRECONDITION or time.monotonic() > deadline:
                     raise
+                await asyncio.sleep(POLL_SECONDS)  # nobody polls the queue yet
 
     async def _send_turn(self, request: InvokeRequest, start: ThreadRequest | None, update_id: str) -> RunResult:
         if start is None:

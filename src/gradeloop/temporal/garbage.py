@@ -1,7 +1,8 @@
 """Python's search for cyclic garbage in a worker, which leaves out what the worker has loaded."""
 
+import contextlib
 import gc
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from time import perf_counter
 
 OLDEST = 2
@@ -29,10 +30,17 @@ class LoadedObjects:
         self._left = TIMES
         self._began = 0.0
 
-    def set_aside(self) -> None:
-        """Set aside all objects that there are, and what is loaded later after a search that took long."""
+    @contextlib.contextmanager
+    def set_aside(self) -> Iterator[None]:
+        """Set aside all objects that there are, and what is loaded later after a search that took long; give them back at the end."""
         gc.freeze()  # without a search, which would take a tenth of the worker's start
         gc.callbacks.append(self._searched)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(ValueError):
+                gc.callbacks.remove(self._searched)
+            gc.unfreeze()
 
     def _searched(self, phase: str, found: Mapping[str, int]) -> None:
         if found["generation"] != OLDEST:

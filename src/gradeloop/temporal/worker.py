@@ -9,7 +9,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Collection, Coroutine, Mapping
+from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
+from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -58,6 +58,9 @@ OURS = re.compile(r"gradeloop-[0-9a-f]{16}")
 
 POLLED_SECONDS = 70
 """How long ago a living worker asked at most: it asks again each minute, and the server lists it for five."""
+
+FIRST_POLL_SECONDS, FIRST_POLL_PAUSE_SECONDS = 5.0, 0.01
+"""How long a worker waits until the server has seen its first poll, and the pause between two looks."""
 
 OF_A_SERVICE = frozenset({"GRADELOOP_HEALTH_ADDRESS", "GRADELOOP_METRICS_ADDRESS", "GRADELOOP_DEPLOYMENT", "GRADELOOP_BUILD_ID"})
 """The variables of a worker that somebody deploys: addresses cannot be shared, and nobody makes a build current for the others."""
@@ -145,13 +148,18 @@ async def ensure_worker_of(task_queue: str, connection: Connection) -> None:
 
 async def is_polled(client: Client, task_queue: str) -> bool:
     """Return whether a worker polls a queue for workflows, wherever it was started."""
+    return any(time.time() - poller.last_access_time.seconds < POLLED_SECONDS for poller in await _pollers(client, task_queue))
+
+
+async def _pollers(client: Client, task_queue: str, identity: str | None = None) -> Sequence[PollerInfo]:
+    """Return who polls a queue for workflows, or those of them with one identity."""
     request = DescribeTaskQueueRequest(
         namespace=client.namespace,
         task_queue=TaskQueue(name=task_queue),
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     )
     pollers = (await client.workflow_service.describe_task_queue(request)).pollers
-    return any(time.time() - poller.last_access_time.seconds < POLLED_SECONDS for poller in pollers)
+    return [poller for poller in pollers if identity in {None, poller.identity}]
 
 
 def serving(task_queue: str) -> bool:
@@ -331,13 +339,34 @@ LOST_SERVER_SECONDS = 600.0
 """How long its server may be gone before a worker that ends itself when idle ends itself too."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class QueueWatch:
-    """Watches a worker's task queue, and withdraws its ready file before the worker ends."""
+    """Watches a worker's task queue: whether the server has seen the worker there, and whether it may end."""
 
     client: Client
     task_queue: str
     ready: "ReadyFile"
+    _seen: int | None = -1
+
+    async def look(self) -> None:
+        """Note when the server last saw this process poll the queue for workflows; asked before the worker starts."""
+        with suppress(RPCError):
+            self._seen = await self._last_poll()
+
+    async def until_polled(self) -> None:
+        """Wait until the server has seen this worker poll for workflows: before, it refuses queries at once.
+
+        A worker of which the server does not tell this in time serves all the same.
+        """
+        deadline = time.monotonic() + FIRST_POLL_SECONDS
+        with suppress(RPCError):
+            while await self._last_poll() == self._seen and time.monotonic() < deadline:  # noqa: ASYNC110 - the server tells nobody
+                await asyncio.sleep(FIRST_POLL_PAUSE_SECONDS)
+
+    async def _last_poll(self) -> int | None:
+        """Return when the server last saw this process poll, in nanoseconds of its clock; None where it never did."""
+        found = await _pollers(self.client, self.task_queue, self.client.identity)
+        return max((poller.last_access_time.ToNanoseconds() for poller in found), default=None)
 
     async def until_idle(self, seconds: float, stopped: asyncio.Event) -> None:
         """Set `stopped` once the queue has been idle for so many seconds."""
