@@ -16,8 +16,8 @@ from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import ResourceBasedSlotConfig, Worker, WorkerDeploymentConfig, WorkerTuner
 
+from activities.batches import batch_activities
 from activities.capabilities import CapabilityActivities, WorkerCapabilities, WorkerServices
-from activities.cases import batch_activities
 from activities.generate import GeneratorActivities
 from activities.grade import GraderActivities
 from activities.judge import JudgeActivities
@@ -173,13 +173,14 @@ def _model_activities(
     budgets = TenantBudgets(settings.tenant_budgets, store)
     services = WorkerServices(providers, tools, ThreadLoader(), capabilities, recording, settings.outage_timeout, limiter, budgets)
     judge = JudgeActivities(services, RunLoader())
+    alone = settings.until_idle is not None and not settings.tuner  # a command's own worker
     return [
         CapabilityActivities(services).admit,
         GeneratorActivities(services).generate,
         GraderActivities(services).grade,
         judge.judge,
         judge.default_judge,
-        *batch_activities(services, store, settings.max_concurrent_activities),
+        *batch_activities(services, store, settings.max_concurrent_activities, alone=alone),
         *monitor_activities(store, notices.offered, client),
         TranscriptActivities(services.threads).read_transcript,
         notices.notify,

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -12,6 +12,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from activities.attempts import OUTAGE, TENANT_BUDGET
+from activities.call_places import CallPlaces
 from activities.capabilities import WorkerServices
 from activities.case_comparisons import Asked, CaseComparisons, waiting
 from activities.case_escalation import CaseEscalations
@@ -39,7 +40,6 @@ from gradeloop.batches.cases import (
 )
 from gradeloop.batches.contract import (
     NO_OUTPUT,
-    NO_STORE,
     BatchClosing,
     BatchRequest,
     BatchSummary,
@@ -51,10 +51,11 @@ from gradeloop.batches.contract import (
     ChildEnded,
     ChildRequest,
     FailedCall,
+    HeldBatch,
     OpenedBatch,
     ShardOpened,
-    Upload,
     build_result,
+    parse_upload,
 )
 from gradeloop.batches.judged import records_of, result_of_judged
 from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase, WaitNote
@@ -64,53 +65,21 @@ from gradeloop.contract.thread import Grader, RunResult
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.grading.scoring import CallGroup
 from gradeloop.judges.contract import JudgeResult, SchemaJudge
-from gradeloop.store.engine import STORE_CURE, Store
 
 KEPT_FINDINGS = 500
 """The findings of cases in flight that are kept: several questions about a case need the same, and code takes a start of the sandbox."""
 
 
-def batch_activities(services: WorkerServices, store: Store | None, slots: int) -> list[Callable[..., Any]]:
-    """Return the activities of batches; on a worker without a store, two that refuse every batch with the cure."""
-    if store is None:
-        return _refusing_activities(f"{NO_STORE}, in which a batch's cases are kept; {STORE_CURE}, for the worker too")
-    batches = BatchActivities(services, BatchStore(store), slots)
-    return [
-        batches.store_cases,
-        batches.open_batch,
-        batches.open_shard,
-        batches.draft_case,
-        batches.grade_case,
-        batches.compare_cases,
-        batches.fail_case,
-        batches.case_workflow,
-        batches.settle_case,
-        batches.close_batch,
-    ]
-
-
-def _refusing_activities(why: str) -> list[Callable[..., Any]]:
-    """Return the two activities with which a batch begins."""
-
-    @activity.defn(name="store_cases")
-    async def store_cases(_upload: Upload) -> int:
-        raise invalid(why)
-
-    @activity.defn(name="open_batch")
-    async def open_batch(_request: BatchRequest) -> OpenedBatch:
-        raise invalid(why)
-
-    return [store_cases, open_batch]
-
-
 class BatchActivities:
     """The activities of batches, on one store."""
 
-    def __init__(self, services: WorkerServices, store: BatchStore, slots: int) -> None:
+    def __init__(self, services: WorkerServices, store: BatchStore, slots: int, *, alone: bool = False) -> None:
         self._services = services
         self._store = store
         self._cases = CaseLoader(store)
         self._slots = slots
+        self._alone = alone
+        self._places = CallPlaces()
         self._replies = KeptReplies()
         self._findings: dict[str, CheckedOutput] = {}
         """What was found of the cases in flight."""
@@ -118,12 +87,16 @@ class BatchActivities:
         self._escalations = CaseEscalations(services, store, self._found, self._ask_more)
 
     @activity.defn(name="store_cases")
-    async def store_cases(self, upload: Upload) -> int:
-        """Write cases into the store, those that this worker can serve, and return how many the batch has.
+    async def store_cases(self, raw: dict[str, Any]) -> int:
+        """Write the cases of an `Upload` into the store, those that this worker can serve, and return how many the batch has.
 
         Raises:
             ApplicationError: `InvalidRequest`.
         """
+        try:
+            upload = parse_upload(raw)
+        except InvalidRequest as error:
+            raise invalid(str(error)) from None
         async with heartbeats():
             checked: set[str] = set()
             for case in upload.cases:
@@ -152,9 +125,9 @@ class BatchActivities:
             ApplicationError: `InvalidRequest`.
         """
         async with store_attempt():
-            return OpenedBatch(
-                stretches=tuple(await self._store.open(request)), slots=self._slots, webhooks=self._services.capabilities.webhooks
-            )
+            stretches = tuple(await self._store.open(request))
+        self._places.resume(request.batch_id)
+        return OpenedBatch(stretches=stretches, slots=self._slots, alone=self._alone, webhooks=self._services.capabilities.webhooks)
 
     @activity.defn(name="open_shard")
     async def open_shard(self, stretch: CaseRange) -> ShardOpened:
@@ -164,6 +137,11 @@ class BatchActivities:
         for due, stored in cases:
             self._cases.put(stretch.batch_id, due.position, stored)
         return ShardOpened(due=tuple(due for due, _ in cases))
+
+    @activity.defn(name="hold_calls")
+    async def hold_calls(self, held: HeldBatch) -> None:
+        """Have the calls of a batch that were given ahead begin no more."""
+        self._places.hold(held.batch_id, held.why)
 
     @activity.defn(name="draft_case")
     async def draft_case(self, call: CaseCall) -> CaseAnswer:
@@ -181,8 +159,8 @@ class BatchActivities:
             if (known := await self._comparisons.known(call, stored)) is not None:  # an error that the others wait for
                 return known
             lookup = await self._store.look_up(call.batch_id, _place(call))
-            if lookup.pause_reason and activity_call() not in self._replies:
-                return CaseAnswer(held=lookup.pause_reason)
+            if (limit := self._limit(call, lookup)) and activity_call() not in self._replies:
+                return CaseAnswer(held=limit)
             choice = heartbeat.choose(drafting_model(stored.case.generator or NOBODY))
             paid = await self._paid_call(call, lookup, draft_request(stored.case, call, choice.model), heartbeat, choice)
             draft, bill = draft_text(stored.case, paid.reply.message), paid.bill
@@ -233,8 +211,8 @@ class BatchActivities:
                 conversation.cached = True
                 _name_judge(conversation, question)
             elif not conversation.ended:
-                if lookup.pause_reason and not paid_already:
-                    return CaseAnswer(held=lookup.pause_reason)
+                if (limit := self._limit(call, lookup)) and not paid_already:
+                    return CaseAnswer(held=limit)
                 bill = await self._ask(call, question, lookup, heartbeat)
             return await self._keep(call, stored, conversation, bill, key)
 
@@ -292,8 +270,8 @@ class BatchActivities:
             if is_over(stored, call):
                 return ChildRequest(known=case_answer(stored.status))
             lookup = await self._store.look_up(call.batch_id, _place(call))
-            if lookup.pause_reason:
-                return ChildRequest(known=CaseAnswer(held=lookup.pause_reason))
+            if limit := self._limit(call, lookup):
+                return ChildRequest(known=CaseAnswer(held=limit))
             await self._store.require_writable(call.batch_id, Charge(activity_call()))
         await asyncio.sleep(lookup.request.delay / 1000)
         if _limits_cost(lookup.request):
@@ -348,12 +326,15 @@ class BatchActivities:
             async with paid_attempt(self._services, call.attempts) as heartbeat:
                 try:
                     await self._replies.earlier(activity_call(), heartbeat)
-                    yield heartbeat
+                    async with self._places.place(call, activity.info().workflow_id or ""):
+                        yield heartbeat
                 except StoreRefused:
                     raise
                 except StoreUnavailable as error:
                     raise store_away(error) from None
                 except ApplicationError as error:
+                    if error.type in {OUTAGE, TENANT_BUDGET}:
+                        self._places.hold(call.batch_id, f"{error.type}: {error.message}")
                     if error.non_retryable:
                         await self._count_unwritten(call, heartbeat, heartbeat.wait_for, stopped=error.type in _UNSAID)
                         counted = True
@@ -389,6 +370,10 @@ class BatchActivities:
         if not stored.case.runs:
             return await self.end_case(call, stored, result_of_answers(stored.case, None, []), Bill())
         return await self._comparisons.known(call, stored)
+
+    def _limit(self, call: CaseCall, lookup: CaseLookup) -> str | None:
+        """Return which limit of its batch keeps a call from beginning; None where it may begin."""
+        return lookup.pause_reason or self._places.why_held(call)
 
     async def _reload(self, call: CaseCall) -> StoredCase:
         return await self._cases.reload(call.batch_id, call.position)
@@ -462,6 +447,8 @@ class BatchActivities:
                 with suppress(StoreUnavailable):  # the call is what is waited for
                     await self._store.count_throttling(call.batch_id, request.spec.id)
             raise
+        finally:
+            self._places.leave()
 
     async def _keep(
         self, call: CaseCall, stored: StoredCase, conversation: CaseConversation, bill: Bill, key: str | None = None
@@ -590,8 +577,8 @@ class BatchActivities:
             conversation.cached = True
             _name_judge(conversation, question)
         else:
-            if lookup.pause_reason and not paid_already:
-                return Asked(conversation, limit=lookup.pause_reason)
+            if (limit := self._limit(call, lookup)) and not paid_already:
+                return Asked(conversation, limit=limit)
             bill = await self._ask(call, question, lookup, heartbeat)
         place = (call.position, call.attempt, call.unit)
         await self._store.keep_conversation(call.batch_id, place, conversation, bill.spent, key, charge=bill.charge, on_wait=bill.on_wait)

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from temporalio import workflow
 from temporalio.common import Priority, RawValue
@@ -35,14 +35,15 @@ from gradeloop.batches.contract import (
     DueCase,
     FailedCall,
     GradingBatch,
+    HeldBatch,
     OpenedBatch,
     ShardOpened,
     StoreCases,
+    count_uploaded,
     parse_batch,
-    parse_upload,
 )
 from gradeloop.contract import thread as contract
-from gradeloop.contract.base import Recorded
+from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.notice import Webhooks
 from gradeloop.errors import InvalidRequest
@@ -74,6 +75,9 @@ SHARD_LOST = "ShardLost"
 SHARE = 0.8
 """The largest share of a worker's slots that a batch takes."""
 
+AHEAD = 2
+"""A worker that serves its queue alone is given one call ahead for every so many that it makes at once."""
+
 LANES = 25
 """Calls in flight of one shard, from which on another shard is opened beside it."""
 
@@ -97,6 +101,15 @@ TRIES = 15
 """How many times a case's workflow is started while one of an earlier attempt is about to end."""
 
 
+class Lanes(NamedTuple):
+    """How many calls a shard has open."""
+
+    at_once: int
+    """Those that it makes at once."""
+    ahead: int
+    """Those that its worker is given ahead."""
+
+
 @workflow.defn(name=contract.BATCH_WORKFLOW)
 class GradingBatchWorkflow(GradingBatch):
     """A batch: opens shards over its cases until all have ended, or a limit pauses it."""
@@ -109,6 +122,7 @@ class GradingBatchWorkflow(GradingBatch):
         self._due: deque[tuple[int, int]] = deque()
         self._failures: dict[tuple[int, int], int] = {}
         self._opened = 0
+        self._ahead = False
         self._webhooks: Webhooks = {}
 
     @workflow.run
@@ -119,21 +133,27 @@ class GradingBatchWorkflow(GradingBatch):
         opened = await call_store("open_batch", batch, OpenedBatch, self._priority, "open batch")
         self._due.extend(opened.stretches)
         self._webhooks = opened.webhooks
-        most = max(1, min(batch.at_once, int(SHARE * opened.slots)))
+        slots = int(SHARE * opened.slots)
+        most = max(1, min(batch.at_once, slots))
         shards = max(1, min(SHARDS, most // LANES, len(self._due)))
+        ahead = max(0, min(most // AHEAD, slots - most)) if opened.alone else 0
+        lanes = Lanes(max(1, most // shards), ahead // shards)
+        self._ahead = lanes.ahead > 0
         try:
-            await self._run_shards(batch, shards, max(1, most // shards))
+            await self._run_shards(batch, shards, lanes)
         except asyncio.CancelledError:
             await self._close(batch, "it was cancelled", stopped=True)
             raise
         except ApplicationError as error:
             await self._close(batch, error.message, stopped=True)
             raise
+        if self._ahead:
+            await workflow.wait_condition(workflow.all_handlers_finished)
         if self._due and self._pause_reason is None:
             workflow.continue_as_new(batch.model_copy(update={"again": None}))
         return await self._close(batch, self._pause_reason)
 
-    async def _run_shards(self, batch: BatchRequest, shards: int, lanes: int) -> None:
+    async def _run_shards(self, batch: BatchRequest, shards: int, lanes: Lanes) -> None:
         """Open shards until nothing is due, a limit is reached, or the history is long; return when none is open."""
         try:
             while self._open or (self._due and self._may_open()):
@@ -153,7 +173,7 @@ class GradingBatchWorkflow(GradingBatch):
         info = workflow.info()
         return self._pause_reason is None and info.get_current_history_length() < EVENTS and not info.is_continue_as_new_suggested()
 
-    async def _run_shard(self, batch: BatchRequest, stretch: tuple[int, int], lanes: int) -> None:
+    async def _run_shard(self, batch: BatchRequest, stretch: tuple[int, int], lanes: Lanes) -> None:
         """Run a shard to its end; what it leaves undone is due again."""
         self._opened += 1
         task, request = asyncio.current_task(), ShardRequest.of(batch, stretch, lanes)
@@ -198,6 +218,10 @@ class GradingBatchWorkflow(GradingBatch):
     async def pause(self) -> None:
         """See `gradeloop.batches.contract.GradingBatch.pause`."""
         self._pause_reason = self._pause_reason or "paused by a person"
+        if self._ahead:
+            held = HeldBatch(batch_id=workflow.info().workflow_id, why=self._pause_reason)
+            with suppress(ApplicationError):  # then those that were given ahead are judged
+                await call_store("hold_calls", held, type(None), self._priority, "hold calls")
         for handle in list(self._open.values()):
             if handle is not None:
                 await _hold(handle, self._pause_reason)
@@ -229,8 +253,8 @@ class StoreCasesWorkflow(StoreCases):
     @workflow.run
     async def run(self, request: RawValue = NO_VALUE) -> int:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.batches.contract.StoreCases.run`."""
-        upload = _parse(lambda: parse_upload(decode(request, "the request")))
-        return await call_store("store_cases", upload, int, Priority.default, f"store {len(upload.cases)} cases")
+        count = _parse(lambda: count_uploaded(decode(request, "the request")))
+        return await call_store("store_cases", request, int, Priority.default, f"store {count} cases")
 
 
 class ShardRequest(Recorded):
@@ -240,16 +264,18 @@ class ShardRequest(Recorded):
     first: int
     last: int
     lanes: int
+    ahead: Sparse[int] = 0
+    """Calls beyond the lanes that its worker is given ahead, where no case has a workflow of its own."""
     retries: int
     cache: bool
     priority: contract.Priority
 
     @classmethod
-    def of(cls, batch: BatchRequest, stretch: tuple[int, int], lanes: int) -> "ShardRequest":
+    def of(cls, batch: BatchRequest, stretch: tuple[int, int], lanes: Lanes) -> "ShardRequest":
         """Return the request for a stretch of a batch."""
         first, last = stretch
         own = {"retries": batch.retries, "cache": batch.cache, "priority": batch.priority}
-        return cls(batch_id=batch.batch_id, first=first, last=last, lanes=lanes, **own)
+        return cls(batch_id=batch.batch_id, first=first, last=last, lanes=lanes.at_once, ahead=lanes.ahead, **own)
 
 
 class ShardEnded(Recorded):
@@ -274,6 +300,7 @@ class BatchShard:
     def __init__(self, request: ShardRequest) -> None:
         self._request = request
         self._priority = temporal_priority(request.priority)
+        self._ahead = 0
         self._calls = CaseCalls(request.lanes, self._priority)
         self._nonce = draw_nonce()
         self._ended: dict[int, str] = {}
@@ -286,7 +313,10 @@ class BatchShard:
         stretch = CaseRange(batch_id=request.batch_id, first=request.first, last=request.last)
         opened = await call_store("open_shard", stretch, ShardOpened, self._priority, "open shard")
         due = deque(opened.due)
-        lanes = [asyncio.create_task(self._lane(due)) for _ in range(min(request.lanes, len(due)))]
+        if request.ahead and all(case.plan.kind == "calls" for case in due):
+            self._ahead = request.ahead
+            self._calls = CaseCalls(request.lanes + request.ahead, self._priority)
+        lanes = [asyncio.create_task(self._lane(due)) for _ in range(min(request.lanes + self._ahead, len(due)))]
         try:
             await asyncio.gather(*lanes)
         finally:
@@ -319,7 +349,7 @@ class BatchShard:
         nonce = hashlib.sha256(f"{self._nonce}/{due.position}".encode()).hexdigest()[:32]
         own = {"position": due.position, "attempt": due.attempt, "nonce": nonce}
         shared = {"batch_id": self._request.batch_id, "cache": self._request.cache, "retries": self._request.retries}
-        return CaseCall.model_validate(own | shared)
+        return CaseCall.model_validate(own | shared | ({"places": self._request.lanes} if self._ahead else {}))
 
     @staticmethod
     def _is_long() -> bool:
@@ -334,7 +364,7 @@ class BatchShard:
     @workflow.query
     def in_flight(self) -> int:
         """Return the number of calls and of workflows of cases that are in flight."""
-        return self._calls.in_flight
+        return min(self._calls.in_flight, self._request.lanes) if self._ahead else self._calls.in_flight
 
 
 async def _hold(shard: ChildWorkflowHandle[Any, ShardEnded], why: str) -> None:

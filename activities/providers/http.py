@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 BODY_BYTES = 16 * 1024 * 1024
 """The largest reply: many times the longest completion with all its events."""
 
-IDLE_CONNECTIONS = 100
-"""Connections kept open between calls; those in use are bounded by the worker's own slots for activities."""
+POOLS, POOLED = 16, 6
+"""Pools of connections, and how many requests each of them takes before the next one is used."""
 
 ERROR_BYTES = 1024 * 1024
 """The largest reply that is an error: SDKs read those whole."""
@@ -177,13 +177,83 @@ def _timeout() -> httpx2.Timeout:
 
 def http_client(timeout: httpx2.Timeout, *, guarded: bool) -> httpx2.AsyncClient:
     """Return a pool of connections; a guarded one reaches public addresses alone, and not through a proxy."""
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS)
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=POOLED)
     hooks: dict[str, list[Callable[..., Any]]] = {
         "request": [ask_for_plain_body, set_idle_timeout, note_sending, carry_trace],
         "response": [note_rate_limits, bound_body],
     }
-    transport = guarded_transport() if guarded else None
-    return httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False, event_hooks=hooks, transport=transport)
+    transport = PooledTransport(guarded_transport) if guarded else None
+    client = httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False, event_hooks=hooks, transport=transport)
+    if not guarded:  # a transport that the constructor is given would keep it from reading the proxies of the environment
+        first: Any = client._transport  # noqa: SLF001 - the one that it uses where no proxy is named
+        context = first._pool._ssl_context  # noqa: SLF001 - made once, since it reads all certificates
+        client._transport = PooledTransport(functools.partial(httpx2.AsyncHTTPTransport, verify=context, limits=limits), first)  # noqa: SLF001
+    return client
+
+
+class PooledTransport(httpx2.AsyncBaseTransport):
+    """Several pools of connections in the place of one, which looks at each of its connections twice a request.
+
+    The first pool that has room is used, so that few requests at once use few connections, again and again. All connections may be in use
+    at once: those are bounded by the worker's own slots for activities.
+
+    Args:
+        make: Makes a pool.
+        first: The first one, where it is there already.
+    """
+
+    def __init__(self, make: Callable[[], httpx2.AsyncBaseTransport], first: httpx2.AsyncBaseTransport | None = None) -> None:
+        self._make = make
+        self._pools = [first or make()]
+        self._requests = [0]
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        """Send a request through one of the pools."""
+        at = self._with_room()
+        self._requests[at] += 1
+        try:
+            response = await self._pools[at].handle_async_request(request)
+        except BaseException:
+            self._requests[at] -= 1
+            raise
+        response.stream = _Counted(response.stream, functools.partial(self._leave, at))  # type: ignore[arg-type]  # of an asynchronous client
+        return response
+
+    def _with_room(self) -> int:
+        found = next((at for at, count in enumerate(self._requests) if count < POOLED), None)
+        if found is None and len(self._pools) < POOLS:
+            self._pools.append(self._make())
+            self._requests.append(0)
+            found = len(self._pools) - 1
+        return self._requests.index(min(self._requests)) if found is None else found
+
+    def _leave(self, at: int) -> None:
+        self._requests[at] -= 1
+
+    async def aclose(self) -> None:
+        """Close all connections."""
+        for pool in self._pools:
+            await pool.aclose()
+
+
+class _Counted(httpx2.AsyncByteStream):
+    """A reply whose connection is in use until it is closed."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream, leave: Callable[[], object]) -> None:
+        self._stream = stream
+        self._leave: Callable[[], object] | None = leave
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return aiter(self._stream)
+
+    async def aclose(self) -> None:
+        """Close the reply."""
+        leave, self._leave = self._leave, None
+        try:
+            await self._stream.aclose()
+        finally:
+            if leave is not None:
+                leave()
 
 
 class BodyTooLarge(httpx2.DecodingError):

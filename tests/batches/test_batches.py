@@ -9,6 +9,7 @@ from contextlib import suppress
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from temporalio.client import Client, WorkflowFailureError
@@ -488,6 +489,28 @@ async def test_a_long_batch_goes_on_in_new_runs_and_a_long_shard_in_new_shards(
     assert [result.index for result in results] == list(range(100))
     assert len(runs) > 1
     assert len(shards) > 5
+
+
+@pytest.mark.parametrize(
+    ("upload", "said"),
+    [
+        ([], "the request is no object; send one JSON object with batch_id, first and cases"),
+        ("cases", "the request is no object; send one JSON object with batch_id, first and cases"),
+        ({"batch_id": "b", "first": 0}, "cases: Field required"),
+        ({"batch_id": "b", "first": 0, "cases": 3}, "cases: "),
+        ({"batch_id": "b", "first": -1, "cases": [case("a")]}, "first: "),
+        ({"batch_id": "b", "first": 0, "cases": [case("a", rubrik="- it is good")]}, "rubrik"),
+    ],
+)
+async def test_an_upload_of_anybody_that_is_malformed_is_refused_for_good(client: Client, tmp_path: Path, upload: Any, said: str) -> None:
+    async with batching(client, tmp_path, passes()) as batches:
+        queue = batches.served.task_queue
+        with pytest.raises(WorkflowFailureError) as refused:
+            await client.execute_workflow("StoreCases", upload, id=f"store/{uuid4()}", task_queue=queue, result_type=int)
+
+    cause = refused.value.cause
+    assert isinstance(cause, ApplicationError)
+    assert (cause.type, said in cause.message) == ("InvalidRequest", True), cause.message
 
 
 async def test_what_is_not_uploaded_whole_is_refused(client: Client, tmp_path: Path) -> None:

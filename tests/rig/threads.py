@@ -134,6 +134,9 @@ class Models(Providers):
     def __init__(self, replies: Sequence[Reply] = (), environment: Mapping[str, str] | None = None) -> None:
         super().__init__(Environment.read(environment or {}), Script.model_validate({"replies": replies}))
         self.requests: list[ModelRequest] = []
+        self.most_at_once = 0
+        """The most calls that were here at the same time."""
+        self._here = 0
         self.answers: dict[Role, Callable[[Step, int], Answer]] = {}
         """What answers in the script's place, of the call's address and its number, by role."""
         self._gates: dict[Step, Gate] = {}
@@ -193,6 +196,14 @@ class Models(Providers):
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Answer as `answers` or the script says, after the gates."""
+        self._here += 1
+        self.most_at_once = max(self.most_at_once, self._here)
+        try:
+            return await self._complete(request)
+        finally:
+            self._here -= 1
+
+    async def _complete(self, request: ModelRequest) -> ModelReply:
         role: Role = request.step.role
         self.requests.append(request)
         number = self.count(role)

@@ -262,14 +262,31 @@ def parse_upload(raw: object) -> Upload:
     Raises:
         InvalidRequest: With field, value and cure.
     """
-    return _parse(Upload, raw, "batch_id, first and cases")
+    return _parse(Upload, raw, _UPLOAD_KEYS)
+
+
+def count_uploaded(raw: object) -> int:
+    """Return how many cases the raw argument of `StoreCases` has, which the activity that stores them validates.
+
+    Raises:
+        InvalidRequest: It is no object.
+    """
+    cases = _object(raw, _UPLOAD_KEYS).get("cases")
+    return len(cases) if isinstance(cases, list) else 0
+
+
+_UPLOAD_KEYS = "batch_id, first and cases"
+
+
+def _object(raw: object, keys: str) -> dict[str, Any]:
+    if not isinstance(raw, dict):
+        raise InvalidRequest(f"the request is no object; send one JSON object with {keys}")
+    return raw
 
 
 def _parse(model: type[Parsed], raw: object, keys: str) -> Parsed:
-    if not isinstance(raw, dict):
-        raise InvalidRequest(f"the request is no object; send one JSON object with {keys}")
     try:
-        return model.model_validate(raw)
+        return model.model_validate(_object(raw, keys))
     except ValidationError as error:
         raise InvalidRequest(explain(error)) from None
 
@@ -469,6 +486,8 @@ class CaseCall(Strict):
     """The usage of the reply that was cut off."""
     retries: int = Field(default=RETRIES, ge=0, exclude_if=lambda value: value == RETRIES)
     """Retries after a transient error of one kind; an outage and a rate limit are limited by time alone."""
+    places: Sparse[int] = 0
+    """How many calls of the shard its worker makes at once; 0 where it is given no more than those."""
 
     @property
     def attempts(self) -> int:
@@ -499,6 +518,13 @@ class CaseRange(Strict):
     last: int
 
 
+class HeldBatch(Strict):
+    """The argument of the activity that has a batch's calls begin no more."""
+
+    batch_id: str
+    why: str
+
+
 class OpenedBatch(Recorded):
     """The answer of the activity that opens a batch."""
 
@@ -506,6 +532,8 @@ class OpenedBatch(Recorded):
     """The ranges of positions that have cases to run."""
     slots: int
     """The number of calls that the worker makes at once."""
+    alone: Sparse[bool] = False
+    """Whether no other worker serves the queue."""
     webhooks: Sparse[Webhooks] = Field(default_factory=dict)
     """What each webhook of the worker is told of."""
 

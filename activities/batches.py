@@ -1,0 +1,54 @@
+"""What a worker serves of batches: the activities on its store, or two that refuse every batch."""
+
+from collections.abc import Callable
+from typing import Any
+
+from temporalio import activity
+
+from activities.capabilities import WorkerServices
+from activities.cases import BatchActivities
+from activities.store_attempts import invalid
+from gradeloop.batches.contract import NO_STORE, BatchRequest, OpenedBatch, Upload
+from gradeloop.batches.store import BatchStore
+from gradeloop.store.engine import STORE_CURE, Store
+
+
+def batch_activities(services: WorkerServices, store: Store | None, slots: int, *, alone: bool = False) -> list[Callable[..., Any]]:
+    """Return the activities of batches; on a worker without a store, two that refuse every batch with the cure.
+
+    Args:
+        services: What calls need.
+        store: Where batches are kept.
+        slots: How many calls the worker makes at once.
+        alone: Whether no other worker serves its queue, so that it can be given calls ahead.
+    """
+    if store is None:
+        return _refusing_activities(f"{NO_STORE}, in which a batch's cases are kept; {STORE_CURE}, for the worker too")
+    batches = BatchActivities(services, BatchStore(store), slots, alone=alone)
+    return [
+        batches.store_cases,
+        batches.open_batch,
+        batches.open_shard,
+        batches.hold_calls,
+        batches.draft_case,
+        batches.grade_case,
+        batches.compare_cases,
+        batches.fail_case,
+        batches.case_workflow,
+        batches.settle_case,
+        batches.close_batch,
+    ]
+
+
+def _refusing_activities(why: str) -> list[Callable[..., Any]]:
+    """Return the two activities with which a batch begins."""
+
+    @activity.defn(name="store_cases")
+    async def store_cases(_upload: Upload) -> int:
+        raise invalid(why)
+
+    @activity.defn(name="open_batch")
+    async def open_batch(_request: BatchRequest) -> OpenedBatch:
+        raise invalid(why)
+
+    return [store_cases, open_batch]
