@@ -16,7 +16,7 @@ from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import ResourceBasedSlotConfig, Worker, WorkerDeploymentConfig, WorkerTuner
 
-from activities.batches import batch_activities
+from activities.batch_activities import batch_activities
 from activities.capabilities import CapabilityActivities, WorkerCapabilities, WorkerServices
 from activities.generate import GeneratorActivities
 from activities.grade import GraderActivities

@@ -18,7 +18,7 @@ class CallPlaces:
     def __init__(self) -> None:
         self._free: dict[tuple[str, int], Semaphore] = {}
         self._users = Counter[tuple[str, int]]()
-        self._held: dict[str, str] = {}
+        self._reasons: dict[str, str] = {}
         self._mine: ContextVar[Semaphore | None] = ContextVar("place", default=None)
 
     @asynccontextmanager
@@ -51,12 +51,12 @@ class CallPlaces:
 
     def hold(self, batch_id: str, why: str) -> None:
         """Have the calls of a batch that wait here begin no more."""
-        self._held.setdefault(batch_id, why)
+        self._reasons.setdefault(batch_id, why)
 
     def resume(self, batch_id: str) -> None:
         """Have calls of a batch begin again."""
-        self._held.pop(batch_id, None)
+        self._reasons.pop(batch_id, None)
 
     def why_held(self, call: CaseCall) -> str | None:
         """Return why a call that was given ahead may not begin; None where it may."""
-        return self._held.get(call.batch_id) if call.places else None
+        return self._reasons.get(call.batch_id) if call.places else None

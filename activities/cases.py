@@ -139,9 +139,9 @@ class BatchActivities:
         return ShardOpened(due=tuple(due for due, _ in cases))
 
     @activity.defn(name="hold_calls")
-    async def hold_calls(self, held: HeldBatch) -> None:
+    async def hold_calls(self, batch: HeldBatch) -> None:
         """Have the calls of a batch that were given ahead begin no more."""
-        self._places.hold(held.batch_id, held.why)
+        self._places.hold(batch.batch_id, batch.why)
 
     @activity.defn(name="draft_case")
     async def draft_case(self, call: CaseCall) -> CaseAnswer:
