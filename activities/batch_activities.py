@@ -8,7 +8,7 @@ from temporalio import activity
 from activities.capabilities import WorkerServices
 from activities.cases import BatchActivities
 from activities.store_attempts import invalid
-from gradeloop.batches.contract import NO_STORE, BatchRequest, OpenedBatch, Upload
+from gradeloop.batches.contract import NO_STORE, BatchRequest, OpenedBatch
 from gradeloop.batches.store import BatchStore
 from gradeloop.store.engine import STORE_CURE, Store
 
@@ -44,7 +44,7 @@ def _refusing_activities(why: str) -> list[Callable[..., Any]]:
     """Return the two activities with which a batch begins."""
 
     @activity.defn(name="store_cases")
-    async def store_cases(_upload: Upload) -> int:
+    async def store_cases(_raw: dict[str, Any]) -> int:
         raise invalid(why)
 
     @activity.defn(name="open_batch")

@@ -2,11 +2,20 @@
 
 from asyncio import Semaphore
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from contextvars import ContextVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
+from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
+from temporalio.service import RPCError
+
+from activities.attempts import OUTAGE, TENANT_BUDGET
 from gradeloop.batches.contract import CaseCall
+from gradeloop.temporal.worker import other_pollers
+
+
+class CallHeld(Exception):
+    """A call that was given ahead may not begin: its message says why."""
 
 
 class CallPlaces:
@@ -16,47 +25,96 @@ class CallPlaces:
     """
 
     def __init__(self) -> None:
-        self._free: dict[tuple[str, int], Semaphore] = {}
-        self._users = Counter[tuple[str, int]]()
+        self._free: dict[str, Semaphore] = {}
+        self._shards = Counter[str]()
+        self._batches = Counter[str]()
+        """The calls that are made here or wait, by shard and by batch."""
         self._reasons: dict[str, str] = {}
-        self._mine: ContextVar[Semaphore | None] = ContextVar("place", default=None)
 
     @asynccontextmanager
-    async def place(self, call: CaseCall, shard: str) -> AsyncIterator[None]:
-        """Wait for one of the places of the call's shard, and keep it for the block or until `leave`; a call without a limit has one."""
-        if not call.places:
-            yield
-            return
-        key = (shard, call.places)
-        free = self._free.setdefault(key, Semaphore(call.places))
-        self._users[key] += 1
-        try:
-            await free.acquire()
-            taken = self._mine.set(free)
-            try:
+    async def place(self, call: CaseCall, limit: Callable[[], Awaitable[str | None]]) -> AsyncIterator[None]:
+        """Wait for one of the places of the call's shard, and keep it for the block.
+
+        Args:
+            call: The call; one that is not given ahead has a place.
+            limit: Tells which limit of the batch is reached, asked where there was anything to wait for.
+
+        Raises:
+            CallHeld: The run of the batch is held, or a limit is reached.
+            ApplicationError: The worker is told to stop, and begins no call any more.
+        """
+        shard = activity.info().workflow_id or ""
+        with _counted(self._batches, call.batch_id):
+            if not call.places:
                 yield
-            finally:
-                self.leave()
-                self._mine.reset(taken)
-        finally:
-            self._users[key] -= 1
-            if not self._users[key]:
-                del self._users[key], self._free[key]
+                return
+            with _counted(self._shards, shard):
+                free = self._free.setdefault(shard, Semaphore(call.places))
+                waits = free.locked()
+                try:
+                    async with free:
+                        if waits:
+                            refuse_at_shutdown()
+                        self._refuse_held(self._reasons.get(batch_run(shard)) or (await limit() if waits else None))
+                        yield
+                except ApplicationError as error:
+                    if error.type in {OUTAGE, TENANT_BUDGET}:  # before the next one has the place
+                        self.hold(batch_run(shard), f"{error.type}: {error.message}")
+                    raise
+                finally:
+                    if self._shards[shard] == 1:
+                        del self._free[shard]
 
-    def leave(self) -> None:
-        """Give the place of the present call to the next one: its model has answered."""
-        if (free := self._mine.get()) is not None:
-            free.release()
-            self._mine.set(None)
+    @staticmethod
+    def _refuse_held(why: str | None) -> None:
+        if why:
+            raise CallHeld(why)
 
-    def hold(self, batch_id: str, why: str) -> None:
-        """Have the calls of a batch that wait here begin no more."""
-        self._reasons.setdefault(batch_id, why)
+    def has_others(self, batch_id: str) -> bool:
+        """Return whether calls of another batch are made here, or wait."""
+        return bool(self._batches.keys() - {batch_id})
 
-    def resume(self, batch_id: str) -> None:
-        """Have calls of a batch begin again."""
-        self._reasons.pop(batch_id, None)
+    def hold(self, run: str, why: str) -> None:
+        """Have the calls of a batch's run that wait here begin no more."""
+        self._reasons.setdefault(run, why)
 
-    def why_held(self, call: CaseCall) -> str | None:
-        """Return why a call that was given ahead may not begin; None where it may."""
-        return self._reasons.get(call.batch_id) if call.places else None
+    def forget(self, batch_id: str) -> None:
+        """Forget what was held of a batch, which has ended."""
+        for run in [run for run in self._reasons if run.rpartition("/")[0] == batch_id]:
+            del self._reasons[run]
+
+
+def refuse_at_shutdown() -> None:
+    """Refuse to begin a call in a worker that has been told to stop.
+
+    Raises:
+        ApplicationError: For another attempt.
+    """
+    if activity.is_worker_shutdown():
+        raise ApplicationError("the worker stops", type="worker_stops", category=ApplicationErrorCategory.BENIGN)
+
+
+@contextmanager
+def _counted(calls: Counter[str], key: str) -> Iterator[None]:
+    """Count a call while the block runs."""
+    calls[key] += 1
+    try:
+        yield
+    finally:
+        calls[key] -= 1
+        if not calls[key]:
+            del calls[key]
+
+
+def batch_run(shard: str) -> str:
+    """Return the run of a batch that a shard's workflow is of: the batch's id and the beginning of the run's own."""
+    stretch, _, number = shard.removeprefix("shard/").rpartition("/")
+    return f"{stretch.rpartition('/')[0]}/{number.partition('-')[0]}"
+
+
+async def is_alone() -> bool:
+    """Return whether no other worker asks for the workflows of this activity's queue, as far as the server knows."""
+    try:
+        return not await other_pollers(activity.client(), activity.info().task_queue)
+    except RPCError:
+        return False

@@ -12,7 +12,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from activities.attempts import OUTAGE, TENANT_BUDGET
-from activities.call_places import CallPlaces
+from activities.call_places import CallHeld, CallPlaces, is_alone
 from activities.capabilities import WorkerServices
 from activities.case_comparisons import Asked, CaseComparisons, waiting
 from activities.case_escalation import CaseEscalations
@@ -126,8 +126,8 @@ class BatchActivities:
         """
         async with store_attempt():
             stretches = tuple(await self._store.open(request))
-        self._places.resume(request.batch_id)
-        return OpenedBatch(stretches=stretches, slots=self._slots, alone=self._alone, webhooks=self._services.capabilities.webhooks)
+        alone = self._alone and not self._places.has_others(request.batch_id) and await is_alone()
+        return OpenedBatch(stretches=stretches, slots=self._slots, alone=alone, webhooks=self._services.capabilities.webhooks)
 
     @activity.defn(name="open_shard")
     async def open_shard(self, stretch: CaseRange) -> ShardOpened:
@@ -141,7 +141,7 @@ class BatchActivities:
     @activity.defn(name="hold_calls")
     async def hold_calls(self, batch: HeldBatch) -> None:
         """Have the calls of a batch that were given ahead begin no more."""
-        self._places.hold(batch.batch_id, batch.why)
+        self._places.hold(batch.run, batch.why)
 
     @activity.defn(name="draft_case")
     async def draft_case(self, call: CaseCall) -> CaseAnswer:
@@ -159,10 +159,13 @@ class BatchActivities:
             if (known := await self._comparisons.known(call, stored)) is not None:  # an error that the others wait for
                 return known
             lookup = await self._store.look_up(call.batch_id, _place(call))
-            if (limit := self._limit(call, lookup)) and activity_call() not in self._replies:
-                return CaseAnswer(held=limit)
+            if lookup.pause_reason and activity_call() not in self._replies:
+                return CaseAnswer(held=lookup.pause_reason)
             choice = heartbeat.choose(drafting_model(stored.case.generator or NOBODY))
-            paid = await self._paid_call(call, lookup, draft_request(stored.case, call, choice.model), heartbeat, choice)
+            try:
+                paid = await self._paid_call(call, lookup, draft_request(stored.case, call, choice.model), heartbeat, choice)
+            except CallHeld as error:
+                return CaseAnswer(held=str(error))
             draft, bill = draft_text(stored.case, paid.reply.message), paid.bill
             await self._store.keep_draft(
                 call.batch_id,
@@ -201,20 +204,10 @@ class BatchActivities:
                 return await self.end_case(call, stored, await self._result(stored, []), Bill())
             if (escalated := await self._escalations.answer(call, stored, heartbeat, _own_key_parts(call, stored))) is not None:
                 return escalated
-            question = await self._question(stored, found, call, heartbeat)
-            key = apart(question.key(self._services.tools.sha256(())), _own_key_parts(call, stored))
-            lookup = await self._store.look_up(call.batch_id, _place(call), key)
-            conversation, bill = lookup.conversation, Bill()
-            paid_already = activity_call() in self._replies
-            if not conversation.ended and lookup.verdict is not None and not paid_already:
-                question.reuse(lookup.verdict, conversation)
-                conversation.cached = True
-                _name_judge(conversation, question)
-            elif not conversation.ended:
-                if (limit := self._limit(call, lookup)) and not paid_already:
-                    return CaseAnswer(held=limit)
-                bill = await self._ask(call, question, lookup, heartbeat)
-            return await self._keep(call, stored, conversation, bill, key)
+            try:
+                return await self._grade(call, stored, found, heartbeat)
+            except CallHeld as error:
+                return CaseAnswer(held=str(error))
 
     @activity.defn(name="compare_cases")
     async def compare_cases(self, call: CaseCall) -> CaseAnswer:
@@ -270,8 +263,8 @@ class BatchActivities:
             if is_over(stored, call):
                 return ChildRequest(known=case_answer(stored.status))
             lookup = await self._store.look_up(call.batch_id, _place(call))
-            if limit := self._limit(call, lookup):
-                return ChildRequest(known=CaseAnswer(held=limit))
+            if lookup.pause_reason:
+                return ChildRequest(known=CaseAnswer(held=lookup.pause_reason))
             await self._store.require_writable(call.batch_id, Charge(activity_call()))
         await asyncio.sleep(lookup.request.delay / 1000)
         if _limits_cost(lookup.request):
@@ -315,6 +308,7 @@ class BatchActivities:
     @activity.defn(name="close_batch")
     async def close_batch(self, closing: BatchClosing) -> BatchSummary:
         """Store how the batch ended."""
+        self._places.forget(closing.batch_id)
         async with store_attempt():
             return await self._store.close(closing.batch_id, closing.why, stopped=closing.stopped)
 
@@ -326,15 +320,12 @@ class BatchActivities:
             async with paid_attempt(self._services, call.attempts) as heartbeat:
                 try:
                     await self._replies.earlier(activity_call(), heartbeat)
-                    async with self._places.place(call, activity.info().workflow_id or ""):
-                        yield heartbeat
+                    yield heartbeat
                 except StoreRefused:
                     raise
                 except StoreUnavailable as error:
                     raise store_away(error) from None
                 except ApplicationError as error:
-                    if error.type in {OUTAGE, TENANT_BUDGET}:
-                        self._places.hold(call.batch_id, f"{error.type}: {error.message}")
                     if error.non_retryable:
                         await self._count_unwritten(call, heartbeat, heartbeat.wait_for, stopped=error.type in _UNSAID)
                         counted = True
@@ -371,10 +362,6 @@ class BatchActivities:
             return await self.end_case(call, stored, result_of_answers(stored.case, None, []), Bill())
         return await self._comparisons.known(call, stored)
 
-    def _limit(self, call: CaseCall, lookup: CaseLookup) -> str | None:
-        """Return which limit of its batch keeps a call from beginning; None where it may begin."""
-        return lookup.pause_reason or self._places.why_held(call)
-
     async def _reload(self, call: CaseCall) -> StoredCase:
         return await self._cases.reload(call.batch_id, call.position)
 
@@ -401,6 +388,27 @@ class BatchActivities:
         own = case.grader.model if case.grader else None
         return [judge if isinstance(judge, ModelSpec) else own or self._services.providers.default_grader() for judge in group.judges]
 
+    async def _grade(self, call: CaseCall, stored: StoredCase, found: CheckedOutput, heartbeat: Heartbeat) -> CaseAnswer:
+        """Answer a question about a case by the cache or by its model.
+
+        Raises:
+            CallHeld: A limit of the batch keeps the call from beginning.
+        """
+        question = await self._question(stored, found, call, heartbeat)
+        key = apart(question.key(self._services.tools.sha256(())), _own_key_parts(call, stored))
+        lookup = await self._store.look_up(call.batch_id, _place(call), key)
+        conversation, bill = lookup.conversation, Bill()
+        paid_already = activity_call() in self._replies
+        if not conversation.ended and lookup.verdict is not None and not paid_already:
+            question.reuse(lookup.verdict, conversation)
+            conversation.cached = True
+            _name_judge(conversation, question)
+        elif not conversation.ended:
+            if lookup.pause_reason and not paid_already:
+                raise CallHeld(lookup.pause_reason)
+            bill = await self._ask(call, question, lookup, heartbeat)
+        return await self._keep(call, stored, conversation, bill, key)
+
     async def _ask(self, call: CaseCall, question: CaseQuestion, lookup: CaseLookup, heartbeat: Heartbeat) -> Bill:
         """Make the call, add its answer to the conversation, and return what it cost."""
         conversation = lookup.conversation
@@ -418,6 +426,7 @@ class BatchActivities:
 
         Raises:
             ApplicationError: It failed; `InvalidRequest` where the batch has a budget in money and the model no price.
+            CallHeld: It was given ahead, and a limit of the batch keeps it from beginning.
             StoreUnavailable: The store cannot be written, so that nothing was paid for.
         """
         mine = activity_call()
@@ -431,11 +440,15 @@ class BatchActivities:
             if await self._store.reserve(call.batch_id, charge):  # an attempt whose worker was lost right after it had counted all this
                 heartbeat.spent, carried = Usage(), Usage()
 
+        async def limit() -> str | None:
+            return (await self._store.look_up(call.batch_id, _place(call))).pause_reason
+
         async def pay() -> PaidReply:
-            await asyncio.sleep(lookup.request.delay / 1000)
-            for model in choice.chain if _limits_cost(lookup.request) else ():
-                self._services.refuse_without_price(model)
-            reply = await paid_call(self._services, request, heartbeat, self._services.limits(attempts=call.attempts), choice, reserve)
+            async with self._places.place(call, limit):
+                await asyncio.sleep(lookup.request.delay / 1000)
+                for model in choice.chain if _limits_cost(lookup.request) else ():
+                    self._services.refuse_without_price(model)
+                reply = await paid_call(self._services, request, heartbeat, self._services.limits(attempts=call.attempts), choice, reserve)
             return PaidReply(reply, Bill(carried + reply.usage, replace(charge, requests=reply.usage.attempts), heartbeat.wait_for), choice)
 
         try:
@@ -447,8 +460,6 @@ class BatchActivities:
                 with suppress(StoreUnavailable):  # the call is what is waited for
                     await self._store.count_throttling(call.batch_id, request.spec.id)
             raise
-        finally:
-            self._places.leave()
 
     async def _keep(
         self, call: CaseCall, stored: StoredCase, conversation: CaseConversation, bill: Bill, key: str | None = None
@@ -577,9 +588,12 @@ class BatchActivities:
             conversation.cached = True
             _name_judge(conversation, question)
         else:
-            if (limit := self._limit(call, lookup)) and not paid_already:
-                return Asked(conversation, limit=limit)
-            bill = await self._ask(call, question, lookup, heartbeat)
+            if lookup.pause_reason and not paid_already:
+                return Asked(conversation, limit=lookup.pause_reason)
+            try:
+                bill = await self._ask(call, question, lookup, heartbeat)
+            except CallHeld as error:
+                return Asked(conversation, limit=str(error))
         place = (call.position, call.attempt, call.unit)
         await self._store.keep_conversation(call.batch_id, place, conversation, bill.spent, key, charge=bill.charge, on_wait=bill.on_wait)
         self._replies.pop(activity_call())

@@ -76,7 +76,10 @@ SHARE = 0.8
 """The largest share of a worker's slots that a batch takes."""
 
 AHEAD = 2
-"""A worker that serves its queue alone is given one call ahead for every so many that it makes at once."""
+"""A worker that serves its queue alone is given one call ahead for every so many that it makes at once, while as many slots stay free."""
+
+HOLD_SECONDS = timedelta(seconds=30)
+"""How long a worker has to hear that it begins none of the calls that it was given ahead."""
 
 LANES = 25
 """Calls in flight of one shard, from which on another shard is opened beside it."""
@@ -136,7 +139,8 @@ class GradingBatchWorkflow(GradingBatch):
         slots = int(SHARE * opened.slots)
         most = max(1, min(batch.at_once, slots))
         shards = max(1, min(SHARDS, most // LANES, len(self._due)))
-        ahead = max(0, min(most // AHEAD, slots - most)) if opened.alone else 0
+        counted = batch.budget is not None or batch.max_errors is not None  # what the one call costs has to be known to the next
+        ahead = max(0, min(most // AHEAD, slots - 2 * most)) if opened.alone and not counted else 0
         lanes = Lanes(max(1, most // shards), ahead // shards)
         self._ahead = lanes.ahead > 0
         try:
@@ -147,8 +151,6 @@ class GradingBatchWorkflow(GradingBatch):
         except ApplicationError as error:
             await self._close(batch, error.message, stopped=True)
             raise
-        if self._ahead:
-            await workflow.wait_condition(workflow.all_handlers_finished)
         if self._due and self._pause_reason is None:
             workflow.continue_as_new(batch.model_copy(update={"again": None}))
         return await self._close(batch, self._pause_reason)
@@ -214,17 +216,20 @@ class GradingBatchWorkflow(GradingBatch):
         await announce_batch(summary, self._webhooks)
         return summary
 
-    @workflow.signal
+    @workflow.signal(unfinished_policy=workflow.HandlerUnfinishedPolicy.ABANDON)
     async def pause(self) -> None:
         """See `gradeloop.batches.contract.GradingBatch.pause`."""
         self._pause_reason = self._pause_reason or "paused by a person"
-        if self._ahead:
-            held = HeldBatch(batch_id=workflow.info().workflow_id, why=self._pause_reason)
-            with suppress(ApplicationError):  # then those that were given ahead are judged
-                await call_store("hold_calls", held, type(None), self._priority, "hold calls")
         for handle in list(self._open.values()):
             if handle is not None:
                 await _hold(handle, self._pause_reason)
+        if self._ahead:
+            info = workflow.info()
+            batch = HeldBatch(run=f"{info.workflow_id}/{info.run_id[:8]}", why=self._pause_reason)
+            options = ActivityConfig(**STORE_CALL)
+            options["schedule_to_close_timeout"] = HOLD_SECONDS
+            with suppress(ActivityError):  # then those that were given ahead are judged, too
+                await _execute("hold_calls", batch, type(None), options, self._priority, "hold calls")
 
     @workflow.query
     def progress(self) -> BatchProgress:

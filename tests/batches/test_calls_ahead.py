@@ -2,16 +2,25 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from temporalio import activity
 from temporalio.client import Client, WorkflowFailureError
+from temporalio.exceptions import ApplicationError
+from temporalio.testing import ActivityEnvironment
+from temporalio.worker import Worker
 
-from activities.call_places import CallPlaces
-from gradeloop.batches.contract import CaseCall, GradingBatch
+from activities.call_places import CallPlaces, batch_run
+from activities.cases import BatchActivities
+from gradeloop.batches.contract import CaseCall, GradingBatch, HeldBatch
+from tests.rig import threads
 from tests.rig.batches import batching, breaks, case, drafted, passes
+from tests.rig.threads import fall_silent, gone, serving
+from workflows import activity_calls, grading_batch
 
 ALONE: Mapping[str, Any] = {"until_idle": 3600}
 
@@ -34,46 +43,53 @@ class Counted:
     now: int = 0
     most: int = 0
     done: int = 0
+    limit: str | None = None
 
-    async def make(self, one: CaseCall, *, leaves: bool = False) -> None:
-        """Hold a place for a moment; where it leaves it, go on for another one."""
-        async with self.places.place(one, one.batch_id):
-            self.now += 1
-            self.most = max(self.most, self.now)
-            try:
-                await asyncio.sleep(0.01)
-            finally:
-                self.now -= 1
-            if leaves:
-                self.places.leave()
-                await asyncio.sleep(0.05)
-        self.done += 1
+    async def make(self, one: CaseCall) -> None:
+        """Hold a place for a moment, in an activity of a shard of the call's batch."""
+        activities = ActivityEnvironment()
+        activities.info = replace(activities.info, workflow_id=f"shard/{one.batch_id}/0-250/0123abcd-1")
+
+        async def limit() -> str | None:
+            return self.limit
+
+        async def hold() -> None:
+            async with self.places.place(one, limit):
+                self.now += 1
+                self.most = max(self.most, self.now)
+                try:
+                    await asyncio.sleep(0.01)
+                finally:
+                    self.now -= 1
+            self.done += 1
+
+        await activities.run(hold)
 
 
-async def test_calls_hold_no_more_places_than_there_are_and_those_that_left_theirs_hold_none() -> None:
+async def test_calls_hold_no_more_places_than_there_are() -> None:
     counted = Counted()
 
-    await asyncio.gather(*(counted.make(call(), leaves=at % 2 == 0) for at in range(20)))
+    await asyncio.gather(*(counted.make(call()) for _ in range(20)))
 
     assert (counted.most, counted.done) == (2, 20)
+    assert not counted.places.has_others("")
 
 
 async def test_a_call_without_a_number_of_places_waits_for_nobody() -> None:
     counted = Counted()
 
-    await asyncio.gather(*(counted.make(call(places=0), leaves=True) for _ in range(20)))
+    await asyncio.gather(*(counted.make(call(places=0)) for _ in range(20)))
 
     assert counted.most == 20
 
 
 async def test_a_call_that_is_cancelled_while_it_waits_or_holds_a_place_leaves_it_to_the_next() -> None:
     counted = Counted()
-    holding = [asyncio.create_task(counted.make(call())) for _ in range(2)]
-    waiting = [asyncio.create_task(counted.make(call())) for _ in range(2)]
-    await asyncio.sleep(0)
-    for task in (holding[0], waiting[0]):
-        task.cancel()
-    await asyncio.gather(*holding, *waiting, return_exceptions=True)
+    tasks = [asyncio.create_task(counted.make(call())) for _ in range(4)]
+    await asyncio.sleep(0.005)
+    for at in (0, 2):
+        tasks[at].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
     await asyncio.gather(*(counted.make(call()) for _ in range(6)))
 
@@ -83,16 +99,33 @@ async def test_a_call_that_is_cancelled_while_it_waits_or_holds_a_place_leaves_i
 
 async def test_batches_have_places_of_their_own_and_are_held_one_by_one() -> None:
     counted = Counted()
-    counted.places.hold("b", "paused by a person")
-
-    await asyncio.gather(*(counted.make(call(name)) for name in ("b", "b", "b", "other", "other")))
+    making = asyncio.gather(*(counted.make(call(name)) for name in ("b", "b", "b", "other", "other")), return_exceptions=True)
+    await asyncio.sleep(0.005)
+    counted.places.hold("b/0123abcd", "paused by a person")
+    ended = await making
 
     assert counted.most == 4
-    assert counted.places.why_held(call("b")) == "paused by a person"
-    assert counted.places.why_held(call("b", places=0)) is None
-    assert counted.places.why_held(call("other")) is None
-    counted.places.resume("b")
-    assert counted.places.why_held(call("b")) is None
+    assert [str(one) for one in ended if one] == ["paused by a person"]
+    counted.places.forget("b")
+    await counted.make(call("b"))
+    assert counted.done == 5
+
+
+async def test_a_limit_that_is_reached_while_a_call_waits_keeps_it_from_beginning() -> None:
+    counted = Counted(limit="the budget is used up")
+
+    ended = await asyncio.gather(*(counted.make(call()) for _ in range(4)), return_exceptions=True)
+
+    assert [str(one) for one in ended if one] == ["the budget is used up"] * 2
+    assert counted.done == 2
+
+
+@pytest.mark.parametrize(
+    ("shard", "run"),
+    [("shard/b/0-6/01a216e2-1", "b/01a216e2"), ("shard/judge:1f/with/slashes/0-250/01a216e2-12", "judge:1f/with/slashes/01a216e2")],
+)
+def test_the_run_of_a_batch_is_read_from_the_id_of_its_shard(shard: str, run: str) -> None:
+    assert batch_run(shard) == run
 
 
 async def test_no_more_calls_are_at_the_provider_at_once_than_the_batch_allows(client: Client, tmp_path: Path) -> None:
@@ -179,3 +212,130 @@ async def test_a_batch_that_is_stopped_with_calls_given_ahead_goes_on(client: Cl
         finished = await (await batches.start(f"cut-{how}", 20)).result()
 
     assert (finished.status, finished.passed, finished.errors) == ("finished", 20, 0)
+
+
+async def test_a_call_that_the_server_gives_up_while_it_waits_is_paid_once(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fall_silent(monkeypatch)
+    async with batching(client, tmp_path, passes(delay=3.0), **ALONE) as batches:
+        summary, _ = await batches.run(many(6), at_once=2, cache=False)
+        requests, most = len(batches.served.models.requests), batches.served.models.most_at_once
+
+    assert (summary.status, summary.passed) == ("finished", 6)
+    assert (requests, most) == (6, 2)
+
+
+async def test_a_call_in_flight_that_the_server_gives_up_keeps_its_place(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grading_batch, "MODEL_CALL", gone(activity_calls.MODEL_CALL))
+
+    async def late(heartbeat: Any, _seconds: float) -> None:
+        if activity.info().attempt == 1 and activity.info().activity_type == "grade_case":
+            await asyncio.sleep(2.0)
+        while True:
+            heartbeat.beat()
+            await asyncio.sleep(0.3)
+
+    async with batching(client, tmp_path, passes(delay=5.0), **ALONE) as batches:
+        monkeypatch.setattr("activities.model_call._beat", late)
+        summary, _ = await batches.run(many(6), at_once=2, cache=False)
+        requests, most = len(batches.served.models.requests), batches.served.models.most_at_once
+
+    assert (summary.status, summary.passed) == ("finished", 6)
+    assert (requests, most) == (6, 2)
+
+
+async def test_a_worker_that_is_told_to_stop_begins_no_call_that_it_was_given_ahead(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Worker] = []
+    quick = threads._quick
+
+    def noted(*arguments: Any, **options: Any) -> Worker:
+        made.append(quick(*arguments, **options))
+        return made[-1]
+
+    monkeypatch.setattr(threads, "_quick", noted)
+    async with batching(client, tmp_path, passes(), **ALONE) as batches:
+        gate = batches.served.models.gate("grader")
+        await batches.upload("stopping", many(20))
+        handle = await batches.start("stopping", 20, at_once=4)
+        await asyncio.wait_for(gate.reached.wait(), 10)
+        await asyncio.sleep(1)
+        stopping = asyncio.create_task(made[0].shutdown())
+        await asyncio.sleep(1)
+        gate.opened.set()
+        await asyncio.wait_for(stopping, 40)
+        requests = len(batches.served.models.requests)
+    async with batching(client, tmp_path, passes(), task_queue=batches.served.task_queue, **ALONE) as batches:
+        summary = await handle.result()
+        asked = len(batches.served.models.requests)
+
+    assert requests == 4
+    assert (summary.status, summary.passed, asked) == ("finished", 20, 16)
+
+
+async def test_a_worker_that_does_not_hear_of_a_pause_does_not_keep_the_batch_from_it(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @activity.defn(name="hold_calls")
+    async def slow(_self: BatchActivities, _batch: HeldBatch) -> None:
+        await asyncio.sleep(60)
+
+    monkeypatch.setattr(BatchActivities, "hold_calls", slow)
+    async with batching(client, tmp_path, passes(), **ALONE) as batches:
+        gate = batches.served.models.gate("grader")
+        await batches.upload("deaf", many(12))
+        handle = await batches.start("deaf", 12, at_once=4, cache=False)
+        await asyncio.wait_for(gate.reached.wait(), 10)
+        await handle.signal(GradingBatch.pause)
+        await asyncio.sleep(1)
+        gate.opened.set()
+        summary = await asyncio.wait_for(handle.result(), 10)
+        requests = len(batches.served.models.requests)
+
+    assert (summary.status, summary.passed) == ("paused", requests)
+    assert requests <= 6
+
+
+async def test_two_batches_whose_calls_wait_leave_slots_to_others(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, passes(), max_concurrent_activities=10, **ALONE) as batches:
+        gate = batches.served.models.gate("grader")
+        names = [f"two-{at}-{uuid4()}" for at in range(2)]
+        for name in names:
+            await batches.upload(name, many(20))
+        handles = [await batches.start(name, 20, at_once=4, cache=False) for name in names]
+        await asyncio.wait_for(gate.reached.wait(), 10)
+        await asyncio.sleep(1)
+        await asyncio.wait_for(batches.upload(f"third-{uuid4()}", many(1)), 10)
+        gate.opened.set()
+        ended = [(await handle.result()).passed for handle in handles]
+
+    assert ended == [20, 20]
+
+
+async def test_workers_that_share_a_queue_are_given_nothing_ahead(client: Client, tmp_path: Path) -> None:
+    host = client.service_client.config.target_host
+    other = await Client.connect(host, identity="another", data_converter=client.data_converter)
+    async with batching(client, tmp_path, passes(delay=0.1), **ALONE) as batches:
+        queue, models = batches.served.task_queue, batches.served.models
+        async with serving(other, models=models, task_queue=queue, store=batches.store, **ALONE):
+            summary, _ = await batches.run(many(30), at_once=6, cache=False)
+            most = models.most_at_once
+
+    assert (summary.status, summary.passed) == ("finished", 30)
+    assert most <= 6
+
+
+@pytest.mark.parametrize("upload", [{"batch_id": "b", "first": 0, "cases": [{"id": "a", "typo": 1}]}, {"cases": 3}])
+async def test_a_worker_without_a_store_refuses_a_malformed_upload_too(client: Client, upload: dict[str, Any]) -> None:
+    async with serving(client) as served:
+        handle = await client.start_workflow("StoreCases", upload, id=f"store/{uuid4()}", task_queue=served.task_queue)
+        with pytest.raises(WorkflowFailureError) as refused:
+            await asyncio.wait_for(handle.result(), 10)
+
+    assert isinstance(refused.value.cause, ApplicationError)
+    assert refused.value.cause.type == "InvalidRequest"
+    assert "this worker has no store" in refused.value.cause.message

@@ -1,5 +1,6 @@
 """A refused query is sent again, for a while, and one that was lost; another failure is the caller's at once."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -60,11 +61,28 @@ async def test_a_query_that_is_refused_for_too_long_fails_as_it_was_refused(monk
     assert 2 < asked.count < 30
 
 
-async def test_a_query_that_nobody_answers_is_sent_again_with_more_time() -> None:
+async def test_a_query_that_nobody_answers_is_sent_again() -> None:
     asked = Asked(RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED)
 
     assert await recorded(asked.query) == "answer"
-    assert asked.waits == [1.5, 3.0, 6.0]
+    assert asked.waits == [30.0] * 3
+
+
+async def test_a_query_that_was_lost_is_sent_again_beside_the_first_and_an_answer_that_comes_late_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queries, "LOST_SECONDS", 0.02)
+    sent: list[asyncio.Future[str]] = []
+
+    async def query(_: timedelta) -> str:
+        sent.append(asyncio.get_running_loop().create_future())
+        if len(sent) == 3:
+            sent[1].set_result("late")
+        return await sent[-1]
+
+    assert await recorded(query) == "late"
+    await asyncio.sleep(0)
+    assert [one.cancelled() for one in sent] == [True, False, True]
 
 
 @pytest.mark.parametrize("status", [RPCStatusCode.NOT_FOUND, RPCStatusCode.FAILED_PRECONDITION, RPCStatusCode.UNAVAILABLE])

@@ -519,9 +519,10 @@ class CaseRange(Strict):
 
 
 class HeldBatch(Strict):
-    """The argument of the activity that has a batch's calls begin no more."""
+    """The argument of the activity that has the calls of a batch's run begin no more."""
 
-    batch_id: str
+    run: str
+    """The batch's id, and the beginning of its run's id, as its shards' ids have it."""
     why: str
 
 

@@ -21,38 +21,59 @@ PAUSE_SECONDS = 0.2
 REFUSED_SECONDS = 20.0
 """How long a refused query is sent again: longer than the 10 seconds after which the server repeats a lost workflow task."""
 
-FIRST_TRY_SECONDS = 1.5
-"""How long the first try of a query waits, each later one twice as long: one that meets the end of a run, or of a worker, can be lost."""
+LOST_SECONDS = 1.5
+"""How long a query may be silent before it is sent once more beside the first: one that meets the end of a run can be lost."""
 
 SILENT_SECONDS = 30.0
-"""How long a query that nobody answers is sent again, where its caller does not give up before."""
+"""How long a query that nobody answers is waited for, where its caller does not give up before."""
 
 SILENT = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
 """The statuses of a query that nobody answered in time."""
 
 Answer = TypeVar("Answer")
 
+Query = Callable[[timedelta], Awaitable[Answer]]
+"""Sends a query, and waits for so long."""
 
-async def recorded(query: Callable[[timedelta], Awaitable[Answer]]) -> Answer:
+
+async def recorded(query: Query[Answer]) -> Answer:
     """Return a query's answer, sent again while it is refused as one to be read again, and where nobody answers.
 
     Args:
-        query: Sends the query anew, and waits for so long.
+        query: Sends the query anew.
 
     Raises:
         RPCError: The server refuses it, or nobody answered for long.
         WorkflowQueryFailedError: The query failed in another way, or was refused for too long.
     """
-    began, patience = time.monotonic(), FIRST_TRY_SECONDS
+    deadline = time.monotonic() + REFUSED_SECONDS
     while True:
         try:
-            return await query(timedelta(seconds=patience))
-        except RPCError as error:
-            if error.status not in SILENT or time.monotonic() - began > SILENT_SECONDS:
-                raise
-            patience *= 2
-            continue
+            return await _first_answer(query)
         except WorkflowQueryFailedError as error:
-            if time.monotonic() - began > REFUSED_SECONDS or not any(f"[{code}]" in str(error) for code in (READ_AGAIN, OUT_OF_STEP)):
+            if time.monotonic() > deadline or not any(f"[{code}]" in str(error) for code in (READ_AGAIN, OUT_OF_STEP)):
                 raise
         await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def _first_answer(query: Query[Answer]) -> Answer:
+    """Return the first answer to a query that is sent again, each time after twice the silence, while the earlier ones wait on.
+
+    Raises:
+        RPCError: As `recorded` says.
+        WorkflowQueryFailedError: The query failed.
+    """
+    deadline, patience = time.monotonic() + SILENT_SECONDS, LOST_SECONDS
+    waiting: set[asyncio.Future[Answer]] = set()
+    try:
+        while True:
+            waiting.add(asyncio.ensure_future(query(timedelta(seconds=SILENT_SECONDS))))
+            ended, waiting = await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            patience *= 2
+            for answer in ended:
+                error = answer.exception()
+                if not isinstance(error, RPCError) or error.status not in SILENT or time.monotonic() > deadline:
+                    return answer.result()
+    finally:
+        for answer in waiting:
+            answer.cancel()

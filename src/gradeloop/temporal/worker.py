@@ -12,7 +12,7 @@ import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -60,7 +60,9 @@ POLLED_SECONDS = 70
 """How long ago a living worker asked at most: it asks again each minute, and the server lists it for five."""
 
 FIRST_POLL_SECONDS, FIRST_POLL_PAUSE_SECONDS = 5.0, 0.01
-"""How long a worker waits until the server has seen its first poll, and the pause between two looks."""
+"""How long a worker waits until the server has seen its first poll, and the first pause between two looks; each is twice the one before."""
+
+DESCRIBE_TIMEOUT = timedelta(seconds=5)
 
 OF_A_SERVICE = frozenset({"GRADELOOP_HEALTH_ADDRESS", "GRADELOOP_METRICS_ADDRESS", "GRADELOOP_DEPLOYMENT", "GRADELOOP_BUILD_ID"})
 """The variables of a worker that somebody deploys: addresses cannot be shared, and nobody makes a build current for the others."""
@@ -151,6 +153,13 @@ async def is_polled(client: Client, task_queue: str) -> bool:
     return any(time.time() - poller.last_access_time.seconds < POLLED_SECONDS for poller in await _pollers(client, task_queue))
 
 
+async def other_pollers(client: Client, task_queue: str) -> bool:
+    """Return whether a worker of another process than this client's polls a queue for workflows, or did of late."""
+    now = time.time()
+    found = [poller for poller in await _pollers(client, task_queue) if poller.identity != client.identity]
+    return any(now - poller.last_access_time.seconds < POLLED_SECONDS for poller in found)
+
+
 async def _pollers(client: Client, task_queue: str, identity: str | None = None) -> Sequence[PollerInfo]:
     """Return who polls a queue for workflows, or those of them with one identity."""
     request = DescribeTaskQueueRequest(
@@ -158,7 +167,7 @@ async def _pollers(client: Client, task_queue: str, identity: str | None = None)
         task_queue=TaskQueue(name=task_queue),
         task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
     )
-    pollers = (await client.workflow_service.describe_task_queue(request)).pollers
+    pollers = (await client.workflow_service.describe_task_queue(request, timeout=DESCRIBE_TIMEOUT)).pollers
     return [poller for poller in pollers if identity in {None, poller.identity}]
 
 
@@ -358,10 +367,12 @@ class QueueWatch:
 
         A worker of which the server does not tell this in time serves all the same.
         """
-        deadline = time.monotonic() + FIRST_POLL_SECONDS
-        with suppress(RPCError):
-            while await self._last_poll() == self._seen and time.monotonic() < deadline:  # noqa: ASYNC110 - the server tells nobody
-                await asyncio.sleep(FIRST_POLL_PAUSE_SECONDS)
+        pause = FIRST_POLL_PAUSE_SECONDS
+        with suppress(RPCError, TimeoutError):
+            async with asyncio.timeout(FIRST_POLL_SECONDS):
+                while await self._last_poll() == self._seen:
+                    await asyncio.sleep(pause)
+                    pause *= 2
 
     async def _last_poll(self) -> int | None:
         """Return when the server last saw this process poll, in nanoseconds of its clock; None where it never did."""
