@@ -7,11 +7,9 @@ from contextlib import asynccontextmanager, contextmanager
 
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
-from temporalio.service import RPCError
 
 from activities.attempts import OUTAGE, TENANT_BUDGET
 from gradeloop.batches.contract import CaseCall
-from gradeloop.temporal.worker import other_pollers
 
 
 class CallHeld(Exception):
@@ -110,11 +108,3 @@ def batch_run(shard: str) -> str:
     """Return the run of a batch that a shard's workflow is of: the batch's id and the beginning of the run's own."""
     stretch, _, number = shard.removeprefix("shard/").rpartition("/")
     return f"{stretch.rpartition('/')[0]}/{number.partition('-')[0]}"
-
-
-async def is_alone() -> bool:
-    """Return whether no other worker asks for the workflows of this activity's queue, as far as the server knows."""
-    try:
-        return not await other_pollers(activity.client(), activity.info().task_queue)
-    except RPCError:
-        return False

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from activities.attempts import OUTAGE, TENANT_BUDGET
-from activities.call_places import CallHeld, CallPlaces, is_alone
+from activities.call_places import CallHeld, CallPlaces
 from activities.capabilities import WorkerServices
 from activities.case_comparisons import Asked, CaseComparisons, waiting
 from activities.case_escalation import CaseEscalations
@@ -73,12 +73,12 @@ KEPT_FINDINGS = 500
 class BatchActivities:
     """The activities of batches, on one store."""
 
-    def __init__(self, services: WorkerServices, store: BatchStore, slots: int, *, alone: bool = False) -> None:
+    def __init__(self, services: WorkerServices, store: BatchStore, slots: int, is_alone: Callable[[], Awaitable[bool]]) -> None:
         self._services = services
         self._store = store
         self._cases = CaseLoader(store)
         self._slots = slots
-        self._alone = alone
+        self._is_alone = is_alone
         self._places = CallPlaces()
         self._replies = KeptReplies()
         self._findings: dict[str, CheckedOutput] = {}
@@ -126,7 +126,7 @@ class BatchActivities:
         """
         async with store_attempt():
             stretches = tuple(await self._store.open(request))
-        alone = self._alone and not self._places.has_others(request.batch_id) and await is_alone()
+        alone = not self._places.has_others(request.batch_id) and await self._is_alone()
         return OpenedBatch(stretches=stretches, slots=self._slots, alone=alone, webhooks=self._services.capabilities.webhooks)
 
     @activity.defn(name="open_shard")
