@@ -136,7 +136,7 @@ async def test_no_more_calls_are_at_the_provider_at_once_than_the_batch_allows(c
 
     assert (summary.status, summary.passed, requests) == ("finished", 40, 40)
     assert [result.status for result in results] == ["passed"] * 40
-    assert most == 6
+    assert 1 < most <= 6
 
 
 @pytest.mark.parametrize("slots", [1, 2, 5])
