@@ -2,7 +2,7 @@
 
 from asyncio import Semaphore
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
 from temporalio import activity
@@ -10,6 +10,9 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.attempts import OUTAGE, TENANT_BUDGET
 from gradeloop.batches.contract import CaseCall
+
+HELD = 1_000
+"""The shards of which it is remembered that they are held: those of the newest holds."""
 
 
 class CallHeld(Exception):
@@ -30,7 +33,7 @@ class CallPlaces:
         self._reasons: dict[str, str] = {}
 
     @asynccontextmanager
-    async def place(self, call: CaseCall, limit: Callable[[], Awaitable[str | None]]) -> AsyncIterator[None]:
+    async def place(self, call: CaseCall, limit: Callable[[CaseCall], Awaitable[str | None]]) -> AsyncIterator[None]:
         """Wait for one of the places of the call's shard, and keep it for the block.
 
         Args:
@@ -38,10 +41,10 @@ class CallPlaces:
             limit: Tells which limit of the batch is reached, asked where there was anything to wait for.
 
         Raises:
-            CallHeld: The run of the batch is held, or a limit is reached.
+            CallHeld: The shard is held, or a limit is reached.
             ApplicationError: The worker is told to stop, and begins no call any more.
         """
-        shard = activity.info().workflow_id or ""
+        shard = activity.info().workflow_run_id or ""
         with _counted(self._batches, call.batch_id):
             if not call.places:
                 yield
@@ -53,11 +56,11 @@ class CallPlaces:
                     async with free:
                         if waits:
                             refuse_at_shutdown()
-                        self._refuse_held(self._reasons.get(batch_run(shard)) or (await limit() if waits else None))
+                        self._refuse_held(self._reasons.get(shard) or (await limit(call) if waits else None))
                         yield
                 except ApplicationError as error:
                     if error.type in {OUTAGE, TENANT_BUDGET}:  # before the next one has the place
-                        self.hold(batch_run(shard), f"{error.type}: {error.message}")
+                        self.hold([shard], f"{error.type}: {error.message}")
                     raise
                 finally:
                     if self._shards[shard] == 1:
@@ -72,14 +75,12 @@ class CallPlaces:
         """Return whether calls of another batch are made here, or wait."""
         return bool(self._batches.keys() - {batch_id})
 
-    def hold(self, run: str, why: str) -> None:
-        """Have the calls of a batch's run that wait here begin no more."""
-        self._reasons.setdefault(run, why)
-
-    def forget(self, batch_id: str) -> None:
-        """Forget what was held of a batch, which has ended."""
-        for run in [run for run in self._reasons if run.rpartition("/")[0] == batch_id]:
-            del self._reasons[run]
+    def hold(self, shards: Iterable[str], why: str) -> None:
+        """Have the calls of shards, by the ids of their runs, that wait here begin no more."""
+        for shard in shards:
+            self._reasons.setdefault(shard, why)
+        while len(self._reasons) > HELD:
+            del self._reasons[next(iter(self._reasons))]
 
 
 def refuse_at_shutdown() -> None:
@@ -102,9 +103,3 @@ def _counted(calls: Counter[str], key: str) -> Iterator[None]:
         calls[key] -= 1
         if not calls[key]:
             del calls[key]
-
-
-def batch_run(shard: str) -> str:
-    """Return the run of a batch that a shard's workflow is of: the batch's id and the beginning of the run's own."""
-    stretch, _, number = shard.removeprefix("shard/").rpartition("/")
-    return f"{stretch.rpartition('/')[0]}/{number.partition('-')[0]}"

@@ -141,7 +141,7 @@ class BatchActivities:
     @activity.defn(name="hold_calls")
     async def hold_calls(self, batch: HeldBatch) -> None:
         """Have the calls of a batch that were given ahead begin no more."""
-        self._places.hold(batch.run, batch.why)
+        self._places.hold(batch.shards, batch.why)
 
     @activity.defn(name="draft_case")
     async def draft_case(self, call: CaseCall) -> CaseAnswer:
@@ -159,13 +159,12 @@ class BatchActivities:
             if (known := await self._comparisons.known(call, stored)) is not None:  # an error that the others wait for
                 return known
             lookup = await self._store.look_up(call.batch_id, _place(call))
-            if lookup.pause_reason and activity_call() not in self._replies:
-                return CaseAnswer(held=lookup.pause_reason)
             choice = heartbeat.choose(drafting_model(stored.case.generator or NOBODY))
             try:
+                self._refuse_over(lookup)
                 paid = await self._paid_call(call, lookup, draft_request(stored.case, call, choice.model), heartbeat, choice)
             except CallHeld as error:
-                return CaseAnswer(held=str(error))
+                return CaseAnswer(held=await self._count_held(call, heartbeat, error))
             draft, bill = draft_text(stored.case, paid.reply.message), paid.bill
             await self._store.keep_draft(
                 call.batch_id,
@@ -207,7 +206,7 @@ class BatchActivities:
             try:
                 return await self._grade(call, stored, found, heartbeat)
             except CallHeld as error:
-                return CaseAnswer(held=str(error))
+                return CaseAnswer(held=await self._count_held(call, heartbeat, error))
 
     @activity.defn(name="compare_cases")
     async def compare_cases(self, call: CaseCall) -> CaseAnswer:
@@ -308,7 +307,6 @@ class BatchActivities:
     @activity.defn(name="close_batch")
     async def close_batch(self, closing: BatchClosing) -> BatchSummary:
         """Store how the batch ended."""
-        self._places.forget(closing.batch_id)
         async with store_attempt():
             return await self._store.close(closing.batch_id, closing.why, stopped=closing.stopped)
 
@@ -362,6 +360,20 @@ class BatchActivities:
             return await self.end_case(call, stored, result_of_answers(stored.case, None, []), Bill())
         return await self._comparisons.known(call, stored)
 
+    async def _pause_reason(self, call: CaseCall) -> str | None:
+        return (await self._store.look_up(call.batch_id, _place(call))).pause_reason
+
+    async def _count_held(self, call: CaseCall, heartbeat: Heartbeat, error: CallHeld) -> str:
+        """Count what a call that is held has cost before, and return why it is held."""
+        if (call.carried + heartbeat.spent).attempts:
+            await self._count_unwritten(call, heartbeat, heartbeat.wait_for, stopped=True)
+        return str(error)
+
+    def _refuse_over(self, lookup: CaseLookup) -> None:
+        """Refuse to begin a call where a limit of the batch is reached, unless its reply is there already."""
+        if lookup.pause_reason and activity_call() not in self._replies:
+            raise CallHeld(lookup.pause_reason)
+
     async def _reload(self, call: CaseCall) -> StoredCase:
         return await self._cases.reload(call.batch_id, call.position)
 
@@ -404,8 +416,7 @@ class BatchActivities:
             conversation.cached = True
             _name_judge(conversation, question)
         elif not conversation.ended:
-            if lookup.pause_reason and not paid_already:
-                raise CallHeld(lookup.pause_reason)
+            self._refuse_over(lookup)
             bill = await self._ask(call, question, lookup, heartbeat)
         return await self._keep(call, stored, conversation, bill, key)
 
@@ -432,7 +443,7 @@ class BatchActivities:
         mine = activity_call()
         if (kept := self._replies.get(mine)) is not None:
             return replace(kept, bill=replace(kept.bill, on_wait=heartbeat.wait_for))
-        charge, carried = Charge(mine, activity.info().attempt), call.carried
+        charge, carried, begun = Charge(mine, activity.info().attempt), call.carried, False
         request = replace(request, thread=f"{call.batch_id}/{call.position}")
 
         async def reserve() -> None:
@@ -440,11 +451,10 @@ class BatchActivities:
             if await self._store.reserve(call.batch_id, charge):  # an attempt whose worker was lost right after it had counted all this
                 heartbeat.spent, carried = Usage(), Usage()
 
-        async def limit() -> str | None:
-            return (await self._store.look_up(call.batch_id, _place(call))).pause_reason
-
         async def pay() -> PaidReply:
-            async with self._places.place(call, limit):
+            nonlocal begun
+            async with self._places.place(call, self._pause_reason):
+                begun = True
                 await asyncio.sleep(lookup.request.delay / 1000)
                 for model in choice.chain if _limits_cost(lookup.request) else ():
                     self._services.refuse_without_price(model)
@@ -452,7 +462,7 @@ class BatchActivities:
             return PaidReply(reply, Bill(carried + reply.usage, replace(charge, requests=reply.usage.attempts), heartbeat.wait_for), choice)
 
         try:
-            return await self._replies.pay(mine, heartbeat, pay())
+            return await self._replies.pay(mine, heartbeat, pay(), lambda: begun)
         except InvalidRequest as error:
             raise invalid(str(error)) from None
         except ApplicationError as error:
@@ -588,12 +598,11 @@ class BatchActivities:
             conversation.cached = True
             _name_judge(conversation, question)
         else:
-            if lookup.pause_reason and not paid_already:
-                return Asked(conversation, limit=lookup.pause_reason)
             try:
+                self._refuse_over(lookup)
                 bill = await self._ask(call, question, lookup, heartbeat)
             except CallHeld as error:
-                return Asked(conversation, limit=str(error))
+                return Asked(conversation, limit=await self._count_held(call, heartbeat, error))
         place = (call.position, call.attempt, call.unit)
         await self._store.keep_conversation(call.batch_id, place, conversation, bill.spent, key, charge=bill.charge, on_wait=bill.on_wait)
         self._replies.pop(activity_call())

@@ -220,13 +220,12 @@ class GradingBatchWorkflow(GradingBatch):
     async def pause(self) -> None:
         """See `gradeloop.batches.contract.GradingBatch.pause`."""
         self._pause_reason = self._pause_reason or "paused by a person"
-        for handle in list(self._open.values()):
-            if handle is not None:
-                await _hold(handle, self._pause_reason)
-        if self._ahead:
-            info = workflow.info()
-            batch = HeldBatch(run=f"{info.workflow_id}/{info.run_id[:8]}", why=self._pause_reason)
-            options = ActivityConfig(**STORE_CALL)
+        handles = [handle for handle in self._open.values() if handle is not None]
+        for handle in handles:
+            await _hold(handle, self._pause_reason)
+        runs = tuple(handle.first_execution_run_id for handle in handles if handle.first_execution_run_id)
+        if self._ahead and runs:
+            batch, options = HeldBatch(shards=runs, why=self._pause_reason), ActivityConfig(**STORE_CALL)
             options["schedule_to_close_timeout"] = HOLD_SECONDS
             with suppress(ActivityError):  # then those that were given ahead are judged, too
                 await _execute("hold_calls", batch, type(None), options, self._priority, "hold calls")

@@ -177,7 +177,7 @@ def _timeout() -> httpx2.Timeout:
 
 def http_client(timeout: httpx2.Timeout, *, guarded: bool) -> httpx2.AsyncClient:
     """Return a pool of connections; a guarded one reaches public addresses alone, and not through a proxy."""
-    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=POOLED)
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=POOLS * POOLED)
     hooks: dict[str, list[Callable[..., Any]]] = {
         "request": [ask_for_plain_body, set_idle_timeout, note_sending, carry_trace],
         "response": [note_rate_limits, bound_body],
@@ -187,7 +187,8 @@ def http_client(timeout: httpx2.Timeout, *, guarded: bool) -> httpx2.AsyncClient
     if not guarded:  # a transport that the constructor is given would keep it from reading the proxies of the environment
         first: Any = client._transport  # noqa: SLF001 - the one that it uses where no proxy is named
         context = first._pool._ssl_context  # noqa: SLF001 - made once, since it reads all certificates
-        client._transport = PooledTransport(functools.partial(httpx2.AsyncHTTPTransport, verify=context, limits=limits), first)  # noqa: SLF001
+        few = httpx2.Limits(max_connections=None, max_keepalive_connections=POOLED)
+        client._transport = PooledTransport(functools.partial(httpx2.AsyncHTTPTransport, verify=context, limits=few), first)  # noqa: SLF001
     return client
 
 

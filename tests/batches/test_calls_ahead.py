@@ -14,9 +14,13 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
 
-from activities.call_places import CallPlaces, batch_run
+from activities.call_places import HELD, CallPlaces
 from activities.cases import BatchActivities
+from activities.errors import ModelFault
+from activities.providers.base import ModelReply, ModelRequest
 from gradeloop.batches.contract import CaseCall, GradingBatch, HeldBatch
+from gradeloop.batches.store import BatchStore
+from gradeloop.contract.messages import Usage
 from tests.rig import threads
 from tests.rig.batches import batching, breaks, case, drafted, passes
 from tests.rig.threads import fall_silent, gone, serving
@@ -48,9 +52,9 @@ class Counted:
     async def make(self, one: CaseCall) -> None:
         """Hold a place for a moment, in an activity of a shard of the call's batch."""
         activities = ActivityEnvironment()
-        activities.info = replace(activities.info, workflow_id=f"shard/{one.batch_id}/0-250/0123abcd-1")
+        activities.info = replace(activities.info, workflow_run_id=f"run of {one.batch_id}")
 
-        async def limit() -> str | None:
+        async def limit(_: CaseCall) -> str | None:
             return self.limit
 
         async def hold() -> None:
@@ -97,16 +101,16 @@ async def test_a_call_that_is_cancelled_while_it_waits_or_holds_a_place_leaves_i
     assert counted.done == 8
 
 
-async def test_batches_have_places_of_their_own_and_are_held_one_by_one() -> None:
+async def test_shards_have_places_of_their_own_and_are_held_one_by_one() -> None:
     counted = Counted()
     making = asyncio.gather(*(counted.make(call(name)) for name in ("b", "b", "b", "other", "other")), return_exceptions=True)
     await asyncio.sleep(0.005)
-    counted.places.hold("b/0123abcd", "paused by a person")
+    counted.places.hold(["run of b"], "paused by a person")
     ended = await making
 
     assert counted.most == 4
     assert [str(one) for one in ended if one] == ["paused by a person"]
-    counted.places.forget("b")
+    counted.places.hold((f"run {at}" for at in range(HELD)), "paused, too")
     await counted.make(call("b"))
     assert counted.done == 5
 
@@ -118,14 +122,6 @@ async def test_a_limit_that_is_reached_while_a_call_waits_keeps_it_from_beginnin
 
     assert [str(one) for one in ended if one] == ["the budget is used up"] * 2
     assert counted.done == 2
-
-
-@pytest.mark.parametrize(
-    ("shard", "run"),
-    [("shard/b/0-6/01a216e2-1", "b/01a216e2"), ("shard/judge:1f/with/slashes/0-250/01a216e2-12", "judge:1f/with/slashes/01a216e2")],
-)
-def test_the_run_of_a_batch_is_read_from_the_id_of_its_shard(shard: str, run: str) -> None:
-    assert batch_run(shard) == run
 
 
 async def test_no_more_calls_are_at_the_provider_at_once_than_the_batch_allows(client: Client, tmp_path: Path) -> None:
@@ -339,3 +335,73 @@ async def test_a_worker_without_a_store_refuses_a_malformed_upload_too(client: C
     assert isinstance(refused.value.cause, ApplicationError)
     assert refused.value.cause.type == "InvalidRequest"
     assert "this worker has no store" in refused.value.cause.message
+
+
+async def test_a_pause_that_comes_while_the_batch_is_closed_does_not_hold_its_next_run(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    close = BatchStore.close
+
+    async def slow(*arguments: Any, **options: Any) -> Any:
+        await asyncio.sleep(1.5)
+        return await close(*arguments, **options)
+
+    monkeypatch.setattr(BatchStore, "close", slow)
+    async with batching(client, tmp_path, passes(), **ALONE) as batches:
+        gate = batches.served.models.gate("grader")
+        await batches.upload("late", many(20))
+        handle = await batches.start("late", 20, at_once=4)
+        await asyncio.wait_for(gate.reached.wait(), 10)
+        await handle.signal(GradingBatch.pause)
+        await asyncio.sleep(0.5)
+        gate.opened.set()
+        await asyncio.sleep(0.7)
+        await handle.signal(GradingBatch.pause)
+        first = await handle.result()
+        second = await (await batches.start("late", 20, at_once=4)).result()
+
+    assert (first.status, second.status, second.passed) == ("paused", "finished", 20)
+
+
+async def test_calls_given_ahead_to_a_batch_that_was_terminated_are_not_begun(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, passes(), **ALONE) as batches:
+        gate = batches.served.models.gate("grader")
+        await batches.upload("ended", many(20))
+        handle = await batches.start("ended", 20, at_once=8, cache=False)
+        await asyncio.wait_for(gate.reached.wait(), 10)
+        await asyncio.sleep(1)
+        before = len(batches.served.models.requests)
+        await handle.terminate()
+        await asyncio.sleep(6)  # in which the calls hear of it by their heartbeats
+        gate.opened.set()
+        await asyncio.sleep(1)
+        after = len(batches.served.models.requests)
+
+    assert (before, after) == (8, 8)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+async def test_what_a_call_cost_before_a_pause_held_it_is_counted(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone: bool
+) -> None:
+    """A reply that was cut is paid for; the call that asks for a longer one waits, and is held."""
+    said = passes(usage={"input": 90, "output": 10}, delay=3.0)
+    async with batching(client, tmp_path, said, **(ALONE if alone else {})) as batches:
+        models = batches.served.models
+        complete, cut = models.complete, Usage(attempts=1, calls=1, input=9000, output=1000)
+
+        async def cutting(request: ModelRequest) -> ModelReply:
+            if "output of c0." in str(request.messages) + request.system and not request.raised:
+                raise ModelFault("truncated", "cut", model=request.spec.id, usage=cut, raisable=True)
+            return await complete(request)
+
+        monkeypatch.setattr(models, "complete", cutting)
+        await batches.upload("cut", many(12))
+        handle = await batches.start("cut", 12, at_once=2, cache=False)
+        await models.called("grader", 2)
+        await asyncio.sleep(0.5)
+        await handle.signal(GradingBatch.pause)
+        usage = (await handle.result()).usage
+        sold = len(models.requests)
+
+    assert (usage.input, usage.output, usage.calls) == (9000 + 90 * sold, 1000 + 10 * sold, 1 + sold)

@@ -1,6 +1,7 @@
 """A refused query is sent again, for a while, and one that was lost; another failure is the caller's at once."""
 
 import asyncio
+import gc
 from datetime import timedelta
 
 import pytest
@@ -101,3 +102,25 @@ async def test_a_query_that_nobody_answers_for_long_fails_as_the_server_said_it(
     with pytest.raises(RPCError, match="no answer"):
         await recorded(asked.query)
     assert asked.count == 1
+
+
+async def test_an_answer_counts_more_than_a_failure_of_the_same_moment_and_no_failure_is_left_unread(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(queries, "LOST_SECONDS", 0.02)
+    for _ in range(10):
+        sent: list[asyncio.Future[str]] = []
+
+        async def query(_: timedelta) -> str:
+            sent.append(asyncio.get_running_loop().create_future())  # noqa: B023 - called within the round
+            if len(sent) == 4:  # noqa: B023
+                for one in (sent[0], sent[2]):  # noqa: B023
+                    one.set_exception(RPCError("away", RPCStatusCode.UNAVAILABLE, b""))
+                sent[1].set_result("answer")  # noqa: B023
+            return await sent[-1]  # noqa: B023
+
+        assert await recorded(query) == "answer"
+    gc.collect()
+    await asyncio.sleep(0)
+
+    assert "never retrieved" not in caplog.text

@@ -519,10 +519,10 @@ class CaseRange(Strict):
 
 
 class HeldBatch(Strict):
-    """The argument of the activity that has the calls of a batch's run begin no more."""
+    """The argument of the activity that has the calls of a batch's open shards begin no more."""
 
-    run: str
-    """The batch's id, and the beginning of its run's id, as its shards' ids have it."""
+    shards: tuple[str, ...]
+    """The ids of the shards' runs."""
     why: str
 
 

@@ -68,12 +68,18 @@ async def _first_answer(query: Query[Answer]) -> Answer:
     try:
         while True:
             waiting.add(asyncio.ensure_future(query(timedelta(seconds=SILENT_SECONDS))))
-            ended, waiting = await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
-            patience *= 2
-            for answer in ended:
-                error = answer.exception()
+            ended, _ = await asyncio.wait(waiting, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+            waiting -= ended
+            failures = [error for answer in ended if (error := answer.exception())]
+            if len(failures) < len(ended):
+                return next(answer.result() for answer in ended if not answer.exception())
+            for error in failures:
                 if not isinstance(error, RPCError) or error.status not in SILENT or time.monotonic() > deadline:
-                    return answer.result()
+                    raise error
+            if failures:
+                await asyncio.sleep(PAUSE_SECONDS)
+            patience *= 2
     finally:
         for answer in waiting:
             answer.cancel()
+            answer.add_done_callback(lambda ended: ended.cancelled() or ended.exception())  # or asyncio would say that nobody read it
