@@ -183,6 +183,30 @@ async def test_two_hosts_or_none_at_all_are_refused(browser: Browser) -> None:
     assert absolute.startswith(b"HTTP/1.1 404 ")
 
 
+async def test_a_refusal_reaches_a_client_whose_body_comes_later(browser: Browser) -> None:
+    """A connection that is closed before its body was read is reset, and takes the answer with it."""
+    own = f"Host: 127.0.0.1:{browser.port}\r\nContent-Type: application/json\r\n"
+    head = f"POST /threads/x/interrupt HTTP/1.1\r\n{own}Content-Length: 100000\r\n\r\n"
+    reader, writer = await asyncio.open_connection("127.0.0.1", browser.port)
+    writer.write(head.encode())
+    for _ in range(10):
+        await asyncio.sleep(0.02)
+        writer.write(b" " * 10_000)
+        await writer.drain()
+    async with asyncio.timeout(10):
+        answer = await reader.read(200_000)
+    writer.close()
+
+    assert answer.startswith(b"HTTP/1.1 403 ")
+
+
+async def test_a_refusal_does_not_wait_for_a_body_that_never_comes(browser: Browser) -> None:
+    own = f"Host: 127.0.0.1:{browser.port}\r\nContent-Type: application/json\r\n"
+    answer = await raw(browser.port, f"POST /threads/x/interrupt HTTP/1.1\r\n{own}Content-Length: 5\r\n\r\n")
+
+    assert answer.startswith(b"HTTP/1.1 403 ")
+
+
 async def raw(port: int, request: str) -> bytes:
     """Send bytes as no client would, and return the answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -15,6 +15,7 @@ from temporalio.api.common.v1 import Payloads
 from temporalio.converter import PayloadCodec
 
 from gradeloop.errors import PayloadUnreadable
+from gradeloop.web.guard import drop_body
 
 BODY_BYTES = 64 * 1024 * 1024
 """The most bytes of a request: sixteen payloads of the largest size that a server takes."""
@@ -33,6 +34,7 @@ def codec_application(codec: PayloadCodec, token: str, origins: Sequence[str]) -
     async def convert(request: Request) -> Response:
         sent = request.headers.get("authorization", "").removeprefix("Bearer ") or request.path_params.get("token", "")
         if not hmac.compare_digest(sent.encode(), token.encode()):
+            await drop_body(request.receive)
             return _refused(HTTPStatus.FORBIDDEN, "the token is missing or another one; see what the codec server printed")
         body = await _read(request)
         if body is None:

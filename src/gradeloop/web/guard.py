@@ -1,5 +1,7 @@
 """The door of the live page: its port, and the guard that refuses requests to another address, from another site, or too large."""
 
+import asyncio
+import contextlib
 import hmac
 import json
 import os
@@ -70,6 +72,9 @@ def _bound(port: int) -> socket.socket:
 BODY_BYTES = 1536 * 1024
 """The most bytes of a body: above the largest rubric that a thread takes, and little enough for memory."""
 
+DROP_SECONDS = 1.0
+"""How long the body of a request that is refused is waited for."""
+
 TOKEN_HEADER = "x-gradeloop-token"  # noqa: S105 - a header's name
 
 POLICY = (
@@ -113,8 +118,11 @@ class Guard:
             return
         body = b""
         refusal = self.refusal(scope["method"], _single(scope["headers"]))
-        if refusal is None and scope["method"] == "POST":
-            body, refusal = await _read_body(receive)
+        if scope["method"] == "POST":
+            if refusal is None:
+                body, refusal = await _read_body(receive)
+            else:
+                await drop_body(receive)
         guarded = _Guarded(send)
         if refusal:
             await guarded.refuse(refusal)
@@ -186,6 +194,21 @@ async def _read_body(receive: "Receive") -> tuple[bytes, Refusal | None]:
             return b"", _too_large()
         if not message.get("more_body"):
             return body, None
+
+
+async def drop_body(receive: "Receive") -> None:
+    """Read the body of a request that is refused, up to a limit and for a moment.
+
+    A connection that is closed while bytes of the body are on their way is reset, and the answer is lost to the client.
+    """
+    left = BODY_BYTES
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DROP_SECONDS):
+            while left > 0:
+                message = await receive()
+                if message["type"] != "http.request" or not message.get("more_body"):
+                    return
+                left -= len(message.get("body", b""))
 
 
 def _replayed(body: bytes, receive: "Receive") -> "Receive":

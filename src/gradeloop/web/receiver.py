@@ -23,6 +23,7 @@ from gradeloop.settings.worker import ReceiverSettings
 from gradeloop.store.engine import Store
 from gradeloop.telemetry.health import HealthChecks, is_loopback, parse_address, report
 from gradeloop.telemetry.metrics import RECEIVED_RUNS, RECEIVED_SPANS, RECEIVER_ANSWERS, RECEIVER_OPEN
+from gradeloop.web.guard import drop_body
 from gradeloop.web.otlp import CONTENT_TYPES, Encoding, OtlpRequest, Signal, answer, read_request, refusal, unpacked
 from gradeloop.web.serving import serving_app
 
@@ -158,10 +159,11 @@ class OtlpReceiver:
         Raises:
             Refused: It is not taken, and nothing of it is acknowledged.
         """
-        self._refuse_strangers(request)
-        if encoding is None:
-            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, _INVALID, f"send Content-Type: {' or '.join(CONTENT_TYPES)}")
-        self._refuse_when_full()
+        try:
+            encoding = self._admit(request, encoding)
+        except Refused:
+            await drop_body(request.receive)
+            raise
         self._requests += 1
         try:
             body = await self._body(request, self._settings.max_request_mib * 1024 * 1024)
@@ -180,6 +182,14 @@ class OtlpReceiver:
         if rejected:
             RECEIVED_SPANS.record(rejected, outcome="rejected")
         return answer(signal, encoding, rejected, read.why or kept.why)
+
+    def _admit(self, request: Request, encoding: Encoding | None) -> Encoding:
+        """Return the encoding of a request, or refuse it where its body need not be read for that."""
+        self._refuse_strangers(request)
+        if encoding is None:
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, _INVALID, f"send Content-Type: {' or '.join(CONTENT_TYPES)}")
+        self._refuse_when_full()
+        return encoding
 
     def _refuse_strangers(self, request: Request) -> None:
         """Refuse whoever sends no token where one is asked for, and pages of browsers, which no exporter is."""
