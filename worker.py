@@ -251,7 +251,7 @@ async def _serve(
     watch, stopped = QueueWatch(client, settings.task_queue, ready), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    await watch.look()
+    await watch.note_last_poll()
     async with contextlib.AsyncExitStack() as stack:
         await stack.enter_async_context(worker)
         if settings.health_address:

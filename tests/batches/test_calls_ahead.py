@@ -9,7 +9,7 @@ from uuid import uuid4
 
 import pytest
 from temporalio import activity
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.exceptions import ApplicationError
 from temporalio.testing import ActivityEnvironment
 from temporalio.worker import Worker
@@ -18,12 +18,12 @@ from activities.call_places import HELD, CallPlaces
 from activities.cases import BatchActivities
 from activities.errors import ModelFault
 from activities.providers.base import ModelReply, ModelRequest
-from gradeloop.batches.contract import CaseCall, GradingBatch, HeldBatch
+from gradeloop.batches.contract import BatchSummary, CaseCall, GradingBatch, HeldBatch
 from gradeloop.batches.store import BatchStore
 from gradeloop.contract.messages import Usage
 from tests.rig import threads
-from tests.rig.batches import batching, breaks, case, drafted, passes
-from tests.rig.threads import fall_silent, gone, serving
+from tests.rig.batches import Batches, batching, breaks, case, drafted, passes
+from tests.rig.threads import Gate, fall_silent, gone, serving
 from workflows import activity_calls, grading_batch
 
 ALONE: Mapping[str, Any] = {"until_idle": 3600}
@@ -32,6 +32,24 @@ ALONE: Mapping[str, Any] = {"until_idle": 3600}
 def many(count: int) -> list[dict[str, Any]]:
     """Return so many cases."""
     return [case(f"c{at}") for at in range(count)]
+
+
+async def begun(batches: Batches, batch_id: str, count: int, at_once: int, **more: Any) -> tuple[WorkflowHandle[Any, BatchSummary], Gate]:
+    """Start a batch, and return it once as many of its calls as may be made at once wait at the gate."""
+    gate = batches.served.models.gate("grader")
+    await batches.upload(batch_id, many(count))
+    handle = await batches.start(batch_id, count, at_once=at_once, **more)
+    await batches.served.models.called("grader", at_once)
+    return handle, gate
+
+
+async def judged_once(batches: Batches) -> None:
+    """Judge six cases, two at once: each is paid for once, and no third call is made beside two."""
+    summary, _ = await batches.run(many(6), at_once=2, cache=False)
+    models = batches.served.models
+
+    assert (summary.status, summary.passed) == ("finished", 6)
+    assert (len(models.requests), models.most_at_once) == (6, 2)
 
 
 def call(batch_id: str = "b", places: int = 2) -> CaseCall:
@@ -148,10 +166,7 @@ async def test_a_worker_of_few_slots_is_given_no_more_than_it_takes(client: Clie
 @pytest.mark.parametrize("alone", [True, False])
 async def test_a_pause_begins_no_call_that_was_given_ahead(client: Client, tmp_path: Path, alone: bool) -> None:
     async with batching(client, tmp_path, passes(), **(ALONE if alone else {})) as batches:
-        gate = batches.served.models.gate("grader")
-        await batches.upload("calm", many(40))
-        handle = await batches.start("calm", 40, at_once=4)
-        await asyncio.wait_for(gate.reached.wait(), 10)
+        handle, gate = await begun(batches, "calm", 40, 4)
         await handle.signal(GradingBatch.pause)
         await asyncio.sleep(1)
         gate.opened.set()
@@ -197,10 +212,7 @@ async def test_drafts_and_cases_with_a_workflow_of_their_own_are_counted_too(cli
 @pytest.mark.parametrize("how", ["cancel", "terminate"])
 async def test_a_batch_that_is_stopped_with_calls_given_ahead_goes_on(client: Client, tmp_path: Path, how: str) -> None:
     async with batching(client, tmp_path, passes(), **ALONE) as batches:
-        gate = batches.served.models.gate("grader")
-        await batches.upload(f"cut-{how}", many(20))
-        handle = await batches.start(f"cut-{how}", 20, at_once=4)
-        await asyncio.wait_for(gate.reached.wait(), 10)
+        handle, gate = await begun(batches, f"cut-{how}", 20, 4)
         await getattr(handle, how)()
         with pytest.raises(WorkflowFailureError):
             await handle.result()
@@ -215,11 +227,7 @@ async def test_a_call_that_the_server_gives_up_while_it_waits_is_paid_once(
 ) -> None:
     fall_silent(monkeypatch)
     async with batching(client, tmp_path, passes(delay=3.0), **ALONE) as batches:
-        summary, _ = await batches.run(many(6), at_once=2, cache=False)
-        requests, most = len(batches.served.models.requests), batches.served.models.most_at_once
-
-    assert (summary.status, summary.passed) == ("finished", 6)
-    assert (requests, most) == (6, 2)
+        await judged_once(batches)
 
 
 async def test_a_call_in_flight_that_the_server_gives_up_keeps_its_place(
@@ -236,11 +244,7 @@ async def test_a_call_in_flight_that_the_server_gives_up_keeps_its_place(
 
     async with batching(client, tmp_path, passes(delay=5.0), **ALONE) as batches:
         monkeypatch.setattr("activities.model_call._beat", late)
-        summary, _ = await batches.run(many(6), at_once=2, cache=False)
-        requests, most = len(batches.served.models.requests), batches.served.models.most_at_once
-
-    assert (summary.status, summary.passed) == ("finished", 6)
-    assert (requests, most) == (6, 2)
+        await judged_once(batches)
 
 
 async def test_a_worker_that_is_told_to_stop_begins_no_call_that_it_was_given_ahead(
@@ -255,10 +259,7 @@ async def test_a_worker_that_is_told_to_stop_begins_no_call_that_it_was_given_ah
 
     monkeypatch.setattr(threads, "_quick", noted)
     async with batching(client, tmp_path, passes(), **ALONE) as batches:
-        gate = batches.served.models.gate("grader")
-        await batches.upload("stopping", many(20))
-        handle = await batches.start("stopping", 20, at_once=4)
-        await asyncio.wait_for(gate.reached.wait(), 10)
+        handle, gate = await begun(batches, "stopping", 20, 4)
         await asyncio.sleep(1)
         stopping = asyncio.create_task(made[0].shutdown())
         await asyncio.sleep(1)
@@ -282,10 +283,7 @@ async def test_a_worker_that_does_not_hear_of_a_pause_does_not_keep_the_batch_fr
 
     monkeypatch.setattr(BatchActivities, "hold_calls", slow)
     async with batching(client, tmp_path, passes(), **ALONE) as batches:
-        gate = batches.served.models.gate("grader")
-        await batches.upload("deaf", many(12))
-        handle = await batches.start("deaf", 12, at_once=4, cache=False)
-        await asyncio.wait_for(gate.reached.wait(), 10)
+        handle, gate = await begun(batches, "deaf", 12, 4, cache=False)
         await handle.signal(GradingBatch.pause)
         await asyncio.sleep(1)
         gate.opened.set()
@@ -348,10 +346,7 @@ async def test_a_pause_that_comes_while_the_batch_is_closed_does_not_hold_its_ne
 
     monkeypatch.setattr(BatchStore, "close", slow)
     async with batching(client, tmp_path, passes(), **ALONE) as batches:
-        gate = batches.served.models.gate("grader")
-        await batches.upload("late", many(20))
-        handle = await batches.start("late", 20, at_once=4)
-        await asyncio.wait_for(gate.reached.wait(), 10)
+        handle, gate = await begun(batches, "late", 20, 4)
         await handle.signal(GradingBatch.pause)
         await asyncio.sleep(0.5)
         gate.opened.set()
@@ -365,10 +360,7 @@ async def test_a_pause_that_comes_while_the_batch_is_closed_does_not_hold_its_ne
 
 async def test_calls_given_ahead_to_a_batch_that_was_terminated_are_not_begun(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, passes(), **ALONE) as batches:
-        gate = batches.served.models.gate("grader")
-        await batches.upload("ended", many(20))
-        handle = await batches.start("ended", 20, at_once=8, cache=False)
-        await asyncio.wait_for(gate.reached.wait(), 10)
+        handle, gate = await begun(batches, "ended", 20, 8, cache=False)
         await asyncio.sleep(1)
         before = len(batches.served.models.requests)
         await handle.terminate()

@@ -199,7 +199,7 @@ async def test_a_worker_is_announced_once_the_server_has_seen_it_poll_and_not_by
     early: list[bool] = []
     for _ in range(2):
         watch = QueueWatch(client, queue, ReadyFile(None))
-        await watch.look()
+        await watch.note_last_poll()
         waits.append(asyncio.create_task(watch.until_polled()))
         await asyncio.sleep(0.3)
         early.append(waits[-1].done())

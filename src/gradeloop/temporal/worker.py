@@ -360,7 +360,7 @@ class QueueWatch:
     ready: "ReadyFile"
     _seen: int | None = -1
 
-    async def look(self) -> None:
+    async def note_last_poll(self) -> None:
         """Note when the server last saw this process poll the queue for workflows; asked before the worker starts."""
         with suppress(RPCError):
             self._seen = await self._last_poll()
