@@ -26,6 +26,7 @@ from temporalio.common import RawValue
 from gradeloop.batches.contract import GradingBatch, StoreCases
 from gradeloop.contract.thread import GradingThread
 from gradeloop.judges.contract import Judging
+from tests.house_counts import arrows, counts, grown, modules, outdated, records, trees
 from tests.rig.locks import pins
 
 ROOT = Path(__file__).parent.parent
@@ -96,11 +97,6 @@ OFFENCES = {
     "print": "print('a replay says this again')\n",
     "logging": "import logging\n\nlogging.warning('a replay says this again')\n",
 }
-
-
-def modules() -> list[Path]:
-    """Return every module of the product."""
-    return sorted([ROOT / "worker.py", *(path for folder in ("src", "workflows", "activities") for path in (ROOT / folder).rglob("*.py"))])
 
 
 def functions(path: Path) -> Iterator[Function]:
@@ -203,26 +199,20 @@ def test_the_projects_own_workflows_break_no_rule() -> None:
     assert done.returncode == 0, done.stdout
 
 
-def trees() -> dict[str, ast.Module]:
-    """Return the syntax tree of every module of the product by its dotted name."""
-    found = {}
-    for path in modules():
-        parts = path.relative_to(ROOT).with_suffix("").parts
-        found[".".join(parts[1:] if parts[0] == "src" else parts).removesuffix(".__init__")] = ast.parse(path.read_text())
-    return found
+def test_the_house_has_not_grown() -> None:
+    found = "\n".join(grown(counts(), records()))
+
+    assert not found, f"make something shorter, or run python -m tests.house_counts --write --because 'REASON':\n{found}"
 
 
-def imported(tree: ast.Module, known: set[str]) -> Iterator[str]:
-    """Yield the modules of ours that a module imports, anywhere in it but for type checkers alone."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            node.body = []
-        if isinstance(node, ast.ImportFrom) and node.module in known:
-            yield from (name if (name := f"{node.module}.{alias.name}") in known else node.module for alias in node.names)
+def test_the_records_of_the_house_are_those_of_today() -> None:
+    found = "\n".join(outdated(counts(), records()))
+
+    assert not found, f"record them by python -m tests.house_counts --write:\n{found}"
 
 
 def test_no_module_is_longer_than_one_thought() -> None:
-    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in modules()}
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in modules().values()}
 
     assert not {path: length for path, length in lengths.items() if length > MODULE_LINES}
 
@@ -230,7 +220,7 @@ def test_no_module_is_longer_than_one_thought() -> None:
 def test_no_function_is_longer_than_a_screen() -> None:
     lengths = {
         f"{path.relative_to(ROOT)}:{function.name}": (function.end_lineno or 0) - function.lineno + 1
-        for path in modules()
+        for path in modules().values()
         for function in functions(path)
     }
 
@@ -239,11 +229,10 @@ def test_no_function_is_longer_than_a_screen() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    found = trees()
-    arrows = {name: {other for other in imported(tree, set(found)) if other not in (name, "gradeloop")} for name, tree in found.items()}
+    found = arrows(trees())
 
-    assert sum(map(len, arrows.values())) > len(found)
-    TopologicalSorter(arrows).prepare()  # raises CycleError, which names the circle
+    assert sum(map(len, found.values())) > len(found)
+    TopologicalSorter(found).prepare()  # raises CycleError, which names the circle
 
 
 def test_a_class_name_means_one_thing() -> None:
@@ -253,7 +242,7 @@ def test_a_class_name_means_one_thing() -> None:
 
 
 def test_a_file_name_means_one_role() -> None:
-    stems = Counter(path.stem for path in modules())
+    stems = Counter(path.stem for path in modules().values())
 
     assert {stem for stem, times in stems.items() if times > 1} <= SAME_FILE_NAMES
 
