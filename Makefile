@@ -10,12 +10,13 @@ PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check 
 PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow storm check docs site bench bench-all bench-peer bench-providers bench-limits bench-criteria bench-sandboxes bench-judges bench-batches bench-monitors beside-promptfoo lock clean
+.PHONY: help demo test test-slow test-cost storm check docs site bench bench-all bench-peer bench-providers bench-limits bench-criteria bench-sandboxes bench-judges bench-batches bench-monitors beside-promptfoo lock clean
 
 help:
 	@echo 'make demo       a draft is judged, revised and accepted, on a real Temporal server of its own'
 	@echo 'make test       the tests, in about eight minutes; browsers, PostgreSQL and bubblewrap are used where they are there'
 	@echo 'make test-slow  those that kill processes, attack every sandbox, drive a browser, install the wheel or run every documented program a hundred times: 25 minutes'
+	@echo 'make test-cost  CPU seconds of the tests by folder, beside those that tests/house.toml records'
 	@echo 'make storm      minutes of kills and of faults, before a release'
 	@echo 'make check      style, types, layers, deployment files and the laws of the house'
 	@echo 'make docs       docs/cli.md and docs/contract.d.ts, written from the code'
@@ -35,6 +36,10 @@ test: $(VENV)/.ready-dev
 
 test-slow: $(VENV)/.ready-dev
 	$(PYTEST) --numprocesses 2 -m 'slow or hypothesis' --hypothesis-profile thorough $(ARGS)
+
+# CPU seconds of `make test` by folder, beside those in tests/house.toml; ARGS=--write records them.
+test-cost: $(VENV)/.ready-dev
+	$(BIN)/python -m tests.cost $(ARGS)
 
 # One after another: each fills the machine, and counts seconds.
 storm: $(VENV)/.ready-dev

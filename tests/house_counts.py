@@ -8,6 +8,7 @@ import sys
 import tokenize
 import tomllib
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
@@ -49,6 +50,7 @@ def _dotted(path: Path) -> str:
     return ".".join(parts[1:] if parts[0] == "src" else parts).removesuffix(".__init__")
 
 
+@cache
 def trees() -> dict[str, ast.Module]:
     """Return the syntax tree of every module of the product by its dotted name."""
     return {name: ast.parse(path.read_text()) for name, path in modules().items()}

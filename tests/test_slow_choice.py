@@ -1,0 +1,76 @@
+"""Which slow tests one run takes: a row for every place that has some, and no part of the product without one."""
+
+from pathlib import Path
+
+import pytest
+
+from tests import slow_choice
+from tests.house_counts import modules
+from tests.slow_choice import ALWAYS, EVERYTHING, ROOT, STANDS_ON, chosen
+
+
+def places_with_slow_tests() -> set[str]:
+    """Return the folders below tests/, and the files in it, that have slow tests or properties."""
+    files = [path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")]
+    return {
+        str(path if path.parent.name == "tests" else Path(*path.parts[:2]))
+        for path in files
+        if "mark.slow" in (text := (ROOT / path).read_text()) or "from hypothesis" in text
+    }
+
+
+def test_every_place_with_slow_tests_has_a_row() -> None:
+    assert places_with_slow_tests() <= set(STANDS_ON) | {"tests/test_slow_choice.py"}
+    assert not [place for place in STANDS_ON if not (ROOT / place).exists()]
+
+
+def test_a_change_of_any_module_chooses_slow_tests() -> None:
+    always = len(ALWAYS)
+    files = [str(path.relative_to(ROOT)) for path in modules().values()]
+    covered = tuple(part for parts in STANDS_ON.values() for part in parts)
+
+    assert not [path for path in files if not path.startswith(covered)]
+    assert len(chosen([files[0]])) > always
+
+
+@pytest.mark.parametrize(
+    ("changed", "some", "none"),
+    [
+        ("workflows/stop_rule.py", {"tests/workflows", "tests/races"}, {"tests/transcripts", "tests/web"}),
+        ("docs/tools/README.md", {"tests/docs"}, {"tests/workflows", "tests/cli"}),
+        ("src/gradeloop/stats/intervals.py", {"tests/stats", "tests/calibration"}, {"tests/sandbox"}),
+        ("tests/rig/otlp.py", {"tests/monitors", "tests/rig"}, {"tests/stats", "tests/races"}),
+        ("src/gradeloop/web/static/live.js", {"tests/web"}, {"tests/monitors"}),
+        ("CHANGELOG.md", set(), set(STANDS_ON) - {"tests/test_wheel.py"}),
+    ],
+)
+def test_a_change_chooses_its_own_folder_and_what_imports_it(changed: str, some: set[str], none: set[str]) -> None:
+    found = set(chosen([changed]))
+
+    assert some <= found
+    assert not none & found
+    assert {"tests/test_wheel.py"} <= found
+    assert any(place.startswith("tests/workflows") for place in found)
+    assert any(place.startswith("tests/sandbox") for place in found)
+
+
+@pytest.mark.parametrize("changed", EVERYTHING)
+def test_a_change_of_what_all_tests_stand_on_chooses_all(changed: str) -> None:
+    assert chosen([changed, "docs/cli.md"]) == ["tests"]
+
+
+def test_no_place_is_named_twice() -> None:
+    found = chosen(str(path.relative_to(ROOT)) for path in modules().values())
+
+    assert len(found) == len(set(found))
+    assert not [place for place in found if any(place != other and place.startswith(other) for other in found)]
+
+
+def test_where_nobody_can_say_what_changed_all_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    monkeypatch.setattr(slow_choice, "ROOT", tmp_path)
+
+    slow_choice.main()
+
+    assert capsys.readouterr().out == "tests\n"
