@@ -1,4 +1,4 @@
-"""What every command shares: the table of commands in groups, common options, exit codes in help, former names refused."""
+"""What every command shares: the table of commands in groups, common options, exit codes in help."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -79,13 +79,6 @@ A module is imported when one of its commands is called, so that help and comple
 
 GROUPS = {title: tuple(rows) for title, rows in COMMANDS.items()}
 
-FORMER_COMMANDS = {"rubrics": "registry"}
-FORMER_FLAGS = {
-    "eval": {"--at-once": "--concurrency (-j)", "--first": "--limit", "--only": "--filter"},
-    "judge": {"--at-once": "--concurrency (-j)", "--repeats": "--repeat", "--model": "--grader"},
-}
-"""The flags of earlier versions by command, with their names of today."""
-
 ThreadId = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's id, or `latest` for the newest.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else on stdout.")]
 Grader = Annotated[str | None, typer.Option(metavar="MODEL", help="Judge with this model, written provider:model.")]
@@ -139,24 +132,9 @@ class GroupedCommands(TyperGroup):
                 formatter.write_dl([(name.ljust(width), self.commands[name].get_short_help_str(limit)) for name in names])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's own click has no public types
-        """Find a command; a former name fails with the new one."""
-        if args[0] in FORMER_COMMANDS and not ctx.resilient_parsing:
-            ctx.fail(f"The command '{args[0]}' is now '{FORMER_COMMANDS[args[0]]}'; use that name.")
+        """Find a command, whose module is imported now."""
         self.load(args[0])
         return super().resolve_command(ctx, args)
-
-
-class CommandWithFormerFlags(TyperCommand):
-    """A command whose flags had other names; a former name fails with the new one."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own click has no public types
-        """Parse the flags, unless a former name is among them."""
-        former = FORMER_FLAGS.get(self.name or "", {})
-        for argument in args[: args.index("--")] if "--" in args else args:
-            flag = argument.partition("=")[0]
-            if flag in former and not ctx.resilient_parsing:
-                ctx.fail(f"The flag {flag} is now {former[flag]}; use that name.")
-        return super().parse_args(ctx, args)
 
 
 def codes_help(command: str) -> str:

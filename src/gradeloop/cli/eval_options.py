@@ -9,10 +9,10 @@ from typing import Any, Literal
 from uuid import uuid4
 
 from pydantic import ValidationError
+from typer.core import TyperCommand
 
 from gradeloop.batches.client import SpooledCases
 from gradeloop.batches.contract import BatchRequest
-from gradeloop.cli.commands import CommandWithFormerFlags
 from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.suites.plan import Suite, SuiteFlags
@@ -239,7 +239,7 @@ UNAMBIGUOUS = (".csv", ".html", ".jsonl", ".md", ".txt", ".xml")
 """Suffixes of outputs that no suite has, so that several outputs may follow one flag."""
 
 
-class EvalCommandLine(CommandWithFormerFlags):
+class EvalCommandLine(TyperCommand):
     """The command `eval`, some of whose flags take several values."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own click has no public types

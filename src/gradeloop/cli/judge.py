@@ -22,7 +22,6 @@ from gradeloop.calibration.labels import LabelSet, compared_keys, label_schema, 
 from gradeloop.calibration.stability import measure_stability
 from gradeloop.cli.commands import (
     AllowOutside,
-    CommandWithFormerFlags,
     Grader,
     Json,
     Overwrite,
@@ -93,7 +92,7 @@ RubricId = Annotated[str, typer.Argument(metavar="RUBRIC", help="The rubric's id
 JudgeFile = Annotated[Path, typer.Argument(metavar="FILE", help="The judge: YAML, JSON (Docent's too), or a rubric as text.")]
 
 
-@app.command(cls=CommandWithFormerFlags, epilog=codes_help("judge"))
+@app.command(epilog=codes_help("judge"))
 def judge(  # noqa: PLR0913 - one parameter a flag
     judge: JudgeName,
     runs: Annotated[

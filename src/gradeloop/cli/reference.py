@@ -8,7 +8,7 @@ import typer
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from gradeloop.cli.commands import FORMER_COMMANDS, FORMER_FLAGS, GROUPS
+from gradeloop.cli.commands import GROUPS
 from gradeloop.cli.main import app
 from gradeloop.contract.documented import describe_fields
 from gradeloop.exit_codes import CODES
@@ -37,7 +37,7 @@ def build_reference() -> str:
     for names in GROUPS.values():
         for name in names:
             parts += [_worker()] if name == "worker" else _pages(top.commands[name], f"gradeloop {name}")
-    return "\n\n".join([*parts, _former_names()]) + "\n"
+    return "\n\n".join(parts) + "\n"
 
 
 def _overview(top: Any) -> Iterator[str]:  # noqa: ANN401 - typer's own click has no public types
@@ -91,13 +91,6 @@ def _settings(model: type[BaseModel], prefix: str = "") -> Iterator[tuple[str, s
             choices = [str(choice) for choice in get_args(section) if isinstance(choice, str)]
             values = f" One of {', '.join(f'`{choice}`' for choice in choices)}." if choices else ""
             yield f"{prefix}{name}", shown, f"{field.description or ''}{values}"
-
-
-def _former_names() -> str:
-    rows = [(f"`{old}`", f"`{new}`") for old, new in FORMER_COMMANDS.items()]
-    rows += [(f"`{command} {old}`", f"`{new}`") for command, flags in FORMER_FLAGS.items() for old, new in flags.items()]
-    table = _table(("former name", "name of today"), rows)
-    return f"## Former names\n\nA former name fails with exit code 2 and a message that names the new one.\n\n{table}"
 
 
 def _short_help(command: Any) -> str:  # noqa: ANN401 - as above
