@@ -402,13 +402,9 @@ def test_the_pages_suite_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert f"{suite_run.MAX_CASES:,} cases a suite" in page
 
 
-def test_the_former_key_of_the_concurrency_is_read_and_refused_beside_the_new_one(tmp_path: Path) -> None:
-    suite = read_suite(written(tmp_path, GIVEN + "at_once: 7\ntests: [{output: x}]"))
-
-    assert suite.settings.concurrency == 7
-    assert "at_once" not in json_schemas("Suite")["properties"]
-    both = refusal(tmp_path, GIVEN + "at_once: 7\nconcurrency: 8\ntests: [{output: x}]")
-    assert both.endswith("concurrency: at_once is its former name; remove that line")
+def test_the_concurrency_has_bounds_and_one_name(tmp_path: Path) -> None:
+    assert read_suite(written(tmp_path, GIVEN + "concurrency: 7\ntests: [{output: x}]")).settings.concurrency == 7
     assert "concurrency: Input should be less than or equal to 1000, got '2000'" in refusal(
-        tmp_path, GIVEN + "at_once: 2000\ntests: [{output: x}]"
+        tmp_path, GIVEN + "concurrency: 2000\ntests: [{output: x}]"
     )
+    assert "unknown key 'at_once'" in refusal(tmp_path, GIVEN + "at_once: 7\ntests: [{output: x}]")

@@ -150,9 +150,6 @@ class SuiteTest(Defaults):
     """Facts about the test by name, by which `--filter-metadata` selects; no model sees them."""
 
 
-FORMER_CONCURRENCY = "at_once"
-"""The former name of `concurrency`, which suites of earlier versions use."""
-
 Label = Annotated[str, Field(max_length=100), BeforeValidator(refuse_unclear_name, json_schema_input_type=str)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 
@@ -232,15 +229,6 @@ class SuiteSettings(Strict, Documented):
     """Milliseconds to wait before every call; calls are then made one at a time."""
     derived_metrics: DerivedMetrics = ()
     """Figures calculated from the metrics that assertions name, as `{name, value}`: `value` is a formula such as `Tone / __count`."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_former_key(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-        if not isinstance(value, dict) or FORMER_CONCURRENCY not in value:
-            return value
-        if "concurrency" in value:
-            raise ValueError(f"concurrency: {FORMER_CONCURRENCY} is its former name; remove that line")
-        return {("concurrency" if key == FORMER_CONCURRENCY else key): item for key, item in value.items()}
 
 
 class SuiteFile(SuiteSettings):
