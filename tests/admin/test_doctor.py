@@ -38,10 +38,10 @@ def test_without_a_key_everything_else_is_looked_at(gradeloop: CommandLine) -> N
     works = {"server", "retention", "search attributes", "tables", "retired", "sandbox", "limits", "tools"}
     assert {name for name in seen if seen[name]["ok"]} - machine == works
     assert machine == {"sandbox monty", "sandbox bubblewrap", "sandbox landlock"}
-    assert seen["sandbox"]["told"].startswith("snippets monty, programs ")
-    assert seen["tool fetch_page"]["told"] == "no host is allowed; name some as fetch.hosts in gradeloop.toml"
-    assert seen["retention"]["told"] == "closed threads stay readable for 365 days"
-    assert (seen["default grader"]["ok"], seen["default grader"]["told"]) == (None, "none: no provider key is set")
+    assert seen["sandbox"]["detail"].startswith("snippets monty, programs ")
+    assert seen["tool fetch_page"]["detail"] == "no host is allowed; name some as fetch.hosts in gradeloop.toml"
+    assert seen["retention"]["detail"] == "closed threads stay readable for 365 days"
+    assert (seen["default grader"]["ok"], seen["default grader"]["detail"]) == (None, "none: no provider key is set")
     assert seen["keys"]["ok"] is None
 
 
@@ -54,12 +54,12 @@ def test_the_settings_in_force_are_shown_and_no_variables_value(gradeloop: Comma
     (gradeloop.folder / "gradeloop.toml").unlink()
 
     seen = found(done.out)
-    assert seen["settings"]["told"] == str(gradeloop.folder / "gradeloop.toml")
-    assert seen["limits"]["told"].startswith("use landlock, seconds 3.0, ")
-    assert "word_count (needs approval)" in seen["tools"]["told"]
-    assert seen["roots"]["told"] == f"here {gradeloop.folder}"
-    assert seen["commands"]["told"] == "count wc -w"
-    assert "the MCP server 'shop' did not list its tools" in seen["tool shop__look"]["told"]
+    assert seen["settings"]["detail"] == str(gradeloop.folder / "gradeloop.toml")
+    assert seen["limits"]["detail"].startswith("use landlock, seconds 3.0, ")
+    assert "word_count (needs approval)" in seen["tools"]["detail"]
+    assert seen["roots"]["detail"] == f"here {gradeloop.folder}"
+    assert seen["commands"]["detail"] == "count wc -w"
+    assert "the MCP server 'shop' did not list its tools" in seen["tool shop__look"]["detail"]
     assert "sk-canary" not in done.out + done.err
 
 
@@ -94,13 +94,13 @@ def test_a_cloned_folders_tools_commands_and_servers_are_not_run_until_it_is_tru
 
     assert not ran
     assert seen["settings"]["ok"] is None
-    assert seen["settings"]["told"] == (
+    assert seen["settings"]["detail"] == (
         f"{folder / 'gradeloop.toml'} is not trusted, so these of its settings do not count: "
         "tools, files, fetch, commands, mcp, sandbox.read_only"
     )
     assert seen["settings"]["cure"] == "read it, then run: gradeloop trust"
-    assert seen["limits"]["told"].startswith("use auto, seconds 3.0, ")
-    assert "word_count (needs approval)" in seen["tools"]["told"]
+    assert seen["limits"]["detail"].startswith("use auto, seconds 3.0, ")
+    assert "word_count (needs approval)" in seen["tools"]["detail"]
     assert not {"roots", "commands", "mcp", "hosts"} & set(seen)
     assert (folder / "ran").exists(), trusting
 
@@ -110,7 +110,7 @@ def test_settings_that_are_wrong_are_told_in_one_sentence(gradeloop: CommandLine
     done = gradeloop("doctor", "--json")
     (gradeloop.folder / "gradeloop.toml").unlink()
 
-    assert found(done.out)["worker"]["told"].startswith("sandbox: unknown key 'second'. Did you mean 'seconds'?")
+    assert found(done.out)["worker"]["detail"].startswith("sandbox: unknown key 'second'. Did you mean 'seconds'?")
 
 
 @pytest.mark.slow
@@ -130,7 +130,7 @@ def test_a_server_that_does_not_answer_is_a_finding(gradeloop: CommandLine) -> N
 
     server = found(done.out)["server"]
     assert (done.code, server["ok"]) == (1, False)
-    assert server["told"].startswith("No Temporal server answers at '127.0.0.1:9'")
+    assert server["detail"].startswith("No Temporal server answers at '127.0.0.1:9'")
 
 
 async def examined(*models: str, **more: str) -> WorkerExamination:
@@ -211,14 +211,14 @@ def test_every_default_grader_has_its_price_and_ones_own_table_counts(gradeloop:
     done = gradeloop("doctor", "--json", GRADELOOP_MODELS=str(gradeloop.folder / "models.toml"))
 
     seen = found(done.out)
-    rules = seen["default graders"]["told"]
+    rules = seen["default graders"]["detail"]
     assert "OPENAI_API_KEY: openai:gpt-6-luna ($0.1 in, $0.5 out a million tokens); " in rules
     assert "ANTHROPIC_API_KEY: anthropic:claude-haiku-5-5 ($0.1 in, $0.5 out a million tokens); " in rules
     assert "AZURE_OPENAI_DEPLOYMENT: openai_compatible:{AZURE_OPENAI_DEPLOYMENT} (its price is not known); " in rules
     assert rules.endswith("OPENROUTER_API_KEY: openrouter:anthropic/claude-haiku-5.5 ($0.1 in, $0.5 out a million tokens)")
     assert "GITHUB" not in rules
-    assert "openai since 2026-10-23: gpt-4, gpt-4-1106-preview, gpt-4-turbo" in seen["retired"]["told"]
-    assert ", 1 row of your own for models as of 2026-01-01; older than 60 days: " in seen["tables"]["told"]
+    assert "openai since 2026-10-23: gpt-4, gpt-4-1106-preview, gpt-4-turbo" in seen["retired"]["detail"]
+    assert ", 1 row of your own for models as of 2026-01-01; older than 60 days: " in seen["tables"]["detail"]
 
 
 def test_a_table_that_cannot_be_read_is_a_finding(gradeloop: CommandLine) -> None:
@@ -226,8 +226,8 @@ def test_a_table_that_cannot_be_read_is_a_finding(gradeloop: CommandLine) -> Non
     done = gradeloop("doctor", "--json", GRADELOOP_MODELS=str(gradeloop.folder / "models.toml"))
 
     assert done.code == 1
-    assert "GRADELOOP_MODELS: " in found(done.out)["tables"]["told"]
-    assert "families[0].models: '(' is no regular expression" in found(done.out)["tables"]["told"]
+    assert "GRADELOOP_MODELS: " in found(done.out)["tables"]["detail"]
+    assert "families[0].models: '(' is no regular expression" in found(done.out)["tables"]["detail"]
 
 
 async def test_a_key_that_is_not_set_is_not_asked_for() -> None:

@@ -168,5 +168,5 @@ def test_the_command_asks_the_receiver_of_its_settings(commands: CommandLine, cl
 
     rows = [next(row for row in json.loads(done.out) if row["subject"] == "receiver") for done in (without, down)]
     assert (without.code, rows[0]["ok"]) == (0, None)
-    assert (down.code, rows[1]["told"]) == (1, f"nobody answers at http://127.0.0.1:{closed_port}")
+    assert (down.code, rows[1]["detail"]) == (1, f"nobody answers at http://127.0.0.1:{closed_port}")
     assert "✗ receiver: receiver.token names the variable OTLP_TOKEN, which is not set; set it to the token" in text.out

@@ -80,7 +80,7 @@ def test_dev_receives_where_it_was_told_to_and_doctor_finds_it(gradeloop: Comman
     assert (url, status) == (f"http://127.0.0.1:{free_port}", 200)
     assert run.run is not None
     assert run.run.id == trace_id("a")
-    assert (row["ok"], row["told"]) == (True, f"takes OTLP at {url}, and reaches its store")
+    assert (row["ok"], row["detail"]) == (True, f"takes OTLP at {url}, and reaches its store")
 
 
 @pytest.mark.slow
@@ -103,7 +103,7 @@ def test_a_worker_of_the_role_receives_by_token_and_doctor_finds_it(gradeloop: C
     assert (refused, taken) == (401, 200)
     assert run.run is not None
     assert run.run.id == trace_id("a")
-    assert (row["ok"], row["told"]) == (True, f"takes OTLP at {url}, and reaches its store")
+    assert (row["ok"], row["detail"]) == (True, f"takes OTLP at {url}, and reaches its store")
     assert TOKEN not in f"{log}{row}"
 
 

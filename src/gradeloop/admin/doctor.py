@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from pydantic import Field
 from rich.text import Text
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
 from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, GetSystemInfoRequest
@@ -65,7 +64,7 @@ class Finding(Strict):
     subject: str
     ok: bool | None
     """None if nothing is wrong but something is missing."""
-    detail: str = Field(serialization_alias="told")
+    detail: str
     """What was found, in one line."""
     cure: str | None = None
 

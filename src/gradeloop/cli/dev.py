@@ -68,9 +68,7 @@ def doctor(*, trust: Trust = False, as_json: Json = False) -> None:
         return [found async for found in findings(trust=trust)]
 
     seen = asyncio.run(look())
-    show_lines(
-        [found.model_dump(mode="json", by_alias=True) for found in seen], (line for found in seen for line in lines(found)), as_json=as_json
-    )
+    show_lines([found.model_dump(mode="json") for found in seen], (line for found in seen for line in lines(found)), as_json=as_json)
     raise typer.Exit(1 if any(found.ok is False for found in seen) else 0)
 
 
