@@ -40,7 +40,7 @@ class ModelTurn(Recorded):
 
 
 class CarriedTurn(Recorded):
-    """The turn in a heartbeat's record of failed attempts, which may be another version's and have none."""
+    """The turn in a heartbeat's record of failed attempts, which has none where no model failed."""
 
     turn: ModelTurn = ModelTurn()
 

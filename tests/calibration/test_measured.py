@@ -115,22 +115,24 @@ def test_a_stale_judgement_does_not_count() -> None:
         measure_agreement(JUDGE, labels(("paris", match(True))), only_stale)
 
 
-def test_judgements_of_an_earlier_version_are_found_by_their_ids() -> None:
+def test_repeats_count_in_their_order_in_whatever_order_they_were_stored() -> None:
     now = run_of("Paris.")
-    old = judged(now, 1, label="match").model_copy(update={"run_sha256": None, "judge_sha256": None})
+    first, third = judged(now, 0, label="match"), judged(now, 2, label="no match")
+    elsewhere = third.model_copy(update={"id": "judging-in-parts"})
 
-    assert select_judgements(JUDGE, [old], [now]).by_run == {"paris": (old,)}
+    assert select_judgements(JUDGE, [elsewhere, third, first], [now]).by_run == {"paris": (first, third, elsewhere)}
 
 
 def test_results_of_another_judge_are_refused() -> None:
     other = parse_judge(FRANCE | {"rubric_text": "Another."})
-    same_name = said("a", label="match").model_copy(update={"judge_sha256": "0" * 64})
 
     refuse_foreign_results(Path("r.jsonl"), JUDGE, [said("a", label="match")])
-    with pytest.raises(InvalidRequest, match=r"r.jsonl, judgement 2: 'a' was judged by 'rubric-\w+' version 1, and this judge is"):
+    with pytest.raises(InvalidRequest, match=r"r.jsonl, judgement 2: 'a' was judged by 'rubric-\w+' version 1, .*, and this judge is"):
         refuse_foreign_results(Path("r.jsonl"), JUDGE, [said("a", label="match"), said("a", judge=other, label="match")])
-    with pytest.raises(InvalidRequest, match="version 1 of another content"):
-        refuse_foreign_results(Path("r.jsonl"), JUDGE, [same_name])
+    for sha256 in ("0" * 64, None):  # None: as the workflow wrote it, without the Python judge
+        unnamed = said("a", label="match").model_copy(update={"judge_sha256": sha256})
+        with pytest.raises(InvalidRequest, match=f"version 1, judge_sha256 {sha256}, and this judge is .* judge_sha256 {JUDGE.sha256()};"):
+            refuse_foreign_results(Path("r.jsonl"), JUDGE, [unnamed])
 
 
 def test_people_among_one_another_are_the_ceiling() -> None:

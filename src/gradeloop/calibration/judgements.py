@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -58,23 +59,17 @@ REPEATS = 1000
 
 
 def _of_content(judge: JudgeConfig, run: AgentRun, results: Sequence[JudgeResult]) -> tuple[JudgeResult, ...]:
-    """Return the results whose ids are those of this judge and this run, in the order of their repeats."""
-    known, sha256 = {result.id: result for result in results}, run.sha256()
-    named = [result for result in results if result.run_sha256 == sha256 and result.judge_sha256 == judge.sha256()]
-    found: list[JudgeResult] = []
-    for repeat in range(REPEATS if known else 0):
-        if (result := known.get(judging_id(judge, sha256, repeat))) is not None:
-            found.append(result)
-        if len(found) == len(known):
-            break
-    ids = {result.id for result in found}
-    return (*found, *(result for result in named if result.id not in ids))
+    """Return the results of this judge and this run by their content, in the order of their repeats."""
+    sha256, by = run.sha256(), judge.sha256()
+    known = {result.id: result for result in results if (result.run_sha256, result.judge_sha256) == (sha256, by)}
+    ids = takewhile(lambda _: known, (judging_id(judge, sha256, repeat) for repeat in range(REPEATS)))
+    found = [known.pop(name) for name in ids if name in known]
+    return (*found, *known.values())
 
 
 def _newest(results: Sequence[JudgeResult]) -> tuple[JudgeResult, ...]:
-    """Return the results of the run's content that was judged last; without a record of the content, all of them."""
-    content = results[0].run_sha256
-    return tuple(result for result in results if result.run_sha256 in {content, None}) if content else tuple(results)
+    """Return the results of the run's content that was judged last."""
+    return tuple(result for result in results if result.run_sha256 == results[0].run_sha256)
 
 
 def read_results(path: Path) -> list[JudgeResult]:
@@ -132,13 +127,11 @@ def _read_document(path: Path, text: str) -> list[JudgeResult]:
 
 def refuse_foreign_results(path: Path, judge: JudgeConfig, results: Sequence[JudgeResult]) -> None:
     """Raise InvalidRequest where a file has results of another judge, or of another version of this one."""
-    wanted = judge.sha256()
+    own = f"{clip(judge.rubric_id)} version {judge.version}, judge_sha256 {judge.sha256()}"
     for number, result in enumerate(results, 1):
-        same = (result.rubric_id, result.rubric_version) == (judge.rubric_id, judge.version)
-        if result.judge_sha256 not in {wanted, None} or not same:
-            by = f"{clip(result.rubric_id)} version {result.rubric_version}"
-            own = f"{clip(judge.rubric_id)} version {judge.version}"
+        by = f"{clip(result.rubric_id)} version {result.rubric_version}, judge_sha256 {result.judge_sha256}"
+        if by != own:
             raise InvalidRequest(
-                f"{path}, judgement {number}: {result.agent_run_id!r} was judged by {by}, and this judge is {own}"
-                f"{' of another content' if same else ''}; name the judge that wrote it, with its --grader if it had one"
+                f"{path}, judgement {number}: {result.agent_run_id!r} was judged by {by}, and this judge is {own}; "
+                "name the judge that wrote it, with its --grader if it had one"
             )

@@ -343,7 +343,7 @@ def rejections_of(evaluations: Sequence[Evaluation], waiting: WaitingFor) -> tup
         for evaluation in evaluations
         if evaluation.grading_run_id == waiting.grading_run_id
         for row in evaluation.criteria
-        if row.id in asked and row.by == "human" and not row.passed and not row.unverified
+        if row.id in asked and row.by == "human" and not row.passed
     )
 
 

@@ -304,7 +304,7 @@ def feedback_message(rubric: Rubric, evaluation: Evaluation, remarks: Sequence[s
         evaluation: The pass that the draft failed.
         remarks: Explanations of its graders; those that only repeat its rows are left out.
     """
-    rows, phrases = [row for row in evaluation.criteria if not (row.unverified and row.by in {"nobody", "human"})], rubric.phrases
+    rows, phrases = [row for row in evaluation.criteria if row.by != "nobody"], rubric.phrases
     failing = [row for row in rows if not row.passed and not row.unverified]
     lines = [
         phrases.opening,

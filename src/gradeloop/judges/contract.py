@@ -62,7 +62,7 @@ class JudgeResult(Recorded):
     prompt_sha256: str | None = None
     """The sha256 of what the judge was sent, the judgement's random code masked; None where a judgement takes several calls."""
     judge_sha256: str | None = None
-    """The sha256 of the judge; None in results of an earlier version, and in the workflow's own."""
+    """The sha256 of the judge; None in the workflow's own results, to which the Python judge adds it."""
     run_sha256: str | None = None
     """The sha256 of the run as it was judged; None as for `judge_sha256`."""
     batch_id: Sparse[str | None] = None

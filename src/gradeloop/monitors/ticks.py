@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,8 +38,6 @@ from gradeloop.monitors.sample_rule import choose, stratum_of, why_of
 from gradeloop.monitors.windows import JudgedRun, settle, settled_report
 from gradeloop.store.engine import Store, stored_moment
 from gradeloop.store.tables import table
-
-LOG = logging.getLogger(__name__)
 
 LOOKED_UP = 500
 """Runs that one statement looks up."""
@@ -288,7 +285,7 @@ class _TickBatch:
         ask_afresh(self._connection, self._batch_id, anchors)
 
     def add_waiting(self, number: int, most: int, *, backfill: bool = False) -> int:
-        """Have a tick judge runs that wait, the oldest first, and return how many; what no longer can be read stays unjudged."""
+        """Have a tick judge runs that wait, the oldest first, and return how many."""
         runs, taken, size = table("monitor_runs"), 0, 0
         asked_for = (runs.c.why == "backfill") if backfill else (runs.c.why != "backfill")
         waiting = select(runs).where(runs.c.monitor == self._definition.name, runs.c.waiting.is_not(None), asked_for)
@@ -297,17 +294,11 @@ class _TickBatch:
             cases = list[Case]()
             for row in rows:
                 mine = (runs.c.monitor == self._definition.name, runs.c.run_sha256 == row["run_sha256"])
-                values: dict[str, object] = {"waiting": None}
-                try:
-                    case = Case.model_validate_json(row["waiting"])
-                except ValidationError:
-                    LOG.warning("the run %r waits in a form that is no longer read; it stays unjudged", row["run_id"])
-                else:
-                    cases.append(case)
-                    why = "backfill" if backfill else why_of(self._definition, row["run_sha256"], row["stratum"])
-                    values |= {"judged": number, "case_id": case.id, "why": why}
-                    size += len(row["waiting"])
-                self._connection.execute(runs.update().where(*mine).values(**values))
+                case = Case.model_validate_json(row["waiting"])
+                cases.append(case)
+                why = "backfill" if backfill else why_of(self._definition, row["run_sha256"], row["stratum"])
+                size += len(row["waiting"])
+                self._connection.execute(runs.update().where(*mine).values(waiting=None, judged=number, case_id=case.id, why=why))
             self.add(cases)
             taken += len(cases)
         return taken

@@ -133,14 +133,14 @@ async def _first_event(temporal: Client, name: str) -> HistoryEvent | None:
 def _run(value: JsonValue) -> AgentRun | None:
     try:
         return AgentRun.model_validate(value)
-    except ValidationError:  # of another version
+    except ValidationError:  # of a later version
         return None
 
 
 def _judge(value: JsonValue) -> JudgeConfig | None:
     try:
         return parse_judge(value)
-    except InvalidRequest:  # of another version
+    except InvalidRequest:  # of a later version
         return None
 
 

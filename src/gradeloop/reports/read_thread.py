@@ -557,9 +557,8 @@ class _ToolCallReader:
             return {"role": "grader", "grading_run_id": run, "iteration": iteration, "arguments": arguments}
         arguments = mapping(request.get("arguments"))
         found = _OPERATION.fullmatch(str(request.get("operation_id") or ""))
-        if found is None:  # a history from before calls had ids
-            role = "check" if request.get("check") else "grader" if request.get("draft") else "generator"
-            return {"role": role, "arguments": arguments, "criterion": request.get("call") if role == "check" else None}
+        if found is None:
+            raise UnreadablePayload("its operation_id does not say who made it")
         criterion = request.get("call") if found["role"] == "check" else await self._criterion(found)
         place = {} if found["run"] == self._workflow_id else {"grading_run_id": found["run"], "iteration": int(found["iteration"])}
         return {"role": found["role"], "arguments": arguments, "criterion": criterion} | place

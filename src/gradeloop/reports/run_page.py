@@ -444,7 +444,7 @@ def criterion_mark(row: CriterionRow) -> CriterionMark:
         agreeing = sum(vote.passed is True for vote in row.votes)
         votes = f", {agreeing} of {len(row.votes)} votes{' (contested)' if row.contested else ''}"
     if row.override is None:
-        by_person = row.by == "human" and not row.unverified
+        by_person = row.by == "human"
         return CriterionMark(graded, by_person, row.contested, f"{TEXTS[graded]}{', by a person' if by_person else ''}{votes}")
     verdict: RowVerdict = "passed" if row.override.passed else "failed"
     return CriterionMark(verdict, True, row.contested, f"{TEXTS[verdict]} by a person, {TEXTS[graded]} by the grader{votes}")
