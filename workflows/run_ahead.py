@@ -5,6 +5,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic  # noqa: TID251 - the guard belongs to the worker, not to the workflow
+from typing import TYPE_CHECKING
 
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
@@ -12,11 +13,13 @@ from temporalio.bridge.proto.workflow_completion import WorkflowActivationComple
 from temporalio.common import VersioningBehavior
 from temporalio.converter import SerializationContext, StorageDriverStoreContext
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
-from temporalio.worker._command_aware_visitor import CommandInfo
 from temporalio.workflow import Info
 
 from gradeloop.contract.queries import READ_AGAIN
 from workflows import load_late_modules
+
+if TYPE_CHECKING:
+    from temporalio.worker._command_aware_visitor import CommandInfo
 
 REFUSAL = Failure(
     message=f"[{READ_AGAIN}] the worker has applied events that no workflow task has recorded yet; send the query again",
@@ -140,11 +143,11 @@ class RunAheadGuard(WorkflowInstance):
             self._drop_at = self._clock() + REST_SECONDS
         return self._clock() < self._drop_at
 
-    def get_serialization_context(self, command_info: CommandInfo | None) -> SerializationContext | None:
+    def get_serialization_context(self, command_info: "CommandInfo | None") -> SerializationContext | None:
         """See `WorkflowInstance.get_serialization_context`."""
         return self._instance.get_serialization_context(command_info)
 
-    def get_external_store_context(self, command_info: CommandInfo | None) -> StorageDriverStoreContext:
+    def get_external_store_context(self, command_info: "CommandInfo | None") -> StorageDriverStoreContext:
         """See `WorkflowInstance.get_external_store_context`."""
         return self._instance.get_external_store_context(command_info)
 

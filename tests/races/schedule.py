@@ -33,7 +33,7 @@ from temporalio.common import Priority, TypedSearchAttributes
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.converter import DefaultFailureConverter
 from temporalio.exceptions import ApplicationError
-from temporalio.worker._workflow_instance import WorkflowInstance, WorkflowInstanceDetails
+from temporalio.worker import WorkflowInstance, WorkflowInstanceDetails
 from temporalio.workflow import Info
 
 from activities.errors import FailureDetails

@@ -1,6 +1,7 @@
 """A thread goes on under its id whatever ended it, from its checkpoint: nothing is paid for twice, nothing is lost."""
 
 import asyncio
+import gc
 import os
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -105,6 +106,19 @@ async def test_a_turn_that_is_terminated_under_its_caller_raises_and_is_not_begu
     served.models.release()
 
     assert status == last.status == WorkflowExecutionStatus.TERMINATED
+
+
+async def test_a_start_that_a_closed_thread_refuses_leaves_no_error_unread(served: Served, caplog: pytest.LogCaptureFixture) -> None:
+    thread = a_thread()
+    await served.client.invoke(thread, "hello", start=start())
+    await end(served, thread, "complete")
+
+    result = await served.client.invoke(thread, "more", start=start())
+    gc.collect()
+    await asyncio.sleep(0)
+
+    assert result.status == "satisfied"
+    assert "never retrieved" not in caplog.text
 
 
 async def test_a_raw_restart_that_is_refused_loses_nothing(served: Served) -> None:

@@ -246,11 +246,14 @@ class ThreadHandle:
             id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
             id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
         )
-        # asyncio would log an error of the start as never retrieved, though the update raises it too.
-        operation._workflow_handle.add_done_callback(lambda done: done.cancelled() or done.exception())  # noqa: SLF001
-        return await self.client.execute_update_with_start_workflow(
-            GradingThread.invoke, request, id=update_id, start_workflow_operation=operation
-        )
+        # asyncio would log an error of the start as never retrieved, though the update raises it too; some errors never reach the handle.
+        started = asyncio.ensure_future(operation.workflow_handle())
+        try:
+            return await self.client.execute_update_with_start_workflow(
+                GradingThread.invoke, request, id=update_id, start_workflow_operation=operation
+            )
+        finally:
+            started.cancel()
 
     async def _update_id(self, request: InvokeRequest, *, named: bool) -> str:
         """Return the update id: equal for equal turns in one run of the workflow, so that the server joins the callers.
