@@ -11,15 +11,17 @@ from typing import Any
 import pytest
 from sqlalchemy import text
 from sqlalchemy.engine import Connection
+from typer.testing import CliRunner
 
 from gradeloop.admin.store_care import KINDS, back_up, check_store, prune, restore
 from gradeloop.batches.reader import BatchReader
+from gradeloop.cli.upkeep import store_app
 from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import metadata
-from gradeloop.store.upgrade import VERSION
+from gradeloop.store.upgrade import VERSION, version_of
 from tests.rig.cli import CommandLine
-from tests.store.test_migrations import load
+from tests.rig.stores import NEXT, load, make_unreleased, next_version
 
 MARK = "osprey-4711"
 OLD = datetime.now(UTC) - timedelta(days=100)
@@ -27,8 +29,8 @@ OLD = datetime.now(UTC) - timedelta(days=100)
 
 @pytest.fixture
 def filled(url: str) -> Iterator[Store]:
-    """Yield a store with a batch, a rubric, a judgement and verdicts, made by an earlier version."""
-    load("version_2", url)
+    """Yield a store with a batch, a rubric, a judgement and verdicts, made by the first version."""
+    load("version_1", url)
     store = Store(url)
     yield store
     store.close()
@@ -46,7 +48,7 @@ def content(store: Store) -> dict[str, Any]:
     """Return all rows but those of today, with times as moments."""
 
     def rows(connection: Connection) -> dict[str, Any]:
-        tables = [table for table in metadata().sorted_tables if table.name not in {"schema_version", "call_paces"}]
+        tables = [table for table in metadata().sorted_tables if table.name != "call_paces"]
         return {table.name: sorted(map(plain, connection.execute(table.select()).mappings()), key=str) for table in tables}
 
     return store.do(rows)
@@ -77,7 +79,7 @@ def test_a_backup_has_every_row_and_comes_back_on_either_database(filled: Store,
 
 def test_a_backup_of_sqlite_fills_a_postgresql(tmp_path: Path, server_url: str) -> None:
     file_url = f"sqlite:///{tmp_path / 'store.db'}"
-    load("version_2", file_url)
+    load("version_1", file_url)
     source, target = Store(file_url), Store(server_url)
     back_up(source, tmp_path / "backup.db")
     restore(tmp_path / "backup.db", target)
@@ -141,7 +143,7 @@ def test_a_backup_of_a_newer_version_is_refused(filled: Store, empty: Store, tmp
     file = tmp_path / "backup.db"
     back_up(filled, file)
     with closing(sqlite3.connect(file)) as connection:
-        connection.execute("UPDATE schema_version SET version = 99")
+        connection.execute("UPDATE store_version SET version_num = 99")
         connection.commit()
 
     with pytest.raises(InvalidRequest, match=rf"backup.db.* is of version 99, this gradeloop knows {VERSION}"):
@@ -173,7 +175,7 @@ def test_what_is_old_goes_and_what_goes_on_stays(filled: Store) -> None:
 
 def test_nothing_of_what_was_deleted_is_left_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "store.db"
-    load("version_2", f"sqlite:///{file}")
+    load("version_1", f"sqlite:///{file}")
     store = Store(f"sqlite:///{file}")
     store.do(lambda connection: connection.execute(text("UPDATE verdicts SET verdict = :mark"), {"mark": MARK * 100}))
     prune(store, datetime.now(UTC) + timedelta(days=1), ["verdicts"])
@@ -190,7 +192,7 @@ def test_rows_that_belong_to_nothing_are_a_fault(filled: Store) -> None:
 
 def test_a_damaged_file_is_named(commands: CommandLine, tmp_path: Path) -> None:
     file = tmp_path / "store.db"
-    load("version_2", f"sqlite:///{file}")
+    load("version_1", f"sqlite:///{file}")
     Store(f"sqlite:///{file}").do(lambda connection: None)
     with closing(sqlite3.connect(file)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -205,20 +207,61 @@ def test_a_damaged_file_is_named(commands: CommandLine, tmp_path: Path) -> None:
     assert "Traceback" not in done.err
 
 
-def test_a_store_is_looked_at_upgraded_and_taken_back_by_command(commands: CommandLine, tmp_path: Path) -> None:
+def test_a_store_is_looked_at_upgraded_and_taken_back_by_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = f"sqlite:///{tmp_path / 'store.db'}"
-    load("version_2", where)
-    looked = commands("store", "check", GRADELOOP_STORE=where)
-    again = commands("store", "check", "--json", GRADELOOP_STORE=where)
-    upgraded = commands("store", "upgrade", GRADELOOP_STORE=where)
-    back = commands("store", "downgrade", "--to", "2", "--yes", GRADELOOP_STORE=where)
-    beyond = commands("store", "upgrade", "--to", "99", GRADELOOP_STORE=where)
+    monkeypatch.setenv("GRADELOOP_STORE", where)
+    load("version_1", where)
 
-    assert (looked.code, f"version   2 (this gradeloop's is {VERSION}; the first use upgrades it)" in looked.out) == (0, True)
-    assert '"version": 2' in again.out
-    assert f"version 2 is now {VERSION}" in upgraded.out
-    assert f"version {VERSION} is now 2" in back.out
-    assert (beyond.code, f"--to is 99, and this gradeloop knows versions up to {VERSION}" in beyond.err) == (2, True)
+    def command(*arguments: str) -> str:
+        done = CliRunner().invoke(store_app, arguments)
+        return done.output or str(done.exception)
+
+    with next_version(tmp_path):
+        looked = command("check")
+        again = command("check", "--json")
+        upgraded = command("upgrade", "--to", str(NEXT))
+        there = command("downgrade", "--to", str(NEXT))
+        kept = command("downgrade", "--to", str(VERSION))
+        back = command("downgrade", "--to", str(VERSION), "--yes")
+        below = command("upgrade", "--to", str(VERSION))
+        beyond = command("upgrade", "--to", "99")
+
+    assert f"version   {VERSION} (this gradeloop's is {NEXT}; the first use upgrades it)" in looked
+    assert f'"version": {VERSION}' in again
+    assert f"version {VERSION} is now {NEXT}" in upgraded
+    assert there == f"the store is of version {NEXT}, and --to is {NEXT}; write a lower one, or see `store upgrade`"
+    assert kept.startswith(f"version {VERSION} has no place for 1 row of judgements, verdicts.batch_id of 13 rows; make a copy with")
+    assert f"version {NEXT} is now {VERSION}" in back
+    assert f"it is of version {VERSION} already" in below
+    assert beyond == f"--to is 99, and this gradeloop knows versions up to {NEXT}; install a newer one"
+
+
+def test_a_store_of_before_0_2_0_is_refused_by_every_command(commands: CommandLine, tmp_path: Path) -> None:
+    url, file = f"sqlite:///{tmp_path / 'store.db'}", tmp_path / "store.db"
+    make_unreleased(url, 13)
+    for arguments in (
+        ("check",),
+        ("upgrade",),
+        ("downgrade", "--to", "1"),
+        ("backup", str(tmp_path / "b.db")),
+        ("prune", "--older-than", "9d"),
+    ):
+        done = commands("store", *arguments, GRADELOOP_STORE=url)
+        assert (done.code, done.out) == (2, ""), arguments
+        assert f"the store '{url}' was made by a gradeloop before 0.2.0" in done.err
+    restored = commands("store", "restore", str(file), GRADELOOP_STORE=f"sqlite:///{tmp_path / 'empty.db'}")
+    assert restored.code == 2
+    assert f"{file}: the store '{file}' was made by a gradeloop before 0.2.0" in restored.err
+
+
+def test_a_backup_of_an_earlier_version_is_upgraded_where_it_is_restored(filled: Store, empty: Store, tmp_path: Path) -> None:
+    before = content(filled)
+    back_up(filled, tmp_path / "backup.db")
+    with next_version(tmp_path):
+        restore(tmp_path / "backup.db", empty)
+        version = empty.do(version_of)
+
+    assert (version, content(empty)) == (NEXT, before)
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import text
 from temporalio.client import Client
 
 from gradeloop.batches.cases import CaseConversation, Charge
@@ -15,7 +15,6 @@ from gradeloop.contract.evaluation import Verdict
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest, StoreRefused
 from gradeloop.store.engine import Store
-from gradeloop.store.upgrade import VERSION
 from tests.rig.batches import batching, case, drafted, fails, passes
 from tests.rig.threads import row, verdict
 
@@ -141,29 +140,6 @@ async def test_a_batch_or_case_that_is_not_there_is_told_with_what_is(url: str) 
         await reader.result("b", "c")
     assert (await reader.summary("latest")).batch_id == "b"
     store.close()
-
-
-async def test_a_store_of_before_batches_gets_their_tables_and_keeps_what_it_has(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'old.db'}"
-    engine = create_engine(url)
-    with engine.begin() as connection:
-        connection.execute(text("CREATE TABLE schema_version (version INTEGER PRIMARY KEY)"))
-        connection.execute(text("INSERT INTO schema_version VALUES (1)"))
-        connection.execute(text("CREATE TABLE judgements (id VARCHAR(100) PRIMARY KEY, result TEXT)"))
-        connection.execute(text("INSERT INTO judgements VALUES ('old', 'kept')"))
-
-    stores = [Store(url), Store(url), Store(url)]
-    await asyncio.gather(*(store.read(lambda _: None) for store in stores))
-    with engine.connect() as connection:
-        version = connection.execute(text("SELECT version FROM schema_version")).scalars().all()
-        kept = connection.execute(text("SELECT result FROM judgements")).scalars().all()
-    tables = set(inspect(engine).get_table_names())
-    engine.dispose()
-    for store in stores:
-        store.close()
-
-    assert (version, kept) == ([VERSION], ["kept"])
-    assert {"batches", "cases", "case_units", "verdicts"} <= tables
 
 
 async def test_a_call_is_counted_once_however_often_its_transaction_is_sent(url: str) -> None:

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, select
 from temporalio.client import Client
 
 from gradeloop.admin.forgetting import Forgetter, ForgottenSubject
-from gradeloop.admin.store_care import prune, what_is_lost
+from gradeloop.admin.store_care import prune
 from gradeloop.monitors import windows
 from gradeloop.monitors.client import MonitorSchedules
 from gradeloop.monitors.contract import Alert
@@ -151,16 +151,3 @@ async def test_forgetting_a_time_takes_old_ticks_and_never_what_is_open(
 
     assert (done.rows["monitor_ticks"], done.rows["monitor_alerts"]) == (1, 0)
     assert [(alert.kind, alert.cleared is not None) for alert in found.alerts] == [("silence", True)]
-
-
-async def test_an_older_version_loses_monitors_and_what_waits(client: Client, tmp_path: Path) -> None:
-    async with watched(client, tmp_path, passes()) as monitor:
-        store = monitor.batches.store
-        monitor.write("a.jsonl", "a")
-        await monitor.tick()
-        whole = what_is_lost(store, 9)
-        store.do(lambda connection: connection.execute(table("monitor_runs").update().values(waiting="{}")))
-
-        assert whole == []
-        assert what_is_lost(store, 9) == ["monitor_runs.waiting of 1 row"]
-        assert what_is_lost(store, 8) == ["1 row of monitors", "monitor_runs.waiting of 1 row"]

@@ -1,100 +1,93 @@
 """The store's tables by version, on SQLite and on a real PostgreSQL: upgraded by one process while others wait, and taken back."""
 
 import asyncio
-import re
 import sqlite3
 import subprocess
 import sys
 import threading
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, RowMapping, inspect, text
 
 from gradeloop.batches.reader import BatchReader
+from gradeloop.errors import StoreRefused
 from gradeloop.judges.registry import Registry
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import metadata
-from gradeloop.store.upgrade import MIGRATIONS, VERSION, change_version, version_of
-
-DUMPS = Path(__file__).parent / "dumps"
-"""A batch and a rubric in a store of an earlier version, as `.dump` of SQLite and `pg_dump --inserts` write them."""
-
-OF_ALEMBIC = {"alembic_version"}
-
-
-def load(dump: str, url: str) -> None:
-    """Fill an empty database with a dump."""
-    kind = url.partition(":")[0]
-    script = (DUMPS / f"{dump}_{kind}.sql").read_text()
-    if kind == "sqlite":
-        path = Path(url.removeprefix("sqlite:///"))
-        path.parent.mkdir(exist_ok=True)
-        with closing(sqlite3.connect(path)) as connection:
-            connection.executescript(script)
-        path.chmod(0o600)  # else whoever opens it closes it to others, with a word
-    else:
-        with psycopg.connect(url, autocommit=True) as server:
-            server.execute(script.encode())
+from gradeloop.store.upgrade import MIGRATIONS, VERSION, VERSION_TABLE, change_version, version_of
+from tests.rig.stores import BEFORE_0_2_0, NEXT, load, make_unreleased, next_version, write_next
 
 
 def rows_of(connection: Connection, name: str) -> Sequence[RowMapping]:
     return connection.execute(text(f"SELECT * FROM {name}")).mappings().all()
 
 
-def without_later_columns(table: Any, earlier: Any) -> Any:
-    """Return a table without the columns that it did not have earlier."""
-    names = {column[0] for column in earlier[0]}
-    columns = [column for column in table[0] if column[0] in names]
-    return columns, table[1], sorted(({key: item for key, item in row.items() if key in names} for row in table[2]), key=str)
+def contents(connection: Connection) -> dict[str, list[str]]:
+    """Return the rows of every table of the store by its name."""
+    names = set(inspect(connection).get_table_names()) - {VERSION_TABLE}
+    return {name: sorted(str(sorted((key, str(item)) for key, item in row.items())) for row in rows_of(connection, name)) for name in names}
 
 
-def tables(connection: Connection) -> dict[str, Any]:
-    """Return every table of the store by its name: its columns, indices and rows."""
-    found = inspect(connection)
+def schema(connection: Connection) -> dict[str, Any]:
+    """Return every table of the store by its name: its columns with their defaults, its keys, constraints and indices."""
+    found, counting = inspect(connection), set[str]()
+    if connection.dialect.name == "sqlite":
+        counting = set(connection.execute(text("SELECT name FROM sqlite_master WHERE sql LIKE '%AUTOINCREMENT%'")).scalars())
     return {
-        name: (
-            [(column["name"], str(column["type"]), column["nullable"]) for column in found.get_columns(name)],
-            sorted(str(index["name"]) for index in found.get_indexes(name)),
-            sorted(({key: str(item) for key, item in row.items()} for row in rows_of(connection, name)), key=str),
-        )
-        for name in set(found.get_table_names()) - OF_ALEMBIC
+        name: {
+            "columns": sorted(
+                (column["name"], str(column["type"]), column["nullable"], column["default"], column.get("autoincrement"))
+                for column in found.get_columns(name)
+            ),
+            "primary key": found.get_pk_constraint(name),
+            "foreign keys": found.get_foreign_keys(name),
+            "unique": sorted(found.get_unique_constraints(name), key=str),
+            "indices": sorted(found.get_indexes(name), key=str),
+            "never gives a number twice": name in counting,
+        }
+        for name in set(found.get_table_names()) - {VERSION_TABLE}
     }
 
 
 def differences(connection: Connection) -> list[Any]:
-    """Return what the tables of a store lack of those that statements name, or have beside them."""
-    options = {"compare_type": True, "include_name": lambda name, kind, _: kind != "table" or name not in OF_ALEMBIC}
+    """Return what the tables of a store lack of those that statements name, or have beside them, as alembic sees it."""
+    options = {"compare_type": True, "include_name": lambda name, kind, _: kind != "table" or name != VERSION_TABLE}
     return list(compare_metadata(MigrationContext.configure(connection, opts=options), metadata()))
 
 
 async def test_a_new_store_has_the_tables_that_statements_name(url: str) -> None:
     store = Store(url)
-    found = await store.read(differences)
-    version = await store.read(version_of)
+    migrated, differing, version = await store.read(schema), await store.read(differences), await store.read(version_of)
+    await store.write(lambda connection: change_version(connection, 0))
+    emptied = await store.read(schema)
+    await store.write(lambda connection: metadata().create_all(connection))
+    named = await store.read(schema)
     store.close()
 
-    assert (found, version) == ([], VERSION)
+    assert (emptied, differing, version) == ({}, [], VERSION)
+    assert migrated == named
 
 
 def test_the_version_of_this_gradeloop_is_that_of_the_newest_migration() -> None:
     assert [int(path.stem[1:5]) for path in sorted((MIGRATIONS / "versions").glob("v*.py"))] == list(range(1, VERSION + 1))
 
 
-async def test_a_store_of_an_earlier_version_is_upgraded_and_keeps_what_it_has(url: str) -> None:
-    load("version_2", url)
+async def test_a_store_of_the_first_version_is_read_and_keeps_what_it_has(url: str) -> None:
+    load("version_1", url)
     store = Store(url)
-    reader = BatchReader(store)
+    reader, registry = BatchReader(store), Registry(store)
 
     summary = await reader.summary("kept-batch")
     results = list(reader.results("kept-batch"))
-    (rubric,) = await Registry(store).list_rubrics("reports")
+    (rubric,) = await registry.list_rubrics("reports")
+    (judgement,) = await registry.judgements(await registry.get_rubric("reports", rubric.rubric_id, 1))
     differing = await store.read(differences)
     store.close()
 
@@ -106,67 +99,109 @@ async def test_a_store_of_an_earlier_version_is_upgraded_and_keeps_what_it_has(u
         "c3": "error",
         "d": "passed",
     }
-    assert rubric.version == 1
+    assert (rubric.version, judgement.output["label"]) == (1, "match")
     assert differing == []
 
 
-async def test_every_migration_can_be_taken_back_and_loses_only_what_it_brought(url: str) -> None:
-    dumped = re.findall(r"CREATE TABLE (?:public\.)?(\w+)", (DUMPS / f"version_2_{url.partition(':')[0]}.sql").read_text())
-    load("version_2", url)
+async def test_a_store_of_an_earlier_version_is_upgraded_and_taken_back_and_loses_only_what_the_next_one_brought(
+    url: str, tmp_path: Path
+) -> None:
+    load("version_1", url)
+    first = Store(url)
+    before, kept = await first.read(schema), await first.read(contents)
+    first.close()
+    with next_version(tmp_path):
+        store = Store(url)
+        version, upgraded, brought = await store.read(version_of), await store.read(schema), await store.read(contents)
+        batch = await BatchReader(store).summary("kept-batch")
+        store.move(VERSION)
+        back, left = await store.read(schema), await store.read(contents)
+        store.close()
+
+    assert (version, batch.passed) == (NEXT, 3)
+    assert set(upgraded) - set(before) == {"colours"}
+    assert {name for name in before if upgraded[name] != before[name]} == {"batches"}
+    assert {name for name in kept if brought[name] != kept[name]} == {"batches"}
+    assert (back, left) == (before, kept)
+
+
+@pytest.mark.parametrize("version", BEFORE_0_2_0)
+def test_a_store_of_before_0_2_0_is_refused_with_the_cure_and_stays_as_it_is(url: str, version: int) -> None:
+    make_unreleased(url, version)
+    as_it_is = Store(url, upgrade=False)
+    before = as_it_is.do(contents)
+    name = as_it_is.name
+    cure = "export its batches with that gradeloop and move it away, or name another store with GRADELOOP_STORE"
+    said = f"the store '{name}' was made by a gradeloop before 0.2.0, whose tables this one does not read; {cure}"
     store = Store(url)
-    upgraded, before = await store.read(tables), {}
-    for version in range(VERSION - 1, -1, -1):
-        await store.write(lambda connection, version=version: change_version(connection, version))  # type: ignore[misc]
-        before[version] = await store.read(tables)
-    await store.write(lambda connection: change_version(connection, VERSION))
-    again = await store.read(differences)
+    for use in (partial(store.do, version_of), partial(as_it_is.do, version_of), partial(as_it_is.move, VERSION)):
+        with pytest.raises(StoreRefused) as caught:
+            use()
+        assert str(caught.value) == said
+    after = as_it_is.do(contents)
+    store.close()
+    as_it_is.close()
+
+    assert after == before
+    assert before["judgements"] == ["[('id', 'kept')]"]
+
+
+def test_a_store_of_a_newer_version_is_not_moved(url: str, tmp_path: Path) -> None:
+    with next_version(tmp_path):
+        newer = Store(url)
+        newer.do(version_of)
+        newer.close()
+    store = Store(url, upgrade=False)
+    with pytest.raises(StoreRefused, match=f"is of version {NEXT}, this gradeloop knows {VERSION}; downgrade it with the gradeloop that"):
+        store.move(VERSION)
+    version = store.do(version_of)
     store.close()
 
-    assert before[2].pop("schema_version")[2] == [{"version": "2"}]
-    assert before[2] == {name: without_later_columns(upgraded[name], table) for name, table in before[2].items()}
-    assert set(before[2]) == set(dumped) - {"schema_version"}
-    assert set(before[1]) == {"schema_version", "rubrics", "rubric_versions", "judgements"}
-    assert before[0] == {}
-    assert again == []
+    assert version == NEXT
 
 
 def test_a_store_of_an_earlier_version_into_which_another_process_writes_is_waited_for(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'busy.db'}"
-    load("version_2", url)
+    load("version_1", url)
     writer = sqlite3.connect(tmp_path / "busy.db", isolation_level=None, check_same_thread=False)
     writer.execute("BEGIN IMMEDIATE")
     released = threading.Timer(0.5, lambda: writer.execute("ROLLBACK"))
     released.start()
-    store = Store(url)
-    version = store.do(version_of)
+    with next_version(tmp_path):
+        store = Store(url)
+        version = store.do(version_of)
     released.join()
     writer.close()
     store.close()
 
-    assert version == VERSION
+    assert version == NEXT
 
 
-async def test_a_store_of_an_earlier_version_that_many_open_at_once_is_upgraded_once_while_the_others_wait(url: str) -> None:
-    load("version_2", url)
-    stores = [Store(url) for _ in range(8)]
-    versions = await asyncio.gather(*(store.read(version_of) for store in stores))
+async def test_a_store_of_an_earlier_version_that_many_open_at_once_is_upgraded_once_while_the_others_wait(
+    url: str, tmp_path: Path
+) -> None:
+    load("version_1", url)
+    with next_version(tmp_path):
+        stores = [Store(url) for _ in range(8)]
+        versions = await asyncio.gather(*(store.read(version_of) for store in stores))
     kept = (await BatchReader(stores[0]).summary("kept-batch")).total
     for store in stores:
         store.close()
 
-    assert versions == [VERSION] * 8
+    assert versions == [NEXT] * 8
     assert kept == 5
 
 
-@pytest.mark.parametrize("dump", ["version_2", None], ids=["an earlier version", "a new one"])
-def test_processes_that_open_a_store_at_once_all_find_it(url: str, dump: str | None) -> None:
+@pytest.mark.parametrize("dump", ["version_1", None], ids=["an earlier version", "a new one"])
+def test_processes_that_open_a_store_at_once_all_find_it(url: str, dump: str | None, tmp_path: Path) -> None:
     if dump:
         load(dump, url)
     code = (
-        "import sys; from gradeloop.store.engine import Store; from gradeloop.store.upgrade import version_of\n"
+        "import sys; from pathlib import Path; from gradeloop.store.engine import Store; from gradeloop.store import upgrade\n"
         "import sqlalchemy, alembic.command\n"
+        f"upgrade.VERSION, upgrade.MIGRATIONS = {NEXT}, Path({str(write_next(tmp_path))!r})\n"
         "print('ready', flush=True); sys.stdin.readline()\n"
-        f"print(Store({url!r}).do(version_of))"
+        f"print(Store({url!r}).do(upgrade.version_of))"
     )
     started = [
         subprocess.Popen(
@@ -183,7 +218,7 @@ def test_processes_that_open_a_store_at_once_all_find_it(url: str, dump: str | N
         process.stdin.flush()
     ended = [process.communicate(timeout=60) for process in started]
 
-    assert ended == [(f"{VERSION}\n", "")] * 3
+    assert ended == [(f"{NEXT}\n", "")] * 3
 
 
 def test_a_store_of_today_is_opened_without_alembic(tmp_path: Path) -> None:

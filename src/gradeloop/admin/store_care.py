@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 CHUNK = 500
 """Rows that are copied at a time: a case may have a mebibyte."""
 
-PASSING = frozenset({"schema_version", "call_paces"})
-"""Tables that a copy leaves out: the version is the target's own, and a pace is of today."""
+PASSING = frozenset({"call_paces"})
+"""Tables that a copy leaves out: a pace is of today."""
 
 ENDED = ("finished", "stopped")
 """The statuses of batches that nothing continues by itself."""
@@ -211,21 +211,8 @@ def _aware(value: object) -> object:
     return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
-BROUGHT: dict[str, int] = {
-    "charges": 3,
-    "batches.unreported": 4,
-    "batches.ungraded": 5,
-    "verdicts.batch_id": 7,
-    "monitors": 9,
-    "monitor_runs.waiting": 10,
-    "monitor_runs.shadow_verdict": 10,
-    "batches.unsure": 12,
-    "received_traces": 11,
-    "received_runs": 11,
-    "monitor_anchors": 13,
-    "monitor_labels": 13,
-}
-"""Tables and columns that hold something, by the version that brought them; what pace a model allows is learnt again."""
+BROUGHT: dict[str, int] = {}
+"""Tables and columns that hold something, each with the version that brought it, where that is not the first."""
 
 
 def what_is_lost(store: Store, version: int) -> list[str]:

@@ -56,10 +56,6 @@ def upgrade(
     store = _as_it_is()
     if to < (found := check_store(store).version) <= VERSION:
         raise InvalidRequest(f"the store is of version {found}, and --to is {to}; `gradeloop store downgrade --to {to}` takes it down")
-    if found > VERSION:
-        raise InvalidRequest(
-            f"the store is of version {found}, this gradeloop knows {VERSION}; downgrade it with the gradeloop that upgraded it"
-        )
     before = store.move(to)
     said = f"it is of version {to} already" if before == to else f"version {before} is now {to}"
     typer.echo(f"{store.name}: {said}")
@@ -67,14 +63,14 @@ def upgrade(
 
 @store_app.command()
 def downgrade(
-    to: Annotated[int, typer.Option("--to", min=1, max=VERSION - 1, metavar="VERSION", help="The version that it is to have.")],
+    to: Annotated[int, typer.Option("--to", min=1, metavar="VERSION", help="The version that it is to have.")],
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Lose what the older tables have no place for.")] = False,
 ) -> None:
     """Bring the store's tables to an older version, before a rollback."""
     store = _as_it_is()
-    if (found := check_store(store)).version < to:
-        raise InvalidRequest(f"the store is of version {found.version} already; --to is {to}, and `store upgrade` brings it up")
+    if (found := check_store(store)).version <= to:
+        raise InvalidRequest(f"the store is of version {found.version}, and --to is {to}; write a lower one, or see `store upgrade`")
     if (lost := what_is_lost(store, to)) and not yes:
         raise InvalidRequest(f"version {to} has no place for {', '.join(lost)}; make a copy with `store backup FILE`, then give --yes")
     typer.echo(f"{store.name}: version {store.move(to)} is now {to}")

@@ -16,7 +16,7 @@ from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.settings.paths import close_database, state_folder
 from gradeloop.settings.worker import is_embedded
 from gradeloop.store.tables import table
-from gradeloop.store.upgrade import VERSION, move_store, prepare_store
+from gradeloop.store.upgrade import ForeignStore, move_store, prepare_store
 from gradeloop.store.write_groups import WriteGroups
 from gradeloop.telemetry.metrics import STORE_SECONDS
 
@@ -207,6 +207,8 @@ class Store:
             return work()
         except IntegrityError:
             raise
+        except ForeignStore as error:
+            raise StoreRefused(f"the store {_without_secrets(self._url)!r} {error}, or name another store with {STORE_VARIABLE}") from None
         except (SQLAlchemyError, ModuleNotFoundError, OSError) as error:
             cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
             problem = " ".join(str(cause).split())
@@ -232,14 +234,11 @@ class Store:
         else:
             engine = create_engine(f"postgresql+psycopg{self._url[len(parts.scheme) :]}", pool_pre_ping=True, connect_args=CONNECT)
         try:
-            found = prepare_store(engine) if self._upgrades else 0
+            if self._upgrades:
+                prepare_store(engine)
         except BaseException:
             engine.dispose()
             raise
-        if found > VERSION:
-            engine.dispose()
-            problem = f"the store {_without_secrets(self._url)!r} is of version {found}, this gradeloop knows {VERSION}"
-            raise StoreRefused(f"{problem}; install a newer gradeloop, or name another store with {STORE_VARIABLE}")
         return engine
 
     def _close_file(self, file: Path) -> None:

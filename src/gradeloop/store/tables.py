@@ -13,7 +13,7 @@ USAGE_COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "call
 
 @cache
 def metadata() -> "MetaData":
-    """Return all tables, and `schema_version`."""
+    """Return all tables."""
     from sqlalchemy import MetaData
 
     tables = MetaData()
@@ -35,7 +35,6 @@ def table(name: str) -> "Table":
 def _judging_tables(tables: "MetaData") -> None:
     from sqlalchemy import Column, ForeignKeyConstraint, Integer, String, Table, Text
 
-    Table("schema_version", tables, Column("version", Integer, primary_key=True))
     Table(
         "rubrics",
         tables,

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:  # a worker without a store, and most commands, do not load SQLAlchemy; a store of today's version needs no alembic
     from sqlalchemy import Connection, Engine
 
-VERSION = 13
+VERSION = 1
 """The version of the tables: the number of the newest migration. A store of a higher one is refused, one of a lower one is upgraded."""
+
+VERSION_TABLE = "store_version"
+"""The table in which alembic keeps the version. Stores of before 0.2.0 kept theirs in others, and their numbers mean other tables."""
 
 LOCK_SECONDS = 120.0
 """How long a process waits for another one that upgrades the same store."""
@@ -28,21 +31,35 @@ _MIGRATING = threading.Lock()
 """Alembic keeps the migration that runs in global variables, so that one thread of a process migrates at a time."""
 
 
-def prepare_store(engine: "Engine") -> int:
-    """Upgrade a store that is of an older version, or empty, and return the version that it then has."""
-    if (found := _read_version(engine)) >= VERSION and _is_shared(engine):
-        return found
-    with _alone(engine) as connection:
-        found = version_of(connection)
-        if found < VERSION:
-            change_version(connection, VERSION)
-        return max(found, VERSION)
+class ForeignStore(Exception):
+    """A store has tables that this gradeloop cannot use; the message goes on where the store was named, and leaves the cure unfinished."""
+
+
+def prepare_store(engine: "Engine") -> None:
+    """Upgrade a store that is of an older version, or empty.
+
+    Raises:
+        ForeignStore: It is of a newer version, or was made before 0.2.0.
+    """
+    if (found := _read_version(engine)) < VERSION or not _is_shared(engine):
+        with _alone(engine) as connection:
+            if (found := version_of(connection)) < VERSION:
+                change_version(connection, VERSION)
+    if found > VERSION:
+        raise ForeignStore(f"is of version {found}, this gradeloop knows {VERSION}; install a newer gradeloop")
 
 
 def move_store(engine: "Engine", version: int) -> int:
-    """Bring a store to a version, up or down, while no other process does, and return the version that it had."""
+    """Bring a store to a version, up or down, while no other process does, and return the version that it had.
+
+    Raises:
+        ForeignStore: It is of a newer version, or was made before 0.2.0.
+    """
     with _alone(engine) as connection:
-        if (found := version_of(connection)) != version:
+        if (found := version_of(connection)) > VERSION:
+            cure = "downgrade it with the gradeloop that upgraded it"
+            raise ForeignStore(f"is of version {found}, this gradeloop knows {VERSION}; {cure}")
+        if found != version:
             change_version(connection, version)
         return found
 
@@ -55,12 +72,20 @@ def _read_version(engine: "Engine") -> int:
 
 
 def version_of(connection: "Connection") -> int:
-    """Return the version of a store's tables; 0 where it has none."""
-    from sqlalchemy import inspect, text
+    """Return the version of a store's tables; 0 where it has none.
 
-    if not inspect(connection).has_table("schema_version"):
-        return 0
-    return int(connection.execute(text("SELECT version FROM schema_version")).scalar() or 0)
+    Raises:
+        ForeignStore: It was made before 0.2.0.
+    """
+    from sqlalchemy import column, inspect, select, table
+
+    names = inspect(connection).get_table_names()
+    if VERSION_TABLE in names:
+        return int(connection.execute(select(column("version_num")).select_from(table(VERSION_TABLE))).scalar() or 0)
+    if "judgements" in names:  # which every version had
+        made = "was made by a gradeloop before 0.2.0, whose tables this one does not read"
+        raise ForeignStore(f"{made}; export its batches with that gradeloop and move it away")
+    return 0
 
 
 def change_version(connection: "Connection", version: int) -> None:
@@ -72,22 +97,13 @@ def change_version(connection: "Connection", version: int) -> None:
     """
     from alembic import command
     from alembic.config import Config
-    from sqlalchemy import inspect, text
 
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
     config.attributes["connection"] = connection
-    found = version_of(connection)
+    move = command.downgrade if version < version_of(connection) else command.upgrade
     with _MIGRATING:
-        if found and not inspect(connection).has_table("alembic_version"):  # made before there were migrations
-            command.stamp(config, f"{found:04}")
-        if version < found:
-            command.downgrade(config, f"{version:04}" if version else "base")
-        else:
-            command.upgrade(config, f"{version:04}")
-    if version:  # also for a gradeloop of before the migrations, which refuses a higher one
-        connection.execute(text("DELETE FROM schema_version"))
-        connection.execute(text("INSERT INTO schema_version (version) VALUES (:version)"), {"version": version})
+        move(config, f"{version:04}" if version else "base")
 
 
 def _is_shared(engine: "Engine") -> bool:

@@ -2,5 +2,7 @@
 
 from alembic import context
 
-context.configure(connection=context.config.attributes["connection"], render_as_batch=True)
+from gradeloop.store.upgrade import VERSION_TABLE
+
+context.configure(connection=context.config.attributes["connection"], render_as_batch=True, version_table=VERSION_TABLE)
 context.run_migrations()
