@@ -18,6 +18,7 @@ from aiohttp import web
 from benchmarks.scripted_verdict import Asked, JsonObject, answer
 
 SECONDS = 0.2
+FAILURE = "the mock judge was told to fail"
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Counts:
     """Calls in flight, at most."""
     seconds: float
     """From the first call's arrival to the last answer."""
+    bytes: int
+    """Of all requests' bodies."""
 
 
 @dataclass
@@ -37,6 +40,7 @@ class Judge:
 
     seconds: float
     calls: int = 0
+    bytes: int = 0
     in_flight: int = 0
     at_once: int = 0
     first: float = 0.0
@@ -47,7 +51,7 @@ class Judge:
         """Answer as Chat Completions does."""
         body = await request.json()
         schema = ((body.get("response_format") or {}).get("json_schema") or {}).get("schema") or {}
-        text = await self._said(_asked(body["model"], body["messages"], "", schema))
+        text = await self._said(_asked(body["model"], body["messages"], "", schema), request)
         if text is None:
             return _failed()
         base = {"id": "c", "created": 1, "model": body["model"]}
@@ -67,7 +71,7 @@ class Judge:
         body = await request.json()
         schema = ((body.get("text") or {}).get("format") or {}).get("schema") or {}
         given = body["input"] if isinstance(body["input"], list) else [{"role": "user", "content": body["input"]}]
-        text = await self._said(_asked(body["model"], given, body.get("instructions") or "", schema))
+        text = await self._said(_asked(body["model"], given, body.get("instructions") or "", schema), request)
         if text is None:
             return _failed()
         content = [{"type": "output_text", "text": text, "annotations": []}]
@@ -82,13 +86,14 @@ class Judge:
 
     async def counts(self, _: web.Request) -> web.Response:
         """Tell what was asked, and begin to count anew."""
-        told = Counts(self.calls, self.at_once, max(self.last - self.first, 0.0))
-        self.calls, self.at_once, self.first, self.last = 0, 0, 0.0, 0.0
+        told = Counts(self.calls, self.at_once, max(self.last - self.first, 0.0), self.bytes)
+        self.calls, self.at_once, self.first, self.last, self.bytes = 0, 0, 0.0, 0.0, 0
         return web.json_response(asdict(told))
 
-    async def _said(self, asked: Asked) -> str | None:
+    async def _said(self, asked: Asked, request: web.Request) -> str | None:
         self.first = self.first or time.perf_counter()
         self.calls += 1
+        self.bytes += request.content_length or 0
         self.in_flight += 1
         self.at_once = max(self.at_once, self.in_flight)
         try:
@@ -104,7 +109,8 @@ def _asked(model: str, messages: list[JsonObject], system: str, schema: JsonObje
     texts: dict[bool, list[str]] = {True: [system], False: []}
     for message in messages:
         texts[message.get("role") in ("system", "developer")].append(_text(message.get("content")))
-    return Asked(model, "\n".join(texts[True]), "\n".join(texts[False]), schema)
+    answered = sum(message.get("role") == "assistant" for message in messages)
+    return Asked(model, "\n".join(texts[True]), "\n".join(texts[False]), schema, answered)
 
 
 def _text(content: object) -> str:
@@ -114,7 +120,7 @@ def _text(content: object) -> str:
 
 
 def _failed() -> web.Response:
-    return web.json_response({"error": {"message": "the mock judge was told to fail", "type": "server_error", "code": None}}, status=500)
+    return web.json_response({"error": {"message": FAILURE, "type": "server_error", "code": None}}, status=500)
 
 
 async def _stream(request: web.Request, events: list[str]) -> web.StreamResponse:

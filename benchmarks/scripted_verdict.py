@@ -1,5 +1,6 @@
 """What the mock judge says: a verdict in whatever form is asked for, decided by words in square brackets in what it is shown.
 
+- `[draft]`, where no form is asked for, is answered with `Draft 0. ...`, and with the next number after each answer in the conversation.
 - `[fail]` fails; `[score 0.4]` passes with that score; `[fail 0.4]` fails with it; nothing of the kind passes with 1.
 - `[needs WORD]` passes where WORD stands elsewhere in the messages, which is how a criterion tells one output from another.
 - `[judged by MODEL]` passes where that model is asked, which is how a suite tells which of its graders was meant.
@@ -22,6 +23,7 @@ _ONCE = re.compile(r"\[(500|prose) once [^\]]+\]")
 _IDS = re.compile(r"criteria of the rubric: (.+?)\.(?:\s|$)")
 
 REASON = "Told by the words in brackets."
+DRAFT = "Draft {at}. Queues drain before a worker leaves, and each entry says who is affected."
 PROSE = "All in all I would say that this is good work."
 
 UNFIT: Mapping[str, str] = {
@@ -50,6 +52,8 @@ class Asked:
     """All messages that are not the system's."""
     schema: JsonObject
     """Of the answer; empty where none is asked for."""
+    answered: int = 0
+    """Answers of the model in the conversation so far."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +89,18 @@ def answer(asked: Asked, told: set[str]) -> str | None:
         return None if once[1] == "500" else PROSE
     if "[500]" in text:
         return None
+    if "[draft]" in text and not asked.schema:
+        return DRAFT.format(at=asked.answered)
     unfit = next((reply for word, reply in UNFIT.items() if word in text), None)
     return unfit if unfit is not None else _FORMS[_form(asked.schema)](asked, decided(asked))
 
 
 def _form(schema: JsonObject) -> str:
-    row = schema.get("properties", {}).get("criteria", {}).get("items", {}).get("properties", {})
-    return next((key for key in ("satisfied", "passed") if key in row), "pass")
+    keys = schema.get("properties", {})
+    row = keys.get("criteria", {}).get("items", {})
+    if "$ref" in row:
+        row = schema.get("$defs", {}).get(row["$ref"].rpartition("/")[2], {})
+    return next((key for key in ("satisfied", "passed") if key in row.get("properties", {})), "label" if "label" in keys else "pass")
 
 
 def _pass_score(_: Asked, word: Word) -> str:
@@ -99,11 +108,12 @@ def _pass_score(_: Asked, word: Word) -> str:
 
 
 def _rows(asked: Asked, word: Word) -> str:
-    """Answer for every criterion that gradeloop's question names."""
+    """Answer for every criterion that the question names."""
     named = _IDS.findall(asked.said) or ["c1"]
     bare = {"reason": REASON, "passed": word.passed, "gap": None if word.passed else REASON}
     rows = [{"id": part.strip()} | bare for part in named[-1].split(",")]
-    return json.dumps({"criteria": rows, "explanation": REASON, "result": "satisfied" if word.passed else "needs_revision"})
+    verdict = {"criteria": rows, "explanation": REASON, "result": "satisfied" if word.passed else "needs_revision"}
+    return json.dumps({key: value for key, value in verdict.items() if key in asked.schema["properties"]})
 
 
 def _satisfied(_: Asked, word: Word) -> str:
@@ -112,4 +122,14 @@ def _satisfied(_: Asked, word: Word) -> str:
     return json.dumps({"criteria": [row], "overallAssessment": REASON})
 
 
-_FORMS: Mapping[str, Callable[[Asked, Word], str]] = {"pass": _pass_score, "passed": _rows, "satisfied": _satisfied}
+def _label(_: Asked, word: Word) -> str:
+    """Answer as a judge of finished runs is asked whose rubric has no schema of its own."""
+    return json.dumps({"label": "match" if word.passed else "no match", "explanation": REASON})
+
+
+_FORMS: Mapping[str, Callable[[Asked, Word], str]] = {
+    "label": _label,
+    "pass": _pass_score,
+    "passed": _rows,
+    "satisfied": _satisfied,
+}
