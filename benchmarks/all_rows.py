@@ -22,7 +22,8 @@ from unittest.mock import patch
 
 import psutil  # type: ignore[import-untyped]  # it ships no types
 
-from benchmarks import batches, beside_deepagents, contest, judges, many_cases, overhead
+from benchmarks import batches, beside_deepagents, beside_handwritten, contest, judges, many_cases, overhead
+from benchmarks.measure import Cost
 from benchmarks.mock_judge import judging
 from benchmarks.peer.node import MASTRA, PROMPTFOO, peer
 from benchmarks.peer.venv import DEEPAGENTS, DOCENT, peer_python
@@ -64,8 +65,8 @@ class Row:
     ours: Sequence[float]
     peer: str
     theirs: Sequence[float]
-    aim: float
-    """Of the ratio; of our own figure, where there is no peer."""
+    aim: float | None
+    """Of the ratio; of our own figure, where there is no peer; None where we set ourselves none."""
     more_is_better: bool = False
 
     @property
@@ -77,7 +78,14 @@ class Row:
         """Return the line's cells."""
         ratio, sign = self.ratio, "at least" if self.more_is_better else "at most"
         theirs = str(Spread.over(self.theirs)) if self.theirs else ""
-        return [self.name, str(Spread.over(self.ours)), self.peer, theirs, str(ratio) if ratio else "", f"{sign} {self.aim:g}"]
+        return [
+            self.name,
+            str(Spread.over(self.ours)),
+            self.peer,
+            theirs,
+            str(ratio) if ratio else "",
+            "" if self.aim is None else f"{sign} {self.aim:g}",
+        ]
 
 
 @dataclass(frozen=True)
@@ -197,12 +205,58 @@ async def judgements(amount: Amount) -> list[Row]:
     return [Row(f"{what}, s, beside {name}", ours, name, [one.wall for one in found[name]], aim) for name, aim in others.items()]
 
 
+async def handwritten(amount: Amount) -> list[Row]:
+    """All three programs beside what an expert would write, before a server that answers at once, and after 200 ms."""
+    rows = list[Row]()
+    for seconds, speed in ((0.0, "instant"), (0.2, "200 ms")):
+        ours, theirs = await beside_handwritten.contest(seconds, amount.rounds)
+        rows += rows_by_hand(speed, ours, theirs)
+        if not seconds:
+            rows.append(Row("a thread, history, bytes", [ours.history], "by hand", [theirs.history], 3))
+    return rows
+
+
+def rows_by_hand(speed: str, ours: beside_handwritten.Measured, theirs: beside_handwritten.Measured) -> list[Row]:
+    """Return the rows of one speed of the server."""
+
+    def row(what: str, step: str, figure: Callable[[Cost], float], aim: float | None = None, *, more: bool = False) -> Row:
+        both = [[figure(cost) for cost in side.costs[step]] for side in (ours, theirs)]
+        return Row(what, both[0], "by hand", both[1], aim, more)
+
+    def milliseconds(cost: Cost) -> float:
+        return cost.seconds / cost.runs * 1000
+
+    def worker(cost: Cost) -> float:
+        return cost.worker_cpu / cost.runs * 1000
+
+    def server(cost: Cost) -> float:
+        return cost.server_cpu / cost.runs * 1000
+
+    def worker_and_caller(cost: Cost) -> float:
+        return (cost.worker_cpu + cost.caller_cpu) / cost.runs * 1000
+
+    rows = [
+        row(f"a thread, {speed}, ms", "alone", milliseconds, 1.15),
+        *(row(f"threads/s, {speed}, {step}", step, lambda cost: cost.rate, 0.9, more=True) for step in ("20 at once", "200 at once")),
+        row(f"a thread, {speed}, worker CPU, ms", "20 at once", worker, 1.3),
+        row(f"a thread, {speed}, server CPU, ms", "20 at once", server),
+        row(f"a judgement, {speed}, ms", "judgement", milliseconds),
+    ]
+    for step in ("gradings", "judgements"):
+        what = f"{beside_handwritten.RUNS} {step}, {speed}"
+        rows.append(row(f"{what}, s", step, lambda cost: cost.seconds))
+        rows.append(row(f"{what}, CPU of one, ms", step, worker_and_caller))
+        rows.append(row(f"{what}, server CPU of one, ms", step, server))
+    return rows
+
+
 PARTS: dict[str, Callable[[Amount], Awaitable[list[Row]]]] = {
     "peer": beside_peer,
     "bare": beside_bare,
     "eval": evals,
     "large": large_batch,
     "judge": judgements,
+    "handwritten": handwritten,
 }
 """What `--rows` chooses from."""
 

@@ -22,6 +22,8 @@ class Cost:
     """Seconds of CPU of the worker process."""
     server_cpu: float
     """Seconds of CPU of the Temporal server."""
+    caller_cpu: float
+    """Seconds of CPU of this process, which asks."""
 
     @property
     def rate(self) -> float:
@@ -75,14 +77,15 @@ class Bench:
             async with gate:
                 await self.run()
 
-        return await self._cost(runs, lambda: asyncio.gather(*(one() for _ in range(runs))))
+        return await self.cost(runs, lambda: asyncio.gather(*(one() for _ in range(runs))))
 
-    async def _cost(self, runs: int, work: Callable[[], Awaitable[object]]) -> Cost:
-        worker, server = _cpu(self.worker), _cpu(self.server)
+    async def cost(self, runs: int, work: Callable[[], Awaitable[object]]) -> Cost:
+        """Do some work of `runs` runs, and return its cost."""
+        worker, server, caller = _cpu(self.worker), _cpu(self.server), time.process_time()
         began = time.perf_counter()
         await work()
         seconds = time.perf_counter() - began
-        return Cost(runs, seconds, _cpu(self.worker) - worker, _cpu(self.server) - server)
+        return Cost(runs, seconds, _cpu(self.worker) - worker, _cpu(self.server) - server, time.process_time() - caller)
 
 
 def _cpu(pid: int) -> float:

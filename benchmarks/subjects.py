@@ -49,11 +49,13 @@ class Subject:
     name: str
     workflow: str
     arguments: list[object] = field(default_factory=list)
+    queue: str | None = None
+    """The queue that its worker serves; `bench-NAME` by default."""
 
     @property
     def task_queue(self) -> str:
         """The queue that its worker serves."""
-        return f"bench-{self.name}"
+        return self.queue or f"bench-{self.name}"
 
 
 SUBJECTS = {

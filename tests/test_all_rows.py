@@ -4,11 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.all_rows import PARTS, Amount, Row, Spread, main, markdown, measured, read_table, worse
+from benchmarks.all_rows import PARTS, Amount, Row, Spread, main, markdown, measured, read_table, rows_by_hand, worse
+from benchmarks.beside_handwritten import STEPS, Measured
+from benchmarks.measure import Cost
+
+ROOT = Path(__file__).parent.parent
 
 FASTER = Row("runs/s", [30, 29, 31, 30, 28], "a peer", [10, 10, 10, 10, 10], 3.5, more_is_better=True)
 QUICKER = Row("alone, ms", [50, 52, 51, 49, 50], "a peer", [100, 100, 100, 100, 100], 0.45)
 ALONE = Row("cases/s", [144, 150, 140], "", [], 300, more_is_better=True)
+AIMLESS = Row("server CPU, ms", [30, 30, 30], "a peer", [20, 20, 20], None)
 
 
 def slowed(row: Row, times: float) -> Row:
@@ -22,13 +27,25 @@ def test_a_ratio_is_that_of_rounds_in_which_both_sides_took_turns() -> None:
 
 
 def test_a_table_is_read_back_from_its_page() -> None:
-    page = f"# Benchmarks\n\n| other | table |\n|---|---|\n| a | 1 |\n\n{markdown([FASTER, QUICKER, ALONE], {}, 'a machine')}\n\nMore.\n"
+    table = markdown([FASTER, QUICKER, ALONE, AIMLESS], {}, "a machine")
+    page = f"# Benchmarks\n\n| other | table |\n|---|---|\n| a | 1 |\n\n{table}\n\nMore.\n"
 
     assert read_table(page) == {
         "runs/s": (Spread(2.9, 3.0, 3.0), True),
         "alone, ms": (Spread(0.5, 0.5, 0.51), False),
         "cases/s": (Spread(142, 144, 147), True),
+        "server CPU, ms": (Spread(1.5, 1.5, 1.5), False),
     }
+
+
+def test_the_page_has_every_row_of_the_programs_written_by_hand() -> None:
+    ours, theirs = (Measured({name: [Cost(10, seconds, 0.3, 0.5, 0.1)] for name in STEPS}, history=9) for seconds in (4.0, 2.0))
+    rows = [row for speed in ("instant", "200 ms") for row in rows_by_hand(speed, ours, theirs)]
+    timed = [row for row in rows if "CPU" not in row.name and "bytes" not in row.name]
+
+    assert {str(row.ratio) for row in timed if not row.more_is_better} == {"2 (2 to 2)"}
+    assert {str(row.ratio) for row in timed if row.more_is_better} == {"0.5 (0.5 to 0.5)"}
+    assert read_table((ROOT / "docs/benchmarks.md").read_text()).keys() >= {row.name for row in rows}
 
 
 @pytest.mark.parametrize(
@@ -67,7 +84,7 @@ def test_what_there_is_no_time_for_is_named() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--rows", "bare,pear"], "--rows 'pear' is none of peer, bare, eval, large, judge"),
+        (["--rows", "bare,pear"], "--rows 'pear' is none of peer, bare, eval, large, judge, handwritten"),
         (["--against", "nowhere.md"], "--against nowhere.md: No such file or directory"),
         (["--against", "README.md"], "has no table of this command"),
     ],
@@ -75,7 +92,7 @@ def test_what_there_is_no_time_for_is_named() -> None:
 def test_a_mistake_is_said_before_anything_is_measured(
     arguments: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(Path(__file__).parent.parent)
+    monkeypatch.chdir(ROOT)
     with pytest.raises(SystemExit):
         main(arguments)
 
