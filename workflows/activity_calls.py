@@ -20,7 +20,7 @@ from gradeloop.contract.evaluation import InterruptReason
 from gradeloop.contract.messages import Log, Usage
 from gradeloop.contract.model_spec import LONGEST_TIMEOUT
 from gradeloop.contract.thread import Grader
-from workflows.stop_rule import PATCH, Arrived, CallEnd, Failed, NotDone, ask_to_stop, end_without_result
+from workflows.stop_rule import Arrived, CallEnd, Failed, NotDone, ask_to_stop, end_without_result
 from workflows.thread_state import MESSAGES, Exchange, StopReason, Thread
 
 NEVER_RETRIED = ["PayloadsTooLarge", "PayloadSizeError", "InvalidRequest", "ThreadTooLarge", "NotFoundError"]
@@ -216,7 +216,7 @@ class ActivityCalls:
     async def settle(self, handle: asyncio.Future[Result]) -> CallEnd[Result]:
         """Wait for a call or a child workflow in flight, which `stop` cancels, and say how it ended: that is decided here alone."""
         self._in_flight.add(handle)
-        if self._thread.stopping is not None and workflow.patched(PATCH):  # asked for while a child workflow was starting
+        if self._thread.stopping is not None:  # asked for while a child workflow was starting
             handle.cancel()
         try:
             return Arrived(await handle)
@@ -321,13 +321,9 @@ class ActivityCalls:
         """
         return await self.make("admit", self.settings(), ADMIT, summary="admit", result=WorkerCapabilities)
 
-    async def find_capabilities(self, *, for_tools: bool = False) -> WorkerCapabilities | None:
-        """Return what the worker can do, and ask it where no call has said so; None where it refuses, since the calls themselves say why.
-
-        Args:
-            for_tools: Whether a tool is about to be called; the histories of earlier versions do not ask then.
-        """
-        if self.capabilities is None and (not for_tools or workflow.patched("tools-known-first")):
+    async def find_capabilities(self) -> WorkerCapabilities | None:
+        """Return what the worker can do, asking it where no call has said so; None where it refuses: the calls say why."""
+        if self.capabilities is None:
             try:
                 self.learn(await self.ask_capabilities())
             except ActivityError:
@@ -437,7 +433,7 @@ def describe_error(error: ActivityError | ChildWorkflowError) -> str:
 
 def is_outage(error: ActivityError) -> bool:
     """Return whether a paid call failed since its provider, or every worker, was away for as long as a call waits."""
-    return kind_of(error) == "outage" or (isinstance(error.cause, exceptions.TimeoutError) and workflow.patched(PATCH))
+    return kind_of(error) == "outage" or isinstance(error.cause, exceptions.TimeoutError)
 
 
 def kind_of(error: ActivityError) -> str | None:

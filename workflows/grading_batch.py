@@ -66,9 +66,6 @@ Parsed = TypeVar("Parsed")
 
 SHARD_WORKFLOW = "BatchShard"
 
-OUTAGE_PAUSES = "outage-pauses-batch"
-"""The patch with which a provider that stays away pauses a batch; in earlier histories it made an error of each case."""
-
 SHARD_LOST = "ShardLost"
 """The type of the failure of a batch one of whose shards is lost again and again."""
 
@@ -421,8 +418,7 @@ class CaseCalls:
             raise_when_cancelled(error)
             if kind_of(error) == InvalidRequest.__name__:
                 raise ApplicationError(_without_kind(error), type=InvalidRequest.__name__, non_retryable=True) from None
-            waits = kind_of(error) == TENANT_BUDGET or (kind_of(error) == OUTAGE and workflow.patched(OUTAGE_PAUSES))
-            if waits:  # what it cost is counted already
+            if kind_of(error) in (TENANT_BUDGET, OUTAGE):  # what it cost is counted already
                 return CaseAnswer(held=describe_error(error))
             raise CaseFailed(describe_error(error), spent) from None
 
@@ -514,7 +510,7 @@ async def _run_workflow(name: str, call: CaseCall, calls: CaseCalls) -> CaseAnsw
         except ChildWorkflowError as error:
             raise_when_cancelled(error)
             usage = usage_of_failure(error.cause.details) if isinstance(error.cause, ApplicationError) else Usage()
-            away = _says(error, TENANT_BUDGET) or (_says(error, OUTAGE) and workflow.patched(OUTAGE_PAUSES))
+            away = _says(error, TENANT_BUDGET) or _says(error, OUTAGE)
             return await _record_failure(call, "outage" if away else "case", CaseFailed(describe_error(error), usage), name, calls)
         ended = ChildEnded(call=call, type=request.type, workflow_id=workflow_id, run_id=handle.first_execution_run_id or "")
         return await calls.store("settle_case", ended, CaseAnswer, f"settle {name}")

@@ -15,7 +15,7 @@ from workflows import observed, thread_rules
 from workflows.activity_calls import TURNS, ActivityCalls, Interrupted, OverBudget, ProviderAway, describe_error, kind_of
 from workflows.grading_pass import GradingPass
 from workflows.remote import RemoteGeneratorFailed, remote_draft
-from workflows.stop_rule import PATCH, draft_is_due, forget_rubric_stop, has_own_draft, must_end_turn
+from workflows.stop_rule import draft_is_due, forget_rubric_stop, has_own_draft, must_end_turn
 from workflows.thread_state import MESSAGES, Exchange, GradingRun, PassState, Thread, join_notes
 from workflows.tool_calls import ToolCalls
 
@@ -56,12 +56,12 @@ class GradingLoop:
                 if must_end_turn(thread) and not self._run_has_ended():
                     raise
             if thread.supplied is not None:
-                if must_end_turn(thread) and workflow.patched(PATCH):
+                if must_end_turn(thread):
                     raise Interrupted
                 thread_rules.take_supplied(thread)
                 forget_rubric_stop(thread)
                 self._publish()
-            elif thread.stopping == "rubric" and not self._run_has_ended() and workflow.patched(PATCH):
+            elif thread.stopping == "rubric" and not self._run_has_ended():
                 forget_rubric_stop(thread)  # the rubric that was to take over was withdrawn
             else:
                 return
@@ -75,7 +75,7 @@ class GradingLoop:
         thread, run, rubric = self._thread, self._thread.run, self._thread.rubric_in_force
         if rubric is None or run is None:
             begun = thread.drafting is not None or (thread.turn < len(thread.log) and thread.last_draft(thread.turn) is None)
-            if begun or (draft_is_due(thread) and workflow.patched(PATCH)):
+            if begun or draft_is_due(thread):
                 await self._draft()
             return
         while run.status == "running" and thread.supplied is None:
@@ -100,10 +100,10 @@ class GradingLoop:
         evaluation = thread_rules.record_evaluation(thread, rubric, run, grading, judgement)
         observed.evaluated(thread, evaluation)
         if evaluation.status == "running" and thread.supplied is None:
-            self._append(feedback_message(rubric, evaluation, judgement.remarks if workflow.patched("feedback-with-remarks") else ()))
+            self._append(feedback_message(rubric, evaluation, judgement.remarks))
             run.iteration += 1
             self._publish()
-            if workflow.info().is_continue_as_new_suggested() and not (must_end_turn(thread) and workflow.patched(PATCH)):
+            if workflow.info().is_continue_as_new_suggested() and not must_end_turn(thread):
                 raise Rolling
 
     async def _draft(self) -> int:
@@ -120,7 +120,7 @@ class GradingLoop:
             return await self._draft_remotely()
         while True:
             if wanted := unanswered(thread.log.slice(len(thread.log) - 1)):
-                await self._calls.find_capabilities(for_tools=True)
+                await self._calls.find_capabilities()
                 step = f"generator.{len(thread.log) - 1}"
                 for message in await self._tools.answer(exchange, wanted, tool_names(thread.generator.tools), step):
                     self._append(message)

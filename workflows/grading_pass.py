@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from typing import Any
 
-from temporalio import workflow
 from temporalio.exceptions import ActivityError
 
 from activities.grade import GradeCall, GraderTurn
@@ -15,8 +14,7 @@ from gradeloop.contract.evaluation import Judgement
 from gradeloop.contract.messages import Log, Message, Usage, code_of, unanswered
 from gradeloop.contract.model_spec import GraderSpec, ModelSpec, RemoteGrader
 from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.cache_key import KEPT, TOLD_OF_CHECKS, reuse_key
-from gradeloop.grading.prompts import PROMPT_VERSION
+from gradeloop.grading.cache_key import KEPT, reuse_key
 from gradeloop.grading.scoring import (
     CallGroup,
     aggregate,
@@ -64,7 +62,7 @@ class GradingPass:
             WaitingForPerson: A person has to approve a tool call, or everything else passes and one has to decide.
         """
         if self._rubric.checked or (self._thread.grader and self._thread.grader.tools):
-            await self._calls.find_capabilities(for_tools=True)
+            await self._calls.find_capabilities()
         try:
             await self._check_all()
         except GraderFailed as error:
@@ -264,12 +262,9 @@ class GradingPass:
             del self._thread.verdicts[oldest]
 
     def _question_key(self, group: CallGroup, sample: int, fallback: ModelSpec | None = None) -> str | None:
-        """Return the key of a question; None where no model answers it, or where the worker has not yet said what it can do.
-
-        Workers from before verdicts were reused say nothing of their tools: what they graded again, a replay grades again.
-        """
+        """Return the key of a question; None where no model answers it, or where the worker has not yet said what it can do."""
         judge, grader, capabilities = fallback or self._judge(group, sample), self._thread.grader, self._calls.capabilities
-        if not isinstance(judge, ModelSpec) or capabilities is None or not capabilities.tools:
+        if not isinstance(judge, ModelSpec) or capabilities is None:
             return None
         return reuse_key(
             self._rubric,
@@ -281,7 +276,6 @@ class GradingPass:
             records=self._thread.log.sha256(self._state.draft + 1),
             request=self._thread.request,
             checks=self._state.checks,
-            version=PROMPT_VERSION if workflow.patched("checks-apart") else TOLD_OF_CHECKS,
         )
 
 

@@ -20,7 +20,7 @@ from workflows.activity_calls import ActivityCalls, Interrupted, WaitingForPerso
 from workflows.grading_loop import DraftFailed, GradingLoop, Rolling
 from workflows.notices import ThreadNotices
 from workflows.raw_arguments import NO_VALUE, decode
-from workflows.stop_rule import PATCH, forget_stop, is_cancelled, must_end_turn, turns_dropped_by_stop
+from workflows.stop_rule import forget_stop, is_cancelled, must_end_turn, turns_dropped_by_stop
 from workflows.thread_state import Invocation, Thread, TurnOutcome, dropped_result, page_of_log, portable, result_of, waiting_for
 from workflows.visibility import ThreadVisibility, given_prompt
 
@@ -59,7 +59,7 @@ class GradingThreadWorkflow(GradingThread):
         """See `gradeloop.contract.thread.GradingThread.run`."""
         thread = self._require_thread()
         if thread.outcomes and not self._served:  # goes on from a checkpoint, listed as its last run was
-            self._visibility.republish()
+            self._visibility.publish()
         await self._calls.serve(self._serve(thread))
         if is_cancelled(thread):
             raise asyncio.CancelledError
@@ -78,8 +78,8 @@ class GradingThreadWorkflow(GradingThread):
             busy = thread.status == "running" or thread.queue or thread.supplied is not None
             if not is_cancelled(thread) and (self._rolling or not busy):
                 return
-        if self._end_cancelled(thread):
-            await workflow.wait_condition(workflow.all_handlers_finished)
+        self._end_cancelled(thread)
+        await workflow.wait_condition(workflow.all_handlers_finished)
 
     async def _serve_turns(self, thread: Thread) -> None:
         """Serve turns until there is nothing left to do and nothing left to wait for."""
@@ -127,7 +127,7 @@ class GradingThreadWorkflow(GradingThread):
         except DraftFailed as error:
             thread_rules.interrupt_turn(thread, "failure", str(error))
         except WaitingForPerson:
-            if must_end_turn(thread) and workflow.patched(PATCH):
+            if must_end_turn(thread):
                 self._interrupted(thread, "person")
             else:
                 thread.wait_for_person()
@@ -152,7 +152,7 @@ class GradingThreadWorkflow(GradingThread):
         forget_stop(thread)
         if not is_cancelled(thread):
             self._visibility.publish()
-        if thread.status == "interrupted" and thread_rules.is_due(thread) and workflow.patched(PATCH):
+        if thread.status == "interrupted" and thread_rules.is_due(thread):
             await workflow.wait_condition(lambda: True)  # its callers learn of it before it goes on
 
     def _interrupted(self, thread: Thread, reason: InterruptReason, error: str | None = None) -> None:
@@ -164,19 +164,13 @@ class GradingThreadWorkflow(GradingThread):
             self._drop_queue()
             self._notices.over_budget(error or "the budget is used up")
 
-    def _end_cancelled(self, thread: Thread) -> bool:
-        """End a thread that is cancelled, as its checkpoint has it: a turn in flight is interrupted, one that waits for a person waits on.
-
-        Returns False in a history from before callers of a waiting turn were answered.
-        """
+    def _end_cancelled(self, thread: Thread) -> None:
+        """End a cancelled thread, as its checkpoint has it: a turn in flight is interrupted, one that waits for a person waits on."""
         if thread.status == "waiting":
-            if not workflow.all_handlers_finished() and not workflow.patched(PATCH):
-                return False
             thread.record_event("interrupted", reason="person")
         elif thread.status == "running":
             thread_rules.interrupt_turn(thread, "person")
         self._drop_queue()
-        return True
 
     async def _fail(self, thread: Thread, error: ApplicationError) -> None:
         """End a thread that the worker refused."""
@@ -236,7 +230,7 @@ class GradingThreadWorkflow(GradingThread):
     def _catch_up(self) -> None:
         """Begin what the messages before this one in the same task ask for, so that it counts as if it had come alone."""
         thread = self._require_thread()
-        while not self._rolling and not is_cancelled(thread) and thread_rules.is_due(thread) and workflow.patched(PATCH):
+        while not self._rolling and not is_cancelled(thread) and thread_rules.is_due(thread):
             thread_rules.proceed(thread)
 
     @workflow.update
@@ -303,7 +297,7 @@ class GradingThreadWorkflow(GradingThread):
         index = thread_rules.override(self._thread, request)
         if thread_rules.end_overridden_run(self._thread, index):
             self._calls.stop("rubric")
-        self._visibility.republish()
+        self._visibility.publish()
         return self._thread.evaluations[index]
 
     @override.validator
@@ -321,7 +315,7 @@ class GradingThreadWorkflow(GradingThread):
         elif self._thread.status == "waiting":
             thread_rules.interrupt_turn(self._thread, "person")
             self._drop_queue()
-            self._visibility.republish()
+            self._visibility.publish()
 
     @workflow.signal
     async def close(self) -> None:
@@ -338,7 +332,7 @@ class GradingThreadWorkflow(GradingThread):
         if thread_rules.supply_rubric(self._thread, rubric):
             self._calls.stop("rubric")
         elif self._thread.status == "interrupted":
-            self._visibility.republish()
+            self._visibility.publish()
 
     @workflow.query
     def state(self) -> ThreadState:

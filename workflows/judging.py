@@ -56,10 +56,6 @@ INLINE_BYTES = 8 * 1024
 PAGE_CHARACTERS = 256 * 1024
 """The length of a page of a subject's JSON: a mebibyte at most, whatever the characters."""
 
-
-QUORUM = "rollouts-have-a-quorum"
-"""The patch with which a judgement fails unless a quorum of its rollouts has an answer."""
-
 NOBODY = "{tools}: a person has to approve this call, and a judge asks nobody; leave the tool out, or judge in a thread"
 
 NOBODY_DRAFTS = Generator(activity="finished", task_queue="finished")
@@ -162,7 +158,7 @@ class JudgingWorkflow(Judging):
         rollouts, reflections = await judging.all()
         model = answered_by(judging.model.id if judging.model else None, [*rollouts, *reflections])
         prompt = next((rollout.prompt_sha256 for rollout in rollouts if rollout.prompt_sha256), None)
-        if not judging.has_quorum(rollouts):
+        if not has_quorum(judging.judge, rollouts):
             return self._result("FAILURE", {}, failure_metadata(judging.judge, rollouts) | _noted(judging.notes), model, prompt)
         found = summarize(judging.judge, rollouts, reflections)
         cut = {"elided": True} if is_cut(self._request.run) else {}
@@ -260,19 +256,13 @@ class Rollouts:
         count = self.judge.rollout_count
         rollouts = await self._round(0, [Log() for _ in range(count)])
         answers = [rollout.output for rollout in rollouts if rollout.output is not None]
-        has_quorum = self.has_quorum(rollouts)
-        if not has_quorum and (lost := next((rollout.unavailable for rollout in rollouts if rollout.unavailable), None)):
+        answered = has_quorum(self.judge, rollouts)
+        if not answered and (lost := next((rollout.unavailable for rollout in rollouts if rollout.unavailable), None)):
             raise NoJudgeAvailable(too_few(self.judge, rollouts, lost))
-        if not has_quorum or self.judge.judge_variant == "majority" or len(answers) < 2:  # noqa: PLR2004 - one answer is nothing to weigh
+        if not answered or self.judge.judge_variant == "majority" or len(answers) < 2:  # noqa: PLR2004 - one answer is nothing to weigh
             return rollouts, []
         request = reflection_message(self.judge, answers, self._nonce)
         return rollouts, await self._round(1, [Log([request]) for _ in range(count)])
-
-    def has_quorum(self, rollouts: list[Rollout]) -> bool:
-        """Tell whether so many rollouts have an output that there is a result; in earlier histories one was enough."""
-        return has_quorum(self.judge, rollouts) or (
-            any(rollout.output is not None for rollout in rollouts) and not workflow.patched(QUORUM)
-        )
 
     async def _default_judge(self) -> ModelSpec:
         try:

@@ -31,9 +31,6 @@ from workflows.thread_state import Thread, waiting_for
 WORKFLOW = "Notices"
 """The workflow that delivers a batch's notices."""
 
-PATCH = "notices-of-a-thread"
-"""The change since which a thread asks for the worker's webhooks before it waits, where no call has said what they are."""
-
 LAST_SECONDS = 10.0
 """The seconds for which a thread that goes on in a new run of its workflow waits for its notices."""
 
@@ -74,7 +71,7 @@ class ThreadNotices:
 
     def _begin(self, kind: NoticeKind, answer: str, asked: WaitingFor | None = None) -> None:
         thread, offered = self._thread, self._calls.capabilities
-        if not (workflow.patched(PATCH) if offered is None else wanted_by(offered.webhooks, kind)):
+        if offered is not None and not wanted_by(offered.webhooks, kind):
             return
         notice = Notice(
             id=f"{thread.thread_id}/{thread.seq}",

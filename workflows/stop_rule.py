@@ -9,9 +9,6 @@ from temporalio.exceptions import ActivityError, ChildWorkflowError, is_cancelle
 
 from workflows.thread_state import Invocation, StopReason, Thread
 
-PATCH = "stop-rule"
-"""The change since which both rules hold; a history from before it replays as it was decided then."""
-
 _WEIGHT: dict[StopReason, int] = {"rubric": 1, "person": 2, "cancel": 3}
 
 Result = TypeVar("Result")
@@ -44,9 +41,7 @@ CallEnd = Arrived[Result] | NotDone | Failed
 
 def end_without_result(thread: Thread, error: ActivityError | ChildWorkflowError) -> NotDone | Failed:
     """Return how a call ended that has no result: a thread that is stopping learns nothing from it but what it cost."""
-    if thread.stopping is not None and (is_cancelled_exception(error) or workflow.patched(PATCH)):
-        return NotDone(error)
-    return Failed(error)
+    return Failed(error) if thread.stopping is None else NotDone(error)
 
 
 def raise_when_cancelled(error: ActivityError | ChildWorkflowError) -> None:
@@ -59,7 +54,7 @@ def raise_when_cancelled(error: ActivityError | ChildWorkflowError) -> None:
     """
     if is_cancelled_exception(error):
         raise error
-    if workflow.cancellation_reason() is not None and workflow.patched(PATCH):
+    if workflow.cancellation_reason() is not None:
         raise asyncio.CancelledError from None
 
 
@@ -83,10 +78,7 @@ def must_end_turn(thread: Thread) -> bool:
 
 def turns_dropped_by_stop(thread: Thread) -> list[Invocation]:
     """Take the turns out of the queue that had been waiting when the stop was asked for, and return them; later ones are served."""
-    dropping = thread.dropping
-    if len(thread.queue) > dropping and not workflow.patched(PATCH):
-        dropping = len(thread.queue)
-    dropped, thread.queue = thread.queue[:dropping], thread.queue[dropping:]
+    dropped, thread.queue = thread.queue[: thread.dropping], thread.queue[thread.dropping :]
     return dropped
 
 

@@ -31,7 +31,7 @@ from gradeloop.grading.scoring import apply_override, best_evaluation, result_of
 from gradeloop.grading.templates import fill
 from gradeloop.text import shortened
 from workflows.raw_arguments import decode, parse_rubric
-from workflows.stop_rule import PATCH, draft_is_due, must_end_turn
+from workflows.stop_rule import draft_is_due, must_end_turn
 from workflows.thread_state import OUTCOMES_KEPT, GradingRun, Invocation, PassState, Thread, TurnOutcome, draw_nonce, join_notes
 
 START_KEY = "start"
@@ -225,7 +225,7 @@ def enqueue(thread: Thread, turn: Invocation) -> None:
     stops = unfinished is not None and unfinished is thread.active and must_end_turn(thread)
     if stops and any(queued.messages for queued in thread.queue[thread.dropping :]):
         return  # another turn goes on with the run
-    if (unfinished and not (stops and workflow.patched(PATCH))) or attaches(thread, key):
+    if (unfinished and not stops) or attaches(thread, key):
         return
     if not stops and last_outcome_of(thread, key) is None:
         thread.queue.append(turn)
@@ -271,7 +271,7 @@ def proceed(thread: Thread) -> None:
         take_supplied(thread)
         if thread.drafting is None:
             _go_on(thread)
-    elif thread.status == "interrupted" and workflow.patched(PATCH):
+    elif thread.status == "interrupted":
         take_supplied(thread)
     else:
         judge_anew(thread)
@@ -286,11 +286,11 @@ def begin_turn(thread: Thread, turn: Invocation) -> None:
     if thread.status in {"interrupted", "waiting"} and (turn.resumes or (same and not turn.messages)):
         _go_on(thread, turn)
         return
-    if turn.resumes and thread.active is not None and workflow.patched(PATCH):  # what it was to resume has ended meanwhile
+    if turn.resumes and thread.active is not None:  # what it was to resume has ended meanwhile
         thread.active.join(turn)
         settle_turn(thread)
         return
-    if thread.status == "interrupted" and not turn.messages and workflow.patched(PATCH):
+    if thread.status == "interrupted" and not turn.messages:
         _take_over(thread, turn.rubric, turn.max_iterations)
         _go_on(thread, turn)
         return
@@ -390,7 +390,7 @@ def _take_over(thread: Thread, rubric: Rubric | None, max_iterations: int | None
         thread.record_event("run_ended", status=thread.run.status)
     supersede(thread)
     thread.replace_rubric(rubric)
-    ended, due = thread.run, thread.drafting is not None or (draft_is_due(thread) and workflow.patched(PATCH))
+    ended, due = thread.run, draft_is_due(thread)
     open_run(thread, max_iterations or (ended.max_iterations if ended else None))
     if thread.run is None:
         thread.run = ended
@@ -603,6 +603,6 @@ def interrupt_turn(thread: Thread, reason: InterruptReason, error: str | None = 
         thread.record_event("run_ended", status="interrupted", reason=reason)
     else:
         thread.record_event("interrupted", reason=reason)
-    if thread.supplied is not None and (reason != "failure" or workflow.patched(PATCH)):
+    if thread.supplied is not None:
         take_supplied(thread)
     settle_turn(thread)

@@ -15,9 +15,6 @@ from workflows.thread_state import Thread
 DETAILS_CHARACTERS = 8_000
 """The longest details; the Temporal UI takes 20,000 bytes."""
 
-LISTED = "listed-as-it-stands"
-"""The change since which a thread is listed as it stands also where it has made no call, or makes none for what has changed."""
-
 ROWS = 20
 """The number of evaluations in the details, the newest ones."""
 
@@ -46,17 +43,12 @@ class ThreadVisibility:
             workflow.upsert_search_attributes([key.value_set(value) for key, value in zip(_KEYS, wanted, strict=True) if value])
             self._written = wanted
 
-    def republish(self) -> None:
-        """Publish what a message has changed while no call was being made."""
-        if workflow.patched(LISTED):
-            self.publish()
-
     def _exist(self) -> bool:
         """Return whether the namespace has the search attributes: a call has said so, or this run of the workflow began with them."""
         if self._calls.search_attributes is not None:
             return self._calls.search_attributes
         known = workflow.info().typed_search_attributes
-        return any(known.get(key) for key in _KEYS) and workflow.patched(LISTED)
+        return any(known.get(key) for key in _KEYS)
 
     def _wanted(self) -> tuple[str, str, str]:
         thread, run, rubric = self._thread, self._thread.run, self._thread.rubric_in_force

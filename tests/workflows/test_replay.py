@@ -169,7 +169,7 @@ async def edited_check(served: Served, thread: Thread) -> None:
 
 
 async def graded_again(served: Served, thread: Thread) -> None:
-    """Have the last draft graded again, and close; recorded before verdicts were reused, so that it has two calls."""
+    """Have the last draft graded again, by the verdict that there is, and close."""
     await until(thread, "idle")
     await thread.execute_update("invoke", {}, result_type=RunResult)
     await thread.signal("close")
@@ -354,22 +354,13 @@ STORIES = {
         (draft(), grade(0, row("c2")), draft(1), grade(1, row("c2"))),
         "satisfied",
     ),
-    "graded_again": Story(
-        request(HAIKU, idle_timeout=60), (draft(), grade(0, *BOTH), grade(0, *BOTH) | {"run": 1}), "satisfied", graded_again
-    ),
+    "graded_again": Story(request(HAIKU, idle_timeout=60), (draft(), grade(0, *BOTH)), "satisfied", graded_again),
     "votes_and_a_function": Story(request(VOTED), (draft(), call(0), call(0, row("c1", "two"), sample=1), call(0, sample=2)), "satisfied"),
     "edited_criterion": Story(
         request(EACH, vars={"season": "spring"}, idle_timeout=60),
         (draft(), call(0), call(1, row("c2")), call(1, row("c2"), run=1)),
         "satisfied",
         edited,
-    ),
-    # Recorded when graders were told of the checks, so that another check was another question.
-    "edited_check_before": Story(
-        request(beside_a_check("the tests pass"), idle_timeout=60),
-        (draft(), grade(0, row("c2")), grade(0, row("c2")) | {"run": 1}),
-        "satisfied",
-        edited_check,
     ),
     "edited_check": Story(
         request(beside_a_check("the tests pass"), idle_timeout=60), (draft(), grade(0, row("c2"))), "satisfied", edited_check
@@ -396,14 +387,11 @@ STORIES = {
         "satisfied",
         looked_up_elsewhere,
     ),
-    # Recorded before the worker was asked about its tools first.
-    "resumed_in_the_checks_before": Story(left_in_the_checks(), (grade(0, row("c2")),), "satisfied", resumed),
     "resumed_in_the_checks": Story(left_in_the_checks(), (grade(0, row("c2")),), "satisfied", resumed),
     "dismissed": Story(request(HAIKU, idle_timeout=60), (draft(), grade(0, *BOTH)), CANCELLED, dismissed),
     "supplied_while_idle": Story(
         request(HAIKU, idle_timeout=60), (draft(), grade(0, *BOTH), grade(0, row("c1")) | {"run": 1}), "satisfied", supplied_while_idle
     ),
-    "stopped_and_resumed": Story(request(HAIKU), REVISED, "satisfied", interrupted_twice),
     "rubric_with_the_start": Story(
         request(HAIKU), (draft() | {"run": 1}, grade(0, row("c1")) | {"run": 1}), "satisfied", signalled="- it greets"
     ),

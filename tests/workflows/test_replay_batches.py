@@ -64,8 +64,6 @@ STORIES = {
     "given_ahead": Story(tuple(case(f"c{at}") for at in range(6)), (passes(),), {"at_once": 2}, {"until_idle": 3600}),
     "refused": Story((case("a"),), (passes(),), {"total": 2}),
     "provider_away": Story((case("a"), drafted("b", loop=True)), AWAY, {"at_once": 2}, {"outage_timeout": 0.3}),
-    # Recorded when each case whose provider stayed away was an error.
-    "provider_away_before": Story((case("a"), drafted("b", loop=True)), AWAY, {"at_once": 2}, {"outage_timeout": 0.3}),
     "told_of_its_end": Story((case("a"),), (passes(),), settings={"notify": {"ops": {"url": "https://192.0.2.1/hook"}}}),
     "rolled": Story(tuple(case(f"c{at}") for at in range(6)), (passes(),), {"at_once": 2}),
 }

@@ -16,9 +16,6 @@ KEPT = 500
 TENANT_DIGITS = 24
 """The hexadecimal digits of a key that name its tenant: 96 bits, and 160 more for the question."""
 
-TOLD_OF_CHECKS = "3"
-"""The version of the prompts that told every grader of the checks; threads that began by it keep their keys."""
-
 
 def key_of_tenant(key: str, tenant: str | None) -> str:
     """Return the key of a question for one tenant, whom its first digits name; without a tenant it is the key itself."""
@@ -44,7 +41,6 @@ def reuse_key(  # noqa: PLR0913 - one argument a part of the question
     records: str,
     request: int,
     checks: Mapping[str, CheckOutcome],
-    version: str = PROMPT_VERSION,
 ) -> str:
     """Return the sha256 of everything that a grader is asked, without the fence's random code and the tag, which every run changes.
 
@@ -58,22 +54,20 @@ def reuse_key(  # noqa: PLR0913 - one argument a part of the question
         records: The running sha256 of all messages up to the draft, which is the last of them.
         request: Index of the user's current message.
         checks: The outcomes of checks, by criterion; they count where the grader is told of them.
-        version: The version of the prompts; by that of `TOLD_OF_CHECKS`, every grader is.
     """
-    with_checks = group.shows_checks or version == TOLD_OF_CHECKS
     question = {
         "criteria": [criterion.model_dump(mode="json") for criterion in group.criteria],
-        "text": render_rubric(rubric, None if group.alone else group.criteria, checks=with_checks),
+        "text": render_rubric(rubric, None if group.alone else group.criteria, checks=group.shows_checks),
         "form": [group.pass_score, group.scored, group.quoted, group.alone],
         "instructions": [rubric.instructions, instructions],
         "prompt": group.prompt.model_dump(mode="json") if group.prompt else None,
         "language": rubric.language,
         "judge": judge.chain[0].model_dump(mode="json", exclude={"config": {"timeout"}}),
-        "version": version,
+        "version": PROMPT_VERSION,
         "tools": tools,
         "records": records,
         "request": request,
-        "checks": {name: outcome.model_dump(mode="json") for name, outcome in checks.items() if with_checks},
+        "checks": {name: outcome.model_dump(mode="json") for name, outcome in checks.items() if group.shows_checks},
         "sample": sample,
     }
     return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
