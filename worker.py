@@ -57,7 +57,7 @@ from gradeloop.temporal.garbage import LoadedObjects
 from gradeloop.temporal.namespace import register_search_attributes
 from gradeloop.temporal.rotation import follow_credentials
 from gradeloop.temporal.runtime import export_metrics
-from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, ReadyFile, is_alone_on, report_failure
+from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, ReadyFile, report_failure
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.judging import JudgingWorkflow
@@ -173,17 +173,13 @@ def _model_activities(
     budgets = TenantBudgets(settings.tenant_budgets, store)
     services = WorkerServices(providers, tools, ThreadLoader(), capabilities, recording, settings.outage_timeout, limiter, budgets)
     judge = JudgeActivities(services, RunLoader())
-
-    async def is_alone() -> bool:  # as a command's own worker
-        return settings.until_idle is not None and not settings.tuner and await is_alone_on(client, settings.task_queue)
-
     return [
         CapabilityActivities(services).admit,
         GeneratorActivities(services).generate,
         GraderActivities(services).grade,
         judge.judge,
         judge.default_judge,
-        *batch_activities(services, store, settings.max_concurrent_activities, is_alone),
+        *batch_activities(services, store, settings.max_concurrent_activities),
         *monitor_activities(store, notices.offered, client),
         TranscriptActivities(services.threads).read_transcript,
         notices.notify,

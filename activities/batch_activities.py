@@ -1,6 +1,6 @@
 """What a worker serves of batches: the activities on its store, or two that refuse every batch."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 from temporalio import activity
@@ -13,25 +13,21 @@ from gradeloop.batches.store import BatchStore
 from gradeloop.store.engine import STORE_CURE, Store
 
 
-def batch_activities(
-    services: WorkerServices, store: Store | None, slots: int, is_alone: Callable[[], Awaitable[bool]]
-) -> list[Callable[..., Any]]:
+def batch_activities(services: WorkerServices, store: Store | None, slots: int) -> list[Callable[..., Any]]:
     """Return the activities of batches; on a worker without a store, two that refuse every batch with the cure.
 
     Args:
         services: What calls need.
         store: Where batches are kept.
         slots: How many calls the worker makes at once.
-        is_alone: Tells whether no other worker serves its queue, so that it can be given calls ahead.
     """
     if store is None:
         return _refusing_activities(f"{NO_STORE}, in which a batch's cases are kept; {STORE_CURE}, for the worker too")
-    batches = BatchActivities(services, BatchStore(store), slots, is_alone)
+    batches = BatchActivities(services, BatchStore(store), slots)
     return [
         batches.store_cases,
         batches.open_batch,
         batches.open_shard,
-        batches.hold_calls,
         batches.draft_case,
         batches.grade_case,
         batches.compare_cases,

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any
@@ -12,7 +12,6 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from activities.attempts import OUTAGE, TENANT_BUDGET
-from activities.call_places import CallHeld, CallPlaces
 from activities.capabilities import WorkerServices
 from activities.case_comparisons import Asked, CaseComparisons, waiting
 from activities.case_escalation import CaseEscalations
@@ -51,7 +50,6 @@ from gradeloop.batches.contract import (
     ChildEnded,
     ChildRequest,
     FailedCall,
-    HeldBatch,
     OpenedBatch,
     ShardOpened,
     build_result,
@@ -73,13 +71,11 @@ KEPT_FINDINGS = 500
 class BatchActivities:
     """The activities of batches, on one store."""
 
-    def __init__(self, services: WorkerServices, store: BatchStore, slots: int, is_alone: Callable[[], Awaitable[bool]]) -> None:
+    def __init__(self, services: WorkerServices, store: BatchStore, slots: int) -> None:
         self._services = services
         self._store = store
         self._cases = CaseLoader(store)
         self._slots = slots
-        self._is_alone = is_alone
-        self._places = CallPlaces()
         self._replies = KeptReplies()
         self._findings: dict[str, CheckedOutput] = {}
         """What was found of the cases in flight."""
@@ -126,8 +122,7 @@ class BatchActivities:
         """
         async with store_attempt():
             stretches = tuple(await self._store.open(request))
-        alone = not self._places.has_others(request.batch_id) and await self._is_alone()
-        return OpenedBatch(stretches=stretches, slots=self._slots, alone=alone, webhooks=self._services.capabilities.webhooks)
+        return OpenedBatch(stretches=stretches, slots=self._slots, webhooks=self._services.capabilities.webhooks)
 
     @activity.defn(name="open_shard")
     async def open_shard(self, stretch: CaseRange) -> ShardOpened:
@@ -137,11 +132,6 @@ class BatchActivities:
         for due, stored in cases:
             self._cases.put(stretch.batch_id, due.position, stored)
         return ShardOpened(due=tuple(due for due, _ in cases))
-
-    @activity.defn(name="hold_calls")
-    async def hold_calls(self, batch: HeldBatch) -> None:
-        """Have the calls of a batch that were given ahead begin no more."""
-        self._places.hold(batch.shards, batch.why)
 
     @activity.defn(name="draft_case")
     async def draft_case(self, call: CaseCall) -> CaseAnswer:
@@ -159,12 +149,10 @@ class BatchActivities:
             if (known := await self._comparisons.known(call, stored)) is not None:  # an error that the others wait for
                 return known
             lookup = await self._store.look_up(call.batch_id, _place(call))
+            if (limit := await self._limit(call, lookup, heartbeat)) is not None:
+                return CaseAnswer(held=limit)
             choice = heartbeat.choose(drafting_model(stored.case.generator or NOBODY))
-            try:
-                self._refuse_over(lookup)
-                paid = await self._paid_call(call, lookup, draft_request(stored.case, call, choice.model), heartbeat, choice)
-            except CallHeld as error:
-                return CaseAnswer(held=await self._count_held(call, heartbeat, error))
+            paid = await self._paid_call(call, lookup, draft_request(stored.case, call, choice.model), heartbeat, choice)
             draft, bill = draft_text(stored.case, paid.reply.message), paid.bill
             await self._store.keep_draft(
                 call.batch_id,
@@ -203,10 +191,19 @@ class BatchActivities:
                 return await self.end_case(call, stored, await self._result(stored, []), Bill())
             if (escalated := await self._escalations.answer(call, stored, heartbeat, _own_key_parts(call, stored))) is not None:
                 return escalated
-            try:
-                return await self._grade(call, stored, found, heartbeat)
-            except CallHeld as error:
-                return CaseAnswer(held=await self._count_held(call, heartbeat, error))
+            question = await self._question(stored, found, call, heartbeat)
+            key = apart(question.key(self._services.tools.sha256(())), _own_key_parts(call, stored))
+            lookup = await self._store.look_up(call.batch_id, _place(call), key)
+            conversation, bill = lookup.conversation, Bill()
+            if not conversation.ended and lookup.verdict is not None and activity_call() not in self._replies:
+                question.reuse(lookup.verdict, conversation)
+                conversation.cached = True
+                _name_judge(conversation, question)
+            elif not conversation.ended:
+                if (limit := await self._limit(call, lookup, heartbeat)) is not None:
+                    return CaseAnswer(held=limit)
+                bill = await self._ask(call, question, lookup, heartbeat)
+            return await self._keep(call, stored, conversation, bill, key)
 
     @activity.defn(name="compare_cases")
     async def compare_cases(self, call: CaseCall) -> CaseAnswer:
@@ -360,19 +357,13 @@ class BatchActivities:
             return await self.end_case(call, stored, result_of_answers(stored.case, None, []), Bill())
         return await self._comparisons.known(call, stored)
 
-    async def _pause_reason(self, call: CaseCall) -> str | None:
-        return (await self._store.look_up(call.batch_id, _place(call))).pause_reason
-
-    async def _count_held(self, call: CaseCall, heartbeat: Heartbeat, error: CallHeld) -> str:
-        """Count what a call that is held has cost before, and return why it is held."""
+    async def _limit(self, call: CaseCall, lookup: CaseLookup, heartbeat: Heartbeat) -> str | None:
+        """Return which limit of its batch keeps a call from beginning, and count what it has cost before; None where it may begin."""
+        if not lookup.pause_reason or activity_call() in self._replies:
+            return None
         if (call.carried + heartbeat.spent).attempts:
             await self._count_unwritten(call, heartbeat, heartbeat.wait_for, stopped=True)
-        return str(error)
-
-    def _refuse_over(self, lookup: CaseLookup) -> None:
-        """Refuse to begin a call where a limit of the batch is reached, unless its reply is there already."""
-        if lookup.pause_reason and activity_call() not in self._replies:
-            raise CallHeld(lookup.pause_reason)
+        return lookup.pause_reason
 
     async def _reload(self, call: CaseCall) -> StoredCase:
         return await self._cases.reload(call.batch_id, call.position)
@@ -400,26 +391,6 @@ class BatchActivities:
         own = case.grader.model if case.grader else None
         return [judge if isinstance(judge, ModelSpec) else own or self._services.providers.default_grader() for judge in group.judges]
 
-    async def _grade(self, call: CaseCall, stored: StoredCase, found: CheckedOutput, heartbeat: Heartbeat) -> CaseAnswer:
-        """Answer a question about a case by the cache or by its model.
-
-        Raises:
-            CallHeld: A limit of the batch keeps the call from beginning.
-        """
-        question = await self._question(stored, found, call, heartbeat)
-        key = apart(question.key(self._services.tools.sha256(())), _own_key_parts(call, stored))
-        lookup = await self._store.look_up(call.batch_id, _place(call), key)
-        conversation, bill = lookup.conversation, Bill()
-        paid_already = activity_call() in self._replies
-        if not conversation.ended and lookup.verdict is not None and not paid_already:
-            question.reuse(lookup.verdict, conversation)
-            conversation.cached = True
-            _name_judge(conversation, question)
-        elif not conversation.ended:
-            self._refuse_over(lookup)
-            bill = await self._ask(call, question, lookup, heartbeat)
-        return await self._keep(call, stored, conversation, bill, key)
-
     async def _ask(self, call: CaseCall, question: CaseQuestion, lookup: CaseLookup, heartbeat: Heartbeat) -> Bill:
         """Make the call, add its answer to the conversation, and return what it cost."""
         conversation = lookup.conversation
@@ -437,13 +408,12 @@ class BatchActivities:
 
         Raises:
             ApplicationError: It failed; `InvalidRequest` where the batch has a budget in money and the model no price.
-            CallHeld: It was given ahead, and a limit of the batch keeps it from beginning.
             StoreUnavailable: The store cannot be written, so that nothing was paid for.
         """
         mine = activity_call()
         if (kept := self._replies.get(mine)) is not None:
             return replace(kept, bill=replace(kept.bill, on_wait=heartbeat.wait_for))
-        charge, carried, begun = Charge(mine, activity.info().attempt), call.carried, False
+        charge, carried = Charge(mine, activity.info().attempt), call.carried
         request = replace(request, thread=f"{call.batch_id}/{call.position}")
 
         async def reserve() -> None:
@@ -452,17 +422,14 @@ class BatchActivities:
                 heartbeat.spent, carried = Usage(), Usage()
 
         async def pay() -> PaidReply:
-            nonlocal begun
-            async with self._places.place(call, self._pause_reason):
-                begun = True
-                await asyncio.sleep(lookup.request.delay / 1000)
-                for model in choice.chain if _limits_cost(lookup.request) else ():
-                    self._services.refuse_without_price(model)
-                reply = await paid_call(self._services, request, heartbeat, self._services.limits(attempts=call.attempts), choice, reserve)
+            await asyncio.sleep(lookup.request.delay / 1000)
+            for model in choice.chain if _limits_cost(lookup.request) else ():
+                self._services.refuse_without_price(model)
+            reply = await paid_call(self._services, request, heartbeat, self._services.limits(attempts=call.attempts), choice, reserve)
             return PaidReply(reply, Bill(carried + reply.usage, replace(charge, requests=reply.usage.attempts), heartbeat.wait_for), choice)
 
         try:
-            return await self._replies.pay(mine, heartbeat, pay(), lambda: begun)
+            return await self._replies.pay(mine, heartbeat, pay())
         except InvalidRequest as error:
             raise invalid(str(error)) from None
         except ApplicationError as error:
@@ -592,17 +559,15 @@ class BatchActivities:
 
     async def _ask_more(self, call: CaseCall, question: CaseQuestion, key: str, lookup: CaseLookup, heartbeat: Heartbeat) -> Asked:
         """Answer a question beyond those about a case alone by the cache or a paid call, and store the conversation."""
-        conversation, bill, paid_already = lookup.conversation, Bill(), activity_call() in self._replies
-        if lookup.verdict is not None and not paid_already:
+        conversation, bill = lookup.conversation, Bill()
+        if lookup.verdict is not None and activity_call() not in self._replies:
             question.reuse(lookup.verdict, conversation)
             conversation.cached = True
             _name_judge(conversation, question)
         else:
-            try:
-                self._refuse_over(lookup)
-                bill = await self._ask(call, question, lookup, heartbeat)
-            except CallHeld as error:
-                return Asked(conversation, limit=await self._count_held(call, heartbeat, error))
+            if (limit := await self._limit(call, lookup, heartbeat)) is not None:
+                return Asked(conversation, limit=limit)
+            bill = await self._ask(call, question, lookup, heartbeat)
         place = (call.position, call.attempt, call.unit)
         await self._store.keep_conversation(call.batch_id, place, conversation, bill.spent, key, charge=bill.charge, on_wait=bill.on_wait)
         self._replies.pop(activity_call())

@@ -1,7 +1,7 @@
 """Replies of calls of a batch that were paid for and are not in the store yet: the next attempt of their call pays nothing."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -83,24 +83,16 @@ class KeptReplies:
         if isinstance(error, ApplicationError) and error.non_retryable:
             raise error
 
-    async def pay(
-        self, call: str, account: Account, work: Coroutine[Any, Any, PaidReply], has_begun: Callable[[], bool] = lambda: True
-    ) -> PaidReply:
+    async def pay(self, call: str, account: Account, work: Coroutine[Any, Any, PaidReply]) -> PaidReply:
         """Do the work that pays for a call, and keep its reply.
 
         An attempt that the server gives up, as it does where a busy machine sends no heartbeat in time, leaves the call in flight to the
-        next attempt: to cancel it would lose what it costs. One that is stopped, or whose worker ends, cancels it; so does one whose work
-        has not begun, as `has_begun` tells, since nobody may ever ask for it again.
+        next attempt: to cancel it would lose what it costs. One that is stopped, or whose worker ends, cancels it.
         """
         paying = asyncio.create_task(work)
         self._in_flight[call] = (paying, account)
         paying.add_done_callback(partial(self._keep, call))
-        try:
-            await wait_for_end(paying)
-        except asyncio.CancelledError:
-            if not has_begun():
-                paying.cancel()
-            raise
+        await wait_for_end(paying)
         return paying.result()
 
     def _keep(self, call: str, paying: "asyncio.Task[PaidReply]") -> None:

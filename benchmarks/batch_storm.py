@@ -102,7 +102,7 @@ async def storm(plan: Plan, folder: Path) -> Report:
     store = f"sqlite:///{folder / 'results.db'}"
     os.environ["GRADELOOP_STORE"] = store  # of the workers, which are started with this environment
     async with engine_in(folder) as engine, asyncio.timeout(plan.longest):
-        worker = await WorkerProcess(engine, QUEUE, url, alone=True).start()
+        worker = await WorkerProcess(engine, QUEUE, url).start()
         suite = suite_of(plan, url, folder)
         began = time.monotonic()
         await _command(engine, store, "eval", str(suite), "--detach")
@@ -155,7 +155,7 @@ async def _blow(plan: Plan, engine: Engine, url: str, worker: WorkerProcess, kil
             kills.append(time.monotonic())
             worker.kill()
             report.workers_killed += 1
-            worker = await WorkerProcess(engine, QUEUE, url, alone=True).start()
+            worker = await WorkerProcess(engine, QUEUE, url).start()
         else:
             engine.kill()
             report.servers_killed += 1

@@ -112,7 +112,7 @@ class Gradeloop:
         self._judge = judge
         self._folder = folder
         self._engine = engine
-        self._worker = WorkerProcess(engine, QUEUE, judge, alone=True)
+        self._worker = WorkerProcess(engine, QUEUE, judge)
 
     async def start(self) -> None:
         """Start the worker, and have it load what it needs for its first call."""

@@ -109,7 +109,7 @@ class Ours(Served):
 
     def __init__(self, engine: Engine, url: str) -> None:
         super().__init__(engine)
-        self._worker = WorkerProcess(engine, QUEUE, url, alone=True)
+        self._worker = WorkerProcess(engine, QUEUE, url)
         self._round = 0
 
     async def start(self) -> None:

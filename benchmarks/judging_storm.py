@@ -152,7 +152,7 @@ async def storm(plan: Plan, folder: Path, tell: Callable[[str], None] = lambda _
         url = await judges.start()
         engine = await stack.enter_async_context(engine_in(folder))
         await stack.enter_async_context(asyncio.timeout(plan.longest))
-        workers = [WorkerProcess(engine, QUEUE, url, alone=True)]
+        workers = [WorkerProcess(engine, QUEUE, url)]
         stack.callback(_kill, workers)
         await workers[0].start()
         client = await engine.client()
@@ -163,7 +163,7 @@ async def storm(plan: Plan, folder: Path, tell: Callable[[str], None] = lambda _
             limits: dict[str, Any] = {"concurrency": plan.at_once, "store": store}
             judging = group.create_task(judge_many(judge, runs_of(plan.runs), disturbed.append, **limits))
             telling = group.create_task(_tell(tell, plan, judges, disturbed, began))
-            kills = await _killed(plan, lambda: WorkerProcess(engine, QUEUE, url, alone=True), workers, disturbed, judging, tell)
+            kills = await _killed(plan, lambda: WorkerProcess(engine, QUEUE, url), workers, disturbed, judging, tell)
             await judging
             telling.cancel()
         report.seconds = time.monotonic() - began

@@ -95,7 +95,7 @@ async def measure(judge: str, folder: Path, count: int, at_once: int, *, stored:
     """Run the batch on so many workers, or store it alone."""
     os.environ["GRADELOOP_STORE"] = f"sqlite:///{folder / 'results.db'}"  # of the worker and the command
     async with engine_in(folder) as engine:
-        serving = [WorkerProcess(engine, QUEUE, judge, name=f"worker-{at}", alone=workers == 1) for at in range(workers)]
+        serving = [WorkerProcess(engine, QUEUE, judge, name=f"worker-{at}") for at in range(workers)]
         try:
             for worker in serving:
                 await worker.start()

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, TypeVar
 
 from temporalio import workflow
 from temporalio.common import Priority, RawValue
@@ -35,7 +35,6 @@ from gradeloop.batches.contract import (
     DueCase,
     FailedCall,
     GradingBatch,
-    HeldBatch,
     OpenedBatch,
     ShardOpened,
     StoreCases,
@@ -43,7 +42,7 @@ from gradeloop.batches.contract import (
     parse_batch,
 )
 from gradeloop.contract import thread as contract
-from gradeloop.contract.base import Recorded, Sparse
+from gradeloop.contract.base import Recorded
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.notice import Webhooks
 from gradeloop.errors import InvalidRequest
@@ -72,12 +71,6 @@ SHARD_LOST = "ShardLost"
 SHARE = 0.8
 """The largest share of a worker's slots that a batch takes."""
 
-AHEAD = 2
-"""A worker that serves its queue alone is given one call ahead for every so many that it makes at once, while as many slots stay free."""
-
-HOLD_SECONDS = timedelta(seconds=30)
-"""How long a worker has to hear that it begins none of the calls that it was given ahead."""
-
 LANES = 25
 """Calls in flight of one shard, from which on another shard is opened beside it."""
 
@@ -101,15 +94,6 @@ TRIES = 15
 """How many times a case's workflow is started while one of an earlier attempt is about to end."""
 
 
-class Lanes(NamedTuple):
-    """How many calls a shard has open."""
-
-    at_once: int
-    """Those that it makes at once."""
-    ahead: int
-    """Those that its worker is given ahead."""
-
-
 @workflow.defn(name=contract.BATCH_WORKFLOW)
 class GradingBatchWorkflow(GradingBatch):
     """A batch: opens shards over its cases until all have ended, or a limit pauses it."""
@@ -122,7 +106,6 @@ class GradingBatchWorkflow(GradingBatch):
         self._due: deque[tuple[int, int]] = deque()
         self._failures: dict[tuple[int, int], int] = {}
         self._opened = 0
-        self._ahead = False
         self._webhooks: Webhooks = {}
 
     @workflow.run
@@ -133,15 +116,10 @@ class GradingBatchWorkflow(GradingBatch):
         opened = await call_store("open_batch", batch, OpenedBatch, self._priority, "open batch")
         self._due.extend(opened.stretches)
         self._webhooks = opened.webhooks
-        slots = int(SHARE * opened.slots)
-        most = max(1, min(batch.at_once, slots))
+        most = max(1, min(batch.at_once, int(SHARE * opened.slots)))
         shards = max(1, min(SHARDS, most // LANES, len(self._due)))
-        counted = batch.budget is not None or batch.max_errors is not None  # what the one call costs has to be known to the next
-        ahead = max(0, min(most // AHEAD, slots - 2 * most)) if opened.alone and not counted else 0
-        lanes = Lanes(max(1, most // shards), ahead // shards)
-        self._ahead = lanes.ahead > 0
         try:
-            await self._run_shards(batch, shards, lanes)
+            await self._run_shards(batch, shards, max(1, most // shards))
         except asyncio.CancelledError:
             await self._close(batch, "it was cancelled", stopped=True)
             raise
@@ -152,7 +130,7 @@ class GradingBatchWorkflow(GradingBatch):
             workflow.continue_as_new(batch.model_copy(update={"again": None}))
         return await self._close(batch, self._pause_reason)
 
-    async def _run_shards(self, batch: BatchRequest, shards: int, lanes: Lanes) -> None:
+    async def _run_shards(self, batch: BatchRequest, shards: int, lanes: int) -> None:
         """Open shards until nothing is due, a limit is reached, or the history is long; return when none is open."""
         try:
             while self._open or (self._due and self._may_open()):
@@ -172,7 +150,7 @@ class GradingBatchWorkflow(GradingBatch):
         info = workflow.info()
         return self._pause_reason is None and info.get_current_history_length() < EVENTS and not info.is_continue_as_new_suggested()
 
-    async def _run_shard(self, batch: BatchRequest, stretch: tuple[int, int], lanes: Lanes) -> None:
+    async def _run_shard(self, batch: BatchRequest, stretch: tuple[int, int], lanes: int) -> None:
         """Run a shard to its end; what it leaves undone is due again."""
         self._opened += 1
         task, request = asyncio.current_task(), ShardRequest.of(batch, stretch, lanes)
@@ -217,15 +195,9 @@ class GradingBatchWorkflow(GradingBatch):
     async def pause(self) -> None:
         """See `gradeloop.batches.contract.GradingBatch.pause`."""
         self._pause_reason = self._pause_reason or "paused by a person"
-        handles = [handle for handle in self._open.values() if handle is not None]
-        for handle in handles:
-            await _hold(handle, self._pause_reason)
-        runs = tuple(handle.first_execution_run_id for handle in handles if handle.first_execution_run_id)
-        if self._ahead and runs:
-            batch, options = HeldBatch(shards=runs, why=self._pause_reason), ActivityConfig(**STORE_CALL)
-            options["schedule_to_close_timeout"] = HOLD_SECONDS
-            with suppress(ActivityError):  # then those that were given ahead are judged, too
-                await _execute("hold_calls", batch, type(None), options, self._priority, "hold calls")
+        for handle in list(self._open.values()):
+            if handle is not None:
+                await _hold(handle, self._pause_reason)
 
     @workflow.query
     def progress(self) -> BatchProgress:
@@ -265,18 +237,16 @@ class ShardRequest(Recorded):
     first: int
     last: int
     lanes: int
-    ahead: Sparse[int] = 0
-    """Calls beyond the lanes that its worker is given ahead, where no case has a workflow of its own."""
     retries: int
     cache: bool
     priority: contract.Priority
 
     @classmethod
-    def of(cls, batch: BatchRequest, stretch: tuple[int, int], lanes: Lanes) -> "ShardRequest":
+    def of(cls, batch: BatchRequest, stretch: tuple[int, int], lanes: int) -> "ShardRequest":
         """Return the request for a stretch of a batch."""
         first, last = stretch
         own = {"retries": batch.retries, "cache": batch.cache, "priority": batch.priority}
-        return cls(batch_id=batch.batch_id, first=first, last=last, lanes=lanes.at_once, ahead=lanes.ahead, **own)
+        return cls(batch_id=batch.batch_id, first=first, last=last, lanes=lanes, **own)
 
 
 class ShardEnded(Recorded):
@@ -301,7 +271,6 @@ class BatchShard:
     def __init__(self, request: ShardRequest) -> None:
         self._request = request
         self._priority = temporal_priority(request.priority)
-        self._ahead = 0
         self._calls = CaseCalls(request.lanes, self._priority)
         self._nonce = draw_nonce()
         self._ended: dict[int, str] = {}
@@ -314,10 +283,7 @@ class BatchShard:
         stretch = CaseRange(batch_id=request.batch_id, first=request.first, last=request.last)
         opened = await call_store("open_shard", stretch, ShardOpened, self._priority, "open shard")
         due = deque(opened.due)
-        if request.ahead and all(case.plan.kind == "calls" for case in due):
-            self._ahead = request.ahead
-            self._calls = CaseCalls(request.lanes + request.ahead, self._priority)
-        lanes = [asyncio.create_task(self._lane(due)) for _ in range(min(request.lanes + self._ahead, len(due)))]
+        lanes = [asyncio.create_task(self._lane(due)) for _ in range(min(request.lanes, len(due)))]
         try:
             await asyncio.gather(*lanes)
         finally:
@@ -350,7 +316,7 @@ class BatchShard:
         nonce = hashlib.sha256(f"{self._nonce}/{due.position}".encode()).hexdigest()[:32]
         own = {"position": due.position, "attempt": due.attempt, "nonce": nonce}
         shared = {"batch_id": self._request.batch_id, "cache": self._request.cache, "retries": self._request.retries}
-        return CaseCall.model_validate(own | shared | ({"places": self._request.lanes} if self._ahead else {}))
+        return CaseCall.model_validate(own | shared)
 
     @staticmethod
     def _is_long() -> bool:
@@ -365,7 +331,7 @@ class BatchShard:
     @workflow.query
     def in_flight(self) -> int:
         """Return the number of calls and of workflows of cases that are in flight."""
-        return min(self._calls.in_flight, self._request.lanes) if self._ahead else self._calls.in_flight
+        return self._calls.in_flight
 
 
 async def _hold(shard: ChildWorkflowHandle[Any, ShardEnded], why: str) -> None:

@@ -589,11 +589,19 @@ async def test_a_shard_in_which_nothing_ends_is_not_opened_for_ever(
     assert (summary.status, summary.open) == ("stopped", 3)
 
 
-async def test_a_worker_without_a_store_refuses_batches_with_the_cure(client: Client) -> None:
+@pytest.mark.parametrize(
+    ("kind", "argument"),
+    [
+        ("GradingBatch", {"batch_id": "x", "total": 1}),
+        ("StoreCases", {"batch_id": "b", "first": 0, "cases": [{"id": "a", "typo": 1}]}),
+        ("StoreCases", {"cases": 3}),
+    ],
+)
+async def test_a_worker_without_a_store_refuses_batches_with_the_cure(client: Client, kind: str, argument: dict[str, Any]) -> None:
     async with serving(client, passes()) as served:
-        handle = await client.start_workflow("GradingBatch", {"batch_id": "x", "total": 1}, id="storeless", task_queue=served.task_queue)
+        handle = await client.start_workflow(kind, argument, id=f"storeless-{uuid4()}", task_queue=served.task_queue)
         with pytest.raises(WorkflowFailureError) as refused:
-            await handle.result()
+            await asyncio.wait_for(handle.result(), 10)
 
     assert "this worker has no store, in which a batch's cases are kept; set GRADELOOP_STORE to sqlite:" in str(refused.value.cause)
 

@@ -100,7 +100,6 @@ class WorkerProcess:
         address: Where it finds its server; the server itself by default.
         grace: Seconds that a graceful stop waits for calls in flight; as worker.py has it by default.
         variables: Further variables of its environment.
-        alone: Whether no other worker serves its queue, as with one that a command starts for itself.
     """
 
     def __init__(
@@ -113,7 +112,6 @@ class WorkerProcess:
         address: str | None = None,
         grace: float | None = None,
         variables: Mapping[str, str] | None = None,
-        alone: bool = False,
     ) -> None:
         self._engine = engine
         self._task_queue = task_queue
@@ -123,7 +121,6 @@ class WorkerProcess:
         entry = [str(application_folder() / "worker.py")] if grace is None else ["-c", SHORT_OF_GRACE.format(seconds=grace)]
         self._command = [sys.executable, *entry, "--task-queue", task_queue]
         self._command += ["--tools", str(tools), "--ready-file", str(self._ready)]
-        self._command += ["--until-idle", "3600"] if alone else []
         self._environment = os.environ | {
             "TEMPORAL_ADDRESS": address or engine.address,
             "GRADELOOP_STATE_DIR": str(engine.folder),

@@ -61,7 +61,6 @@ STORIES = {
         ({"role": "grader", "tool_calls": [{"name": "word_count"}]}, passes(step=1)),
     ),
     "paused": Story(tuple(case(f"c{at}") for at in range(6)), (breaks(),), {"max_errors": 2, "at_once": 1}),
-    "given_ahead": Story(tuple(case(f"c{at}") for at in range(6)), (passes(),), {"at_once": 2}, {"until_idle": 3600}),
     "refused": Story((case("a"),), (passes(),), {"total": 2}),
     "provider_away": Story((case("a"), drafted("b", loop=True)), AWAY, {"at_once": 2}, {"outage_timeout": 0.3}),
     "told_of_its_end": Story((case("a"),), (passes(),), settings={"notify": {"ops": {"url": "https://192.0.2.1/hook"}}}),

@@ -486,8 +486,6 @@ class CaseCall(Strict):
     """The usage of the reply that was cut off."""
     retries: int = Field(default=RETRIES, ge=0, exclude_if=lambda value: value == RETRIES)
     """Retries after a transient error of one kind; an outage and a rate limit are limited by time alone."""
-    places: Sparse[int] = 0
-    """How many calls of the shard its worker makes at once; 0 where it is given no more than those."""
 
     @property
     def attempts(self) -> int:
@@ -518,14 +516,6 @@ class CaseRange(Strict):
     last: int
 
 
-class HeldBatch(Strict):
-    """The argument of the activity that has the calls of a batch's open shards begin no more."""
-
-    shards: tuple[str, ...]
-    """The ids of the shards' runs."""
-    why: str
-
-
 class OpenedBatch(Recorded):
     """The answer of the activity that opens a batch."""
 
@@ -533,8 +523,6 @@ class OpenedBatch(Recorded):
     """The ranges of positions that have cases to run."""
     slots: int
     """The number of calls that the worker makes at once."""
-    alone: Sparse[bool] = False
-    """Whether no other worker serves the queue."""
     webhooks: Sparse[Webhooks] = Field(default_factory=dict)
     """What each webhook of the worker is told of."""
 

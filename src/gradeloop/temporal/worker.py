@@ -153,16 +153,6 @@ async def is_polled(client: Client, task_queue: str) -> bool:
     return any(time.time() - poller.last_access_time.seconds < POLLED_SECONDS for poller in await _pollers(client, task_queue))
 
 
-async def is_alone_on(client: Client, task_queue: str) -> bool:
-    """Return whether no worker of another process polls a queue for workflows, or did of late, as far as the server tells."""
-    now = time.time()
-    try:
-        pollers = await _pollers(client, task_queue)
-    except RPCError:
-        return False
-    return all(poller.identity == client.identity or now - poller.last_access_time.seconds > POLLED_SECONDS for poller in pollers)
-
-
 async def _pollers(client: Client, task_queue: str, identity: str | None = None) -> Sequence[PollerInfo]:
     """Return who polls a queue for workflows, or those of them with one identity."""
     request = DescribeTaskQueueRequest(
