@@ -255,8 +255,8 @@ class ShardEnded(Recorded):
     passed: int
     failed: int
     errors: int
-    ungraded: int = 0
-    unsure: int = 0
+    ungraded: int
+    unsure: int
     left: int
     """The number of cases that have not ended."""
     held: str | None = None

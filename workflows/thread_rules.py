@@ -300,7 +300,7 @@ def begin_turn(thread: Thread, turn: Invocation) -> None:
         supersede(thread)
         thread.replace_rubric(turn.rubric)
     thread.turn, thread.active, thread.error = len(thread.log), turn, None
-    thread.used_before, thread.turn_usage = thread.usage, Usage()
+    thread.turn_usage = Usage()
     for message in turn.messages:
         thread.append(message)
         thread.request = len(thread.log) - 1
@@ -460,7 +460,7 @@ def settle_turn(thread: Thread) -> None:
         stop=len(thread.log),
         evaluations=(stop if first is None else first, stop),
         best=(first or 0) + evaluations.index(best) if best else None,
-        usage=thread.usage_of_turn,
+        usage=thread.turn_usage,
         error=thread.error,
         reason=thread.reason,
         in_question=thread.in_question,

@@ -144,14 +144,6 @@ class PassState(State):
         }
         return PassFindings(answers=answers, checks=self.checks, decisions=self.decisions)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_one(cls, value: Any) -> Any:  # noqa: ANN401 - a checkpoint, perhaps of a version that had one conversation
-        if isinstance(value, dict) and "conversation" in value:
-            rest = {key: item for key, item in value.items() if key != "conversation"}
-            return rest | {"conversations": {"0/0": value["conversation"]}}
-        return value
-
 
 class GradingRun(State):
     """One attempt at one rubric."""
@@ -269,10 +261,8 @@ class Thread(State):
     events: Annotated[list[Event], FirstMistakes()] = Field(default_factory=list)
     seq: int = 0
     usage: Usage = Usage()
-    used_before: Usage = Usage()
-    """The thread's usage when the current turn began."""
-    turn_usage: Usage | None = None
-    """The usage of the current turn; None in a checkpoint of before it was kept."""
+    turn_usage: Usage = Usage()
+    """The usage of the current turn."""
     status: Literal["idle", "running", "waiting", "interrupted"] = "idle"
     error: str | None = None
     reason: InterruptReason | None = None
@@ -352,14 +342,9 @@ class Thread(State):
         """Why the budget allows no other call, and what to do; None where one may be made."""
         return self.budget.refusal(self.usage, "resume with a larger one") if self.budget else None
 
-    @property
-    def usage_of_turn(self) -> Usage:
-        """The usage of the current turn."""
-        return self.usage.minus(self.used_before) if self.turn_usage is None else self.turn_usage
-
     def spend(self, usage: Usage) -> None:
         """Count the usage of a call, for the thread and for its current turn."""
-        self.turn_usage = self.usage_of_turn + usage
+        self.turn_usage += usage
         self.usage += usage
 
     @property

@@ -1,4 +1,4 @@
-"""Checkpoints of earlier versions are read; a thread that is full leaves out what can be had again."""
+"""A thread that is full leaves out of its checkpoint what can be had again."""
 
 from gradeloop.contract.evaluation import Verdict
 from gradeloop.contract.messages import Log, Message
@@ -25,14 +25,6 @@ def kept(size: int) -> tuple[int, int, int, list[str]]:
     copy = portable(thread(size))
     grading = copy.run.grading if copy.run else None
     return len(copy.verdicts), len(copy.rubrics), len(copy.events), list(grading.conversations) if grading else []
-
-
-def test_a_pass_with_one_conversation_is_read_as_the_first_of_its_groups() -> None:
-    conversation = {"log": [], "steps": 2, "repairs": 1}
-
-    state = PassState.model_validate({"draft": 1, "conversation": conversation, "checks": {}})
-
-    assert (state.conversations["0/0"].steps, state.conversations["0/0"].ended) == (2, False)
 
 
 def test_a_small_thread_keeps_everything() -> None:
