@@ -10,13 +10,14 @@ PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check 
 PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-cost storm check docs site bench bench-all bench-peer bench-providers bench-limits bench-criteria bench-sandboxes bench-judges bench-batches bench-monitors beside-promptfoo lock clean
+.PHONY: help demo test test-slow test-cost histories storm check docs site bench bench-all bench-peer bench-providers bench-limits bench-criteria bench-sandboxes bench-judges bench-batches bench-monitors beside-promptfoo lock clean
 
 help:
 	@echo 'make demo       a draft is judged, revised and accepted, on a real Temporal server of its own'
 	@echo 'make test       the tests, in about eight minutes; browsers, PostgreSQL and bubblewrap are used where they are there'
 	@echo 'make test-slow  those that kill processes, attack every sandbox, drive a browser, install the wheel or run every documented program a hundred times: 25 minutes'
 	@echo 'make test-cost  CPU seconds of the tests by folder, beside those that tests/house.toml records'
+	@echo 'make histories  records the histories that tests/histories lacks, which workflow code has to replay'
 	@echo 'make storm      minutes of kills and of faults, before a release'
 	@echo 'make check      style, types, layers, deployment files and the laws of the house'
 	@echo 'make docs       docs/cli.md and docs/contract.d.ts, written from the code'
@@ -40,6 +41,10 @@ test-slow: $(VENV)/.ready-dev
 # CPU seconds of `make test` by folder, beside those in tests/house.toml; ARGS=--write records them.
 test-cost: $(VENV)/.ready-dev
 	$(BIN)/python -m tests.cost $(ARGS)
+
+# Histories of workflows that tests/histories/ lacks: delete one, and it is recorded anew.
+histories: $(VENV)/.ready-dev
+	GRADELOOP_RECORD_HISTORIES=1 $(BIN)/python -m pytest tests/workflows/test_replay*.py tests/monitors/test_monitoring_replay.py -m 'not slow' $(ARGS)
 
 # One after another: each fills the machine, and counts seconds.
 storm: $(VENV)/.ready-dev

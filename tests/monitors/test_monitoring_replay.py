@@ -1,66 +1,76 @@
-"""A recorded tick replays on today's workflow code; a missing one is recorded with `GRADELOOP_RECORD_HISTORIES=1`."""
+"""Recorded ticks and backfills of a monitor replay on today's workflow code; `make histories` records them."""
 
-import os
-import re
+import json
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from temporalio.client import Client, WorkflowHistory
+import pytest
+from temporalio.client import WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 
-from gradeloop.monitors.contract import BackfillCall, MonitorBackfill, Monitoring, MonitorTick
+from gradeloop.monitors.contract import BackfillCall, MonitorBackfill, MonitorDefinition, Monitoring, MonitorTick
+from gradeloop.monitors.overview import MonitorReader
+from gradeloop.store.engine import Store
+from gradeloop.temporal.server import ServerInfo
 from tests.monitors.test_monitoring import watched
 from tests.rig.batches import passes
+from tests.rig.histories import FOLDER as HISTORIES
+from tests.rig.histories import KILLED, keep, missing, mortal, read, recorder
 from workflows import RUNNER
 from workflows.monitoring import MonitorBackfillWorkflow, MonitoringWorkflow
 
-HISTORY = Path(__file__).parents[1] / "histories" / "monitors" / "judged.json"
+FOLDER = HISTORIES / "monitors"
 
 
-async def test_a_recorded_tick_replays(client: Client, tmp_path: Path) -> None:
-    if os.environ.get("GRADELOOP_RECORD_HISTORIES") and not HISTORY.exists():
-        await record(client, tmp_path)
-    history = WorkflowHistory.from_json("recorded-tick", HISTORY.read_text())
-
-    await Replayer(workflows=[MonitoringWorkflow], workflow_runner=RUNNER, data_converter=pydantic_data_converter).replay_workflow(history)
-
-    assert len(history.events) > 10
-
-
-BACKFILLED = HISTORY.parent / "backfilled.json"
+async def judged(server: ServerInfo, folder: Path) -> WorkflowHistory:
+    """Run a tick that judges two runs."""
+    async with watched(await recorder(server.address), folder, passes()) as monitor:
+        monitor.write("a.jsonl", "a", "b")
+        argument, queue = MonitorTick(monitor=monitor.name), monitor.batches.served.task_queue
+        tick = await monitor.batches.client.start_workflow(Monitoring.run, argument, id="recorded-tick", task_queue=queue)
+        await tick.result()
+        return await tick.fetch_history()
 
 
-async def test_a_recorded_backfill_replays(client: Client, tmp_path: Path) -> None:
-    if os.environ.get("GRADELOOP_RECORD_HISTORIES") and not BACKFILLED.exists():
-        await record_backfill(client, tmp_path)
-    history = WorkflowHistory.from_json("recorded-backfill", BACKFILLED.read_text())
-
-    await Replayer(workflows=[MonitorBackfillWorkflow], workflow_runner=RUNNER, data_converter=pydantic_data_converter).replay_workflow(
-        history
-    )
-
-    assert len(history.events) > 7
-
-
-async def record_backfill(client: Client, tmp_path: Path) -> None:
-    """Write the history of a backfill that finds a run to judge."""
-    async with watched(client, tmp_path, passes(), sample=0.000001) as monitor:
+async def backfilled(server: ServerInfo, folder: Path) -> WorkflowHistory:
+    """Run a backfill that finds a run to judge."""
+    async with watched(await recorder(server.address), folder, passes(), sample=0.000001) as monitor:
         monitor.write("a.jsonl", "a")
         await monitor.tick()
         call, queue = BackfillCall(monitor=monitor.name, since="2026-01-01", share=1.0), monitor.batches.served.task_queue
-        backfill = await client.start_workflow(MonitorBackfill.run, call, id="recorded-backfill", task_queue=queue)
+        backfill = await monitor.batches.client.start_workflow(MonitorBackfill.run, call, id="recorded-backfill", task_queue=queue)
         await backfill.result()
-        history = (await backfill.fetch_history()).to_json()
-        BACKFILLED.write_text(re.sub(r"\d+@[\w.-]+?(?=[-\"])", "recorder", history) + "\n")
+        return await backfill.fetch_history()
 
 
-async def record(client: Client, tmp_path: Path) -> None:
-    """Write the history of a tick that judges two runs."""
-    async with watched(client, tmp_path, passes()) as monitor:
-        monitor.write("a.jsonl", "a", "b")
-        queue = monitor.batches.served.task_queue
-        tick = await client.start_workflow(Monitoring.run, MonitorTick(monitor=monitor.name), id="recorded-tick", task_queue=queue)
+async def killed(_: ServerInfo, folder: Path) -> WorkflowHistory:
+    """Run a tick whose worker is killed while a run is judged."""
+    (runs := folder / "runs").mkdir()
+    said = [{"role": "user", "content": "Write."}, {"role": "assistant", "content": "draft 1 of it"}]
+    (runs / "a.jsonl").write_text(json.dumps({"id": "a", "messages": said}) + "\n")
+    async with mortal(folder) as stage:
+        judge = {"rubric": "- it is good", "grader": {"model": stage.models.model("grader", "tick")}}
+        source = {"kind": "folder", "path": str(runs), "quiet": 0}
+        store = Store(stage.store)
+        await MonitorReader(store).create(MonitorDefinition.model_validate({"name": "m", "source": source, "judge": judge}))
+        store.close()
+        tick = await stage.start("Monitoring", MonitorTick(monitor="m"))
+        await stage.die_in(("tick", "grader 1"))
         await tick.result()
-        HISTORY.parent.mkdir(exist_ok=True)
-        history = (await tick.fetch_history()).to_json()
-        HISTORY.write_text(re.sub(r"\d+@[\w.-]+?(?=[-\"])", "recorder", history) + "\n")
+        return await tick.fetch_history()
+
+
+STORIES: dict[str, Callable[[ServerInfo, Path], Awaitable[WorkflowHistory]]] = {"judged": judged, "backfilled": backfilled, KILLED: killed}
+
+
+@pytest.mark.parametrize("name", STORIES)
+async def test_a_recorded_tick_or_backfill_replays(name: str, temporal_server: ServerInfo, tmp_path: Path) -> None:
+    for lacking in missing(FOLDER, [name]):
+        keep(FOLDER / f"{lacking}.json", await STORIES[lacking](temporal_server, tmp_path))
+    (history,) = read(FOLDER / f"{name}.json").values()
+    workflows = [MonitoringWorkflow, MonitorBackfillWorkflow]
+
+    await Replayer(workflows=workflows, workflow_runner=RUNNER, data_converter=pydantic_data_converter).replay_workflow(history)
+
+    assert len(history.events) > 7

@@ -1,13 +1,8 @@
-"""Recorded histories replay on today's workflow code, so a deploy breaks no thread that is in flight.
-
-Those that are missing are recorded with `GRADELOOP_RECORD_HISTORIES=1 pytest tests/workflows/test_replay.py`; the others stay as they
-are, for threads that began on older code.
-"""
+"""Recorded histories replay on today's workflow code, so a deploy breaks no thread that is in flight; `make histories` records them."""
 
 import asyncio
 import base64
 import json
-import os
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -32,14 +27,12 @@ from gradeloop.contract.thread import RunResult
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.temporal import server as embedded
 from gradeloop.temporal.server import ServerInfo
+from tests.rig.histories import FOLDER, KILLED, attempts, keep, missing, mortal, read, recorder
 from tests.rig.threads import Gate, Models, Reply, Served, Thread, draft, grade, page, request, row, says, serving, until, wants
 from tests.rig.webhooks import hooked
 from worker import build
 from workflows import RUNNER, thread_rules
 from workflows.grading_thread import GradingThreadWorkflow
-
-FOLDER = Path(__file__).parents[1] / "histories"
-RECORDING = bool(os.environ.get("GRADELOOP_RECORD_HISTORIES"))
 
 HAIKU_MESSAGES = [{"role": "user", "content": "Write a haiku about spring."}]
 HAIKU = "# Form\n- three lines\n- spring"
@@ -402,6 +395,8 @@ STORIES = {
     "checker_error": Story(request({"criteria": [{"description": "t", "check": "broken_suite"}]}), (draft(),), "grader_error"),
 }
 
+ENDINGS = {name: story.status for name, story in STORIES.items()} | {KILLED: "satisfied"}
+
 
 async def history_of(client: Client, name: str) -> WorkflowHistory:
     """Run a story and return its history."""
@@ -418,11 +413,14 @@ async def history_of(client: Client, name: str) -> WorkflowHistory:
         return await client.get_workflow_handle(thread.id, run_id=thread.first_execution_run_id).fetch_history()
 
 
-def without_traces(part: Any) -> Any:
-    """Return a history's JSON without stack traces, which name the recorder's files."""
-    if isinstance(part, dict):
-        return {key: without_traces(value) for key, value in part.items() if key != "stackTrace"}
-    return [without_traces(value) for value in part] if isinstance(part, list) else part
+async def history_of_a_killed_worker(folder: Path) -> WorkflowHistory:
+    """Run a thread whose worker is killed while its first draft is graded, and return its history."""
+    async with mortal(folder) as stage:
+        argument = stage.models.request("thread", messages=HAIKU_MESSAGES)
+        thread = await stage.start("GradingThread", argument, result_type=RunResult)
+        await stage.die_in(("thread", "grader 0"))
+        await thread.result()
+        return await thread.fetch_history()
 
 
 def replayer() -> Replayer:
@@ -432,7 +430,7 @@ def replayer() -> Replayer:
 
 def recorded(name: str) -> WorkflowHistory:
     """Return a recorded history."""
-    return WorkflowHistory.from_json(f"recorded-{name}", (FOLDER / f"{name}.json").read_text())
+    return read(FOLDER / f"{name}.json")[""]
 
 
 def ending(history: WorkflowHistory) -> str | None:
@@ -464,31 +462,33 @@ async def early_server(folder: str) -> AsyncIterator[str]:
 @pytest.fixture(scope="module", autouse=True)
 async def recordings(temporal_server: ServerInfo, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Record the stories that have no recording, where that was asked for; the recordings name no machine."""
-    missing = [name for name in STORIES if RECORDING and not (FOLDER / f"{name}.json").exists()]
-    if not missing:
-        return
-    client = await Client.connect(temporal_server.address, identity="recorder", data_converter=pydantic_data_converter)
-    names = [name for name in missing if STORIES[name].status != CONTINUED]
+    lacking = missing(FOLDER, ENDINGS)
+    names = [name for name in lacking if ENDINGS[name] != CONTINUED and name != KILLED]
+    client = await recorder(temporal_server.address)
     histories = dict(zip(names, await asyncio.gather(*map(partial(history_of, client), names)), strict=True))
-    if "continued_as_new" in missing:
+    if "continued_as_new" in lacking:
         async with early_server(str(tmp_path_factory.mktemp("early"))) as address:
-            client = await Client.connect(address, identity="recorder", data_converter=pydantic_data_converter)
-            histories["continued_as_new"] = await history_of(client, "continued_as_new")
+            histories["continued_as_new"] = await history_of(await recorder(address), "continued_as_new")
+    if KILLED in lacking:
+        histories[KILLED] = await history_of_a_killed_worker(tmp_path_factory.mktemp(KILLED))
     for name, history in histories.items():
-        text = json.dumps(without_traces(history.to_json_dict()), indent=1, ensure_ascii=False)
-        (FOLDER / f"{name}.json").write_text(text + "\n")
+        keep(FOLDER / f"{name}.json", history)
 
 
 def test_every_story_is_recorded_and_nothing_else() -> None:
-    assert sorted(path.stem for path in FOLDER.glob("*.json")) == sorted(STORIES)
+    assert sorted(path.stem for path in FOLDER.glob("*.json")) == sorted(ENDINGS)
 
 
-@pytest.mark.parametrize("name", sorted(STORIES))
+@pytest.mark.parametrize("name", sorted(ENDINGS))
 async def test_a_recorded_history_replays(name: str) -> None:
     history = recorded(name)
 
-    assert ending(history) == STORIES[name].status
+    assert ending(history) == ENDINGS[name]
     assert (await replayer().replay_workflow(history)).replay_failure is None
+
+
+def test_the_worker_was_killed_in_one_call() -> None:
+    assert attempts(recorded(KILLED)) == [1, 2, 1, 1]
 
 
 @pytest.mark.slow
@@ -557,9 +557,9 @@ async def test_a_timer_that_is_added_where_a_stop_or_a_rubric_is_taken_is_found_
         await here.replay_workflow(recorded(name))
 
 
-@pytest.mark.parametrize("name", sorted(STORIES))
+@pytest.mark.parametrize("name", sorted(str(file.relative_to(FOLDER)) for file in FOLDER.rglob("*.json")))
 def test_a_recording_names_no_machine(name: str) -> None:
-    text = (FOLDER / f"{name}.json").read_text()
+    text = (FOLDER / name).read_text()
 
     assert set(re.findall(r'"identity": "([^"]*)"', text)) <= {"recorder", "history-service", ""}
     payloads = [base64.b64decode(data).decode(errors="replace") for data in re.findall(r'"data": "([^"]*)"', text)]

@@ -1,11 +1,6 @@
-"""Recorded batches, with their shards and uploads, replay on today's workflow code.
-
-Those that are missing are recorded with `GRADELOOP_RECORD_HISTORIES=1 pytest tests/workflows/test_replay_batches.py`; the others stay as
-they are.
-"""
+"""Recorded batches, with their shards, uploads and cases, replay on today's workflow code; `make histories` records them."""
 
 import json
-import os
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,15 +14,17 @@ from temporalio.workflow import NondeterminismError
 
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.batches import JUDGE, batching, breaks, case, drafted, fails, passes
+from tests.rig.histories import FOLDER as HISTORIES
+from tests.rig.histories import KILLED, attempts, keep, missing, mortal, read, recorder
 from tests.rig.threads import Reply, row, verdict
-from tests.workflows.test_replay import without_traces
 from workflows import RUNNER, grading_batch
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
+from workflows.grading_thread import GradingThreadWorkflow
+from workflows.judging import JudgingWorkflow
 
-FOLDER = Path(__file__).parents[1] / "histories" / "batches"
+FOLDER = HISTORIES / "batches"
 ROLLED_EVENTS = 15
 """Of a history, above which the story `rolled` goes on in a new run."""
-RECORDING = bool(os.environ.get("GRADELOOP_RECORD_HISTORIES"))
 
 
 @dataclass(frozen=True)
@@ -67,9 +64,12 @@ STORIES = {
     "rolled": Story(tuple(case(f"c{at}") for at in range(6)), (passes(),), {"at_once": 2}),
 }
 
+CASES = {KILLED: 2, "looped": 1, "looped_over_budget": 1, "with_tools": 1, "provider_away": 1}
+"""How many cases of a story have a workflow of their own."""
+
 
 async def histories_of(client: Client, folder: Path, name: str) -> dict[str, WorkflowHistory]:
-    """Run a story and return the histories of its workflows: batches, shards, uploads, but not those of cases."""
+    """Run a story and return the histories of its workflows."""
     story, batch_id = STORIES[name], f"recorded-batch-{name}"
     with pytest.MonkeyPatch.context() as patch:
         if name == "rolled":
@@ -79,10 +79,32 @@ async def histories_of(client: Client, folder: Path, name: str) -> dict[str, Wor
             await batches.upload(batch_id, story.cases)
             with suppress(WorkflowFailureError):
                 await (await batches.start(batch_id, **({"total": len(story.cases)} | story.request))).result()
-    own = ("", "shard/", "store/")
-    found = {}
-    for kind, prefix in zip(("batch", "shard", "upload"), own, strict=True):
-        query = f"WorkflowId STARTS_WITH '{prefix}{batch_id}'" if prefix else f"WorkflowId = '{batch_id}'"
+    return await histories_by_kind(client, batch_id)
+
+
+async def history_of_a_killed_worker(folder: Path) -> dict[str, WorkflowHistory]:
+    """Run a batch whose worker is killed while an output is judged, a thread drafts, and a grader with tools is asked."""
+    async with mortal(folder) as stage:
+
+        def judged(name: str, **more: Any) -> dict[str, Any]:
+            return case(name, f"draft 1 of {name}", grader={"model": stage.models.model("grader", name)} | more)
+
+        loop = stage.models.request("loop", id="loop", messages=[{"role": "user", "content": "Write."}], loop=True)
+        cases = [judged("plain"), loop, judged("tools", tools=["look"])]
+        upload = {"batch_id": stage.id, "first": 0, "cases": cases}
+        await (await stage.start("StoreCases", upload, id=f"store/{stage.id}")).result()
+        batch = await stage.start("GradingBatch", {"batch_id": stage.id, "total": 3})
+        await stage.die_in(("plain", "grader 1"), ("loop", "generator 0"), ("tools", "grader 1"))
+        await batch.result()
+        return await histories_by_kind(stage.client, stage.id)
+
+
+async def histories_by_kind(client: Client, batch_id: str) -> dict[str, WorkflowHistory]:
+    """Return the histories of a batch's workflows, by kind and number."""
+    prefixes, found = {"shard": "shard/", "upload": "store/", "batch": "", "case": ""}, {}
+    for kind, prefix in prefixes.items():
+        name = f"{prefix}{batch_id}" + ("/" if kind == "case" else "")
+        query = f"WorkflowId = '{name}'" if kind == "batch" else f"WorkflowId STARTS_WITH '{name}'"
         listed = sorted([workflow async for workflow in client.list_workflows(query)], key=lambda workflow: workflow.start_time)
         for number, execution in enumerate(listed):
             found[f"{kind} {number}"] = await client.get_workflow_handle(execution.id, run_id=execution.run_id).fetch_history()
@@ -92,25 +114,20 @@ async def histories_of(client: Client, folder: Path, name: str) -> dict[str, Wor
 @pytest.fixture(scope="module", autouse=True)
 async def recordings(temporal_server: ServerInfo, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Record the stories that have no recording, where that was asked for; the recordings name no machine."""
-    missing = [name for name in STORIES if RECORDING and not (FOLDER / f"{name}.json").exists()]
-    client = await Client.connect(temporal_server.address, identity="recorder", data_converter=pydantic_data_converter) if missing else None
-    for name in missing if client else ():
-        assert client is not None
-        histories = await histories_of(client, tmp_path_factory.mktemp(name), name)
-        text = {kind: without_traces(history.to_json_dict()) for kind, history in histories.items()}
-        FOLDER.mkdir(exist_ok=True)
-        (FOLDER / f"{name}.json").write_text(json.dumps(text, indent=1, ensure_ascii=False) + "\n")
+    client = await recorder(temporal_server.address)
+    for name in missing(FOLDER, [*STORIES, KILLED]):
+        folder = tmp_path_factory.mktemp(name)
+        keep(FOLDER / f"{name}.json", await (history_of_a_killed_worker(folder) if name == KILLED else histories_of(client, folder, name)))
 
 
 def recorded(name: str) -> dict[str, WorkflowHistory]:
     """Return a story's recorded histories."""
-    read = json.loads((FOLDER / f"{name}.json").read_text())
-    return {kind: WorkflowHistory.from_json(f"recorded-{name}", entry) for kind, entry in read.items()}
+    return read(FOLDER / f"{name}.json")
 
 
 async def replayed(name: str, history: WorkflowHistory) -> None:
     """Replay a history of a story in Temporal's sandbox; outside of it where the story has a limit of its own."""
-    workflows = [GradingBatchWorkflow, BatchShard, StoreCasesWorkflow]
+    workflows = [GradingBatchWorkflow, BatchShard, StoreCasesWorkflow, GradingThreadWorkflow, JudgingWorkflow]
     runner = UnsandboxedWorkflowRunner() if name == "rolled" else RUNNER
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grading_batch, "EVENTS", ROLLED_EVENTS if name == "rolled" else grading_batch.EVENTS)
@@ -119,17 +136,24 @@ async def replayed(name: str, history: WorkflowHistory) -> None:
 
 
 def test_every_story_is_recorded_and_nothing_else() -> None:
-    assert sorted(path.stem for path in FOLDER.glob("*.json")) == sorted(STORIES)
+    assert sorted(path.stem for path in FOLDER.glob("*.json")) == sorted([*STORIES, KILLED])
 
 
-@pytest.mark.parametrize("name", sorted(STORIES))
+@pytest.mark.parametrize("name", sorted([*STORIES, KILLED]))
 async def test_a_recorded_batch_replays(name: str) -> None:
     histories = recorded(name)
 
     assert {"batch 0", "upload 0"} <= histories.keys()
     assert ("shard 0" in histories) == (name != "refused")
+    assert sum(kind.startswith("case ") for kind in histories) == CASES.get(name, 0)
     for history in histories.values():
         await replayed(name, history)
+
+
+def test_the_worker_was_killed_in_a_call_of_each_kind() -> None:
+    histories = recorded(KILLED)
+
+    assert [max(attempts(histories[kind])) for kind in ("batch 0", "shard 0", "case 0", "case 1")] == [1, 2, 2, 2]
 
 
 def made(folder: Path) -> Path:

@@ -1,12 +1,7 @@
-"""Recorded judgements replay on today's workflow code.
-
-Those that are missing are recorded with `GRADELOOP_RECORD_HISTORIES=1 pytest tests/workflows/test_replay_judging.py`; the others stay as
-they are.
-"""
+"""Recorded judgements replay on today's workflow code; `make histories` records them."""
 
 import asyncio
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,14 +14,14 @@ from temporalio.worker import Replayer
 from temporalio.workflow import NondeterminismError
 
 from gradeloop.temporal.server import ServerInfo
+from tests.rig.histories import FOLDER as HISTORIES
+from tests.rig.histories import KILLED, attempts, keep, missing, mortal, read, recorder
 from tests.rig.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, fails
 from tests.rig.threads import Reply, row, serving, verdict
-from tests.workflows.test_replay import without_traces
 from workflows import RUNNER
 from workflows.judging import JudgingWorkflow
 
-FOLDER = Path(__file__).parents[1] / "histories" / "judging"
-RECORDING = bool(os.environ.get("GRADELOOP_RECORD_HISTORIES"))
+FOLDER = HISTORIES / "judging"
 
 
 def look(at: str) -> str:
@@ -85,6 +80,8 @@ STORIES = {
     "refused": Story({"rubric_text": ""}, (), "InvalidRequest"),
 }
 
+ENDINGS = {name: story.ends for name, story in STORIES.items()} | {KILLED: "DIRECT_RESULT"}
+
 
 async def history_of(client: Client, name: str) -> WorkflowHistory:
     """Run a story and return its history."""
@@ -94,6 +91,19 @@ async def history_of(client: Client, name: str) -> WorkflowHistory:
         handle = await client.start_workflow("Judging", argument, id=f"recorded-judging-{name}", task_queue=served.task_queue)
         await asyncio.wait([asyncio.create_task(handle.result())], timeout=30)
         return await client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id).fetch_history()
+
+
+async def history_of_a_killed_worker(folder: Path) -> WorkflowHistory:
+    """Run a judgement whose worker is killed while two votes are asked for, and return its history."""
+    async with mortal(folder) as stage:
+        rubric = {"criteria": [{"description": "good", "votes": 2}]}
+        said = [{"role": "user", "content": "Write."}, {"role": "assistant", "content": "draft 1 of it"}]
+        run = {"id": "run", "transcripts": [{"messages": said}]}
+        judge = {"rubric": rubric, "grader": {"model": stage.models.model("grader", "votes")}}
+        judgement = await stage.start("Judging", {"judge": judge, "run": run})
+        await stage.die_in(("votes", "grader 1"), times=2)
+        await judgement.result()
+        return await judgement.fetch_history()
 
 
 def replayer() -> Replayer:
@@ -110,26 +120,33 @@ def ending(history: WorkflowHistory) -> str:
 
 
 @pytest.fixture(scope="module", autouse=True)
-async def recordings(temporal_server: ServerInfo) -> None:
+async def recordings(temporal_server: ServerInfo, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Record the stories that have no recording, where that was asked for; the recordings name no machine."""
-    missing = [name for name in STORIES if RECORDING and not (FOLDER / f"{name}.json").exists()]
-    client = await Client.connect(temporal_server.address, identity="recorder", data_converter=pydantic_data_converter) if missing else None
-    for name in missing if client else ():
-        assert client is not None
-        text = json.dumps(without_traces((await history_of(client, name)).to_json_dict()), indent=1, ensure_ascii=False)
-        (FOLDER / f"{name}.json").write_text(text + "\n")
+    client = await recorder(temporal_server.address)
+    for name in missing(FOLDER, ENDINGS):
+        recording = history_of_a_killed_worker(tmp_path_factory.mktemp(name)) if name == KILLED else history_of(client, name)
+        keep(FOLDER / f"{name}.json", await recording)
+
+
+def recorded(name: str) -> WorkflowHistory:
+    """Return a story's recorded history."""
+    return read(FOLDER / f"{name}.json")[""]
 
 
 def test_every_story_is_recorded_and_nothing_else() -> None:
-    assert sorted(path.stem for path in FOLDER.glob("*.json")) == sorted(STORIES)
+    assert sorted(path.stem for path in FOLDER.glob("*.json")) == sorted(ENDINGS)
 
 
-@pytest.mark.parametrize("name", sorted(STORIES))
+@pytest.mark.parametrize("name", sorted(ENDINGS))
 async def test_a_recorded_judgement_replays(name: str) -> None:
-    history = WorkflowHistory.from_json(f"recorded-{name}", (FOLDER / f"{name}.json").read_text())
+    history = recorded(name)
 
-    assert ending(history) == STORIES[name].ends
+    assert ending(history) == ENDINGS[name]
     assert (await replayer().replay_workflow(history)).replay_failure is None
+
+
+def test_the_worker_was_killed_in_both_calls() -> None:
+    assert attempts(recorded(KILLED)) == [2, 2]
 
 
 @pytest.mark.slow
