@@ -9,8 +9,12 @@ from temporalio.client import Client
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import read_yaml
+from gradeloop.grading.checks import run_text_check, takes_threshold
 from gradeloop.grading.scoring import result_of, score_of
+from gradeloop.suites.assertion_kinds import SIMILAR_TYPES
+from gradeloop.suites.assertions import ASSERTION_TYPES, JUDGED_TYPES
 from gradeloop.suites.convert import as_yaml, convert_file, from_mastra, from_promptfoo
+from gradeloop.suites.graded import GRADED_TYPES
 from gradeloop.suites.providers import parse_provider
 from tests.grading.test_scoring import Row, judgement_of
 from tests.rig.threads import draft, request, serving
@@ -46,6 +50,60 @@ def test_promptfoos_outcomes(test: Any, rows: dict[str, Row], result: str, score
 
     assert result_of(rubric, judgement) == result
     assert score_of(rubric, judgement) == pytest.approx(score)
+
+
+THRESHOLDS: dict[str, float | None] = {
+    **dict.fromkeys(("similar", "similar:cosine", "rouge-n"), 0.75),
+    **dict.fromkeys(("answer-relevance", "context-recall", "context-relevance", "context-faithfulness", "conversation-relevance"), 0.5),
+    "g-eval": 0.7,
+    "levenshtein": 5,
+    "bleu": 0.5,
+    **dict.fromkeys(("llm-rubric", "factuality", "model-graded-factuality", "model-graded-closedqa"), None),
+}
+"""The default of each type's threshold in promptfoo 0.123.1; None where a score of 0 may pass."""
+
+def test_the_table_has_every_type_that_measures() -> None:
+    measured = {kind for kind in ASSERTION_TYPES if takes_threshold(kind)} | set(GRADED_TYPES) | set(SIMILAR_TYPES) | set(JUDGED_TYPES)
+
+    assert {kind.removeprefix("not-") for kind in measured} == set(THRESHOLDS)
+
+
+def with_one(kind: str, **more: Any) -> Rubric:
+    """Return the rubric of a test with one assertion."""
+    assertion = {"type": kind, "value": "one two three four"} | more
+    return from_promptfoo({"vars": {"query": "q", "context": "c"}, "assert": [assertion]})
+
+
+@pytest.mark.parametrize("threshold", [{}, {"threshold": None}], ids=["absent", "null"])
+@pytest.mark.parametrize("kind", [kind for kind in THRESHOLDS if not takes_threshold(kind)])
+@pytest.mark.parametrize("negated", ["", "not-"])
+def test_a_score_passes_from_the_default_of_promptfoos_threshold_on(kind: str, negated: str, threshold: Any) -> None:
+    if f"{negated}{kind}" not in ASSERTION_TYPES:
+        pytest.skip("the type has no such form")
+    default, rubric = THRESHOLDS[kind], with_one(f"{negated}{kind}", **threshold)
+    met, missed = ("needs_revision", "satisfied") if negated else ("satisfied", "needs_revision")
+
+    assert result_of(rubric, judgement_of(rubric, {"c1": (True, default or 0)})) == met
+    if default is not None:
+        assert result_of(rubric, judgement_of(rubric, {"c1": (True, default - 0.01)})) == missed
+
+
+@pytest.mark.parametrize(
+    ("kind", "met", "missed"),
+    [
+        ("levenshtein", "one two three four five"[:23], "one two three four, five"),
+        ("rouge-n", "one two three", "one two"),
+        ("bleu", "one two three four five six", "one two 3 four"),
+    ],
+)
+def test_a_text_is_measured_by_the_default_of_promptfoos_threshold(kind: str, met: str, missed: str) -> None:
+    for threshold in ({}, {"threshold": None}):
+        check = with_one(kind, **threshold).criteria[0].check
+        assert check is not None
+        arguments = check.arguments
+        assert run_text_check(met, arguments).passed
+        assert not run_text_check(missed, arguments).passed
+        assert run_text_check(met, arguments) == run_text_check(met, {**arguments, "threshold": THRESHOLDS[kind]})
 
 
 def test_a_configurations_test_has_the_defaults_and_its_variables() -> None:

@@ -10,6 +10,7 @@ import pytest
 from benchmarks.promptfoo_corpus import pdf
 from gradeloop.batches.contract import BatchSummary, build_result
 from gradeloop.batches.metric_table import MetricTable
+from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.suites.load import read_suite
 from gradeloop.suites.plan import SuiteFlags
@@ -279,6 +280,32 @@ def test_a_threshold_in_a_table_counts_wherever_it_stands(tmp_path: Path, monkey
     assert "a threshold for __expected3, which has no assertion" in refusal(
         tmp_path, ECHO + "tests: t.csv", name=NAME, t_csv=rows.replace("__config:__expected1", "__config:__expected3")
     )
+
+
+CELL_THRESHOLDS: dict[str, float | None] = {
+    **dict.fromkeys(("similar: a", "not-similar: a"), 0.8),
+    **dict.fromkeys(("answer-relevance", "context-recall: a", "context-relevance", "context-faithfulness", "rouge-n: a"), 0.75),
+    **dict.fromkeys(("not-rouge-n: a", "levenshtein: a", "perplexity", "perplexity-score"), 0.75),
+    **dict.fromkeys(("similar(0.3): a", "levenshtein(0.3): a", "context-recall(0.3): a"), 0.3),
+    "g-eval: a": 0.7,
+    "conversation-relevance": 0.5,
+    "bleu: a": None,
+    "llm-rubric: a": None,
+}
+"""The threshold of what a cell begins with, in promptfoo 0.123.1; None where a check has a default of its own, or the judge says pass."""
+
+
+def test_a_cell_without_a_threshold_has_promptfoos_default_for_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "a-key")
+    rows = "q,query,context,__expected\n" + "".join(f"x,y,z,{cell}\n" for cell in CELL_THRESHOLDS)
+    text = "prompts: ['{{ q }}']\nproviders: openai:gpt-5\ndefaultTest: {options: {provider: openai:gpt-5}}\ntests: t.csv"
+    found = {cell: case.rubric.criteria[0] for cell, case in zip(CELL_THRESHOLDS, cases(tmp_path, text, name=NAME, t_csv=rows), strict=True)}
+
+    def threshold(criterion: Criterion) -> Any:
+        arguments = criterion.check.arguments if criterion.check else {}
+        return criterion.scale.threshold if criterion.scale else arguments.get("threshold", arguments.get("value"))
+
+    assert {cell: threshold(criterion) for cell, criterion in found.items()} == CELL_THRESHOLDS | {"bleu: a": "a"}
 
 
 def test_a_judge_with_a_prompt_needs_no_value(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -167,8 +167,8 @@ class _Reader:
     allow_code: bool
 
     def criterion(self, value: JsonValue, where: Location) -> dict[str, Any]:
-        """Return the criterion, or the group of criteria, of an assertion."""
-        fields = as_object(value, where)
+        """Return the criterion, or the group of criteria, of an assertion; a key without a value is absent, as in promptfoo."""
+        fields = {key: item for key, item in as_object(value, where).items() if item is not None}
         kind = fields.get("type")
         if kind == "assert-set":
             return self._group(fields, where)

@@ -64,7 +64,7 @@ def from_promptfoo(value: JsonValue, *, test: int = 0) -> Rubric:
     raw, default = _select_test(value, test)
     options = {**as_object(default.get("options"), "defaultTest.options"), **as_object(raw.get("options"), "options")}
     assertions = [*as_list(default.get("assert"), "defaultTest.assert"), *as_list(raw.get("assert"), "assert")]
-    threshold = raw.get("threshold", default.get("threshold"))
+    threshold = default.get("threshold") if raw.get("threshold") is None else raw["threshold"]
     if not isinstance(threshold, int | float | None):
         raise InvalidRequest(f"threshold is {threshold!r}; write a number from 0 to 1")
     variables = {**as_object(default.get("vars"), "defaultTest.vars"), **as_object(raw.get("vars"), "vars")}

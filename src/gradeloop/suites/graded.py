@@ -23,7 +23,7 @@ class GradedType:
     optional: tuple[str, ...] = ()
     """Those that it is shown where the test has them."""
     threshold: float | None = None
-    """The lowest score that passes where the assertion names none."""
+    """The lowest score that passes where the assertion names none, as in promptfoo."""
     needs_value: bool = True
     """Whether the assertion says what the output is compared with."""
     asked: bool = False
@@ -60,7 +60,7 @@ GRADED: Mapping[str, GradedType] = {
         f"You grade whether an answer addresses what was asked. In `reason` say which questions the answer does answer, and whether it "
         f"evades. {_SCORE}: the share of the answer that addresses what was asked; 0 where it evades or says that it does not know. "
         "`pass` is false where the score is 0.",
-        threshold=0.0,
+        threshold=0.5,
         needs_value=False,
         asked=True,
     ),
@@ -70,7 +70,7 @@ GRADED: Mapping[str, GradedType] = {
         f"whether it follows from the context. {_SCORE}: the share of the sentences that follow from it. `pass` is false where none does. "
         "The answer itself plays no part.",
         shows=("context",),
-        threshold=0.0,
+        threshold=0.5,
     ),
     "context-relevance": GradedType(
         "The context is relevant to what was asked",
@@ -79,7 +79,7 @@ GRADED: Mapping[str, GradedType] = {
         "plays no part.",
         shows=("context",),
         optional=("query",),
-        threshold=0.0,
+        threshold=0.5,
         needs_value=False,
     ),
     "context-faithfulness": GradedType(
@@ -89,7 +89,7 @@ GRADED: Mapping[str, GradedType] = {
         "where none follows.",
         shows=("context",),
         optional=("query",),
-        threshold=0.0,
+        threshold=0.5,
         needs_value=False,
     ),
     "conversation-relevance": GradedType(

@@ -426,6 +426,12 @@ _TYPES = {
 }
 """The types that a cell may begin with; a type without a counterpart is refused by its name."""
 
+_CELL_THRESHOLDS: Mapping[str, float] = {
+    "similar": 0.8,
+    **dict.fromkeys(("answer-relevance", "context-faithfulness", "context-recall", "context-relevance"), 0.75),
+    **dict.fromkeys(("levenshtein", "perplexity", "perplexity-score", "rouge-n"), 0.75),
+}
+"""promptfoo's defaults for the threshold of a cell, which differ from those of an assertion in YAML."""
 
 _METADATA = "__metadata:"
 
@@ -488,5 +494,6 @@ def _parse_assertion(text: str, where: Location) -> dict[str, JsonValue]:
     if match is None or kind.removeprefix("not-") not in _TYPES:
         return {"type": "equals", "value": text}
     value = (match["value"] or "").strip()
-    threshold = {} if match["threshold"] is None else {"threshold": parse_number(match["threshold"], where)}
-    return {"type": kind, **({"value": value} if value else {}), **threshold}
+    default = _CELL_THRESHOLDS.get(kind.removeprefix("not-"))
+    threshold = default if match["threshold"] is None else parse_number(match["threshold"], where)
+    return {"type": kind, **({"value": value} if value else {}), **({} if threshold is None else {"threshold": threshold})}
