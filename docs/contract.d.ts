@@ -119,6 +119,7 @@ export interface CaseResult {
   decided_by?: string[] | null;
   missed_threshold?: number | null;
   worst_criterion?: string | null;
+  optional?: string[];
   unsure?: string[];
   escalated_from?: string | null;
   error?: string | null;

@@ -125,8 +125,12 @@ def test_a_summary_lists_the_worst_first_and_what_failed_before_them() -> None:
         "| case-3",
         "| case-0",
     ]
-    assert text.index("**INCONCLUSIVE: 1 case waiting for a person**") < text.index("**What failed**") < text.index("| case-2")
-    assert "| c2 | the text of c2 | 1 |" in text
+    assert (
+        text.index("**INCONCLUSIVE: 1 case waiting for a person**")
+        < text.index("**Criteria by how often they failed**")
+        < text.index("| case-2")
+    )
+    assert "| c2 | the text of c2 | 1 of 2 |" in text
 
 
 def test_a_summary_fits_a_comment_and_counts_what_it_leaves_out() -> None:

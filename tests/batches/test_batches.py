@@ -231,7 +231,7 @@ async def test_the_criterion_that_decided_is_named_and_never_one_that_weighs_not
     async with batching(client, tmp_path, {"role": "grader", "verdict": said}) as batches:
         _, (result,) = await batches.run([case("a", rubric=rubric)])
 
-    assert (result.status, result.decided_by, result.worst_criterion) == ("failed", ("c2",), "c2")
+    assert (result.status, result.decided_by, result.worst_criterion, result.optional) == ("failed", ("c2",), "c2", ("c1",))
 
 
 async def test_an_edited_check_has_no_judge_paid_again(client: Client, tmp_path: Path) -> None:

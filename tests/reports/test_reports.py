@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gradeloop.batches.answer import CriterionCounts
 from gradeloop.batches.contract import Case, CaseResult
 from gradeloop.contract.evaluation import Quote
 from gradeloop.contract.messages import Message, ToolCall, Usage
 from gradeloop.grading.changes import Changes, changes
 from gradeloop.reports.collection_page import (
     CaseRow,
-    Criteria,
     Entry,
     Head,
     Packer,
@@ -247,7 +247,7 @@ def test_a_histogram_puts_what_code_scored_outside_of_0_to_1_into_its_outer_bars
 
 
 def test_the_worst_criteria_come_first_and_what_has_no_verdict_does_not_count() -> None:
-    criteria = Criteria()
+    criteria = CriterionCounts()
     criteria.take([row("c1", passed=False), row("c2", passed=False), row("c3")])
     criteria.take([row("c1", passed=False), row("c2", passed=False, unverified=True), row("c3")])
 

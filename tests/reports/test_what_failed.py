@@ -1,14 +1,17 @@
 """Below the first line of a page: what failed, by the words of the criteria, with links, and what the figure of the first line means."""
 
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gradeloop.batches.answer import answer_of
+from gradeloop.batches.answer import answer_of, failure_reason
 from gradeloop.batches.contract import CaseResult
-from gradeloop.reports.read_batch import BatchReport, batch_page, head_of
+from gradeloop.batches.outputs import Outputs
+from gradeloop.cli.render.batch import case_lines
+from gradeloop.reports.read_batch import BatchReport, batch_page, head_of, report_of_file
 from gradeloop.reports.what_failed import FailureList
 from tests.reports.test_diff_page import page_of
 from tests.rig.batch_results import HOSTILE, case, row, summary_of
@@ -136,3 +139,46 @@ def test_a_run_of_many_errors_keeps_but_three() -> None:
 
     assert [failure.name for failure in found.named("failed")] == ["run-0", "run-1", "run-2"]
     assert found.more("failed") == {"error": 997}
+
+
+def missing(at: int, *failing: str, status: str, **facts: Any) -> CaseResult:
+    """Return a case with a required and an optional criterion, of which some are not met."""
+    rows = tuple(row(name, passed=name not in failing) for name in ("c1", "c2"))
+    decided = ("c1",) if "c1" in failing else ()
+    return case(at, status, criteria=rows, decided_by=decided, optional=("c2",), **facts)
+
+
+def test_an_optional_criterion_has_one_figure_and_a_mark_wherever_a_batch_is_shown(tmp_path: Path) -> None:
+    overridden = row("c2", passed=False, override={"passed": True, "why": "it is", "by": "Ada", "time": "2026-11-22T10:00:00+00:00"})
+    results = [
+        missing(0, "c2", status="passed"),
+        missing(1, "c2", status="passed"),
+        missing(2, "c1", "c2", status="failed"),
+        case(3, criteria=(row("c1"), overridden), decided_by=(), optional=("c2",)),
+        case(4, criteria=(row("c1"), row("c2", passed=False, unverified=True)), decided_by=(), optional=("c2",)),
+    ]
+    paths = [tmp_path / f"out{suffix}" for suffix in (".json", ".md", ".xml")]
+    Outputs(paths).close(summary_of(results), lambda: iter(results))
+    exported, summary, junit = (path.read_text() for path in paths)
+    shown = "\n".join(getattr(line, "plain", "") for line in case_lines(results[2]))
+
+    assert json.loads(exported)["cases"][0]["optional"] == ["c2"]
+    for html in (page(results), batch_page(report_of_file(paths[0]))):
+        counted = re.sub(r"<[^>]+>|\s+", " ", html[html.index('id="criteria"') : html.index('<div class="tiles">')])
+        assert re.findall(r"(c\d) .*? (optional )? *(\d of \d) not passed", " ".join(counted.split())) == [
+            ("c1", "", "1 of 5"),
+            ("c2", "optional ", "3 of 4"),
+        ]
+        assert what_failed(html)[1:] == ["case-2 not met: the text of c1 c1 it says nothing"]
+    assert "| c1 | the text of c1 | 1 of 5 |\n| c2 (optional) | the text of c2 | 3 of 4 |" in summary
+    assert "c1: the text of c1: it says nothing\nc2: the text of c2: it says nothing (optional)" in junit
+    assert "✗ c1  the text of c1\n" in shown
+    assert "✗ c2  the text of c2 (optional)\n" in shown
+    assert failure_reason(results[2]) == "c1: it says nothing"
+
+
+def test_a_run_of_which_nobody_says_what_decided_did_not_fail_on_an_optional_criterion() -> None:
+    rows = (row("c1", passed=False), row("c2", passed=False))
+    unsaid = case(0, "failed", criteria=rows, optional=("c2",))
+
+    assert what_failed(page([unsaid]))[1:] == ["case-0 not met: the text of c1 c1 it says nothing"]

@@ -62,6 +62,7 @@ THRESHOLDS: dict[str, float | None] = {
 }
 """The default of each type's threshold in promptfoo 0.123.1; None where a score of 0 may pass."""
 
+
 def test_the_table_has_every_type_that_measures() -> None:
     measured = {kind for kind in ASSERTION_TYPES if takes_threshold(kind)} | set(GRADED_TYPES) | set(SIMILAR_TYPES) | set(JUDGED_TYPES)
 

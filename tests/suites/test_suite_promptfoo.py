@@ -299,7 +299,9 @@ def test_a_cell_without_a_threshold_has_promptfoos_default_for_cells(tmp_path: P
     monkeypatch.setenv("OPENAI_API_KEY", "a-key")
     rows = "q,query,context,__expected\n" + "".join(f"x,y,z,{cell}\n" for cell in CELL_THRESHOLDS)
     text = "prompts: ['{{ q }}']\nproviders: openai:gpt-5\ndefaultTest: {options: {provider: openai:gpt-5}}\ntests: t.csv"
-    found = {cell: case.rubric.criteria[0] for cell, case in zip(CELL_THRESHOLDS, cases(tmp_path, text, name=NAME, t_csv=rows), strict=True)}
+    found = {
+        cell: case.rubric.criteria[0] for cell, case in zip(CELL_THRESHOLDS, cases(tmp_path, text, name=NAME, t_csv=rows), strict=True)
+    }
 
     def threshold(criterion: Criterion) -> Any:
         arguments = criterion.check.arguments if criterion.check else {}

@@ -1,7 +1,7 @@
 """What a batch came to, in words: the labels of statuses, why a case failed, the gate on the whole, and the answer in one line."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -41,6 +41,47 @@ def gap_of(row: CriterionRow) -> str:
 def _finding(row: CriterionRow) -> str:
     """Return the id of a criterion and why it failed; where nobody said why, that its words do not hold."""
     return f"{row.id}: {gap_of(row) or (row.name if row.passed or row.unverified else f'not met: {row.name}')}"
+
+
+OPTIONAL = " (optional)"
+"""What follows a criterion on which no case hangs."""
+
+
+@dataclass
+class CriterionCount:
+    """The verdicts on a criterion over the cases of a batch."""
+
+    id: str
+    name: str
+    optional: bool
+    """Whether no case hangs on it."""
+    failed: int = 0
+    judged: int = 0
+
+    @property
+    def share(self) -> float:
+        """The part that failed of what was judged."""
+        return self.failed / self.judged if self.judged else 0.0
+
+
+class CriterionCounts:
+    """Counts the verdicts on each criterion, case by case: what pages and files say of a batch's criteria."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], CriterionCount] = {}
+
+    def take(self, rows: Iterable[CriterionRow], optional: Collection[str] = ()) -> None:
+        """Count a case's verdicts, whether or not the case passed; a criterion without a verdict is not counted."""
+        for row in rows:
+            if row.verdict != "unverified":
+                count = self._counts.setdefault((row.id, row.name), CriterionCount(row.id, row.name, row.id in optional))
+                count.failed += row.verdict == "failed"
+                count.judged += 1
+
+    def worst(self, most: int) -> list[CriterionCount]:
+        """Return the criteria that failed most often, the most often first and optional ones last; none that never failed."""
+        failing = [count for count in self._counts.values() if count.failed]
+        return sorted(failing, key=lambda count: (count.optional, -count.failed, -count.share, count.id))[:most]
 
 
 def below_threshold(result: CaseResult) -> str:

@@ -324,6 +324,8 @@ class CaseResult(Strict):
     """The rubric's threshold, where the gate passed and the score alone did not reach it."""
     worst_criterion: Sparse[str | None] = None
     """The id of the criterion that did not pass with the lowest score; one of weight 0 never is it."""
+    optional: Sparse[tuple[str, ...]] = ()
+    """Ids of the criteria that do not decide whether the case passes."""
     unsure: Sparse[tuple[str, ...]] = ()
     """Ids of the criteria whose votes disagree too much, where it hangs on them whether the case passes."""
     escalated_from: Sparse[str | None] = None
@@ -438,7 +440,7 @@ def build_result(case: Case, status: CaseStatus, **more: Any) -> CaseResult:  # 
     names = ("repeat", "description", "prompt", "label", "vars", "metrics", "left_out")
     known = {name: getattr(case, name) for name in names}
     finished = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return CaseResult(index=0, id=case.id, status=status, finished=finished, **known, **more)
+    return CaseResult(index=0, id=case.id, status=status, finished=finished, optional=case.rubric.optional, **known, **more)
 
 
 NO_STORE = "this worker has no store"

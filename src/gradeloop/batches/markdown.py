@@ -6,7 +6,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from gradeloop.batches.answer import STATUS_LABELS, BatchAnswer, answer_of, failure_reason, next_step, results_line, score_text
+from gradeloop.batches.answer import (
+    OPTIONAL,
+    STATUS_LABELS,
+    BatchAnswer,
+    CriterionCounts,
+    answer_of,
+    failure_reason,
+    next_step,
+    results_line,
+    score_text,
+)
 from gradeloop.batches.contract import BatchSummary, CaseResult, CaseStatus
 from gradeloop.batches.metric_table import MetricTable
 from gradeloop.files.output import MARKDOWN_MARK
@@ -71,16 +81,14 @@ class MarkdownFile:
         self._rows: dict[CaseStatus, list[str]] = {status: [] for status in ORDER}
         self._bytes: Counter[CaseStatus] = Counter()
         self._total = 0
-        self._failing: Counter[tuple[str, str]] = Counter()
+        self._criteria = CriterionCounts()
         self._metrics = MetricTable(summary)
 
     def write(self, result: CaseResult) -> None:
         """Take the next case."""
         self._total += 1
         self._metrics.add(result)
-        for row in result.criteria if result.status == "failed" else ():
-            if not row.passed and not row.unverified:
-                self._failing[row.id, row.name] += 1
+        self._criteria.take(result.criteria, result.optional)
         if self._bytes[result.status] < MOST_BYTES:
             output = shortened(result.output or "", OUTPUT_CHARACTERS)
             texts = (result.id, result.label or "", STATUS_LABELS[result.status][0], score_text(result), failure_reason(result), output)
@@ -94,7 +102,7 @@ class MarkdownFile:
         first = f"{SIGNS[self._answer.word]} **{escaped(self._answer.text)}**"
         lines = [results_line(self._summary), *(gate_lines(self._summary.corrected) if self._summary.corrected else ())]
         results = "".join(f"{escaped(line)}\n\n" for line in lines)
-        parts = [f"{MARKDOWN_MARK}\n\n# {name}\n\n{first}\n\n{results}", self._next(), self._criteria(), self._named()]
+        parts = [f"{MARKDOWN_MARK}\n\n# {name}\n\n{first}\n\n{results}", self._next(), self._failed(), self._named()]
         parts += [_compared(self._baseline)] if self._baseline else []
         self._file.write("".join(parts))
         room = MOST_BYTES - ROOM_BYTES - len("".join(parts).encode())
@@ -113,11 +121,14 @@ class MarkdownFile:
         step = next_step(self._summary, self._answer)
         return f"Next: <code>{escaped(step)}</code>\n\n" if step else ""
 
-    def _criteria(self) -> str:
-        if not self._failing:
-            return ""
-        rows = [table_row((name, text, f"{number:,}")) for (name, text), number in self._failing.most_common(CRITERIA)]
-        return f"**What failed**\n\n{table_head(('criterion', 'text', 'cases'))}{''.join(rows)}\n"
+    def _failed(self) -> str:
+        rows = [
+            table_row((f"{count.id}{OPTIONAL if count.optional else ''}", count.name, f"{count.failed:,} of {count.judged:,}"))
+            for count in self._criteria.worst(CRITERIA)
+        ]
+        return (
+            f"**Criteria by how often they failed**\n\n{table_head(('criterion', 'text', 'not passed'))}{''.join(rows)}\n" if rows else ""
+        )
 
     def _named(self) -> str:
         """Return the named metrics, the first of them where there are many."""

@@ -16,7 +16,7 @@ from xml.sax.saxutils import XMLGenerator
 from pydantic import BaseModel, JsonValue
 from pydantic_core import PydanticSerializationError, to_json
 
-from gradeloop.batches.answer import STATUS_LABELS, below_threshold, failure_reason, gap_of, rate_of, results_line, score_text
+from gradeloop.batches.answer import OPTIONAL, STATUS_LABELS, below_threshold, failure_reason, gap_of, rate_of, results_line, score_text
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult, CaseStatus
 from gradeloop.batches.markdown import BatchStory, MarkdownFile
 from gradeloop.batches.metric_table import MetricTable, metric_lines
@@ -244,10 +244,11 @@ OTHER = " (it did not decide)"
 
 def _failing(result: CaseResult) -> str:
     """Return the score and the gaps of a failed case, a line a criterion, those that decided first."""
-    failing = [row for row in result.criteria if not row.passed]
+    failing = [row for row in result.criteria if row.verdict != "passed"]
     deciding = result.deciding if result.decided_by else failing
     rows = [f"{row.id}: {row.name}: {gap_of(row)}" for row in deciding]
-    rows += [f"{row.id}: {row.name}: {gap_of(row)}{OTHER}" for row in failing if row not in deciding]
+    others = [row for row in failing if row not in deciding]
+    rows += [f"{row.id}: {row.name}: {gap_of(row)}{OPTIONAL if row.id in result.optional else OTHER}" for row in others]
     score = [] if result.score is None else [f"score {result.score:.2f}{below_threshold(result)}"]
     return "\n".join([*score, *rows]) or result.explanation
 

@@ -179,6 +179,13 @@ class CriterionRow(Strict):
     """The model that was to judge, where the grader is its fallback."""
     override: Sparse[Override | None] = None
 
+    @property
+    def verdict(self) -> Literal["passed", "failed", "unverified"]:
+        """The verdict that counts: a person's override before the grader's."""
+        if self.override is not None:
+            return "passed" if self.override.passed else "failed"
+        return "unverified" if self.unverified else "passed" if self.passed else "failed"
+
     def curtailed(self) -> "CriterionRow":
         """Return the row without its reason and quotes, with a shortened gap."""
         gap = self.gap and shortened(self.gap, CURTAILED_CHARACTERS)

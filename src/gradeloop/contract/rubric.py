@@ -241,6 +241,12 @@ class Rubric(OrText):
         return self.gating | counted
 
     @property
+    def optional(self) -> tuple[str, ...]:
+        """Ids of the other criteria, which do not decide whether the rubric is met."""
+        pressing = self.pressing
+        return tuple(criterion.id for criterion in self.criteria if criterion.id not in pressing)
+
+    @property
     def phrases(self) -> Phrases:
         """The sentences of feedback and results, in the rubric's language."""
         return phrases(self.language, self.feedback.model_dump(exclude_none=True) if self.feedback else None)

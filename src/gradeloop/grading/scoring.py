@@ -427,17 +427,13 @@ def _share_of(scores: Mapping[str, Score], name: str) -> float:
     return scores[name].share if name in scores else 0.0
 
 
-def counting_ids(rubric: Rubric) -> frozenset[str]:
-    """Return the ids of the criteria that count in the score: those whose own weight, and that of their group, is above 0."""
-    return frozenset(member.id for unit in rubric.units if unit.weight for member in unit.members if member.weight)
-
-
 def worst_of(rubric: Rubric, rows: Sequence[CriterionRow]) -> str | None:
     """Return the id of the criterion that did not pass with the lowest score, of those that decided if there are any.
 
     A criterion that counts nothing, since it or its group has the weight 0, is never the worst one; None without any.
     """
-    scores, decided, counting = scores_of(rubric, rows), shortfall_of(rubric, rows).criteria, counting_ids(rubric)
+    scores, decided = scores_of(rubric, rows), shortfall_of(rubric, rows).criteria
+    counting = {member.id for unit in rubric.units if unit.weight for member in unit.members if member.weight}
     failing = [row.id for row in rows if row.id in counting and not (row.id in scores and scores[row.id].passed)]
     return min(failing, key=lambda name: (name not in decided, _share_of(scores, name)), default=None)
 

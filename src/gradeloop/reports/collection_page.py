@@ -7,15 +7,14 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
-from gradeloop.batches.answer import gap_of
+from gradeloop.batches.answer import CriterionCounts, gap_of
 from gradeloop.batches.contract import BatchStatus, lowest_row
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Usage
-from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.scoring import counting_ids, shortfall_of, worst_of
+from gradeloop.grading.scoring import shortfall_of, worst_of
 from gradeloop.reports.html import Live, as_json, document, packed
 from gradeloop.reports.model import NextStep, RunReport, Verdict
-from gradeloop.reports.run_page import LIVE_SCRIPTS, LIVE_STYLES, OutputPart, RunView, criterion_mark, run_part
+from gradeloop.reports.run_page import LIVE_SCRIPTS, LIVE_STYLES, OutputPart, RunView, run_part
 from gradeloop.reports.what_failed import FailureList
 from gradeloop.text import counted, headline
 
@@ -97,11 +96,11 @@ class Head:
 
 def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None = None) -> str:
     """Return the page of many runs; on a live one, each run has a page of its own instead of being inside."""
-    table, criteria, failed = Table(is_open=live is None, batch_id=head.batch_id), Criteria(), FailureList()
+    table, criteria, failed = Table(is_open=live is None, batch_id=head.batch_id), CriterionCounts(), FailureList()
     for number, entry in enumerate(with_steps(entries, head.steps)):
         table.take(row_of(number, entry), entry.report)
         failed.take(number, entry.report)
-        criteria.take(entry.report.evaluations[-1].criteria if entry.report.evaluations else (), entry.report.rubric)
+        criteria.take(entry.report.evaluations[-1].criteria if entry.report.evaluations else (), entry.report.optional)
     everyone = with_differences(table.everyone)
     rows = rows_in_order([row for row in everyone if row.number in table.listed])
     worst = criteria.worst(WORST)
@@ -235,7 +234,7 @@ def row_of(number: int, entry: Entry) -> CaseRow:
         column=entry.column,
         usage=report.usage,
         flags=frozenset(flag for flag, applies in flags.items() if applies),
-        failing=tuple(row.id for row in rows if criterion_mark(row).verdict == "failed"),
+        failing=tuple(row.id for row in rows if row.verdict == "failed"),
         labels=labels_of(report),
         said=said,
     )
@@ -296,7 +295,7 @@ def _decided(report: RunReport, rows: Sequence[CriterionRow]) -> tuple[tuple[str
     if report.decided_by is not None and report.overridden is None:
         decided, worst = report.decided_by, report.worst
     elif report.rubric is None:
-        lowest = lowest_row(row for row in rows if criterion_mark(row).verdict != "passed")
+        lowest = lowest_row(row for row in rows if row.verdict != "passed")
         decided, worst = (), lowest.id if lowest else None
     else:
         impossible = report.evaluations and report.evaluations[-1].result == "failed"
@@ -410,43 +409,6 @@ def histogram(scores: Sequence[float]) -> dict[str, int]:
     if max(scores, default=0) > 1:
         labels[-1] = "≥1"
     return dict(zip(labels, counts, strict=True))
-
-
-@dataclass
-class CriterionCount:
-    """The verdicts on a criterion over all cases."""
-
-    id: str
-    name: str
-    failed: int = 0
-    judged: int = 0
-
-    @property
-    def share(self) -> float:
-        """The part that failed of what was judged."""
-        return self.failed / self.judged if self.judged else 0.0
-
-
-class Criteria:
-    """Counts of criteria, taken case by case."""
-
-    def __init__(self) -> None:
-        self._counts: dict[tuple[str, str], CriterionCount] = {}
-
-    def take(self, rows: Sequence[CriterionRow], rubric: Rubric | None = None) -> None:
-        """Count a case's verdicts; a criterion without a verdict is not counted, and none of weight 0 by its rubric."""
-        counting = counting_ids(rubric) if rubric else {row.id for row in rows}
-        for row in rows:
-            verdict = criterion_mark(row).verdict
-            if verdict != "unverified" and row.id in counting:
-                count = self._counts.setdefault((row.id, row.name), CriterionCount(row.id, row.name))
-                count.failed += verdict == "failed"
-                count.judged += 1
-
-    def worst(self, most: int) -> list[CriterionCount]:
-        """Return the criteria that failed most often, the most often first; none that never failed."""
-        failing = [count for count in self._counts.values() if count.failed]
-        return sorted(failing, key=lambda count: (-count.failed, -count.share, count.id))[:most]
 
 
 PACKED_BYTES = 11_500_000

@@ -121,9 +121,16 @@ class RunReport(Strict):
     """The verdict after overrides: True passes, False does not; None where nobody overrode anything."""
     decided_by: tuple[str, ...] | None = None
     """Ids of the criteria for which a case did not pass; None where its rubric says it."""
+    known_optional: tuple[str, ...] = ()
+    """Ids of the optional criteria, where the rubric is not known."""
     worst: str | None = None
     """The id of a case's worst criterion, where `decided_by` is known."""
     notes: tuple[str, ...] = ()
     """Sentences about what could not be read, or is not shown."""
     next: NextStep | None = None
     """What comes next for a judgement; None for what has buttons or commands of its own."""
+
+    @property
+    def optional(self) -> tuple[str, ...]:
+        """Ids of the criteria that do not decide whether it passes."""
+        return self.rubric.optional if self.rubric else self.known_optional

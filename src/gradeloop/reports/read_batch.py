@@ -341,6 +341,7 @@ def read_case_report(result: CaseResult, case: Case | None = None) -> RunReport:
         best=len(messages) - 1 if evaluation and result.iterations is not None else None,
         overridden=_overridden(result),
         decided_by=result.decided_by,
+        known_optional=result.optional,
         worst=result.worst_criterion,
         notes=_notes(result, case),
     )

@@ -88,7 +88,7 @@ def _context(report: RunReport, key: str) -> dict[str, object]:
 def rows_worst_first(rows: Sequence[CriterionRow]) -> list[int]:
     """Return the indexes of some rows: those that failed, those without a verdict, those that passed."""
     order: dict[RowVerdict, int] = {"failed": 0, "unverified": 1, "passed": 2}
-    return sorted(range(len(rows)), key=lambda number: order[criterion_mark(rows[number]).verdict])
+    return sorted(range(len(rows)), key=lambda number: order[rows[number].verdict])
 
 
 @dataclass(frozen=True)
@@ -145,11 +145,12 @@ def _answer_part(criterion: str, name: str, lead: str) -> AnswerPart:
 
 
 def failing_rows(report: RunReport) -> tuple[CriterionRow, ...]:
-    """Return the criteria that a run that failed did not meet: those of its best draft where that is known, else of its last."""
+    """Return the criteria for which a run failed: those of its best draft where that is known, else of its last; no optional ones."""
     if report.verdict != "failed" or not report.evaluations:
         return ()
     best = [evaluation for evaluation in report.evaluations if evaluation.draft == report.best]
-    return tuple(row for row in (best or report.evaluations)[-1].criteria if criterion_mark(row).verdict == "failed")
+    optional = report.optional
+    return tuple(row for row in (best or report.evaluations)[-1].criteria if row.verdict == "failed" and row.id not in optional)
 
 
 def run_next_step(report: RunReport) -> NextStep | None:
@@ -265,17 +266,17 @@ class RunView:
 
     def tags(self, criterion: str) -> list[str]:
         """Return what is special about a criterion."""
+        optional = ["optional"] if criterion in self._report.optional else []
         if (found := self._criteria.get(criterion)) is None:
-            return []
+            return optional
         tags = {
-            "optional": not found.required,
             f"check {found.check.tool}" if found.check else "": found.check is not None,
             "a person decides": found.human,
             "must not hold": found.negate,
             f"weight {found.weight:g}": found.weight != 1,
             f"{len(found.judges)} votes": len(found.judges) > 1,
         }
-        return [tag for tag, applies in tags.items() if applies]
+        return [*optional, *(tag for tag, applies in tags.items() if applies)]
 
     def later(self, evaluation: int, row: CriterionRow) -> str | None:
         """Return how the next draft fared on a criterion, where that is news."""
@@ -446,8 +447,7 @@ def criterion_mark(row: CriterionRow) -> CriterionMark:
     if row.override is None:
         by_person = row.by == "human"
         return CriterionMark(graded, by_person, row.contested, f"{TEXTS[graded]}{', by a person' if by_person else ''}{votes}")
-    verdict: RowVerdict = "passed" if row.override.passed else "failed"
-    return CriterionMark(verdict, True, row.contested, f"{TEXTS[verdict]} by a person, {TEXTS[graded]} by the grader{votes}")
+    return CriterionMark(row.verdict, True, row.contested, f"{TEXTS[row.verdict]} by a person, {TEXTS[graded]} by the grader{votes}")
 
 
 @dataclass(frozen=True)

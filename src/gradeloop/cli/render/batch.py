@@ -14,7 +14,7 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from gradeloop.batches.answer import ANSWER_STYLES, STATUS_LABELS, answer_of, failure_reason, next_step, summary_counts
+from gradeloop.batches.answer import ANSWER_STYLES, OPTIONAL, STATUS_LABELS, answer_of, failure_reason, next_step, summary_counts
 from gradeloop.batches.contract import BatchSummary, CaseResult
 from gradeloop.cli.render.run import CTRL_C, LEAST_ROOM
 from gradeloop.cli.render.table import WHY_CHARACTERS, WIDE, Column, mark, table, usage_line
@@ -243,7 +243,7 @@ def case_lines(result: CaseResult) -> Iterator[Text | Rule]:
     if result.decided_by:
         yield Text("  decided by: ", "dim").append(one_line(", ".join(result.decided_by)), "red")
     for row in result.criteria:
-        yield from _criterion(row)
+        yield from _criterion(row, optional=row.id in result.optional)
     if result.output is not None:
         yield from _output(result.output)
     yield from _beside(result)
@@ -274,11 +274,11 @@ def _about(result: CaseResult) -> Iterator[Text]:
             yield Text().append(f"  {one_line(name)}: ", "dim").append(cut)
 
 
-def _criterion(row: CriterionRow) -> Iterator[Text]:
+def _criterion(row: CriterionRow, *, optional: bool) -> Iterator[Text]:
     """Yield a criterion, then its gap, reason, quotes, votes and override."""
     sign, style = mark(row)
-    score = f"  (score {row.score:g})" if row.score is not None else ""
-    yield Text().append(f"{sign} {one_line(row.id)}  ", style).append(one_line(row.name)).append(score, "dim")
+    beside = f"{OPTIONAL if optional else ''}{f'  (score {row.score:g})' if row.score is not None else ''}"
+    yield Text().append(f"{sign} {one_line(row.id)}  ", style).append(one_line(row.name)).append(beside, "dim")
     for word, text in (("gap", row.gap), ("reason", row.reason)):
         if text:
             yield Text().append(f"    {word}: ", "dim").append(one_line(text), style if word == "gap" else "")

@@ -237,7 +237,7 @@ def _properties(rubric: Rubric, criterion: Criterion) -> Iterator[str]:
         f"{len(criterion.judges)} votes": len(criterion.judges) > 1,
         "quotes required" if criterion.require_quotes else "with quotes": criterion.quoted,
         f"weight {criterion.weight:g}": criterion.weight != 1,
-        "optional": criterion.id not in rubric.pressing,
+        "optional": criterion.id in rubric.optional,
     }
     return (text for text, applies in properties.items() if applies)
 
