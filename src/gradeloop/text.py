@@ -93,6 +93,24 @@ def clip(text: str, limit: int = 80) -> str:
     return quoted if len(quoted) <= limit else f"{quoted[: limit - 1]}… ({len(text)} characters)"
 
 
+def parse_share(value: object) -> float:
+    """Return a share from 0 to 1 that is written as `0.9` or as `90%`.
+
+    Raises:
+        ValueError: It is no share; the message says what to write.
+    """
+    text = str(value).strip()
+    try:
+        number = float(text.removesuffix("%"))
+    except ValueError:
+        number = -1.0
+    share = number / 100 if text.endswith("%") else number
+    if 0 <= share <= 1:
+        return share
+    meant = number if 1 < share == number <= 100 else 90.0  # noqa: PLR2004 - a number of per cent
+    raise ValueError(f"{clip(text)} is no share from 0 to 1; write {meant:g}% or {meant / 100:g}")
+
+
 def money(dollars: float | None) -> str:
     """Return an amount of US dollars with four decimals; nothing if it is unknown or zero."""
     return f"${dollars:.4f}" if dollars else ""

@@ -3,9 +3,13 @@
 import os
 import shutil
 import stat
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
+import typer
 
+from gradeloop.cli.main import app
 from tests.rig.cli import CommandLine, Done, draft, verdict
 
 RUN = ("run", "task.yaml", "--json")
@@ -149,3 +153,72 @@ def test_a_server_of_this_machine_that_does_not_listen_is_said_at_once(gradeloop
     done = gradeloop("run", "local.yaml", "--model", "ollama:qwen3", "--grader", "ollama:qwen3", OLLAMA_BASE_URL="http://127.0.0.1:9/v1")
 
     refused(done, 2, "nothing listens at http://127.0.0.1:9/v1", "ollama serve; ollama pull qwen3")
+
+
+SHARES = {
+    ("eval", "--pass-rate"): (),
+    ("eval", "--allow-errors"): (),
+    ("eval", "--max-error-rate"): (),
+    ("judge", "--pass-rate"): ("judge.yaml", "runs.jsonl"),
+    ("judge", "--allow-errors"): ("judge.yaml", "runs.jsonl"),
+    ("judge", "--max-bad"): ("judge.yaml", "runs.jsonl"),
+    ("report", "--pass-rate"): (),
+    ("agreement", "--risk"): ("judge", "labels.jsonl"),
+    ("monitor create", "--sample"): ("m", "--judge", "judge.yaml", "--source", "folder:."),
+    ("monitor backfill", "--sample"): ("m", "--since", "2026-01-01"),
+}
+"""Every flag that takes a share, and the arguments that its command needs."""
+
+
+def shares(command: Any, path: str = "") -> Iterator[tuple[str, str]]:
+    """Yield the flags of a command, and of those below it, that take a share."""
+    yield from ((path, option.opts[0]) for option in command.params if option.metavar == "SHARE")
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from shares(inner, f"{path} {name}".strip())
+
+
+def test_the_table_has_every_flag_that_takes_a_share() -> None:
+    top: Any = typer.main.get_command(app)
+    top.load_all()
+
+    assert sorted(shares(top)) == sorted(SHARES)
+
+
+@pytest.mark.parametrize(("command", "flag"), SHARES)
+@pytest.mark.parametrize("given", ["90", "most"])
+def test_a_percentage_without_its_sign_is_refused_with_what_to_write(gradeloop: CommandLine, command: str, flag: str, given: str) -> None:
+    done = gradeloop(*command.split(), *SHARES[command, flag], flag, given)
+
+    assert done.code == 2
+    assert flag in done.err
+    assert f"'{given}' is no share from 0 to 1; write 90% or 0.9" in done.err
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("suite.yaml", "pass_rate: SHARE"),
+        ("suite.yaml", "max_error_rate: SHARE"),
+        ("suite.yaml", "defaults: {abstain: {c1: SHARE}}"),
+        ("judge.yaml", "abstain: {criteria.c1: SHARE}"),
+        ("gradeloop.toml", "tuner = {memory = SHARE}"),
+    ],
+)
+def test_a_share_in_a_file_is_read_as_it_is_on_the_command_line(gradeloop: CommandLine, name: str, text: str) -> None:
+    around = {
+        "suite.yaml": (
+            "scripted: replies.yaml\ngrader: 'scripted:j'\nrubric: {criteria: [{description: good, votes: 3}]}\ntests: [{output: a}]\n"
+        ),
+        "judge.yaml": "rubric: {criteria: [{description: good, votes: 3}]}\ngrader: {model: 'scripted:j'}\n",
+    }.get(name, "")
+    (gradeloop.folder / "replies.yaml").write_text("replies: [{role: grader, text: a}]\n")
+    given = {share: text.replace("SHARE", share) for share in ("90", "'90%'", "0.9")}
+    done = {}
+    for share, line in given.items():
+        (gradeloop.folder / name).write_text(f"{around}{line}\n")
+        done[share] = gradeloop("validate", name)
+    (gradeloop.folder / name).unlink()
+
+    assert done["90"].code == 2
+    assert "'90' is no share from 0 to 1; write 90% or 0.9" in done["90"].err
+    assert (done["'90%'"].code, done["0.9"].code) == (0, 0), done

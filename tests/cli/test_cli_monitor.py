@@ -78,7 +78,7 @@ def test_a_monitor_is_created_run_looked_at_and_deleted(gradeloop: CommandLine) 
     assert sorted(json.loads(line)["run_id"] for line in exported) == ["a", "b", "c"]
     assert [one["name"] for one in listed] == ["support"]
     assert preview.out == "3 runs since then; 3 have a verdict\n0 runs would be judged: 0 calls; about $0\n", preview.err
-    assert (bad_share.code, "is no share of all runs; write 5% or 0.05" in bad_share.err) == (2, True)
+    assert (bad_share.code, "is no share" in bad_share.err) == (2, True)
     assert (bad_date.code, "--since is 'lately'; write a date" in bad_date.err) == (2, True), bad_date.err
     assert (failed.code, failed.out) == (0, "")
     assert (no_failure.code, "no failed run of the monitor 'support' is left in the store" in no_failure.err) == (2, True)

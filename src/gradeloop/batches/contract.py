@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 from pydantic_core import to_json
 from temporalio import workflow
 
-from gradeloop.contract.base import FirstMistakes, Recorded, Sparse, Strict
+from gradeloop.contract.base import READS_SHARES, FirstMistakes, Recorded, Sparse, Strict
 from gradeloop.contract.code_text import CodeText
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.http_call import HTTP_REQUEST
@@ -35,9 +35,8 @@ COMPARED_CASES = 100
 
 CaseId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f])?$")]
 
-Abstention = Sparse[
-    Annotated[float, Field(gt=0, le=1)] | Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]], Field(min_length=1)] | None
-]
+_Votes = Annotated[float, Field(gt=0, le=1)]
+Abstention = Sparse[Annotated[_Votes | Annotated[dict[str, _Votes], Field(min_length=1)] | None, READS_SHARES]]
 """The least share of a criterion's votes, 0 to 1, with which its verdict decides; of all criteria with votes, or by a criterion's id."""
 
 CaseStatus = Literal["queued", "waiting", "passed", "failed", "unsure", "error", "ungraded"]

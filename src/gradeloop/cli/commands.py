@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from gradeloop.exit_codes import CODES
+from gradeloop.text import parse_share
 
 if TYPE_CHECKING:
     import asyncio
@@ -78,6 +79,15 @@ A module is imported when one of its commands is called, so that help and comple
 """
 
 GROUPS = {title: tuple(rows) for title, rows in COMMANDS.items()}
+
+
+def share_flag(text: str) -> float:
+    """Return the share that a flag names, `0.9` or `90%`."""
+    try:
+        return parse_share(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
 
 ThreadId = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's id, or `latest` for the newest.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else on stdout.")]

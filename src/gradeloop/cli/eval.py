@@ -35,6 +35,7 @@ from gradeloop.cli.commands import (
     Trust,
     codes_help,
     ctrl_c,
+    share_flag,
 )
 from gradeloop.cli.earlier import find_earlier
 from gradeloop.cli.eval_options import (
@@ -155,9 +156,9 @@ def evaluate(  # noqa: PLR0913, PLR0917 - one parameter a flag, which typer name
     budget_tokens: Annotated[int | None, typer.Option(metavar="N", help="Pause when the batch has used this many tokens.")] = None,
     budget_usd: Annotated[float | None, typer.Option(metavar="USD", help="Pause when the batch has cost this many US dollars.")] = None,
     max_errors: Annotated[int | None, typer.Option(min=1, metavar="N", help="Pause when this many cases are errors.")] = None,
-    max_error_rate: Annotated[float | None, typer.Option(min=0, max=1, metavar="SHARE", help=MAX_ERROR_RATE_HELP)] = None,
-    pass_rate: Annotated[float | None, typer.Option(min=0, max=1, metavar="SHARE", help=RATE_HELP)] = None,
-    allow_errors: Annotated[float | None, typer.Option(min=0, max=1, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = None,
+    max_error_rate: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=MAX_ERROR_RATE_HELP)] = None,
+    pass_rate: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=RATE_HELP)] = None,
+    allow_errors: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = None,
     labels: Annotated[Path | None, typer.Option(metavar="FILE", help=LABELS_HELP)] = None,
     gate: Annotated[Literal["raw", "corrected"] | None, typer.Option(help=GATE_HELP)] = None,
     retries: Annotated[int | None, typer.Option(min=0, max=20, metavar="N", help=RETRIES_HELP)] = None,

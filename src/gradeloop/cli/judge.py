@@ -30,6 +30,7 @@ from gradeloop.cli.commands import (
     Trust,
     codes_help,
     ctrl_c,
+    share_flag,
 )
 from gradeloop.cli.folder import own_config_file, own_outside_roots
 from gradeloop.cli.rejudge import judged_runs, load_older_judge, preview_lines, preview_of
@@ -103,12 +104,12 @@ def judge(  # noqa: PLR0913 - one parameter a flag
     repeat: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Judge each run this many times.")] = 1,
     concurrency: Annotated[int, typer.Option("--concurrency", "-j", min=1, max=1000, metavar="N", help=CONCURRENCY_HELP)] = 50,
     passes: Annotated[list[str] | None, typer.Option("--pass", metavar="KEY=VALUE", help=RULE_HELP)] = None,
-    pass_rate: Annotated[float | None, typer.Option(min=0, max=1, metavar="SHARE", help="Exit 1 when a smaller share passes.")] = None,
+    pass_rate: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help="Exit 1 when a smaller share passes.")] = None,
     labels: Annotated[Path | None, typer.Option(metavar="FILE", help=LABELS_HELP)] = None,
     gate: Annotated[
         Literal["raw", "corrected"], typer.Option(help="Hold the raw rate, or the corrected one, against --pass-rate.")
     ] = "raw",
-    allow_errors: Annotated[float, typer.Option(min=0, max=1, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = 0.0,
+    allow_errors: Annotated[float, typer.Option(parser=share_flag, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = 0.0,
     tools: Tools = None,
     scripted: Scripted = None,
     output: Annotated[list[Path] | None, typer.Option("--output", "-o", metavar="FILE", help=FILES_HELP)] = None,
@@ -116,7 +117,7 @@ def judge(  # noqa: PLR0913 - one parameter a flag
     skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out runs that cannot be read, and list them.")] = False,
     whole: Annotated[bool, typer.Option("--whole", help=WHOLE_HELP)] = False,
     chunk: Annotated[bool, typer.Option("--chunk", help=CHUNK_HELP)] = False,
-    max_bad: Annotated[float, typer.Option(min=0, max=1, metavar="SHARE", help=MAX_BAD_HELP)] = 1.0,
+    max_bad: Annotated[float, typer.Option(parser=share_flag, metavar="SHARE", help=MAX_BAD_HELP)] = 1.0,
     allow_outside: AllowOutside = None,
     trust: Trust = False,
     store: Annotated[bool, typer.Option("--store/--no-store", help="Keep the results in the store, or do not.")] = True,

@@ -15,7 +15,7 @@ from gradeloop.calibration.agreement import Agreement, KeyAgreement, measure_agr
 from gradeloop.calibration.figures import NAMES, figure_texts
 from gradeloop.calibration.judgements import read_results, refuse_foreign_results, select_judgements
 from gradeloop.calibration.labels import read_labels
-from gradeloop.cli.commands import AllowOutside, Grader, Json, codes_help
+from gradeloop.cli.commands import AllowOutside, Grader, Json, codes_help, share_flag
 from gradeloop.cli.folder import own_outside_roots
 from gradeloop.cli.judge import JudgeName
 from gradeloop.cli.render.measures import figure_table, stability_lines
@@ -61,11 +61,13 @@ def agreement(  # noqa: PLR0913 - one parameter a flag
         list[str] | None, typer.Option(metavar="KEY", help="The values of KEY are written from least to most; repeatable.")
     ] = None,
     passes: PassedBy = None,
-    risk: Annotated[float | None, typer.Option(min=0.001, max=0.5, metavar="SHARE", help=RISK_HELP)] = None,
+    risk: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=RISK_HELP)] = None,
     allow_outside: AllowOutside = None,
     as_json: Json = False,
 ) -> None:
     """Measure how well a judge agrees with people."""
+    if risk is not None and not 0.001 <= risk <= 0.5:  # noqa: PLR2004 - the bounds are said
+        raise InvalidRequest(f"--risk {risk:g} is out of range; write 0.001 to 0.5")
     outside = tuple(own_outside_roots(allow_outside))
     chosen = (tuple(runs or ()), results, grader, tuple(ordered or ()), tuple(passes or ()), outside, risk)
     asked = AgreementOptions(judge, labels, *chosen)

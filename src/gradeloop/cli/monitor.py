@@ -56,7 +56,7 @@ from gradeloop.monitors.overview import (
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
 from gradeloop.temporal.worker import WorkerSpec, ensure_worker, is_polled, wake_worker
-from gradeloop.text import clip, counted, duration, json_without_commands, money, one_line
+from gradeloop.text import clip, counted, duration, json_without_commands, money, one_line, parse_share
 
 app = typer.Typer(rich_markup_mode=None)
 monitor_app = typer.Typer(
@@ -271,10 +271,10 @@ def _shares(texts: Sequence[str]) -> dict[str, Any]:
     shares: dict[str, Any] = {"strata": {}}
     for text in texts:
         name, found, value = text.rpartition("=")
-        number = re.fullmatch(r"\s*(\d+(?:\.\d+)?|\.\d+)\s*(%?)\s*", value)
-        share = float(number[1]) / (100 if number[2] else 1) if number else 2.0
-        if share > 1:
-            raise InvalidRequest(f"--sample {clip(text)} is no share; write 5% or 0.05, or STRATUM=5% for one stratum")
+        try:
+            share = parse_share(value)
+        except ValueError as error:
+            raise InvalidRequest(f"--sample: {error}, or STRATUM=5% for one stratum") from None
         if found:
             shares["strata"][name] = share
         else:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from gradeloop.batches.outputs import as_json as batch_json
 from gradeloop.batches.reader import BatchReader
-from gradeloop.cli.commands import Json, Overwrite, codes_help
+from gradeloop.cli.commands import Json, Overwrite, codes_help, share_flag
 from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, Column, show_lines, table
 from gradeloop.compare.compare import CaseComparison, Comparison, ComparisonGate, CriterionTally, Outcome, compare_batches
 from gradeloop.compare.sources import load_batch, read_outputs
@@ -62,7 +62,7 @@ def report(  # noqa: PLR0913 - one parameter a flag
     kind: Annotated[Kind | None, typer.Option(help="Say what WHAT is, when its name fits several.")] = None,
     runs: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Show the judged runs of this file; repeatable.")] = None,
     passes: Annotated[list[str] | None, typer.Option("--pass", metavar="KEY=VALUE", help=WANTED_HELP)] = None,
-    pass_rate: Annotated[float | None, typer.Option(min=0, max=1, metavar="SHARE", help=RATE_HELP)] = None,
+    pass_rate: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=RATE_HELP)] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     overwrite: Overwrite = False,
 ) -> None:

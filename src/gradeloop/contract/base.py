@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast, get_ar
 
 from pydantic import (
     BaseModel,
+    BeforeValidator,
     ConfigDict,
     Field,
     GetCoreSchemaHandler,
@@ -22,7 +23,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema, to_json
 
 from gradeloop.errors import MISTAKES
-from gradeloop.text import clip, did_you_mean
+from gradeloop.text import clip, did_you_mean, parse_share
 
 FieldT = TypeVar("FieldT")
 
@@ -46,6 +47,15 @@ def _means_something(field: FieldInfo) -> bool:
     """Return whether None is another value of an optional field than its default."""
     return type(None) in get_args(field.annotation) and field.default is not None and field.default_factory is None
 
+
+def _read_shares(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _read_shares(share) for key, share in value.items()}
+    return parse_share(value) if isinstance(value, str | int | float) else value
+
+
+READS_SHARES = BeforeValidator(_read_shares)
+"""Reads a share, or a mapping of shares, that somebody writes as `0.9` or as `90%`."""
 
 if TYPE_CHECKING:
     Sparse = Annotated[FieldT, "left out of the JSON where it is empty"]

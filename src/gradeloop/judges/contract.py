@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, JsonValue, ValidationError, field_validator, model_validator
 from temporalio import workflow
 
-from gradeloop.contract.base import Items, Recorded, Sparse, Strict
+from gradeloop.contract.base import READS_SHARES, Items, Recorded, Sparse, Strict
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import RUBRIC_BYTES, Rubric
@@ -209,7 +209,7 @@ def default_templates(mode: ParsingMode, key: str) -> tuple[PromptTemplate, ...]
     return (PromptTemplate(role="user", content=read_prompt_text(f"judge_{form}").replace("@key@", key)),)
 
 
-Abstain = Sparse[dict[str, Annotated[float, Field(gt=0, le=1)]] | None]
+Abstain = Sparse[Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]] | None, READS_SHARES]]
 """The least share of votes, 0 to 1, with which a verdict on a key decides; with a smaller one it is unsure. Chosen on labels."""
 
 Escalate = Sparse[ModelSpec | None]

@@ -19,7 +19,7 @@ from pydantic_settings import (
 )
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
-from gradeloop.contract.base import Strict
+from gradeloop.contract.base import READS_SHARES, Strict
 from gradeloop.contract.documented import Documented, describe_fields
 from gradeloop.contract.model_spec import CALL_SECONDS, Budget, CallTimeout, ToolName
 from gradeloop.contract.notice import ALL_KINDS, NoticeKind
@@ -255,7 +255,7 @@ DeploymentName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_/-]{0,99}
 
 BuildId = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,199}$")]
 
-Share = Annotated[float, Field(gt=0, le=1)]
+Share = Annotated[float, Field(gt=0, le=1), READS_SHARES]
 
 
 class TunerSettings(Section):

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Discriminator, Field, JsonValue, Tag, WithJsonSchema, model_validator
 
 from gradeloop.batches.contract import RETRIES, Abstention, CaseId
-from gradeloop.contract.base import OrText, Strict
+from gradeloop.contract.base import READS_SHARES, OrText, Strict
 from gradeloop.contract.criterion import Threshold
 from gradeloop.contract.documented import Documented
 from gradeloop.contract.messages import MESSAGE_BYTES, ToolCall
@@ -151,7 +151,7 @@ class SuiteTest(Defaults):
 
 
 Label = Annotated[str, Field(max_length=100), BeforeValidator(refuse_unclear_name, json_schema_input_type=str)]
-Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False), READS_SHARES]
 
 
 def _wrap_in_list(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
