@@ -85,3 +85,24 @@ def test_a_task_is_checked_without_any_key_but_not_without_its_words(gradeloop: 
 
     assert wrong.code == 2
     assert "typo.yaml', line 2" in wrong.err
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("braces_task.yaml", "prompt: {{ q }}\nrubric: '- short'\n"),
+        ("braces_suite.yaml", "prompts: [hi {{ q }}]\ntests: [{vars: {q: a}}]\n"),
+        ("promptfooconfig.braces.yaml", "prompts: ['{{ q }}']\nproviders: [echo]\ntests: [{vars: {q: {{ q }}}}]\n"),
+        ("braces_judge.yaml", "rubric_text: {{ q }}\njudge_model: 'scripted:j'\n"),
+        ("braces_rubric.yaml", "criteria: [Names {{ q }}]\n"),
+    ],
+)
+def test_a_template_without_quotes_is_refused_with_the_cure_in_every_kind_of_file(
+    gradeloop: CommandLine, folder: Path, name: str, text: str
+) -> None:
+    (folder / name).write_text(text)
+
+    done = gradeloop("validate", name)
+
+    assert done.code == 2
+    assert "'{{ q }}' is not in quotes, so YAML reads its braces; quote the whole text, as in 'Dear {{ name }}'" in done.err

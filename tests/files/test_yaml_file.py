@@ -94,3 +94,42 @@ def test_one_byte_above_the_cap_is_refused_before_it_is_parsed(tmp_path: Path) -
 
     assert fits == {"a": "x" * (YAML_BYTES - 5)}
     assert refusal(file) == f"the task file '{file}' is larger than 4 MiB; move long texts out of it"
+
+
+QUOTE = "is not in quotes, so YAML reads its braces; quote the whole text, as in 'Dear {{ name }}'"
+
+
+@pytest.mark.parametrize(
+    ("text", "template"),
+    [
+        ("prompts: [hi {{ name }}]", "{{ name }}"),
+        ("prompts: [hi {{ name }}, 'b']", "{{ name }}"),
+        ("prompt: {{ name }}", "{{ name }}"),
+        ("prompt: {{ name | upper }}", "{{ name | upper }}"),
+        ("prompt: {{ name }} is here", "{{ name }}"),
+        ("prompt: {{name}}, hi\nb: 1", "{{name}}"),
+        ("prompt: hi {{ name }}: there", "{{ name }}"),
+        ("prompt: {% if x %}a{% endif %}", "{% if x %}"),
+        ("prompts:\n  - {{ a }}\n  - b", "{{ a }}"),
+        ("prompts:\n  - {{ a }} and\n  - b", "{{ a }}"),
+        ("prompt:\n  {{ x }}\n  more", "{{ x }}"),
+        ("tests: [{vars: {q: {{ q }}}}]", "{{ q }}"),
+        ("rubric:\n  criteria:\n    - {description: Names {{ who }}}", "{{ who }}"),
+    ],
+)
+def test_a_template_that_is_not_quoted_is_refused_with_the_cure(text: str, template: str) -> None:
+    message = refusal(text)
+
+    assert f"'{template}' {QUOTE}" in message
+    assert f", line {next(at for at, line in enumerate(text.splitlines(), 1) if template in line)}, column" in message or "more" in text
+
+
+@pytest.mark.parametrize(
+    "text", ["a: '{{ x }}': b", 'a: "{{ x }}" [', "a: {b: [c}  # {{ x }}", "a: {'{{ x }}': b: c}", "a: hi {{ x }}\nb: [", "a: {b: {c: d}}}"]
+)
+def test_a_template_that_is_quoted_or_plain_text_is_not_blamed(text: str) -> None:
+    assert QUOTE not in refusal(text)
+
+
+def test_plain_text_may_hold_a_template() -> None:
+    assert read_yaml("a: hi {{ x }}\nb:\n  - so {{ y }}", "the task file") == {"a": "hi {{ x }}", "b": ["so {{ y }}"]}

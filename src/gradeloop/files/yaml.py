@@ -1,6 +1,7 @@
 """YAML read strictly, and the place of each value in its file."""
 
 import math
+import re
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -102,9 +103,25 @@ def _parse(text: str, where: str, *, aliases: bool) -> tuple[JsonValue, Places]:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         place = f", line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        raise InvalidRequest(f"{where}{place}: {error.problem or error.context}; correct the YAML there") from None
+        why = _bare_template(text, mark.line) if mark else None
+        raise InvalidRequest(f"{where}{place}: {why or f'{error.problem or error.context}; correct the YAML there'}") from None
     except YAMLError as error:
         raise InvalidRequest(f"{where}: {str(error).splitlines()[0]}; remove it, or check that this is a text file") from None
+
+
+_QUOTED = re.compile(r"'[^']*'|\"(?:\\.|[^\"\\])*\"|(?:^|\s)#.*")
+_TEMPLATE = re.compile(r"\{\{[^{}]*\}\}|\{%[^{}]*%\}")
+_IN_FRONT = re.compile(rf"(?:^|[:?,\[{{-])\s*(?:{_TEMPLATE.pattern})")
+"""A template that begins a value, which YAML reads as a mapping; elsewhere in a plain text of a block it is text."""
+
+_QUOTE_IT = "is not in quotes, so YAML reads its braces; quote the whole text, as in 'Dear {{ name }}'"
+
+
+def _bare_template(text: str, line: int) -> str | None:
+    """Return what is wrong where YAML stumbles over a template without quotes, on this line or at the beginning of the one before."""
+    before, own = (_QUOTED.sub("", found) for found in ("", *text.split("\n"))[line : line + 2])
+    found = _TEMPLATE.search(own) or (_TEMPLATE.search(before) if _IN_FRONT.search(before) else None)
+    return found and f"{clip(found[0])} {_QUOTE_IT}"
 
 
 class _Converter:
@@ -179,6 +196,8 @@ class _Converter:
                 merged |= self._merged(value_node, (*path, _KEY))
                 continue
             key = self.value(key_node, (*path, _KEY))
+            if isinstance(key, dict):
+                raise self._refusal(key_node, f"'{{{{ {next(iter(key), '')} }}}}' {_QUOTE_IT}")
             if not isinstance(key, str):
                 raise self._refusal(key_node, f"the key {clip(str(key))} is no text; quote it")
             if key in mapping:
