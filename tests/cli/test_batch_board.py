@@ -14,9 +14,14 @@ from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
 from gradeloop.batches.contract import BatchSummary, CaseResult
+from gradeloop.cli.render import table as tables_of
 from gradeloop.cli.render.batch import LATEST, MOST_LINES, BatchProgressView, Throughput, batch_table, case_lines, span
 from gradeloop.cli.render.results import result_lines
+from gradeloop.cli.render.table import Column
 from gradeloop.contract.evaluation import Override, Quote, Vote
+from gradeloop.contract.messages import Usage
+from gradeloop.reports.read_batch import BatchReport, batch_page, head_of
+from gradeloop.text import money
 from tests.rig.batch_results import HOSTILE, case, cases, row, summary_of
 
 STATUSES = ("passed", "failed", "error", "waiting", "queued")
@@ -407,6 +412,22 @@ def test_batches_are_listed_a_row_each() -> None:
     assert wide[2] == "b-2    [red]two  not a time           STOPPED             3 not run of 3"
     assert narrow[0].split() == ["batch", "answer", "cases"]
     assert max(cell_len(line) for line in narrow) <= 40
+
+
+@pytest.mark.parametrize("cost", [None, 0.0, 0.5])
+def test_no_table_has_an_empty_column_for_the_cost(cost: float | None) -> None:
+    usage = Usage(calls=1, input=3, output=4, cost_usd=cost)
+    results = [case(at, "failed", label=label, usage=usage) for at, label in enumerate("ab")]
+    html = batch_page(BatchReport(head_of(summary_of(results)), [(None, result) for result in results]))
+    tables = {
+        "batches": shown([batch_table([standing(1, usage=usage)], 120)], 120),
+        "results": shown(result_lines([case(0, usage=usage)], 200), 200),
+        "any other": shown([tables_of.table([Column("tick", ["1"]), Column("cost", [money(cost)])])], 120),
+        # the style sheet hides the column of a table that is no-cost
+        "page": re.sub(r'<(style|script).*?</\1>|<table class="[^"]* no-cost.*?</thead>', "", html, flags=re.DOTALL),
+    }
+
+    assert {name for name, text in tables.items() if re.search(r"(?<!-)\bcost\b", text, re.IGNORECASE)} == (set(tables) if cost else set())
 
 
 def test_everything_about_a_case_is_told() -> None:

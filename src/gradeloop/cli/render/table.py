@@ -57,10 +57,9 @@ class Column(NamedTuple):
 
 
 def table(columns: Iterable[Column], width: int | None = None) -> Table:
-    """Return a table whose rows each fit on one line of that width, without empty columns; or, without a width, one whose cells wrap."""
-    shown = list(columns)
-    if width is not None:
-        shown = [column for column in shown if any(column.cells) and (width >= WIDE or not column.wide)]
+    """Return a table without empty columns, whose rows each fit on one line of that width; or, without a width, one whose cells wrap."""
+    room = WIDE if width is None else width
+    shown = [column for column in columns if (any(column.cells) or not column.cells) and (room >= WIDE or not column.wide)]
     cells = [[_cell(cell, column.style) for cell in column.cells] for column in shown]
     widths = [None] * len(shown) if width is None else _widths(shown, cells, width)
     result = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
