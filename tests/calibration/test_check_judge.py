@@ -192,17 +192,17 @@ BAD: dict[str, tuple[str, str]] = {
     "unknown.jsonl": ('{"foo": 1}', "its rows have foo, which is none of JudgeBench, RewardBench 2"),
     "label.jsonl": (
         '{"question": "q", "response_A": "a", "response_B": "b", "label": "C"}',
-        "row 1, read as JudgeBench: label is 'C'; JudgeBench writes",
+        "line 1, read as JudgeBench: label is 'C'; JudgeBench writes",
     ),
     "lacking.jsonl": (
         '{"input": "q", "output_1": "a", "output_2": "b", "label": 1}\n{"input": "q", "label": 1}',
-        "row 2, read as LLMBar: it lacks 'output_1'",
+        "line 2, read as LLMBar: it lacks 'output_1'",
     ),
     "broken.jsonl": ('{"input": ', "line 1: no JSON"),
     "empty.jsonl": ("", "is empty; write a row an item"),
     "cells.csv": ("prompt,output,label\nQ?,a,b,yes\n", "row 1: it has not as many cells as the head"),
     "set.parquet": ("PAR1", "is Parquet, which is not read; write it as JSON lines"),
-    "number.jsonl": ('{"prompt": "q", "output": 5, "label": true}', "row 1, read as labelled rows: '5' is no text"),
+    "number.jsonl": ('{"prompt": "q", "output": 5, "label": true}', "line 1, read as labelled rows: '5' is no text"),
     "unlabelled.csv": ("prompt,output,label\nQ?,a,yes\nQ?,b,\n", "row 2, read as labelled rows: label is empty"),
 }
 

@@ -10,7 +10,7 @@ import pytest
 
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
-from gradeloop.transcripts.forms import UnreadableMessage, detect, parse_runs
+from gradeloop.transcripts.forms import PEEKED, UnreadableMessage, detect, parse_runs
 from gradeloop.transcripts.readers import Reading, distinct_ids, read_run_file
 from tests.rig.judging import spoiled
 
@@ -837,6 +837,41 @@ def test_lines_and_values_behind_each_other_are_one_session(tmp_path: Path) -> N
     for name in ("b.jsonl", "c.json"):
         (phoenix,) = read_run_file(tmp_path / name)
         assert records_of(phoenix) == LOOKED
+
+
+def one_run_of_lines() -> dict[str, list[Any]]:
+    """Return the formats of which each line of a file is a part of one run, with a long session whose beginning tells what it is."""
+    found = {name: rows for name, rows in SAMPLES.items() if isinstance(rows, list) and len(rows) > 1}
+    turns = [row for row in found["claude_code"] if row["type"] in {"user", "assistant"}]
+    long = [{**turns[at % len(turns)], "uuid": f"u{at}", "parentUuid": f"u{at - 1}" if at else None} for at in range(60)]
+    return found | {"long": long}
+
+
+@pytest.mark.parametrize("bad", ["{}", '{"neither": 1}', "7", '"text"', "{oops"])
+@pytest.mark.parametrize("name", one_run_of_lines())
+def test_a_bad_line_among_the_lines_of_one_run_is_named_and_may_be_left_out(tmp_path: Path, name: str, bad: str) -> None:
+    rows = one_run_of_lines()[name]
+    path = tmp_path / "run.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    whole = [len(run.transcripts) for run in read_run_file(path)]
+    for at in sorted({0, 1, len(rows) - 1, len(rows)}):
+        lines = [*map(json.dumps, rows)]
+        lines[at:at] = ["", bad]
+        path.write_text("\n".join(lines))
+        reading = Reading(skip_bad=True)
+
+        with pytest.raises(InvalidRequest, match=rf"run\.jsonl, line {at + 2}: "):
+            list(read_run_file(path))
+        if bad == "{oops" or (bad.startswith("{") and at < PEEKED and name != "langchain_tools"):  # of messages none is left out
+            assert [len(run.transcripts) for run in read_run_file(path, reading)] == whole
+            assert [text.partition(": ")[0] for text in reading.left_out] == [f"{path}, line {at + 2}"]
+
+
+def test_lines_that_are_runs_of_several_formats_are_read_each_on_its_own(tmp_path: Path) -> None:
+    rows = [SAMPLES["langfuse_observations"], SAMPLES["fine_tuning"], SAMPLES["pair"]]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    assert len(list(read_run_file(tmp_path / "a.jsonl"))) == len(rows)
 
 
 def test_bad_runs_are_left_out_of_lines_lists_and_logs(tmp_path: Path) -> None:

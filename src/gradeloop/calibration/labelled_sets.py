@@ -77,20 +77,20 @@ def read_labelled_set(path: Path) -> LabelledSet:
         InvalidRequest: The file cannot be read, has no format that is known, or a row that breaks it; the message names file and row.
     """
     rows = _rows(path)
-    keys = set(rows[0])
+    keys = set(next(iter(rows.values())))
     found = next((known for known in _FORMATS if set(known.keys) <= keys), None)
     if found is not None:
         name, why, form, read = found.name, f"its rows have {', '.join(found.keys)}", found.form, found.read
     else:
-        name, why, form, read = _own_format(path, keys, rows)
+        name, why, form, read = _own_format(path, keys, list(rows.values()))
     items: list[Item] = []
-    for number, row in enumerate(rows, 1):
+    for number, (place, row) in enumerate(rows.items(), 1):
         try:
             items += read(row, f"{number}", path)
         except ValidationError as error:
-            raise InvalidRequest(f"{path}, row {number}, read as {name}: {explain(error)}") from None
+            raise InvalidRequest(f"{path}, {place}, read as {name}: {explain(error)}") from None
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise InvalidRequest(f"{path}, row {number}, read as {name}: {_row_problem(error)}") from None
+            raise InvalidRequest(f"{path}, {place}, read as {name}: {_row_problem(error)}") from None
     merged = _merge(items)
     if not merged:
         raise InvalidRequest(f"{path}, read as {name}, has no label at all; there is nothing to compare a judge with")
@@ -114,8 +114,8 @@ def _merge(items: Sequence[Item]) -> list[Item]:
     return [item for item in merged.values() if item.opinions]
 
 
-def _rows(path: Path) -> list[Row]:
-    """Return the rows of a JSON list, JSON lines, or CSV."""
+def _rows(path: Path) -> dict[str, Row]:
+    """Return the rows of a JSON list, JSON lines, or CSV by their places: `line 3`, `row 2`."""
     if path.suffix == ".parquet":
         raise InvalidRequest(
             f"{str(path)!r} is Parquet, which is not read; write it as JSON lines, with pandas: "
@@ -128,29 +128,29 @@ def _rows(path: Path) -> list[Row]:
     rows = _csv_rows(path, text) if path.suffix == ".csv" else _json_rows(path, text)
     if not rows:
         raise InvalidRequest(f"the labelled set {str(path)!r} is empty; write a row an item")
-    if odd := next((number for number, row in enumerate(rows, 1) if not isinstance(row, dict)), None):
-        raise InvalidRequest(f"{path}, row {odd}: it is no object; write an object with the item and its label")
+    if odd := next((place for place, row in rows.items() if not isinstance(row, dict)), None):
+        raise InvalidRequest(f"{path}, {odd}: it is no object; write an object with the item and its label")
     return rows
 
 
-def _csv_rows(path: Path, text: str) -> list[Row]:
+def _csv_rows(path: Path, text: str) -> dict[str, Row]:
     rows = list(csv.DictReader(text.splitlines(keepends=True)))
     if bad := next((number for number, row in enumerate(rows, 1) if None in row or None in row.values()), None):
         raise InvalidRequest(f"{path}, row {bad}: it has not as many cells as the head of the table; quote cells that hold commas")
-    return list(rows)
+    return {f"row {number}": row for number, row in enumerate(rows, 1)}
 
 
-def _json_rows(path: Path, text: str) -> list[Any]:
+def _json_rows(path: Path, text: str) -> dict[str, Any]:
     if text.lstrip().startswith("["):
         try:
-            return list(json.loads(text))
+            return {f"row {number}": row for number, row in enumerate(json.loads(text), 1)}
         except (ValueError, RecursionError) as error:
             raise InvalidRequest(f"{path}: no JSON: {error}") from None
-    rows = []
+    rows = {}
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
-                rows.append(strict_json(line.strip()))
+                rows[f"line {number}"] = strict_json(line.strip())
             except (ValueError, RecursionError) as error:
                 raise InvalidRequest(f"{path}, line {number}: no JSON: {error}; write an item a line") from None
     return rows

@@ -210,7 +210,7 @@ def _read(path: Path, where: Location) -> Iterator[tuple[str, JsonValue]]:
 
 def _parts(suffix: str, text: str) -> list[str]:
     if suffix == ".jsonl":
-        return [line for line in text.splitlines() if line.strip()]
+        return [line for line in text.split("\n") if line.strip()]
     parts: list[list[str]] = [[]]
     for line in text.splitlines() if suffix == ".txt" else [text]:
         if line.strip() == _SEPARATOR:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 
 from pydantic import JsonValue, ValidationError
 
@@ -37,7 +38,7 @@ from gradeloop.transcripts.unreadable import (
     without,
 )
 
-__all__ = ["FORMATS", "Detected", "Format", "Notes", "UnreadableMessage", "detect", "detect_lines", "line_of", "parse_runs"]
+__all__ = ["FORMATS", "PEEKED", "Detected", "Format", "Notes", "UnreadableMessage", "detect", "line_of", "odd_one", "parse_runs"]
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,32 @@ def detect_lines(rows: Sequence[Json]) -> Detected | None:
     return None
 
 
+PEEKED = 50
+"""The first lines of a file, or items of a list, by which it is seen whether all are one value, or each is one."""
+
+
+def odd_one(rows: Sequence[Json]) -> UnreadableMessage | None:
+    """Return why the first rows of a file are not one value as they would be without one of them, to which the path leads.
+
+    None where they are one value, or each is one, or they are none without any one of them either.
+    """
+    rows = rows[:PEEKED]
+    if not rows or detect_lines(rows) is not None:
+        return None
+    alone = next((known for known in FORMATS if known.recognise(rows[0]) is not None), None)
+    begins = ((end, rows[:end]) for end in range(len(rows) - 1, 0, -1))
+    without_one = ((at, [*rows[:at], *rows[at + 1 :]]) for at in range(len(rows)))
+    for at, others in chain(begins, without_one) if alone is None or alone.whole else ():
+        if (known := detect_lines(others)) is not None and (alone is None or not _is_known(rows[at])):
+            shown = f"its keys: {', '.join(map(str, rows[at])) or 'none'}" if isinstance(rows[at], dict) else clip(str(rows[at]))
+            return UnreadableMessage(f"this is no line of a {known.format.name}, as the others are; {shown}", at)
+    return None
+
+
+def _is_known(value: Json) -> bool:
+    return any(known.recognise(value) is not None for known in FORMATS)
+
+
 @dataclass(frozen=True)
 class Notes:
     """What is noted while values are read."""
@@ -119,6 +146,8 @@ def parse_runs(value: Json, name: str, notes: Notes | None = None) -> Iterator[A
             yield from parse_runs(_by_creation(value[key]), name, notes)
         return
     if isinstance(value, list) and value and not is_one(value):
+        if (odd := odd_one(value)) is not None:
+            raise odd
         for at, item in enumerate(value):
             yield from _noting(lambda item=item, at=at: parse_runs(item, f"{name}-{at + 1}", notes), notes, at)  # type: ignore[misc]  # bound
         return
@@ -161,7 +190,7 @@ _BESIDE_LISTS = {"meta", "object", "has_more", "first_id", "last_id", "next_curs
 
 def envelope_of(value: Json) -> str | None:
     """Return the key under which an object has the list that its runs are in; None where it is a run itself."""
-    if not isinstance(value, dict) or any(known.recognise(value) is not None for known in FORMATS):
+    if not isinstance(value, dict) or _is_known(value):
         return None
     key = next((key for key in _ENVELOPES if isinstance(value.get(key), list) and value[key]), None)
     listed = key is not None and all(isinstance(item, dict) for item in value[key]) and not set(value) - {key} - _BESIDE_LISTS - _ABOUT

@@ -19,7 +19,7 @@ from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.checks import acceptable, strict_json
 from gradeloop.transcripts.formats.inspect_logs import parse_sample
-from gradeloop.transcripts.forms import Detected, Notes, detect_lines, line_of, parse_runs
+from gradeloop.transcripts.forms import PEEKED, Detected, Notes, detect_lines, line_of, odd_one, parse_runs
 from gradeloop.transcripts.message_forms import is_message
 from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of
 
@@ -37,9 +37,6 @@ TEXTS = (".txt", ".md", ".markdown")
 _BEGINNING = re.compile(r"[^\s,]")
 
 LINES = (".jsonl", ".ndjson")
-
-PEEKED_LINES = 50
-"""The lines by which it is seen whether all lines of a file are one run, or each line is one."""
 
 
 class JsonLine(NamedTuple):
@@ -208,7 +205,10 @@ class _Reader:
     def _rows(self, rows: Iterator[JsonLine]) -> Iterator[AgentRun]:
         """Yield the runs of lines: one per line, or the one run whose messages, events or spans the lines are."""
         path = self._path
-        peeked = list(islice(rows, PEEKED_LINES))
+        peeked = list(islice(rows, PEEKED))
+        while (odd := odd_one([row.value for row in peeked])) is not None:
+            self.leave_out(_at_row(path, peeked, odd))
+            peeked = [*(row for at, row in enumerate(peeked) if at != odd.path[0]), *islice(rows, 1)]
         if not peeked:
             return
         detected = detect_lines([row.value for row in peeked])
@@ -310,7 +310,7 @@ _SENT = re.compile(r"(data|event|id|retry)?:")
 def _server_sent(text: str) -> list[JsonLine] | None:
     """Return the JSON of server-sent events, as a stream that is saved as it came has them; None for other text."""
     found: list[JsonLine] = []
-    for number, line in enumerate(text.splitlines(), 1):
+    for number, line in enumerate(text.split("\n"), 1):
         kind = _SENT.match(line)
         if line.strip() and kind is None:
             return None

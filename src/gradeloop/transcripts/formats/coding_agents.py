@@ -85,7 +85,7 @@ def _claude_code_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
     spoken: dict[str, list[RunMessage]] = {}
     metadata: dict[str, JsonValue] = {}
     for at, row in lines:
-        kind = str(row.get("type"))
+        kind = _kind_of(at, row)
         branch = str(first_of(row, "agentId", "parent_tool_use_id") or "subagent") if _is_side(row) else "main"
         if kind == "progress" and isinstance(said := dict_of(dict_of(row.get("data")).get("message")).get("message"), dict):
             with inside(at, "data", "message", "message"):
@@ -107,6 +107,12 @@ def _claude_code_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
     metadata |= {"lines_left_out": counts} if left else {}
     transcripts = [transcript_of(messages, id=branch) for branch, messages in threads.items() if messages]
     return build_run(id_of(metadata, name, "sessionId", "session_id") if transcripts else name, transcripts, metadata)
+
+
+def _kind_of(at: int, row: dict[str, Json]) -> str:
+    if isinstance(kind := row.get("type"), str):
+        return kind
+    raise UnreadableMessage(f"a line of a session has a type, and this one has the keys: {', '.join(row) or 'none'}", at)
 
 
 def _unsaid(kind: str, row: dict[str, Json]) -> str | None:
@@ -252,7 +258,7 @@ def _exec_run(lines: Sequence[SessionLine], name: str) -> AgentRun:
     messages: list[RunMessage] = []
     begun: dict[str, dict[str, Json]] = {}
     for at, row in lines:
-        kind, item = str(row.get("type")), dict_of(row.get("item"))
+        kind, item = _kind_of(at, row), dict_of(row.get("item"))
         if kind in {"item.started", "item.updated"}:
             begun[str(item.get("id"))] = item
             continue

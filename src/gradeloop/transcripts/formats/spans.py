@@ -96,7 +96,7 @@ def parse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
     Raises:
         UnreadableMessage: No span of a trace holds messages.
     """
-    spans = [span for row in (value if isinstance(value, list) else [value]) for span in _spans_of(row)]
+    spans = [span for row in (require_rows(value) if isinstance(value, list) else [value]) for span in _spans_of(row)]
     traces: dict[str, list[Span]] = {}
     for span in _with_records(spans):
         traces.setdefault(span.trace, []).append(span)
