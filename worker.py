@@ -12,6 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import ResourceBasedSlotConfig, Worker, WorkerDeploymentConfig, WorkerTuner
@@ -29,7 +30,7 @@ from activities.providers.key_check import examine
 from activities.providers.limiter import CallLimiter
 from activities.providers.scripted import Recording, Script
 from activities.providers.shared_paces import SharedPaces
-from activities.state_cache import RunLoader, ThreadLoader
+from activities.state_cache import GradingSettings, RunLoader, ThreadLoader
 from activities.tenant_budgets import TenantBudgets
 from activities.tool_call import TranscriptActivities, find_worker, tool_activity
 from activities.tools.base import ToolContext
@@ -37,6 +38,7 @@ from activities.tools.mcp import McpServers
 from activities.tools.registry import ToolRegistry, describe_tools
 from gradeloop.admin.readiness import check_server, check_store
 from gradeloop.admin.sampling import sample
+from gradeloop.batches.contract import Case
 from gradeloop.contract.thread import BATCH_WORKFLOW
 from gradeloop.contract.thread import WORKFLOW as THREAD_WORKFLOW
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
@@ -320,7 +322,21 @@ def own_store(connection: Connection) -> Store | None:
     return Store(store_url(embedded=ours)) if ours or os.environ.get(STORE_VARIABLE, "").strip() else None
 
 
+async def refusals(settings: WorkerSettings, asked: str | bytes) -> list[str | None]:
+    """Return for each of some threads' settings or cases, as JSON, why a worker would refuse it, keys aside; None where it would not."""
+    environment = Environment.read(os.environ, settings.providers)
+    script = Script.read(settings.scripted) if settings.scripted else None
+    choice = await asyncio.to_thread(find_sandboxes, settings)
+    tools = ToolRegistry.looked_at(settings.tools, ToolContext(settings, choice))
+    offered = WorkerCapabilities(search_attributes=False, external_storage=False)
+    services = WorkerServices(Providers(environment, script, needs_keys=False), tools, ThreadLoader(), offered)
+    return [await services.refusal(one) for one in TypeAdapter(list[GradingSettings | Case]).validate_json(asked)]
+
+
 async def _examine(settings: WorkerSettings) -> None:
+    if settings.examine == "requests":
+        print(json.dumps(await refusals(settings, sys.stdin.buffer.read())))  # noqa: T201 - the answer that is asked for
+        return
     choice = await asyncio.to_thread(find_sandboxes, settings, all_of_them=True)
     report = (await examine(Environment.read(os.environ, settings.providers))).model_dump(mode="json")
     context = ToolContext(settings, choice)

@@ -12,7 +12,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
 from activities.attempts import OUTAGE, TENANT_BUDGET
-from activities.capabilities import WorkerServices
+from activities.capabilities import WorkerServices, case_settings
 from activities.case_comparisons import Asked, CaseComparisons, waiting
 from activities.case_escalation import CaseEscalations
 from activities.case_questions import CaseQuestion, RolloutQuestion, VoteQuestion, apart
@@ -22,9 +22,9 @@ from activities.generate import drafting_model
 from activities.kept_replies import Bill, KeptReplies, PaidReply
 from activities.model_call import CANCELLED, Heartbeat, heartbeats, paid_attempt, paid_call
 from activities.providers.base import ModelRequest
-from activities.state_cache import CaseLoader, GradingSettings
+from activities.state_cache import CaseLoader
 from activities.store_attempts import activity_call, invalid, store_attempt, store_away
-from gradeloop.batches.case_checks import CheckedOutput, Drafted, find, has_checks, refuse_undecidable
+from gradeloop.batches.case_checks import CheckedOutput, Drafted, find, has_checks
 from gradeloop.batches.cases import (
     CaseConversation,
     Charge,
@@ -59,7 +59,7 @@ from gradeloop.batches.judged import records_of, result_of_judged
 from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase, WaitNote
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
-from gradeloop.contract.thread import Grader, RunResult
+from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.grading.scoring import CallGroup
 from gradeloop.judges.contract import JudgeResult, SchemaJudge
@@ -96,20 +96,10 @@ class BatchActivities:
         async with heartbeats():
             checked: set[str] = set()
             for case in upload.cases:
-                settings = _settings(case)
-                models = f"{settings.sha256()} {case.escalate and case.escalate.model_dump_json()}"
-                if models in checked:
-                    continue
-                checked.add(models)
-                try:
-                    self._services.refuse_unservable(settings)
-                    if case.escalate is not None:
-                        self._services.refuse_unservable(settings.model_copy(update={"grader": Grader(model=case.escalate)}))
-                    await refuse_undecidable(case, self._services.tools.code)
-                except ApplicationError as error:
-                    raise invalid(f"the case {case.id!r}: {error.message}") from None
-                except ValueError as error:
-                    raise invalid(f"the case {case.id!r}: {error}") from None
+                models = f"{case_settings(case).sha256()} {case.escalate and case.escalate.model_dump_json()}"
+                if models not in checked:
+                    checked.add(models)
+                    await self._services.refuse_case(case)
             async with store_attempt():
                 return await self._store.add(upload)
 
@@ -264,7 +254,7 @@ class BatchActivities:
             await self._store.require_writable(call.batch_id, Charge(activity_call()))
         await asyncio.sleep(lookup.request.delay / 1000)
         if _limits_cost(lookup.request):
-            self._services.refuse_unservable(_settings(stored.case, priced=True))
+            self._services.refuse_unservable(case_settings(stored.case, priced=True))
         priority = lookup.request.priority
         try:
             if stored.plan.kind == "thread":
@@ -590,10 +580,6 @@ def is_over(stored: StoredCase, call: CaseCall) -> bool:
 
 def _place(call: CaseCall) -> tuple[int, int, int]:
     return (call.position, call.attempt, call.unit)
-
-
-def _settings(case: Case, *, priced: bool = False) -> GradingSettings:
-    return GradingSettings(generator=case.generator or NOBODY, grader=case.grader, rubric=case.rubric, priced=priced)
 
 
 def _limits_cost(request: BatchRequest) -> bool:

@@ -1,5 +1,6 @@
 """The tools of a worker by name: built-in ones, those of files and packages, those of MCP servers."""
 
+import ast
 import hashlib
 import importlib.util
 import inspect
@@ -9,9 +10,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
-from pydantic import JsonValue, ValidationError
+from pydantic import ConfigDict, JsonValue, ValidationError, create_model
 
 from activities.providers.base import ToolSpec
 from activities.tools.base import DIGITS, Tool, ToolContext, ToolUnavailable, in_process, require_package, tool_of
@@ -26,6 +27,7 @@ from gradeloop.settings.worker import WorkerSettings
 from gradeloop.text import did_you_mean
 
 Function = Callable[..., Any]
+Found = TypeVar("Found")
 
 
 def _build_count_tokens(_: ToolContext) -> Function:
@@ -94,7 +96,11 @@ class ToolRegistry:
     """The tools of a worker by name."""
 
     def __init__(
-        self, functions: Iterable[Callable[..., Any]] = (), context: ToolContext | None = None, mcp: McpServers | None = None
+        self,
+        functions: Iterable[Function] = (),
+        context: ToolContext | None = None,
+        mcp: McpServers | None = None,
+        unread: Iterable[str] = (),
     ) -> None:
         context = context or ToolContext(WorkerSettings())
         offered, self.refused = build_builtins(context)
@@ -102,7 +108,7 @@ class ToolRegistry:
         self.code = context.code
         """The sandboxes in which assertions in code run."""
         self._tools: dict[str, Tool] = {}
-        for tool in (*map(tool_of, offered), *map(tool_of, functions), *(mcp.tools if mcp else ())):
+        for tool in (*map(tool_of, offered), *map(tool_of, functions), *(mcp.tools if mcp else ()), *map(_unread_tool, unread)):
             self._add(tool)
         for name in context.settings.needs_approval:
             if context.settings.uncounted and name not in self._tools:  # a tool of settings that do not count
@@ -116,8 +122,17 @@ class ToolRegistry:
         Raises:
             InvalidRequest: A file is missing, does not import, or offers no tool; a name is taken twice.
         """
-        installed = [function for point in entry_points(group=ENTRY_POINTS) for function in _functions(point.load())]
-        return cls([*installed, *(function for path in files for function in _load_file(path))], context, mcp)
+        return cls([*_installed(), *(function for path in files for function in _load_file(path))], context, mcp)
+
+    @classmethod
+    def looked_at(cls, files: Sequence[Path], context: ToolContext) -> "ToolRegistry":
+        """Return what `load` would, but run no line of `files` and ask no MCP server: of their tools the names alone are known.
+
+        Raises:
+            InvalidRequest: A file is no Python; a name is taken twice.
+        """
+        listed = [f"{server}__{name}" for server, settings in context.settings.mcp.items() for name in settings.tools]
+        return cls(_installed(), context, unread=[*(name for path in files for name in _names_in(path)), *listed])
 
     def _add(self, tool: Tool) -> None:
         if tool.spec.name in self._tools or tool.spec.name in {RESERVED, *self.refused}:
@@ -165,7 +180,8 @@ class ToolRegistry:
 
     def refuse_non_grader(self, name: str, where: str) -> None:
         """Raise InvalidRequest where the function is unknown or does not take a grader's question."""
-        if self._get(name, where).question_parameter is None:
+        tool = self._get(name, where)
+        if tool.question_parameter is None and tool.function is not _unread:
             raise InvalidRequest(f"{where}: the function {name!r} takes no question; a grader takes one required parameter, a dict")
 
     def cacheable(self, names: Iterable[str]) -> tuple[str, ...]:
@@ -188,13 +204,45 @@ class ToolRegistry:
         return self._tools[name]
 
 
-def _load_file(path: Path) -> list[Callable[..., Any]]:
+def _installed() -> list[Function]:
+    return [function for point in entry_points(group=ENTRY_POINTS) for function in _functions(point.load())]
+
+
+def _unread(**_: JsonValue) -> None:
+    """Stand in for a function whose file was not run."""
+
+
+def _unread_tool(name: str) -> Tool:
+    """Return a tool that takes whatever it is given, as far as is known."""
+    arguments = create_model(name, __config__=ConfigDict(extra="allow"))
+    return Tool(ToolSpec(name=name, description=name, parameters={}), _unread, arguments, takes_draft=True)
+
+
+def _names_in(path: Path) -> list[str]:
+    """Return the names of a file's public functions."""
+    try:
+        body = ast.parse(path.read_bytes(), str(path)).body
+    except (OSError, SyntaxError, ValueError) as error:
+        raise _no_import(path, error) from None
+    nodes = [node for one in body if not isinstance(one, ast.ClassDef) for node in ast.walk(one)]
+    functions = (node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
+    return _require_some(path, [name for name in dict.fromkeys(functions) if not name.startswith("_")])
+
+
+def _load_file(path: Path) -> list[Function]:
     if not path.is_file():
         raise InvalidRequest(f"the tools file {str(path)!r} does not exist")
-    functions = _functions(_import(path))
-    if not functions:
+    return _require_some(path, _functions(_import(path)))
+
+
+def _require_some(path: Path, found: list[Found]) -> list[Found]:
+    if not found:
         raise InvalidRequest(f"the tools file {str(path)!r} has no public function")
-    return functions
+    return found
+
+
+def _no_import(path: Path, error: BaseException) -> InvalidRequest:
+    return InvalidRequest(f"the tools file {str(path)!r} does not import: {type(error).__name__}: {error}")
 
 
 def _import(path: Path) -> ModuleType:
@@ -207,7 +255,7 @@ def _import(path: Path) -> ModuleType:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever the author's module raises is the author's mistake
-        raise InvalidRequest(f"the tools file {str(path)!r} does not import: {type(error).__name__}: {error}") from None
+        raise _no_import(path, error) from None
     return module
 
 

@@ -157,7 +157,7 @@ def test_json_is_the_whole_comparison_and_the_page_is_written_beside(gradeloop: 
         (("before.json", "."), "there is no batch '.' in the store. The store has none yet."),
         (("before.json", "./"), "cannot be read: Is a directory"),
         (("before.json", "after.json", "-o", "x.json"), "its suffix names no format. Known: .html."),
-        (("before.json", "after.json", "-o", "none/x.html"), "there is no folder"),
+        (("before.json", "after.json", "-o", "before.json/x.html"), "cannot be written"),
         (("before.json", "latest"), "there is no batch 'latest': the store has none."),
         (("before.json",), "there is no batch 'latest': the store has none."),
         ((), "Missing argument"),

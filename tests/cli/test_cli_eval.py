@@ -255,7 +255,7 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
     ({"test": []}, (), "Did you mean 'tests'?"),
     ({}, ("--filter", "nothing-like-it"), "matches no case"),
     ({}, ("-o", "out.docx"), ".docx"),
-    ({}, ("-o", "no/such/folder/out.json"), "make it first"),
+    ({}, ("-o", "/proc/folder/out.json"), "cannot be written"),
     ({"grader": "openai:gpt-5", "scripted": None}, (), "OPENAI_API_KEY"),
 ]
 

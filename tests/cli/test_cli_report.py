@@ -183,7 +183,7 @@ MISTAKES = {
     "a file of something else": (("runs.jsonl",), "runs.jsonl, line 2: it holds no results of a batch"),
     "a file that is no judge": (("refunds.yaml",), "refunds.yaml"),
     "a page of another kind": (("latest", "-o", "page.pdf"), "'page.pdf'"),
-    "a folder that is not there": (("latest", "-o", "nowhere/page.html"), "there is no folder"),
+    "a folder that cannot be made": (("latest", "-o", "/proc/nowhere/page.html"), "cannot be written"),
     "runs that are not there": (("judged.jsonl", "--runs", "none.jsonl"), "the run 'none.jsonl' does not exist"),
 }
 

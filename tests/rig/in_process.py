@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, Any, Literal, NoReturn
 
 import pytest
 from pydantic import JsonValue
@@ -23,6 +23,7 @@ from gradeloop.cli.main import main
 from gradeloop.errors import GradeloopError
 from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.settings.worker import WorkerSettings, load_settings
+from gradeloop.temporal import worker as launching
 from gradeloop.temporal.process import Resident
 from gradeloop.temporal.worker import report_failure
 
@@ -130,6 +131,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], folder: Path, 
         patch.setattr(worker, "GRACE", timedelta(0))
         patch.setattr(worker, "find_sandboxes", _chosen)
         patch.setattr(worker, "LoadedObjects", _NothingLoaded)
+        patch.setattr(launching, "ask_worker", _answered)
         with _workers_in_threads(patch, workers):
             code = _exit_code()
     return code, written[0].getvalue().decode(encoding), written[1].getvalue().decode(encoding)
@@ -181,6 +183,16 @@ class _NothingLoaded:
 
 def _left(code: int) -> NoReturn:
     raise Left(code)
+
+
+_REALLY_ASKED = launching.ask_worker
+
+
+async def _answered(question: Literal["machine", "requests"], *flags: str, given: bytes = b"") -> Any:
+    """Answer about requests in this process, as a worker's own would."""
+    if question == "requests":
+        return await worker.refusals(load_settings(flags), given)
+    return await _REALLY_ASKED(question, *flags, given=given)
 
 
 _REALLY_CHOSEN = worker.find_sandboxes

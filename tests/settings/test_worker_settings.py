@@ -219,7 +219,7 @@ async def test_a_tool_that_kills_its_own_process_has_an_end_once_a_worker_is_the
 async def test_a_worker_says_what_is_in_force(tmp_path: Path) -> None:
     flags = written(tmp_path, "[sandbox]\nseconds = 3\n")
     process = await asyncio.create_subprocess_exec(
-        sys.executable, str(WORKER), *flags, "--examine", "true", env={**os.environ}, stdout=asyncio.subprocess.PIPE
+        sys.executable, str(WORKER), *flags, "--examine", "machine", env={**os.environ}, stdout=asyncio.subprocess.PIPE
     )
     out, _ = await asyncio.wait_for(process.communicate(), 60)
 

@@ -1,9 +1,7 @@
 """The checks of `gradeloop doctor`: server, keys, sandboxes, tools and OTLP receiver of this machine."""
 
 import asyncio
-import json
 import os
-import sys
 from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from http import HTTPStatus
@@ -30,7 +28,7 @@ from gradeloop.settings.worker import ReceiverSettings
 from gradeloop.store.engine import STORE_VARIABLE
 from gradeloop.telemetry.health import parse_address
 from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.worker import application_folder
+from gradeloop.temporal.worker import ask_worker
 from gradeloop.text import counted, printable
 
 if TYPE_CHECKING:
@@ -41,9 +39,6 @@ RETENTION = timedelta(days=30)
 
 OLD = timedelta(days=60)
 """The age at which a table of models or prices no longer counts as today's."""
-
-EXAMINATION_SECONDS = 90.0
-"""How long the worker process may take, which calls every provider whose key is set."""
 
 ANSWER_SECONDS = 10.0
 """How long a server that was reached may take for all that is asked of it: a healthy one takes milliseconds."""
@@ -174,17 +169,10 @@ def _dollars(price: Price | None) -> str:
 
 async def _check_worker(*, trust: bool) -> list[Finding]:
     """Run a worker process, which has the providers' packages, to check keys, tables and sandboxes."""
-    command = [sys.executable, str(application_folder() / "worker.py"), "--examine", "true", *([TRUST_FLAG] if trust else [])]
-    pipe = asyncio.subprocess.PIPE
-    process = await asyncio.create_subprocess_exec(*command, stdout=pipe, stderr=pipe)
     try:
-        out, err = await asyncio.wait_for(process.communicate(), EXAMINATION_SECONDS)
-    except TimeoutError:
-        process.kill()
-        return [Finding(subject="worker", ok=False, detail=f"no answer within {EXAMINATION_SECONDS:.0f} s")]
-    if process.returncode:
-        return [Finding(subject="worker", ok=False, detail=err.decode(errors="replace").strip().rpartition("\n")[2])]
-    report = json.loads(out)
+        report = await ask_worker("machine", *([TRUST_FLAG] if trust else []))
+    except GradeloopError as error:
+        return [Finding(subject="worker", ok=False, detail=str(error))]
     receiver = report["receiver"]
     return [*_read_examination(report), await receiver_finding(ReceiverSettings.model_validate(receiver) if receiver else None, os.environ)]
 

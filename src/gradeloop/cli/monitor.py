@@ -514,5 +514,6 @@ def export(
         sys.stdout.write(json_without_commands(text))
         return
     refuse_foreign(output, overwrite=overwrite)
+    output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text, encoding="utf-8")
     typer.echo(f"wrote {counted(len(runs), 'run')} to {output}")

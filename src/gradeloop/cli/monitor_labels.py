@@ -55,6 +55,7 @@ def label(  # noqa: PLR0913 - one parameter a flag
         definition, given = asyncio.run(_given(labels, name))
         if output is not None:
             refuse_foreign(output, overwrite=overwrite)
+            output.parent.mkdir(parents=True, exist_ok=True)
             rows = [json.dumps(one.model_dump(mode="json", exclude_none=True)) + "\n" for one in as_labels(definition, given).labels]
             output.write_text("".join(rows), encoding="utf-8")
             typer.echo(f"wrote {counted(len(rows), 'label')} to {output}", err=True)

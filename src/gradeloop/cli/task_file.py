@@ -14,11 +14,12 @@ from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import ThreadRequest, parse_request
 from gradeloop.errors import InvalidRequest, explain
+from gradeloop.files.output import resolve_writable
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_file, refuse_bad_rubric, require_files
 from gradeloop.files.yaml import Location, located_error, read_placed
 from gradeloop.grading.templates import fill
-from gradeloop.settings.default_model import refuse_unservable, require_default_model
+from gradeloop.settings.default_model import UNNAMED, refuse_unservable, require_default_model
 from gradeloop.settings.endpoints import own_names
 from gradeloop.settings.worker import find_outside_roots
 from gradeloop.temporal.worker import WorkerSpec
@@ -126,8 +127,9 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
     request = parse_request({key: value for key, value in raw.items() if value is not None})
     fill(request.rubric, request.vars)
     # The worker of a named queue has an environment and replies of its own.
-    if not flags.check and not os.environ.get("GRADELOOP_TASK_QUEUE"):
-        refuse_unservable(request, os.environ, scripted=worker.scripted is not None, endpoints=own_names(os.environ, config))
+    if not os.environ.get("GRADELOOP_TASK_QUEUE"):
+        names = own_names(os.environ, config)
+        refuse_unservable(request, os.environ, scripted=worker.scripted is not None, endpoints=names, calls=not flags.check)
     return Task(request, worker, thread, tuple(dict.fromkeys(notes)))
 
 
@@ -159,11 +161,10 @@ def budget_of(tokens: int | None, usd: float | None) -> Budget | None:
 
 
 def _check_recording_path(record: Path | None) -> Path | None:
-    """Return the path of a recording to write; one that exists, or has no folder, is refused."""
-    if record is not None and (record.exists() or not record.absolute().parent.is_dir()):
-        why = "exists already; name another file, or remove it" if record.exists() else "has no folder; create the folder first"
-        raise InvalidRequest(f"--record: {str(record)!r} {why}")
-    return record
+    """Return the path of a recording to write, whose folder is made; one that exists is refused."""
+    if record is not None and record.exists():
+        raise InvalidRequest(f"--record: {str(record)!r} exists already; name another file, or remove it")
+    return None if record is None else resolve_writable(record, (record.suffix.lower(),))
 
 
 def _scripted_task(task: TaskFile, flags: TaskFlags, outside: Sequence[Path]) -> TaskFile:
@@ -238,7 +239,7 @@ def _with_model(
     if any(role.get(kind) is not None for kind in ("model", "activity", "workflow", "function")):
         return role
     if flags.check:
-        return role | {"model": "scripted:unnamed"}
+        return role | {"model": UNNAMED}
     chosen = require_default_model(os.environ, name)
     notes.append(f"{name}: {chosen.spec.id}, because {chosen.variable} is set")
     return {**role, "model": chosen.spec.model_dump(mode="json", exclude_none=True)}

@@ -325,6 +325,10 @@ def choose_screen(console: Console, rubric: Rubric | None, *, as_json: bool) -> 
     return LiveScreen(console, rubric) if console.is_terminal and not console.is_dumb_terminal else PlainScreen(console)
 
 
+REFUSAL_SECONDS = 1.0
+"""How long a thread that has started is not shown: its worker refuses it with its first step, and then there is none to show."""
+
+
 async def run_task(task: Task, console: Console, *, as_json: bool, detach: bool) -> RunEnding:
     """Start a task's thread and follow it."""
     rubric = fill(task.request.rubric, task.request.vars)
@@ -340,6 +344,9 @@ async def run_task(task: Task, console: Console, *, as_json: bool, detach: bool)
         await client.start(task.request, thread_id=thread_id)
         if not served:
             await ensure_worker(task.worker, connection)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(REFUSAL_SECONDS):
+                await client.result(thread_id)
         screen = choose_screen(console, rubric, as_json=as_json)
         if detach:
             screen.show_thread(thread_id, connection.ui)

@@ -10,10 +10,11 @@ from rich.text import Text
 
 from gradeloop.calibration.labelled_sets import read_labelled_set
 from gradeloop.calibration.labels import is_labels, read_labels
+from gradeloop.cli.check_flags import refuse_unservable_suite
 from gradeloop.cli.commands import AllowOutside, Json
 from gradeloop.cli.eval import Config, EnvFile
 from gradeloop.cli.eval_options import choose_suite, find_suite
-from gradeloop.cli.folder import load_env_files, own_outside_roots
+from gradeloop.cli.folder import load_env_files, own_config_file, own_outside_roots
 from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import TaskFlags, read_task
 from gradeloop.contract.rubric import Rubric
@@ -22,12 +23,15 @@ from gradeloop.exit_codes import BAD_INPUT
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import load_rubric
 from gradeloop.files.yaml import read_yaml
+from gradeloop.grading.templates import fill
 from gradeloop.judges.contract import CriteriaJudge
 from gradeloop.judges.sources import read_judge
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import load_settings
+from gradeloop.suites.findings import Findings
 from gradeloop.suites.load import read_suite
 from gradeloop.suites.plan import SuiteFlags
+from gradeloop.temporal.worker import refuse_unservable_here
 from gradeloop.text import counted
 
 app = typer.Typer()
@@ -127,14 +131,18 @@ def find_kind(path: Path) -> FileKind:
 
 
 def _check_suite(path: Path, outside: Sequence[Path]) -> CheckedFile:
-    found = read_suite(path, SuiteFlags(), outside)
+    found = read_suite(path, SuiteFlags(check=True), outside, Findings())
     total = sum(1 for _ in found.cases())
+    refuse_unservable_suite(own_config_file(trust=False), found)
     return CheckedFile(path, "suite", f"{counted(total, 'case')}; it can run", total, tuple(found.notes))
 
 
 def _check_task(path: Path, outside: Sequence[Path]) -> CheckedFile:
     task = read_task(path, TaskFlags(check=True, outside=tuple(outside)))
-    rubric = task.request.rubric
+    request, rubric = task.request, fill(task.request.rubric, task.request.vars)
+    asked = request.model_copy(update={"rubric": rubric}).model_dump(mode="json", include={"generator", "grader", "rubric"})
+    priced = request.budget is not None and request.budget.max_cost_usd is not None
+    refuse_unservable_here(task.worker, [asked | {"priced": priced}])
     judged = f"a rubric of {len(rubric.criteria)}" if rubric else "no rubric"
     return CheckedFile(path, "task", f"a task, {counted(len(task.request.messages), 'message')}, {judged}", notes=task.notes)
 

@@ -65,7 +65,7 @@ def is_written_by_us(path: Path) -> bool:
 
 
 def resolve_writable(given: Path, suffixes: Sequence[str], *, overwrite: bool = False) -> Path:
-    """Return the absolute path of an output, after checking that it can be written.
+    """Return the absolute path of an output, after making its folder and checking that it can be written.
 
     Args:
         given: The path as the user gave it.
@@ -82,8 +82,7 @@ def resolve_writable(given: Path, suffixes: Sequence[str], *, overwrite: bool = 
         path = given.resolve()
         if path.exists() and not path.is_file():
             raise InvalidRequest(f"the output {quoted_path(given)} is no file; name one, such as results{suffix}")
-        if not path.parent.is_dir():
-            raise InvalidRequest(f"the output {quoted_path(given)}: there is no folder {quoted_path(path.parent)}; make it first")
+        path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not os.access(path, os.W_OK):
             raise InvalidRequest(f"the output {quoted_path(given)} may not be written; change its permissions, or name another")
         refuse_foreign(path, overwrite=overwrite)
@@ -114,7 +113,8 @@ def _temporary(path: Path) -> Path:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[TextIOWrapper]:
-    """Yield a new file that replaces `path` when all is written, and is removed if something fails."""
+    """Yield a new file that replaces `path` when all is written, and is removed if something fails; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = _temporary(path)
     try:
         with temporary.open("x", encoding="utf-8", newline="") as file:

@@ -100,7 +100,13 @@ def require_default_model(environ: Mapping[str, str], role: str) -> DefaultModel
     )
 
 
-def refuse_unservable(request: ThreadRequest, environ: Mapping[str, str], *, scripted: bool, endpoints: Collection[str] = ()) -> None:
+UNNAMED = "scripted:unnamed"
+"""The model of a role for which none is named, where nothing is going to be called."""
+
+
+def refuse_unservable(
+    request: ThreadRequest, environ: Mapping[str, str], *, scripted: bool, endpoints: Collection[str] = (), calls: bool = True
+) -> None:
     """Refuse a request that a worker with this environment would refuse, before one is started.
 
     Args:
@@ -108,6 +114,7 @@ def refuse_unservable(request: ThreadRequest, environ: Mapping[str, str], *, scr
         environ: The worker's variables.
         scripted: Whether the worker has a file of scripted replies.
         endpoints: The names of the worker's own endpoints.
+        calls: Whether models are going to be called, and so need their keys and servers.
 
     Raises:
         InvalidRequest: A model's provider is unknown, or its key, or the file of scripted replies, is missing.
@@ -117,26 +124,26 @@ def refuse_unservable(request: ThreadRequest, environ: Mapping[str, str], *, scr
         models |= {f"rubric.criteria[{at}].grader": judge for judge in criterion.judges if isinstance(judge, ModelSpec)}
     for where, model in models.items():
         if model:
-            refuse_unservable_model(where, model, environ, scripted=scripted, endpoints=endpoints)
+            refuse_unservable_model(where, model, environ, scripted=scripted, endpoints=endpoints, calls=calls)
 
 
 def refuse_unservable_model(
-    where: str, model: ModelSpec, environ: Mapping[str, str], *, scripted: bool, endpoints: Collection[str] = ()
+    where: str, model: ModelSpec, environ: Mapping[str, str], *, scripted: bool, endpoints: Collection[str] = (), calls: bool = True
 ) -> None:
     """Refuse one model that a worker with this environment cannot serve; `refuse_unservable` says what the arguments are.
 
     Raises:
         InvalidRequest: Its provider is unknown, or its key, or the file of scripted replies, is missing; the message begins with `where`.
     """
-    if (variable := missing_variable(where, model, environ, endpoints)) is not None:
+    if (variable := missing_variable(where, model, environ, endpoints)) is not None and calls:
         raise InvalidRequest(f"{where}: {model.id!r} needs a key and {variable} is not set; set it, or name another model")
-    if model.provider == "scripted" and not scripted:
+    if model.provider == "scripted" and not scripted and model.id != UNNAMED:
         raise InvalidRequest(f"{where}: {model.id!r} needs a file of replies; name it as 'scripted:' in the file")
-    if model.provider not in endpoints and (address := silent_address(model.provider, environ)):
+    if calls and model.provider not in endpoints and (address := silent_address(model.provider, environ)):
         start = f"start it (ollama serve; ollama pull {model.id.partition(':')[2]})" if model.provider == "ollama" else "start the server"
         raise InvalidRequest(f"{where}: nothing listens at {address}, where {model.id!r} is called; {start}, or name another model")
     for at, fallback in enumerate(model.chain[1:]):
-        refuse_unservable_model(f"{where}.fallback[{at}]", fallback, environ, scripted=scripted, endpoints=endpoints)
+        refuse_unservable_model(f"{where}.fallback[{at}]", fallback, environ, scripted=scripted, endpoints=endpoints, calls=calls)
 
 
 def missing_variable(where: str, model: ModelSpec, environ: Mapping[str, str], endpoints: Collection[str]) -> str | None:

@@ -370,8 +370,8 @@ class WorkerSettings(Documented, BaseSettings):
     """Stop after this many seconds without an open workflow; never by default."""
     ready_file: Path | None = None
     """Write this file once the worker serves its queue, or why it does not."""
-    examine: bool = False
-    """Check the providers' keys and the sandboxes, print the result as JSON, and exit; `gradeloop doctor` does this."""
+    examine: Literal["machine", "requests"] | None = None
+    """Print as JSON what keys, sandboxes and tools there are, as for `gradeloop doctor`, or why requests are refused, and exit."""
     needs_approval: list[ToolName] = []
     """Tools whose calls wait for a person's approval, besides those that ask for it themselves."""
     sandbox: SandboxSettings = SandboxSettings()

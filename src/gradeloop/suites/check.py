@@ -1,6 +1,6 @@
 """What of a suite's file would be taken, without a call and without a server."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -8,7 +8,7 @@ from typing import Literal
 from gradeloop.errors import InvalidRequest
 from gradeloop.suites.findings import FindingGroup, Findings, Unsupported, describe_group
 from gradeloop.suites.load import read_suite
-from gradeloop.suites.plan import SuiteFlags
+from gradeloop.suites.plan import Suite, SuiteFlags
 from gradeloop.text import counted
 
 Verdict = Literal["whole", "in part", "refused"]
@@ -57,8 +57,10 @@ class CheckedSuite:
         }
 
 
-def check_suite(path: Path, flags: SuiteFlags, outside: Sequence[Path] = ()) -> CheckedSuite:
-    """Read a suite's file with all its tests, and return what of it is taken."""
+def check_suite(
+    path: Path, flags: SuiteFlags, outside: Sequence[Path] = (), refuse: Callable[[Suite], None] = lambda _: None
+) -> CheckedSuite:
+    """Read a suite's file with all its tests, and return what of it is taken; `refuse` raises InvalidRequest where no worker takes it."""
     findings = Findings(skips=True)
     try:
         suite = read_suite(path, replace(flags, check=True), outside, findings)
@@ -67,6 +69,7 @@ def check_suite(path: Path, flags: SuiteFlags, outside: Sequence[Path] = ()) -> 
             cases += case.runs
             not_whole += bool(case.left_out)
             asks_nothing += case.asks_nothing and not case.left_out
+        refuse(suite)
     except InvalidRequest as error:
         refused = Unsupported(str(error), "refused")
         others = tuple(group for group in findings.groups() if group.effect != "no effect")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
+from pydantic_core import to_json
 
 from gradeloop.batches.contract import CASE_BYTES, COMPARED_CASES, Case
 from gradeloop.contract.code_text import CodeText
@@ -21,7 +22,7 @@ from gradeloop.errors import InvalidRequest, explain, field_path
 from gradeloop.files.yaml import Location, located_error
 from gradeloop.grading.comparisons import comparisons_of
 from gradeloop.grading.templates import fill_rubric, is_template
-from gradeloop.settings.default_model import refuse_unservable_model, require_default_model
+from gradeloop.settings.default_model import UNNAMED, refuse_unservable_model, require_default_model
 from gradeloop.settings.endpoints import own_names
 from gradeloop.settings.trust import find_config_file
 from gradeloop.suites.assertions import AssertionList, located
@@ -149,6 +150,10 @@ def _filled(rubric: Rubric, variables: dict[str, JsonValue], where: Location) ->
         raise located_error(error, where) from None
 
 
+MOST_ASKED = 1_000
+"""The most cases of a suite that a worker is asked about: those that differ in more than their texts are few."""
+
+
 class SuiteModels:
     """The default models of a suite, and the check that every model can be served, once each.
 
@@ -158,6 +163,8 @@ class SuiteModels:
     def __init__(self, *, scripted: bool, checks: bool = False) -> None:
         self.notes: list[str] = []
         """The default models that were chosen, and why."""
+        self.asked: dict[bytes, Case] = {}
+        """Where `checks` is set, of the cases that a worker serves alike the first, by what is asked of it."""
         self._scripted = scripted
         self._checks = checks
         self._endpoints: frozenset[str] | None = None
@@ -174,20 +181,25 @@ class SuiteModels:
 
     def _default(self, role: str) -> ModelSpec:
         if role not in self._defaults:
-            chosen = require_default_model({"OPENAI_API_KEY": "none"} if self._checks else os.environ, role)
+            if self._checks:
+                return ModelSpec(id=UNNAMED)
+            chosen = require_default_model(os.environ, role)
             self._defaults[role] = chosen.spec
             self.notes.append(f"{role}: {chosen.spec.id}, because {chosen.variable} is set")
         return self._defaults[role]
 
     def refuse_unservable(self, case: Case) -> None:
         """Refuse a case whose models need a missing key or file of replies; the worker of a named task queue has keys of its own."""
+        if self._checks and case.runs and len(self.asked) < MOST_ASKED:
+            self.asked.setdefault(to_json([case.generator, case.grader, case.escalate, case.rubric, case.transforms]), case)
         for where, model in _models(case):
             models = tuple(asked.id for asked in model.chain)
-            if models not in self._served and not self._checks and not os.environ.get("GRADELOOP_TASK_QUEUE"):
+            if models not in self._served and not os.environ.get("GRADELOOP_TASK_QUEUE"):
                 if self._endpoints is None:
                     self._endpoints = own_names(os.environ, find_config_file((), os.environ))
                 place = f"case {case.id!r}: {where}"
-                refuse_unservable_model(place, model, os.environ, scripted=self._scripted, endpoints=self._endpoints)
+                given = (place, model, os.environ)
+                refuse_unservable_model(*given, scripted=self._scripted, endpoints=self._endpoints, calls=not self._checks)
             self._served.add(models)
 
 

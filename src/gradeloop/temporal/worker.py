@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from uuid import uuid4
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
@@ -209,6 +209,42 @@ async def launch(
         raise failure(readiness.error or f"The worker does not start; its log: {resident.log}")
 
 
+EXAMINATION_SECONDS = 90.0
+"""How long a worker's process may take that only answers a question: for one of the machine it calls every provider whose key is set."""
+
+
+async def ask_worker(question: Literal["machine", "requests"], *flags: str, given: bytes = b"") -> Any:  # noqa: ANN401 - JSON
+    """Return the JSON that a worker's process answers a question with, which serves nobody.
+
+    Raises:
+        InvalidRequest: The worker refuses its settings.
+        WorkerFailed: It does not answer in time.
+    """
+    command, pipe = [sys.executable, str(application_folder() / "worker.py"), "--examine", question, *flags], asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
+    try:
+        out, err = await asyncio.wait_for(process.communicate(given), EXAMINATION_SECONDS)
+    except TimeoutError:
+        process.kill()
+        raise WorkerFailed(f"no answer within {EXAMINATION_SECONDS:.0f} s") from None
+    if process.returncode:
+        raise InvalidRequest(err.decode(errors="replace").strip().rpartition("\n")[2])
+    return json.loads(out)
+
+
+def refuse_unservable_here(spec: WorkerSpec, asked: Sequence[Mapping[str, JsonValue]]) -> None:
+    """Refuse the first of some requests that a worker with these files would refuse, keys aside; one of a named queue has others.
+
+    Raises:
+        InvalidRequest: It would be refused; the message is the worker's.
+        WorkerFailed: The worker does not answer.
+    """
+    if not os.environ.get("GRADELOOP_TASK_QUEUE"):
+        answers = asyncio.run(ask_worker("requests", *_spec_flags(spec), given=json.dumps(list(asked)).encode()))
+        if why := next(filter(None, answers), None):
+            raise InvalidRequest(why)
+
+
 def _resident(task_queue: str) -> Resident:
     return Resident(state_folder() / "workers", task_queue, WorkerFailed, f"the worker of {task_queue}")
 
@@ -222,17 +258,18 @@ def _serves(resident: Resident, ready: Path, connection: Connection) -> bool:
 
 
 def _command(task_queue: str, spec: WorkerSpec, ready: Path, idle_seconds: float) -> list[str]:
-    command = [sys.executable, str(application_folder() / "worker.py"), "--task-queue", task_queue]
-    for file in spec.tools:
-        command += ["--tools", str(file.absolute())]
-    if spec.scripted:
-        command += ["--scripted", str(spec.scripted.absolute())]
-    if spec.record:
-        command += ["--record", str(spec.record.absolute())]
+    command = [sys.executable, str(application_folder() / "worker.py"), "--task-queue", task_queue, *_spec_flags(spec)]
+    return [*command, "--until-idle", str(idle_seconds), "--ready-file", str(ready)]
+
+
+def _spec_flags(spec: WorkerSpec) -> list[str]:
+    flags = [part for file in spec.tools for part in ("--tools", str(file.absolute()))]
+    flags += ["--scripted", str(spec.scripted.absolute())] if spec.scripted else []
+    flags += ["--record", str(spec.record.absolute())] if spec.record else []
     if spec.config:
         named = ["--config", str(spec.config.path)] if spec.config.named else ["--folder", str(spec.config.path.parent)]
-        command += [*named, "--role", "all"]
-    return [*command, "--until-idle", str(idle_seconds), "--ready-file", str(ready)]
+        flags += [*named, "--role", "all"]
+    return flags
 
 
 def _child_environment(connection: Connection) -> dict[str, str]:

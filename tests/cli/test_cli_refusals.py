@@ -1,0 +1,141 @@
+"""What a run refuses before its first call, `validate` and `eval --check` find in the same words; no thread is shown for it."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gradeloop.cli import threads
+from tests.rig.cli import CommandLine, Done, draft, verdict
+
+MODEL = {"model": "scripted:story"}
+TOOLS = "def look(draft: str) -> bool:\n    return True\n\n\nif True:\n    async def search(draft: str) -> bool:\n        return True\n"
+URL = {"id": "openai_compatible:m", "config": {"base_url": "http://127.0.0.1:9/v1"}}
+
+
+def checked(tool: str, **arguments: Any) -> dict[str, Any]:
+    """Return a rubric with one criterion that a tool decides."""
+    return {"rubric": {"criteria": [{"description": "It is fine", "check": {"tool": tool, "arguments": arguments}}]}}
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "a misspelt built-in tool": (
+        checked("word_cuont", maximum=3),
+        "the check of c1: unknown tool 'word_cuont'. Did you mean 'word_count'?",
+    ),
+    "a misspelt tool of a file": (checked("serch") | {"tools": ["tools.py"]}, "unknown tool 'serch'. Did you mean 'search'?"),
+    "a misspelt argument": (checked("word_count", maximun=3), "the arguments of 'word_count': maximun: Extra inputs are not permitted"),
+    "a tool that is no check": (checked("regex_check"), "the tool 'regex_check' needs more than the draft; it needs pattern"),
+    "a tool of graders alone": (checked("read_transcript"), "unknown tool 'read_transcript'"),
+    "a misspelt tool of the grader": (
+        {"grader": MODEL | {"tools": ["run_pyton"]}},
+        "grader.tools: unknown tool 'run_pyton'. Did you mean 'run_python'?",
+    ),
+    "a misspelt tool of the generator": ({"generator": MODEL | {"tools": ["run_pyton"]}}, "generator.tools: unknown tool 'run_pyton'"),
+    "a grader that is no function here": ({"grader": {"function": "nobody"}}, "grader: unknown tool 'nobody'"),
+    "an unknown provider of the generator": ({"generator": {"model": "opnai:gpt-5"}}, "unknown provider 'opnai'. Did you mean 'openai'?"),
+    "an unknown provider of the grader": ({"grader": {"model": "opnai:gpt-5"}}, "unknown provider 'opnai'. Did you mean 'openai'?"),
+    "an unknown provider of a fallback": (
+        {"grader": {"model": {"id": "scripted:a", "fallback": ["opnai:gpt-5"]}}},
+        "unknown provider 'opnai'",
+    ),
+    "an address that is not listed": ({"grader": {"model": URL}}, "base_url 'http://127.0.0.1:9/v1' is not allowed on this worker"),
+    "a setting that the model does not take": (
+        {"grader": {"model": {"id": "openai:gpt-5", "config": {"temperature": 0.5}}}},
+        "temperature",
+    ),
+    "replies that are not named": ({"scripted": None}, "'scripted:story' needs a file of replies"),
+    "a file of tools without one": ({"tools": ["nothing.py"]}, "nothing.py' has no public function"),
+    "a file of tools that is no Python": ({"tools": ["broken.py"]}, "broken.py' does not import: SyntaxError"),
+}
+
+
+@pytest.fixture(scope="module")
+def gradeloop(commands: CommandLine) -> Iterator[CommandLine]:
+    """Return the command in a folder with files of tools, with keys of all providers, and with time for every refusal."""
+    (commands.folder / "tools.py").write_text(TOOLS)
+    (commands.folder / "broken.py").write_text("def look(:")
+    (commands.folder / "nothing.py").write_text("_hidden = 1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(threads, "REFUSAL_SECONDS", 30.0)
+        yield commands
+
+
+def written(gradeloop: CommandLine, name: str, more: dict[str, Any]) -> tuple[str, str]:
+    """Write a task, and a suite of one case that is drafted and judged in the same way, and return their names."""
+    number = list(REFUSED).index(name) if name in REFUSED else len(REFUSED)
+    task = gradeloop.task(f"task{number}", [draft("a"), verdict()], **more)
+    fields = json.loads((gradeloop.folder / task).read_text())
+    tools = {"tools": fields["tools"]} if "tools" in fields else {}
+    suite = {"prompts": ["hi"], "generators": [fields["generator"]], "tests": [{"id": "one", "vars": {"q": "a"}}]}
+    suite |= {key: fields[key] for key in ("grader", "rubric", "scripted") if fields.get(key) is not None} | tools
+    (gradeloop.folder / f"suite{number}.yaml").write_text(json.dumps(suite))
+    return task, f"suite{number}.yaml"
+
+
+def why(done: Done, *around: str) -> str:
+    """Return the sentence with which a command refuses, without what says where the file or the case is."""
+    said = (done.err or done.out).strip().removeprefix("gradeloop: ")
+    for part in around:
+        said = said.removeprefix(part)
+    return said
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_run_validate_eval_and_check_refuse_with_the_same_sentence(gradeloop: CommandLine, name: str) -> None:
+    more, words = REFUSED[name]
+    task, suite = written(gradeloop, name, more)
+    keys = {"OPENAI_API_KEY": "a-key"}
+    of_the_case = ("case 'one': ", "the case 'one': ")
+
+    run = gradeloop("run", task, "--json", **keys)
+    evaluated = gradeloop("eval", suite, **keys)
+    assert words in run.err, run
+    assert (run.code, evaluated.code) == (2, 2)
+    assert run.out == ""
+    for kept in ({"OPENAI_API_KEY": ""}, keys):
+        one, two, three = (
+            gradeloop("validate", task, **kept),
+            gradeloop("validate", suite, **kept),
+            gradeloop("eval", "--check", suite, **kept),
+        )
+        assert (one.code, two.code, three.code) == (2, 2, 2), (one, two, three)
+        assert why(one) == why(run)
+        assert why(two, *of_the_case) == why(three, f"{suite}: refused: ", *of_the_case) == why(evaluated, *of_the_case)
+    assert why(evaluated, *of_the_case) == why(run)
+
+
+def test_what_runs_is_found_whole(gradeloop: CommandLine) -> None:
+    task, suite = written(gradeloop, "", checked("search") | {"tools": ["tools.py"]})
+
+    assert gradeloop("validate", task, suite).code == 0
+    assert gradeloop("eval", "--check", suite).code == 0
+    assert gradeloop("run", task, "--json").lines[0]["type"] == "thread"
+
+
+def test_a_file_of_tools_is_not_run_by_a_look_at_its_task(gradeloop: CommandLine, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    (gradeloop.folder / "marks.py").write_text(f"open({str(mark)!r}, 'w').close()\n\n\ndef look(draft: str) -> bool:\n    return True\n")
+    task, suite = written(gradeloop, "", checked("look") | {"tools": ["marks.py"]})
+
+    assert gradeloop("validate", task, suite).code == 0
+    assert gradeloop("eval", "--check", suite).code == 0
+    assert not mark.exists()
+
+
+@pytest.mark.parametrize("flags", [(), ("--detach",), ("--json",)])
+def test_a_refused_start_shows_no_thread(gradeloop: CommandLine, flags: tuple[str, ...]) -> None:
+    task, _ = written(gradeloop, "", checked("word_cuont"))
+
+    done = gradeloop("run", task, "--thread", "refused-thread", *flags)
+
+    assert done.code == 2
+    assert "refused-thread" not in done.out
+
+
+def test_a_look_at_a_file_asks_a_worker_of_its_own(gradeloop: CommandLine) -> None:
+    task, _ = written(gradeloop, "", checked("word_cuont"))
+
+    assert why(gradeloop.alone("validate", task)) == why(gradeloop("validate", task))
