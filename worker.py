@@ -324,12 +324,10 @@ def own_store(connection: Connection) -> Store | None:
 
 async def refusals(settings: WorkerSettings, asked: str | bytes) -> list[str | None]:
     """Return for each of some threads' settings or cases, as JSON, why a worker would refuse it, keys aside; None where it would not."""
-    environment = Environment.read(os.environ, settings.providers)
-    script = Script.read(settings.scripted) if settings.scripted else None
-    choice = await asyncio.to_thread(find_sandboxes, settings)
-    tools = ToolRegistry.looked_at(settings.tools, ToolContext(settings, choice))
-    offered = WorkerCapabilities(search_attributes=False, external_storage=False)
-    services = WorkerServices(Providers(environment, script, needs_keys=False), tools, ThreadLoader(), offered)
+    providers = Providers(Environment.read(os.environ, settings.providers), Script.read(settings.scripted) if settings.scripted else None)
+    providers.needs_keys = False
+    tools = ToolRegistry.looked_at(settings.tools, ToolContext(settings, await asyncio.to_thread(find_sandboxes, settings)))
+    services = WorkerServices(providers, tools, ThreadLoader(), WorkerCapabilities(search_attributes=False, external_storage=False))
     return [await services.refusal(one) for one in TypeAdapter(list[GradingSettings | Case]).validate_json(asked)]
 
 

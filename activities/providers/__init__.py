@@ -68,18 +68,17 @@ _NOT_SET = "is not set in the worker's environment"
 class Providers:
     """Model calls by spec, with the worker's keys and under one deadline."""
 
-    def __init__(
-        self, environment: Environment, script: Script | None = None, *, call_timeout: float | None = None, needs_keys: bool = True
-    ) -> None:
+    needs_keys = True
+    """Whether a model without its key, or without its replies, is refused; False where none is going to be called."""
+
+    def __init__(self, environment: Environment, script: Script | None = None, *, call_timeout: float | None = None) -> None:
         """Read what the models cost.
 
         Args:
             environment: The worker's keys and endpoints.
             script: What the scripted models say.
             call_timeout: Seconds that a call may take in all, unless its model or its completion needs more; 540 by default.
-            needs_keys: Whether a model without its key, or without its replies, is refused; False where none is going to be called.
         """
-        self._needs_keys = needs_keys
         self._call_timeout = call_timeout
         self._environment = environment
         self._script = script
@@ -246,20 +245,20 @@ class Providers:
 
     def _complaint(self, spec: ModelSpec) -> str | None:
         if spec.provider == "scripted":
-            known = self._script or not self._needs_keys
+            known = self._script or not self.needs_keys
             return None if known else f"{spec.id!r} needs a file of replies; name it with `scripted:` where the worker is started"
         if spec.provider == HTTP_REQUEST:
             return self._request_complaint(spec)
         if self._environment.protocol(spec.provider) is None:
             return f"{spec.id!r}: {unknown_provider(spec.provider, self._environment.servers)}"
         server = self._environment.servers.get(spec.provider)
-        if server and server.complaint and self._needs_keys:
+        if server and server.complaint and self.needs_keys:
             return f"{spec.id!r} cannot be called: {server.complaint}; set it in the worker's environment"
         for extra in self._extras(spec.provider):
-            if not _installed(extra) and (extra != "azure" or self._needs_keys):
+            if not _installed(extra) and (extra != "azure" or self.needs_keys):
                 what = "AZURE_OPENAI_API_KEY, or for tokens of Entra ID a package" if extra == "azure" else "a package"
                 return f"{spec.id!r} needs {what} that is not installed here; run: pip install 'gradeloop[{extra}]'"
-        of_the_key = self._key_complaint(spec) if self._needs_keys else None
+        of_the_key = self._key_complaint(spec) if self.needs_keys else None
         return self._address_complaint(spec) or of_the_key or settings_complaint(spec)
 
     def _request_complaint(self, spec: ModelSpec) -> str | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ConfigDict, JsonValue, ValidationError, create_model
 
@@ -27,7 +27,6 @@ from gradeloop.settings.worker import WorkerSettings
 from gradeloop.text import did_you_mean
 
 Function = Callable[..., Any]
-Found = TypeVar("Found")
 
 
 def _build_count_tokens(_: ToolContext) -> Function:
@@ -131,8 +130,16 @@ class ToolRegistry:
         Raises:
             InvalidRequest: A file is no Python; a name is taken twice.
         """
-        listed = [f"{server}__{name}" for server, settings in context.settings.mcp.items() for name in settings.tools]
-        return cls(_installed(), context, unread=[*(name for path in files for name in _names_in(path)), *listed])
+        names = [f"{server}__{name}" for server, settings in context.settings.mcp.items() for name in settings.tools]
+        for path in files:
+            try:
+                body = ast.parse(path.read_bytes(), str(path)).body
+            except (OSError, SyntaxError, ValueError) as error:
+                raise _no_import(path, error) from None
+            nodes = [node for one in body if not isinstance(one, ast.ClassDef) for node in ast.walk(one)]
+            found = {node.name: None for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))}
+            names += [name for name in found if not name.startswith("_")]
+        return cls(_installed(), context, unread=names)
 
     def _add(self, tool: Tool) -> None:
         if tool.spec.name in self._tools or tool.spec.name in {RESERVED, *self.refused}:
@@ -218,27 +225,13 @@ def _unread_tool(name: str) -> Tool:
     return Tool(ToolSpec(name=name, description=name, parameters={}), _unread, arguments, takes_draft=True)
 
 
-def _names_in(path: Path) -> list[str]:
-    """Return the names of a file's public functions."""
-    try:
-        body = ast.parse(path.read_bytes(), str(path)).body
-    except (OSError, SyntaxError, ValueError) as error:
-        raise _no_import(path, error) from None
-    nodes = [node for one in body if not isinstance(one, ast.ClassDef) for node in ast.walk(one)]
-    functions = (node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)))
-    return _require_some(path, [name for name in dict.fromkeys(functions) if not name.startswith("_")])
-
-
-def _load_file(path: Path) -> list[Function]:
+def _load_file(path: Path) -> list[Callable[..., Any]]:
     if not path.is_file():
         raise InvalidRequest(f"the tools file {str(path)!r} does not exist")
-    return _require_some(path, _functions(_import(path)))
-
-
-def _require_some(path: Path, found: list[Found]) -> list[Found]:
-    if not found:
+    functions = _functions(_import(path))
+    if not functions:
         raise InvalidRequest(f"the tools file {str(path)!r} has no public function")
-    return found
+    return functions
 
 
 def _no_import(path: Path, error: BaseException) -> InvalidRequest:

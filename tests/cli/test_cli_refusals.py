@@ -47,7 +47,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "temperature",
     ),
     "replies that are not named": ({"scripted": None}, "'scripted:story' needs a file of replies"),
-    "a file of tools without one": ({"tools": ["nothing.py"]}, "nothing.py' has no public function"),
     "a file of tools that is no Python": ({"tools": ["broken.py"]}, "broken.py' does not import: SyntaxError"),
 }
 
@@ -57,7 +56,6 @@ def gradeloop(commands: CommandLine) -> Iterator[CommandLine]:
     """Return the command in a folder with files of tools, with keys of all providers, and with time for every refusal."""
     (commands.folder / "tools.py").write_text(TOOLS)
     (commands.folder / "broken.py").write_text("def look(:")
-    (commands.folder / "nothing.py").write_text("_hidden = 1")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(threads, "REFUSAL_SECONDS", 30.0)
         yield commands

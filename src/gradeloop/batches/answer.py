@@ -138,7 +138,7 @@ def gate_exit_code(summary: BatchSummary, *, allow_errors: float | None = None, 
         pass_rate: The share of judged cases, 0 to 1, that must pass, where a flag names it; the batch's own where it is None.
     """
     rate, allowed = rate_of(summary), summary.allow_errors if allow_errors is None else allow_errors
-    complete = _is_complete(summary)
+    complete = summary.status in {"running", "finished"} and not summary.open and not summary.waiting
     if complete and rate is None and not summary.asks and not summary.errors and pass_rate is None:
         return SATISFIED
     if not complete or rate is None or summary.errors > allowed * summary.total + TOLERANCE:
@@ -149,10 +149,6 @@ def gate_exit_code(summary: BatchSummary, *, allow_errors: float | None = None, 
     if _hangs_on_unsure(summary, wanted):
         return NO_VERDICT
     return SATISFIED if _reaches(rate, wanted) else CAPPED
-
-
-def _is_complete(summary: BatchSummary) -> bool:
-    return summary.status in {"running", "finished"} and not summary.open and not summary.waiting
 
 
 def _hangs_on_unsure(summary: BatchSummary, wanted: float) -> bool:
@@ -335,7 +331,8 @@ def spending(summary: BatchSummary) -> list[str]:
 def results_line(summary: BatchSummary, *, pass_rate: float | None = None) -> str:
     """Return the result of the batch in one line; `pass_rate` as for `code_of`."""
     parts = [f"Results: {', '.join(summary_counts(summary)) or 'none'} of {summary.total:,}{_rate_text(summary, pass_rate)}"]
-    parts += ["UNGRADED: " + ("nothing was judged" if summary.asks else NO_ASSERTIONS)] if _is_ungraded(summary) else []
+    if summary.ungraded and rate_of(summary) is None:
+        parts.append(f"UNGRADED: {'nothing was judged' if summary.asks else NO_ASSERTIONS}")
     parts += [f"{summary.cached:,} cached"] if summary.cached else []
     parts += [", ".join(spending(summary))] if spending(summary) else []
     if summary.status in {"paused", "stopped"}:
@@ -344,10 +341,6 @@ def results_line(summary: BatchSummary, *, pass_rate: float | None = None) -> st
 
 
 NO_ASSERTIONS = "the suite asks for no verdict; give its tests assertions"
-
-
-def _is_ungraded(summary: BatchSummary) -> bool:
-    return bool(summary.ungraded) and rate_of(summary) is None
 
 
 def _rate_text(summary: BatchSummary, pass_rate: float | None) -> str:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -18,7 +18,7 @@ from gradeloop.batches.answer import (
     score_text,
 )
 from gradeloop.batches.contract import BatchSummary, CaseResult, CaseStatus
-from gradeloop.batches.metric_table import MetricTable
+from gradeloop.batches.metric_table import MetricFigure
 from gradeloop.files.output import MARKDOWN_MARK
 from gradeloop.stats.gated_rate import gate_lines
 from gradeloop.text import counted, encodable, one_line, shortened
@@ -82,12 +82,10 @@ class MarkdownFile:
         self._bytes: Counter[CaseStatus] = Counter()
         self._total = 0
         self._criteria = CriterionCounts()
-        self._metrics = MetricTable(summary)
 
     def write(self, result: CaseResult) -> None:
         """Take the next case."""
         self._total += 1
-        self._metrics.add(result)
         self._criteria.take(result.criteria, result.optional)
         if self._bytes[result.status] < MOST_BYTES:
             output = shortened(result.output or "", OUTPUT_CHARACTERS)
@@ -96,30 +94,19 @@ class MarkdownFile:
             self._rows[result.status].append(line)
             self._bytes[result.status] += len(line.encode())
 
-    def end(self) -> None:
+    def end(self, metrics: Sequence[MetricFigure] = ()) -> None:
         """Write all of it."""
         name = escaped(self._summary.name or self._summary.batch_id)
         first = f"{SIGNS[self._answer.word]} **{escaped(self._answer.text)}**"
         lines = [results_line(self._summary), *(gate_lines(self._summary.corrected) if self._summary.corrected else ())]
         results = "".join(f"{escaped(line)}\n\n" for line in lines)
-        parts = [f"{MARKDOWN_MARK}\n\n# {name}\n\n{first}\n\n{results}", self._next(), self._failed(), self._named()]
-        parts += [_compared(self._baseline)] if self._baseline else []
-        self._file.write("".join(parts))
-        room = MOST_BYTES - ROOM_BYTES - len("".join(parts).encode())
-        self._file.write(table_head(("case", "generator", "verdict", "score", "why", "output")))
-        written = 0
-        for line in (line for status in ORDER for line in self._rows[status]):
-            room -= len(line.encode())
-            if room < 0:
-                break
-            self._file.write(line)
-            written += 1
-        if written < self._total:
-            self._file.write(f"\nand {counted(self._total - written, 'more case')}; the other files of results have all\n")
-
-    def _next(self) -> str:
         step = next_step(self._summary, self._answer)
-        return f"Next: <code>{escaped(step)}</code>\n\n" if step else ""
+        following = f"Next: <code>{escaped(step)}</code>\n\n" if step else ""
+        parts = [f"{MARKDOWN_MARK}\n\n# {name}\n\n{first}\n\n{results}", following, self._failed(), _named(metrics)]
+        parts += [_compared(self._baseline)] if self._baseline else []
+        rows = (line for status in ORDER for line in self._rows[status])
+        head = table_head(("case", "generator", "verdict", "score", "why", "output"))
+        self._file.write(with_room("".join(parts), head, rows, self._total, "more case", "the other files of results have all"))
 
     def _failed(self) -> str:
         rows = [
@@ -130,14 +117,14 @@ class MarkdownFile:
             f"**Criteria by how often they failed**\n\n{table_head(('criterion', 'text', 'not passed'))}{''.join(rows)}\n" if rows else ""
         )
 
-    def _named(self) -> str:
-        """Return the named metrics, the first of them where there are many."""
-        figures = self._metrics.figures()
-        if not figures:
-            return ""
-        rows = [table_row((figure.name, figure.column, figure.text)) for figure in figures[:METRICS]]
-        rest = f"\nand {counted(len(figures) - METRICS, 'more figure')}\n" if len(figures) > METRICS else ""
-        return f"**Metrics**\n\n{table_head(('metric', 'of', 'value'))}{''.join(rows)}{rest}\n"
+
+def _named(metrics: Sequence[MetricFigure]) -> str:
+    """Return the named metrics, the first of them where there are many."""
+    if not metrics:
+        return ""
+    rows = [table_row((figure.name, figure.column, figure.text)) for figure in metrics[:METRICS]]
+    rest = f"\nand {counted(len(metrics) - METRICS, 'more figure')}\n" if len(metrics) > METRICS else ""
+    return f"**Metrics**\n\n{table_head(('metric', 'of', 'value'))}{''.join(rows)}{rest}\n"
 
 
 METRICS = 40
@@ -161,6 +148,18 @@ def _compared(baseline: Baseline) -> str:
 def table_head(names: Sequence[str]) -> str:
     """Return the first two lines of a table."""
     return f"| {' | '.join(names)} |\n|{' --- |' * len(names)}\n"
+
+
+def with_room(text: str, head: str, rows: Iterable[str], total: int, noun: str, where: str) -> str:
+    """Return a text with a table behind it: as many rows as there is room for, the number of the others, and where these are."""
+    room, written = MOST_BYTES - ROOM_BYTES - len(f"{text}{head}".encode()), list[str]()
+    for row in rows:
+        room -= len(row.encode())
+        if room < 0:
+            break
+        written.append(row)
+    rest = total - len(written)
+    return "".join((text, head, *written, f"\nand {counted(rest, noun)}; {where}\n" if rest else ""))
 
 
 CELL_CHARACTERS = 1_500

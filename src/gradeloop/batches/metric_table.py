@@ -66,11 +66,13 @@ class _Column:
 
 
 class MetricTable:
-    """Adds up the named metrics of a batch, a case at a time."""
+    """Adds up the named metrics of a batch: of the results that it is given, and of each that is added."""
 
-    def __init__(self, summary: BatchSummary) -> None:
+    def __init__(self, summary: BatchSummary, results: Iterable[CaseResult] = ()) -> None:
         self._derived = summary.derived_metrics
         self._columns: dict[tuple[str | None, str | None], _Column] = {}
+        for result in results:
+            self.add(result)
 
     def add(self, result: CaseResult) -> None:
         """Add a case; one that asks for no metric adds to none, but is counted where it was judged."""

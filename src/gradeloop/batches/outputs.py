@@ -19,7 +19,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from gradeloop.batches.answer import OPTIONAL, STATUS_LABELS, below_threshold, failure_reason, gap_of, rate_of, results_line, score_text
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult, CaseStatus
 from gradeloop.batches.markdown import BatchStory, MarkdownFile
-from gradeloop.batches.metric_table import MetricTable, metric_lines
+from gradeloop.batches.metric_table import MetricFigure, MetricTable, metric_lines
 from gradeloop.files.output import PAGE, TEXT_MARK, replacing, resolve_outputs
 from gradeloop.text import encodable, one_line, printable, shortened
 
@@ -77,19 +77,17 @@ class JsonFile:
     def __init__(self, file: TextIO, summary: BatchSummary) -> None:
         self._file = file
         self._separator = "\n"
-        self._metrics = MetricTable(summary)
         rate = to_json(rate_of(summary)).decode()
         file.write(f'{{"schema":"{SCHEMA}",\n"summary":{as_json(summary)},\n"rate":{rate},\n"cases":[')
 
     def write(self, result: CaseResult) -> None:
         """Write the next case."""
-        self._metrics.add(result)
         self._file.write(self._separator + as_json(result))
         self._separator = ",\n"
 
-    def end(self) -> None:
+    def end(self, metrics: Sequence[MetricFigure] = ()) -> None:
         """Write what comes after the last case."""
-        figures: list[JsonValue] = [asdict(figure) for figure in self._metrics.figures()]
+        figures: list[JsonValue] = [asdict(figure) for figure in metrics]
         self._file.write(f'\n],\n"metrics":{to_json(_encodable(figures)).decode()}}}\n' if figures else "\n]}\n")
 
 
@@ -128,13 +126,13 @@ class CsvFile:
         """Write the next case."""
         self._rows.writerow([*_cells(result), *self._variables(result.vars)])
 
-    def end(self) -> None:
+    def end(self, metrics: Sequence[MetricFigure] = ()) -> None:
         """Do nothing: no line comes after the last row."""
 
     def _variables(self, values: dict[str, JsonValue]) -> list[str]:
         if self._names is None:
-            return [_value(values) if values else ""]
-        return [_value(values[name]) if name in values else "" for name in self._names]
+            return [cell_value(values) if values else ""]
+        return [cell_value(values[name]) if name in values else "" for name in self._names]
 
 
 def _cells(result: CaseResult) -> list[str | int | float | None]:
@@ -149,7 +147,7 @@ def _cells(result: CaseResult) -> list[str | int | float | None]:
     ]
 
 
-def _value(value: JsonValue) -> str:
+def cell_value(value: JsonValue) -> str:
     """Return a text as it is, everything else as JSON; a number, even one below zero, is no formula."""
     if isinstance(value, str):
         return cell_text(value)
@@ -211,7 +209,7 @@ class JunitFile:
             if result.output is not None:
                 self._element("system-out", {}, shortened(result.output, OUTPUT_CHARACTERS[result.status == "passed"]))
 
-    def end(self) -> None:
+    def end(self, metrics: Sequence[MetricFigure] = ()) -> None:  # noqa: ARG002 - JUnit has no place for them
         """Write what comes after the last case."""
         self._xml.endElement("testsuite")
         self._xml.endElement("testsuites")
@@ -275,21 +273,19 @@ class YamlFile:
     def __init__(self, file: TextIO, summary: BatchSummary) -> None:
         self._file = file
         self._begun = False
-        self._metrics = MetricTable(summary)
         head = {"schema": SCHEMA, "summary": json.loads(as_json(summary)), "rate": rate_of(summary)}
         file.write(_yaml(head))
 
     def write(self, result: CaseResult) -> None:
         """Write the next case."""
-        self._metrics.add(result)
         self._file.write("" if self._begun else "cases:\n")
         self._begun = True
         self._file.write(_yaml([json.loads(as_json(result))]))
 
-    def end(self) -> None:
+    def end(self, metrics: Sequence[MetricFigure] = ()) -> None:
         """Write what comes after the last case."""
         self._file.write("" if self._begun else "cases: []\n")
-        figures: list[JsonValue] = [asdict(figure) for figure in self._metrics.figures()]
+        figures: list[JsonValue] = [asdict(figure) for figure in metrics]
         self._file.write(_yaml({"metrics": _encodable(figures)}) if figures else "")
 
 
@@ -314,26 +310,20 @@ class TextFile:
 
     def __init__(self, file: TextIO, summary: BatchSummary) -> None:
         self._file = file
-        self._metrics = MetricTable(summary)
         file.write(f"{TEXT_MARK} {encodable(one_line(summary.name or summary.batch_id))}\n{results_line(summary)}\n")
 
     def write(self, result: CaseResult) -> None:
         """Write the next case."""
-        self._metrics.add(result)
-        why = failure_reason(result)
-        self._file.write(encodable(f"\n{_headline(result)}\n" + (f"  why: {why}\n" if why else "")))
+        why, score = failure_reason(result), f" {score_text(result)}" if result.score is not None else ""
+        head = f"{STATUS_LABELS[result.status][0]}{score}  {one_line(result.id)}"
+        self._file.write(encodable(f"\n{head}\n" + (f"  why: {why}\n" if why else "")))
         for line in printable(encodable(result.output or "")).splitlines():
             self._file.write(f"  | {line}\n")
 
-    def end(self) -> None:
+    def end(self, metrics: Sequence[MetricFigure] = ()) -> None:
         """Write the named metrics; the results are in the second line."""
-        lines = metric_lines(self._metrics.figures())
+        lines = metric_lines(metrics)
         self._file.write(encodable("".join(f"\n{line}" for line in lines) + ("\n" if lines else "")))
-
-
-def _headline(result: CaseResult) -> str:
-    score = f" {score_text(result)}" if result.score is not None else ""
-    return f"{STATUS_LABELS[result.status][0]}{score}  {one_line(result.id)}"
 
 
 LINES = ".jsonl"
@@ -345,7 +335,7 @@ OVERVIEWS = (".csv", ".xml")
 class _Writer(Protocol):
     def write(self, result: CaseResult) -> None: ...
 
-    def end(self) -> None: ...
+    def end(self, metrics: Sequence[MetricFigure] = ()) -> None: ...
 
 
 class Outputs:
@@ -392,11 +382,13 @@ class Outputs:
         overview = ResultsOverview.of(results()) if needs_overview else ResultsOverview()
         with ExitStack() as files:
             writers = [_writer(path, files.enter_context(replacing(path)), summary, overview, said) for path in self._whole]
+            metrics = MetricTable(summary)
             for result in results():
+                metrics.add(result)
                 for writer in writers:
                     writer.write(result)
             for writer in writers:
-                writer.end()
+                writer.end(metrics.figures())
 
     def _opened(self) -> list[TextIOWrapper]:
         if self._open is None:

@@ -441,7 +441,8 @@ class EvalCommand:
             await write_pages(outputs.pages, self._reader, summary.batch_id)
         if not self._options.as_json and self._options.presentation.table:
             await asyncio.to_thread(self._print_table, summary)
-            for line in await asyncio.to_thread(self._metric_lines, summary):
+            metrics = await asyncio.to_thread(lambda: MetricTable(summary, self._results(summary)))
+            for line in metric_lines(metrics.figures()):
                 self._console.print(line, soft_wrap=True)
         self._console.print(Text(answer.text, ANSWER_STYLES[answer.word]), soft_wrap=True)
         self._console.print(results_line(summary, pass_rate=rate), soft_wrap=True)
@@ -476,12 +477,6 @@ class EvalCommand:
     def _print_table(self, summary: BatchSummary) -> None:
         for line in result_lines(self._results(summary), self._console.width, self._options.presentation.cell_characters):
             self._console.print(line)
-
-    def _metric_lines(self, summary: BatchSummary) -> list[str]:
-        table = MetricTable(summary)
-        for result in self._results(summary):
-            table.add(result)
-        return metric_lines(table.figures())
 
     def _report_finished(self, outputs: Outputs, batch_id: str) -> None:
         """Write the results of a batch that ended before this command."""

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 
-from gradeloop.batches.markdown import MOST_BYTES, ROOM_BYTES, escaped, table_head, table_row
+from gradeloop.batches.markdown import escaped, table_head, table_row, with_room
 from gradeloop.files.output import MARKDOWN_MARK
-from gradeloop.reports.collection_page import Entry, Head, label_counts, row_of, rows_in_order
+from gradeloop.reports.collection_page import CaseRow, Entry, Head, label_counts, row_of, rows_in_order
 from gradeloop.reports.model import RunReport, Verdict
-from gradeloop.text import counted
 
 SIGNS: dict[Verdict, str] = {"passed": "✅", "failed": "❌", "error": "⚠️", "unsure": "⚠️", "none": "⚪"}
 """The sign before each answer, since Markdown has no colours."""
@@ -26,17 +25,11 @@ def judgement_markdown(head: Head, reports: Sequence[RunReport]) -> str:
         parts.append(f"{escaped(words)} <code>{escaped(head.next.command)}</code>{escaped(head.next.after)}\n\n")
     rows = rows_in_order([row_of(number, Entry(report, report.name)) for number, report in enumerate(reports)])
     labels = list(label_counts(row.labels for row in rows))
-    parts.append(table_head(("run", "result", *map(escaped, labels), "what it says")))
-    room = MOST_BYTES - ROOM_BYTES - len("".join(parts).encode())
-    written = 0
-    for row in rows:
-        own = dict(row.labels)
-        why = f"{row.worst}: {row.why}" if row.worst else row.why
-        line = table_row((row.id, row.word.replace("_", " "), *(own.get(name, "") for name in labels), why))
-        room -= len(line.encode())
-        if room < 0:
-            break
-        parts.append(line)
-        written += 1
-    rest = len(rows) - written
-    return "".join(parts) + (f"\nand {counted(rest, 'more judgement')}; the page has all\n" if rest else "")
+    head_row = table_head(("run", "result", *map(escaped, labels), "what it says"))
+    return with_room("".join(parts), head_row, (_line(row, labels) for row in rows), len(rows), "more judgement", "the page has all")
+
+
+def _line(row: CaseRow, labels: Sequence[str]) -> str:
+    own = dict(row.labels)
+    why = f"{row.worst}: {row.why}" if row.worst else row.why
+    return table_row((row.id, row.word.replace("_", " "), *(own.get(name, "") for name in labels), why))

@@ -12,7 +12,7 @@ from typing import TextIO
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.batches.contract import BatchSummary, CaseResult, CaseStatus
-from gradeloop.batches.outputs import JunitFile, ResultsOverview, as_json, cell_text
+from gradeloop.batches.outputs import JunitFile, ResultsOverview, as_json, cell_text, cell_value
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.files.output import PAGE, replacing, resolve_outputs
 from gradeloop.judges.contract import JUDGEMENTS_SCHEMA, JudgeResult
@@ -103,11 +103,8 @@ def _write_csv(file: TextIO, results: Judgements) -> None:
     for result, repeat in results:
         facts = (cell_text(result.agent_run_id), repeat, status_of(result), cell_text(_why(result)), cell_text(result.model))
         cost = (result.usage.cost_usd, result.usage.tokens, result.id)
-        rows.writerow([*facts, *cost, *(_cell(result.output.get(key)) for key in keys)])
-
-
-def _cell(value: JsonValue) -> str:
-    return "" if value is None else cell_text(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+        values = (result.output.get(key) for key in keys)
+        rows.writerow([*facts, *cost, *("" if value is None else cell_value(value) for value in values)])
 
 
 def _write_junit(file: TextIO, results: Judgements) -> None:

@@ -104,10 +104,8 @@ def _stored_page(
     step: NextStep | None,
 ) -> str:
     with reader.snapshot(name) as found:
-        metrics, repeated = MetricTable(found.summary), False
-        for result in found.results():
-            repeated = repeated or result.repeat > 0
-            metrics.add(result)
+        metrics = MetricTable(found.summary, found.results())
+        repeated = any(result.repeat for result in found.results())
         head = head_of(found.summary, notes)
         if found.summary.batch_id.startswith(JUDGING_PREFIX):
             head = judging_head(head, found.summary, step)
@@ -130,12 +128,8 @@ def past_batches(summary: BatchSummary, known: Sequence[BatchSummary]) -> tuple[
     """Return the batches of a suite, the oldest first and this one last; none where it is the first."""
     earlier = [batch for batch in known if batch.name and batch.name == summary.name and batch.batch_id != summary.batch_id]
     before = sorted((batch for batch in earlier if batch.created <= summary.created), key=lambda batch: batch.created)[-HISTORY:]
-    return tuple(map(_past, [*before, summary])) if before else ()
-
-
-def _past(batch: BatchSummary) -> PastBatch:
-    answer = answer_of(batch)
-    return PastBatch(batch.batch_id, batch.created, answer.text, ANSWER_COLOURS[answer.word], rate_of(batch))
+    told = [(batch, answer_of(batch)) for batch in ([*before, summary] if before else ())]
+    return tuple(PastBatch(one.batch_id, one.created, answer.text, ANSWER_COLOURS[answer.word], rate_of(one)) for one, answer in told)
 
 
 def batch_page(report: BatchReport, *, live: Live | None = None) -> str:
@@ -256,9 +250,7 @@ def report_of_file(path: Path) -> BatchReport:
     """
     found = read_export(path, lambda result: result)
     summary = found.summary or _counted(path, found.cases)
-    metrics = MetricTable(summary)
-    for result in found.cases:
-        metrics.add(result)
+    metrics = MetricTable(summary, found.cases)
     head = head_of(summary, found.notes)
     again = f"gradeloop diff {shlex.quote(str(path))}"
     steps: dict[Verdict, NextStep] = {"failed": NextStep(words=MEND, command=again)}
@@ -325,6 +317,7 @@ def read_case_report(result: CaseResult, case: Case | None = None) -> RunReport:
     if result.output is not None:
         messages.append(Message.model_construct(role="assistant", content=result.output))
     evaluation = _evaluation(result, len(messages) - 1) if result.output is not None else None
+    overrides = [row.override.passed for row in result.criteria if row.override is not None]
     return RunReport(
         name=result.id,
         kind="case",
@@ -339,7 +332,7 @@ def read_case_report(result: CaseResult, case: Case | None = None) -> RunReport:
         evaluations=(evaluation,) if evaluation else (),
         usage=result.usage,
         best=len(messages) - 1 if evaluation and result.iterations is not None else None,
-        overridden=_overridden(result),
+        overridden=all(overrides) if overrides else None,
         decided_by=result.decided_by,
         known_optional=result.optional,
         worst=result.worst_criterion,
@@ -408,12 +401,6 @@ def _evaluation(result: CaseResult, draft: int) -> Evaluation | None:
         grader=result.grader,
         usage=result.usage,
     )
-
-
-def _overridden(result: CaseResult) -> bool | None:
-    """Return whether all that people overrode passes; None where they overrode nothing."""
-    overrides = [row.override.passed for row in result.criteria if row.override is not None]
-    return all(overrides) if overrides else None
 
 
 def _notes(result: CaseResult, case: Case | None) -> tuple[str, ...]:

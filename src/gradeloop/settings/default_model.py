@@ -1,11 +1,12 @@
 """The model that is used when none is named, and the models that a worker with this environment cannot serve."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from gradeloop.contract.model_spec import ModelConfig, ModelSpec
-from gradeloop.contract.thread import ThreadRequest
+from gradeloop.contract.rubric import Rubric
+from gradeloop.contract.thread import Generator, Grader, ThreadRequest
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings.endpoints import missing_key, silent_address, unknown_provider
 
@@ -119,12 +120,15 @@ def refuse_unservable(
     Raises:
         InvalidRequest: A model's provider is unknown, or its key, or the file of scripted replies, is missing.
     """
-    models = {"generator.model": request.generator.model, "grader.model": request.grader and request.grader.model}
-    for at, criterion in enumerate(request.rubric.criteria if request.rubric else ()):
-        models |= {f"rubric.criteria[{at}].grader": judge for judge in criterion.judges if isinstance(judge, ModelSpec)}
-    for where, model in models.items():
-        if model:
-            refuse_unservable_model(where, model, environ, scripted=scripted, endpoints=endpoints, calls=calls)
+    for where, model in named_models(request.generator, request.grader, request.rubric):
+        refuse_unservable_model(where, model, environ, scripted=scripted, endpoints=endpoints, calls=calls)
+
+
+def named_models(generator: Generator | None, grader: Grader | None, rubric: Rubric | None) -> Iterator[tuple[str, ModelSpec]]:
+    """Yield the models that somebody named, each with its place."""
+    yield from ((f"{name}.model", role.model) for name, role in (("generator", generator), ("grader", grader)) if role and role.model)
+    for at, criterion in enumerate(rubric.criteria if rubric else ()):
+        yield from ((f"rubric.criteria[{at}].grader", judge) for judge in criterion.judges if isinstance(judge, ModelSpec))
 
 
 def refuse_unservable_model(

@@ -36,7 +36,7 @@ _KEYS = {
     "max-score": _COMMON | {"threshold"},
 }
 
-_REFUSED = {
+REFUSED_TYPES = {
     "meteor": "it needs WordNet's data; use rouge-n, bleu or similar",
     "gleu": "use bleu or rouge-n",
     "bert-score": "it needs a model on this machine; use similar",
@@ -59,7 +59,7 @@ _REFUSED = {
 def refused_type(kind: str, where: Location) -> InvalidRequest | None:
     """Return the error for a type that has no counterpart by its name; None for any other type."""
     plain = kind.removeprefix("not-")
-    return InvalidRequest(f"{where}: the type {clip(kind)} has no counterpart; {_REFUSED[plain]}") if plain in _REFUSED else None
+    return InvalidRequest(f"{where}: the type {clip(kind)} has no counterpart; {REFUSED_TYPES[plain]}") if plain in REFUSED_TYPES else None
 
 
 def known_keys(kind: str) -> set[str]:

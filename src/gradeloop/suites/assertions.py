@@ -242,10 +242,7 @@ def _checked(fields: Mapping[str, JsonValue], kind: str, where: Location, variab
     refuse_others(fields, keys | {"threshold"} if takes_threshold(kind) else keys, where)
     negate, plain = kind.startswith("not-"), kind.removeprefix("not-")
     arguments: dict[str, JsonValue] = {"kind": plain, **({"negate": True} if negate else {})}
-    if fields.get("value") is not None:
-        arguments["value"] = fill_value(fields["value"], variables, str(where))
-    if fields.get("threshold") is not None:
-        arguments["threshold"] = fields["threshold"]
+    arguments |= {key: fill_value(fields[key], variables, str(where)) for key in ("value", "threshold") if key in fields}
     if plain.endswith("-json") and isinstance(arguments.get("value"), str):
         arguments["value"] = read_yaml(str(arguments["value"]), f"{where}: the schema")
     try:

@@ -125,9 +125,13 @@ def _build_plan(suite: SuiteFile, scope: FileScope, spot: Location, flags: Suite
             "max_iterations": suite.defaults.max_iterations or suite.max_iterations,
         }
     )
+    prompts = tuple(NamedPrompt(prompt.label or f"p{at}", prompt) for at, prompt in enumerate(suite.prompts, 1))
+    generators = tuple(SuiteGenerator(generator.named, generator.plain()) for generator in suite.generators)
+    refuse_duplicates([prompt.label for prompt in prompts], spot.at("prompts"))
+    refuse_duplicates([generator.label for generator in generators], spot.at("generators"))
     return Plan(
-        prompts=_name_prompts(suite, spot),
-        generators=_name_generators(suite, spot),
+        prompts=prompts,
+        generators=generators,
         defaults=defaults,
         rubrics=CaseRubrics(
             defaults, spot if suite.rubric else spot.at("defaults"), grader_given=flags.grader is not None, allow_code=flags.allow_code
@@ -154,15 +158,3 @@ class _Tests:
                 yield LocatedTest(test, self._spot.at(at))
             else:
                 yield from (parse_row(row) for path in self._files[at] for row in read_rows(path))
-
-
-def _name_prompts(suite: SuiteFile, spot: Location) -> tuple[NamedPrompt, ...]:
-    prompts = tuple(NamedPrompt(prompt.label or f"p{at}", prompt) for at, prompt in enumerate(suite.prompts, 1))
-    refuse_duplicates([prompt.label for prompt in prompts], spot.at("prompts"))
-    return prompts
-
-
-def _name_generators(suite: SuiteFile, spot: Location) -> tuple[SuiteGenerator, ...]:
-    generators = tuple(SuiteGenerator(generator.named, generator.plain()) for generator in suite.generators)
-    refuse_duplicates([generator.label for generator in generators], spot.at("generators"))
-    return generators

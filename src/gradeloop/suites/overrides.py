@@ -35,11 +35,7 @@ class Overrides:
     @property
     def files(self) -> tuple[Path, ...]:
         """The files that are named, which a suite may read wherever they are."""
-        return tuple(self._files())
-
-    def _files(self) -> Iterator[Path]:
-        named = [*self.prompts, *([self.tests] if self.tests is not None else [])]
-        yield from (path for name in named for path in _matching(name))
+        return tuple(path for name in (*self.prompts, *filter(None, [self.tests])) for path in _matching(name))
 
     def apply(self, value: Mapping[str, JsonValue], *, promptfoo: bool) -> dict[str, JsonValue]:
         """Return a suite's value with the parts that are replaced.

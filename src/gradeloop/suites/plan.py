@@ -22,7 +22,7 @@ from gradeloop.errors import InvalidRequest, explain, field_path
 from gradeloop.files.yaml import Location, located_error
 from gradeloop.grading.comparisons import comparisons_of
 from gradeloop.grading.templates import fill_rubric, is_template
-from gradeloop.settings.default_model import UNNAMED, refuse_unservable_model, require_default_model
+from gradeloop.settings.default_model import UNNAMED, named_models, refuse_unservable_model, require_default_model
 from gradeloop.settings.endpoints import own_names
 from gradeloop.settings.trust import find_config_file
 from gradeloop.suites.assertions import AssertionList, located
@@ -204,14 +204,10 @@ class SuiteModels:
 
 
 def _models(case: Case) -> Iterator[tuple[str, ModelSpec]]:
-    if case.generator and case.generator.model:
-        yield "generator.model", case.generator.model
-    if case.grader and case.grader.model:
-        yield "grader.model", case.grader.model
+    yield from named_models(case.generator, case.grader, case.rubric)
     if case.escalate:
         yield "escalate", case.escalate
     for at, criterion in enumerate(case.rubric.criteria):
-        yield from ((f"rubric.criteria[{at}].grader", judge) for judge in criterion.judges if isinstance(judge, ModelSpec))
         if criterion in comparisons_of(case.rubric) and criterion.check and (named := criterion.check.arguments.get("grader")):
             yield f"rubric.criteria[{at}].check.arguments.grader", ModelSpec.model_validate(named)
 
@@ -314,7 +310,8 @@ class Plan:
         try:
             built = self._build_rubric(located_test, variables) if located_test.runs else TestRubric(_NOTHING)
         except InvalidRequest as error:
-            located_test, built = self._left_out(located_test, error), TestRubric(_NOTHING)
+            left_out = (*located_test.left_out, self.findings.leave_out(error, "not run"))
+            located_test, built = replace(located_test, left_out=left_out, runs=False), TestRubric(_NOTHING)
         if not located_test.runs:
             yield self._build_case(located_test, {"id": name, "left_out": located_test.left_out, "vars": located_test.test.vars})
             return
@@ -370,9 +367,6 @@ class Plan:
         given = judged | {"rubric": built.rubric, "metrics": built.metrics, "left_out": left_out}
         nothing = {} if built.rubric.criteria else {"asks_nothing": True, "loop": False}
         return self._build_case(located_test, raw | given | asked | nothing)
-
-    def _left_out(self, located_test: LocatedTest, error: InvalidRequest) -> LocatedTest:
-        return replace(located_test, left_out=(*located_test.left_out, self.findings.leave_out(error, "not run")), runs=False)
 
     def _columns(self, located_test: LocatedTest) -> "_Columns":
         """Return the prompts and generators that a test runs with."""
@@ -560,7 +554,8 @@ class Suite:
             for planned in self.plan.cases():
                 total += 1
                 first.extend([planned.case.id] if total <= _LISTED_IDS else [])
-                if not self.flags.filters or any(_matches(pattern, planned.case.id) for pattern in self.flags.filters):
+                filters, name = self.flags.filters, planned.case.id
+                if not filters or any(pattern in name or fnmatchcase(name, pattern) for pattern in filters):
                     yield planned
 
         for planned in self.flags.select.select(named()):
@@ -592,10 +587,6 @@ def with_rivals(planned: Iterable[PlannedCase]) -> Iterator[Case]:
                 what = f"compares the outputs of several prompts or providers, {COMPARED_CASES} at most, and this test has {len(ids)}"
                 raise InvalidRequest(f"{test.spot}: {kinds[0]} {what}")
             yield Case.model_validate(case.model_dump() | {"compared_with": ids})
-
-
-def _matches(pattern: str, name: str) -> bool:
-    return pattern in name or fnmatchcase(name, pattern)
 
 
 def parse_grader(flag: str | None) -> Grader | None:

@@ -78,12 +78,8 @@ def parse_prompt(value: JsonValue, scope: FileScope, where: Location) -> list[Na
     name = str(fields.get("raw", fields.get("id")))
     if names_code(code := name if is_file(name) else f"{FILE}{name}") and "\n" not in name:
         return [_code_prompt(fields, code, scope, where)]
-    config = fields.get("config")
-    return [NamedPrompt(found.label or "", found.parse(), config=_settings(config, where)) for found in _find(value, scope, where)]
-
-
-def _settings(config: JsonValue, where: Location) -> dict[str, JsonValue] | None:
-    return as_object(config, where.at("config")) or None
+    config = as_object(fields.get("config"), where.at("config")) or None
+    return [NamedPrompt(found.label or "", found.parse(), config=config) for found in _find(value, scope, where)]
 
 
 def _code_prompt(fields: dict[str, JsonValue], name: str, scope: FileScope, where: Location) -> NamedPrompt:

@@ -18,6 +18,8 @@ from gradeloop.errors import InvalidRequest, field_path
 from gradeloop.files.roots import FileScope
 from gradeloop.files.yaml import Location, located_error, read_yaml
 from gradeloop.grading.templates import is_template
+from gradeloop.suites.assertion_kinds import REFUSED_TYPES
+from gradeloop.suites.assertions import ASSERTION_TYPES
 from gradeloop.suites.case_code import run_code
 from gradeloop.suites.code_files import names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import DatasetRow, LocatedTest, find_files, match_files, parse_number, read_rows, refuse_number
@@ -414,16 +416,8 @@ _EXPECTED = re.compile(r"__expected\d*")
 _CONFIG = re.compile(r"__config:(?P<column>__expected\d*):threshold")
 _ASSERTION = re.compile(r"(?P<type>(?:not-)?[a-z][a-z-]*)(?:\((?P<threshold>\d+(?:\.\d+)?)\))?(?::(?P<value>.*))?", re.DOTALL)
 _OTHER_NAMES = {"fn": "javascript", "eval": "javascript", "grade": "llm-rubric"}
-_TYPES = {
-    *("agent-rubric", "answer-relevance", "bleu", "classifier", "contains", "contains-all", "contains-any", "contains-html"),
-    *("contains-json", "contains-sql", "contains-xml", "context-faithfulness", "context-recall", "context-relevance"),
-    *("conversation-relevance", "cost", "equals", "factuality", "finish-reason", "g-eval", "gleu", "guardrails", "icontains"),
-    *("icontains-all", "icontains-any", "is-html", "is-json", "is-refusal", "is-sql", "is-valid-function-call"),
-    *("is-valid-openai-function-call", "is-valid-openai-tools-call", "is-xml", "javascript", "latency", "levenshtein"),
-    *("llm-rubric", "pi", "meteor", "model-graded-closedqa", "model-graded-factuality", "moderation", "perplexity"),
-    *("perplexity-score", "python", "regex", "rouge-n", "ruby", "similar", "starts-with", "tool-call-f1", "skill-used"),
-    *("search-rubric", "webhook", "word-count"),
-}
+_TYPES = {*(kind.removeprefix("not-") for kind in ASSERTION_TYPES), *REFUSED_TYPES, "skill-used"}
+_TYPES -= {"assert-set", "bert-score", "max-score", "select-best"}
 """The types that a cell may begin with; a type without a counterpart is refused by its name."""
 
 _CELL_THRESHOLDS: Mapping[str, float] = {
