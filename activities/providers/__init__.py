@@ -68,7 +68,7 @@ _NOT_SET = "is not set in the worker's environment"
 class Providers:
     """Model calls by spec, with the worker's keys and under one deadline."""
 
-    needs_keys = True
+    needs_keys: bool = True
     """Whether a model without its key, or without its replies, is refused; False where none is going to be called."""
 
     def __init__(self, environment: Environment, script: Script | None = None, *, call_timeout: float | None = None) -> None:

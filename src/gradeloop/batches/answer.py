@@ -44,7 +44,7 @@ def _finding(row: CriterionRow) -> str:
 
 
 OPTIONAL = " (optional)"
-"""What follows a criterion on which no case hangs."""
+"""The mark behind a criterion on which no case hangs."""
 
 
 @dataclass

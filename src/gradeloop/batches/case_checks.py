@@ -13,7 +13,7 @@ from gradeloop.contract.code_text import CodeText
 from gradeloop.contract.criterion import Check, Criterion
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.functions import CallForm
-from gradeloop.contract.messages import MESSAGE_BYTES, LogProbs, Message, Usage, code_of
+from gradeloop.contract.messages import MESSAGE_BYTES, LogProbs, Usage, code_of
 from gradeloop.contract.thread import Generator
 from gradeloop.grading.call_checks import CALL_CHECK, CALLED, FINISHED, run_call_check, validate_call_check
 from gradeloop.grading.checks import NESTING_DEPTH, depth, read_json, run_text_checks
@@ -128,7 +128,8 @@ def _as_text(value: JsonValue) -> str:
 
 def context_of(case: Case, drafted: Drafted | None = None) -> dict[str, JsonValue]:
     """Return what functions of a case find as `context`."""
-    prompt = case.messages[0].content if len(case.messages) == 1 else to_json([_chat(message) for message in case.messages]).decode()
+    chat = [{"role": message.role, "content": message.content} for message in case.messages]
+    prompt = chat[0]["content"] if len(chat) == 1 else to_json(chat).decode()
     provider = {"id": case.generator.model.id, "label": case.label} if case.generator and case.generator.model else {"label": case.label}
     context: dict[str, Any] = {
         "vars": case.vars,
@@ -147,10 +148,6 @@ def context_of(case: Case, drafted: Drafted | None = None) -> dict[str, JsonValu
             "tokenUsage": tokens,
         }
     return context
-
-
-def _chat(message: Message) -> dict[str, str]:
-    return {"role": message.role, "content": message.content}
 
 
 def _form(generator: Generator) -> CallForm:

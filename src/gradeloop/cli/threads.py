@@ -326,7 +326,7 @@ def choose_screen(console: Console, rubric: Rubric | None, *, as_json: bool) -> 
 
 
 REFUSAL_SECONDS = 1.0
-"""How long a thread that has started is not shown: its worker refuses it with its first step, and then there is none to show."""
+"""Seconds for which a thread that has started is not shown: a worker that refuses it does so with its first step."""
 
 
 async def run_task(task: Task, console: Console, *, as_json: bool, detach: bool) -> RunEnding:

@@ -16,7 +16,6 @@ from gradeloop.compare.compare import (
     Overall,
 )
 from gradeloop.compare.sources import is_batch_file
-from gradeloop.stats.intervals import Interval
 from gradeloop.text import counted, money, one_line, percent, token_count
 
 OUTCOME_LABELS: dict[Outcome, str] = {
@@ -184,16 +183,12 @@ def batch_facts(facts: BatchFacts) -> dict[str, str]:
         "batch": one_line(facts.source),
         "suite": one_line(facts.suite or ""),
         "created": one_line(facts.created or ""),
-        "pass rate": "" if rate is None else f"{percent(rate.rate)} ({_bounds(rate.interval)})",
+        "pass rate": "" if rate is None else f"{percent(rate.rate)} ({rate.interval.low * 100:.0f}-{rate.interval.high * 100:.0f})",
         "unsure": f"{unsure:,}" if (unsure := facts.statuses.get("unsure", 0)) else "",
         "score": "" if facts.score is None else f"{facts.score:.3f}",
         "tokens": "" if facts.cost.tokens == 0 else token_count(facts.cost.tokens),
         "cost": money(facts.cost.cost_usd),
     }
-
-
-def _bounds(interval: Interval) -> str:
-    return f"{interval.low * 100:.0f}-{interval.high * 100:.0f}"
 
 
 def gate_line(comparison: Comparison, gate: ComparisonGate) -> str:

@@ -128,8 +128,10 @@ def past_batches(summary: BatchSummary, known: Sequence[BatchSummary]) -> tuple[
     """Return the batches of a suite, the oldest first and this one last; none where it is the first."""
     earlier = [batch for batch in known if batch.name and batch.name == summary.name and batch.batch_id != summary.batch_id]
     before = sorted((batch for batch in earlier if batch.created <= summary.created), key=lambda batch: batch.created)[-HISTORY:]
-    told = [(batch, answer_of(batch)) for batch in ([*before, summary] if before else ())]
-    return tuple(PastBatch(one.batch_id, one.created, answer.text, ANSWER_COLOURS[answer.word], rate_of(one)) for one, answer in told)
+    known_answers = [(batch, answer_of(batch)) for batch in ([*before, summary] if before else ())]
+    return tuple(
+        PastBatch(one.batch_id, one.created, answer.text, ANSWER_COLOURS[answer.word], rate_of(one)) for one, answer in known_answers
+    )
 
 
 def batch_page(report: BatchReport, *, live: Live | None = None) -> str:

@@ -100,11 +100,8 @@ class CaseFilters:
 def _has(metadata: Mapping[str, JsonValue], pair: str) -> bool:
     key, _, wanted = pair.partition("=")
     value = metadata.get(key)
-    return any(wanted in _text(item) for item in (value if isinstance(value, list) else [] if value is None else [value]))
-
-
-def _text(value: JsonValue) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    items = value if isinstance(value, list) else [] if value is None else [value]
+    return any(wanted in (str(item).lower() if isinstance(item, bool) else str(item)) for item in items)
 
 
 def _names(case: Case) -> Iterator[str]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -122,18 +121,14 @@ class PromptfooTests:
                     yield from self._made_tests(*made, spot)
                 elif isinstance(test, str):
                     refuse_remote(test, spot)
-                    for path in find_files(test, self.scope, spot):
-                        yield from (self._row(row, path) for row in read_rows(path))
+                    found = ((path, row) for path in find_files(test, self.scope, spot) for row in read_rows(path))
+                    for file, row in found:
+                        value = parse_cells(row) if row.table else with_variables(row.value, self.scope.beside(file), row.spot)
+                        yield _RawTest(value, row.spot, recorded=row.table)
                 else:
                     yield _RawTest(with_variables(_refuse_generator(as_object(test, spot), spot), self.scope, spot), spot)
             except InvalidRequest as error:
                 yield self._left_out(error, spot, {})
-
-    def _row(self, row: DatasetRow, path: Path) -> _RawTest:
-        """Return a row as a test; files of variables are named relative to the row's own file."""
-        if row.table:
-            return _RawTest(parse_cells(row), row.spot, recorded=True)
-        return _RawTest(with_variables(row.value, self.scope.beside(path), row.spot), row.spot)
 
     def _made_tests(self, name: str, config: JsonValue, where: Location) -> Iterator[_RawTest]:
         """Yield the tests that a function makes.

@@ -210,7 +210,7 @@ async def launch(
 
 
 EXAMINATION_SECONDS = 90.0
-"""How long a worker's process may take that only answers a question: for one of the machine it calls every provider whose key is set."""
+"""Seconds that a worker's process may take to answer a question: for one about the machine it calls every provider whose key is set."""
 
 
 async def ask_worker(question: Literal["machine", "requests"], *flags: str, given: bytes = b"") -> Any:  # noqa: ANN401 - JSON

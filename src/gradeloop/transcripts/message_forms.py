@@ -468,13 +468,10 @@ def _parse_item(item: dict[str, Json]) -> Iterator[RunMessage]:
         yield build_message("tool", parts)
         return
     at = next((number for number, part in enumerate(parts) if isinstance(part, ToolResultPart)), len(parts))
-    yield build_message("assistant", parts[:at], metadata=_item_metadata(item))
+    unfinished = {"status": item["status"]} if item.get("status") not in (None, "completed") else {}
+    yield build_message("assistant", parts[:at], metadata=unfinished)
     if parts[at:]:
         yield build_message("tool", parts[at:])
-
-
-def _item_metadata(item: dict[str, Json]) -> dict[str, JsonValue]:
-    return {"status": item["status"]} if item.get("status") not in (None, "completed") else {}
 
 
 def _called_item(item: dict[str, Json]) -> list[RunPart]:

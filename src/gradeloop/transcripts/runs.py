@@ -48,8 +48,9 @@ def build_run(name: str, transcripts: Sequence[RunTranscript], metadata: dict[st
     messages = [message for transcript in run.transcripts for message in transcript.messages]
     if not any(message.says_something for message in messages):
         raise UnreadableMessage(f"nothing is said in the run {name!r}: its {len(messages)} messages are empty; nothing can be judged")
-    if not any(_can_be_judged(message) for message in messages):
-        raise UnreadableMessage(f"the run {name!r} holds nothing but errors: {_first_error(messages)}; nothing can be judged")
+    if all(isinstance(part, ErrorPart) for message in messages if message.says_something for part in message.records()):
+        errors = (part.text[:200] for message in messages for part in message.records() if isinstance(part, ErrorPart))
+        raise UnreadableMessage(f"the run {name!r} holds nothing but errors: {next(errors, 'unknown')}; nothing can be judged")
     return run
 
 
@@ -107,15 +108,6 @@ def run_or_error(make: Callable[[], _Run]) -> _Run | UnreadableMessage:
         return make()
     except UnreadableMessage as error:
         return error
-
-
-def _can_be_judged(message: RunMessage) -> bool:
-    return message.says_something and not all(isinstance(part, ErrorPart) for part in message.records())
-
-
-def _first_error(messages: Sequence[RunMessage]) -> str:
-    parts = (part for message in messages for part in message.records())
-    return next((part.text[:200] for part in parts if isinstance(part, ErrorPart)), "unknown")
 
 
 def run_of(name: str, messages: Sequence[RunMessage], metadata: dict[str, JsonValue] | None = None) -> AgentRun:

@@ -60,7 +60,7 @@ def table(columns: Iterable[Column], width: int | None = None) -> Table:
     """Return a table without empty columns, whose rows each fit on one line of that width; or, without a width, one whose cells wrap."""
     room = WIDE if width is None else width
     shown = [column for column in columns if (any(column.cells) or not column.cells) and (room >= WIDE or not column.wide)]
-    cells = [[_cell(cell, column.style) for cell in column.cells] for column in shown]
+    cells = [[cell if isinstance(cell, Text) else Text(one_line(cell), column.style) for cell in column.cells] for column in shown]
     widths = [None] * len(shown) if width is None else _widths(shown, cells, width)
     result = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
     for column, size in zip(shown, widths, strict=True):
@@ -69,10 +69,6 @@ def table(columns: Iterable[Column], width: int | None = None) -> Table:
     for row in zip(*cells, strict=True):
         result.add_row(*row)
     return result
-
-
-def _cell(cell: Text | str, style: str) -> Text:
-    return cell if isinstance(cell, Text) else Text(one_line(cell), style)
 
 
 def _widths(columns: Sequence[Column], cells: Sequence[Sequence[Text]], width: int) -> list[int | None]:

@@ -86,7 +86,8 @@ def _claude_code_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
     metadata: dict[str, JsonValue] = {}
     for at, row in lines:
         kind = _kind_of(at, row)
-        branch = str(first_of(row, "agentId", "parent_tool_use_id") or "subagent") if _is_side(row) else "main"
+        is_side = row.get("isSidechain") or row.get("parent_tool_use_id")
+        branch = str(first_of(row, "agentId", "parent_tool_use_id") or "subagent") if is_side else "main"
         if kind == "progress" and isinstance(said := dict_of(dict_of(row.get("data")).get("message")).get("message"), dict):
             with inside(at, "data", "message", "message"):
                 spoken.setdefault(str(dict_of(row["data"]).get("agentId") or "subagent"), []).extend(parse_messages([said]))
@@ -119,10 +120,6 @@ def _unsaid(kind: str, row: dict[str, Json]) -> str | None:
     """Return what a line is that is about the program, not the conversation; None for any other."""
     about = str(row.get("subtype") if kind == "system" else dict_of(row.get("attachment")).get("type"))
     return kind if kind in _UNSAID else about if about in (_PROGRESS if kind == "system" else _SNAPSHOTS) else None
-
-
-def _is_side(row: dict[str, Json]) -> bool:
-    return bool(row.get("isSidechain") or row.get("parent_tool_use_id"))
 
 
 def _session_line(kind: str, row: dict[str, Json], *, alone: bool) -> Iterator[RunMessage]:

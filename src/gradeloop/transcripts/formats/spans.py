@@ -190,7 +190,7 @@ def _history_of(span: Span) -> list[RunMessage]:
             attributes = {**more, **attributes}
     system, given, answered = (_structured(attributes.get(key)) for key in _GEN_AI)
     if given is not None or answered is not None:
-        before = parse_messages([{"role": "system", "content": _system_parts(system)}]) if system else []
+        before = parse_messages([{"role": "system", "content": system if isinstance(system, (str, list)) else [system]}]) if system else []
         return [*before, *read_side(given, "user", "input"), *read_side(answered, "assistant", "output")]
     if found := _from_events(span.events):
         return found
@@ -202,10 +202,6 @@ def _history_of(span: Span) -> list[RunMessage]:
 
 
 _GEN_AI = ("gen_ai.system_instructions", "gen_ai.input.messages", "gen_ai.output.messages")
-
-
-def _system_parts(value: Json) -> Json:
-    return value if isinstance(value, (str, list)) else [value]
 
 
 def _structured(value: Json) -> Json:
