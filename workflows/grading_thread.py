@@ -239,9 +239,16 @@ class GradingThreadWorkflow(GradingThread):
         if self._thread.supplied is not None or (self._thread.status != "idle" and self._thread.queue):
             self._catch_up()
         turn = thread_rules.parse_turn(self._thread, request, self._update_id())
-        attached = thread_rules.attaches(self._thread, turn.keys[0])
+        key = turn.keys[0]
+        attached = thread_rules.attaches(self._thread, key)
         thread_rules.enqueue(self._thread, turn)
-        return await self._settled(turn.keys[0], attached=attached)
+        keyless = self._thread.owed.pop(key, None) is not None or key == self._update_id()
+        try:
+            return await self._settled(key, attached=attached)
+        except ApplicationError as error:
+            if keyless and error.type == "ThreadRolling":
+                thread_rules.note_owed(self._thread, key)
+            raise
 
     @invoke.validator
     def _may_invoke(self, request: RawValue = NO_VALUE) -> None:

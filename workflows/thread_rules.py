@@ -40,7 +40,10 @@ START_KEY = "start"
 RESUMED = "resume/"
 """The beginning of the keys of those who had a turn resumed."""
 
-ROLLING = "the thread goes on in a new run of its workflow; send the update again with another update id"
+ROLLING = "the thread goes on in a new run of its workflow; send the same update again, with the same key if it has one"
+
+OWED_SECONDS = 600.0
+"""How long a caller without a key, who was told to send a turn again, is recognised by the turn itself."""
 
 NO_RUBRIC = Rubric(criteria=())
 
@@ -112,9 +115,10 @@ def parse_turn(thread: Thread, raw: RawValue, update_id: str) -> Invocation:
     """Return the turn that the update `invoke` asks for."""
     request = parse_update(InvokeRequest, decode(raw, "the turn"))
     template = request.rubric if request.rubric is not None or request.vars is None else thread.template or thread.rubric
+    payload = payload_sha256(request.model_dump(mode="json", exclude={"key"}))
     return Invocation(
-        keys=[request.key or update_id],
-        payload=payload_sha256(request.model_dump(mode="json", exclude={"key"})),
+        keys=[request.key or _owed_key(thread, payload) or update_id],
+        payload=payload,
         messages=request.messages,
         rubric=fill(template, thread.vars if request.vars is None else request.vars),
         template=template,
@@ -122,6 +126,18 @@ def parse_turn(thread: Thread, raw: RawValue, update_id: str) -> Invocation:
         max_iterations=request.max_iterations,
         budget=request.budget,
     )
+
+
+def _owed_key(thread: Thread, payload: str) -> str | None:
+    """Return the key of a turn whose caller was told to send it again, and did so without a key; None where there is none."""
+    since = workflow.time() - OWED_SECONDS
+    return next((key for key, told in thread.owed.items() if told > since and _payload_of(thread, key) == payload), None)
+
+
+def note_owed(thread: Thread, key: str) -> None:
+    """Note that the caller of a turn without a key was told to send it again."""
+    since = workflow.time() - OWED_SECONDS
+    thread.owed = {**{other: told for other, told in thread.owed.items() if told > since}, key: workflow.time()}
 
 
 def parse_resumption(raw: RawValue, update_id: str) -> Invocation:
@@ -143,12 +159,16 @@ def refuse_turn(thread: Thread, raw: RawValue, update_id: str, *, rolling: bool)
 
 def _is_known(thread: Thread, turn: Invocation) -> bool:
     """True where the key is known with this payload; another payload is refused."""
-    key = turn.keys[0]
-    unfinished, outcome = _unfinished(thread, key), last_outcome_of(thread, key)
-    payload = unfinished.payload_of(key) if unfinished else outcome.payload if outcome else None
+    key, payload = turn.keys[0], _payload_of(thread, turn.keys[0])
     if payload is not None and payload != turn.payload:
         raise InvalidRequest(f"key {key!r} was used for another turn; give this one a key of its own")
     return payload is not None
+
+
+def _payload_of(thread: Thread, key: str) -> str | None:
+    """Return the sha256 of the request that came with a key; None for an unknown key."""
+    unfinished, outcome = _unfinished(thread, key), last_outcome_of(thread, key)
+    return unfinished.payload_of(key) if unfinished else outcome.payload if outcome else None
 
 
 def _refuse_new_turn(thread: Thread, request: InvokeRequest, *, rolling: bool) -> None:

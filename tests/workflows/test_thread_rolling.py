@@ -4,14 +4,17 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from functools import partial
+from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.exceptions import ApplicationError
 
 from gradeloop.contract.evaluation import Event
 from gradeloop.contract.thread import ThreadState
 from gradeloop.errors import InvalidRequest
 from tests.rig.threads import SECONDS, Served, a_thread, answering, failing_until, replay, runs_of, scheduled_types, serving, start
+from workflows import thread_rules
 
 
 @pytest.fixture
@@ -93,6 +96,72 @@ async def test_keys_are_remembered_in_the_next_runs(served: Served) -> None:
     assert served.models.count("generator") == drafts
     with pytest.raises(InvalidRequest, match="key 'key 0' was used for another turn"):
         await served.client.invoke(thread, "something else", key="key 0")
+
+
+async def sent_until_answered(thread: WorkflowHandle[Any, Any], turn: dict[str, Any], name: str) -> tuple[list[str], dict[str, Any]]:
+    """Send a turn again, each time under another update id, until it is answered; return what it was told meanwhile, and the answer."""
+    told: list[str] = []
+    while True:
+        try:
+            return told, await thread.execute_update("invoke", turn, id=f"{name}-{len(told)}", result_type=dict)
+        except WorkflowUpdateFailedError as error:
+            if not isinstance(error.cause, ApplicationError) or error.cause.type != "ThreadRolling":
+                raise
+            told.append(error.cause.message)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+async def test_a_turn_that_is_sent_again_while_its_thread_rolls_over_is_done_once(served: Served, keyed: bool) -> None:
+    """A service in another language sends plain JSON."""
+    thread = a_thread()
+    served.models.answers["grader"] = failing_until(19)
+    await served.client.start(start(), thread_id=thread)
+    raw = served.temporal.get_workflow_handle(thread)
+    turn = {"messages": [{"role": "user", "content": "hello"}], "max_iterations": 20} | ({"key": "mine"} if keyed else {})
+
+    told, result = await asyncio.wait_for(sent_until_answered(raw, turn, "x"), SECONDS)
+    drafts = served.models.count("generator")
+    served.models.answers["grader"] = failing_until(0)
+    _, after = await sent_until_answered(raw, turn, "later")
+
+    assert len(told) >= 2
+    assert all("with the same key" in sentence and "another update id" not in sentence for sentence in told)
+    assert (result["status"], result["iterations"], drafts) == ("satisfied", 20, 20)
+    assert (after == result) is keyed  # without a key, what is sent once all are answered is another turn
+    assert (await served.contents(thread)).count("hello") == (1 if keyed else 2)
+    await replay(served.temporal, thread)
+
+
+async def test_two_callers_without_keys_who_ask_the_same_each_get_a_turn_though_the_thread_rolls_over(served: Served) -> None:
+    thread = a_thread()
+    served.models.answers["grader"] = failing_until(7)
+    await served.client.start(start(), thread_id=thread)
+    raw = served.temporal.get_workflow_handle(thread)
+    turn = {"messages": [{"role": "user", "content": "hello"}], "max_iterations": 8}
+
+    answers = await asyncio.gather(*(sent_until_answered(raw, turn, name) for name in ("a", "b", "c")))
+
+    assert sum(len(told) for told, _ in answers) >= 3
+    assert len({result["grading_run_id"] for _, result in answers}) == 3
+    assert (await served.contents(thread)).count("hello") == 3
+    assert served.models.count("generator") == 24
+
+
+async def test_a_caller_without_a_key_who_comes_back_late_asks_for_another_turn(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thread_rules, "OWED_SECONDS", 0.0)
+    thread = a_thread()
+    served.models.answers["grader"] = failing_until(7)
+    await served.client.start(start(), thread_id=thread)
+    raw = served.temporal.get_workflow_handle(thread)
+    turn = {"messages": [{"role": "user", "content": "hello"}], "max_iterations": 8}
+    with pytest.raises(WorkflowUpdateFailedError):
+        await raw.execute_update("invoke", turn, id="first")
+
+    await served.until(thread, lambda state: state.status == "idle")
+    served.models.answers["grader"] = failing_until(0)
+    await sent_until_answered(raw, turn, "late")
+
+    assert (await served.contents(thread)).count("hello") == 2
 
 
 async def test_an_interrupted_run_goes_on_in_a_thread_that_rolled_over(served: Served) -> None:

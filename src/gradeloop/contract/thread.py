@@ -432,7 +432,7 @@ class GradingThread:
         Raises:
             ApplicationError: `InvalidRequest` (also for a key that was used for another turn), `ThreadTooLarge`, `ThreadClosing`,
                 `Backpressure`, before anything is recorded; `ThreadRolling` where the thread continues in a new Temporal run: send the
-                update again with another id.
+                same update again, with the same key.
         """
         raise NotImplementedError
 
