@@ -345,7 +345,7 @@ async def _failed(
     count_failure(request, fault.kind, fault.usage, final=is_final, away=following.ruling.away is not None)
     if following.model is not None:
         return fallback_call(fault, following.model, heartbeat)
-    fault.message += choice.blame(following.turn) if following.ruling.final else ""
+    fault.message += choice.blame(following.turn) + providers.cure(request.spec, fault.kind) if following.ruling.final else ""
     return failed_call(fault, following.ruling, heartbeat.spent, endpoint=endpoint, pause=pause, waits_for=waits)
 
 

@@ -761,6 +761,7 @@ export interface ThreadState {
   usage: Usage;
   budget?: Budget | null;
   reason?: "person" | "budget" | "failure" | "outage" | null;
+  error?: string | null;
   queued: number;
   waiting_for: WaitingFor | null;
   rate_limit?: string | null;

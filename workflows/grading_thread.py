@@ -257,7 +257,7 @@ class GradingThreadWorkflow(GradingThread):
     @workflow.update
     async def resume(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.contract.thread.GradingThread.resume`."""
-        turn = thread_rules.parse_resumption(request, self._update_id())
+        turn = thread_rules.parse_resumption(self._thread, request, self._update_id())
         thread_rules.resume(self._thread, turn)
         return await self._settled(turn.keys[0])
 
@@ -357,6 +357,7 @@ class GradingThreadWorkflow(GradingThread):
             usage=thread.usage,
             budget=thread.budget,
             reason=thread.reason,
+            error=thread.error,
             queued=len(thread.queue),
             waiting_for=waiting_for(thread),
         )

@@ -11,13 +11,15 @@ from temporalio.exceptions import ApplicationError
 
 from gradeloop.contract.evaluation import Decision, Evaluation, InterruptReason, Judgement, Override, RunStatus, build_evidence
 from gradeloop.contract.messages import Log, Usage, unanswered
-from gradeloop.contract.model_spec import Budget
+from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import (
     QUEUED,
     ApproveRequest,
     DecideRequest,
     DenyRequest,
+    Generator,
+    Grader,
     InvokeRequest,
     OverrideRequest,
     ResumeRequest,
@@ -140,10 +142,35 @@ def note_owed(thread: Thread, key: str) -> None:
     thread.owed = {**{other: told for other, told in thread.owed.items() if told > since}, key: workflow.time()}
 
 
-def parse_resumption(raw: RawValue, update_id: str) -> Invocation:
-    """Return the turn that goes on with the interrupted one."""
-    budget = parse_update(ResumeRequest, decode(raw, "the resumption")).budget
-    return Invocation(keys=[f"{RESUMED}{update_id}"], payload=payload_sha256({}), resumes=True, budget=budget)
+def parse_resumption(thread: Thread, raw: RawValue, update_id: str) -> Invocation:
+    """Return the turn that goes on with the interrupted one.
+
+    Raises:
+        InvalidRequest: A field is wrong, or the thread has no model in the place of the one that is named.
+    """
+    request, judge = parse_update(ResumeRequest, decode(raw, "the resumption")), thread.grader or Grader()
+    return Invocation(
+        keys=[f"{RESUMED}{update_id}"],
+        payload=payload_sha256({}),
+        resumes=True,
+        budget=request.budget,
+        generator=_with_model(thread.generator, request.model, "model", remote=thread.generator.model is None),
+        grader=_with_model(judge, request.grader, "grader", remote=judge.remote is not None),
+    )
+
+
+Role = TypeVar("Role", Generator, Grader)
+
+
+def _with_model(role: Role, model: ModelSpec | None, field: str, *, remote: bool) -> Role | None:
+    """Return a generator or grader with another model; None where none is named."""
+    if model is None:
+        return None
+    if remote:
+        raise InvalidRequest(f"{field}: {model.id!r} cannot replace an activity, workflow or function, which this thread has; leave it out")
+    if role.model is not None and role.model.provider == model.provider and model == ModelSpec(id=model.id):
+        model = role.model.model_copy(update={"id": model.id})
+    return role.model_copy(update={"model": model})
 
 
 def refuse_turn(thread: Thread, raw: RawValue, update_id: str, *, rolling: bool) -> None:
@@ -190,12 +217,15 @@ def _refuse_new_turn(thread: Thread, request: InvokeRequest, *, rolling: bool) -
 def refuse_resumption(thread: Thread, raw: RawValue, update_id: str) -> None:
     """Raise where nothing is interrupted, unless this very update had it resumed before the thread rolled over."""
     try:
-        turn = parse_resumption(raw, update_id)
+        turn = parse_resumption(thread, raw, update_id)
         if _unfinished(thread, turn.keys[0]) or last_outcome_of(thread, turn.keys[0]):
             return
         if not _can_resume(thread):
             raise ApplicationError("nothing is interrupted in this thread", type="NothingToResume", non_retryable=True)
         _refuse_used_up(thread, turn.budget)
+        if (turn.generator or turn.grader) and thread.status == "running" and not must_end_turn(thread):
+            why = "the run goes on already; interrupt it, then resume it with another model"
+            raise ApplicationError(why, type="InvalidRequest", non_retryable=True)
     except InvalidRequest as error:
         raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from None
 
@@ -235,6 +265,7 @@ def resume(thread: Thread, turn: Invocation) -> None:
         return
     other.join(turn)
     other.budget = turn.budget or other.budget
+    other.generator, other.grader = turn.generator or other.generator, turn.grader or other.grader
     thread.budget = turn.budget or thread.budget
 
 
@@ -301,6 +332,9 @@ def begin_turn(thread: Thread, turn: Invocation) -> None:
     """Take a turn in: go on with the interrupted run, or append its messages and open a run where a rubric is in force."""
     same = turn.rubric is None or same_rubric(turn.rubric, thread.rubric)
     thread.budget, thread.reason = turn.budget or thread.budget, None
+    thread.generator = turn.generator or thread.generator
+    if turn.grader is not None:
+        _replace_grader(thread, turn.grader)
     thread.vars = turn.vars if turn.vars is not None else thread.vars
     thread.template = (turn.template or thread.template) if thread.vars is not None else None
     if thread.status in {"interrupted", "waiting"} and (turn.resumes or (same and not turn.messages)):
@@ -331,6 +365,16 @@ def begin_turn(thread: Thread, turn: Invocation) -> None:
     open_run(thread, turn.max_iterations)
     if not turn.messages:
         _grade_again(thread)
+
+
+def _replace_grader(thread: Thread, grader: Grader) -> None:
+    """Have another model judge; what it asked for already stays, and conversations without a verdict begin anew."""
+    thread.grader = grader
+    if thread.run is None:
+        return
+    thread.run.judge, grading = None, thread.run.grading
+    if grading is not None:
+        grading.conversations = {place: asked for place, asked in grading.conversations.items() if asked.ended}
 
 
 def _go_on(thread: Thread, turn: Invocation | None = None) -> None:

@@ -188,6 +188,10 @@ class Invocation(State):
     template: Rubric | None = None
     """The rubric as it was given, where variables are put into it."""
     vars: dict[str, JsonValue] | None = None
+    generator: Generator | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The generator from now on, where the update `resume` names another model."""
+    grader: Grader | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The grader from now on, in the same way."""
     resumes: bool = False
     """True for the update `resume`: it goes on with the interrupted turn, whatever its rubric."""
     resumed: bool = Field(default=False, exclude_if=lambda value: not value)

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from activities.errors import ModelFault, model_fault, note_paid, paid_by
+from activities.errors import FailureKind, ModelFault, model_fault, note_paid, paid_by
 from activities.providers.address_call import read_call
 from activities.providers.anthropic import AnthropicMessages
 from activities.providers.base import CapField, ModelReply, ModelRequest, Provider, deadline
@@ -35,12 +35,6 @@ from gradeloop.text import clip
 if TYPE_CHECKING:
     from activities.providers.http import SdkClients
 
-_VARIABLES = {
-    "anthropic": "ANTHROPIC_API_KEY",
-    "openai": "OPENAI_API_KEY",
-    "google_genai": "GOOGLE_API_KEY (or GEMINI_API_KEY)",
-    "openrouter": "OPENROUTER_API_KEY",
-}
 _EXTRAS: dict[EndpointProtocol, str] = {
     "anthropic": "anthropic",
     "openai_responses": "openai",
@@ -142,6 +136,21 @@ class Providers:
     def address_of(self, spec: ModelSpec) -> str:
         """Return the base URL at which a model is called; empty for the scripted provider."""
         return self._environment.endpoint(spec).base_url
+
+    def cure(self, spec: ModelSpec, kind: FailureKind) -> str:
+        """Return what to change after a call that failed for good, as the end of its message; empty where nothing is known."""
+        endpoint = self._environment.endpoint(spec)
+        if kind == "not_found":
+            return f"; correct the model's name{' or its base_url' if spec.config.base_url else ''}, or name another model"
+        if kind == "quota_exhausted" and endpoint.origin:
+            return f"; pay for more with the key of {endpoint.origin}, or name another model"
+        if kind != "auth" or spec.provider == "scripted":
+            return ""
+        if endpoint.project or endpoint.cloud in {"bedrock", "vertex"}:
+            return "; correct the cloud's credentials on the worker's machine"
+        if not endpoint.origin:
+            return "; this server was called without a key: name it as an endpoint that has one"
+        return f"; put a key that is accepted into {endpoint.origin}"
 
     def note_answer(self, spec: ModelSpec) -> None:
         """Note that a model's endpoint has just answered a call of this worker."""
@@ -285,8 +294,7 @@ class Providers:
 
     def _key_complaint(self, spec: ModelSpec) -> str | None:
         endpoint, server = self._environment.endpoint(spec), self._environment.servers.get(spec.provider)
-        origin = server.source.origin if server else _VARIABLES.get(spec.provider, "OPENAI_API_KEY")
-        key = endpoint.key
+        key, origin = endpoint.key, endpoint.origin
         if endpoint.project or (server and (server.takes_tokens or (server.keyless and key is None))):
             return None
         if key is None:

@@ -63,6 +63,8 @@ class Endpoint:
     """Keys of every request's body."""
     cloud: Cloud | None = None
     """The cloud whose own client is used."""
+    origin: str = field(default="", compare=False)
+    """The variable or file of the key; empty where the server is called without one."""
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class NamedServer:
         key = self.source.current()
         if key is None and self.keyless and self.place.cloud is None:
             key = NO_KEY
-        return replace(self.place, key=key)
+        return replace(self.place, key=key, origin=self.source.origin)
 
     @property
     def takes_tokens(self) -> bool:

@@ -38,10 +38,10 @@ _PORTS = {"http": 80, "https": 443}
 class Environment:
     """The worker's keys and endpoints, read once."""
 
-    anthropic: Endpoint = field(default_factory=lambda: Endpoint(ANTHROPIC_URL))
-    openai: Endpoint = field(default_factory=lambda: Endpoint(OPENAI_URL))
-    google: Endpoint = field(default_factory=lambda: Endpoint(GOOGLE_URL))
-    openrouter: Endpoint = field(default_factory=lambda: Endpoint(OPENROUTER_URL))
+    anthropic: Endpoint = field(default_factory=lambda: _endpoint({}, "ANTHROPIC", ANTHROPIC_URL))
+    openai: Endpoint = field(default_factory=lambda: _endpoint({}, "OPENAI", OPENAI_URL))
+    google: Endpoint = field(default_factory=lambda: _google({}))
+    openrouter: Endpoint = field(default_factory=lambda: _openrouter({}))
     base_urls: tuple[str, ...] = ()
     """Prefixes that a request's `base_url` may have, from `GRADELOOP_BASE_URLS`."""
     compatible: tuple[Endpoint, ...] = ()
@@ -76,7 +76,7 @@ class Environment:
             anthropic=_endpoint(environ, "ANTHROPIC", ANTHROPIC_URL),
             openai=_endpoint(environ, "OPENAI", OPENAI_URL),
             google=_google(environ),
-            openrouter=Endpoint(OPENROUTER_URL, _value(environ, "OPENROUTER_API_KEY")),
+            openrouter=_openrouter(environ),
             compatible=tuple(_compatible(environ)),
             default=chosen.spec if chosen else None,
             prices=Path(own) if own else None,
@@ -107,7 +107,8 @@ class Environment:
         if spec.provider == "openai_compatible":
             url = (spec.config.base_url or self.openai.base_url).rstrip("/")
             known = next((endpoint for endpoint in self.compatible if _same(url, endpoint.base_url)), None)
-            return known or Endpoint(url, (self.openai.key if self.owns(url) else None) or NO_KEY, guarded=not self._lists(url))
+            own_key = self.openai.key if self.owns(url) else None
+            return known or Endpoint(url, own_key or NO_KEY, guarded=not self._lists(url), origin=self.openai.origin if own_key else "")
         own = {"anthropic": self.anthropic, "openai": self.openai, "google_genai": self.google, "openrouter": self.openrouter}
         return own.get(spec.provider, Endpoint(""))
 
@@ -135,28 +136,35 @@ def _value(environ: Mapping[str, str], name: str) -> str | None:
 
 def _endpoint(environ: Mapping[str, str], prefix: str, default: str) -> Endpoint:
     named = _value(environ, f"{prefix}_BASE_URL")
-    key = _value(environ, f"{prefix}_API_KEY")
-    return Endpoint(default, key) if named is None else Endpoint(base_url(named, f"{prefix}_BASE_URL"), key, named=True)
+    origin = f"{prefix}_API_KEY"
+    url = default if named is None else base_url(named, f"{prefix}_BASE_URL")
+    return Endpoint(url, _value(environ, origin), named=named is not None, origin=origin)
+
+
+def _openrouter(environ: Mapping[str, str]) -> Endpoint:
+    return Endpoint(OPENROUTER_URL, _value(environ, "OPENROUTER_API_KEY"), origin="OPENROUTER_API_KEY")
 
 
 def _google(environ: Mapping[str, str]) -> Endpoint:
     """Read the endpoint of Gemini, whose key has three names; the SDK's own order."""
-    key = next((key for name in ("GOOGLE_API_KEY", "GEMINI_API_KEY", "PALM_API_KEY") if (key := _value(environ, name))), None)
+    names = [name for name in ("GOOGLE_API_KEY", "GEMINI_API_KEY", "PALM_API_KEY") if _value(environ, name)]
+    origin = names[0] if names else "GOOGLE_API_KEY (or GEMINI_API_KEY)"
     named, project = _value(environ, "GOOGLE_GEMINI_BASE_URL"), _value(environ, "GOOGLE_CLOUD_PROJECT")
     uses_vertex = any(environ.get(name, "").strip().lower() in {"1", "true"} for name in _VERTEX)
     if uses_vertex and project:
         location = _value(environ, "GOOGLE_CLOUD_LOCATION") or "global"
         return Endpoint(base_url(named or GOOGLE_URL, "GOOGLE_GEMINI_BASE_URL"), None, named is not None, project, location)
-    return Endpoint(GOOGLE_URL, key) if named is None else Endpoint(base_url(named, "GOOGLE_GEMINI_BASE_URL"), key, named=True)
+    url = GOOGLE_URL if named is None else base_url(named, "GOOGLE_GEMINI_BASE_URL")
+    return Endpoint(url, _value(environ, origin), named=named is not None, origin=origin)
 
 
 def _compatible(environ: Mapping[str, str]) -> Iterator[Endpoint]:
     """Yield the known compatible servers whose key is set; Azure's v1 surface takes the key as OpenAI's does."""
     if key := _value(environ, "MISTRAL_API_KEY"):
-        yield Endpoint(MISTRAL_URL, key)
+        yield Endpoint(MISTRAL_URL, key, origin="MISTRAL_API_KEY")
     azure, key = _value(environ, "AZURE_OPENAI_ENDPOINT"), _value(environ, "AZURE_OPENAI_API_KEY")
     if azure and key:
-        yield Endpoint(f"{base_url(azure, 'AZURE_OPENAI_ENDPOINT')}/openai/v1", key)
+        yield Endpoint(f"{base_url(azure, 'AZURE_OPENAI_ENDPOINT')}/openai/v1", key, origin="AZURE_OPENAI_API_KEY")
 
 
 def _is_public(url: str) -> bool:

@@ -54,8 +54,8 @@ class KeyVariable:
     """A key in a variable of the worker, read once."""
 
     def __init__(self, names: tuple[str, ...], environ: Mapping[str, str]) -> None:
-        self.origin = names[0] if names else "the key"
-        self._key = next((key for name in names if (key := environ.get(name, "").strip())), None)
+        self.origin = next((name for name in names if environ.get(name, "").strip()), names[0] if names else "the key")
+        self._key = environ.get(self.origin, "").strip() or None
         if self._key and not environment_secrets(dict.fromkeys(names, self._key)):  # by its name it is no secret
             remember_secret(self._key)
 

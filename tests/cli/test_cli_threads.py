@@ -1,6 +1,8 @@
-"""Ctrl-C while `run` starts a thread, and while `resume` has one go on."""
+"""Ctrl-C while `run` starts a thread, and while `resume` has one go on; what a run that cannot be resumed as it is says."""
 
+import asyncio
 import io
+import json
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -14,7 +16,9 @@ from gradeloop.cli.task_file import TaskFlags, read_task
 from gradeloop.cli.threads import resume_thread, run_task
 from gradeloop.client.client import GradingClient
 from gradeloop.temporal.server import ServerInfo
-from tests.rig.threads import JUDGE, WRITER, answering, serving
+from tests.rig.cli import CommandLine, Done
+from tests.rig.failing_models import listening
+from tests.rig.threads import JUDGE, WRITER, answering, serving, verdict_text
 
 QUIET = Console(file=io.StringIO())
 
@@ -51,3 +55,42 @@ async def test_ctrl_c_while_a_run_is_started_or_resumed_interrupts_it(
     assert (started.how, resumed.how, ended.how) == ("stopped", "stopped", "ended")
     assert ended.result
     assert ended.result.status == "satisfied"
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "cure", "step"),
+    [
+        (404, "not_found", "correct the model's name, or name another model", "--model PROVIDER:MODEL"),
+        (401, "auth", "put a key that is accepted into OPENAI_API_KEY", ""),
+        (402, "quota_exhausted", "pay for more with the key of OPENAI_API_KEY, or name another model", ""),
+    ],
+)
+async def test_a_run_whose_model_is_not_served_says_what_to_change_and_is_resumed_with_another(
+    commands: CommandLine, status: int, kind: str, cure: str, step: str
+) -> None:
+    name = f"gone-{status}"
+    task = {"prompt": "Write.", "rubric": "- it is good", "generator": {"model": "openai_compatible:gone"}, "thread": name}
+    (commands.folder / f"{name}.yaml").write_text(json.dumps(task | {"grader": {"model": "openai_compatible:judge"}}))
+    advice = f"gradeloop resume {name} {step}".strip()
+    async with listening() as models:
+        models.plan("gone", status)
+        models.plan("other", "a draft of the other")
+        models.plan("judge", verdict_text())
+
+        async def command(*arguments: str) -> Done:
+            reached = {"OPENAI_BASE_URL": models.url, "OPENAI_API_KEY": "a-key-of-the-test"}
+            return await asyncio.to_thread(commands, *arguments, **reached)
+
+        run = await command("run", f"{name}.yaml")
+        state, shown, again = await command("state", name), await command("show", name, "--json"), await command("resume", name)
+        resumed = await command("resume", name, "--model", "openai_compatible:other", "--json")
+
+    assert (run.code, again.code, resumed.code) == (3, 3, 0)
+    for said in (run.out, " ".join(state.out.split()), shown.result["error"]):
+        assert kind in said
+        assert cure in " ".join(said.split())
+    assert run.err.strip().startswith("interrupted; mend what the error names, or ")
+    assert run.err.strip().endswith(f": {advice}")
+    assert f"with another model: {advice}" in " ".join(state.out.split())
+    assert resumed.result["output"] == "a draft of the other"
+    assert models.times("other") == 1

@@ -7,6 +7,7 @@ import pytest
 from rich.console import Console
 from rich.text import Text
 
+from activities.errors import PERMANENT
 from gradeloop.cli.render.run import (
     JsonScreen,
     LiveScreen,
@@ -106,14 +107,28 @@ def test_an_interruption_says_why() -> None:
     }
 
 
-@pytest.mark.parametrize(("reason", "shown_so"), [("outage", True), ("person", False)])
-def test_the_state_of_a_thread_in_an_outage_says_so(reason: str, shown_so: bool) -> None:
+@pytest.mark.parametrize(
+    ("reason", "error", "step"),
+    [
+        ("person", None, "resume it with: gradeloop resume t"),
+        ("failure", "server: HTTP 500: x", "resume it with: gradeloop resume t"),
+        ("outage", "outage: x has answered no call", "add --model or --grader with another model: gradeloop resume t"),
+        ("failure", "auth: HTTP 401: x", "mend what the error names, or add --model with another model: gradeloop resume t"),
+        *(
+            ("failure", f"{kind}: HTTP 400: x", "or resume with another model: gradeloop resume t --model PROVIDER:MODEL")
+            for kind in PERMANENT
+            if kind not in {"auth", "quota_exhausted"}
+        ),
+    ],
+)
+def test_the_state_of_an_interrupted_thread_says_what_failed_and_what_comes_next(reason: str, error: str | None, step: str) -> None:
     nothing = dict.fromkeys(("grading_run_id", "phase", "iteration", "rubric", "rubric_sha256", "waiting_for"))
-    state = ThreadState.model_validate(nothing | {"status": "interrupted", "reason": reason, "usage": {}, "queued": 0})
+    facts: dict[str, object] = {"status": "interrupted", "reason": reason, "error": error, "usage": {}, "queued": 0}
 
-    said = [line.plain for line in state_lines("t", state) if isinstance(line, Text)]
+    said = [line.plain for line in state_lines("t", ThreadState.model_validate(nothing | facts)) if isinstance(line, Text)]
 
-    assert ("  stopped by an outage: a provider is away; resume once it answers" in said) is shown_so
+    assert said[-1].endswith(step)
+    assert (f"  {error}" in said) is (error is not None)
 
 
 def test_the_draft_in_question_stands_above_the_question_and_no_other_draft_does() -> None:

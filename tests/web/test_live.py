@@ -18,6 +18,7 @@ import pytest
 from temporalio.client import Client
 
 from gradeloop.client.client import GradingClient
+from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.reports.run_page import run_page
@@ -302,6 +303,20 @@ class TestSteering:
         assert malformed.startswith("budget.max_tokens: ")
         assert result
         assert result.status == "satisfied"
+
+    async def test_a_run_whose_model_is_gone_is_resumed_with_another(self, client: Client, tmp_path: Path) -> None:
+        async with running(client, tmp_path) as (served, browser):
+            thread_id = a_thread()
+            path = thread_path(thread_id)
+            served.models.fail_first("generator", kind="not_found", usage=Usage())
+            await served.client.invoke(thread_id, "hello", start=start())
+            page = (await browser.get(path)).text
+            taken = ok(await browser.say(f"{path}/resume", {"model": "scripted:other"}))
+            await served.until(thread_id, lambda state: state.status == "idle")
+
+        assert taken
+        assert 'name="model"' in page
+        assert served.models.requests_of("generator")[-1].spec.id == "scripted:other"
 
     async def test_a_closed_thread_that_was_interrupted_is_resumed(self, client: Client, tmp_path: Path) -> None:
         async with running(client, tmp_path) as (served, browser):

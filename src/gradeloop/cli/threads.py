@@ -38,6 +38,7 @@ from gradeloop.contract.thread import RunResult
 from gradeloop.errors import GradeloopError
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED, STOPPED
 from gradeloop.grading.templates import fill
+from gradeloop.reports.model import resume_step
 from gradeloop.settings.default_model import default_model
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import OURS, application_folder, ensure_worker, keep_worker_alive
@@ -48,6 +49,7 @@ Result = TypeVar("Result")
 
 app = typer.Typer(rich_markup_mode=None)
 
+Model = Annotated[str | None, typer.Option(metavar="MODEL", help="Draft with this model, written provider:model.")]
 BudgetTokens = Annotated[int | None, typer.Option(metavar="N", help="Interrupt the run when the thread has used this many tokens.")]
 BudgetUsd = Annotated[float | None, typer.Option(metavar="USD", help="Interrupt the run when the thread has cost this many dollars.")]
 
@@ -58,7 +60,7 @@ def run(  # noqa: PLR0913 - one parameter a flag
     *,
     prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="Give the task as one message.")] = None,
     rubric: Annotated[str | None, typer.Option(metavar="RUBRIC", help="Grade by this rubric: a file, or its text.")] = None,
-    model: Annotated[str | None, typer.Option(metavar="MODEL", help="Draft with this model, written provider:model.")] = None,
+    model: Model = None,
     grader: Grader = None,
     max_iterations: Annotated[int | None, typer.Option(metavar="N", help="Draft at most this often, 1 to 20; 3 by default.")] = None,
     tools: Tools = None,
@@ -92,9 +94,18 @@ def demo() -> None:
 
 
 @app.command(epilog=codes_help("resume"))
-def resume(thread: ThreadId, *, budget_tokens: BudgetTokens = None, budget_usd: BudgetUsd = None, as_json: Json = False) -> None:
+def resume(
+    thread: ThreadId,
+    *,
+    model: Model = None,
+    grader: Grader = None,
+    budget_tokens: BudgetTokens = None,
+    budget_usd: BudgetUsd = None,
+    as_json: Json = False,
+) -> None:
     """Resume an interrupted run where it stopped."""
-    _finish(resume_thread(thread, Terminal(), budget=budget_of(budget_tokens, budget_usd), as_json=as_json))
+    budget = budget_of(budget_tokens, budget_usd)
+    _finish(resume_thread(thread, Terminal(), budget=budget, model=model, grader=grader, as_json=as_json))
 
 
 @app.command(epilog=codes_help("watch"))
@@ -193,7 +204,8 @@ def reattach_message(ending: "RunEnding") -> str | None:
     """Return the message with the command that resumes or follows the run; None if it ended for good."""
     resumable = ending.result is not None and ending.result.status == "interrupted"
     if resumable or ending.how in {"interrupted", "stopped"}:
-        return f"interrupted; resume it with: gradeloop resume {ending.thread_id}"
+        step = resume_step(ending.thread_id, ending.result.error if ending.result else None)
+        return f"interrupted; {step.words or 'resume it with:'} {step.command}"
     return None if ending.how == "ended" else f"still running; follow it with: gradeloop watch {ending.thread_id}"
 
 
@@ -355,8 +367,10 @@ async def run_task(task: Task, console: Console, *, as_json: bool, detach: bool)
         return await follow_with_interrupts(client, thread_id, screen, connection, pressed)
 
 
-async def resume_thread(thread_id: str, console: Console, *, budget: Budget | None, as_json: bool) -> RunEnding:
-    """Resume an interrupted thread and follow it."""
+async def resume_thread(
+    thread_id: str, console: Console, *, budget: Budget | None, as_json: bool, model: str | None = None, grader: str | None = None
+) -> RunEnding:
+    """Resume an interrupted thread, with other models where they are named, and follow it."""
     client, thread_id, connection = await open_thread(thread_id)
 
     async def read() -> tuple[Rubric | None, int]:
@@ -365,7 +379,7 @@ async def resume_thread(thread_id: str, console: Console, *, budget: Budget | No
 
     rubric, seen = await _while_served(client, thread_id, connection, read())
     with ctrl_c() as pressed:
-        resuming = asyncio.create_task(client.resume(thread_id, budget=budget))
+        resuming = asyncio.create_task(client.resume(thread_id, budget=budget, model=model, grader=grader))
 
         async def begin() -> None:
             while not resuming.done() and pressed.empty() and (await client.events(thread_id, after=10**9)).total == seen:

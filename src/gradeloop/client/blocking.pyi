@@ -12,7 +12,7 @@ from gradeloop.client.watch import DetailedEvent, Until
 from gradeloop.contract.base import Page
 from gradeloop.contract.evaluation import Evaluation, Event
 from gradeloop.contract.messages import Message
-from gradeloop.contract.model_spec import Budget
+from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import GivenPrompt, RunResult, ThreadRequest, ThreadState
 from gradeloop.temporal.connect import Connection
@@ -41,7 +41,14 @@ class SyncGradingClient:
         start: ThreadRequest | Mapping[str, Any] | None = None,
         on_evaluation: OnEvaluation | None = None,
     ) -> RunResult: ...
-    def resume(self, thread_id: str, *, budget: Budget | Mapping[str, Any] | None = None) -> RunResult: ...
+    def resume(
+        self,
+        thread_id: str,
+        *,
+        budget: Budget | Mapping[str, Any] | None = None,
+        model: ModelSpec | Mapping[str, Any] | str | None = None,
+        grader: ModelSpec | Mapping[str, Any] | str | None = None,
+    ) -> RunResult: ...
     def result(self, thread_id: str) -> RunResult: ...
     def supply_rubric(self, thread_id: str, rubric: Rubric | str | Mapping[str, Any]) -> None: ...
     def decide(

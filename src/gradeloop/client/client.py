@@ -20,7 +20,7 @@ from gradeloop.client.watch import PATIENCE_SECONDS, DetailedEvent, Until, watch
 from gradeloop.contract.base import Page
 from gradeloop.contract.evaluation import Evaluation, Event
 from gradeloop.contract.messages import Message
-from gradeloop.contract.model_spec import Budget
+from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import (
     TASK_QUEUE,
@@ -171,17 +171,26 @@ class GradingClient:
         work = handle.invoke(Turn(turn, request, named=key is not None))
         return await (work if on_evaluation is None else _with_callbacks(self, thread_id, on_evaluation, work))
 
-    async def resume(self, thread_id: str, *, budget: Budget | Mapping[str, Any] | None = None) -> RunResult:
+    async def resume(
+        self,
+        thread_id: str,
+        *,
+        budget: Budget | Mapping[str, Any] | None = None,
+        model: ModelSpec | Mapping[str, Any] | str | None = None,
+        grader: ModelSpec | Mapping[str, Any] | str | None = None,
+    ) -> RunResult:
         """Resume the interrupted run, even of a closed thread, and return its result.
 
         Args:
             thread_id: The thread's id.
             budget: The thread's budget from now on; a run that its budget stopped needs a larger one.
+            model: The model that drafts from now on; the thread's own by default.
+            grader: The model that judges from now on; the thread's own by default.
 
         Raises:
-            InvalidRequest: Nothing is interrupted in this thread, or its budget is used up.
+            InvalidRequest: Nothing is interrupted in this thread, its budget is used up, or it has no model to replace.
         """
-        return await self._thread(thread_id).resume(parse_update(ResumeRequest, {"budget": budget}))
+        return await self._thread(thread_id).resume(parse_update(ResumeRequest, {"budget": budget, "model": model, "grader": grader}))
 
     async def result(self, thread_id: str) -> RunResult:
         """Wait for the thread to complete and return the result of its last turn.

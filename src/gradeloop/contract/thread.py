@@ -223,6 +223,10 @@ class ResumeRequest(Strict):
 
     budget: Budget | None = None
     """The thread's budget from now on; unchanged by default."""
+    model: Sparse[ModelSpec | None] = None
+    """The model that drafts from now on; one of the same provider without settings of its own keeps those of the model before."""
+    grader: Sparse[ModelSpec | None] = None
+    """The model that judges from now on, in the same way."""
 
 
 class DecideRequest(Strict):
@@ -405,6 +409,8 @@ class ThreadState(Strict):
     budget: Budget | None = None
     reason: InterruptReason | None = None
     """Why the run was interrupted; None for any other status."""
+    error: Sparse[str | None] = None
+    """What failed, and what to change before the run is resumed; None where nothing failed."""
     queued: int
     """The number of turns that wait behind the current one."""
     waiting_for: WaitingFor | None

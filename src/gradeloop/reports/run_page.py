@@ -1,6 +1,5 @@
 """The page of one run: drafts with their changes, verdicts, evidence, and quotes that link to the text they quote."""
 
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -14,7 +13,7 @@ from gradeloop.grading.changes import Changes, changes
 from gradeloop.grading.prompts import escape_invisible, record_starts
 from gradeloop.grading.quotes import FoldedText, fold, nearest_passage, written_forms
 from gradeloop.reports.html import Live, as_json, document, part
-from gradeloop.reports.model import NextStep, Passage, PassageRecord, RunReport, ToolEvidence
+from gradeloop.reports.model import NextStep, Passage, PassageRecord, RunReport, ToolEvidence, resume_step
 from gradeloop.text import headline
 
 LIVE_SCRIPTS, LIVE_STYLES = ("live.js",), ("live.css",)
@@ -156,7 +155,7 @@ def failing_rows(report: RunReport) -> tuple[CriterionRow, ...]:
 def run_next_step(report: RunReport) -> NextStep | None:
     """Return what comes next for a thread that stopped before its end, or ended without a pass; None for any other run."""
     if report.thread_id and report.word == "interrupted":
-        return NextStep(command=f"gradeloop resume {shlex.quote(report.thread_id)}")
+        return resume_step(report.thread_id, report.error)
     if report.kind != "thread" or report.waiting_for or report.verdict not in {"failed", "error"}:
         return None
     what = "what the error names" if report.verdict == "error" else "the task or the rubric"

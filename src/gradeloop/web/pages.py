@@ -298,9 +298,9 @@ async def _close(site: Site, thread_id: str, _body: Body) -> None:
 
 async def _resume(site: Site, thread_id: str, body: Body) -> None:
     """Resume the run, and return once it goes on; nobody waits for its end here."""
-    budget = parse_update(ResumeRequest, body).budget
+    wanted = parse_update(ResumeRequest, body)
     seen = (await site.client.events(thread_id, after=NEWEST)).total
-    resuming = site.begin(site.client.resume(thread_id, budget=budget))
+    resuming = site.begin(site.client.resume(thread_id, budget=wanted.budget, model=wanted.model, grader=wanted.grader))
     try:
         while not resuming.done() and not await _has_moved(site, thread_id, seen):
             await asyncio.wait([resuming], timeout=RESUME_POLL_SECONDS)

@@ -20,6 +20,7 @@ from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import GivenPrompt, RunResult, ThreadState
 from gradeloop.grading.scoring import call_groups
+from gradeloop.reports.model import resume_step
 from gradeloop.text import counted, json_without_commands, one_line, printable
 
 STYLES = {"satisfied": "bold green", "max_iterations_reached": "bold yellow", "interrupted": "bold yellow", "waiting": "bold yellow"}
@@ -294,8 +295,11 @@ def state_lines(thread_id: str, state: ThreadState) -> Iterator[Text | Rule]:
     if state.reason == "budget" and state.budget:
         why = state.budget.refusal(state.usage, "resume with a larger one") or "stopped by its budget, which is larger now; resume it"
         yield Text(f"  {why}", "bold yellow")
-    if state.reason == "outage":
-        yield Text("  stopped by an outage: a provider is away; resume once it answers", "bold yellow")
+    if state.error:
+        yield Text(f"  {printable(state.error)}", "red")
+    if state.status == "interrupted" and state.reason != "budget":
+        step = resume_step(thread_id, state.error)
+        yield Text(f"  Next: {step.words or 'resume it with:'} {step.command}")
     if state.waiting_for:
         yield from question_lines(state.waiting_for, state.waiting_for.draft.text if state.waiting_for.draft else None)
         yield from decision_commands(thread_id, state.waiting_for)
