@@ -345,7 +345,8 @@ async def _failed(
     count_failure(request, fault.kind, fault.usage, final=is_final, away=following.ruling.away is not None)
     if following.model is not None:
         return fallback_call(fault, following.model, heartbeat)
-    fault.message += choice.blame(following.turn) + providers.cure(request.spec, fault.kind) if following.ruling.final else ""
+    if following.ruling.final and (more := choice.blame(following.turn) + providers.cure(request.spec, fault.kind)):
+        fault.message = fault.message.removesuffix(".") + more
     return failed_call(fault, following.ruling, heartbeat.spent, endpoint=endpoint, pause=pause, waits_for=waits)
 
 

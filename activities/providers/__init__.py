@@ -4,6 +4,7 @@ import asyncio
 import math
 import re
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
@@ -65,14 +66,23 @@ class Providers:
     needs_keys: bool = True
     """Whether a model without its key, or without its replies, is refused; False where none is going to be called."""
 
-    def __init__(self, environment: Environment, script: Script | None = None, *, call_timeout: float | None = None) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        script: Script | None = None,
+        *,
+        call_timeout: float | None = None,
+        on_refused_key: Callable[[str, str], None] = lambda _variable, _key: None,
+    ) -> None:
         """Read what the models cost.
 
         Args:
             environment: The worker's keys and endpoints.
             script: What the scripted models say.
             call_timeout: Seconds that a call may take in all, unless its model or its completion needs more; 540 by default.
+            on_refused_key: Is told of a key that a provider refused, with its variable.
         """
+        self._on_refused_key = on_refused_key
         self._call_timeout = call_timeout
         self._environment = environment
         self._script = script
@@ -190,6 +200,9 @@ class Providers:
                 raise
             if isinstance(error, TimeoutError) and limit.expired():
                 fault = _timed_out(request, seconds, paid_by(error))
+            endpoint = self._environment.endpoint(request.spec)
+            if fault.kind == "auth" and endpoint.key:
+                self._on_refused_key(endpoint.origin, endpoint.key)
             raise fault from None
 
     async def _served(self, request: ModelRequest) -> ModelReply:

@@ -10,8 +10,8 @@ SATISFIED, CAPPED, BAD_INPUT, NO_VERDICT, UNREACHABLE, STOPPED, BROKEN_PIPE = 0,
 """The exit codes of all commands; `CODES` has their meanings by command."""
 
 _ALL = {
-    BAD_INPUT: "usage, bad input, or a store or worker that cannot be used",
-    UNREACHABLE: "no Temporal server answers",
+    BAD_INPUT: "usage, bad input, or a store that cannot be used",
+    UNREACHABLE: "no Temporal server answers, or no worker starts",
     STOPPED: "Ctrl-C",
     BROKEN_PIPE: "output pipe closed",
 }
@@ -72,10 +72,10 @@ CODES["retry"] = CODES["eval"]
 
 def code_of_error(error: Exception) -> int:
     """Return the exit code of an error that a command raised."""
-    from gradeloop.errors import BatchLost, ServerUnreachable, StoreLost, ThreadClosed
+    from gradeloop.errors import BatchLost, ServerUnreachable, StoreLost, ThreadClosed, WorkerFailed
 
     lost = isinstance(error, ThreadClosed | BatchLost | StoreLost)
-    return UNREACHABLE if isinstance(error, ServerUnreachable) else NO_VERDICT if lost else BAD_INPUT
+    return UNREACHABLE if isinstance(error, ServerUnreachable | WorkerFailed) else NO_VERDICT if lost else BAD_INPUT
 
 
 def fail(message: str, code: int) -> NoReturn:

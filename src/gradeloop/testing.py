@@ -43,7 +43,7 @@ from gradeloop.temporal.connect import VARIABLE as STORAGE
 from gradeloop.temporal.connect import Connection, connect, find, storage_url
 from gradeloop.temporal.process import Resident
 from gradeloop.temporal.server import NAMESPACE, ensure_server, stop_server
-from gradeloop.temporal.worker import PROVIDER_VARIABLES, WorkerSpec, ensure_worker, launch
+from gradeloop.temporal.worker import PROVIDER_VARIABLES, WorkerSpec, ensure_worker, launch, until_ready
 from gradeloop.text import one_line, without_commands
 
 MODEL = "openai_compatible:scripted"
@@ -399,7 +399,8 @@ class WorkerProcess:
             WorkerFailed: The process does not start.
         """
         await self._resident.stop(STOP_SECONDS)
-        await launch(self._resident, self.queue, self._spec, self._environment, {}, IDLE_SECONDS)
+        launch(self._resident, self.queue, self._spec, self._environment, {}, IDLE_SECONDS)
+        await until_ready(self._resident)
 
 
 @asynccontextmanager

@@ -1,8 +1,11 @@
 """What goes wrong at the command line: one sentence on stderr, nothing on stdout, the right exit code."""
 
+import json
 import os
+import re
 import shutil
 import stat
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,6 +51,59 @@ def test_tools_that_do_not_load_are_refused_before_a_thread_starts(gradeloop: Co
     (gradeloop.folder / f"{name}.py").write_text(source)
 
     refused(gradeloop(*RUN, "--tools", f"{name}.py"), 2, words)
+
+
+STARTS = {
+    "run": ("task.yaml",),
+    "eval": ("suite.yaml",),
+    "judge": ("judge.yaml", "judged.jsonl", "--scripted", "task.replies.yaml"),
+    "check-judge": ("judge.yaml", "labelled.jsonl", "--scripted", "task.replies.yaml"),
+}
+"""Commands that start a worker, each with its arguments."""
+
+
+@pytest.mark.parametrize("command", STARTS)
+def test_a_worker_that_dies_while_it_starts_ends_every_command_with_what_it_printed_and_the_code_for_unavailable(
+    gradeloop: CommandLine, command: str
+) -> None:
+    folder = gradeloop.folder
+    (folder / "dies.py").write_text("import os\nprint('no marbles left', flush=True)\nos._exit(7)")
+    suite = {"rubric": "- it is good", "grader": "scripted:x", "scripted": "task.replies.yaml", "tests": [{"id": "a", "output": "o"}]}
+    (folder / "suite.yaml").write_text(json.dumps(suite))
+    schema = {"type": "object", "properties": {"label": {"type": "string", "enum": ["match", "miss"]}}}
+    judge = {"rubric_text": "Is it?", "output_schema": schema, "judge_model": "scripted:x", "pass_if": {"label": "match"}}
+    (folder / "judge.yaml").write_text(json.dumps(judge))
+    (folder / "judged.jsonl").write_text(json.dumps({"id": "r", "messages": [{"role": "assistant", "content": "ho"}]}))
+    (folder / "labelled.jsonl").write_text(json.dumps({"prompt": "q", "response": "ho", "label": True}))
+
+    done = gradeloop.alone(command, *STARTS[command], "--tools", "dies.py")
+
+    assert done.code == 4, done
+    assert "ended before it was ready: no marbles left" in done.err
+    assert done.err.splitlines()[-1].startswith("gradeloop: ")
+
+
+IMPATIENT = """
+import sys
+from gradeloop.cli.main import main
+from gradeloop.temporal import process
+process.NOTICE_SECONDS = 0.2
+sys.argv.pop(0)
+main()
+"""
+
+
+def test_a_command_says_on_stderr_how_long_it_has_waited_for_its_worker_and_goes_on(gradeloop: CommandLine) -> None:
+    (gradeloop.folder / "slow.py").write_text("import time\ntime.sleep(1)\ndef look(text: str) -> bool:\n    return True\n")
+
+    done = gradeloop.under(sys.executable, "-c", IMPATIENT)(*RUN, "--tools", "slow.py")
+
+    assert done.code == 0, done
+    assert re.match(
+        r"the worker of gradeloop-\w+ is not ready yet, 0 s; its log: .*\. Ctrl-C ends only the wait: `gradeloop watch`", done.err
+    )
+    assert re.search(r"is not ready yet, 1 s$", done.err, re.MULTILINE)
+    assert done.result["status"] == "satisfied"
 
 
 @pytest.mark.parametrize(

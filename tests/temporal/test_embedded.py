@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import socket
@@ -21,6 +22,7 @@ from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSear
 from gradeloop.contract import thread as contracts
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.settings.paths import state_folder
+from gradeloop.temporal import process as detached
 from gradeloop.temporal import server as embedded
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.process import Resident
@@ -163,7 +165,7 @@ async def test_of_a_long_last_line_the_end_is_shown(folder: Path) -> None:
     resident.start([sys.executable, "-c", "print('because ' * 100 + 'of a full disk')"], os.environ, {})
 
     with pytest.raises(ServerUnreachable, match=r"'talker' ended before it was ready: ….*of a full disk$") as error:
-        await resident.until(never, 10)
+        await resident.until(never)
     assert len(str(error.value)) < 400
 
 
@@ -178,7 +180,7 @@ async def test_a_server_that_panics_is_quoted_with_what_it_said_before(folder: P
         return None
 
     with pytest.raises(ServerUnreachable, match=r"'panicker' ended before it was ready: listen tcp: bind: address already in use$"):
-        await resident.until(nothing, 10)
+        await resident.until(nothing)
 
 
 async def test_a_record_that_names_another_programs_process_is_replaced_and_the_program_left_alone(folder: Path) -> None:
@@ -277,19 +279,63 @@ def thread_states(pid: int) -> list[str]:
     return [file.read_text().rpartition(")")[2].split()[0] for file in Path(f"/proc/{pid}/task").glob("*/stat")]
 
 
-async def test_a_server_that_hangs_is_said_and_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
-    server = await ensure_server()
+def stall(server: ServerInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stop the server's process, and have whoever waits for it say so often."""
     os.killpg(server.pid, signal.SIGSTOP)
     wait_until(lambda: all(state == "T" for state in thread_states(server.pid)))  # a thread that still runs could answer
-    monkeypatch.setattr(embedded, "START_SECONDS", 0.5)
+    monkeypatch.setattr(detached, "NOTICE_SECONDS", 0.2)
     monkeypatch.setattr(embedded, "PROBE_SECONDS", 0.3)
     monkeypatch.setattr(embedded, "STOP_SECONDS", 0.3)
 
-    with pytest.raises(
-        ServerUnreachable, match=r"the embedded server is not ready after 0 s; its log: .*server\.log; `gradeloop dev stop` ends it$"
-    ):
-        await ensure_server()
+
+async def noticed(caplog: pytest.LogCaptureFixture, times: int = 2) -> None:
+    """Wait until somebody has said several times for what they wait, and check that."""
+    while len(caplog.messages) < times:
+        await asyncio.sleep(0.02)
+    assert re.fullmatch(
+        r"the embedded server is not ready yet, \d+ s; its log: .*server\.log\. .*`gradeloop dev stop`.*", caplog.messages[0]
+    )
+
+
+@pytest.mark.parametrize("wait", ["ensure", "connect"])
+async def test_a_slow_server_is_waited_for_as_long_as_it_lives(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wait: str
+) -> None:
+    server = await ensure_server()
+    stall(server, monkeypatch)
+    connection = Connection(server.address, "default", embedded=True, ui=None)
+    waiting = asyncio.ensure_future(ensure_server() if wait == "ensure" else connect(connection, seconds=0.3))
+    await noticed(caplog)
+    os.killpg(server.pid, signal.SIGCONT)
+
+    assert isinstance(await waiting, ServerInfo if wait == "ensure" else Client)
+    assert running_server() == server
+
+
+async def test_a_server_that_hangs_is_stopped_while_a_command_waits_for_it_and_the_next_one_serves(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hung = await ensure_server()
+    stall(hung, monkeypatch)
+    waiting = asyncio.create_task(ensure_server())
+    await noticed(caplog)
+
     assert await stop_server()
+    assert (await waiting).pid != hung.pid
+
+
+async def test_a_command_that_waits_for_another_to_start_or_stop_a_process_says_so(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(detached, "NOTICE_SECONDS", 0.05)
+    one, other = (Resident(folder, "sleeper", ServerUnreachable) for _ in range(2))
+    async with one.alone():
+        waiting = asyncio.create_task(other.alone().__aenter__())
+        while not caplog.messages:
+            await asyncio.sleep(0.01)
+    await waiting
+
+    assert caplog.messages[0].startswith("another command starts or stops 'sleeper', 0 s. ")
 
 
 async def test_a_log_that_grew_too_large_is_emptied_at_the_next_start(folder: Path) -> None:

@@ -3,24 +3,38 @@
 import asyncio
 import json
 import os
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import pytest
+from temporalio import workflow
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
+from temporalio.worker import Worker
 
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
+from gradeloop.exit_codes import UNREACHABLE, code_of_error
+from gradeloop.temporal import process
 from gradeloop.temporal import worker as worker_process
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.process import Resident
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
-from gradeloop.temporal.worker import WorkerSpec, application_folder, ensure_worker, ensure_worker_of
+from gradeloop.temporal.worker import (
+    QueueWatch,
+    ReadyFile,
+    WorkerSpec,
+    application_folder,
+    ensure_worker,
+    ensure_worker_of,
+    keep_worker_alive,
+)
 
 SERVER = Connection("127.0.0.1:7233", "default", embedded=False, ui=None)
 
@@ -42,6 +56,15 @@ def ready(answer):
 ready({"ok": True, "pid": os.getpid()})
 time.sleep(120)
 """
+
+
+@workflow.defn(sandboxed=False)
+class Idle:
+    """A workflow for a worker that has none."""
+
+    @workflow.run
+    async def run(self) -> None:
+        """Do nothing."""
 
 
 @pytest.fixture(autouse=True)
@@ -274,22 +297,181 @@ async def test_a_worker_that_crashes_is_failed_with_its_last_line(tools: Path) -
         await ensure_worker(WorkerSpec((tools,)), SERVER)
 
 
-async def test_a_worker_that_does_not_get_ready_is_given_up_and_replaced_by_the_next_command(
-    tools: Path, workers: Path, monkeypatch: pytest.MonkeyPatch
+SLOW = "while not os.path.exists(given.ready_file + '.go'):\n    time.sleep(0.01)\n"
+"""What a stand-in does that becomes ready when it is told to."""
+
+
+def let_go(folder: Path, task_queue: str) -> None:
+    """Let a slow stand-in become ready."""
+    (folder / f"{task_queue}.ready.go").touch()
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():
+        await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+def often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Say every few hundredths of a second how long a process has been waited for."""
+    monkeypatch.setattr(process, "NOTICE_SECONDS", 0.05)
+
+
+@pytest.mark.usefixtures("often")
+async def test_a_slow_worker_is_waited_for_as_long_as_it_lives_and_the_seconds_are_said(
+    tools: Path, workers: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    tools.write_text("time.sleep(120)")
-    monkeypatch.setattr(worker_process, "START_SECONDS", 0.3)
-    with pytest.raises(WorkerFailed, match=r"is not ready after 0 s; its log: .*\.log$"):
-        await ensure_worker(WorkerSpec((tools,)), SERVER)
+    tools.write_text(SLOW)
+    spec = WorkerSpec((tools,))
+    starting = asyncio.create_task(ensure_worker(spec, SERVER))
+    await until(lambda: len(caplog.messages) >= 3)
+    waits = not starting.done()
+    let_go(workers, spec.task_queue(SERVER))
+    task_queue = await starting
 
-    task_queue = WorkerSpec((tools,)).task_queue(SERVER)
-    hung = pid_of(workers, task_queue)
-    with pytest.raises(WorkerFailed):
-        await ensure_worker(WorkerSpec((tools,)), SERVER)
+    assert waits
+    assert re.fullmatch(rf"the worker of {task_queue} is not ready yet, \d+ s; its log: .*\.log\. .*", caplog.messages[0])
+    assert "`gradeloop dev`" in caplog.messages[0]
+    assert "`gradeloop watch`" in caplog.messages[0]
+    assert all(re.search(r"yet, \d+ s$", said) for said in caplog.messages[1:])
 
-    assert pid_of(workers, task_queue) != hung
-    with pytest.raises(ProcessLookupError):
-        os.killpg(hung, 0)
+
+async def test_commands_that_come_while_a_worker_starts_wait_for_that_one_also_where_its_command_is_gone(
+    tools: Path, workers: Path
+) -> None:
+    tools.write_text(SLOW)
+    spec = WorkerSpec((tools,))
+    task_queue = spec.task_queue(SERVER)
+    first = asyncio.create_task(ensure_worker(spec, SERVER))
+    await until(lambda: bool(seen(workers)))
+    pid = pid_of(workers, task_queue)
+    others = [asyncio.create_task(ensure_worker(spec, SERVER)) for _ in range(3)]
+    first.cancel()
+    await asyncio.sleep(0.1)
+    let_go(workers, task_queue)
+
+    assert await asyncio.gather(*others) == [task_queue] * 3
+    assert len(seen(workers)) == 1
+    assert pid_of(workers, task_queue) == pid
+
+
+async def test_where_a_starting_worker_is_killed_another_command_starts_the_next_one_and_the_first_goes_on(
+    tools: Path, workers: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    tools.write_text(SLOW)
+    spec = WorkerSpec((tools,))
+    task_queue = spec.task_queue(SERVER)
+    first = asyncio.create_task(ensure_worker(spec, SERVER))
+    await until(lambda: bool(seen(workers)))
+    second = asyncio.create_task(ensure_worker(spec, SERVER))
+    await asyncio.sleep(0.1)
+    end(workers, task_queue)
+    await until(lambda: len(seen(workers)) == 2)
+    let_go(workers, task_queue)
+
+    assert {await first, await second} == {task_queue}
+    assert len(seen(workers)) == 2
+    assert [said for said in caplog.messages if "another command has started the next one, so this one goes on" in said]
+
+
+async def test_a_worker_that_is_killed_while_it_starts_is_said_to_have_ended_with_the_code_for_unavailable(
+    tools: Path, workers: Path
+) -> None:
+    tools.write_text(f"print('half way', flush=True)\n{SLOW}")
+    spec = WorkerSpec((tools,))
+    first = asyncio.create_task(ensure_worker(spec, SERVER))
+    await until(lambda: bool(seen(workers)) and "half way" in (workers / f"{spec.task_queue(SERVER)}.log").read_text())
+    end(workers, spec.task_queue(SERVER))
+
+    with pytest.raises(WorkerFailed, match=r"ended before it was ready: half way$") as error:
+        await first
+    assert code_of_error(error.value) == UNREACHABLE
+
+
+async def test_a_dead_worker_of_a_command_that_is_followed_is_replaced_and_that_is_said(
+    workers: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(worker_process, "WORKER_POLL_SECONDS", 0.05)
+    task_queue = await ensure_worker(WorkerSpec(), SERVER)
+    keeping = asyncio.create_task(keep_worker_alive(task_queue, SERVER))
+    end(workers, task_queue)
+    await until(lambda: bool(caplog.messages))
+    keeping.cancel()
+
+    assert caplog.messages == [f"the worker of {task_queue} had ended; another one serves its queue, so this command goes on"]
+    assert len(seen(workers)) == 2
+
+
+@pytest.mark.parametrize("is_served", [True, False])
+async def test_where_a_worker_cannot_be_replaced_a_process_that_serves_its_queue_suffices(
+    tools: Path,
+    workers: Path,
+    temporal_server: ServerInfo,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    is_served: bool,
+) -> None:
+    monkeypatch.setattr(worker_process, "WORKER_POLL_SECONDS", 0.05)
+    server = Connection(temporal_server.address, "default", embedded=False, ui=None)
+    task_queue = await ensure_worker(WorkerSpec((tools,)), server)
+    elsewhere = await Client.connect(temporal_server.address, identity="4711@another-machine")
+    async with AsyncExitStack() as stack:
+        if is_served:
+            watch = QueueWatch(elsewhere, task_queue, ReadyFile(None))
+            await watch.note_last_poll()
+            await stack.enter_async_context(Worker(elsewhere, task_queue=task_queue, workflows=[Idle]))
+            await watch.until_polled()
+        tools.unlink()
+        keeping = asyncio.create_task(keep_worker_alive(task_queue, server))
+        end(workers, task_queue)
+        await until(lambda: keeping.done() or bool(caplog.messages))
+        keeping.cancel()
+
+    if is_served:
+        words = r".*tools\.py' cannot be read .*; another process \(4711@another-machine\) serves gradeloop-\w+, so this command goes on"
+        assert re.fullmatch(words, caplog.messages[0])
+    else:
+        with pytest.raises(InvalidRequest, match=r"tools\.py' cannot be read"):
+            await keeping
+
+
+@pytest.mark.parametrize(
+    ("identity", "is_dead"), [("{dead}@{host}", True), ("{own}@{host}", False), ("{dead}@another-machine", False), ("a-name", False)]
+)
+def test_a_poller_is_dead_only_where_it_was_a_process_of_this_machine(identity: str, is_dead: bool) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+
+    assert worker_process._is_dead(identity.format(dead=ended.pid, own=os.getpid(), host=socket.gethostname())) is is_dead
+
+
+@pytest.mark.parametrize(("key", "is_replaced"), [("refused", False), ("another", True), ("", False)])
+async def test_a_worker_whose_key_was_refused_is_replaced_for_a_command_with_another_key(
+    workers: Path, monkeypatch: pytest.MonkeyPatch, key: str, is_replaced: bool
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "refused")
+    task_queue = await ensure_worker(WorkerSpec(), SERVER)
+    ready = ReadyFile(workers / f"{task_queue}.ready")
+    ready.announce()
+    ready.note_refused("OPENAI_API_KEY", "refused")
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+
+    await ensure_worker_of(task_queue, SERVER)
+
+    assert len(seen(workers)) == (2 if is_replaced else 1)
+
+
+@pytest.mark.parametrize(("renew", "is_replaced"), [(True, True), (False, False)])
+async def test_a_worker_without_the_keys_of_this_process_is_replaced_where_that_is_asked_for(
+    workers: Path, monkeypatch: pytest.MonkeyPatch, renew: bool, is_replaced: bool
+) -> None:
+    task_queue = await ensure_worker(WorkerSpec(), SERVER)
+    await ensure_worker_of(task_queue, SERVER, renew=renew)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+
+    await ensure_worker_of(task_queue, SERVER, renew=renew)
+
+    assert len(seen(workers)) == (2 if is_replaced else 1)
 
 
 async def test_a_file_that_is_missing_is_refused_before_anything_starts(workers: Path, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ from gradeloop.cli.render.results import result_lines
 from gradeloop.cli.task_file import budget_of
 from gradeloop.compare.baseline import baseline_of
 from gradeloop.compare.sources import load_batch, stored_source
-from gradeloop.errors import InvalidRequest, StoreLost, StoreUnavailable, WorkerFailed
+from gradeloop.errors import InvalidRequest, StoreLost, StoreUnavailable
 from gradeloop.exit_codes import STOPPED
 from gradeloop.files.rubric import require_files
 from gradeloop.settings.worker import find_outside_roots
@@ -66,7 +66,8 @@ from gradeloop.suites.load import read_suite
 from gradeloop.suites.overrides import overrides
 from gradeloop.suites.plan import SuiteFlags
 from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.worker import OURS, WorkerSpec, done_before, ensure_worker, ensure_worker_of
+from gradeloop.temporal.process import noticed
+from gradeloop.temporal.worker import OURS, WorkerSpec, done_before, ensure_worker, ensure_worker_of, keep_worker_alive
 from gradeloop.text import counted, json_without_commands
 
 app = typer.Typer(rich_markup_mode=None)
@@ -231,11 +232,8 @@ def run_eval(options: EvalOptions, *, watch: bool = False, check: bool = False, 
     return asyncio.run(EvalCommand(options).run())
 
 
-BEGIN_TRIES, BEGIN_SECONDS = 600, 0.1
-"""How often, and how far apart, the store is read until a batch has begun: a minute, enough to start its worker again."""
-
-BEGIN_ASKS = 30
-"""The reads after which the worker is asked whether it waits for the store."""
+BEGIN_SECONDS, BEGIN_ASKS = 0.1, 30
+"""The pause between two reads of the store until a batch has begun, and the reads after which its worker is asked what it waits for."""
 
 
 LEAVE_SECONDS = 5.0
@@ -316,7 +314,7 @@ class EvalCommand:
         if OURS.fullmatch(task_queue):
             await ensure_worker_of(task_queue, connection)  # once more: it may have ended itself before the batch began
         if not self._options.detach:
-            await self._wait_until_stored(batches, batch_id)
+            await done_before(self._wait_until_stored(batches, batch_id), keep_worker_alive(task_queue, connection))
 
     async def _leave(self, starting: "asyncio.Task[None]", batch_id: str) -> int:
         """Say what became of a batch whose start Ctrl-C has cut short, and return the exit code."""
@@ -330,27 +328,26 @@ class EvalCommand:
 
     async def _wait_until_stored(self, batches: BatchClient, batch_id: str) -> None:
         """Wait until the batch has begun, which is when the store has it."""
-        watch = StoreWatch(batch_id, self._print_status)
+        watch, tries = StoreWatch(batch_id, self._print_status), 0
         ending = asyncio.create_task(batches.result(batch_id))
+
+        async def stored() -> bool:
+            return await watch.read(lambda: self._reader.has(batch_id))
+
         try:
-            tries = 0
-            while tries < BEGIN_TRIES:
-                if await watch.read(lambda: self._reader.has(batch_id)):
-                    return
-                tries += 1
-                if tries % BEGIN_ASKS == 0:
-                    problem = await batches.store_problem(batch_id)
-                    watch.note_worker(problem)
-                    tries = 0 if problem else tries
-                await asyncio.wait([ending], timeout=BEGIN_SECONDS)
-                if ending.done():
-                    ending.result()
+            async with noticed(f"the batch {batch_id!r} waits for a worker of the task queue {batches.task_queue}"):
+                while not await stored():
+                    tries += 1
+                    if tries % BEGIN_ASKS == 0:
+                        watch.note_worker(await batches.store_problem(batch_id))
+                    await asyncio.wait([ending], timeout=BEGIN_SECONDS)
+                    if ending.done():
+                        ending.result()
+                        if not await stored():
+                            raise InvalidRequest(f"the batch {batch_id!r} is not in this store; set {STORE_VARIABLE} as its worker has it")
         finally:
             ending.cancel()
             await asyncio.gather(ending, return_exceptions=True)
-        raise WorkerFailed(
-            f"the batch {batch_id!r} has not begun within a minute; check its worker, then run: gradeloop eval --attach {batch_id}"
-        )
 
     async def _follow_known(self, name: str) -> int:
         """Follow a batch that was started before, or resume it."""

@@ -208,6 +208,9 @@ async def connect(connection: Connection, seconds: float = CONNECT_SECONDS) -> C
     except GradeloopError:
         raise  # a storage or a folder that cannot be used, which says so itself
     except TimeoutError as error:
+        if connection.embedded and running_server() is not None:
+            await ensure_server()  # which says how long it takes
+            return await connect(connection, seconds)
         raise ServerUnreachable(f"{silence} within {seconds:.0f} s; {_cure(connection)}") from error
     except (RuntimeError, ValueError) as error:
         if status := re.search(r"status: (40[13] [A-Z]\w+)", str(error)):  # a proxy's answer, in a page that is no gRPC

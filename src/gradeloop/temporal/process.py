@@ -3,6 +3,7 @@
 import asyncio
 import fcntl
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from filelock import AsyncFileLock, Timeout
+from filelock import AsyncFileLock
 from pydantic import JsonValue
 
 from gradeloop.errors import GradeloopError
@@ -21,16 +22,39 @@ from gradeloop.errors import GradeloopError
 LOG_BYTES = 10 * 1024 * 1024
 """A log larger than this is emptied at the next start."""
 
-LOCK_SECONDS = 100.0
-"""How long a command waits while others start the same process: above the longest start, a worker's 60 s."""
+NOTICE_SECONDS = 10.0
+"""The pause between two notices of how long a process has been waited for."""
 
-KILL_SECONDS = 5.0
-"""How long a killed process may take to be gone."""
+MEANWHILE = (
+    ". Ctrl-C ends only the wait: `gradeloop watch` and `eval --attach` follow what has begun. With `gradeloop dev` in another terminal, "
+    "and GRADELOOP_TASK_QUEUE=gradeloop here, no worker has to start; `gradeloop dev stop` ends a process that hangs"
+)
+"""What can be done meanwhile, as the first notice says it."""
 
 LAST_LINE_CHARACTERS = 300
 """The most characters of a log's last line in a message; a longer one loses its beginning, since a chain of causes ends with the first."""
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def noticed(what: str, once: str = "") -> AsyncIterator[None]:
+    """Say every few seconds how long the body has been waiting, and for what: a slow process is waited for as long as it lives."""
+
+    async def notice() -> None:
+        began, more = time.monotonic(), f"{once}{MEANWHILE}"
+        while True:
+            await asyncio.sleep(NOTICE_SECONDS)
+            logger.warning("%s, %.0f s%s", what, time.monotonic() - began, more)
+            more = ""
+
+    noticing = asyncio.create_task(notice())
+    try:
+        yield
+    finally:
+        noticing.cancel()
 
 
 class Resident:
@@ -48,15 +72,14 @@ class Resident:
         self._failure = failure
         self._mark = folder / f"{name}.alive"
         self._lock = folder / f"{name}.lock"
-        self._log_start = 0
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
         """Lock out every other command that starts or stops this process."""
+        lock = AsyncFileLock(self._lock)
         try:
-            await (lock := AsyncFileLock(self._lock, timeout=LOCK_SECONDS)).acquire()
-        except Timeout as error:
-            raise self._failure(f"Another command has been starting {self._title} for {LOCK_SECONDS:.0f} s; its log: {self.log}") from error
+            async with noticed(f"another command starts or stops {self._title}"):
+                await lock.acquire()
         except OSError as error:
             raise self._failure(
                 f"{self._title} cannot be started or stopped here: its lock {self._lock} cannot be taken: {error.strerror}"
@@ -95,7 +118,7 @@ class Resident:
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
             self.log.unlink()
         with self._mark.open("ab") as mark, self.log.open("ab") as log:
-            self._log_start = log.tell()
+            log_start = log.tell()
             fcntl.flock(mark, fcntl.LOCK_EX)
             process = subprocess.Popen(  # noqa: S603 - our own command, no shell
                 command,
@@ -106,26 +129,26 @@ class Resident:
                 start_new_session=True,
                 pass_fds=[mark.fileno()],
             )
-        self.note({"pid": process.pid, **facts})
+        self.note({"pid": process.pid, "log_start": log_start, **facts})
         threading.Thread(target=process.wait, daemon=True).start()
 
-    async def until(self, probe: Callable[[], Awaitable[T | None]], seconds: float) -> T:
-        """Call `probe` again and again, and return its first answer; a process that ends before that, or takes longer, has failed."""
-        deadline = time.monotonic() + seconds
-        while True:
-            alive = self.alive()
-            if (answer := await probe()) is not None:
-                return answer
-            if not alive:
-                raise self._failure(f"{self._title} ended before it was ready: {self.last_log_line()}")
-            if time.monotonic() > deadline:
-                raise self._failure(f"{self._title} is not ready after {seconds:.0f} s; its log: {self.log}")
-            await asyncio.sleep(0.02)
+    async def until(self, probe: Callable[[], Awaitable[T | None]]) -> T:
+        """Call `probe` as long as the process lives, and return its first answer; a process that ends before that has failed."""
+        pid = self.record().get("pid")
+        async with noticed(f"{self._title} is not ready yet", f"; its log: {self.log}"):
+            while True:
+                alive = self.alive() and self.record().get("pid") == pid
+                if (answer := await probe()) is not None:
+                    return answer
+                if not alive:
+                    raise self._failure(f"{self._title} ended before it was ready: {self.last_log_line()}")
+                await asyncio.sleep(0.02)
 
     def last_log_line(self) -> str:
         """Return the last line that the process wrote since its start, before any stack of a Go panic; of an empty log its path."""
         with suppress(OSError), self.log.open("rb") as log:
-            log.seek(self._log_start)
+            start = self.record().get("log_start")
+            log.seek(start if isinstance(start, int) else 0)
             if lines := log.read().decode(errors="replace").strip().splitlines():
                 crash = next((number for number, line in enumerate(lines) if number and line.startswith("panic:")), len(lines))
                 del lines[crash:]
@@ -139,17 +162,12 @@ class Resident:
         pid = self.record().get("pid")
         if not isinstance(pid, int):
             raise self._failure(f"{self._title} runs, but {self.file} does not have its pid; end it by hand")
-        for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, KILL_SECONDS)):
+        for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, None)):
             with suppress(ProcessLookupError):
                 os.killpg(pid, number)
-            if await self._gone(seconds):
-                return True
-        raise self._failure(f"{self._title} (pid {pid}) does not end")
-
-    async def _gone(self, seconds: float) -> bool:
-        deadline = time.monotonic() + seconds
-        while self.alive():
-            if time.monotonic() > deadline:
-                return False
-            await asyncio.sleep(0.02)
+            with suppress(TimeoutError):
+                async with noticed(f"{self._title} (pid {pid}) has not ended yet"), asyncio.timeout(seconds):
+                    while self.alive():  # noqa: ASYNC110 - another process ends it
+                        await asyncio.sleep(0.02)
+                break
         return True

@@ -164,7 +164,7 @@ def client_runtime() -> Runtime:
     """Return the process's Temporal runtime, whose own log goes to Python's logging: stdout belongs to the command."""
     global _runtime  # noqa: PLW0603 - one runtime a process, which has to end with its last client
     if _runtime is None:
-        logger = logging.getLogger("gradeloop.temporal")
+        logger = logging.getLogger("gradeloop.sdk")  # no parent of our own loggers, whose warnings reach the terminal
         if not logger.handlers:
             logger.addHandler(logging.NullHandler())
         levels = TelemetryFilter(core_level="WARN", other_level="ERROR")

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
 NAMESPACE = "default"
 
-START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 PROBE_SECONDS = 3.0
 PORT_TRIES = 20
@@ -103,14 +102,25 @@ async def ensure_server(*, time_skipping: bool = False) -> ServerInfo:
     """Return the user's server, started now if none runs, once it answers; `time_skipping` is for tests.
 
     Raises:
-        ServerUnreachable: The binary is missing, or the server does not get ready.
+        ServerUnreachable: The binary is missing, or the server ends before it is ready.
     """
     info = running_server()
     if info and info.version and await _answers(info):
         return info
-    resident = _resident()
-    async with resident.alone():
-        return await _start_and_wait(resident, START_TRIES, time_skipping=time_skipping)
+    resident, tries = _resident(), START_TRIES
+    while True:
+        async with resident.alone():
+            if started := not resident.alive():
+                await _start(resident, time_skipping=time_skipping)
+                tries -= 1
+            info = _parse_info(resident.record())
+        if info is None:
+            raise ServerUnreachable(f"A server runs, but {resident.file} does not say where; end 'temporal server' by hand")
+        try:
+            return await _wait_until_ready(resident, info)
+        except ServerUnreachable as error:  # another process may have taken one of its ports first
+            if started and (not tries or "address already in use" not in str(error)):
+                raise
 
 
 async def stop_server() -> bool:
@@ -131,20 +141,6 @@ def _parse_info(record: Mapping[str, JsonValue]) -> ServerInfo | None:
         return None
 
 
-async def _start_and_wait(resident: Resident, tries: int, *, time_skipping: bool) -> ServerInfo:
-    """Start the server unless it runs, and again if another process took one of its ports first."""
-    if not resident.alive():
-        await _start(resident, time_skipping=time_skipping)
-    try:
-        return await _wait_until_ready(resident)
-    except ServerUnreachable as error:
-        if resident.alive():
-            raise ServerUnreachable(f"{error}; `gradeloop dev stop` ends it") from error
-        if tries == 1 or "address already in use" not in str(error):
-            raise
-    return await _start_and_wait(resident, tries - 1, time_skipping=time_skipping)
-
-
 async def _start(resident: Resident, *, time_skipping: bool) -> None:
     """Start the server on its last ports, so that running workers find it again; on free ones if those are taken."""
     last = _parse_info(resident.record())
@@ -159,19 +155,18 @@ async def _start(resident: Resident, *, time_skipping: bool) -> None:
     resident.start(command, server_environment(os.environ), facts)
 
 
-async def _wait_until_ready(resident: Resident) -> ServerInfo:
-    info = _parse_info(resident.record())
-    if info is None:
-        raise ServerUnreachable(f"A server runs, but {resident.file} does not say where; end 'temporal server' by hand")
+async def _wait_until_ready(resident: Resident, info: ServerInfo) -> ServerInfo:
     from gradeloop.temporal.namespace import prepare
     from gradeloop.temporal.runtime import close_client
 
-    client = await resident.until(lambda: _probe(info), START_SECONDS)
+    client = await resident.until(lambda: _probe(info))
     try:
-        version = await resident.until(lambda: prepare(client, PROBE_SECONDS), START_SECONDS)
+        version = await resident.until(lambda: prepare(client, PROBE_SECONDS))
     finally:
         await close_client(client)
-    resident.note({**resident.record(), "version": version})
+    async with resident.alone():
+        if (record := resident.record()).get("pid") == info.pid:
+            resident.note({**record, "version": version})
     return ServerInfo(info.address, info.ui, info.pid, info.started, version)
 
 

@@ -7,11 +7,12 @@ import json
 import logging
 import os
 import re
+import socket
 import sys
 import time
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
@@ -30,8 +31,9 @@ from gradeloop.settings.paths import state_folder
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import TOOL_VARIABLES
-from gradeloop.temporal.connect import Connection
-from gradeloop.temporal.process import Resident
+from gradeloop.temporal.connect import Connection, connect
+from gradeloop.temporal.process import Resident, noticed
+from gradeloop.temporal.runtime import close_client
 
 PACKAGE = Path(__file__).parents[1]
 """The folder of the installed package `gradeloop`."""
@@ -39,9 +41,14 @@ PACKAGE = Path(__file__).parents[1]
 IDLE_SECONDS = 60
 """How long a worker's queue may have no open workflow before the worker ends itself."""
 
-START_SECONDS = 60.0
 STOP_SECONDS = 5.0
 """How long a worker that is being replaced has to stop; it is idle, or its server is gone."""
+
+REPLACED_SECONDS = 1.0
+"""How long after a worker's death another command may take to start the next one."""
+
+STARTING = "starting"
+"""The content of the ready file of a worker that has not said yet whether it can serve."""
 
 PROVIDER_VARIABLES = (
     "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "PALM_", "OPENROUTER_", "MISTRAL_", "AZURE_OPENAI_",
@@ -107,6 +114,8 @@ class Readiness:
     error: str | None = None
     kind: str = "WorkerFailed"
     """The class of the error; a refused file is the caller's mistake, and has another exit code."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Fingerprints of keys that a provider refused, by their variables."""
 
 
 def application_folder() -> Path:
@@ -129,23 +138,29 @@ async def ensure_worker(spec: WorkerSpec, connection: Connection) -> str:
         WorkerFailed: The worker does not start; the message is its own.
     """
     task_queue = spec.task_queue(connection)
-    await _ensure(task_queue, spec, connection)
+    try:
+        await _ensure(task_queue, spec, connection)
+    except WorkerFailed as error:
+        await _require_another(task_queue, connection, error)
     return task_queue
 
 
-async def ensure_worker_of(task_queue: str, connection: Connection) -> None:
-    """Start the worker of an existing thread's task queue again, from the files that it served before.
+async def ensure_worker_of(task_queue: str, connection: Connection, *, renew: bool = False) -> None:
+    """Start the worker of an existing thread's task queue again, from the files that it served before, unless another process serves it.
+
+    Args:
+        task_queue: The queue.
+        connection: Its server.
+        renew: Whether a worker that has other keys, files or endpoints than this process is replaced.
 
     Raises:
         InvalidRequest: A file that it served is gone.
         WorkerFailed: No worker of that queue was ever started here, or it does not start.
     """
-    spec = _known_spec(task_queue)
-    if spec.task_queue(connection) != task_queue:
-        logger.warning(
-            "the tools, replies, keys or server of %s changed since its threads began; they continue with the present ones", task_queue
-        )
-    await _ensure(task_queue, spec, connection)
+    try:
+        await _ensure(task_queue, _known_spec(task_queue), connection, renew=renew)
+    except GradeloopError as error:
+        await _require_another(task_queue, connection, error)
 
 
 async def is_polled(client: Client, task_queue: str) -> bool:
@@ -164,22 +179,69 @@ async def _pollers(client: Client, task_queue: str, identity: str | None = None)
     return [poller for poller in pollers if identity in {None, poller.identity}]
 
 
+async def _require_another(task_queue: str, connection: Connection, error: GradeloopError) -> None:
+    """Go on where a process that was not started here serves a queue; raise the error where none does, as far as the server tells."""
+    try:
+        client = await connect(connection)
+        pollers = await _pollers(client, task_queue)
+        await close_client(client)
+    except (GradeloopError, RPCError):
+        raise error from None
+    recent = {poller.identity for poller in pollers if time.time() - poller.last_access_time.seconds < POLLED_SECONDS}
+    other = next((name for name in recent - {client.identity} if not _is_dead(name)), None)
+    if other is None:
+        raise error
+    logger.warning("%s; another process (%s) serves %s, so this command goes on", error, other, task_queue)
+
+
+def _is_dead(identity: str) -> bool:
+    """Return whether a poller was a process of this machine that has ended; the server lists it for minutes."""
+    pid, _, host = identity.partition("@")
+    if host != socket.gethostname() or not pid.isdecimal():
+        return False
+    try:
+        os.kill(int(pid), 0)
+    except OSError as error:
+        return isinstance(error, ProcessLookupError)
+    return False
+
+
 def serving(task_queue: str) -> bool:
     """Return whether the queue's worker was started here and lives."""
     return _resident(task_queue).alive()
 
 
-async def _ensure(task_queue: str, spec: WorkerSpec, connection: Connection) -> None:
-    resident = _resident(task_queue)
-    ready = resident.file.with_suffix(".ready")
-    async with resident.alone():
-        if _serves(resident, ready, connection):
+async def _ensure(task_queue: str, spec: WorkerSpec, connection: Connection, *, renew: bool = False) -> None:
+    """Wait for the queue's worker that serves already, or that another command is starting; else start one, and wait for that."""
+    resident, has_changed = _resident(task_queue), spec.task_queue(connection) != task_queue
+    failed: WorkerFailed | None = None
+    while True:
+        async with resident.alone():
+            standing = "gone" if renew and has_changed else _standing(resident, connection)
+            if failed is not None and standing != "gone":
+                logger.warning("%s; another command has started the next one, so this one goes on", failed)
+            if standing == "serves":
+                return
+            if is_own := standing == "gone":
+                if failed is not None:
+                    raise failed
+                if has_changed:
+                    changed = (
+                        "the tools, replies, keys or server of %s changed since its threads began; they continue with the present ones"
+                    )
+                    logger.warning(changed, task_queue)
+                await resident.stop(STOP_SECONDS)
+                launch(resident, task_queue, spec, _child_environment(connection), _facts(spec, connection))
+        try:
+            await until_ready(resident)
+        except WorkerFailed as error:
+            failed, renew = error if is_own else None, False
+            await asyncio.sleep(REPLACED_SECONDS if is_own else 0)
+        else:
             return
-        await resident.stop(STOP_SECONDS)
-        await launch(resident, task_queue, spec, _child_environment(connection), _facts(spec, connection))
 
 
-async def launch(
+def launch(
     resident: Resident,
     task_queue: str,
     spec: WorkerSpec,
@@ -187,7 +249,7 @@ async def launch(
     facts: Mapping[str, JsonValue],
     idle_seconds: float | None = None,
 ) -> None:
-    """Start a worker's process, and return once it serves its queue.
+    """Start a worker's process; `until_ready` waits for it.
 
     Args:
         resident: The process.
@@ -196,21 +258,22 @@ async def launch(
         environment: The variables of its environment.
         facts: Facts for its record.
         idle_seconds: How long its queue may have no open workflow before it ends itself; `IDLE_SECONDS` by default.
+    """
+    ready = _ready_file(resident)
+    ready.write_text(STARTING)
+    resident.start(_command(task_queue, spec, ready, idle_seconds or IDLE_SECONDS), environment, facts)
+
+
+async def until_ready(resident: Resident) -> None:
+    """Wait until a worker's process serves its queue, as long as it lives.
 
     Raises:
-        GradeloopError: It does not start; the message is its own.
+        GradeloopError: It cannot serve; the message is its own.
     """
-    ready = resident.file.with_suffix(".ready")
-    ready.unlink(missing_ok=True)
-    resident.start(_command(task_queue, spec, ready, idle_seconds or IDLE_SECONDS), environment, facts)
-    readiness = await resident.until(lambda: _poll_readiness(ready), START_SECONDS)
+    readiness = await resident.until(lambda: _poll_readiness(_ready_file(resident)))
     if not readiness.ok:
         failure = KINDS.get(readiness.kind, WorkerFailed)
         raise failure(readiness.error or f"The worker does not start; its log: {resident.log}")
-
-
-EXAMINATION_SECONDS = 90.0
-"""Seconds that a worker's process may take to answer a question: for one about the machine it calls every provider whose key is set."""
 
 
 async def ask_worker(question: Literal["machine", "requests"], *flags: str, given: bytes = b"") -> Any:  # noqa: ANN401 - JSON
@@ -218,15 +281,11 @@ async def ask_worker(question: Literal["machine", "requests"], *flags: str, give
 
     Raises:
         InvalidRequest: The worker refuses its settings.
-        WorkerFailed: It does not answer in time.
     """
     command, pipe = [sys.executable, str(application_folder() / "worker.py"), "--examine", question, *flags], asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
-    try:
-        out, err = await asyncio.wait_for(process.communicate(given), EXAMINATION_SECONDS)
-    except TimeoutError:
-        process.kill()
-        raise WorkerFailed(f"no answer within {EXAMINATION_SECONDS:.0f} s") from None
+    async with noticed("the worker's examination is not done yet"):
+        out, err = await process.communicate(given)
     if process.returncode:
         raise InvalidRequest(err.decode(errors="replace").strip().rpartition("\n")[2])
     return json.loads(out)
@@ -237,7 +296,6 @@ def refuse_unservable_here(spec: WorkerSpec, asked: Sequence[Mapping[str, JsonVa
 
     Raises:
         InvalidRequest: It would be refused; the message is the worker's.
-        WorkerFailed: The worker does not answer.
     """
     if not os.environ.get("GRADELOOP_TASK_QUEUE"):
         answers = asyncio.run(ask_worker("requests", *_spec_flags(spec), given=json.dumps(list(asked)).encode()))
@@ -249,12 +307,25 @@ def _resident(task_queue: str) -> Resident:
     return Resident(state_folder() / "workers", task_queue, WorkerFailed, f"the worker of {task_queue}")
 
 
-def _serves(resident: Resident, ready: Path, connection: Connection) -> bool:
-    """Return whether the worker lives, has not begun to end, and is connected to the same server."""
-    record = resident.record()
-    same = (record.get("address"), record.get("namespace")) == (connection.address, connection.namespace)
+def _ready_file(resident: Resident) -> Path:
+    return resident.file.with_suffix(".ready")
+
+
+def _standing(resident: Resident, connection: Connection) -> Literal["serves", "starting", "gone"]:
+    """Return whether the worker serves, or is about to say so; one that has begun to end, or has another server, counts as gone."""
+    record, ready = resident.record(), _ready_file(resident)
+    if not resident.alive() or (record.get("address"), record.get("namespace")) != (connection.address, connection.namespace):
+        return "gone"
     readiness = _read_readiness(ready)
-    return same and resident.alive() and readiness is not None and readiness.ok
+    if readiness is None:
+        return "starting" if ready.exists() else "gone"
+    keys = {name: os.environ.get(name, "").strip() for name in readiness.refused}
+    has_others = any(key and _fingerprint(key) != readiness.refused[name] for name, key in keys.items())
+    return "serves" if readiness.ok and not has_others else "gone"
+
+
+def _fingerprint(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 def _command(task_queue: str, spec: WorkerSpec, ready: Path, idle_seconds: float) -> list[str]:
@@ -344,10 +415,10 @@ def _sha256(file: Path) -> str:
         raise InvalidRequest(f"{str(file)!r} cannot be read ({error.strerror}); correct the path") from error
 
 
-async def wake_worker(task_queue: str, connection: Connection) -> None:
-    """Start the worker of a queue that `gradeloop run` made, if it has ended."""
+async def wake_worker(task_queue: str, connection: Connection, *, renew: bool = False) -> None:
+    """Start the worker of a queue that `gradeloop run` made, if it has ended; `renew` is that of `ensure_worker_of`."""
     if OURS.fullmatch(task_queue):
-        await ensure_worker_of(task_queue, connection)
+        await ensure_worker_of(task_queue, connection, renew=renew)
 
 
 async def keep_worker_alive(task_queue: str, connection: Connection) -> None:
@@ -356,6 +427,10 @@ async def keep_worker_alive(task_queue: str, connection: Connection) -> None:
         await asyncio.sleep(WORKER_POLL_SECONDS)
         if OURS.fullmatch(task_queue) and not serving(task_queue):
             await ensure_worker_of(task_queue, connection)
+            if serving(task_queue):
+                logger.warning("the worker of %s had ended; another one serves its queue, so this command goes on", task_queue)
+            else:
+                await asyncio.sleep(POLLED_SECONDS)
 
 
 async def done_before(work: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:
@@ -442,15 +517,25 @@ class ReadyFile:
     def __init__(self, file: Path | None) -> None:
         self._file = file
         self._worker = uuid4().hex
-        if file is not None:  # of a worker that was killed
-            file.unlink(missing_ok=True)
+        self._refused: dict[str, JsonValue] = {}
+        self._announced = False
+        if file is not None and _read_readiness(file) is not None:  # of a worker that was killed
+            file.unlink()
 
     def announce(self) -> None:
         """Write that this worker serves."""
-        _write(self._file, {"ok": True, "worker": self._worker})
+        self._announced = True
+        _write(self._file, {"ok": True, "worker": self._worker, "refused": self._refused})
+
+    def note_refused(self, variable: str, key: str) -> None:
+        """Note that a provider refused a variable's key: a command that has another one starts another worker."""
+        self._refused[variable] = _fingerprint(key)
+        if self._announced:
+            self.announce()
 
     def withdraw(self) -> None:
         """Remove the file, unless another worker has written it since."""
+        self._announced = False
         if self._file is None:
             return
         with suppress(OSError, ValueError):
