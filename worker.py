@@ -197,7 +197,8 @@ async def serve(settings: WorkerSettings) -> None:
         return
     script = Script.read(settings.scripted) if settings.scripted else None
     environment = Environment.read({}) if settings.role == "evidence" else Environment.read(os.environ, settings.providers)
-    providers = Providers(environment, script, call_timeout=settings.call_timeout, on_refused_key=ready.note_refused)
+    providers = Providers(environment, script, call_timeout=settings.call_timeout)
+    providers.on_refused_key = ready.note_refused
     if settings.role == "evidence":
         withhold_keys(named_endpoints(settings.providers).values(), settings.role)
     if settings.role == "loop":  # it runs workflows alone, and no tools

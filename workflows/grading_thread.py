@@ -247,7 +247,8 @@ class GradingThreadWorkflow(GradingThread):
             return await self._settled(key, attached=attached)
         except ApplicationError as error:
             if keyless and error.type == "ThreadRolling":
-                thread_rules.note_owed(self._thread, key)
+                owed = {other: until for other, until in self._thread.owed.items() if until > workflow.time()}
+                self._thread.owed = owed | {key: workflow.time() + thread_rules.OWED_SECONDS}
             raise
 
     @invoke.validator

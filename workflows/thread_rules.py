@@ -132,14 +132,7 @@ def parse_turn(thread: Thread, raw: RawValue, update_id: str) -> Invocation:
 
 def _owed_key(thread: Thread, payload: str) -> str | None:
     """Return the key of a turn whose caller was told to send it again, and did so without a key; None where there is none."""
-    since = workflow.time() - OWED_SECONDS
-    return next((key for key, told in thread.owed.items() if told > since and _payload_of(thread, key) == payload), None)
-
-
-def note_owed(thread: Thread, key: str) -> None:
-    """Note that the caller of a turn without a key was told to send it again."""
-    since = workflow.time() - OWED_SECONDS
-    thread.owed = {**{other: told for other, told in thread.owed.items() if told > since}, key: workflow.time()}
+    return next((key for key, until in thread.owed.items() if until > workflow.time() and _payload_of(thread, key) == payload), None)
 
 
 def parse_resumption(thread: Thread, raw: RawValue, update_id: str) -> Invocation:
@@ -333,8 +326,9 @@ def begin_turn(thread: Thread, turn: Invocation) -> None:
     same = turn.rubric is None or same_rubric(turn.rubric, thread.rubric)
     thread.budget, thread.reason = turn.budget or thread.budget, None
     thread.generator = turn.generator or thread.generator
-    if turn.grader is not None:
-        _replace_grader(thread, turn.grader)
+    thread.grader = turn.grader or thread.grader
+    if turn.grader and thread.run:
+        thread.run.judge = None
     thread.vars = turn.vars if turn.vars is not None else thread.vars
     thread.template = (turn.template or thread.template) if thread.vars is not None else None
     if thread.status in {"interrupted", "waiting"} and (turn.resumes or (same and not turn.messages)):
@@ -365,16 +359,6 @@ def begin_turn(thread: Thread, turn: Invocation) -> None:
     open_run(thread, turn.max_iterations)
     if not turn.messages:
         _grade_again(thread)
-
-
-def _replace_grader(thread: Thread, grader: Grader) -> None:
-    """Have another model judge; what it asked for already stays, and conversations without a verdict begin anew."""
-    thread.grader = grader
-    if thread.run is None:
-        return
-    thread.run.judge, grading = None, thread.run.grading
-    if grading is not None:
-        grading.conversations = {place: asked for place, asked in grading.conversations.items() if asked.ended}
 
 
 def _go_on(thread: Thread, turn: Invocation | None = None) -> None:

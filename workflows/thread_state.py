@@ -278,7 +278,7 @@ class Thread(State):
     queue: Annotated[list[Invocation], FirstMistakes()] = Field(default_factory=list)
     outcomes: Annotated[list[TurnOutcome], FirstMistakes()] = Field(default_factory=list)
     owed: dict[str, float] = Field(default_factory=dict, exclude_if=lambda value: not value)
-    """Keys of turns whose callers gave none and were told to send again, with when that was, in seconds since 1970."""
+    """Keys of turns whose callers gave none and were told to send again, with until when they are expected, in seconds since 1970."""
     supplied: Rubric | None = None
     """A rubric that came while a turn was in flight and is not in force yet."""
     stopping: StopReason | None = Field(default=None, exclude_if=lambda value: value is None)

@@ -66,23 +66,17 @@ class Providers:
     needs_keys: bool = True
     """Whether a model without its key, or without its replies, is refused; False where none is going to be called."""
 
-    def __init__(
-        self,
-        environment: Environment,
-        script: Script | None = None,
-        *,
-        call_timeout: float | None = None,
-        on_refused_key: Callable[[str, str], None] = lambda _variable, _key: None,
-    ) -> None:
+    on_refused_key: Callable[[str, str], None] = staticmethod(lambda _variable, _key: None)
+    """Is told of a key that a provider refused, or that is missing, with its variable."""
+
+    def __init__(self, environment: Environment, script: Script | None = None, *, call_timeout: float | None = None) -> None:
         """Read what the models cost.
 
         Args:
             environment: The worker's keys and endpoints.
             script: What the scripted models say.
             call_timeout: Seconds that a call may take in all, unless its model or its completion needs more; 540 by default.
-            on_refused_key: Is told of a key that a provider refused, with its variable.
         """
-        self._on_refused_key = on_refused_key
         self._call_timeout = call_timeout
         self._environment = environment
         self._script = script
@@ -149,18 +143,10 @@ class Providers:
 
     def cure(self, spec: ModelSpec, kind: FailureKind) -> str:
         """Return what to change after a call that failed for good, as the end of its message; empty where nothing is known."""
-        endpoint = self._environment.endpoint(spec)
         if kind == "not_found":
-            return f"; correct the model's name{' or its base_url' if spec.config.base_url else ''}, or name another model"
-        if kind == "quota_exhausted" and endpoint.origin:
-            return f"; pay for more with the key of {endpoint.origin}, or name another model"
-        if kind != "auth" or spec.provider == "scripted":
-            return ""
-        if endpoint.project or endpoint.cloud in {"bedrock", "vertex"}:
-            return "; correct the cloud's credentials on the worker's machine"
-        if not endpoint.origin:
-            return "; this server was called without a key: name it as an endpoint that has one"
-        return f"; put a key that is accepted into {endpoint.origin}"
+            return "; correct the model's name or its address, or name another model"
+        origin = self._environment.endpoint(spec).origin
+        return f"; correct {origin}, or name another model" if kind in {"auth", "quota_exhausted"} and origin else ""
 
     def note_answer(self, spec: ModelSpec) -> None:
         """Note that a model's endpoint has just answered a call of this worker."""
@@ -202,7 +188,7 @@ class Providers:
                 fault = _timed_out(request, seconds, paid_by(error))
             endpoint = self._environment.endpoint(request.spec)
             if fault.kind == "auth" and endpoint.key:
-                self._on_refused_key(endpoint.origin, endpoint.key)
+                self.on_refused_key(endpoint.origin, endpoint.key)
             raise fault from None
 
     async def _served(self, request: ModelRequest) -> ModelReply:
@@ -311,6 +297,7 @@ class Providers:
         if endpoint.project or (server and (server.takes_tokens or (server.keyless and key is None))):
             return None
         if key is None:
+            self.on_refused_key(origin, "")
             in_file = origin.startswith("the key file")
             return f"{origin} {'holds no key' if in_file else _NOT_SET}; set it to use {spec.id!r}"
         if not re.fullmatch(r"[\x21-\x7e]+", key):

@@ -38,10 +38,10 @@ _PORTS = {"http": 80, "https": 443}
 class Environment:
     """The worker's keys and endpoints, read once."""
 
-    anthropic: Endpoint = field(default_factory=lambda: _endpoint({}, "ANTHROPIC", ANTHROPIC_URL))
-    openai: Endpoint = field(default_factory=lambda: _endpoint({}, "OPENAI", OPENAI_URL))
-    google: Endpoint = field(default_factory=lambda: _google({}))
-    openrouter: Endpoint = field(default_factory=lambda: _openrouter({}))
+    anthropic: Endpoint = field(default_factory=lambda: Endpoint(ANTHROPIC_URL))
+    openai: Endpoint = field(default_factory=lambda: Endpoint(OPENAI_URL))
+    google: Endpoint = field(default_factory=lambda: Endpoint(GOOGLE_URL))
+    openrouter: Endpoint = field(default_factory=lambda: Endpoint(OPENROUTER_URL))
     base_urls: tuple[str, ...] = ()
     """Prefixes that a request's `base_url` may have, from `GRADELOOP_BASE_URLS`."""
     compatible: tuple[Endpoint, ...] = ()
@@ -76,7 +76,7 @@ class Environment:
             anthropic=_endpoint(environ, "ANTHROPIC", ANTHROPIC_URL),
             openai=_endpoint(environ, "OPENAI", OPENAI_URL),
             google=_google(environ),
-            openrouter=_openrouter(environ),
+            openrouter=Endpoint(OPENROUTER_URL, _value(environ, "OPENROUTER_API_KEY"), origin="OPENROUTER_API_KEY"),
             compatible=tuple(_compatible(environ)),
             default=chosen.spec if chosen else None,
             prices=Path(own) if own else None,
@@ -135,14 +135,9 @@ def _value(environ: Mapping[str, str], name: str) -> str | None:
 
 
 def _endpoint(environ: Mapping[str, str], prefix: str, default: str) -> Endpoint:
-    named = _value(environ, f"{prefix}_BASE_URL")
-    origin = f"{prefix}_API_KEY"
+    named, origin = _value(environ, f"{prefix}_BASE_URL"), f"{prefix}_API_KEY"
     url = default if named is None else base_url(named, f"{prefix}_BASE_URL")
     return Endpoint(url, _value(environ, origin), named=named is not None, origin=origin)
-
-
-def _openrouter(environ: Mapping[str, str]) -> Endpoint:
-    return Endpoint(OPENROUTER_URL, _value(environ, "OPENROUTER_API_KEY"), origin="OPENROUTER_API_KEY")
 
 
 def _google(environ: Mapping[str, str]) -> Endpoint:

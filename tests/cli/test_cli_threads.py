@@ -60,9 +60,9 @@ async def test_ctrl_c_while_a_run_is_started_or_resumed_interrupts_it(
 @pytest.mark.parametrize(
     ("status", "kind", "cure", "step"),
     [
-        (404, "not_found", "correct the model's name, or name another model", "--model PROVIDER:MODEL"),
-        (401, "auth", "put a key that is accepted into OPENAI_API_KEY", ""),
-        (402, "quota_exhausted", "pay for more with the key of OPENAI_API_KEY, or name another model", ""),
+        (404, "not_found", "correct the model's name or its address, or name another model", "--model PROVIDER:MODEL"),
+        (401, "auth", "correct OPENAI_API_KEY, or name another model", ""),
+        (402, "quota_exhausted", "correct OPENAI_API_KEY, or name another model", ""),
     ],
 )
 async def test_a_run_whose_model_is_not_served_says_what_to_change_and_is_resumed_with_another(
@@ -89,8 +89,27 @@ async def test_a_run_whose_model_is_not_served_says_what_to_change_and_is_resume
     for said in (run.out, " ".join(state.out.split()), shown.result["error"]):
         assert kind in said
         assert cure in " ".join(said.split())
-    assert run.err.strip().startswith("interrupted; mend what the error names, or ")
+    assert run.err.strip().startswith("interrupted; resume it ")
     assert run.err.strip().endswith(f": {advice}")
     assert f"with another model: {advice}" in " ".join(state.out.split())
     assert resumed.result["output"] == "a draft of the other"
     assert models.times("other") == 1
+
+
+async def test_a_key_that_was_refused_is_corrected_and_the_next_command_uses_it(commands: CommandLine) -> None:
+    (commands.folder / "refused.yaml").write_text(json.dumps({"prompt": "Write.", "generator": {"model": "openai_compatible:guarded"}}))
+    async with listening() as models:
+        models.plan("guarded", 401, 401, "a draft")
+
+        async def command(key: str, *arguments: str) -> tuple[int, set[int]]:
+            reached = {"OPENAI_BASE_URL": models.url, "OPENAI_API_KEY": key}
+            done = await asyncio.to_thread(commands.alone, *arguments, **reached)
+            return done.code, set(commands.workers().values())
+
+        code, first = await command("a-key-that-is-refused", "run", "refused.yaml", "--thread", "refused")
+        same_code, same = await command("a-key-that-is-refused", "resume", "refused")
+        other_code, other = await command("a-key-that-is-accepted", "resume", "refused")
+
+    assert (code, same_code, other_code) == (3, 3, 0)
+    assert first == same
+    assert len(other - same) == len(same - other) == 1

@@ -112,10 +112,12 @@ def test_an_interruption_says_why() -> None:
     [
         ("person", None, "resume it with: gradeloop resume t"),
         ("failure", "server: HTTP 500: x", "resume it with: gradeloop resume t"),
-        ("outage", "outage: x has answered no call", "add --model or --grader with another model: gradeloop resume t"),
-        ("failure", "auth: HTTP 401: x", "mend what the error names, or add --model with another model: gradeloop resume t"),
         *(
-            ("failure", f"{kind}: HTTP 400: x", "or resume with another model: gradeloop resume t --model PROVIDER:MODEL")
+            (reason, f"{kind}: x", "once that is mended, or add --model or --grader with another model: gradeloop resume t")
+            for reason, kind in (("outage", "outage"), ("failure", "auth"), ("failure", "quota_exhausted"))
+        ),
+        *(
+            ("failure", f"{kind}: HTTP 400: x", "resume it with another model: gradeloop resume t --model PROVIDER:MODEL")
             for kind in PERMANENT
             if kind not in {"auth", "quota_exhausted"}
         ),

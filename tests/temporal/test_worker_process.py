@@ -445,31 +445,21 @@ def test_a_poller_is_dead_only_where_it_was_a_process_of_this_machine(identity: 
     assert worker_process._is_dead(identity.format(dead=ended.pid, own=os.getpid(), host=socket.gethostname())) is is_dead
 
 
-@pytest.mark.parametrize(("key", "is_replaced"), [("refused", False), ("another", True), ("", False)])
-async def test_a_worker_whose_key_was_refused_is_replaced_for_a_command_with_another_key(
-    workers: Path, monkeypatch: pytest.MonkeyPatch, key: str, is_replaced: bool
+@pytest.mark.parametrize(
+    ("noted", "key", "is_replaced"),
+    [("refused", "refused", False), ("refused", "another", True), ("refused", "", False), ("", "the first", True), ("", "", False)],
+)
+async def test_a_worker_whose_key_was_refused_or_missing_is_replaced_for_a_command_with_another_key(
+    workers: Path, monkeypatch: pytest.MonkeyPatch, noted: str, key: str, is_replaced: bool
 ) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "refused")
+    monkeypatch.setenv("OPENAI_API_KEY", noted)
     task_queue = await ensure_worker(WorkerSpec(), SERVER)
     ready = ReadyFile(workers / f"{task_queue}.ready")
     ready.announce()
-    ready.note_refused("OPENAI_API_KEY", "refused")
+    ready.note_refused("OPENAI_API_KEY", noted)
     monkeypatch.setenv("OPENAI_API_KEY", key)
 
     await ensure_worker_of(task_queue, SERVER)
-
-    assert len(seen(workers)) == (2 if is_replaced else 1)
-
-
-@pytest.mark.parametrize(("renew", "is_replaced"), [(True, True), (False, False)])
-async def test_a_worker_without_the_keys_of_this_process_is_replaced_where_that_is_asked_for(
-    workers: Path, monkeypatch: pytest.MonkeyPatch, renew: bool, is_replaced: bool
-) -> None:
-    task_queue = await ensure_worker(WorkerSpec(), SERVER)
-    await ensure_worker_of(task_queue, SERVER, renew=renew)
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
-
-    await ensure_worker_of(task_queue, SERVER, renew=renew)
 
     assert len(seen(workers)) == (2 if is_replaced else 1)
 

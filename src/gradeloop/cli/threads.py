@@ -371,7 +371,7 @@ async def resume_thread(
     thread_id: str, console: Console, *, budget: Budget | None, as_json: bool, model: str | None = None, grader: str | None = None
 ) -> RunEnding:
     """Resume an interrupted thread, with other models where they are named, and follow it."""
-    client, thread_id, connection = await open_thread(thread_id, renew=model is not None or grader is not None)
+    client, thread_id, connection = await open_thread(thread_id)
 
     async def read() -> tuple[Rubric | None, int]:
         state = await client.state(thread_id)

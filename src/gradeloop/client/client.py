@@ -432,12 +432,12 @@ class Connecting:
         return client
 
 
-async def open_thread(thread_id: str, *, renew: bool = False) -> tuple[GradingClient, str, Connection]:
-    """Return a client, the thread's id (`latest` resolved), and the connection; its worker serves, with this process's keys if `renew`."""
+async def open_thread(thread_id: str) -> tuple[GradingClient, str, Connection]:
+    """Return a client, the thread's id (`latest` resolved), and the connection; its worker serves."""
     connection = await find()
     client = await GradingClient.connect(connection)
     thread_id = await resolved(client.temporal, thread_id)
-    await wake_worker(await client.task_queue_of(thread_id), connection, renew=renew)
+    await wake_worker(await client.task_queue_of(thread_id), connection)
     return client, thread_id, connection
 
 

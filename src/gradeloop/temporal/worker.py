@@ -115,7 +115,7 @@ class Readiness:
     kind: str = "WorkerFailed"
     """The class of the error; a refused file is the caller's mistake, and has another exit code."""
     refused: Mapping[str, str] = field(default_factory=dict)
-    """Fingerprints of keys that a provider refused, by their variables."""
+    """Fingerprints of keys that were refused or missing, by their variables."""
 
 
 def application_folder() -> Path:
@@ -138,27 +138,19 @@ async def ensure_worker(spec: WorkerSpec, connection: Connection) -> str:
         WorkerFailed: The worker does not start; the message is its own.
     """
     task_queue = spec.task_queue(connection)
-    try:
-        await _ensure(task_queue, spec, connection)
-    except WorkerFailed as error:
-        await _require_another(task_queue, connection, error)
+    await _ensure(task_queue, spec, connection)
     return task_queue
 
 
-async def ensure_worker_of(task_queue: str, connection: Connection, *, renew: bool = False) -> None:
-    """Start the worker of an existing thread's task queue again, from the files that it served before, unless another process serves it.
-
-    Args:
-        task_queue: The queue.
-        connection: Its server.
-        renew: Whether a worker that has other keys, files or endpoints than this process is replaced.
+async def ensure_worker_of(task_queue: str, connection: Connection) -> None:
+    """Start the worker of an existing thread's task queue again, from the files that it served before.
 
     Raises:
         InvalidRequest: A file that it served is gone.
         WorkerFailed: No worker of that queue was ever started here, or it does not start.
     """
     try:
-        await _ensure(task_queue, _known_spec(task_queue), connection, renew=renew)
+        await _ensure(task_queue, _known_spec(task_queue), connection)
     except GradeloopError as error:
         await _require_another(task_queue, connection, error)
 
@@ -187,8 +179,8 @@ async def _require_another(task_queue: str, connection: Connection, error: Grade
         await close_client(client)
     except (GradeloopError, RPCError):
         raise error from None
-    recent = {poller.identity for poller in pollers if time.time() - poller.last_access_time.seconds < POLLED_SECONDS}
-    other = next((name for name in recent - {client.identity} if not _is_dead(name)), None)
+    recent = [poller.identity for poller in pollers if time.time() - poller.last_access_time.seconds < POLLED_SECONDS]
+    other = next((name for name in recent if name != client.identity and not _is_dead(name)), None)
     if other is None:
         raise error
     logger.warning("%s; another process (%s) serves %s, so this command goes on", error, other, task_queue)
@@ -197,13 +189,7 @@ async def _require_another(task_queue: str, connection: Connection, error: Grade
 def _is_dead(identity: str) -> bool:
     """Return whether a poller was a process of this machine that has ended; the server lists it for minutes."""
     pid, _, host = identity.partition("@")
-    if host != socket.gethostname() or not pid.isdecimal():
-        return False
-    try:
-        os.kill(int(pid), 0)
-    except OSError as error:
-        return isinstance(error, ProcessLookupError)
-    return False
+    return host == socket.gethostname() and not Path("/proc", pid).exists()
 
 
 def serving(task_queue: str) -> bool:
@@ -211,34 +197,33 @@ def serving(task_queue: str) -> bool:
     return _resident(task_queue).alive()
 
 
-async def _ensure(task_queue: str, spec: WorkerSpec, connection: Connection, *, renew: bool = False) -> None:
+async def _ensure(task_queue: str, spec: WorkerSpec, connection: Connection) -> None:
     """Wait for the queue's worker that serves already, or that another command is starting; else start one, and wait for that."""
-    resident, has_changed = _resident(task_queue), spec.task_queue(connection) != task_queue
+    resident = _resident(task_queue)
     failed: WorkerFailed | None = None
     while True:
         async with resident.alone():
-            standing = "gone" if renew and has_changed else _standing(resident, connection)
+            standing = _standing(resident, connection)
             if failed is not None and standing != "gone":
                 logger.warning("%s; another command has started the next one, so this one goes on", failed)
             if standing == "serves":
-                return
+                return None
             if is_own := standing == "gone":
                 if failed is not None:
-                    raise failed
-                if has_changed:
-                    changed = (
-                        "the tools, replies, keys or server of %s changed since its threads began; they continue with the present ones"
+                    return await _require_another(task_queue, connection, failed)
+                if spec.task_queue(connection) != task_queue:
+                    logger.warning(
+                        "tools, replies, keys or server of %s changed since; its threads continue with the present ones", task_queue
                     )
-                    logger.warning(changed, task_queue)
                 await resident.stop(STOP_SECONDS)
                 launch(resident, task_queue, spec, _child_environment(connection), _facts(spec, connection))
         try:
             await until_ready(resident)
         except WorkerFailed as error:
-            failed, renew = error if is_own else None, False
+            failed = error if is_own else None
             await asyncio.sleep(REPLACED_SECONDS if is_own else 0)
         else:
-            return
+            return None
 
 
 def launch(
@@ -249,16 +234,7 @@ def launch(
     facts: Mapping[str, JsonValue],
     idle_seconds: float | None = None,
 ) -> None:
-    """Start a worker's process; `until_ready` waits for it.
-
-    Args:
-        resident: The process.
-        task_queue: The queue that it serves.
-        spec: The files that it is started with.
-        environment: The variables of its environment.
-        facts: Facts for its record.
-        idle_seconds: How long its queue may have no open workflow before it ends itself; `IDLE_SECONDS` by default.
-    """
+    """Start a worker's process, which ends itself after `idle_seconds` without work, `IDLE_SECONDS` by default."""
     ready = _ready_file(resident)
     ready.write_text(STARTING)
     resident.start(_command(task_queue, spec, ready, idle_seconds or IDLE_SECONDS), environment, facts)
@@ -415,10 +391,10 @@ def _sha256(file: Path) -> str:
         raise InvalidRequest(f"{str(file)!r} cannot be read ({error.strerror}); correct the path") from error
 
 
-async def wake_worker(task_queue: str, connection: Connection, *, renew: bool = False) -> None:
-    """Start the worker of a queue that `gradeloop run` made, if it has ended; `renew` is that of `ensure_worker_of`."""
+async def wake_worker(task_queue: str, connection: Connection) -> None:
+    """Start the worker of a queue that `gradeloop run` made, if it has ended."""
     if OURS.fullmatch(task_queue):
-        await ensure_worker_of(task_queue, connection, renew=renew)
+        await ensure_worker_of(task_queue, connection)
 
 
 async def keep_worker_alive(task_queue: str, connection: Connection) -> None:
@@ -518,24 +494,20 @@ class ReadyFile:
         self._file = file
         self._worker = uuid4().hex
         self._refused: dict[str, JsonValue] = {}
-        self._announced = False
         if file is not None and _read_readiness(file) is not None:  # of a worker that was killed
             file.unlink()
 
     def announce(self) -> None:
         """Write that this worker serves."""
-        self._announced = True
         _write(self._file, {"ok": True, "worker": self._worker, "refused": self._refused})
 
     def note_refused(self, variable: str, key: str) -> None:
-        """Note that a provider refused a variable's key: a command that has another one starts another worker."""
+        """Note that a variable's key was refused, or is missing: a command that has another one starts another worker."""
         self._refused[variable] = _fingerprint(key)
-        if self._announced:
-            self.announce()
+        self.announce()
 
     def withdraw(self) -> None:
         """Remove the file, unless another worker has written it since."""
-        self._announced = False
         if self._file is None:
             return
         with suppress(OSError, ValueError):
