@@ -399,7 +399,7 @@ async def outcome(client: Client, argument: object, *replies: Reply, tools: Sequ
 async def refusal(thread: Thread, kind: str = "InvalidRequest") -> str:
     """Return why the thread was refused."""
     with pytest.raises(WorkflowFailureError) as caught:
-        await asyncio.wait_for(thread.result(), 10)
+        await asyncio.wait_for(thread.result(), SECONDS)
     error = caught.value.cause
     assert isinstance(error, ApplicationError), error
     assert (error.type, error.non_retryable) == (kind, True)
