@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Literal, get_args
+from typing import Literal, TypeVar, get_args
 
+from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_json
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, is_cancelled_exception
 
@@ -125,6 +126,17 @@ class FailureDetails(Recorded):
     """Until when a provider that is away is waited for, in seconds since 1970."""
     search_attributes: Sparse[bool | None] = None
     """Whether the namespace has our search attributes, as a call says that was stopped before it could return what the worker offers."""
+
+
+Detail = TypeVar("Detail", bound=BaseModel)
+
+
+def first_detail(details: Sequence[object], model: type[Detail]) -> Detail | None:
+    """Return the first of the details of a failure or a heartbeat; None where there is none, or it is another version's."""
+    try:
+        return model.model_validate(details[0]) if details else None
+    except ValidationError:
+        return None
 
 
 class ModelFault(Exception):

@@ -3,17 +3,17 @@
 from temporalio import activity
 
 from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
-from activities.model_call import Heartbeat, paid_attempt, paid_call, refuse_unsendable
+from activities.model_call import Heartbeat, PaidCall, UnansweredAttempt, paid_call, paid_turn, refuse_unsendable
 from activities.providers.base import ModelRequest, Step
 from activities.state_cache import GradingSettings, ThreadRef
-from gradeloop.contract.base import Recorded, Sparse, Strict
+from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import Generator
 from gradeloop.grading.prompts import build_generator_system, is_turn_limit, last_draft_message
 
 
-class GenerateCall(Strict):
+class GenerateCall(PaidCall):
     """What a generator turn needs."""
 
     thread: ThreadRef
@@ -22,8 +22,6 @@ class GenerateCall(Strict):
     """True on a thread's first call: what only the worker can know is checked before anybody is called."""
     last: Sparse[bool] = False
     """True where no further tool calls are possible."""
-    raised: Sparse[bool] = False
-    """True where a reply was cut before: it gets a larger completion."""
 
 
 class GeneratorTurn(Recorded):
@@ -45,14 +43,13 @@ class GeneratorActivities:
         self._services = services
 
     @activity.defn(name="generate")
-    async def generate(self, call: GenerateCall) -> GeneratorTurn:
+    async def generate(self, call: GenerateCall) -> GeneratorTurn | UnansweredAttempt:
         """Make one model call.
 
         Raises:
             ApplicationError: Its type is the kind of failure; `InvalidRequest` where the worker refuses the thread.
         """
-        async with paid_attempt(self._services) as heartbeat:
-            return await self._services.left.serve(heartbeat, lambda: self._turn(call, heartbeat))
+        return await paid_turn(self._services, call, self._turn)
 
     async def _turn(self, call: GenerateCall, heartbeat: Heartbeat) -> GeneratorTurn:
         settings = await self._services.threads.settings(call.thread.brief)

@@ -10,11 +10,11 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
-from activities.model_call import Heartbeat, paid_attempt, paid_call, refuse_unsendable
+from activities.model_call import Heartbeat, PaidCall, UnansweredAttempt, paid_call, paid_turn, refuse_unsendable
 from activities.providers.base import ModelRequest, Step, ToolSpec
 from activities.state_cache import GradingSettings, LogRef, ThreadRef
 from activities.tools.registry import READ_TRANSCRIPT, RESERVED
-from gradeloop.contract.base import Recorded, Sparse, Strict
+from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.evaluation import CheckOutcome, Malformed, Verdict, pass_score_schema, verdict_schema
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
@@ -28,7 +28,7 @@ from gradeloop.grading.verdicts import earlier_answers, parse_verdict
 from gradeloop.settings.catalog import capability_of
 
 
-class GradeCall(Strict):
+class GradeCall(PaidCall):
     """What a grader turn needs."""
 
     thread: ThreadRef
@@ -52,8 +52,6 @@ class GradeCall(Strict):
     """True where no further tool calls are possible."""
     forced: Sparse[bool] = False
     """True where the answer that came without a schema was none: this one is asked for by the schema alone, without tools."""
-    raised: Sparse[bool] = False
-    """True where a reply was cut before: it gets a larger completion."""
     whole: Sparse[bool] = False
     """True where a finished run is judged: what comes after the draft is shown too."""
     repeat: Sparse[int] = 0
@@ -95,14 +93,13 @@ class GraderActivities:
         self._services = services
 
     @activity.defn(name="grade")
-    async def grade(self, call: GradeCall) -> GraderTurn:
+    async def grade(self, call: GradeCall) -> GraderTurn | UnansweredAttempt:
         """Make one model call and read its answer strictly.
 
         Raises:
             ApplicationError: Its type is the kind of failure.
         """
-        async with paid_attempt(self._services) as heartbeat:
-            return await self._services.left.serve(heartbeat, lambda: self._turn(call, heartbeat))
+        return await paid_turn(self._services, call, self._turn)
 
     async def _turn(self, call: GradeCall, heartbeat: Heartbeat) -> GraderTurn:
         settings = await self._services.threads.settings(call.thread.brief)

@@ -10,10 +10,10 @@ from temporalio.exceptions import ApplicationError
 from activities.capabilities import WorkerServices, model_notes
 from activities.errors import ModelFault, failure
 from activities.grade import answer_form, seeded
-from activities.model_call import Heartbeat, paid_attempt, paid_call, refuse_unsendable
+from activities.model_call import Heartbeat, PaidCall, UnansweredAttempt, paid_call, paid_turn, refuse_unsendable
 from activities.providers.base import ModelRequest, Step
 from activities.state_cache import LogRef, RunLoader, Subject, SubjectRef
-from gradeloop.contract.base import Recorded, Sparse, Strict
+from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.transcript import AgentRun
@@ -28,7 +28,7 @@ LARGE_BYTES = 64 * 1024
 """The size of a subject, or of an answer, above which it is read in a thread: the worker's loop has heartbeats to send."""
 
 
-class JudgeCall(Strict):
+class JudgeCall(PaidCall):
     """What a judge's turn needs."""
 
     subject: SubjectRef
@@ -39,8 +39,6 @@ class JudgeCall(Strict):
     model: ModelSpec
     again: Sparse[bool] = False
     """True where the same prompt is sent more than once, so that a provider may cache it."""
-    raised: Sparse[bool] = False
-    """True where a reply was cut before: it gets a larger completion."""
     repeat: Sparse[int] = 0
     """Which judgement of the same run it is, from 0: the rollouts of another one have seeds of their own."""
 
@@ -68,14 +66,13 @@ class JudgeActivities:
         self._runs = runs
 
     @activity.defn(name="judge")
-    async def judge(self, call: JudgeCall) -> JudgeTurn:
+    async def judge(self, call: JudgeCall) -> JudgeTurn | UnansweredAttempt:
         """Make one model call and read its answer strictly.
 
         Raises:
             ApplicationError: Its type is the kind of failure.
         """
-        async with paid_attempt(self._services) as heartbeat:
-            return await self._services.left.serve(heartbeat, lambda: self._turn(call, heartbeat))
+        return await paid_turn(self._services, call, self._turn)
 
     async def _turn(self, call: JudgeCall, heartbeat: Heartbeat) -> JudgeTurn:
         subject = await self._runs.subject(call.subject)

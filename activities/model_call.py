@@ -2,25 +2,28 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import timedelta
-from typing import TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue
 from pydantic_core import PydanticSerializationError, to_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError
 
-from activities.attempts import ATTEMPTS, CallLimits, FailedAttempts, Ruling, failed_call, next_pause, waiting_call
+from activities.attempts import ATTEMPTS, MALFORMED_ATTEMPTS, CallLimits, FailedAttempts, Ruling, failed_call, next_pause, waiting_call
 from activities.call_telemetry import count_failure, count_reply, count_wait, traced
 from activities.capabilities import WorkerServices
-from activities.errors import FailureDetails, ModelFault, conceal, failure, model_fault, paid_by, priced_error
-from activities.fallback import FALLBACK, CarriedTurn, ModelChoice, NextAttempt, choose_model, fit_for
+from activities.errors import FailureDetails, ModelFault, conceal, failure, first_detail, model_fault, paid_by, priced_error
+from activities.fallback import FALLBACK, CarriedTurn, ModelChoice, ModelTurn, NextAttempt, choose_model, fit_for
+from activities.left_attempts import Turn
 from activities.providers.base import ModelReply, ModelRequest, sendable
 from activities.providers.limiter import LIMITED, CallTurn, ModelLimiter, MustWait, leaving
 from activities.providers.rate_headers import kept_headers
+from gradeloop.contract.base import Sparse, Strict
 from gradeloop.contract.messages import MESSAGE_BYTES, Usage
 from gradeloop.contract.model_spec import ModelSpec
 
@@ -38,13 +41,37 @@ TURN_BYTES = 2 * MESSAGE_BYTES - 32 * 1024
 """The most bytes of a reply together with how it reads, as JSON: Temporal takes a payload of 2 MiB."""
 
 
+class UnansweredAttempt(FailureDetails):
+    """A paid attempt that gave no answer: its cost, and what the attempt after it has to know."""
+
+    problem: str
+    """The kind of failure, and its message."""
+    pause: float
+    """Seconds until the call is made again."""
+    failed: FailedAttempts
+    turn: ModelTurn = ModelTurn()
+
+
+class PaidCall(Strict):
+    """What the paid calls of threads and judgements have in common."""
+
+    raised: Sparse[bool] = False
+    """True where a reply was cut before: it gets a larger completion."""
+    earlier: Sparse[UnansweredAttempt | None] = None
+    """The paid attempt before this one, where that gave no answer."""
+
+
+Call = TypeVar("Call", bound=PaidCall)
+
+
 class Heartbeat:
     """The heartbeats of one attempt; they carry what the attempts so far have cost, and how they failed, to the next one."""
 
-    def __init__(self) -> None:
-        self.spent = _earlier(0, Usage)
-        self.failed = _earlier(1, FailedAttempts)
-        self.turn = _earlier(1, CarriedTurn).turn
+    def __init__(self, earlier: UnansweredAttempt | None = None) -> None:
+        beat = activity.info().heartbeat_details
+        self.spent = first_detail(beat, Usage) or Usage()
+        self.failed = first_detail(beat[1:], FailedAttempts) or (earlier.failed if earlier else FailedAttempts())
+        self.turn = (first_detail(beat[1:], CarriedTurn) or earlier or CarriedTurn()).turn
         self.waits_for: str | None = None
         """The problem of the store that a reply waits for; whoever describes the workflow reads it."""
 
@@ -93,21 +120,10 @@ class Heartbeat:
         self.beat()
 
 
-Carried = TypeVar("Carried", bound=BaseModel)
-
-
-def _earlier(place: int, model: type[Carried]) -> Carried:
-    """Read what earlier attempts left; details of another version count for nothing."""
-    details = activity.info().heartbeat_details
-    with suppress(ValidationError):
-        return model.model_validate(details[place]) if len(details) > place else model()
-    return model()
-
-
 @asynccontextmanager
-async def heartbeats() -> AsyncIterator[Heartbeat]:
+async def heartbeats(earlier: UnansweredAttempt | None = None) -> AsyncIterator[Heartbeat]:
     """Send heartbeats while the body runs, at half the activity's heartbeat timeout at the latest."""
-    timeout, heartbeat = activity.info().heartbeat_timeout, Heartbeat()
+    timeout, heartbeat = activity.info().heartbeat_timeout, Heartbeat(earlier)
     if timeout is None:
         yield heartbeat
         return
@@ -127,18 +143,21 @@ async def _beat(heartbeat: Heartbeat, seconds: float) -> None:
 
 
 @asynccontextmanager
-async def paid_attempt(services: WorkerServices, attempts: int = ATTEMPTS) -> AsyncIterator[Heartbeat]:
+async def paid_attempt(
+    services: WorkerServices, attempts: int = ATTEMPTS, earlier: UnansweredAttempt | None = None
+) -> AsyncIterator[Heartbeat]:
     """Send heartbeats while an activity that pays runs; an error of our own is final at its last attempt.
 
     Args:
         services: What the worker has.
-        attempts: How many attempts may end in an error that is none of the provider's.
+        attempts: How many attempts may end in an error that is none of the provider's, fewer where they were paid for.
+        earlier: The paid attempt before this one, where that was an activity of its own.
 
     Raises:
         ApplicationError: Its type is the error's class, `cancelled` where the workflow stopped the call: a cancellation alone could not say
             what it cost.
     """
-    async with heartbeats() as heartbeat:
+    async with heartbeats(earlier) as heartbeat:
         try:
             yield heartbeat
         except asyncio.CancelledError:
@@ -160,9 +179,52 @@ async def paid_attempt(services: WorkerServices, attempts: int = ATTEMPTS) -> As
             raise
         except Exception as error:
             heartbeat.fail(heartbeat.failed.after_unexpected(time.time()))
-            if heartbeat.failed.unexpected < attempts:
+            if heartbeat.failed.unexpected < (min(attempts, MALFORMED_ATTEMPTS) if heartbeat.spent.calls else attempts):
                 raise
             raise failure(error, model="", spent=heartbeat.spent, final=True) from error
+
+
+async def paid_turn(
+    services: WorkerServices, call: Call, work: Callable[[Call, Heartbeat], Coroutine[Any, Any, Turn]]
+) -> Turn | UnansweredAttempt:
+    """Do an attempt of a thread's or a judgement's call; a paid one without an answer is returned, and its workflow asks again.
+
+    Temporal's own retries are for attempts that cost nothing: an activity that is stopped between two of them ends without a word of the
+    first, and no budget is asked before the second.
+
+    Args:
+        services: What the worker has.
+        call: The call.
+        work: Makes the call and reads its reply.
+
+    Raises:
+        ApplicationError: The attempt failed for good, or has cost nothing.
+    """
+    heartbeat: Heartbeat | None = None
+    try:
+        async with paid_attempt(services, earlier=call.earlier) as heartbeat:
+            return await services.left.serve(heartbeat, partial(work, call, heartbeat))
+    except Exception as error:
+        if heartbeat is None or not heartbeat.spent.calls:
+            raise
+        reported = failure(error, model="", spent=heartbeat.spent)
+        details = first_detail(reported.details, FailureDetails)
+        raisable = details is not None and details.raisable and not call.raised
+        if isinstance(error, ApplicationError) and error.non_retryable and not raisable:
+            raise
+        pause = next_pause(activity.info().retry_policy, sum(heartbeat.failed.counts.values())) or 0.0
+        if reported.next_retry_delay is not None:
+            pause = reported.next_retry_delay.total_seconds()
+        activity.logger.warning("a paid attempt gave no answer (%s) and is counted; the call is made again", reported.type)
+        return UnansweredAttempt(
+            usage=heartbeat.spent,
+            raisable=raisable,
+            search_attributes=services.capabilities.search_attributes,
+            problem=f"{reported.type}: {reported.message}",
+            pause=0.0 if raisable or reported.type == FALLBACK else pause,
+            failed=heartbeat.failed,
+            turn=heartbeat.turn,
+        )
 
 
 def current_tenant() -> str | None:

@@ -1,11 +1,11 @@
 """The calls that a workflow makes: options, references, budget, and stopping all of them at once."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from pydantic import ValidationError
 from temporalio import exceptions, workflow
 from temporalio.common import Priority, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
@@ -13,7 +13,8 @@ from temporalio.workflow import ActivityCancellationType, ActivityConfig, Activi
 
 from activities.attempts import TENANT_BUDGET
 from activities.capabilities import WorkerCapabilities
-from activities.errors import PERMANENT, FailureDetails
+from activities.errors import PERMANENT, FailureDetails, first_detail
+from activities.model_call import PaidCall, UnansweredAttempt
 from activities.state_cache import GradingSettings, GradingSettingsRef, LogRef, ThreadRef
 from gradeloop.contract import thread as contract
 from gradeloop.contract.evaluation import InterruptReason
@@ -206,12 +207,24 @@ class ActivityCalls:
                 return returned
             case NotDone(error):
                 if spend is not None and isinstance(error, ActivityError):
-                    details = failure_details(error)
-                    spend(details.usage)
-                    self.search_attributes = details.search_attributes if self.search_attributes is None else self.search_attributes
+                    self._count(failure_details(error), spend)
                 raise Interrupted
             case Failed(failure):
                 raise failure
+
+    def _count(self, details: FailureDetails, spend: Callable[[Usage], None]) -> None:
+        """Count what an attempt without an answer cost."""
+        spend(details.usage)
+        self.search_attributes = details.search_attributes if self.search_attributes is None else self.search_attributes
+
+    async def _pause(self, seconds: float, summary: str) -> None:
+        """Wait before a call is made again, for as long as it may be made."""
+        with suppress(TimeoutError):
+            await workflow.wait_condition(
+                lambda: self._thread.stopping is not None or self._thread.over_budget is not None,
+                timeout=seconds,
+                timeout_summary=f"before {summary} again",
+            )
 
     async def settle(self, handle: asyncio.Future[Result]) -> CallEnd[Result]:
         """Wait for a call or a child workflow in flight, which `stop` cancels, and say how it ended: that is decided here alone."""
@@ -232,13 +245,15 @@ class ActivityCalls:
     async def make_paid(
         self,
         activity: str,
-        call: Callable[[], object],
+        call: Callable[[], PaidCall],
         exchange: Exchange,
         spend: Callable[[Usage], None],
         summary: str,
         result: type[Result],
     ) -> Result:
-        """Make a model call within the budget; one whose reply was cut is made once more, with a larger completion.
+        """Make a model call within the budget; a paid attempt without an answer is counted before the call is made again.
+
+        Which attempt is the last one, the call itself decides. After a reply that was cut, it is made with a larger completion.
 
         Args:
             activity: The type of the activity.
@@ -254,21 +269,26 @@ class ActivityCalls:
             ProviderAway: The provider was away for longer than the thread waits.
             ActivityError: The call failed for good.
         """
-
-        async def attempt(raised: bool) -> Result:
-            exchange.raised = raised
+        earlier: UnansweredAttempt | None = None
+        either = cast("type[Result | UnansweredAttempt]", result | UnansweredAttempt)
+        while True:
             if self._thread.stopping is None and (refusal := self._thread.over_budget):
                 raise OverBudget(refusal)
-            return await self.make(activity, call(), MODEL_CALL, summary=summary, result=result, spend=spend)
-
-        try:
-            return await repeat_cut_reply(attempt, spend, raised=exchange.raised)
-        except ActivityError as error:
-            if is_outage(error):
-                raise ProviderAway(describe_error(error)) from None
-            if kind_of(error) == TENANT_BUDGET:
-                raise OverBudget(describe_error(error)) from None
-            raise
+            argument = call().model_copy(update={"raised": exchange.raised, "earlier": earlier})
+            try:
+                returned = await self.make(activity, argument, MODEL_CALL, summary=summary, result=either, spend=spend)
+            except ActivityError as error:
+                spend(failure_details(error).usage)
+                if is_outage(error):
+                    raise ProviderAway(describe_error(error)) from None
+                if kind_of(error) == TENANT_BUDGET:
+                    raise OverBudget(describe_error(error)) from None
+                raise
+            if not isinstance(returned, UnansweredAttempt):
+                return returned
+            self._count(returned, spend)
+            exchange.raised, earlier = exchange.raised or returned.raisable, returned
+            await self._pause(returned.pause, summary)
 
     def stop(self, reason: StopReason) -> None:
         """Refuse further calls, and cancel those in flight whose results have not come in the same task."""
@@ -366,45 +386,13 @@ class ActivityCalls:
         self._carried[key] = len(log)
 
 
-async def repeat_cut_reply(attempt: Callable[[bool], Awaitable[Result]], spend: Callable[[Usage], None], *, raised: bool) -> Result:
-    """Make a model call; where its reply was cut, make it once more with a larger completion.
-
-    Args:
-        attempt: Makes the call, with a larger completion where its argument is true.
-        spend: Counts what a failed attempt cost.
-        raised: Whether the first attempt has the larger completion already; then there is no second one.
-
-    Raises:
-        ActivityError: The call failed for good.
-    """
-    while True:
-        try:
-            return await attempt(raised)
-        except ActivityError as error:
-            details = failure_details(error)
-            spend(details.usage)
-            if raised or not details.raisable:
-                raise
-            raised = True
-
-
 def failure_details(error: ActivityError) -> FailureDetails:
     """Return what a failed call cost, by its own details or its last heartbeat, and whether a larger completion may help."""
     cause = error.cause
     if isinstance(cause, ApplicationError) and not is_cancelled_exception(error):
-        return _first_detail(cause.details, FailureDetails) or FailureDetails(usage=Usage())
+        return first_detail(cause.details, FailureDetails) or FailureDetails(usage=Usage())
     beats = cause.last_heartbeat_details if isinstance(cause, exceptions.TimeoutError) else ()
-    return FailureDetails(usage=_first_detail(beats, Usage) or Usage())
-
-
-Model = TypeVar("Model", FailureDetails, Usage)
-
-
-def _first_detail(details: Sequence[object], model: type[Model]) -> Model | None:
-    try:
-        return model.model_validate(details[0]) if details else None
-    except ValidationError:
-        return None
+    return FailureDetails(usage=first_detail(beats, Usage) or Usage())
 
 
 def temporal_priority(priority: contract.Priority | None) -> Priority:

@@ -52,8 +52,8 @@ from workflows.activity_calls import (
     STORE_CALL,
     Result,
     describe_error,
+    failure_details,
     kind_of,
-    repeat_cut_reply,
     temporal_priority,
 )
 from workflows.notices import announce_batch
@@ -366,27 +366,25 @@ class CaseCalls:
             CaseFailed: It failed for good.
             ApplicationError: `InvalidRequest`: the batch as a whole is refused.
         """
-        spent = call.carried
-
-        def spend(usage: Usage) -> None:
-            nonlocal spent
-            spent += usage
-
-        async def attempt(raised: bool) -> CaseAnswer:
+        raised, spent = call.raised, call.carried
+        while True:
             argument = call.model_copy(update={"raised": raised, "carried": spent})
-            async with self._slots:
-                with self.under_way():
-                    return await _execute(activity, argument, CaseAnswer, MODEL_CALL, self.priority, summary)
-
-        try:
-            return await repeat_cut_reply(attempt, spend, raised=call.raised)
-        except ActivityError as error:
-            raise_when_cancelled(error)
-            if kind_of(error) == InvalidRequest.__name__:
-                raise ApplicationError(_without_kind(error), type=InvalidRequest.__name__, non_retryable=True) from None
-            if kind_of(error) in (TENANT_BUDGET, OUTAGE):  # what it cost is counted already
-                return CaseAnswer(held=describe_error(error))
-            raise CaseFailed(describe_error(error), spent) from None
+            try:
+                async with self._slots:
+                    with self.under_way():
+                        return await _execute(activity, argument, CaseAnswer, MODEL_CALL, self.priority, summary)
+            except ActivityError as error:
+                raise_when_cancelled(error)
+                details = failure_details(error)
+                spent += details.usage
+                if details.raisable and not raised:
+                    raised = True
+                    continue
+                if kind_of(error) == InvalidRequest.__name__:
+                    raise ApplicationError(_without_kind(error), type=InvalidRequest.__name__, non_retryable=True) from None
+                if kind_of(error) in (TENANT_BUDGET, OUTAGE):  # what it cost is counted already
+                    return CaseAnswer(held=describe_error(error))
+                raise CaseFailed(describe_error(error), spent) from None
 
     async def store(self, activity: str, argument: object, result: type[Result], summary: str) -> Result:
         """Call an activity that reads or writes the store.

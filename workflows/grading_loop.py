@@ -158,7 +158,7 @@ class GradingLoop:
 
         def call() -> GenerateCall:
             thread, admit = self._calls.thread_reference(), self._calls.unknown_judge
-            return GenerateCall(thread=thread, step=step, admit=admit, last=exchange.exhausted, raised=exchange.raised)
+            return GenerateCall(thread=thread, step=step, admit=admit, last=exchange.exhausted)
 
         number = f"{step.iteration + 1}.{step.step + 1}" if step.step else f"{step.iteration + 1}"
         try:

@@ -207,7 +207,6 @@ class GradingPass:
                 checks=self._state.checks,
                 last=conversation.exhausted,
                 forced=conversation.forced,
-                raised=conversation.raised,
                 whole=self._run.finished,
                 repeat=self._run.repeat,
                 taken=self._taken(group, sample),

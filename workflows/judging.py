@@ -333,7 +333,6 @@ class Rollouts:
                 nonce=self._nonce,
                 model=model,
                 again=self.judge.n_rollouts_per_input > 1,
-                raised=conversation.raised,
                 repeat=self._repeat,
             )
 

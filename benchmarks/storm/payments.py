@@ -25,7 +25,11 @@ class Payments:
 
     made: int
     answered: int
+    sold: int
+    """How many replies were paid for, answers or not."""
     faults: Counter[str]
+    counted: int = 0
+    """How many replies the threads count."""
     repeated: Counter[str] = field(default_factory=Counter)
     """Answered calls that were made again, by what had happened to them."""
     unrecorded: float = 0.0
@@ -40,7 +44,7 @@ def look_at(calls: list[ModelCall], kills: list[Kill], diaries: Iterable[Diary])
     """Count the calls, and find out why some were made again."""
     stops = {diary.thread: [when for when, _ in diary.stops] for diary in diaries}
     outcomes = Counter(call.outcome for call in calls)
-    payments = Payments(len(calls), outcomes["answered"], outcomes)
+    payments = Payments(len(calls), outcomes["answered"], sum(call.sold for call in calls), outcomes)
     same = defaultdict[tuple[str, str], list[ModelCall]](list)
     for call in calls:
         same[call.thread, call.sha256].append(call)
@@ -96,7 +100,7 @@ def wrong_usage(diary: Diary, usage: Usage, calls: list[ModelCall], kills: list[
     Args:
         diary: What its callers know.
         usage: Its own count.
-        calls: Those of its calls that were answered.
+        calls: Those of its calls that were paid for.
         kills: All kills.
         recorded: How many answers the thread holds: drafts and verdicts.
     """
@@ -104,7 +108,7 @@ def wrong_usage(diary: Diary, usage: Usage, calls: list[ModelCall], kills: list[
     safe = sum(_kill_of(call, kills) is None and not _was_stopped(call, stops) for call in calls)
     found = []
     if not max(safe, recorded) <= usage.calls <= len(calls):
-        found.append(f"it counts {usage.calls} calls, holds {recorded} answers, and of {len(calls)} answers {safe} came in calm")
+        found.append(f"it counts {usage.calls} calls, holds {recorded} answers, and of {len(calls)} paid replies {safe} came in calm")
     if (usage.input, usage.output) != (TOKENS[0] * usage.calls, TOKENS[1] * usage.calls):
         found.append(f"its tokens are not those of its calls: {usage}")
     if usage.attempts < usage.calls:

@@ -6,17 +6,19 @@ import json
 import random
 import time
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from benchmarks.storm import script
 
-Fault = Literal["429", "429 with Retry-After", "500", "503", "cut", "malformed"]
+Fault = Literal["429", "429 with Retry-After", "500", "503", "cut", "malformed", "empty"]
 
-FAULTS: tuple[Fault, ...] = ("429", "429 with Retry-After", "500", "503", "cut", "malformed")
+FAULTS: tuple[Fault, ...] = get_args(Fault)
+"""The faults of a call; what is `empty` has its tokens, and so is paid for."""
 
 FAULTS_OF_ONE_CALL = 2
 """The most faults that one call meets: below every limit, so that each call has an answer in the end."""
@@ -42,8 +44,13 @@ class ModelCall:
 
     @property
     def answered(self) -> bool:
-        """Whether the caller was given an answer, and so has paid."""
+        """Whether the caller was given an answer."""
         return self.outcome == "answered"
+
+    @property
+    def sold(self) -> bool:
+        """Whether the caller was given tokens, and so has paid."""
+        return self.outcome in {"answered", "empty"}
 
 
 class FaultyProvider:
@@ -53,6 +60,8 @@ class FaultyProvider:
         self.calls: list[ModelCall] = []
         self.away = False
         """Whether every call is refused."""
+        self.on_empty: Callable[[str], object] = lambda _: None
+        """What is done once a thread was sold a reply that is none."""
         self._delay = delay
         self._share = fault_share
         self._dice = random.Random(seed)
@@ -94,6 +103,8 @@ class FaultyProvider:
             if fault := self._fault(call):
                 await asyncio.sleep(FAULT_SECONDS)
                 call.outcome = fault
+                if call.sold:
+                    self.on_empty(thread)
                 return await _faulty(request, fault)
             await asyncio.sleep(self._delay)
             reply = _reply(_said(role, body["messages"]))
@@ -118,10 +129,10 @@ def _said(role: str, messages: list[dict[str, Any]]) -> str:
     return json.dumps(script.verdict_on("\n".join(str(message["content"]) for message in messages)))
 
 
-def _reply(said: str) -> web.Response:
-    choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
+def _reply(*said: str) -> web.Response:
+    choices = [{"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"} for text in said]
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-    return web.json_response({"id": "r", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage})
+    return web.json_response({"id": "r", "object": "chat.completion", "created": 0, "model": "m", "choices": choices, "usage": usage})
 
 
 async def _faulty(request: web.Request, fault: Fault) -> web.StreamResponse:
@@ -132,6 +143,8 @@ async def _faulty(request: web.Request, fault: Fault) -> web.StreamResponse:
             return web.json_response({"error": {"message": "slow down"}}, status=429, headers={"Retry-After": "1"})
         case "500" | "503":
             return web.json_response({"error": {"message": "not now"}}, status=int(fault))
+        case "empty":
+            return _reply()
         case "malformed":
             return web.Response(text='{"id": "r", "object": "chat.comp', content_type="application/json")
         case "cut":

@@ -60,6 +60,7 @@ class Report:
                 f"kills: {_listed(Counter(kill.kind for kill in self.kills))}",
                 f"events: {_listed(self.events)}; {sum(turn.overtaken for turn in turns)} turns overtaken by a later one",
                 f"calls: {paid.made}, answered {paid.answered}, given up {paid.faults['hung up']}; faults: {_listed(Counter(refused))}",
+                f"bill: {paid.sold} replies, {paid.counted} of them counted; the others were on their way at a kill or a stop",
                 f"answered calls made again: {paid.repeated.total()} ({_listed(paid.repeated)})",
                 f"longest time from such an answer to the kill: {paid.unrecorded:.1f} s",
                 f"longest recovery of a call: {paid.recovery:.1f} s; {self.histories} histories replayed; {len(self.faults)} faults",
@@ -94,14 +95,17 @@ class Storm:
         diaries = [Diary(f"thread-{number}", rubrics=[rubric_of(rubric_text(2, 0))]) for number in range(self._plan.threads)]
         for diary in diaries:
             diary.rubrics[0].acknowledged = True
+        meddling: list[asyncio.Task[None]] = []
         around = Surroundings(self._plan, self._client, self._processes, self._over)
-        callers = [asyncio.create_task(Caller(diary, self._start_of(diary), around).run()) for diary in diaries]
+        threads = {diary.thread: Caller(diary, self._start_of(diary), around) for diary in diaries}
+        callers = [asyncio.create_task(caller.run()) for caller in threads.values()]
+        self._provider.on_empty = lambda thread: meddling.append(asyncio.create_task(threads[thread].interrupt_in_pause()))
         try:
             await self._blow()
             calm = time.monotonic()
             await asyncio.wait(callers, timeout=self._plan.end_seconds)
             ended = time.monotonic()
-            for caller in callers:
+            for caller in (*callers, *meddling):
                 caller.cancel()
             ends = await asyncio.gather(*callers, return_exceptions=True)
             payments = look_at(self._provider.calls, self._kills, diaries)
@@ -168,8 +172,9 @@ class Storm:
             record = await ThreadRecord.read(self._client, diary.thread)
             report.evaluations += len(record.evaluations)
             report.faults += faults_of(diary, record)
-            answered = [call for call in self._provider.calls if call.thread == diary.thread and call.answered]
-            report.faults += wrong_usage(diary, record.state.usage, answered, self._kills, record.answers)
+            sold = [call for call in self._provider.calls if call.thread == diary.thread and call.sold]
+            report.payments.counted += record.state.usage.calls
+            report.faults += wrong_usage(diary, record.state.usage, sold, self._kills, record.answers)
             async for run in client.list_workflows(f"WorkflowId = {quoted(diary.thread)}"):
                 history = await client.get_workflow_handle(diary.thread, run_id=run.run_id).fetch_history()
                 outcome = await replayer.replay_workflow(history, raise_on_replay_failure=False)

@@ -6,9 +6,11 @@ from typing import Any
 from pydantic import BaseModel
 from temporalio.api.common.v1 import Payload
 
+from activities.attempts import FailedAttempts
 from activities.capabilities import ToolFacts, WorkerCapabilities
 from activities.generate import GenerateCall, GeneratorTurn
 from activities.grade import GradeCall, GraderTurn
+from activities.model_call import UnansweredAttempt
 from activities.state_cache import GradingSettings, GradingSettingsRef, LogRef
 from activities.tool_call import ToolRequest
 from gradeloop.contract.evaluation import CheckOutcome, Evidence, Verdict, VerdictRow
@@ -16,6 +18,7 @@ from gradeloop.contract.messages import Log, Message, ToolCall, Usage
 from tests.races.story import PASSES_FROM, Story, draft_text, found, look_id, search_id
 
 PAID = Usage(input=10, output=5, calls=1, attempts=1)
+UNANSWERED = UnansweredAttempt(usage=PAID, problem="malformed_response: it is empty", pause=7.0, failed=FailedAttempts())
 LOST = Usage(input=10, attempts=1)
 """What an attempt without an answer cost."""
 

@@ -6,8 +6,9 @@ from typing import Literal
 
 from tests.races.story import Rubric
 
-How = Literal["arrived", "failed", "cancelled", "silent"]
-"""How a call ends: with its result, with an error for good, as one that was asked to stop, or as one whose worker is gone."""
+How = Literal["arrived", "failed", "cancelled", "silent", "unanswered"]
+"""How a call ends: with its result, with an error for good, as one that was asked to stop, as one whose worker is gone, or with a paid
+reply that is no answer."""
 
 
 @dataclass(frozen=True)
@@ -85,13 +86,20 @@ class End:
     how: How
 
 
+@dataclass(frozen=True)
+class Elapsed:
+    """The end of the pause before a call is made again that had no answer."""
+
+    call: str
+
+
 Update = Invoke | Resume | Decide | Answer | Override
 Sent = Update | Supply | Interrupt | Close
 """A message: an update or a signal."""
-Event = Sent | End | Cancel
+Event = Sent | End | Elapsed | Cancel
 
 
 def in_servers_order(events: Iterable[Event]) -> list[Event]:
     """Return what comes in one workflow task in a server's order: signals, then updates, then ends of calls and a cancel."""
-    order = (Supply | Interrupt | Close, Update, End, Cancel)
+    order = (Supply | Interrupt | Close, Update, End | Elapsed, Cancel)
     return [event for kind in order for event in events if isinstance(event, kind)]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
-from tests.races.events import Answer, Cancel, Close, Decide, End, Event, Interrupt, Invoke, Override, Resume, Sent, Supply
+from tests.races.events import Answer, Cancel, Close, Decide, Elapsed, End, Event, Interrupt, Invoke, Override, Resume, Sent, Supply
 from tests.races.story import Line, Rubric, Story
 from tests.races.thread import Outcome, Thread
 
@@ -62,6 +62,8 @@ class Model:
     queue: list[Turn] = field(default_factory=list)
     flight: dict[str, bool] = field(default_factory=dict)
     """The calls in flight, and whether they were made: those that are due only now have not left the workflow yet."""
+    pausing: set[str] = field(default_factory=set)
+    """Those of them that had no answer, and are made again after a pause."""
     closing: bool = False
     closed: Literal["completed", "cancelled", "failed"] | None = None
     """How the workflow ended; one that was never given anything to do fails."""
@@ -99,7 +101,7 @@ class Model:
             rolled: Whether it did so in this task, which nobody but an operator sees.
         """
         self.long = self.long or long
-        self._take_messages([event for event in events if not isinstance(event, End | Cancel)])
+        self._take_messages([event for event in events if not isinstance(event, End | Elapsed | Cancel)])
         if not self.fresh:  # in a run's first task, handlers see the thread before the run itself does
             self._rest()
         if any(isinstance(event, Cancel) for event in events):
@@ -107,6 +109,8 @@ class Model:
         for event in events:
             if isinstance(event, End):
                 self._end(event)
+            elif isinstance(event, Elapsed):
+                self.pausing.discard(event.call)
         self._rest()
         if rolled and not self.closed and self.status != "running":
             self._roll()
@@ -117,8 +121,8 @@ class Model:
         self.fresh, self.rolled = self.rolled, False
         if self.fresh:
             return []
-        made = [call for call, left in self.flight.items() if not left]
-        self.flight = dict.fromkeys(self.flight, True)
+        made = [call for call, left in self.flight.items() if not left and call not in self.pausing]
+        self.flight |= dict.fromkeys(made, True)
         return sorted(made)
 
     def start_again(self) -> None:
@@ -127,6 +131,7 @@ class Model:
         self._waiters.clear()
         if self.status == "running":  # it was lost in the middle of a turn
             self.stopping, self.flight = None, {}
+            self.pausing.clear()
             self.thread.take_pending()
             self._interrupted("")
         self.closing, self.closed, self.long, self.fresh = False, None, False, True
@@ -299,6 +304,7 @@ class Model:
             for turn in self.queue:
                 turn.doomed = True
         self.flight = {call: made for call, made in self.flight.items() if made}
+        self.pausing.clear()
         if not self.flight and not self._taking:
             self._stopped()
 
@@ -478,10 +484,13 @@ class Model:
         """Take the end of a call: its result counts whoever wants to stop, an error only where nobody does."""
         del self.flight[event.call]
         paid = event.call.startswith(("generate", "grade"))
-        self.calls += paid and event.how == "arrived"
+        self.calls += paid and event.how in ("arrived", "unanswered")
         self.attempts += paid and event.how != "cancelled"
         if event.how == "arrived":
             self.thread.take_result(event.call)
+        elif event.how == "unanswered" and self.stopping is None:
+            self.flight[event.call] = False
+            self.pausing.add(event.call)
         elif self.stopping is None and event.call.startswith("generate"):
             self.thread.take_pending()
             self._interrupted("failure")

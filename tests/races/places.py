@@ -6,7 +6,7 @@ from itertools import product
 from typing import Protocol
 
 from tests.races.calls import WrongCall
-from tests.races.events import Answer, Cancel, Close, Decide, End, Event, How, Interrupt, Invoke, Override, Resume, Supply
+from tests.races.events import Answer, Cancel, Close, Decide, Elapsed, End, Event, How, Interrupt, Invoke, Override, Resume, Supply
 from tests.races.model import Model
 from tests.races.race import FIRST_TURN, PATIENCE, Differs, Race
 from tests.races.schedule import TaskFailed
@@ -87,6 +87,14 @@ def _failed(race: Race) -> None:
     race.task(End("generate 1", "failed"))
 
 
+def _pausing_at(call: str) -> Callable[[Race], None]:
+    def prepare(race: Race) -> None:
+        _at(call)(race)
+        race.task(End(call, "unanswered"))
+
+    return prepare
+
+
 def _rolled(race: Race) -> None:
     """Come to where the next run of the workflow has yet to begin."""
     _at("grade first 0 of 3 at 0.0 step 1")(race)
@@ -130,9 +138,11 @@ PLACES = (
     *(Place(f"interrupted at {CALLS[at]}", PLAIN, _stopped_at(CALLS[at])) for at in (0, 1, 6, 7, 10)),
     Place("interrupted by a failure", PLAIN, _failed),
     *(Place(f"closing at {CALLS[at]}", PLAIN, _closing_at(CALLS[at])) for at in (0, 3)),
+    *(Place(f"in the pause behind {CALLS[at]}", PLAIN, _pausing_at(CALLS[at])) for at in (0, 4, 9)),
+    Place(f"two graders: in the pause behind {CALLS[4]}", TWO, _pausing_at(CALLS[4])),
     Place("before the first task of the next run", PLAIN, _rolled),
 )
-"""Every call of the story, and every phase in which no call is in flight."""
+"""Every call of the story, and every phase in which no call is in flight, or one is to be made again."""
 
 
 class Happening(Protocol):
@@ -147,8 +157,8 @@ class Happening(Protocol):
 Events = Callable[[Happening], list[Event]]
 
 
-def _end(race: Happening, how: How, *, last: bool = False) -> list[Event]:
-    calls = [name for name, made in race.model.flight.items() if made]
+def _end(race: Happening, how: How, *, last: bool = False, paid: bool = False) -> list[Event]:
+    calls = [name for name, made in race.model.flight.items() if made and (not paid or name.startswith(("generate", "grade")))]
     if not calls:
         return []
     return [End(max(calls) if last else min(calls), how)]
@@ -186,6 +196,8 @@ KINDS: dict[str, Events] = {
     "cancel": lambda _: [Cancel()],
     "result": lambda race: _end(race, "arrived"),
     "failure": lambda race: _end(race, "failed", last=True),
+    "no answer": lambda race: _end(race, "unanswered", paid=True),
+    "the end of a pause": lambda race: [Elapsed(call) for call in sorted(race.model.pausing)[:1]],
 }
 """What comes in one workflow task."""
 
@@ -206,7 +218,7 @@ def difference(place: Place, one: str, other: str) -> str | None:
     race = place.reached()
     try:
         events = [event for kind in (one, other) if kind in KINDS for event in KINDS[kind](race)]
-        ends = [event.call for event in events if isinstance(event, End)]
+        ends = [event.call for event in events if isinstance(event, End | Elapsed)]
         if len(ends) != len(set(ends)):  # one call ends once
             return None
         race.asked_end = LATER.get(other, "cancelled")

@@ -1,6 +1,6 @@
 """A race: workflow and model get the same events, task by task, and have to agree on every call, every answer and all that is kept."""
 
-from tests.races.events import Answer, Decide, End, Event, How, Invoke, Resume, in_servers_order
+from tests.races.events import Answer, Decide, Elapsed, End, Event, How, Invoke, Resume, in_servers_order
 from tests.races.model import Model
 from tests.races.schedule import Schedule
 from tests.races.story import Story
@@ -52,7 +52,7 @@ class Race:
             self.task()
         elif model.flight:
             call = min(model.flight)
-            self.task(End(call, self.asked_end if model.stopping else "arrived"))
+            self.task(Elapsed(call) if call in model.pausing else End(call, self.asked_end if model.stopping else "arrived"))
         elif model.closed == "cancelled":
             self.start_again()
         elif model.closed:

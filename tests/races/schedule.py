@@ -20,6 +20,7 @@ from temporalio.bridge.proto.activity_result import ActivityResolution
 from temporalio.bridge.proto.workflow_activation import (
     CancelWorkflow,
     DoUpdate,
+    FireTimer,
     InitializeWorkflow,
     QueryWorkflow,
     RemoveFromCache,
@@ -38,8 +39,8 @@ from temporalio.workflow import Info
 
 from activities.errors import FailureDetails
 from activities.tool_call import CHECKER_ERROR
-from tests.races.calls import LOST, Called, RaceWorker
-from tests.races.events import Answer, Cancel, Close, Decide, End, Event, How, Interrupt, Invoke, Override, Resume, Supply, Update
+from tests.races.calls import LOST, UNANSWERED, Called, RaceWorker
+from tests.races.events import Answer, Cancel, Close, Decide, Elapsed, End, Event, How, Interrupt, Invoke, Override, Resume, Supply, Update
 from tests.races.story import Story, request, rubric
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.run_ahead import RecordedTasksRunner
@@ -95,6 +96,8 @@ class Schedule:
     def __init__(self, story: Story) -> None:
         self.story = story
         self.flight: dict[str, Flying] = {}
+        self.pauses: dict[str, int] = {}
+        """The timers of the calls that are made again after a pause."""
         self.made: list[str] = []
         """Every call that left the workflow, in order."""
         self.sent: dict[str, Sent] = {}
@@ -111,6 +114,7 @@ class Schedule:
         self._tasks = 0
         self._updates = 0
         self._again: list[Update] = []
+        self._unanswered: list[str] = []
         self._first: list[WorkflowActivationJob] = []
         self._seen: dict[str, Any] = {"evaluations": [], "waiting": []}
         self._begin(request(story))
@@ -169,6 +173,7 @@ class Schedule:
         """Begin a run of the workflow; its first task comes with the first events."""
         self.runs += 1
         self.closed, self.flight, self._long, self.cancelled = None, {}, False, False
+        self.pauses, self._unanswered = {}, []
         start = InitializeWorkflow(
             workflow_type="GradingThread", workflow_id=THREAD_ID, randomness_seed=self.runs, arguments=CONVERTER.to_payloads([argument])
         )
@@ -225,6 +230,8 @@ class Schedule:
                     dead.append(_resolution(seq, _cancelled(stillborn)))
                 for flying in self.flight.values():
                     flying.asked = flying.asked or flying.seq == seq
+            case "start_timer" | "cancel_timer":
+                self._note_pause(command)
             case "update_response":
                 self._hear(command.update_response)
             case "continue_as_new_workflow_execution":
@@ -235,6 +242,13 @@ class Schedule:
                 self._begin(argument)
             case str(variant) if variant in CLOSING:
                 self.closed = CLOSING[variant]
+
+    def _note_pause(self, command: WorkflowCommand) -> None:
+        """Note the timer of a pause, which begins in the order of the calls that had no answer."""
+        begun = command.start_timer
+        if begun.start_to_fire_timeout.ToSeconds() == UNANSWERED.pause:
+            self.pauses[self._unanswered.pop(0)] = begun.seq
+        self.pauses = {call: seq for call, seq in self.pauses.items() if seq != command.cancel_timer.seq}
 
     # -- Updates
 
@@ -271,8 +285,8 @@ class Schedule:
             case Cancel():
                 self.cancelled = True
                 return WorkflowActivationJob(cancel_workflow=CancelWorkflow(reason="enough"))
-            case End():
-                return self._ended(self.flight.pop(event.call), event.how)
+            case Elapsed() | End():
+                return self._ended(event)
             case _:
                 return self._update(event)
 
@@ -324,12 +338,18 @@ class Schedule:
             calls = [call["call"] for call in waiting.get("calls", ())]
             self._seen = {"evaluations": self.query("evaluations", 0, 1000)["items"], "waiting": calls}
 
-    def _ended(self, call: Flying, how: How) -> WorkflowActivationJob:
+    def _ended(self, end: End | Elapsed) -> WorkflowActivationJob:
+        if isinstance(end, Elapsed):
+            return WorkflowActivationJob(fire_timer=FireTimer(seq=self.pauses.pop(end.call)))
+        call, how = self.flight.pop(end.call), end.how
         if how == "arrived":
             self.worker.note_result(call.command.activity_type, call.command.arguments[0], call.called.result)
             return _resolution(call.seq, _completed(call.called.result))
         if how == "cancelled":
             return _resolution(call.seq, _cancelled(call))
+        if how == "unanswered":
+            self._unanswered.append(call.called.name)
+            return _resolution(call.seq, _completed(UNANSWERED))
         return _resolution(call.seq, _failed(call, how))
 
 

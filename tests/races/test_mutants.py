@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from temporalio import workflow
 
 from tests.races.places import CALLS, PAIRS, PLACES, Place, difference
 from workflows import stop_rule
@@ -63,6 +64,16 @@ def nothing_is_cancelled(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ActivityCalls, "_cancel_calls", lambda _: asyncio.sleep(0))
 
 
+def nobody_counts_what_was_no_answer(patch: pytest.MonkeyPatch) -> None:
+    """Have only answers counted."""
+    patch.setattr(ActivityCalls, "_count", lambda *_: None)
+
+
+def a_pause_is_slept_through(patch: pytest.MonkeyPatch) -> None:
+    """Have nobody end the pause before a call is made again."""
+    patch.setattr(ActivityCalls, "_pause", lambda _, seconds, __: workflow.sleep(seconds))
+
+
 Mutant = Callable[[pytest.MonkeyPatch], None]
 
 MUTANTS: dict[Mutant, str] = {
@@ -72,6 +83,8 @@ MUTANTS: dict[Mutant, str] = {
     all_turns_are_dropped: CALLS[1],
     a_stop_is_remembered: CALLS[3],
     nothing_is_cancelled: CALLS[0],
+    nobody_counts_what_was_no_answer: CALLS[2],
+    a_pause_is_slept_through: f"in the pause behind {CALLS[0]}",
 }
 """Guards that are taken out, and a place at which that shows."""
 

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from tests.races.events import End, How
+from tests.races.events import Elapsed, End, How
 from tests.races.places import APPROVED, KINDS, PERSON, PLAIN, TWO
 from tests.races.race import FIRST_TURN, Race
 from tests.races.story import Story
@@ -46,7 +46,7 @@ class ThreadBesideItsModel(RuleBasedStateMachine):
     def happens(self, kinds: list[str], long: bool) -> None:
         with self._agreeing() as race:
             events = [event for kind in kinds for event in KINDS[kind](race)]
-            ends = [event.call for event in events if isinstance(event, End)]
+            ends = [event.call for event in events if isinstance(event, End | Elapsed)]
             if len(ends) == len(set(ends)) and kinds.count("cancel") + race.schedule.cancelled < 2:  # Temporal takes one
                 race.task(*events, long=long)
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from itertools import repeat
@@ -30,8 +31,8 @@ class FailingModels:
         self.asked: list[str] = []
         """The models in the order in which they were asked."""
         self.bodies: list[dict[str, Any]] = []
-        self.sold = 0
-        """How many replies it gave that reported tokens: each was paid for, whatever became of it."""
+        self.bill = Counter[str]()
+        """How many replies each model gave that reported tokens: each was paid for, whatever became of it."""
         self.delays: dict[str, list[float]] = {}
         """Seconds that a model takes for its replies, in order; none behind the last."""
         self._plans: dict[str, Iterator[Answer]] = {}
@@ -39,6 +40,11 @@ class FailingModels:
     def plan(self, name: str, *answers: Answer) -> None:
         """Have a model give these answers in order, and the last one for ever."""
         self._plans[name] = iter([*answers[:-1], *[answers[-1]] * 10_000])
+
+    @property
+    def sold(self) -> int:
+        """How many replies all models gave that reported tokens."""
+        return self.bill.total()
 
     def times(self, name: str) -> int:
         """Return how often a model was asked."""
@@ -51,9 +57,10 @@ class FailingModels:
         self.asked.append(name)
         self.bodies.append(body)
         answer = next(self._plans.setdefault(name, repeat(f"a draft of {name}")))
-        self.sold += not isinstance(answer, int)
         if delays := self.delays.get(name):
             await asyncio.sleep(delays.pop(0))
+        if request.transport is not None and not request.transport.is_closing():
+            self.bill[name] += not isinstance(answer, int)
         if isinstance(answer, int):
             code = "insufficient_quota" if answer == 402 else "x"
             return web.json_response({"error": {"message": f"no {answer}", "type": code, "code": code}}, status=answer)

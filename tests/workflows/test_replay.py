@@ -93,6 +93,16 @@ async def cut_short(served: Served, thread: Thread) -> None:
     served.models.fail_first("grader", kind="truncated", raisable=True, usage=Usage(output=9, calls=1, attempts=1))
 
 
+async def asked_again(served: Served, thread: Thread) -> None:
+    """Sell two gradings that are none: go on after an interrupt in the first pause, and wait for the end of the second."""
+    served.models.fail_first("grader", times=2, kind="malformed_response", usage=Usage(output=9, calls=1, attempts=1))
+    while (await thread.query("state"))["usage"]["calls"] < 2:
+        await asyncio.sleep(0.02)
+    await thread.signal("interrupt")
+    await until(thread, "interrupted")
+    await thread.execute_update("resume", result_type=RunResult)
+
+
 async def drafted_elsewhere(served: Served, thread: Thread) -> None:
     """Serve the drafts of somebody else."""
 
@@ -321,6 +331,7 @@ STORIES = {
         "satisfied",
         out_of_budget,
     ),
+    "asked_again": Story(request(HAIKU), REVISED, "satisfied", asked_again),
     "cut_short": Story(request(HAIKU), REVISED, "satisfied", cut_short),
     "fallen_back": Story(
         request(

@@ -36,7 +36,16 @@ async def test_every_result_of_a_storm_is_what_it_has_to_be(tmp_path: Path, plan
 
     assert report.faults == []
     assert {kill.kind for kill in report.kills} == set(KILLS)
-    assert {"interrupt", "cancel", "close", "rubric", "caller gone", "turn asked again", "ended turn asked again"} <= set(report.events)
+    assert {
+        "interrupt",
+        "interrupt in a pause",
+        "cancel",
+        "close",
+        "rubric",
+        "caller gone",
+        "turn asked again",
+        "ended turn asked again",
+    } <= set(report.events)
     assert report.histories >= plan.threads
 
 

@@ -45,4 +45,6 @@ async def describe_call_wait(description: WorkflowExecutionDescription, decode: 
         return f"the provider gives no answer, {'; '.join(parts)}"
     if any(call.state == PendingActivityState.PENDING_ACTIVITY_STATE_STARTED for call in calls):
         return "a model is asked, and has not answered yet"
+    if not calls and not description.raw_description.HasField("pending_workflow_task"):
+        return "a model gave no answer, and is asked again after a pause"
     return "a worker is waited for"
