@@ -285,6 +285,24 @@ async def test_a_budget_ends_what_is_interrupted_in_every_pause(
     assert "a model gave no answer, and is asked again after a pause" in waits
 
 
+async def test_a_wait_for_a_rate_limit_behind_a_paid_reply_loses_nothing(client: Client, models: FailingModels) -> None:
+    adapters, bought = calling(models), Bought(models, "limited")
+    bought.plan("judge", EMPTY, 429, 429, PASS)
+    async with serving(client, models=adapters) as served:
+        bought.id = (await served.start(bought.request(messages=[{"role": "user", "content": "write"}]))).id
+        await bought.asked(1)
+        await pauses(served, bought.id)
+        await served.client.interrupt(bought.id)
+        await at_rest(served, bought.id)
+        seen = bought.bill, await bought.counted(served)
+        result = await served.client.resume(bought.id)
+        calls = await scheduled_types(client, bought.id)
+    await adapters.aclose()
+
+    assert (seen, result.status, result.usage.calls) == ((2, 2), "satisfied", 3)
+    assert calls["grade"] == 3  # what was free has no call of its own in the history
+
+
 ASKED_AGAIN: set[FailureKind] = {"malformed_response", "server", "timeout", "connection", "overloaded", "rate_limited"}
 """The kinds of failures behind which the same model is asked again."""
 

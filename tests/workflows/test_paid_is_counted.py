@@ -93,6 +93,17 @@ async def test_a_thread_counts_what_was_sold(client: Client, models: FailingMode
     assert result.usage.attempts == len(models.asked)
 
 
+@pytest.mark.parametrize("role", ["writer", "first"])
+async def test_the_third_paid_reply_that_is_none_is_the_last(client: Client, models: FailingModels, role: str) -> None:
+    models.plan(role, EMPTY, 429, EMPTY, 503, EMPTY, PASS)
+    async with working(client, models) as served:
+        result = await served.run(graded())
+
+    assert (models.bill[role], models.times(role)) == (3, 5)
+    assert counted(result.usage) == sold(models)
+    assert (result.status, "malformed_response" in str(result)) == ("interrupted" if role == "writer" else "grader_error", True)
+
+
 async def test_a_panel_of_which_one_fails_counts_what_all_were_paid(client: Client, models: FailingModels) -> None:
     models.plan("first", "no verdict", PASS)
     models.plan("second", EMPTY, 401)
@@ -176,6 +187,21 @@ async def test_a_call_that_fails_behind_its_reply_has_paid_for_it(
     async with working(client, models) as served:
         result = await served.run(graded())
 
+    assert counted(result.usage) == sold(models)
+
+
+async def test_an_error_of_our_own_behind_paid_replies_is_final_at_the_third(
+    client: Client, models: FailingModels, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a bug")
+
+    models.plan("first", PASS)
+    monkeypatch.setattr(grade, "parse_verdict", broken)
+    async with working(client, models) as served:
+        result = await served.run(graded())
+
+    assert (result.status, models.times("first")) == ("grader_error", 3)
     assert counted(result.usage) == sold(models)
 
 
