@@ -15,7 +15,7 @@ from workflows import observed, thread_rules
 from workflows.activity_calls import TURNS, ActivityCalls, Interrupted, OverBudget, ProviderAway, describe_error, kind_of
 from workflows.grading_pass import GradingPass
 from workflows.remote import RemoteGeneratorFailed, remote_draft
-from workflows.stop_rule import draft_is_due, forget_rubric_stop, has_own_draft, must_end_turn
+from workflows.stop_rule import draft_is_due, forget_rubric_stop, must_end_turn
 from workflows.thread_state import MESSAGES, Exchange, GradingRun, PassState, Thread, join_notes
 from workflows.tool_calls import ToolCalls
 
@@ -68,14 +68,13 @@ class GradingLoop:
 
     def _run_has_ended(self) -> bool:
         run = self._thread.run
-        return run is not None and run.status != "running" and has_own_draft(self._thread)
+        return run is not None and run.status != "running" and not draft_is_due(self._thread)
 
     async def _under_one_rubric(self) -> None:
         """Answer until the run ends, or another rubric takes over."""
         thread, run, rubric = self._thread, self._thread.run, self._thread.rubric_in_force
         if rubric is None or run is None:
-            begun = thread.drafting is not None or (thread.turn < len(thread.log) and thread.last_draft(thread.turn) is None)
-            if begun or draft_is_due(thread):
+            if draft_is_due(thread):
                 await self._draft()
             return
         while run.status == "running" and thread.supplied is None:
@@ -102,6 +101,7 @@ class GradingLoop:
         if evaluation.status == "running" and thread.supplied is None:
             self._append(feedback_message(rubric, evaluation, judgement.remarks))
             run.iteration += 1
+            thread.drafting = Exchange()  # due from here on, whoever ends the run or takes it over
             self._publish()
             if workflow.info().is_continue_as_new_suggested() and not must_end_turn(thread):
                 raise Rolling

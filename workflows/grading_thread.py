@@ -40,7 +40,7 @@ class GradingThreadWorkflow(GradingThread):
         self._served = False  # a turn was served, in this run of the workflow or before
         self._rolling = False  # the thread is about to go on in a new run of the workflow: callers have to come again
         self._failure: ApplicationError | None = None  # why the thread fails: the worker refused it
-        self._dropped: set[str] = set()  # keys of queued turns that an interrupt dropped
+        self._dropped: dict[str, RunResult] = {}  # results of queued turns that ended before they began, by their keys
         self._interruptions = 0  # turns that were interrupted, in this run of the workflow
         try:
             self._request = parse_request(decode(request, "the request"))
@@ -58,8 +58,6 @@ class GradingThreadWorkflow(GradingThread):
     async def run(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # noqa: ARG002 - taken in __init__
         """See `gradeloop.contract.thread.GradingThread.run`."""
         thread = self._require_thread()
-        if thread.outcomes and not self._served:  # goes on from a checkpoint, listed as its last run was
-            self._visibility.publish()
         await self._calls.serve(self._serve(thread))
         if is_cancelled(thread):
             raise asyncio.CancelledError
@@ -84,10 +82,11 @@ class GradingThreadWorkflow(GradingThread):
     async def _serve_turns(self, thread: Thread) -> None:
         """Serve turns until there is nothing left to do and nothing left to wait for."""
         while not self._rolling and not is_cancelled(thread):
+            self._visibility.publish()
             if thread.status == "running":
                 await self._serve_turn(thread)
             elif thread_rules.is_due(thread):
-                thread_rules.proceed(thread)
+                self._proceed(thread)
             elif workflow.info().is_continue_as_new_suggested():
                 self._rolling = True
             elif not await self._more_to_do(thread):
@@ -150,8 +149,6 @@ class GradingThreadWorkflow(GradingThread):
     async def _after_turn(self, thread: Thread) -> None:
         observed.turn_ended(thread)
         forget_stop(thread)
-        if not is_cancelled(thread):
-            self._visibility.publish()
         if thread.status == "interrupted" and thread_rules.is_due(thread):
             await workflow.wait_condition(lambda: True)  # its callers learn of it before it goes on
 
@@ -159,9 +156,9 @@ class GradingThreadWorkflow(GradingThread):
         """Interrupt the turn; those that were waiting when somebody asked for it end with it, as all do without a budget."""
         thread_rules.interrupt_turn(thread, reason, error)
         if reason == "person":
-            self._drop(turns_dropped_by_stop(thread))
+            self._drop(turns_dropped_by_stop(thread), "person")
         elif reason == "budget":
-            self._drop_queue()
+            self._drop_queue("budget")
             self._notices.over_budget(error or "the budget is used up")
 
     def _end_cancelled(self, thread: Thread) -> None:
@@ -183,7 +180,7 @@ class GradingThreadWorkflow(GradingThread):
 
     def _rolled(self) -> dict[str, Any]:
         """Return the request that goes on with this thread in a new run of the workflow."""
-        request = self._request.model_dump(mode="json", exclude={"messages", "rubric", "checkpoint"}, exclude_none=True)
+        request = self._request.model_dump(mode="json", exclude={"messages", "rubric", "vars", "checkpoint"}, exclude_none=True)
         return request | {"checkpoint": self.checkpoint() | {"rolled": True}}
 
     def _require_thread(self) -> Thread:
@@ -209,35 +206,43 @@ class GradingThreadWorkflow(GradingThread):
             left = is_cancelled(thread)  # nobody decides in this run of the workflow any more
             return outcome.model_copy(update={"status": "interrupted", "reason": "person"}) if left else None
 
-        self._dropped.discard(key)
+        self._dropped.pop(key, None)
         await workflow.wait_condition(lambda: ended() is not None or key in self._dropped or self._rolling)
         if self._failure is not None:
             raise ApplicationError(self._failure.message, type=self._failure.type, non_retryable=True)
         if outcome := ended():
             return result_of(thread, outcome)
         if key in self._dropped:
-            return dropped_result(thread)
+            return self._dropped[key]
         raise ApplicationError(thread_rules.ROLLING, type="ThreadRolling")
 
-    def _drop(self, turns: list[Invocation]) -> None:
+    def _drop(self, turns: list[Invocation], reason: InterruptReason, error: str | None = None) -> None:
         """End queued turns as interrupted ones of which nothing was recorded."""
-        self._dropped.update(key for turn in turns for key in turn.keys)
+        self._dropped |= dict.fromkeys((key for turn in turns for key in turn.keys), dropped_result(self._thread, reason, error))
 
-    def _drop_queue(self) -> None:
+    def _drop_queue(self, reason: InterruptReason = "person") -> None:
         queued, self._thread.queue = self._thread.queue, []
-        self._drop(queued)
+        self._drop(queued, reason)
+
+    def _proceed(self, thread: Thread) -> None:
+        """Begin what is due; a turn whose rubric can no longer be filled ends before it begins."""
+        due = thread.queue[:1]
+        try:
+            thread_rules.proceed(thread)
+        except InvalidRequest as error:
+            thread.record_event("rubric_rejected", why=str(error)[:1000])
+            self._drop(due, "failure", str(error))
 
     def _catch_up(self) -> None:
         """Begin what the messages before this one in the same task ask for, so that it counts as if it had come alone."""
         thread = self._require_thread()
         while not self._rolling and not is_cancelled(thread) and thread_rules.is_due(thread):
-            thread_rules.proceed(thread)
+            self._proceed(thread)
 
     @workflow.update
     async def invoke(self, request: RawValue = NO_VALUE) -> RunResult:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.contract.thread.GradingThread.invoke`."""
-        if self._thread.supplied is not None or (self._thread.status != "idle" and self._thread.queue):
-            self._catch_up()
+        self._catch_up()
         turn = thread_rules.parse_turn(self._thread, request, self._update_id())
         key = turn.keys[0]
         attached = thread_rules.attaches(self._thread, key)
@@ -398,10 +403,11 @@ class GradingThreadWorkflow(GradingThread):
 
     @workflow.query
     def stopped(self) -> dict[str, int]:
-        """Return the `seq` of the newest event by which a turn stopped; clients put it into their update ids."""
+        """Return the `seq` of the newest event by which a turn may have got an answer that is not its last; it is part of update ids."""
         kept = self._require_thread().events
         dropped = kept[0].seq - 1 if kept else 0
-        stops = (event.seq for event in reversed(kept) if event.type == "interrupted" or event.status == "interrupted")
+        kinds = {"interrupted", "waiting", "rubric_rejected"}
+        stops = (event.seq for event in reversed(kept) if event.type in kinds or event.status == "interrupted")
         return {"seq": next(stops, dropped)}
 
     @workflow.query

@@ -95,13 +95,5 @@ def forget_rubric_stop(thread: Thread) -> None:
 
 
 def draft_is_due(thread: Thread) -> bool:
-    """Return whether a draft is to come: one is being written, or the newest message is no answer, and the run is not over without it."""
-    draft, run = thread.last_draft(thread.request), thread.run
-    if thread.drafting is not None or draft is None:
-        return True
-    return draft != len(thread.log) - 1 and (run is None or run.status in ("running", "superseded"))
-
-
-def has_own_draft(thread: Thread) -> bool:
-    """Return whether the user's current message has an answer, and none is being written."""
-    return thread.drafting is None and thread.last_draft(thread.request) is not None
+    """Return whether a draft is to come: one is being written, or the user's current message has none yet."""
+    return thread.drafting is not None or thread.last_draft(thread.request) is None

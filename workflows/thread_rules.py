@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
@@ -51,19 +51,21 @@ NO_RUBRIC = Rubric(criteria=())
 
 
 def begin_thread(request: ThreadRequest) -> Thread:
-    """Return the thread that a request starts, or goes on with from its checkpoint.
+    """Return the thread that a request starts, or goes on with from its checkpoint: its messages are a turn, its rubric alone is supplied.
 
     Raises:
-        InvalidRequest: The checkpoint is none.
+        InvalidRequest: The checkpoint is none, or the turn or the rubric cannot be taken.
     """
     thread = _new(request) if request.checkpoint is None else _restored(request, request.checkpoint)
-    filled = fill(request.rubric, thread.vars)
     if request.messages:
-        rubric = filled if request.checkpoint is not None else None
-        payload = payload_sha256(request.model_dump(mode="json", include={"messages", "rubric"}))
-        begin_turn(thread, Invocation(keys=[START_KEY], payload=payload, messages=request.messages, rubric=rubric))
-    elif request.checkpoint is not None and filled is not None and not same_rubric(filled, thread.rubric):
-        thread.supplied = filled
+        key = START_KEY if request.checkpoint is None else f"{START_KEY}/{workflow.info().run_id}"
+        turn = InvokeRequest(messages=request.messages, rubric=request.rubric, vars=request.vars)
+        _refuse_new_turn(thread, turn)
+        enqueue(thread, _invocation(turn, key))
+        return thread
+    rubric = _fill(thread, request.rubric, request.vars)
+    if rubric is not None and not same_rubric(rubric, thread.rubric):
+        _have_take_over(thread, rubric)
     return thread
 
 
@@ -72,9 +74,6 @@ def _new(request: ThreadRequest) -> Thread:
         thread_id=workflow.info().workflow_id,
         generator=request.generator,
         grader=request.grader,
-        rubric=fill(request.rubric, request.vars),
-        template=request.rubric if request.vars is not None else None,
-        vars=request.vars,
         max_iterations=request.max_iterations,
         idle_timeout=request.idle_timeout,
         outage_timeout=request.outage_timeout,
@@ -104,7 +103,6 @@ def _restored(request: ThreadRequest, checkpoint: dict[str, Any]) -> Thread:
     thread.max_iterations, thread.idle_timeout = request.max_iterations, request.idle_timeout
     thread.outage_timeout = request.outage_timeout or thread.outage_timeout
     thread.budget, thread.priority = request.budget or thread.budget, request.priority or thread.priority
-    thread.vars, thread.template = request.vars or thread.vars, request.rubric or thread.template
     return thread
 
 
@@ -116,14 +114,17 @@ def payload_sha256(payload: dict[str, Any]) -> str:
 def parse_turn(thread: Thread, raw: RawValue, update_id: str) -> Invocation:
     """Return the turn that the update `invoke` asks for."""
     request = parse_update(InvokeRequest, decode(raw, "the turn"))
-    template = request.rubric if request.rubric is not None or request.vars is None else thread.template or thread.rubric
-    payload = payload_sha256(request.model_dump(mode="json", exclude={"key"}))
+    turn = _invocation(request, request.key or update_id)
+    owed = None if request.key else _owed_key(thread, turn.payload)
+    return turn.model_copy(update={"keys": [owed]}) if owed else turn
+
+
+def _invocation(request: InvokeRequest, key: str) -> Invocation:
     return Invocation(
-        keys=[request.key or _owed_key(thread, payload) or update_id],
-        payload=payload,
+        keys=[key],
+        payload=payload_sha256(request.model_dump(mode="json", exclude={"key"})),
         messages=request.messages,
-        rubric=fill(template, thread.vars if request.vars is None else request.vars),
-        template=template,
+        rubric=request.rubric,
         vars=request.vars,
         max_iterations=request.max_iterations,
         budget=request.budget,
@@ -170,8 +171,7 @@ def refuse_turn(thread: Thread, raw: RawValue, update_id: str, *, rolling: bool)
     """Raise where a turn cannot be taken; nothing of it is recorded then."""
     try:
         request = parse_update(InvokeRequest, decode(raw, "the turn"))
-        turn = parse_turn(thread, raw, update_id)
-        if not _is_known(thread, turn):
+        if not _is_known(thread, parse_turn(thread, raw, update_id)):
             _refuse_new_turn(thread, request, rolling=rolling)
     except InvalidRequest as error:
         raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from None
@@ -191,7 +191,8 @@ def _payload_of(thread: Thread, key: str) -> str | None:
     return unfinished.payload_of(key) if unfinished else outcome.payload if outcome else None
 
 
-def _refuse_new_turn(thread: Thread, request: InvokeRequest, *, rolling: bool) -> None:
+def _refuse_new_turn(thread: Thread, request: InvokeRequest, *, rolling: bool = False) -> None:
+    """Raise where a turn cannot be taken, through whichever door it comes."""
     if rolling:
         raise ApplicationError(ROLLING, type="ThreadRolling")
     if thread.closing:
@@ -201,10 +202,21 @@ def _refuse_new_turn(thread: Thread, request: InvokeRequest, *, rolling: bool) -
     queued = sum(message.size() for turn in thread.queue for message in turn.messages)
     refuse_oversize(request.messages, thread.bytes() + queued, thread.limit)
     _refuse_used_up(thread, request.budget)
+    _refuse_unfit_rubric(thread, request)
     rubric = request.rubric or (thread.rubric if thread.supplied is None else thread.supplied)
     idle = not request.messages and not thread.queue and thread.status == "idle"
     if idle and (thread.last_draft() is None or rubric is None or not rubric.criteria):
         raise InvalidRequest("messages is empty, nothing is interrupted and there is no draft to grade by a rubric; give a message")
+
+
+def _refuse_unfit_rubric(thread: Thread, request: InvokeRequest) -> None:
+    """Raise where the turn's rubric cannot be filled with the variables that are to count then, by the turns before it in the queue."""
+    rubric, variables = thread.template or thread.rubric, thread.vars
+    turns: list[Invocation | InvokeRequest] = [*thread.queue[thread.dropping :], request]
+    for turn in turns:
+        rubric, variables = turn.rubric or rubric, variables if turn.vars is None else turn.vars
+    if request.rubric is not None or request.vars is not None:
+        fill(rubric, variables)
 
 
 def refuse_resumption(thread: Thread, raw: RawValue, update_id: str) -> None:
@@ -308,7 +320,11 @@ def is_due(thread: Thread) -> bool:
 
 
 def proceed(thread: Thread) -> None:
-    """Begin what is due: the next turn, or what a rubric asks for that came while nothing was running."""
+    """Begin what is due: the next turn, or what a rubric asks for that came while nothing was running.
+
+    Raises:
+        InvalidRequest: The next turn's rubric cannot be filled with the variables as they are now; the turn is out of the queue.
+    """
     if may_begin(thread):
         begin_turn(thread, thread.queue.pop(0))
     elif thread.status == "waiting":
@@ -322,15 +338,31 @@ def proceed(thread: Thread) -> None:
 
 
 def begin_turn(thread: Thread, turn: Invocation) -> None:
-    """Take a turn in: go on with the interrupted run, or append its messages and open a run where a rubric is in force."""
-    same = turn.rubric is None or same_rubric(turn.rubric, thread.rubric)
+    """Take a turn in, with the variables as they are now; where its rubric cannot be filled, nothing changes."""
+    _begin(thread, turn, _fill(thread, turn.rubric, turn.vars))
+
+
+def _fill(thread: Thread, given: Rubric | None, variables: dict[str, JsonValue] | None = None) -> Rubric | None:
+    """Take variables, and return the rubric that they fill: the given one, or the one in force where variables alone are given.
+
+    Raises:
+        InvalidRequest: It cannot be filled; the variables stay as they were.
+    """
+    template = given if given is not None or variables is None else thread.template or thread.rubric
+    variables = thread.vars if variables is None else variables
+    filled = fill(template, variables)
+    thread.vars, thread.template = variables, None if variables is None else template or thread.template
+    return filled
+
+
+def _begin(thread: Thread, turn: Invocation, rubric: Rubric | None) -> None:
+    """Go on with the interrupted run, or append the turn's messages and open a run where a rubric is in force."""
+    same = rubric is None or same_rubric(rubric, thread.rubric)
     thread.budget, thread.reason = turn.budget or thread.budget, None
     thread.generator = turn.generator or thread.generator
     thread.grader = turn.grader or thread.grader
     if turn.grader and thread.run:
         thread.run.judge = None
-    thread.vars = turn.vars if turn.vars is not None else thread.vars
-    thread.template = (turn.template or thread.template) if thread.vars is not None else None
     if thread.status in {"interrupted", "waiting"} and (turn.resumes or (same and not turn.messages)):
         _go_on(thread, turn)
         return
@@ -339,15 +371,16 @@ def begin_turn(thread: Thread, turn: Invocation) -> None:
         settle_turn(thread)
         return
     if thread.status == "interrupted" and not turn.messages:
-        _take_over(thread, turn.rubric, turn.max_iterations)
+        _take_over(thread, rubric, turn.max_iterations)
         _go_on(thread, turn)
         return
     interrupted = thread.status == "interrupted" and same
     _close_tool_calls(thread)
     if not same:
         supersede(thread)
-        thread.replace_rubric(turn.rubric)
-    thread.turn, thread.active, thread.error = len(thread.log), turn, None
+        thread.replace_rubric(rubric)
+    thread.turn, thread.error = len(thread.log), None
+    thread.active = turn.model_copy(update={"messages": ()})  # which the log has: held twice, they would not fit into a checkpoint
     thread.turn_usage = Usage()
     for message in turn.messages:
         thread.append(message)
@@ -411,19 +444,29 @@ def supersede(thread: Thread) -> None:
 def supply_rubric(thread: Thread, raw: RawValue) -> bool:
     """Take the rubric of a signal; True where the grading in flight is to be stopped for it."""
     try:
-        template = parse_rubric(raw)
-        supplied = fill(template, thread.vars) or template
+        supplied = _fill(thread, parse_rubric(raw))
     except InvalidRequest as error:
         thread.record_event("rubric_rejected", why=str(error)[:1000])
         return False
     thread.record_event("rubric_supplied")
-    if thread.status != "idle" and same_rubric(supplied, thread.rubric):
-        thread.supplied = None
-        return False
-    thread.supplied, thread.template = supplied, template if thread.vars is not None else None
+    if thread.status == "idle" or not same_rubric(supplied, thread.rubric):
+        return _have_take_over(thread, supplied)
+    thread.supplied = thread.rubric if _owes_run(thread) else None
+    return False
+
+
+def _have_take_over(thread: Thread, rubric: Rubric | None) -> bool:
+    """Have a rubric take over as soon as it can; True where the grading in flight is to be stopped for it."""
+    thread.supplied = rubric
     if thread.status == "interrupted":
         take_supplied(thread)
     return thread.status == "running" and thread.run is not None and thread.run.grading is not None
+
+
+def _owes_run(thread: Thread) -> bool:
+    """True where a person ended the run by an older draft than the current message asks for: the turn goes on in a run of its own."""
+    ended = thread.run is not None and thread.run.status == "satisfied" and thread.rubric_in_force is not None
+    return ended and thread.evaluations[-1].draft < thread.request
 
 
 def take_supplied(thread: Thread) -> None:
@@ -452,7 +495,7 @@ def judge_anew(thread: Thread) -> None:
     if thread.last_draft() is None:
         thread.replace_rubric(rubric)
     else:
-        begin_turn(thread, Invocation(keys=[f"rubric/{thread.seq}"], payload="", rubric=rubric))
+        _begin(thread, Invocation(keys=[f"rubric/{thread.seq}"], payload=""), rubric)
 
 
 def same_rubric(one: Rubric | None, other: Rubric | None) -> bool:
@@ -613,12 +656,18 @@ def override(thread: Thread, raw: RawValue) -> int:
 
 
 def end_overridden_run(thread: Thread, index: int) -> bool:
-    """End the run whose newest evaluation a person has made a pass; True where its calls are still in flight."""
+    """End the run whose newest evaluation a person has made a pass; True where calls in flight are to be stopped for it.
+
+    A later turn, whose message that evaluation is not about, goes on as under a rubric that was supplied: to a draft and a run of its own.
+    """
     run, evaluation = thread.run, thread.evaluations[index]
     newest = index == len(thread.evaluations) - 1 and run is not None and evaluation.grading_run_id == run.grading_run_id
     if evaluation.overridden_result != "satisfied" or run is None or not newest or run.status != "running":
         return False
-    run.status, run.grading, thread.drafting = "satisfied", None, None
+    run.status = "satisfied"
+    if _owes_run(thread):
+        return _have_take_over(thread, thread.supplied or thread.rubric)
+    run.grading = thread.drafting = None
     if thread.status in {"waiting", "interrupted"}:
         thread.status, thread.reason, thread.error = "idle", None, None
         thread.record_event("run_ended", status="satisfied")

@@ -183,10 +183,9 @@ class Invocation(State):
     """The sha256 of the request: the same key with another payload is refused."""
     messages: Items[Message] = ()
     rubric: Rubric | None = None
+    """The rubric as it was given: variables are put into it when the turn begins."""
     max_iterations: int | None = None
     budget: Budget | None = None
-    template: Rubric | None = None
-    """The rubric as it was given, where variables are put into it."""
     vars: dict[str, JsonValue] | None = None
     generator: Generator | None = Field(default=None, exclude_if=lambda value: value is None)
     """The generator from now on, where the update `resume` names another model."""
@@ -461,12 +460,12 @@ def _bytes(values: Iterable[BaseModel]) -> int:
     return sum(len(to_json(value)) for value in values)
 
 
-def dropped_result(thread: Thread) -> RunResult:
-    """Return the result of a queued turn that an interrupt dropped: nothing of it was recorded."""
+def dropped_result(thread: Thread, reason: InterruptReason, error: str | None = None) -> RunResult:
+    """Return the result of a queued turn that ended before it began: nothing of it was recorded."""
     here = len(thread.log)
     dropped = TurnOutcome(
         key="", payload="", grading_run_id=None, status="interrupted", start=here, stop=here, evaluations=(0, 0), best=None,
-        usage=Usage(), error=None,
+        usage=Usage(), error=error, reason=reason,
     )  # fmt: skip
     return result_of(thread, dropped)
 

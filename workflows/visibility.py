@@ -40,7 +40,8 @@ class ThreadVisibility:
         wanted = self._wanted()
         workflow.set_current_details("\n".join([f"Status: **{wanted[0]}**", "", *rows])[:DETAILS_CHARACTERS])
         if wanted != self._written and self._exist():
-            workflow.upsert_search_attributes([key.value_set(value) for key, value in zip(_KEYS, wanted, strict=True) if value])
+            values = zip(_KEYS, wanted, strict=True)
+            workflow.upsert_search_attributes([key.value_set(value) if value else key.value_unset() for key, value in values])
             self._written = wanted
 
     def _exist(self) -> bool:

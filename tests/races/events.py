@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from tests.races.story import Rubric
+from tests.races.story import Given, Rubric
 
 How = Literal["arrived", "failed", "cancelled", "silent", "unanswered"]
 """How a call ends: with its result, with an error for good, as one that was asked to stop, as one whose worker is gone, or with a paid
@@ -19,7 +19,9 @@ class Invoke:
     key: str
     text: str = ""
     """The user's message; empty for a turn without messages."""
-    rubric: Rubric | None = None
+    rubric: Given | None = None
+    named: Rubric | None = None
+    """What the variable `name` is from this turn on."""
 
 
 @dataclass(frozen=True)

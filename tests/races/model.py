@@ -10,7 +10,7 @@ from functools import partial
 from typing import Literal
 
 from tests.races.events import Answer, Cancel, Close, Decide, Elapsed, End, Event, Interrupt, Invoke, Override, Resume, Sent, Supply
-from tests.races.story import Line, Rubric, Story
+from tests.races.story import Given, Line, Rubric, Story
 from tests.races.thread import Outcome, Thread
 
 Stop = Literal["override", "rubric", "person", "cancel"]
@@ -28,7 +28,8 @@ class Turn:
 
     keys: list[str]
     text: str = ""
-    rubric: Rubric | None = None
+    rubric: Given | None = None
+    named: Rubric | None = None
     resumes: bool = False
     """Whether it goes on with the interrupted turn, whatever its rubric."""
     resumed: bool = False
@@ -125,8 +126,8 @@ class Model:
         self.flight |= dict.fromkeys(made, True)
         return sorted(made)
 
-    def start_again(self) -> None:
-        """Start the closed thread again from its checkpoint."""
+    def start_again(self, text: str = "", rubric: Rubric | None = None) -> None:
+        """Start the closed thread again from its checkpoint; what the start brings is a turn, or a rubric that is supplied."""
         self.answers |= {waiter.update: "lost" for waiter in self._waiters}
         self._waiters.clear()
         if self.status == "running":  # it was lost in the middle of a turn
@@ -137,6 +138,11 @@ class Model:
         self.closing, self.closed, self.long, self.fresh = False, None, False, True
         self.queue.clear()
         self._forget_worker()
+        if text:
+            self.queue.append(Turn([], text, rubric))
+            self._serve()
+        elif self.thread.fill(rubric, None) not in (None, self.thread.rubric):
+            self._supply(rubric)
 
     @property
     def waiting_calls(self) -> list[str]:
@@ -192,7 +198,7 @@ class Model:
         elif why := self._refusal(event):
             self.answers[event.update] = why
         else:
-            self._submit(event.update, Turn([key], event.text, event.rubric))
+            self._submit(event.update, Turn([key], event.text, event.rubric, event.named))
 
     def _invoke_again(self, update: str, key: str, turn: Turn) -> None:
         """Attach to the turn in flight, or have it go on where it is interrupted or about to be."""
@@ -243,7 +249,7 @@ class Model:
         self._drive()
 
     def _override(self, event: Override) -> None:
-        """Pass a criterion; the run ends where its newest evaluation is satisfied by it."""
+        """Pass a criterion; the run ends where its newest evaluation is satisfied by it, and a later turn goes on in a run of its own."""
         thread, index = self.thread, event.evaluation
         judged = thread.evaluations[index] if index < len(thread.evaluations) else None
         known = judged is not None and judged.result != "grader_error" and judged.rubric in (thread.rubric, thread.former)
@@ -254,7 +260,12 @@ class Model:
         run = thread.run
         if run is None or run.status != "running" or (judged.run, index) != (run.number, len(thread.evaluations) - 1):
             return
-        run.status, run.grading, thread.exchange = "satisfied", None, False
+        grading, run.status, run.grading = thread.is_grading, "satisfied", None
+        if thread.owes_a_run:
+            thread.pending = thread.pending or thread.rubric
+            self._hurry_pending(grading=grading)
+            return
+        thread.exchange = False
         if self.status == "running":
             self._stop("override")
         else:
@@ -263,6 +274,7 @@ class Model:
     def _supply(self, rubric: Rubric | None) -> None:
         """Take a rubric: at once where nothing runs, else with the draft to come, or in place of the one that grades."""
         thread = self.thread
+        thread.fill(rubric, None)
         if rubric is None:
             self.rejected += 1
         elif self.status == "idle" and (rubric == "cleared" or thread.last_draft() is None):
@@ -272,17 +284,17 @@ class Model:
         elif self.status == "idle":
             self._begin(Turn([], rubric=rubric))
         elif rubric == thread.rubric:
-            thread.pending = None
+            thread.pending = rubric if thread.owes_a_run else None
         else:
             thread.pending = rubric
-            self._hurry_pending()
+            self._hurry_pending(grading=thread.is_grading)
 
-    def _hurry_pending(self) -> None:
+    def _hurry_pending(self, *, grading: bool) -> None:
         """Put a rubric in force that waits for no call; what a grading asked of a person is void, a generator's call still waits."""
         thread, waits_for_draft = self.thread, self.thread.exchange
         if self.status != "running":
             thread.take_pending()
-        elif thread.is_grading:
+        elif grading:
             self._stop("rubric")
         if self.status == "waiting" and not waits_for_draft:
             self._go_on_from_waiting()
@@ -352,7 +364,7 @@ class Model:
         """End turns of which nothing is recorded."""
         self.queue = [turn for turn in self.queue if turn not in turns]
         for turn in turns:
-            known = next((self._outcomes[key] for key in turn.keys if key in self._outcomes), Outcome("interrupted"))
+            known = next((self._outcomes[key] for key in turn.keys if key in self._outcomes), Outcome("interrupted", reason="person"))
             self._answer(partial(_waits_for, turn), known)
 
     # -- Turns
@@ -370,15 +382,16 @@ class Model:
 
     def _begin(self, turn: Turn) -> None:
         """Go on with the interrupted turn, or append the turn's message and open a run, or go on with the interrupted one."""
-        thread, same = self.thread, turn.rubric in (None, self.thread.rubric)
+        thread, rubric = self.thread, self.thread.fill(turn.rubric, turn.named)
+        same = rubric in (None, thread.rubric)
         if self.turn is not None and self.status == "interrupted" and (turn.resumes or not turn.text):
-            self._continue(turn, None if same else turn.rubric)
+            self._continue(turn, None if same else rubric)
             return
         goes_on = self.status == "interrupted" and same and thread.run is not None and thread.run.status == "running"
         thread.close_call()
-        if turn.rubric is not None and not same:
+        if rubric is not None and not same:
             thread.supersede()
-            thread.replace_rubric(turn.rubric)
+            thread.replace_rubric(rubric)
         turn.start, self.turn, thread.exchange = len(thread.log), turn, False
         self.status, self.reason = "running", None
         if turn.text:
@@ -451,7 +464,7 @@ class Model:
                 self.status = "waiting"
                 self._settle()
                 if self.thread.pending is not None:
-                    self._hurry_pending()
+                    self._hurry_pending(grading=False)
 
     def _evaluate(self) -> bool:
         """Record an evaluation where one is due; between two iterations the thread may go on in a new run of its workflow."""

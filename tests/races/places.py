@@ -10,7 +10,7 @@ from tests.races.events import Answer, Cancel, Close, Decide, Elapsed, End, Even
 from tests.races.model import Model
 from tests.races.race import FIRST_TURN, PATIENCE, Differs, Race
 from tests.races.schedule import TaskFailed
-from tests.races.story import Story
+from tests.races.story import TO_FILL, Story
 
 PLAIN = Story("plain")
 TWO = Story("two graders", groups=2)
@@ -82,6 +82,51 @@ def _idle(race: Race) -> None:
     race.rest()
 
 
+def _later(call: str) -> Callable[[Race], None]:
+    """Come to a call of a turn that goes on with the run of an interrupted one."""
+
+    def prepare(race: Race) -> None:
+        _stopped_at("generate 5")(race)
+        race.task(Invoke(race.name("later"), "later key", "later"))
+        _until(race, call)
+
+    return prepare
+
+
+def _later_stopped_at(call: str) -> Callable[[Race], None]:
+    def prepare(race: Race) -> None:
+        _later(call)(race)
+        race.task(Interrupt())
+        race.step()
+
+    return prepare
+
+
+def _later_waiting(race: Race) -> None:
+    """Come to where a later turn's tool call waits for a person, who has approved all calls of the turn before."""
+    _begin(race)
+    while "generate 5" not in race.model.flight:
+        race.step()
+    race.task(Interrupt())
+    race.step()
+    race.task(Invoke(race.name("later"), "later key", "later"))
+    while race.model.status != "waiting":
+        race.step()
+
+
+def _graded_again_at(call: str) -> Callable[[Race], None]:
+    """Come to a call of a second run over a draft behind which feedback stands: a person had ended the first run."""
+
+    def prepare(race: Race) -> None:
+        _at("generate 5")(race)
+        race.task(Override(race.name("override"), 0))
+        race.rest()
+        race.task(Invoke(race.name("again"), race.name("key")))
+        _until(race, call)
+
+    return prepare
+
+
 def _failed(race: Race) -> None:
     _at("generate 1")(race)
     race.task(End("generate 1", "failed"))
@@ -127,6 +172,9 @@ CALLS = (
 )
 """The calls of the plain story where nothing disturbs it."""
 
+LATER_CALLS = ("generate 6", "look-6", "generate 8", "count 8 at 0.1", "grade first 0 of 8 at 0.1 step 0", "search-8-0-0")
+"""Calls of a turn that goes on with the run of an interrupted one."""
+
 PLACES = (
     *(Place(call, PLAIN, _at(call)) for call in CALLS),
     *(Place(f"two graders: {call}", TWO, _at(call)) for call in (CALLS[4], "search-3-0-1", "grade first 1 of 3 at 0.0 step 1")),
@@ -140,6 +188,10 @@ PLACES = (
     *(Place(f"closing at {CALLS[at]}", PLAIN, _closing_at(CALLS[at])) for at in (0, 3)),
     *(Place(f"in the pause behind {CALLS[at]}", PLAIN, _pausing_at(CALLS[at])) for at in (0, 4, 9)),
     Place(f"two graders: in the pause behind {CALLS[4]}", TWO, _pausing_at(CALLS[4])),
+    *(Place(f"a later turn: {call}", PLAIN, _later(call)) for call in LATER_CALLS),
+    *(Place(f"a later turn interrupted at {LATER_CALLS[at]}", PLAIN, _later_stopped_at(LATER_CALLS[at])) for at in (0, 1, 3, 5)),
+    *(Place(f"a later turn waiting for the approval of {tool}", story, _later_waiting) for tool, story in APPROVED.items()),
+    *(Place(f"graded again: {call}", PLAIN, _graded_again_at(call)) for call in ("count 3 at 1.0", "grade first 0 of 3 at 1.0 step 1")),
     Place("before the first task of the next run", PLAIN, _rolled),
 )
 """Every call of the story, and every phase in which no call is in flight, or one is to be made again."""
@@ -180,6 +232,8 @@ KINDS: dict[str, Events] = {
     "invoke, another rubric": lambda race: [Invoke(race.name("invoke"), race.name("key"), "more", "other")],
     "invoke, no messages": lambda race: [Invoke(race.name("invoke"), race.name("key"))],
     "invoke, no messages, another rubric": lambda race: [Invoke(race.name("invoke"), race.name("key"), rubric="other")],
+    "invoke, another name": lambda race: [Invoke(race.name("invoke"), race.name("key"), "more", named="other")],
+    "invoke, a rubric to fill": lambda race: [Invoke(race.name("invoke"), race.name("key"), "more", TO_FILL)],
     "invoke, the same key": lambda race: [Invoke(race.name("invoke"), FIRST_TURN.key, FIRST_TURN.text)],
     "another rubric": lambda _: [Supply("other")],
     "the rubric in force": lambda race: [Supply(race.model.thread.rubric)],

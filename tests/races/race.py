@@ -3,7 +3,7 @@
 from tests.races.events import Answer, Decide, Elapsed, End, Event, How, Invoke, Resume, in_servers_order
 from tests.races.model import Model
 from tests.races.schedule import Schedule
-from tests.races.story import Story
+from tests.races.story import Rubric, Story
 from tests.races.view import View
 
 PATIENCE = 150
@@ -67,12 +67,16 @@ class Race:
             return False
         return True
 
-    def start_again(self) -> None:
-        """Start the closed thread again from its checkpoint; whoever asked for its last turn asks again."""
+    def restart(self, text: str = "", rubric: Rubric | None = None) -> None:
+        """Start the thread again from its checkpoint, with a turn or a rubric where one is given."""
         if self.schedule.owes_a_task:  # it closes in the run that has yet to begin
             self.task()
-        self.schedule.start_again()
-        self.model.start_again()
+        self.schedule.start_again(text, rubric)
+        self.model.start_again(text, rubric)
+
+    def start_again(self) -> None:
+        """Start the closed thread again from its checkpoint; whoever asked for its last turn asks again."""
+        self.restart()
         asked = self.model.turn and next((FIRST_TURN for key in self.model.turn.keys if key == FIRST_TURN.key), None)
         if asked and self.model.status != "idle":
             self.task(Invoke(self.name("again"), asked.key, asked.text))
@@ -105,8 +109,13 @@ class Race:
         Raises:
             Differs: They disagree; the message says in what.
         """
+        if found := self.view().differences(self.model):
+            raise Differs("; ".join(found))
+
+    def view(self) -> View:
+        """Return what the thread shows of itself."""
         schedule = self.schedule
-        view = View(
+        return View(
             story=self.model.story,
             state=schedule.query("state"),
             events=schedule.query("events", 0, 1000)["items"],
@@ -115,8 +124,6 @@ class Race:
             answers={name: sent.answer for name, sent in schedule.sent.items()},
             closed=schedule.closed,
         )
-        if found := view.differences(self.model):
-            raise Differs("; ".join(found))
 
 
 def _list(calls: list[str]) -> str:

@@ -41,7 +41,7 @@ from activities.errors import FailureDetails
 from activities.tool_call import CHECKER_ERROR
 from tests.races.calls import LOST, UNANSWERED, Called, RaceWorker
 from tests.races.events import Answer, Cancel, Close, Decide, Elapsed, End, Event, How, Interrupt, Invoke, Override, Resume, Supply, Update
-from tests.races.story import Story, request, rubric
+from tests.races.story import Given, Rubric, Story, request, rubric
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.run_ahead import RecordedTasksRunner
 
@@ -141,14 +141,25 @@ class Schedule:
         """Whether a run of the workflow has still to begin, or a client's update to be sent again."""
         return bool(self._first or self._again)
 
-    def start_again(self) -> None:
-        """Start the thread again from its checkpoint, as a client does once its workflow has ended, in whatever way."""
+    def start_again(self, text: str = "", name: Rubric | None = None) -> None:
+        """Start the thread again from its checkpoint, as a client does once its workflow has ended, in whatever way.
+
+        Args:
+            text: The message that the start brings; by default it brings none.
+            name: The rubric that it brings.
+        """
         self._look()
         self._lose_updates()
         checkpoint = self.query("checkpoint")
         thread = checkpoint["thread"]
         kept = {name: thread[name] for name in ("generator", "grader", "max_iterations", "idle_timeout")}
-        self._begin(kept | {"checkpoint": checkpoint})
+        self._begin(kept | {"checkpoint": checkpoint} | self._sent(text, name))
+
+    def _sent(self, text: str, given: Given | None, named: Rubric | None = None) -> dict[str, object]:
+        """Return messages, rubric and variables as a service writes them."""
+        messages = [{"role": "user", "content": text}] if text else []
+        sent: dict[str, object] = {"messages": messages}
+        return sent | ({"rubric": rubric(given, self.story)} if given else {}) | ({"vars": {"name": named}} if named else {})
 
     def end_at_once(self) -> list[str]:
         """Return the calls that end without a server: they were asked to stop, and the workflow does not wait for them."""
@@ -308,9 +319,7 @@ class Schedule:
         """Return an update's name and argument as a service writes it."""
         match update:
             case Invoke():
-                messages = [{"role": "user", "content": update.text}] if update.text else []
-                given: dict[str, object] = {} if update.rubric is None else {"rubric": rubric(update.rubric, self.story)}
-                return "invoke", given | {"key": update.key, "messages": messages}
+                return "invoke", self._sent(update.text, update.rubric, update.named) | {"key": update.key}
             case Resume():
                 return "resume", {}
             case Decide():

@@ -1,6 +1,6 @@
 """The fixed story that every race disturbs: its rubrics, who takes part in it, and the texts by which every message is recognised."""
 
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
 
@@ -8,6 +8,11 @@ Rubric = Literal["first", "other", "cleared"]
 """The name of a rubric; a cleared one has no criteria, and nothing is graded by it."""
 
 RUBRICS: tuple[Rubric, ...] = get_args(Rubric)
+
+Given = Rubric | Literal["{{ name }}"]
+"""A rubric as it is sent: with its name in it, or with the variable that is to have a name when the turn begins."""
+
+TO_FILL: Final = "{{ name }}"
 
 Tool = Literal["look", "count", "search"]
 """The generator's tool, the check's and the grader's."""
@@ -30,7 +35,7 @@ class Story(NamedTuple):
     """The tools whose calls a person has to approve."""
 
 
-def rubric(name: Rubric, story: Story) -> dict[str, Any]:
+def rubric(name: Given, story: Story) -> dict[str, Any]:
     """Return a rubric as a service writes it: a check, a criterion for each grader, and perhaps one for a person."""
     if name == "cleared":
         return {"criteria": []}
@@ -46,7 +51,8 @@ def request(story: Story) -> dict[str, Any]:
         "messages": [],
         "generator": {"model": "scripted:writer", "tools": ["look"]},
         "grader": {"model": "scripted:judge", "tools": ["search"]},
-        "rubric": rubric("first", story),
+        "rubric": rubric(TO_FILL, story),
+        "vars": {"name": "first"},
         "max_iterations": MAX_ITERATIONS,
         "idle_timeout": 3600,
     }

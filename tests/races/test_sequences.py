@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from tests.races.events import Elapsed, End, How
 from tests.races.places import APPROVED, KINDS, PERSON, PLAIN, TWO
 from tests.races.race import FIRST_TURN, Race
-from tests.races.story import Story
+from tests.races.story import RUBRICS, Rubric, Story
 
 STORIES = (PLAIN, TWO, PERSON, *APPROVED.values())
 
@@ -54,11 +54,14 @@ class ThreadBesideItsModel(RuleBasedStateMachine):
     def stopped_calls_end(self, how: How) -> None:
         self.race.asked_end = how
 
-    @rule()
-    def is_lost(self) -> None:
+    @rule(asked_again=st.booleans(), text=st.sampled_from(("", "", "more")), rubric=st.sampled_from((None, *RUBRICS)))
+    def is_lost(self, asked_again: bool, text: str, rubric: Rubric | None) -> None:
         """The workflow is terminated, or ran out of its time, and the thread goes on from its checkpoint."""
         with self._agreeing() as race:
-            race.start_again()
+            if asked_again:
+                race.start_again()
+            else:
+                race.restart(text, rubric)
 
     def teardown(self) -> None:
         try:

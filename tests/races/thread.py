@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from tests.races.story import MAX_ITERATIONS, PASSES_FROM, Line, Rubric, Story, Tool, draft_text, found, look_id, search_id
+from tests.races.story import MAX_ITERATIONS, PASSES_FROM, TO_FILL, Given, Line, Rubric, Story, Tool, draft_text, found, look_id, search_id
 
 BROKEN = "Broken: it broke"
 """What a model is told of a tool whose call failed for good."""
@@ -76,6 +76,10 @@ class Thread:
     exchange: bool = False
     """Whether the generator is on its way to a draft; feedback sends it there."""
     rubric: Rubric = "first"
+    given: Given = TO_FILL
+    """The newest rubric as it was sent, which another name fills again."""
+    named: Rubric = "first"
+    """What the variable `name` is."""
     former: Rubric | None = None
     """The rubric before, whose verdicts can still be overridden."""
     pending: Rubric | None = None
@@ -101,6 +105,13 @@ class Thread:
         """Put a rubric in force; the one before is remembered."""
         if rubric != self.rubric:
             self.rubric, self.former = rubric, self.rubric
+
+    def fill(self, given: Given | None, named: Rubric | None) -> Rubric | None:
+        """Take a rubric or a name, and return the rubric that they make; None where neither is given."""
+        if given is None and named is None:
+            return None
+        self.given, self.named = given or self.given, named or self.named
+        return self.named if self.given == TO_FILL else self.given
 
     def supersede(self) -> None:
         """End a run that is still open."""
@@ -143,6 +154,12 @@ class Thread:
         if self.run is None or self.rubric == "cleared":
             return not self.is_draft_due()
         return self.run.status != "running"
+
+    @property
+    def owes_a_run(self) -> bool:
+        """Whether a person ended the run by its verdict on an older draft than the user's current message asks for."""
+        ended = self.run is not None and self.run.status == "satisfied" and self.rubric != "cleared"
+        return ended and self.evaluations[-1].draft < self.request
 
     def outcome(self, status: str | None, reason: str | None, start: int) -> Outcome:
         """Return what the turn that began at message `start` has come to: the best draft, or the last one where none was judged.

@@ -28,10 +28,11 @@ class View:
 
     def differences(self, model: Model) -> list[str]:
         """Return what is otherwise than in the model, a sentence each."""
-        seen, due = self._seen(), _due(model, list(self.answers))
+        seen, due = self.seen(), _due(model, list(self.answers))
         return [f"{name} is {seen[name]}, and is to be {due[name]}" for name in due if seen[name] != due[name]]
 
-    def _seen(self) -> dict[str, object]:
+    def seen(self) -> dict[str, object]:
+        """Return everything by a name for it."""
         shas = {Rubric.model_validate(rubric(name, self.story)).sha256(): name for name in RUBRICS}
         started = [event["grading_run_id"] for event in self.events if event["type"] == "run_started"]
         ended = {event["grading_run_id"]: event["status"] for event in self.events if _ends_run(event)}

@@ -351,3 +351,23 @@ async def test_what_a_grader_was_given_can_be_seen_later_without_the_code_of_its
     assert {(evaluation.grader, evaluation.prompt_version) for evaluation in result.evaluations} == {
         ("scripted:judge", first.prompt_version)
     }
+
+
+async def test_the_same_key_waits_for_the_end_however_often_a_person_is_asked(client: Client) -> None:
+    models = answering()
+    async with serving(client, models=models) as served:
+        thread = a_thread()
+        await served.client.invoke(thread, "hello", key="one", start=start(rubric="- it is good"))
+        first = await served.client.invoke(thread, "more", key="two", rubric=RUBRIC)
+        attached = [asyncio.create_task(served.client.invoke(thread, "more", key="two", rubric=RUBRIC))]
+        await asyncio.sleep(0.3)
+        await served.client.decide(thread, "promise", False, gap="it promises", by="ann")
+        await served.until(thread, lambda state: state.status == "waiting" and state.iteration == 1)
+        attached.append(asyncio.create_task(served.client.invoke(thread, "more", key="two", rubric=RUBRIC)))
+        await asyncio.sleep(0.3)
+        early = [task.done() for task in attached]
+        await served.client.decide(thread, "promise", True, by="ann")
+        results = await asyncio.gather(*attached)
+
+    assert (first.status, early) == ("waiting", [False, False])
+    assert [(result.status, result.iterations) for result in results] == [("satisfied", 2)] * 2

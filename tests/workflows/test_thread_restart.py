@@ -15,6 +15,7 @@ from temporalio.client import (
     WithStartWorkflowOperation,
     WorkflowExecutionStatus,
     WorkflowFailureError,
+    WorkflowHandle,
     WorkflowUpdateFailedError,
 )
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
@@ -275,6 +276,85 @@ async def test_a_start_with_another_rubric_reads_a_checkpoint_and_judges_the_dra
 
     assert result.grading_run_id != first.grading_run_id
     assert (result.status, result.output, result.evaluations[-1].criteria[0].name) == ("satisfied", "draft 1", "it is better")
+
+
+async def test_a_thread_that_one_turn_has_filled_goes_on_from_its_checkpoint(served: Served) -> None:
+    thread = a_thread()
+    await served.client.invoke(thread, [{"role": "user", "content": "x" * 700_000}] * 2, start=start(idle_timeout=0))
+    await served.client.result(thread)
+
+    result = await served.client.invoke(thread, "more")
+
+    assert (result.status, result.output) == ("satisfied", "draft 2")
+
+
+async def restarted(served: Served, thread: str, **given: Any) -> WorkflowHandle[Any, Any]:
+    """Terminate the thread's workflow, and start it from its checkpoint as a service does that has more for it."""
+    handle = served.handle(thread)
+    await handle.terminate("enough")
+    request = start(**{"rubric": ..., "checkpoint": await served.client.checkpoint(thread)} | given)
+    reuse = WorkflowIDReusePolicy.ALLOW_DUPLICATE
+    return await served.temporal.start_workflow("GradingThread", request, id=thread, task_queue=served.task_queue, id_reuse_policy=reuse)
+
+
+@pytest.mark.parametrize("given", [{}, {"rubric": "- it is better"}])
+async def test_a_start_with_messages_keeps_what_a_person_is_asked(served: Served, given: dict[str, Any]) -> None:
+    thread = a_thread()
+    person = {"criteria": ["it is good", {"id": "kind", "description": "kind", "human": True}]}
+    asked = await served.client.invoke(thread, "hello", start=start(rubric=person))
+
+    again = await restarted(served, thread, messages=[{"role": "user", "content": "more"}], **given)
+    await served.until(thread, lambda state: state.queued == 1)
+    state = await served.client.state(thread)
+    key = f"start/{again.result_run_id}"
+    before = await again.query("result", key)
+    await served.client.decide(thread, "kind", True, by="ann")
+    await served.until(thread, lambda state: state.status == ("idle" if given else "waiting") and not state.queued)
+    after = RunResult.model_validate(await again.query("result", key))
+    evaluations = (await served.client.evaluations(thread)).items
+    await replay(served.temporal, thread)
+
+    assert (state.status, state.waiting_for, before) == ("waiting", asked.waiting_for, None)
+    assert next((one.result, one.draft) for one in evaluations) == ("satisfied", 1)
+    assert (after.status, after.output) == ("satisfied" if given else "waiting", "draft 2")
+    assert await served.contents(thread) == ["hello", "draft 1", "more", "draft 2"]
+
+
+REFUSED: dict[str, tuple[dict[str, Any], dict[str, Any], str]] = {
+    "too large": ({}, {"messages": [{"role": "user", "content": "x" * 800_000}]}, "the thread would hold"),
+    "without a budget": ({"budget": {"max_tokens": 15}}, {"messages": [USER]}, "give a larger one"),
+    "with a variable that is not there": ({}, {"messages": [USER], "rubric": "- {{ x }}", "vars": {"y": 1}}, "x"),
+}
+
+
+@pytest.mark.parametrize(("first", "turn", "why"), REFUSED.values(), ids=REFUSED)
+async def test_a_start_is_refused_where_the_turn_would_be(served: Served, first: dict[str, Any], turn: dict[str, Any], why: str) -> None:
+    thread = a_thread()
+    await served.client.invoke(thread, "y" * 800_000, start=start(**{"rubric": ..., **first}))
+
+    with pytest.raises(WorkflowUpdateFailedError) as refused:
+        await served.handle(thread).execute_update("invoke", turn)
+    with pytest.raises(WorkflowFailureError) as failed:
+        await (await restarted(served, thread, **turn)).result()
+
+    causes = refused.value.cause, failed.value.cause
+    assert all(isinstance(cause, ApplicationError) and why in cause.message for cause in causes)
+    assert [(cause.type, cause.message) for cause in causes][1:] == [(cause.type, cause.message) for cause in causes][:1]
+    assert served.models.count("generator") == 1
+
+
+async def test_the_turn_of_a_start_is_known_by_its_key(served: Served) -> None:
+    thread = a_thread()
+    served.models.hold("generator")
+    await served.client.start(start(messages=[USER]), thread_id=thread)
+    await served.models.called("generator")
+    joined = asyncio.create_task(served.client.invoke(thread, "hello", rubric="- it is good", key="start"))
+    await asyncio.sleep(0.2)
+    served.models.release()
+    result = await joined
+
+    assert (result.status, result.output) == ("satisfied", "draft 1")
+    assert await served.contents(thread) == ["hello", "draft 1"]
 
 
 @pytest.mark.slow

@@ -468,6 +468,33 @@ async def test_a_rubric_cleared_in_the_middle_of_a_run_ends_it(served: Served, r
     assert (again.status, again.grading_run_id != before) == ("satisfied", True)
 
 
+@pytest.mark.parametrize("door", ["supply_rubric", "invoke"])
+async def test_a_rubric_judges_the_draft_with_which_an_override_ended_the_run(served: Served, door: str) -> None:
+    thread = a_thread()
+    served.models.answers["grader"] = failing_the_first
+    served.models.hold_second("generator")
+    turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start()))
+    await served.models.called("generator", 2)
+    await served.client.override(thread, "c1", True, why="fine", by="ann")
+    ended = await turn
+    served.models.release()
+    served.models.hold("grader")
+    judged = asyncio.create_task(getattr(served.client, door)(thread, rubric="- it is better"))
+    await served.models.called("grader", 2)
+    await served.client.supply_rubric(thread, "- it is best")
+    await served.models.called("grader", 3)
+    served.models.release()
+    await served.until(thread, lambda state: state.status == "idle")
+    await judged
+    evaluations = (await served.client.evaluations(thread)).items
+
+    assert (ended.status, ended.output) == ("satisfied", "draft 1")
+    assert await served.contents(thread) == ["hello", "draft 1", "rubric_grader"]
+    assert [(one.draft, one.criteria[0].name) for one in evaluations] == [(1, "it is good"), (1, "it is best")]
+    assert served.models.count("generator") == 2
+    await replay(served.temporal, thread)
+
+
 async def test_a_rubric_supplied_before_any_is_set_opens_the_first_run(served: Served) -> None:
     thread = a_thread()
     turn = await served.begun(thread, "generator", rubric=...)

@@ -334,6 +334,34 @@ async def test_queued_turns_return_interrupted_and_leave_nothing_behind(served: 
     assert await served.contents(thread) == ["hello", "queued 1", "draft 2"]
 
 
+ENDS = {"interrupt": "person", "cancel": "person", "budget": "budget", "interrupt_waiting": "person", "close_waiting": "person"}
+"""How queued turns are dropped, and the reason that their callers get."""
+
+
+@pytest.mark.parametrize(("how", "reason"), ENDS.items())
+async def test_a_queued_turn_that_is_dropped_says_why(served: Served, how: str, reason: str) -> None:
+    thread = a_thread()
+    if "waiting" in how:
+        rubric = {"criteria": ["it is good", {"id": "kind", "description": "kind", "human": True}]}
+        await served.client.invoke(thread, "hello", start=start(rubric=rubric))
+    else:
+        turn = await served.begun(thread, "generator", budget={"max_tokens": 15})
+    queued = asyncio.create_task(served.client.invoke(thread, "more"))
+    await served.until(thread, lambda state: state.queued == 1)
+
+    if how == "budget":
+        served.models.release()
+    elif how == "cancel":
+        await served.client.cancel(thread)
+    else:
+        await (served.client.close_thread(thread) if how == "close_waiting" else served.client.interrupt(thread))
+    dropped = await queued
+    if "waiting" not in how:
+        assert (await turn).reason == reason
+
+    assert (dropped.status, dropped.reason, dropped.messages, dropped.usage.calls) == ("interrupted", reason, (), 0)
+
+
 async def test_an_interrupted_run_takes_new_messages_in_at_the_same_iteration(served: Served) -> None:
     thread = a_thread()
     served.models.answers["grader"] = failing_until(9)

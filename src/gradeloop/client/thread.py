@@ -258,8 +258,9 @@ class ThreadHandle:
     async def _update_id(self, request: InvokeRequest, *, named: bool) -> str:
         """Return the update id: equal for equal turns in one run of the workflow, so that the server joins the callers.
 
-        It changes with each interruption, after which the server would return the old outcome. A closed run takes no turn, and yet returns
-        the outcomes of its own: for it the id is new, as where no server or worker answers. The thread itself joins callers by their key.
+        It changes with each interruption and each question to a person, after which the server would return the old outcome. A closed run
+        takes no turn, and yet returns the outcomes of its own: for it the id is new, as where no server or worker answers. The thread
+        itself joins callers by their key.
         """
         key = request.key or ""
         if not named:

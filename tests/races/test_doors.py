@@ -1,0 +1,117 @@
+"""A turn and a rubric come through several doors, and do the same through each: an update, a signal, a start from a checkpoint."""
+
+import logging
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from tests.races.events import Close, Invoke, Supply
+from tests.races.places import PERSON, PLACES, PLAIN, Place
+from tests.races.race import FIRST_TURN, Race
+from tests.races.story import Rubric
+
+TURNS: tuple[tuple[str, Rubric | None], ...] = (("more", None), ("more", "first"), ("more", "other"), ("more", "cleared"))
+RUBRICS: tuple[Rubric, ...] = ("other", "cleared")
+
+Door = Callable[[Race, str, Rubric | None], None]
+
+
+def _ungraded(race: Race) -> None:
+    race.task(FIRST_TURN)
+    race.rest()
+    race.task(Supply("cleared"))
+
+
+def _closed(race: Race) -> None:
+    race.task(FIRST_TURN)
+    race.rest()
+    race.task(Close())
+
+
+def _closed_while_waiting(race: Race) -> None:
+    race.task(FIRST_TURN)
+    while race.model.status != "waiting":
+        race.step()
+    race.task(Close())
+
+
+AT_REST = (
+    *(place for place in PLACES if place.name.startswith(("idle", "waiting", "interrupted", "before the first turn", "a later turn int"))),
+    *(place for place in PLACES if place.name.startswith("a later turn waiting")),
+    Place("idle without a rubric", PLAIN, _ungraded),
+)
+CLOSED = (Place("closed", PLAIN, _closed), Place("closed while it waited for a decision", PERSON, _closed_while_waiting))
+
+
+def by_update(race: Race, text: str, rubric: Rubric | None) -> None:
+    race.task(Invoke("a turn", "its key", text, rubric))
+
+
+def by_update_of_a_reopened_thread(race: Race, text: str, rubric: Rubric | None) -> None:
+    race.restart()
+    race.task(Invoke("a turn", "its key", text, rubric))
+
+
+def by_signal(race: Race, _: str, rubric: Rubric | None) -> None:
+    race.task(Supply(rubric))
+
+
+def by_signal_to_a_reopened_thread(race: Race, _: str, rubric: Rubric | None) -> None:
+    race.restart()
+    race.task(Supply(rubric))
+
+
+def by_start(race: Race, text: str, rubric: Rubric | None) -> None:
+    race.restart(text, rubric)
+    race.task()
+
+
+def through(door: Door, place: Place, text: str, rubric: Rubric | None) -> list[dict[str, object]]:
+    """Return what the thread shows once a turn or a rubric came through a door: when it rests, and at the end; all as the model says."""
+    race, shown = place.reached(), []
+    try:
+        door(race, text, rubric)
+        race.compare()
+        for go_on in (race.rest, race.finish):
+            go_on()
+            race.compare()
+            shown.append({name: what for name, what in race.view().seen().items() if name != "the answers"})
+    finally:
+        race.schedule.evict()
+    return shown
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _quiet() -> Iterator[None]:
+    """Have nobody log the refusals that are meant."""
+    logging.disable(logging.ERROR)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+@pytest.mark.parametrize(("text", "rubric"), TURNS, ids=lambda given: given or "none")
+@pytest.mark.parametrize("place", [*AT_REST, *CLOSED], ids=lambda place: place.name)
+def test_a_turn_with_messages_does_the_same_through_every_door(place: Place, text: str, rubric: Rubric | None) -> None:
+    doors = (by_update_of_a_reopened_thread, by_start) if place in CLOSED else (by_update, by_update_of_a_reopened_thread, by_start)
+
+    first, *others = [through(door, place, text, rubric) for door in doors]
+
+    assert others == [first] * len(others)
+
+
+@pytest.mark.parametrize("rubric", RUBRICS)
+@pytest.mark.parametrize("place", [*AT_REST, *CLOSED], ids=lambda place: place.name)
+def test_a_rubric_alone_does_the_same_through_every_door(place: Place, rubric: Rubric) -> None:
+    doors = (by_signal_to_a_reopened_thread, by_start) if place in CLOSED else (by_signal, by_signal_to_a_reopened_thread, by_start)
+
+    first, *others = [through(door, place, "", rubric) for door in doors]
+
+    assert others == [first] * len(others)
+
+
+@pytest.mark.parametrize("place", [*AT_REST, *CLOSED], ids=lambda place: place.name)
+def test_a_start_that_names_the_rubric_in_force_judges_nothing_again(place: Place) -> None:
+    race = place.reached()
+    race.schedule.evict()
+
+    assert through(by_start, place, "", race.model.thread.rubric) == through(by_start, place, "", None)
