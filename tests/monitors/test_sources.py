@@ -11,7 +11,8 @@ import pytest
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.contract import FolderSource, SqlSource
 from gradeloop.monitors.source_items import SourceItem
-from gradeloop.monitors.sources import read_source
+from gradeloop.monitors.sources import SourceAccess, read_chunks, read_source
+from gradeloop.store.engine import Store
 
 
 def write(path: Path, *names: str) -> None:
@@ -118,3 +119,17 @@ def test_a_query_cannot_write(tmp_path: Path) -> None:
 def test_a_database_that_is_not_named_is_refused_with_the_cure() -> None:
     with pytest.raises(InvalidRequest, match="the variable APP_DB is not set"):
         list(read_source(SqlSource(variable="APP_DB", query="SELECT 1 AS at", watermark="at"), None, {}))
+
+
+async def test_a_run_without_an_answer_is_none_that_can_be_judged(tmp_path: Path) -> None:
+    rows = [{"id": "a", "messages": [{"role": "user", "content": "Hi"}], "gold": "x"}, {"id": "b", "input": "Hi", "prediction": "Ho"}]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    access = SourceAccess(Store(f"sqlite:///{tmp_path}/store.db"))
+    found = [item async for chunk in read_chunks(FolderSource(path=str(tmp_path), quiet=0), None, access) for item, _ in chunk]
+
+    assert ids(found) == ["b"]
+    (problem,) = [item.unreadable for item in found if item.unreadable is not None]
+    assert problem.startswith(
+        "the run 'a' has no answer: no text and no tool call of an assistant; these keys beside its messages were set"
+    )

@@ -9,6 +9,7 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 
+from gradeloop.batches.judge_many import judge_many
 from gradeloop.contract.transcript import RUN_BYTES, AgentRun, draft_index, request_index, run_as_messages
 from gradeloop.errors import InvalidRequest, RunTooLarge
 from gradeloop.judges.client import Judge, build_judge
@@ -251,7 +252,7 @@ async def test_a_large_run_enters_the_history_once_and_five_rollouts_refer_to_it
 
 
 async def test_a_run_that_no_payload_takes_is_refused_by_client_and_worker(client: Client) -> None:
-    run = {"id": "huge", "transcripts": [{"messages": [{"role": "user", "content": "x" * (RUN_BYTES + 1)}]}]}
+    run = {"id": "huge", "transcripts": [{"messages": [{"role": "assistant", "content": "x" * (RUN_BYTES + 1)}]}]}
     async with bench(client, FRANCE, answers(MATCH)) as (judge, served):
         with pytest.raises(RunTooLarge, match=r"the run 'huge' has \d+ bytes as JSON, 1572864 at most; configure external storage"):
             await judge(run)
@@ -280,6 +281,13 @@ RAW = {
         {"judge": CRITERIA, "run": {"id": "a", "transcripts": [{"messages": [{"role": "user", "content": " "}]}]}},
         "run 'a': no message says anything; there is nothing to judge",
     ),
+    "a question without an answer": (
+        {
+            "judge": FRANCE,
+            "run": {"id": "a", "transcripts": [{"messages": [{"role": "user", "content": "Which?"}]}], "metadata": {"gold": 1}},
+        },
+        "the run 'a' has no answer: no text and no tool call of an assistant; these keys beside its messages were set aside: gold",
+    ),
     "a negative repeat": ({"judge": FRANCE, "run": PARIS, "repeat": -1}, "repeat: Input should be greater than or equal to 0"),
 }
 
@@ -289,6 +297,24 @@ async def test_a_run_in_which_nothing_is_said_is_refused_before_it_is_paid_for(c
 
     with pytest.raises(InvalidRequest, match="the run 'a': no message says anything; there is nothing to judge"):
         await Judge(FRANCE, client).request(run)
+
+
+@pytest.mark.parametrize("judge", [FRANCE, CRITERIA], ids=["schema", "criteria"])
+async def test_a_run_without_an_answer_is_refused_whoever_asks(client: Client, judge: dict[str, Any]) -> None:
+    """Its question alone would be judged; a part of a longer run may lack the answer."""
+    asked = {"id": "a", "transcripts": [{"messages": [{"role": "user", "content": "Which?"}]}], "metadata": {"prediction": ["Paris"]}}
+    long = asked | {"transcripts": [{"messages": [{"role": "user", "content": "Which? " * 100_000}]}]}
+    part = asked | {"excerpt": {"parts": 2, "part": 1, "transcripts": [0], "messages": [[0]]}}
+    told = "the run 'a' has no answer: .* set aside: prediction; write it as the last message"
+
+    with pytest.raises(InvalidRequest, match=told):
+        await Judge(judge, client)(asked)
+    with pytest.raises(InvalidRequest, match=told):
+        await judge_many(Judge(judge, client), [AgentRun.model_validate(asked)], lambda _: None)
+    with pytest.raises(InvalidRequest, match=told):
+        await judge_many(Judge(judge, client), [AgentRun.model_validate(long)], lambda _: None, chunk=True)
+
+    assert (await Judge(judge, client).request(AgentRun.model_validate(part))).run.excerpt is not None
 
 
 @pytest.mark.parametrize("name", RAW)
@@ -471,7 +497,7 @@ async def test_templates_of_ones_own_are_filled_once_and_what_is_put_in_is_not_r
         {"role": "user", "content": "{agent_run}\n{output_schema}\n<response>"},
     ]
     judge = FRANCE | {"rubric_text": "{agent_run} {nope} {{x}}", "prompt_templates": templates}
-    run = {"id": "{rubric}", "transcripts": [{"messages": [{"role": "user", "content": "{output_schema} {0} {{y}}"}]}]}
+    run = {"id": "{rubric}", "transcripts": [{"messages": [{"role": "assistant", "content": "{output_schema} {0} {{y}}"}]}]}
 
     async with bench(client, judge, answers(MATCH)) as (asked, served):
         await asked(run)

@@ -48,7 +48,7 @@ GRADER = {"model": "scripted:judge"}
 TWO = {"n_rollouts_per_input": 2}
 THREE = {"n_rollouts_per_input": 3}
 ONE_OF_THREE = (answers(MATCH), *(answers("nothing", at, step=step) for at in (1, 2) for step in range(3)))
-LONG = {"id": "long", "transcripts": [{"messages": [{"role": "user", "content": "word " * 14_000}]}]}
+LONG = {"id": "long", "transcripts": [{"messages": [{"role": "assistant", "content": "word " * 14_000}]}]}
 CALLS = {"role": "grader", "tool_calls": [{"name": "look", "arguments": {"at": "x"}}]}
 CHECKED = {"criteria": [{"description": "short", "check": "is_short"}, {"description": "good", "votes": 2}]}
 

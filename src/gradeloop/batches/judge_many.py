@@ -29,7 +29,7 @@ from gradeloop.judges.chunks import (
     parts_of,
 )
 from gradeloop.judges.client import Judge
-from gradeloop.judges.contract import JudgeConfig, JudgeResult, JudgingRequest, judging_id
+from gradeloop.judges.contract import JudgeConfig, JudgeResult, JudgingRequest, judging_id, refuse_unanswered
 from gradeloop.store.engine import Store
 
 CONCURRENCY = 50
@@ -248,6 +248,7 @@ def _in_parts(judgements: Sequence[WantedJudgement]) -> dict[int, _InParts]:
     for at, one in enumerate(judgements):
         key = (id(one.run), id(one.judge))
         if key not in parts:
+            refuse_unanswered(one.run)  # its parts are judged, too, of which not all have the answer
             parts[key] = parts_of(one.judge.config, one.run) if is_too_long(one.run) else []
         if parts[key]:
             found[at] = _InParts(one, parts[key])

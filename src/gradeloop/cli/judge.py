@@ -4,10 +4,10 @@ import asyncio
 import json
 import os
 import shlex
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -161,7 +161,7 @@ def create(collection: Collection, file: JudgeFile, *, allow_outside: AllowOutsi
         made = await registry.create_rubric(collection, read_judge(file, own_outside_roots(allow_outside)))
         typer.echo(f"{collection}/{made.rubric_id}@{made.version}")
 
-    asyncio.run(_with_registry(work))
+    asyncio.run(work(_open_registry()))
 
 
 @registry_app.command()
@@ -172,7 +172,7 @@ def add(collection: Collection, rubric: RubricId, file: JudgeFile, *, allow_outs
         made = await registry.add_version(collection, rubric, read_judge(file, own_outside_roots(allow_outside)))
         typer.echo(f"{collection}/{made.rubric_id}@{made.version}")
 
-    asyncio.run(_with_registry(work))
+    asyncio.run(work(_open_registry()))
 
 
 @registry_app.command("list")
@@ -184,7 +184,7 @@ def list_rubrics(collection: Collection, *, as_json: Json = False) -> None:
         lines = [f"{row.rubric_id}@{row.version}  {row.kind}  {row.sha256[:12]}  {row.changed:%Y-%m-%d %H:%M}" for row in found]
         show_lines([row.model_dump(mode="json") for row in found], lines or [f"no rubrics in {collection!r}"], as_json=as_json)
 
-    asyncio.run(_with_registry(work))
+    asyncio.run(work(_open_registry()))
 
 
 @registry_app.command()
@@ -200,12 +200,7 @@ def show(
         found = await registry.get_rubric(collection, rubric, version)
         typer.echo(json_without_commands(json.dumps(found.model_dump(mode="json", exclude_none=True), ensure_ascii=False, indent=2)))
 
-    asyncio.run(_with_registry(work))
-
-
-async def _with_registry(work: Callable[["Registry"], Coroutine[Any, Any, None]]) -> None:
-
-    await work(_open_registry())
+    asyncio.run(work(_open_registry()))
 
 
 def _open_registry() -> "Registry":
@@ -307,7 +302,7 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     if (options.pass_rate is not None or options.labels is not None) and not rule.stated:
         flag = "--labels" if options.pass_rate is None else "--pass-rate"
         raise InvalidRequest(f"{flag} needs a rule for what passes; add --pass KEY=VALUE")
-    reading = Reading(skip_bad=options.skip_bad)
+    reading = Reading(skip_bad=options.skip_bad, answered=True)
     early = None if any(source.startswith(THREAD) for source in options.runs) else await _named_runs(options, None, reading, console)
     if note and not options.as_json:
         console.print(note, style="dim", soft_wrap=True)

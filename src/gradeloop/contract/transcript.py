@@ -208,6 +208,12 @@ class RunMessage(Strict):
             for part in self.records()
         )
 
+    @property
+    def is_answer(self) -> bool:
+        """Whether an assistant says something in it, or calls a tool; its reasoning and errors alone are no answer."""
+        spoken = any(not isinstance(part, ReasoningPart | ErrorPart) for part in self.records())
+        return self.role == "assistant" and self.says_something and spoken
+
 
 class RunTranscript(Strict):
     """One conversation of a run."""
@@ -289,6 +295,18 @@ class AgentRun(Strict):
     def sha256(self) -> str:
         """Return the sha256 of the run as JSON, its id included."""
         return hashlib.sha256(self.json_bytes()).hexdigest()
+
+
+def why_unanswered(run: AgentRun) -> str | None:
+    """Return why there is no answer to judge, with the keys that were read as metadata; None for a run with one, or a part of a run."""
+    messages = [message for _, _, message in run.placed()]
+    if not any(message.says_something for message in messages):
+        return f"the run {run.id!r}: no message says anything; there is nothing to judge"
+    if run.excerpt is not None or any(message.is_answer for message in messages):
+        return None
+    aside = f"; these keys beside its messages were set aside: {', '.join(list(run.metadata)[:20])}" if run.metadata else ""
+    cure = "write it as the last message, of role 'assistant', or under the key 'output', or leave the run out"
+    return f"the run {run.id!r} has no answer: no text and no tool call of an assistant{aside}; {cure}"
 
 
 def run_as_messages(run: AgentRun) -> list[Message]:

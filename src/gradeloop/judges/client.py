@@ -24,6 +24,7 @@ from gradeloop.judges.contract import (
     judging_id,
     parse_judge,
     refuse_large,
+    refuse_unanswered,
     usage_of_failure,
 )
 from gradeloop.store.engine import own_store
@@ -104,8 +105,7 @@ class Judge:
         Raises:
             InvalidRequest: The run is refused; as `RunTooLarge` because of its size.
         """
-        if not any(message.says_something for transcript in run.transcripts for message in transcript.messages):
-            raise InvalidRequest(f"the run {run.id!r}: no message says anything; there is nothing to judge")
+        refuse_unanswered(run)
         client = await self.connected()
         refuse_large(run, stored=client.data_converter.external_storage is not None)
         try:

@@ -16,7 +16,7 @@ from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import RUBRIC_BYTES, Rubric
 from gradeloop.contract.thread import Grader, Priority
-from gradeloop.contract.transcript import RUN_BYTES, STORED_RUN_BYTES, AgentRun, run_as_messages
+from gradeloop.contract.transcript import RUN_BYTES, STORED_RUN_BYTES, AgentRun, why_unanswered
 from gradeloop.errors import InvalidRequest, RunTooLarge, explain
 from gradeloop.grading import prompts
 from gradeloop.grading.prompts import read_prompt_text
@@ -341,20 +341,25 @@ class SchemaJudge(Strict):
     @property
     def rollout_count(self) -> int:
         """How many rollouts a judgement has: those of all models of a panel together."""
-        return self.n_rollouts_per_input * len(self.panel or (None,))
+        return self.n_rollouts_per_input * len(self.models)
 
     @property
     def answers_needed(self) -> int:
         """How many rollouts must have a valid answer for a result."""
         return self.quorum or self.rollout_count // 2 + 1
 
+    @property
+    def models(self) -> tuple[ModelSpec | None, ...]:
+        """The models that judge; None for the worker's default."""
+        return self.panel or (self.judge_model,)
+
     def model_at(self, rollout: int) -> ModelSpec | None:
         """Return the model of a rollout: those of a panel take turns; None for the worker's default."""
-        return self.panel[rollout % len(self.panel)] if self.panel else self.judge_model
+        return self.models[rollout % len(self.models)]
 
     def sample_at(self, rollout: int) -> int:
         """Return which answer of its model a rollout is, from 0."""
-        return rollout // len(self.panel or (None,))
+        return rollout // len(self.models)
 
     @property
     def constrained(self) -> bool:
@@ -512,18 +517,12 @@ class JudgingRequest(Strict):
     def _reads_judge(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
         return parse_judge(value)
 
-    @model_validator(mode="after")
-    def _has_messages(self) -> "JudgingRequest":
-        if isinstance(self.judge, CriteriaJudge) and not run_as_messages(self.run):
-            raise ValueError(f"run {self.run.id!r}: no message says anything; there is nothing to judge")
-        return self
-
 
 def parse_judging(raw: object) -> JudgingRequest:
     """Validate the workflow's raw argument.
 
     Raises:
-        InvalidRequest: The argument is refused; the message names field, value and cure.
+        InvalidRequest: The argument is refused, or its run has no answer; the message names field, value and cure.
         RunTooLarge: The run is too large even for external storage.
     """
     if not isinstance(raw, dict):
@@ -533,7 +532,14 @@ def parse_judging(raw: object) -> JudgingRequest:
     except ValidationError as error:
         raise InvalidRequest(explain(error)) from None
     refuse_large(request.run, stored=True)
+    refuse_unanswered(request.run)
     return request
+
+
+def refuse_unanswered(run: AgentRun) -> None:
+    """Raise InvalidRequest for a run without an answer: its question would be judged in its place."""
+    if (why := why_unanswered(run)) is not None:
+        raise InvalidRequest(why)
 
 
 def refuse_large(run: AgentRun, *, stored: bool) -> None:

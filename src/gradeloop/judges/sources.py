@@ -131,7 +131,7 @@ async def read_thread(reader: GradingClient, thread_id: str) -> AgentRun:
 
     Raises:
         ThreadNotFound: There is no such thread.
-        InvalidRequest: The thread has no messages.
+        InvalidRequest: The thread has no draft.
     """
     messages: list[Message] = []
     after: int | None = 0
@@ -146,10 +146,10 @@ def thread_as_run(thread_id: str, messages: Sequence[Message], result: RunResult
     """Return a thread as a run, with its drafts and feedback as they were sent.
 
     Raises:
-        InvalidRequest: The thread has no messages.
+        InvalidRequest: The thread has no draft.
     """
-    if not messages:
-        raise InvalidRequest(f"{THREAD}{thread_id}: nothing was said in this thread; there is nothing to judge")
+    if not any(item.role == "assistant" and (item.content.strip() or item.tool_calls) for item in messages):
+        raise InvalidRequest(f"{THREAD}{thread_id}: the thread has no draft, so there is nothing to judge; run it first")
     said = [
         item.model_dump(exclude={"source", "vendor", "model"}, exclude_none=True)
         | ({"metadata": {"source": item.source}} if item.source else {})

@@ -5,12 +5,11 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from pydantic import ValidationError
 from sqlalchemy import Connection, select
 
 from gradeloop.batches.contract import Case
 from gradeloop.batches.judged import judging_case
-from gradeloop.contract.transcript import AgentRun
+from gradeloop.contract.transcript import AgentRun, why_unanswered
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import CriteriaJudge, JudgingRequest, SchemaJudge
 from gradeloop.monitors.anchors import ANCHORS_PER_TICK, MOST_ANCHORS, AnchorCounts, AnchorPlan
@@ -51,12 +50,9 @@ def anchors_of(judge: CriteriaJudge | SchemaJudge, labelled: Iterable[tuple[Agen
     for run, passed in labelled:
         bare = run.model_copy(update={"metadata": {key: value for key, value in run.metadata.items() if key != LABEL_KEY}})
         sha256 = bare.sha256()
-        try:
-            case = judging_case(JudgingRequest(judge=judge, run=bare))
-        except ValidationError:
-            case = None
+        case = None if why_unanswered(bare) else judging_case(JudgingRequest(judge=judge, run=bare))
         if case is None:
-            raise InvalidRequest(f"the anchor {clip(run.id)} cannot be judged: nothing is said in it, or it is too large; leave it out")
+            raise InvalidRequest(f"the anchor {clip(run.id)} cannot be judged: it has no answer, or it is too large; leave it out")
         if sha256 in found:
             raise InvalidRequest(f"the anchor {clip(run.id)} is there twice; keep one of them")
         found[sha256] = Anchor(run.id, sha256, passed, case)

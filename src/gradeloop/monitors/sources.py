@@ -17,6 +17,7 @@ from uuid import UUID
 from pydantic import ValidationError
 from temporalio.client import Client
 
+from gradeloop.contract.transcript import why_unanswered
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.buckets import ObjectPlace, read_bucket
 from gradeloop.monitors.contract import BucketSource, FolderSource, MonitorSource, OtlpSource, SqlSource, ThreadsSource
@@ -102,7 +103,9 @@ def read_source(
 
 def _chunk_of(items: Iterator[SourceItem]) -> list[tuple[SourceItem, str]]:
     """Return the next items of a source with the sums of their runs; none where it has no more."""
-    return [(item, item.run.sha256() if item.run is not None else "") for item in islice(items, LOOKED_UP)]
+    chunk = [(item, None if item.run is None else why_unanswered(item.run)) for item in islice(items, LOOKED_UP)]
+    read = [item if why is None else SourceItem(item.cursor, unreadable=why) for item, why in chunk]
+    return [(item, item.run.sha256() if item.run is not None else "") for item in read]
 
 
 def place_since(source: MonitorSource, since: str, cursor: str) -> str:

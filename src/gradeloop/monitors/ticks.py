@@ -17,7 +17,7 @@ from gradeloop.batches.store import insert_cases
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.contract import CriteriaJudge, JudgingRequest, SchemaJudge
+from gradeloop.judges.contract import JudgingRequest
 from gradeloop.monitors.anchor_runs import ask_afresh, settle_anchors, take_anchors
 from gradeloop.monitors.contract import (
     BACKFILL_RUNS,
@@ -98,16 +98,10 @@ class SourceReading:
 def read_run(definition: MonitorDefinition, run: AgentRun, sha256: str) -> ReadRun:
     """Return a new run with the case that judges it; a chosen run that no case can hold has none, and so stays unjudged."""
     why = choose(definition, run, sha256)
-    case = _case_of(definition.judge, run) if why in {"sampled", "always"} else None
-    shadow = _case_of(definition.shadow, run) if why == "sampled" and case is not None and definition.shadow is not None else None
-    return ReadRun(run.id, sha256, why, stratum_of(definition, run), case, shadow)
-
-
-def _case_of(judge: CriteriaJudge | SchemaJudge, run: AgentRun) -> Case | None:
-    try:
-        return judging_case(JudgingRequest(judge=judge, run=run))
-    except ValidationError:  # nothing is said in it
-        return None
+    case = judging_case(JudgingRequest(judge=definition.judge, run=run)) if why in {"sampled", "always"} else None
+    shadow = definition.shadow if why == "sampled" and case is not None else None
+    shadowing = None if shadow is None else judging_case(JudgingRequest(judge=shadow, run=run))
+    return ReadRun(run.id, sha256, why, stratum_of(definition, run), case, shadowing)
 
 
 class MonitorStore:

@@ -25,7 +25,7 @@ from gradeloop.transcripts.formats import (
 )
 from gradeloop.transcripts.message_forms import is_langchain, is_message, messages_at, parse_messages
 from gradeloop.transcripts.pydantic_ai_forms import is_pydantic_ai
-from gradeloop.transcripts.runs import IDS, build_run, id_of, read_side, require_messages, run_of, transcript_of
+from gradeloop.transcripts.runs import IDS, build_run, id_of, require_messages, run_of, transcript_of, with_answer
 from gradeloop.transcripts.unreadable import (
     Json,
     UnreadableMessage,
@@ -370,16 +370,9 @@ def _parse_conversation(value: Json, name: str) -> Iterator[AgentRun]:
     ]
     require_messages(messages, key)
     read = {key, "system", "instructions", "choice", "metadata", *IDS} | ({"output"} if output is not None else set())
-    answer = next((key for key in _ANSWERS if key not in read and value.get(key)), None)
-    if answer is not None and messages[-1].role != "assistant":  # what was answered to the messages
-        with inside(answer):
-            messages += read_side(value[answer], "assistant", answer)
-        read.add(answer)
-    yield run_of(id_of(value, name), messages, without(value, *read) | beside)
-
-
-_ANSWERS = ("output", "response", "completion", "answer")
-"""The keys that may hold the answer to messages which end without one."""
+    rest = without(value, *read)
+    messages, answer = with_answer(messages, rest)
+    yield run_of(id_of(value, name), messages, without(rest, answer or "") | beside)
 
 
 FORMATS = (

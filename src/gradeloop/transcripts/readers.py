@@ -15,7 +15,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
-from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
+from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript, why_unanswered
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.checks import acceptable, strict_json
 from gradeloop.transcripts.formats.inspect_logs import parse_sample
@@ -52,6 +52,8 @@ class Reading:
 
     skip_bad: bool = False
     """Whether a run that cannot be read is left out, rather than ending the reading."""
+    answered: bool = False
+    """Whether a run without an answer counts as one that cannot be read: for those who judge what is read."""
     formats: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     """How many values of each file were taken for which format, and why."""
     left_out: list[str] = field(default_factory=list)
@@ -128,6 +130,9 @@ class _Reader:
         """Yield the runs; of rows with one id and different content, the later ones have their content's sum in their ids."""
         seen: dict[str, str] = {}
         for run in runs:
+            if self._reading.answered and (why := why_unanswered(run)) is not None:
+                self.leave_out(InvalidRequest(f"{self._path}: {why}"))
+                continue
             self._reading.runs += 1
             found, sha256 = run, run.sha256()
             if self._has_rows and seen.setdefault(run.id, sha256) != sha256:

@@ -162,6 +162,29 @@ def _unpacked(value: Json) -> Json:
     return value if found is None else found
 
 
+QUESTIONS = ("instruction", "question", "query", "user_input", "request", "inputs")
+"""The keys of a text that is asked, where there is no prompt."""
+
+ANSWERS = (
+    *("completion", "response", "actual_output", "model_output", "model_response", "prediction", "generation", "generated_text"),
+    *("output_text", "output", "outputs", "final_answer", "assistant", "answer", "result"),
+)
+"""The keys of an answer, of which the first that is there counts: those that may also name a data set's reference stand last."""
+
+
+_OF_ANYTHING = ("completion", "response", "output", "outputs", "answer")
+"""Those of them whose answer may be any JSON; under the others it is a text."""
+
+
+def with_answer(messages: Sequence[RunMessage], value: dict[str, Json], kind: str = "") -> tuple[list[RunMessage], str | None]:
+    """Return messages with the answer that stands beside them, where they end without one, and the key that was read."""
+    key = next((key for key in ANSWERS if (said := value.get(key)) and (key in _OF_ANYTHING or isinstance(said, str))), None)
+    if key is None or (messages and messages[-1].is_answer):
+        return list(messages), None
+    with inside(key):
+        return [*messages, *read_side(value[key], "assistant", kind or key)], key
+
+
 def read_side(value: Json, role: str, kind: str) -> list[RunMessage]:
     """Return the messages of a request or of a reply; a text has the given role, and what is no message is kept as its JSON."""
     if value in (None, "", [], {}):

@@ -165,8 +165,6 @@ def _spoken_line(row: dict[str, Json]) -> Iterator[RunMessage]:
 _CODEX = {"session_meta", "response_item", "event_msg", "turn_context", "compacted", "world_state"}
 """The types of lines in a session of Codex."""
 
-_CODEX_KEPT = ("id", "cwd", "model_provider", "cli_version", "git", "forked_from_id")
-
 _CODEX_ERRORS = {"error", "stream_error", "turn_aborted", "task_failed", "turn_failed"}
 """Events of Codex that no item of the conversation repeats."""
 

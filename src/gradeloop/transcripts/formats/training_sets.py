@@ -6,7 +6,7 @@ from gradeloop.contract.transcript import AgentRun, RunMessage, ToolCallPart
 from gradeloop.text import clip
 from gradeloop.transcripts.message_forms import build_message, is_message, parse_messages
 from gradeloop.transcripts.parts import read_call, text_of
-from gradeloop.transcripts.runs import error_message, exchange, id_of, read_side, run_of
+from gradeloop.transcripts.runs import ANSWERS, QUESTIONS, error_message, exchange, id_of, read_side, run_of, with_answer
 from gradeloop.transcripts.unreadable import (
     Json,
     UnreadableMessage,
@@ -77,7 +77,9 @@ def parse_sharegpt(value: Json, name: str) -> Iterator[AgentRun]:
     messages = [RunMessage(role="system", content=system)] if system else []
     with inside(key):
         messages += _turns(value[key]) if are_turns(value[key]) else parse_messages(value[key])
-    yield run_of(id_of(value, name, "id", "conversation_id"), messages, without(value, key, "id", "system", "system_prompt"))
+    rest = without(value, key, "id", "system", "system_prompt")
+    messages, answer = with_answer(messages, rest)
+    yield run_of(id_of(value, name, "id", "conversation_id"), messages, without(rest, answer or ""))
 
 
 def _turns(rows: list[Json]) -> list[RunMessage]:
@@ -278,19 +280,12 @@ def recognise_pair(value: Json) -> str | None:
     if not isinstance(value, dict) or "messages" in value:
         return None
     if "prompt" not in value:
-        asked = next((key for key in _QUESTIONS if isinstance(value.get(key), str)), None)
-        answer = next((key for key in _ANSWERS if isinstance(value.get(key), str)), None)
+        asked, answer = (next((key for key in keys if isinstance(value.get(key), str)), None) for keys in (QUESTIONS, ANSWERS))
         return f"a pair: {asked} and {answer}" if asked and answer and not {"observations", "traceId"} & set(value) else None
     if "prompt_id" in value:
         return "a conversation of HealthBench: prompt and prompt_id"
-    answer = next((key for key in _ANSWERS if key in value), None)
+    answer = next((key for key in ANSWERS if key in value), None)
     return f"a pair: prompt and {answer}" if answer else None
-
-
-_QUESTIONS = ("instruction", "question", "query")
-"""The keys of a text that is asked, where there is no prompt."""
-
-_ANSWERS = ("completion", "response", "answer", "output")
 
 
 def parse_pair(value: Json, name: str) -> Iterator[AgentRun]:
@@ -299,22 +294,17 @@ def parse_pair(value: Json, name: str) -> Iterator[AgentRun]:
     Raises:
         UnreadableMessage: One of them cannot be read.
     """
-    key = next((key for key in _ANSWERS if key in value), "completion")
     if "prompt" in value:
         with inside("prompt"):
             asked = read_side(value["prompt"], "user", "input")
-        system = read_side(value.get("system"), "system", "system")
-        read = ["prompt", "system"]
+        read = ["prompt"]
     else:
-        read = [part for part in (*_QUESTIONS, "context", "input") if isinstance(value.get(part), str)]
+        read = [part for part in (*QUESTIONS, "context", "input") if isinstance(value.get(part), str)]
         asked = [RunMessage(role="user", content="\n\n".join(value[part] for part in read if value[part].strip()))]
-        system = read_side(value.get("system"), "system", "system")
-        read.append("system")
-    with inside(key):
-        said = read_side(value.get(key), "assistant", "output")
-    asked = [*system, *asked]
-    metadata = without(value, *read, key, "id")
-    yield run_of(id_of(value, name, "id", "prompt_id"), [*asked, *said], metadata)
+    rest = without(value, *read, "system", "id")
+    said, answer = with_answer([], rest, "output")  # a prompt may end with the beginning of it
+    messages = [*read_side(value.get("system"), "system", "system"), *asked, *said]
+    yield run_of(id_of(value, name, "id", "prompt_id"), messages, without(rest, answer or ""))
 
 
 def recognise_reply(value: Json) -> str | None:
@@ -340,7 +330,7 @@ def _are_items(value: dict[str, Json]) -> bool:
     """Return whether an object's output are items of Responses, and what they answer is not beside them."""
     output = value.get("output")
     answers = isinstance(output, list) and bool(output) and all(is_message(item) and "type" in item for item in output)
-    return answers and not {"input", "messages", "prompt", *_QUESTIONS} & set(value)
+    return answers and not {"input", "messages", "prompt", *QUESTIONS} & set(value)
 
 
 def parse_reply(value: Json, name: str) -> Iterator[AgentRun]:
