@@ -16,6 +16,7 @@ from gradeloop.contract.transcript import RunMessage
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.grading.checks import strict_json
 from gradeloop.text import clip
+from gradeloop.transcripts.runs import ANSWERS, QUESTIONS
 
 Form = Literal["pair", "verdict", "score"]
 """What is asked: which of two answers is better, whether one passes, or how good it is."""
@@ -191,14 +192,21 @@ def _judge_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
     )
 
 
+def _list_at(row: Row, key: str) -> list[Any]:
+    if not isinstance(row[key], list):
+        raise ValueError(f"{key} is {clip(json.dumps(row[key]))}; write a list")  # noqa: TRY004 - as above
+    return list(row[key])
+
+
 def _reward_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
     """Yield the best answer against every worse one; which of them is A is decided by their content, so that half of them are."""
     name = str(row.get("id") or number)
-    best, models = row["chosen"][0], row.get("models")
-    for at, worse in enumerate(row["rejected"]):
+    chosen, rejected = ([row[key]] if isinstance(row[key], str) else _list_at(row, key) for key in ("chosen", "rejected"))
+    best, models = chosen[0], row.get("models") or [row[key] for key in ("chosen_model", "rejected_model") if row.get(key)]
+    for at, worse in enumerate(rejected):
         first = int(_digest(name, str(at)), 16) % 2 == 0
         pair = (best, worse) if first else (worse, best)
-        other = len(row["chosen"]) + at
+        other = len(chosen) + at
         authors = (str(models[0]), str(models[other])) if isinstance(models, list) and len(models) > other else ()
         yield Item(
             id=f"{name}/{at}",
@@ -212,14 +220,15 @@ def _reward_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
 
 
 def _health_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
-    labels, people = row["binary_labels"], row.get("anonymized_physician_ids") or []
+    labels, people = _list_at(row, "binary_labels"), row.get("anonymized_physician_ids") or []
     name = str(row.get("completion_id") or row.get("prompt_id") or number)
     yield Item(
         id=f"{name}/{_digest(row['rubric'])}",
         messages=_conversation(row["prompt"]),
         answers=(_answer(row["completion"]),),
         opinions=tuple(
-            Opinion(by=str(people[at]) if at < len(people) else f"physician {at + 1}", value=bool(label)) for at, label in enumerate(labels)
+            Opinion.model_validate({"by": str(people[at]) if at < len(people) else f"physician {at + 1}", "value": _yes_or_no(label)})
+            for at, label in enumerate(labels)
         ),
         category=str(row.get("category") or ""),
         criterion=str(row["rubric"]),
@@ -234,7 +243,7 @@ def _mt_bench(row: Row, _number: str, _: Path) -> Iterator[Item]:
     if value is None:
         raise ValueError(f"winner is {clip(winner)}; MT-Bench writes model_a, model_b or tie")
     turn = int(row.get("turn") or 1)
-    conversations = [_conversation(row[name])[: 2 * turn] for name in ("conversation_a", "conversation_b")]
+    conversations = [_conversation(_list_at(row, name))[: 2 * turn] for name in ("conversation_a", "conversation_b")]
     names = (str(row["model_a"]), str(row["model_b"]))
     if names[0] > names[1]:
         swapped: dict[Preference, Preference] = {"A": "B", "B": "A", "tie": "tie"}
@@ -295,6 +304,7 @@ def _number(score: JsonValue) -> float | None:
 
 _FORMATS = (
     _Format("JudgeBench", "pair", ("question", "response_A", "response_B", "label"), _judge_bench),
+    _Format("RewardBench 1", "pair", ("prompt", "chosen", "rejected", "chosen_model", "rejected_model"), _reward_bench),
     _Format("RewardBench 2", "pair", ("prompt", "chosen", "rejected", "subset"), _reward_bench),
     _Format("HealthBench meta-evaluation", "verdict", ("prompt", "completion", "rubric", "binary_labels"), _health_bench),
     _Format(
@@ -305,8 +315,7 @@ _FORMATS = (
     _Format("FLASK", "score", ("instruction", "score"), _flask),
 )
 
-_PROMPTS = ("prompt", "question", "input", "instruction", "request")
-_ANSWERS = ("output", "response", "answer", "completion")
+_PROMPTS = ("prompt", *QUESTIONS, "input")
 _FIRST, _SECOND = ("a", "response_a", "output_a", "answer_a"), ("b", "response_b", "output_b", "answer_b")
 _LABELS = ("label", "score", "winner", "passed")
 _YES, _NO = {"true", "yes", "pass", "passed", "1", "correct", "good"}, {"false", "no", "fail", "failed", "0", "incorrect", "bad"}
@@ -320,7 +329,7 @@ def _own_format(path: Path, keys: set[str], rows: Sequence[Row]) -> tuple[str, s
         InvalidRequest: Columns that are needed are missing.
     """
     lower = {key.lower(): key for key in keys}
-    prompt, answer, label = (next((lower[name] for name in names if name in lower), None) for names in (_PROMPTS, _ANSWERS, _LABELS))
+    prompt, answer, label = (next((lower[name] for name in names if name in lower), None) for names in (_PROMPTS, ANSWERS, _LABELS))
     first, second = (next((lower[name] for name in names if name in lower), None) for names in (_FIRST, _SECOND))
     if label is None or (answer is None and (first is None or second is None)):
         known = ", ".join(known.name for known in _FORMATS)
