@@ -42,7 +42,7 @@ from gradeloop.batches.contract import Case
 from gradeloop.contract.thread import BATCH_WORKFLOW
 from gradeloop.contract.thread import WORKFLOW as THREAD_WORKFLOW
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
-from gradeloop.exit_codes import leave
+from gradeloop.exit_codes import INTERNAL, leave
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.settings.endpoints import PROVIDERS_VARIABLE, NamedEndpoint, endpoint_ceilings, named_endpoints
 from gradeloop.settings.secrets import scrubbed
@@ -362,7 +362,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 4 if isinstance(error, ServerUnreachable) else 3 if isinstance(error, WorkerFailed) else 2
     except Exception:
         logger.exception("the worker ends")  # what Python itself would print shows the keys that an error quotes
-        return 1
+        return INTERNAL
     return 0
 
 

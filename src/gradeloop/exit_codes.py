@@ -6,10 +6,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-SATISFIED, CAPPED, BAD_INPUT, NO_VERDICT, UNREACHABLE, STOPPED, BROKEN_PIPE = 0, 1, 2, 3, 4, 130, 141
-"""The exit codes of all commands; `CODES` has their meanings by command."""
+SATISFIED, CAPPED, BAD_INPUT, NO_VERDICT, UNREACHABLE, INTERNAL, STOPPED, BROKEN_PIPE = 0, 1, 2, 3, 4, 70, 130, 141
+"""The exit codes of all commands; `CODES` has their meanings by command. 70 is EX_SOFTWARE of sysexits.h: 1, Python's own, means a gate."""
 
-_ALL = {
+_INTERNAL = {INTERNAL: "an internal error of gradeloop, with what to report"}
+_ALL = _INTERNAL | {
     BAD_INPUT: "usage, bad input, or a store that cannot be used",
     UNREACHABLE: "no Temporal server answers, or no worker starts",
     STOPPED: "Ctrl-C",
@@ -57,8 +58,9 @@ CODES: dict[str, dict[int, str]] = {
         CAPPED: "a --fail-on gate failed",
         NO_VERDICT: "no case has a verdict in both batches, so no gate could decide",
     },
-    "doctor": {SATISFIED: "everything works", CAPPED: "something does not work", BAD_INPUT: "usage"},
-    "worker": {
+    "doctor": _INTERNAL | {SATISFIED: "everything works", CAPPED: "something does not work", BAD_INPUT: "usage"},
+    "worker": _INTERNAL
+    | {
         SATISFIED: "stopped, or idle for as long as --until-idle says",
         BAD_INPUT: "a setting or a file is wrong",
         NO_VERDICT: "the worker cannot serve",

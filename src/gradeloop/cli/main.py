@@ -1,15 +1,18 @@
 """The entry point of the command line: `gradeloop`, its errors and exit codes."""
 
+import os
 import sys
+import traceback
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
 from gradeloop.cli.commands import GroupedCommands
 from gradeloop.errors import GradeloopError
-from gradeloop.exit_codes import BAD_INPUT, BROKEN_PIPE, STOPPED, code_of_error, fail, leave
-from gradeloop.text import without_commands
+from gradeloop.exit_codes import BAD_INPUT, BROKEN_PIPE, INTERNAL, STOPPED, code_of_error, fail, leave
+from gradeloop.settings.secrets import scrubbed
+from gradeloop.text import one_line, shortened, without_commands
 
 app = typer.Typer(
     cls=GroupedCommands,
@@ -18,6 +21,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+
+TRACEBACK = "GRADELOOP_TRACEBACK"
+"""The variable with which an internal error prints where it happened."""
 
 
 def main() -> None:
@@ -35,10 +41,21 @@ def main() -> None:
         fail(f"{error.filename or 'a file'}: {error.strerror or error}", BAD_INPUT)
     except KeyboardInterrupt:
         fail("stopped", STOPPED)
+    except Exception as error:  # noqa: BLE001 - whatever nobody foresaw: Python would end with 1, which means a gate
+        _fail_internally(error)
     except SystemExit as ended:
         if isinstance(ended.__context__, BrokenPipeError):  # for which click and rich exit with 1, as a capped run does
             leave(BROKEN_PIPE)
         leave(ended.code if isinstance(ended.code, int) else 0)
+
+
+def _fail_internally(error: Exception) -> NoReturn:
+    """Print what to report of an error that nobody foresaw, with its traceback where `GRADELOOP_TRACEBACK` asks for it, and exit."""
+    if os.environ.get(TRACEBACK):
+        typer.echo(scrubbed("".join(traceback.format_exception(error))), err=True)
+    what = shortened(one_line(scrubbed(f"{type(error).__name__}: {error}")))  # a validation's message quotes whatever it was given
+    cure = f"it is no mistake of yours; please report it, with the command and what it prints with {TRACEBACK}=1"
+    fail(f"internal error: {what}; {cure}", INTERNAL)
 
 
 def _defuse(stream: TextIOWrapper) -> None:
