@@ -29,6 +29,7 @@ from gradeloop.contract.thread import OUTAGE_SECONDS, Grader
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.call_checks import needs_logprobs
 from gradeloop.grading.scoring import call_groups
+from gradeloop.judges.contract import SchemaJudge, refuse_unanswered
 from gradeloop.settings.catalog import settings_notes
 
 
@@ -123,6 +124,9 @@ class WorkerServices:
         """
         settings = case_settings(case)
         try:
+            if case.judging is not None:
+                refuse_unanswered(case.judging.run)
+                self.providers.refuse_unknown(case.judging.judge.models if isinstance(case.judging.judge, SchemaJudge) else ())
             self.refuse_unservable(settings)
             if case.escalate is not None:
                 self.refuse_unservable(settings.model_copy(update={"grader": Grader(model=case.escalate)}))

@@ -97,7 +97,7 @@ class BatchActivities:
             checked: set[str] = set()
             for case in upload.cases:
                 models = f"{case_settings(case).sha256()} {case.escalate and case.escalate.model_dump_json()}"
-                if models not in checked:
+                if models not in checked or case.judging is not None:  # whose run is its own
                     checked.add(models)
                     await self._services.refuse_case(case)
             async with store_attempt():

@@ -101,11 +101,12 @@ class JudgeActivities:
         return turn
 
     def _refuse_unservable(self, model: ModelSpec, subject: Subject) -> None:
-        """Refuse a judge with a fallback that cannot be called, or cannot answer as this judge does.
+        """Refuse a judge of a provider that is not known, or with a fallback that cannot be called, or cannot answer as this judge does.
 
         Raises:
-            ApplicationError: Of type `config`.
+            ApplicationError: Of type `InvalidRequest` or `config`.
         """
+        self._services.providers.refuse_unknown(subject.judge.models)
         try:
             if model.fallback:
                 self._services.refuse_uncallable(model)

@@ -110,6 +110,10 @@ class JudgingWorkflow(Judging):
             raise self._unavailable(str(error)) from None
 
     def _unavailable(self, why: str) -> ApplicationError:
+        """Return the failure of a judgement without a judge's answer: what a worker refuses is the caller's, and is refused again."""
+        kind, _, problem = why.partition(": ")
+        if kind == InvalidRequest.__name__:
+            return ApplicationError(problem, type=kind, non_retryable=True)
         spent = self._thread.usage.model_dump(mode="json")
         return ApplicationError(why, {"usage": spent}, type=UNAVAILABLE, non_retryable=True)
 

@@ -4,7 +4,7 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import cached_property
 from importlib import import_module
@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from activities.errors import FailureKind, ModelFault, model_fault, note_paid, paid_by
+from activities.errors import FailureKind, ModelFault, invalid, model_fault, note_paid, paid_by
 from activities.providers.address_call import read_call
 from activities.providers.anthropic import AnthropicMessages
 from activities.providers.base import CapField, ModelReply, ModelRequest, Provider, deadline
@@ -102,6 +102,16 @@ class Providers:
         complaint = self._complaint(spec)
         if complaint:
             raise ModelFault("config", complaint, model=spec.id)
+
+    def refuse_unknown(self, specs: Iterable[ModelSpec | None]) -> None:
+        """Refuse models, and their fallbacks, of providers that no setting of this worker names: to ask again cures nothing.
+
+        Raises:
+            ApplicationError: Of type `InvalidRequest`.
+        """
+        for model in (model for spec in specs if spec is not None for model in spec.chain):
+            if (complaint := unknown_provider(model.provider, self._environment.servers)) is not None:
+                raise invalid(f"{model.id!r}: {complaint}")
 
     def get(self, spec: ModelSpec) -> Provider:
         """Return the adapter for a model, made at its first use, and anew where its key has changed.

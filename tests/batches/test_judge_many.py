@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
 
 from activities.tools.registry import ToolRegistry
 from gradeloop.batches.judge_many import Judged, judge_many
@@ -31,6 +31,18 @@ def runs(*names: str, said: str = "The capital of France is Paris.") -> list[Age
         )
         for name in names
     ]
+
+
+async def test_a_raw_upload_of_a_run_without_an_answer_is_refused_by_name(client: Client, tmp_path: Path) -> None:
+    question = {"role": "user", "content": "What is the capital of France?"}
+    run = {"id": "asked", "transcripts": [{"messages": [question]}], "metadata": {"gold": "Paris"}}
+    case = {"id": "c", "judging": {"judge": FRANCE, "run": run}, "rubric": {"criteria": []}, "asks_nothing": True}
+
+    async with batching(client, tmp_path) as batches:
+        with pytest.raises(WorkflowFailureError) as refused:
+            await batches.upload("unanswered", [case])
+
+    assert "the case 'c': the run 'asked' has no answer: no text and no tool call of an assistant; " in str(refused.value.cause)
 
 
 async def test_a_rule_for_what_passes_asks_no_question_anew(client: Client, tmp_path: Path) -> None:

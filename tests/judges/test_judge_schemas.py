@@ -83,6 +83,10 @@ SCHEMAS: dict[str, tuple[Any, str | None]] = {
     "an unknown keyword": (holding(TEXT, patternProperties={}), "output_schema: unknown keyword 'patternProperties'."),
     "required is a name": (holding(TEXT, required="x"), "output_schema.required is '\"x\"'; list names of properties"),
     "required names nothing": (holding(TEXT, required=["y"]), "output_schema.required names 'y', which is no property. Known: x."),
+    "required names one twice": (
+        holding(TEXT, required=["x", "x"]),
+        "output_schema.required names 'x' twice; name each property once",
+    ),
     "required is misspelt": (
         {"type": "object", "properties": {"label": TEXT}, "required": ["lable"]},
         "output_schema.required names 'lable', which is no property. Did you mean 'label'? Known: label.",

@@ -17,7 +17,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.grading.checks import acceptable, canonical_json, leading_json, strict_json
 from gradeloop.judges.citations import Citation, citations_of
 from gradeloop.judges.contract import REASONING, SchemaJudge
-from gradeloop.judges.schema import OutputKey, citing_texts, keys_of, problems_of, value_at, with_value, without_nulls
+from gradeloop.judges.schema import OutputKey, citing_texts, keys_of, problems_of, value_at, with_presence, with_value, without_nulls
 from gradeloop.stats.intervals import wilson
 
 ANSWER_BYTES = 64 * 1024
@@ -224,7 +224,7 @@ class KeySummary(Recorded):
 
     how: Literal["vote", "median"]
     value: JsonValue
-    """The value in the aggregated output; None where no answer has the key."""
+    """The value in the aggregated output; None where that lacks the key, as most of the answers do."""
     n: int
     """How many answers have the key."""
     distribution: tuple[ValueShare, ...] = ()
@@ -233,7 +233,7 @@ class KeySummary(Recorded):
     """The least value that a median is taken of."""
     high: Sparse[float | None] = None
     tied: Sparse[bool] = False
-    """True where two values are given equally often; the one of the earlier rollout counts."""
+    """True where two values, or a value and none, are given equally often; the earlier rollout counts."""
 
 
 class Consensus(Recorded):
@@ -255,6 +255,8 @@ class Consensus(Recorded):
 def build_consensus(schema: Mapping[str, Any], outputs: Sequence[dict[str, JsonValue]]) -> Consensus:
     """Aggregate answers into one output: by vote for choices, by median for numbers, with the texts of the answer that agrees most.
 
+    An optional key is in the output where most of the answers have it; of as many that have it as lack it, the first decides.
+
     Args:
         schema: The schema that says which keys are voted on and which have a median.
         outputs: The answers, at least one, each valid, in the order of their rollouts.
@@ -264,9 +266,13 @@ def build_consensus(schema: Mapping[str, Any], outputs: Sequence[dict[str, JsonV
     agreeing = [sum(_same(value_at(output, key.path), summaries[key.name].value) for key in keys) for output in outputs]
     first = agreeing.index(max(agreeing))
     output = outputs[first]
-    for key in keys:
+    for key in keys * 2:  # an object that is taken over from another answer may hold a key of the first round that most answers lack
         value, own = summaries[key.name].value, value_at(output, key.path)
-        if value is not None and own is not None and not _same(own, value):
+        if (value is None) != (own is None):
+            alike = [one for one in outputs if (value_at(one, key.path) is None) == (value is None)]
+            depths = [sum(value_at(one, key.path[:at]) is not None for at in range(1, len(key.path) + 1)) for one in alike]
+            output = with_presence(output, alike[depths.index(max(depths))], key.path)
+        if value is not None and not _same(own, value):
             output = _with_aggregate(schema, output, key, value, outputs)
     summaries = {key.name: summaries[key.name].model_copy(update={"value": value_at(output, key.path)}) for key in keys}
     return Consensus(output=output, from_rollout=first, keys=summaries, composed=output != outputs[first])
@@ -287,16 +293,24 @@ def _numbers(values: Sequence[JsonValue]) -> list[float]:
 
 
 def _aggregate_key(key: OutputKey, values: Sequence[JsonValue]) -> KeySummary:
+    lacking = values.count(None)
+    is_left_out = 2 * lacking > len(values) or (2 * lacking == len(values) and values[0] is None)
     if key.how == "median":
         numbers = _numbers(values)
         middle = (median_low(numbers) if key.integer else median(numbers)) if numbers else None
-        return KeySummary(how="median", value=middle, n=len(numbers), low=min(numbers, default=None), high=max(numbers, default=None))
+        return KeySummary(
+            how="median",
+            value=None if is_left_out else middle,
+            n=len(numbers),
+            low=min(numbers, default=None),
+            high=max(numbers, default=None),
+        )
     given = [value for value in values if value is not None]
     first = {canonical_json(value): value for value in reversed(given)}
     ranked = Counter(map(canonical_json, given)).most_common()  # stable: of equal counts, the earlier rollout's value
     shares = tuple(_share(first[text], count, len(given)) for text, count in ranked)
-    tied = len(shares) > 1 and shares[0].count == shares[1].count
-    return KeySummary(how="vote", value=shares[0].value if shares else None, n=len(given), distribution=shares, tied=tied)
+    tied = 2 * lacking == len(values) or (not is_left_out and len(shares) > 1 and shares[0].count == shares[1].count)
+    return KeySummary(how="vote", value=None if is_left_out else shares[0].value, n=len(given), distribution=shares, tied=tied)
 
 
 def _share(value: JsonValue, count: int, total: int) -> ValueShare:

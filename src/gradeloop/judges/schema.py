@@ -208,10 +208,11 @@ def _bound_problems(schema: Schema, at: str) -> Iterator[str]:
         yield f"{at}.multipleOf is {schema['multipleOf']}; write a number above 0"
     if empty := _empty_range(schema):
         yield f"{at}: nothing lies between {empty[0]} and {empty[1]}; give a lower bound that is below the upper one"
-    properties = schema.get("properties")
-    if isinstance(properties, dict):
-        for name in (name for name in schema.get("required", ()) if name not in properties):
-            yield f"{at}.required names {clip(name)}, which is no property.{did_you_mean(name, list(properties))}"
+    if isinstance(properties := schema.get("properties"), dict):
+        required, known = Counter[str](schema.get("required", ())), list(properties)
+        unknown = (f"{clip(name)}, which is no property.{did_you_mean(name, known)}" for name in required if name not in properties)
+        twice = (f"{clip(name)} twice; name each property once" for name, count in required.items() if count > 1)
+        yield from (f"{at}.required names {problem}" for problem in (*unknown, *twice))
 
 
 def _empty_range(schema: Schema) -> tuple[float, float] | None:
@@ -348,6 +349,14 @@ def with_value(output: dict[str, Any], path: Path, value: JsonValue) -> dict[str
         return output | {name: value}
     inner = output.get(name)
     return output | {name: with_value(inner, tuple(rest), value)} if isinstance(inner, dict) else output
+
+
+def with_presence(output: dict[str, Any], other: Mapping[str, Any], path: Path) -> dict[str, Any]:
+    """Return the output with what another one has, or without what it lacks, at the first key of a path that only one of them has."""
+    name, *rest = path
+    if name in output and name in other:
+        return output | {name: with_presence(output[name], other[name], tuple(rest))} if rest else output
+    return output | {name: other[name]} if name in other else {key: value for key, value in output.items() if key != name}
 
 
 def citing_texts(schema: Schema, output: JsonValue, at: str = "") -> Iterator[tuple[str, str]]:
