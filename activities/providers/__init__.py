@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from activities.errors import FailureKind, ModelFault, invalid, model_fault, note_paid, paid_by
+from activities.errors import FailureKind, ModelFault, model_fault, note_paid, paid_by
 from activities.providers.address_call import read_call
 from activities.providers.anthropic import AnthropicMessages
 from activities.providers.base import CapField, ModelReply, ModelRequest, Provider, deadline
@@ -24,6 +24,7 @@ from activities.providers.keys import KeySource
 from activities.providers.openai_chat import OpenAIChat
 from activities.providers.openai_responses import OpenAIResponses
 from activities.providers.scripted import Script, Scripted
+from activities.store_attempts import invalid
 from gradeloop.contract.http_call import HTTP_REQUEST
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec

@@ -137,7 +137,7 @@ async def test_a_batch_or_case_that_is_not_there_is_told_with_what_is(url: str) 
     with pytest.raises(InvalidRequest, match=r"there is no batch 'bb' in the store. Did you mean 'b'\?"):
         await reader.summary("bb")
     with pytest.raises(InvalidRequest, match=r"the batch 'b' has no case 'c'. Did you mean 'c0'\?"):
-        await reader.result("b", "c")
+        await reader.case("b", "c")
     assert (await reader.summary("latest")).batch_id == "b"
     store.close()
 

@@ -153,14 +153,6 @@ class BatchReader:
         rows = await self._store.read(_fetch(statement.order_by(cases.c.position)))
         return [row["case_id"] for row in sorted(rows, key=lambda row: bool(row["status"] == "error"))]
 
-    async def result(self, batch_id: str, case_id: str) -> CaseResult:
-        """Return the result of one case.
-
-        Raises:
-            InvalidRequest: The batch has no case with this id.
-        """
-        return (await self.case(batch_id, case_id))[1]
-
     async def case(self, batch_id: str, case_id: str) -> tuple[Case, CaseResult]:
         """Return one case with its result.
 

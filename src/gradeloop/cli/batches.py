@@ -56,8 +56,8 @@ def show(
     """Show a batch's results, or one of its cases in full."""
     reader = BatchReader(own_store())
     if case is not None:
-        result = asyncio.run(reader.result(asyncio.run(reader.summary(batch)).batch_id, case))
-        show_lines(result.model_dump(mode="json"), case_lines(result), as_json=as_json)
+        asked, result = asyncio.run(reader.case(asyncio.run(reader.summary(batch)).batch_id, case))
+        show_lines(result.model_dump(mode="json"), case_lines(result, asked.rubric), as_json=as_json)
         return
     with reader.snapshot(batch) as found:
         width, summary = shutil.get_terminal_size().columns, found.summary

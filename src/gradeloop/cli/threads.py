@@ -334,7 +334,7 @@ def choose_screen(console: Console, rubric: Rubric | None, *, as_json: bool) -> 
     """Return the screen for this output: JSON lines, a live view on a terminal, or plain lines."""
     if as_json:
         return JsonScreen(console)
-    return LiveScreen(console, rubric) if console.is_terminal and not console.is_dumb_terminal else PlainScreen(console)
+    return LiveScreen(console, rubric) if console.is_terminal and not console.is_dumb_terminal else PlainScreen(console, rubric)
 
 
 REFUSAL_SECONDS = 1.0

@@ -7,7 +7,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
-from pydantic import ValidationError
 from sqlalchemy import Connection, RowMapping, select
 
 from gradeloop.batches.contract import MONITOR_PREFIX, UPLOAD_CASES, BatchRequest, Case, Upload

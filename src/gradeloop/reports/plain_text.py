@@ -4,6 +4,8 @@ import json
 from collections.abc import Iterator
 
 from gradeloop.contract.evaluation import CriterionRow, Evaluation
+from gradeloop.contract.rubric import Rubric
+from gradeloop.grading.contradictions import contradiction
 from gradeloop.reports.model import RunReport, SchemaVerdict, ToolEvidence
 from gradeloop.text import encodable, one_line, printable, shortened
 
@@ -20,7 +22,7 @@ def explain_run(report: RunReport) -> str:
     lines += [f"error: {_cut(report.error)}"] if report.error else []
     if report.evaluations:
         last = report.evaluations[-1]
-        lines += _evaluation_lines(last, len(report.evaluations))
+        lines += _evaluation_lines(last, len(report.evaluations), report.rubric)
         tools = [tool for tool in report.tools if tool.role != "generator" and tool.grading_run_id in {None, last.grading_run_id}]
         lines += _tool_lines(tools)
     if report.judged is not None:
@@ -43,18 +45,19 @@ def _quoted(text: str) -> str:
     return json.dumps(shortened(printable(text), EVIDENCE_CHARACTERS), ensure_ascii=False)
 
 
-def _evaluation_lines(evaluation: Evaluation, count: int) -> Iterator[str]:
+def _evaluation_lines(evaluation: Evaluation, count: int, rubric: Rubric | None) -> Iterator[str]:
     grader = f", judged by {evaluation.grader}" if evaluation.grader else ""
     yield f"evaluation {count} (iteration {evaluation.iteration}): {evaluation.result}{_score(evaluation.score)}{grader}"
     yield f"explanation: {_cut(evaluation.explanation)}"
     for row in evaluation.criteria:
-        yield from _row_lines(row)
+        yield from _row_lines(row, contradiction(row, rubric))
 
 
-def _row_lines(row: CriterionRow) -> Iterator[str]:
+def _row_lines(row: CriterionRow, note: str) -> Iterator[str]:
     verdict = "not verified" if row.unverified else "passes" if row.passed else "fails"
     yield f"- {one_line(row.id)} {verdict} (decided by: {row.by}): {_cut(row.name)}"
     yield f"  reason: {_cut(row.reason)}"
+    yield from [f"  note: {_cut(note)}"] if note else ()
     if row.gap:
         yield f"  gap: {_cut(row.gap)}"
     for quote in row.quotes:

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 from gradeloop.contract.evaluation import CriterionRow, Evaluation, Quote, rejections_of
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
 from gradeloop.grading.changes import Changes, changes
+from gradeloop.grading.contradictions import contradiction
 from gradeloop.grading.prompts import escape_invisible, record_starts
 from gradeloop.grading.quotes import FoldedText, fold, nearest_passage, written_forms
 from gradeloop.reports.html import Live, as_json, document, part
@@ -76,6 +77,7 @@ def _context(report: RunReport, key: str) -> dict[str, object]:
         "view": RunView(report, key),
         "key": key,
         "mark_of": criterion_mark,
+        "contradiction": contradiction,
         "worst_first": rows_worst_first,
         "answer": run_answer(report),
         "failing": failing_rows(report) if report.kind == "thread" else (),

@@ -19,7 +19,9 @@ from gradeloop.batches.contract import BatchSummary, CaseResult
 from gradeloop.cli.render.run import CTRL_C, LEAST_ROOM
 from gradeloop.cli.render.table import WHY_CHARACTERS, WIDE, Column, mark, table, usage_line
 from gradeloop.contract.evaluation import CriterionRow, Quote
+from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.changes import changes
+from gradeloop.grading.contradictions import contradiction
 from gradeloop.grading.quotes import fold
 from gradeloop.text import counted, encodable, money, one_line, printable
 
@@ -232,7 +234,7 @@ def case_line(result: CaseResult) -> Text:
     return Text().append(word, style).append(f"  {one_line(result.id)}", "bold").append(f"  {reason}" if reason else "")
 
 
-def case_lines(result: CaseResult) -> Iterator[Text | Rule]:
+def case_lines(result: CaseResult, rubric: Rubric | None = None) -> Iterator[Text | Rule]:
     """Yield a case: verdict, error, criteria with their gaps, reasons and quotes, output, cost, thread."""
     yield _verdict(result)
     yield from _about(result)
@@ -243,7 +245,7 @@ def case_lines(result: CaseResult) -> Iterator[Text | Rule]:
     if result.decided_by:
         yield Text("  decided by: ", "dim").append(one_line(", ".join(result.decided_by)), "red")
     for row in result.criteria:
-        yield from _criterion(row, optional=row.id in result.optional)
+        yield from _criterion(row, contradiction(row, rubric), optional=row.id in result.optional)
     if result.output is not None:
         yield from _output(result.output)
     yield from _beside(result)
@@ -274,14 +276,14 @@ def _about(result: CaseResult) -> Iterator[Text]:
             yield Text().append(f"  {one_line(name)}: ", "dim").append(cut)
 
 
-def _criterion(row: CriterionRow, *, optional: bool) -> Iterator[Text]:
-    """Yield a criterion, then its gap, reason, quotes, votes and override."""
+def _criterion(row: CriterionRow, note: str, *, optional: bool) -> Iterator[Text]:
+    """Yield a criterion, then its gap, reason, note, quotes, votes and override."""
     sign, style = mark(row)
     beside = f"{OPTIONAL if optional else ''}{f'  (score {row.score:g})' if row.score is not None else ''}"
     yield Text().append(f"{sign} {one_line(row.id)}  ", style).append(one_line(row.name)).append(beside, "dim")
-    for word, text in (("gap", row.gap), ("reason", row.reason)):
+    for word, text, own in (("gap", row.gap, style), ("reason", row.reason, ""), ("note", note, "yellow")):
         if text:
-            yield Text().append(f"    {word}: ", "dim").append(one_line(text), style if word == "gap" else "")
+            yield Text().append(f"    {word}: ", "dim").append(one_line(text), own)
     for quote in row.quotes:
         yield from _quote(quote)
     if row.votes:

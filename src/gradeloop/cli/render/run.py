@@ -19,6 +19,7 @@ from gradeloop.contract.evaluation import CriterionRow, DraftPiece, Evaluation, 
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import GivenPrompt, RunResult, ThreadState
+from gradeloop.grading.contradictions import contradiction
 from gradeloop.grading.scoring import call_groups
 from gradeloop.reports.model import resume_step
 from gradeloop.text import counted, json_without_commands, one_line, printable
@@ -91,8 +92,8 @@ def phase_line(event: Event) -> Text | None:
     return Text(f"{number}{phases[event.type]}") if event.type in phases else None
 
 
-def row_lines(evaluation: Evaluation) -> Iterator[Line]:
-    """Yield the verdict on each criterion; of many criteria, those that pass share one line."""
+def row_lines(evaluation: Evaluation, rubric: Rubric | None = None) -> Iterator[Line]:
+    """Yield the verdict on each criterion, of many those that pass in one line, and the reasons that contradict their verdicts."""
     many = len(evaluation.criteria) > COLUMNS
     passed = sum(row.passed for row in evaluation.criteria)
     width = id_width(row.id for row in evaluation.criteria)
@@ -100,6 +101,9 @@ def row_lines(evaluation: Evaluation) -> Iterator[Line]:
     if many and passed:
         others = "all" if passed == len(evaluation.criteria) else "the other"
         yield Line(Text("✓ ", "green"), Text(f"{others} {passed} criteria pass" if passed > 1 else f"{others} criterion passes"))
+    for row in evaluation.criteria:
+        if note := contradiction(row, rubric):
+            yield Line(Text(f"! {row.id:{width}}  ", "yellow"), Text(one_line(note), "yellow"))
 
 
 def summary(result: RunResult, width: int) -> Iterator[Text | Rule | Table]:
@@ -384,8 +388,8 @@ class JsonScreen:
 class PlainScreen:
     """Prints a plain line per event."""
 
-    def __init__(self, console: Console) -> None:
-        self._console = console
+    def __init__(self, console: Console, rubric: Rubric | None = None) -> None:
+        self._console, self._rubric = console, rubric
         self._began: datetime | None = None
 
     def show_thread(self, thread_id: str, ui: str | None) -> None:
@@ -399,7 +403,7 @@ class PlainScreen:
         line = event_line(event, message, evaluation)
         if line is not None:
             print_line(self._console, Line(Text(f"{(when - self._began).total_seconds():6.1f} s  ", "dim"), line))
-        for row in row_lines(evaluation) if evaluation else ():
+        for row in row_lines(evaluation, self._rubric) if evaluation else ():
             print_line(self._console, Line(Text(" " * 10).append_text(row.head), row.body))
 
     def show_result(self, result: RunResult) -> None:
@@ -415,7 +419,7 @@ class LiveScreen(PlainScreen):
     """Prints the plain lines, and below them the criteria, which change colour while the run continues."""
 
     def __init__(self, console: Console, rubric: Rubric | None) -> None:
-        super().__init__(console)
+        super().__init__(console, rubric)
         self._criteria = rubric.criteria if rubric else ()
         self._phase = Text("drafting")
         self._rows: dict[str, CriterionRow] = {}
