@@ -1,6 +1,7 @@
 """Labels and agreement: only what was said of these runs counts, and silence is no agreement."""
 
 import json
+from itertools import combinations_with_replacement, permutations
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ from gradeloop.calibration.labels import LabelSet, read_case_labels, read_labels
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.answers import build_consensus
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, parse_judge
+from gradeloop.judges.schema import problems_of, value_at
 from tests.rig.judging import FRANCE
 
 
 def test_1_and_1_0_are_one_value_and_true_is_another(tmp_path: Path) -> None:
     schema = {"type": "object", "properties": {"stars": {"type": "number", "enum": [1, 2.0]}}}
-    judge = parse_judge(FRANCE | {"output_schema": schema})
+    judge = parse_judge(FRANCE | {"output_schema": schema, "pass_if": {"stars": 2}})
     labels = labelled(tmp_path, label("a", stars=1), label("b", stars=2), label("c", stars=1.0), judge=judge)
 
     found = agreed(labels, result("a", stars=1.0), result("b", stars=2.0), result("c", stars=1), judge=judge)
@@ -42,7 +44,7 @@ SCHEMA = {
     },
     "required": ["label"],
 }
-JUDGE = parse_judge(FRANCE | {"output_schema": SCHEMA})
+JUDGE = parse_judge(FRANCE | {"output_schema": SCHEMA, "pass_if": {"label": "match"}})
 CRITERIA = parse_judge({"rubric": "- names it\n- is brief"})
 
 
@@ -218,11 +220,54 @@ def test_true_and_one_are_different_votes() -> None:
     assert build_consensus(schema, [{"x": 1}, {"x": 0}, {"x": 0}]).output == {"x": 0}
 
 
-def test_an_optional_key_is_counted_where_it_was_given() -> None:
-    found = build_consensus(SCHEMA, [{"label": "match"}, {"label": "match", "sure": True}, {"label": "match"}])
+@pytest.mark.parametrize("at", range(3))
+@pytest.mark.parametrize(("key", "value"), [("sure", True), ("score", 5)])
+def test_one_answer_of_three_does_not_decide_a_key_that_the_others_leave_out(at: int, key: str, value: object) -> None:
+    given: list[dict[str, Any]] = [{"label": "match"}, {"label": "match"}, {"label": "match"}]
+    given[at][key] = value
 
-    assert (found.keys["sure"].n, found.keys["sure"].value) == (1, True)
-    assert found.output == {"label": "match", "sure": True}
+    one = build_consensus(SCHEMA, given)
+    two = build_consensus(SCHEMA, [*given, given[at]])
+    most = build_consensus(SCHEMA, [*given, given[at], given[at]])
+
+    assert (one.output, one.keys[key].n, one.keys[key].value, one.ties) == ({"label": "match"}, 1, None, ())
+    assert [share.value for share in one.keys[key].distribution] == ([True] if key == "sure" else [])
+    assert (two.output, two.ties) == (given[0], (key,) if key == "sure" else ())
+    assert most.output == {"label": "match", key: value}
+
+
+NESTED: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "kind": {"type": "boolean"},
+        "found": {
+            "type": "object",
+            "properties": {
+                "old": {"type": "boolean"},
+                "sure": {"type": "string", "enum": ["yes", "no"]},
+                "inner": {"type": "object", "properties": {"score": {"type": "integer"}, "why": {"type": "string"}}, "required": ["score"]},
+            },
+            "required": ["sure"],
+        },
+    },
+    "required": ["kind"],
+}
+
+
+def test_whatever_answers_leave_out_most_of_them_decide_it_and_the_output_keeps_the_schema() -> None:
+    inner: tuple[dict[str, Any], ...] = ({}, {"inner": {"score": 1}}, {"inner": {"score": 4, "why": "so"}})
+    within: list[dict[str, Any]] = [{"sure": sure} | old | more for sure in ("yes", "no") for old in ({}, {"old": True}) for more in inner]
+    answers: list[dict[str, Any]] = [{"kind": True}, *({"kind": True, "found": found} for found in within)]
+    paths = [("found", "old"), ("found", "sure"), ("found", "inner", "score")]
+
+    for given in combinations_with_replacement(answers, 3):
+        for order in set(map(tuple, permutations(range(3)))):
+            outputs = [given[at] for at in order]
+            found = build_consensus(NESTED, outputs).output
+            assert list(problems_of(NESTED, found)) == []
+            for path in paths:
+                having = sum(value_at(output, path) is not None for output in outputs)
+                assert (value_at(found, path) is not None) == (having >= 2), (outputs, found, path)
 
 
 def test_labels_on_cases_name_their_output_and_may_be_several_of_one_case(tmp_path: Path) -> None:

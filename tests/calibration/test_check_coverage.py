@@ -30,7 +30,7 @@ REPLICATES = 300
 FEWEST, MOST = (int(binom.ppf(tail, CHECKS, 0.95)) for tail in (0.001, 0.999))
 """927 and 970: the hits of an interval that covers with probability 0.95 are below, and above, in one simulation of 1,000 each."""
 
-JUDGE = parse_judge(FRANCE)
+JUDGE = parse_judge(FRANCE | {"pass_if": {"label": "match"}})
 
 
 def true_figures(rate: float) -> dict[str, float]:

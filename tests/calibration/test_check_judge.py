@@ -18,7 +18,7 @@ from gradeloop.judges.contract import JudgeConfig, JudgeResult, SchemaJudge, par
 from gradeloop.reports.calibration_page import check_page
 from tests.rig.judging import FRANCE
 
-JUDGE = parse_judge(FRANCE)
+JUDGE = parse_judge(FRANCE | {"pass_if": {"label": "match"}})
 
 
 def said(role: str, content: str) -> dict[str, str]:
@@ -43,6 +43,14 @@ PUBLIC: dict[str, tuple[list[dict[str, Any]], str, list[str]]] = {
         [{"id": "7", "prompt": "Q?", "chosen": ["good"], "rejected": ["bad", "worse"], "subset": "Math", "models": ["m", "n", "o"]}],
         "pair",
         ["7/0: label=A [Math] Q? | good | bad", "7/1: label=B [Math] Q? | worse | good"],
+    ),
+    "RewardBench 1": (
+        [
+            {"id": 7, "prompt": "Q?", "chosen": "good", "rejected": "bad", "subset": "Math", "chosen_model": "m", "rejected_model": "n"},
+            {"id": 9, "prompt": "R?", "chosen": "one", "rejected": "two", "subset": "Math", "chosen_model": "m", "rejected_model": "n"},
+        ],
+        "pair",
+        ["7/0: label=A [Math] Q? | good | bad", "9/0: label=B [Math] R? | two | one"],
     ),
     "HealthBench meta-evaluation": (
         [
@@ -189,7 +197,7 @@ def test_rows_of_ones_own_are_read_by_their_columns(tmp_path: Path, name: str) -
 
 
 BAD: dict[str, tuple[str, str]] = {
-    "unknown.jsonl": ('{"foo": 1}', "its rows have foo, which is none of JudgeBench, RewardBench 2"),
+    "unknown.jsonl": ('{"foo": 1}', "its rows have foo, which is none of JudgeBench, RewardBench 1, RewardBench 2"),
     "label.jsonl": (
         '{"question": "q", "response_A": "a", "response_B": "b", "label": "C"}',
         "line 1, read as JudgeBench: label is 'C'; JudgeBench writes",
@@ -228,7 +236,7 @@ def test_a_judge_is_asked_as_it_is_where_its_output_answers(tmp_path: Path) -> N
     first, second = ask_about(own, pairs)
     fitted, _ = ask_about(JUDGE, pairs)
 
-    assert (verdict.judge, verdict.path, verdict.positive) == (JUDGE, ("label",), "match")
+    assert (verdict.judge, verdict.path) == (JUDGE, ())
     assert (first.judge, first.path) == (own, ("best",))
     asked = [[part.messages[0].content for part in question.run.transcripts] for question in (first, second)]
     assert asked == [["Q?", "a", "b"], ["Q?", "b", "a"]]
@@ -247,7 +255,7 @@ def test_every_criterion_of_a_set_is_asked_for_itself(tmp_path: Path) -> None:
     assert "Advises rest" in schema.judge.rubric_text
     assert not isinstance(listed.judge, SchemaJudge)
     assert [one.text for one in listed.judge.rubric.criteria] == ["Advises rest"]
-    assert (listed.path, listed.positive) == (("result",), "satisfied")
+    assert (schema.path, listed.path) == ((), ())
 
 
 def judgement(run: AgentRun, **output: Any) -> JudgeResult:
@@ -428,3 +436,30 @@ def test_a_page_shows_the_worst_with_their_transcripts_as_text(tmp_path: Path) -
     assert "<script>alert(1)" not in page
     assert "&lt;b&gt;no&lt;/b&gt;" in page
     assert "95 % interval" in page
+
+
+SPOILED: dict[str, tuple[dict[str, Any], str]] = {
+    "HealthBench meta-evaluation": ({"binary_labels": "[true]"}, "binary_labels is '\"[true]\"'; write a list"),
+    "MT-Bench human judgements": ({"conversation_a": "Hi?"}, "conversation_a is '\"Hi?\"'; write a list"),
+    "RewardBench 2": ({"rejected": {"a": "b"}}, 'rejected is \'{"a": "b"}\'; write a list'),
+    "FLASK": ({"score": "4"}, "has no attribute 'items'"),
+}
+
+
+@pytest.mark.parametrize("name", SPOILED)
+def test_a_text_where_a_set_has_a_list_is_not_read_letter_by_letter(tmp_path: Path, name: str) -> None:
+    spoiled, problem = SPOILED[name]
+
+    with pytest.raises(InvalidRequest) as refused:
+        read_labelled_set(write(tmp_path, [PUBLIC[name][0][0] | spoiled]))
+
+    assert f"row 1, read as {name}: " in str(refused.value)
+    assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize("question", ["prompt", "question", "user_input", "inputs", "Query"])
+@pytest.mark.parametrize("answer", ["output", "response", "actual_output", "prediction", "Generated_Text"])
+def test_rows_of_ones_own_have_the_columns_that_runs_have(tmp_path: Path, question: str, answer: str) -> None:
+    (item,) = read_labelled_set(write(tmp_path, [{question: "Q?", answer: "a", "reference": "b", "label": True}])).items
+
+    assert [message.content for message in (*item.messages, *item.answers[0])] == ["Q?", "a"]

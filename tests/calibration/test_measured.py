@@ -29,7 +29,7 @@ SCHEMA: dict[str, Any] = {
     },
     "required": ["label"],
 }
-JUDGE = parse_judge(FRANCE | {"output_schema": SCHEMA})
+JUDGE = parse_judge(FRANCE | {"output_schema": SCHEMA, "pass_if": {"label": "match"}})
 
 
 def said(run: str, repeat: int = 0, *, judge: JudgeConfig = JUDGE, metadata: Any = None, content: str = "", **output: Any) -> JudgeResult:

@@ -7,6 +7,8 @@ import pytest
 from tests.rig.cli import CommandLine
 from tests.rig.judging import FRANCE, answers, fails
 
+RULED = FRANCE | {"pass_if": {"label": "match"}}
+
 
 @pytest.fixture(scope="module")
 def gradeloop(commands: CommandLine) -> CommandLine:
@@ -17,7 +19,7 @@ def test_the_command_measures_writes_a_page_and_fails_under_a_bound(gradeloop: C
     said_so = (("Paris.", True), ("Lyon.", False), ("It is Paris.", True))
     rows = [{"prompt": "Capital of France?", "output": text, "label": label} for text, label in said_so]
     (gradeloop.folder / "capitals.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    (gradeloop.folder / "checked.yaml").write_text(json.dumps(FRANCE | {"rubric_text": "Checked by a set."}))
+    (gradeloop.folder / "checked.yaml").write_text(json.dumps(RULED | {"rubric_text": "Checked by a set."}))
     (gradeloop.folder / "checked.replies.yaml").write_text(json.dumps({"replies": [answers({"label": "match", "explanation": "yes"})]}))
     command = ("check-judge", "checked.yaml", "capitals.jsonl", "--scripted", "checked.replies.yaml")
 
@@ -56,7 +58,7 @@ def test_probes_are_asked_beside_the_set_and_a_wrong_name_is_refused(gradeloop: 
 def test_what_was_asked_is_cached_a_preview_counts_the_rest_and_what_was_not_made_is_said(gradeloop: CommandLine) -> None:
     rows = [{"prompt": "Capital of France?", "output": f"Paris, {at} times.", "label": at % 2 == 0} for at in range(4)]
     (gradeloop.folder / "counted.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    (gradeloop.folder / "counting.yaml").write_text(json.dumps(FRANCE | {"rubric_text": "Counted by a set."}))
+    (gradeloop.folder / "counting.yaml").write_text(json.dumps(RULED | {"rubric_text": "Counted by a set."}))
     said = answers({"label": "match", "explanation": "yes"})
     (gradeloop.folder / "counting.replies.yaml").write_text(json.dumps({"replies": [said]}))
     command = ("check-judge", "counting.yaml", "counted.jsonl", "--scripted", "counting.replies.yaml", "--json")

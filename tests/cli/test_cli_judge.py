@@ -68,13 +68,21 @@ def test_runs_that_cannot_be_read_are_left_out_and_listed(gradeloop: CommandLine
     good = (gradeloop.folder / "runs.jsonl").read_text().split("\n")
     write(gradeloop, "mixed.jsonl", "\n".join([good[0], '{"id": "x", "messages": [{"role": "robot"}]}', good[1]]))
 
+    write(gradeloop, "asked.jsonl", '{"id": "y", "input": "Which capital?", "gold": "Paris"}\n' + good[2])
+
     done = gradeloop("judge", "judge.yaml", "mixed.jsonl", *SCRIPTED, "--skip-bad", "--max-bad", "0.5", "--json")
+    unanswered = gradeloop("judge", "judge.yaml", "asked.jsonl", *SCRIPTED, "--skip-bad", "--json")
+    refused = gradeloop("judge", "judge.yaml", "asked.jsonl", *SCRIPTED)
     ended = gradeloop("judge", "judge.yaml", "mixed.jsonl", *SCRIPTED, "--skip-bad", "--max-bad", "0.2")
 
     assert done.code == 0, done.err
     assert sorted(line["agent_run_id"] for line in done.lines) == ["a", "b"]
     assert "left out: mixed.jsonl, line 2: messages[0].role: the role is 'robot'" in done.err
     assert "left out 1 of 3 runs (33%)" in done.err
+    assert [line["agent_run_id"] for line in unanswered.lines] == ["c"]
+    assert "left out: asked.jsonl: the run 'y' has no answer: no text and no tool call of an assistant; these keys" in unanswered.err
+    assert "left out 1 of 2 runs (50%)" in unanswered.err
+    assert (refused.code, "were set aside: gold; write it as the last message" in refused.err) == (2, True)
     assert (ended.code, "nothing is judged: --max-bad allows 20%" in ended.out) == (3, True)
     assert "mixed.jsonl: read as messages (an object with messages: objects with role and content), 3 times" in ended.out
 
@@ -333,7 +341,7 @@ def test_a_thread_is_judged_by_its_id(gradeloop: CommandLine) -> None:
 
 
 def test_a_run_that_no_payload_takes_is_judged_where_payloads_are_kept_outside(gradeloop: CommandLine) -> None:
-    messages = [{"role": "user", "content": f"{at} " + "The capital of France is Paris. " * 1000} for at in range(85)]
+    messages = [{"role": "assistant", "content": f"{at} " + "The capital of France is Paris. " * 1000} for at in range(85)]
     write(gradeloop, "large.json", {"id": "large", "messages": messages})
 
     done = gradeloop("judge", "judge.yaml", "large.json", *SCRIPTED, "--json")
@@ -344,7 +352,7 @@ def test_a_run_that_no_payload_takes_is_judged_where_payloads_are_kept_outside(g
 
 
 def test_a_run_that_is_too_long_is_judged_in_parts_and_its_page_shows_them(gradeloop: CommandLine) -> None:
-    messages = [{"role": "user", "content": f"{at} " + "The capital of France is Paris. " * 3000} for at in range(18)]
+    messages = [{"role": "assistant", "content": f"{at} " + "The capital of France is Paris. " * 3000} for at in range(18)]
     write(gradeloop, "chunked.json", {"id": "chunked", "messages": messages})
     command = ("judge", "judge.yaml", "chunked.json", *SCRIPTED, "--chunk")
 
@@ -391,8 +399,8 @@ def test_agreement_is_told_with_its_figures_and_disagreements(gradeloop: Command
     results = gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--json").out
     write(gradeloop, "results.jsonl", results)
 
-    done = gradeloop("agreement", "judge.yaml", "labels.jsonl")
-    by_file = gradeloop("agreement", "judge.yaml", "labels.jsonl", "--results", "results.jsonl", "--json")
+    done = gradeloop("agreement", "judge.yaml", "labels.jsonl", "--pass", "label=match")
+    by_file = gradeloop("agreement", "judge.yaml", "labels.jsonl", "--results", "results.jsonl", "--pass", "label=match", "--json")
 
     assert done.code == 0, done.err
     assert "2 of 3 labels have a judgement" in done.out
@@ -409,14 +417,14 @@ def test_agreement_with_a_judge_that_answered_nothing_is_no_measurement(gradeloo
     replies = write(gradeloop, "mute.replies.yaml", {"replies": SAID["nothing valid"]})
     gradeloop("judge", judge, "runs.jsonl", "--scripted", replies)
 
-    done = gradeloop("agreement", judge, "mute.labels.jsonl")
+    done = gradeloop("agreement", judge, "mute.labels.jsonl", "--pass", "label=match")
 
     assert (done.code, "0 of 1 labels have a judgement" in done.out) == (3, True), done.err
 
 
 def test_only_what_was_said_of_these_runs_by_this_judge_counts(gradeloop: CommandLine) -> None:
     """A run is judged, then changed: with the changed run named, the judgement is stale; results of another judge are refused."""
-    judge = write(gradeloop, "own.yaml", FRANCE | {"rubric_text": "Of these very runs."})
+    judge = write(gradeloop, "own.yaml", FRANCE | {"rubric_text": "Of these very runs.", "pass_if": {"label": "match"}})
     other = write(gradeloop, "foreign.yaml", FRANCE | {"rubric_text": "Of others."})
     write(gradeloop, "changing.json", {"id": "changing", "messages": [{"role": "assistant", "content": "Paris."}]})
     write(gradeloop, "changing.labels.jsonl", {"agent_run_id": "changing", "label_value": {"label": "match"}})
@@ -513,7 +521,7 @@ def mistaken(gradeloop: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Command
     write(gradeloop, "bad_labels.jsonl", {"agent_run_id": "a", "label_value": {"lable": "match"}})
     write(gradeloop, "good_labels.jsonl", {"agent_run_id": "a", "label_value": {"label": "match"}})
     write(gradeloop, "unjudged.yaml", FRANCE | {"id": "x", "rubric_text": "Nobody was judged by this."})
-    write(gradeloop, "long.jsonl", {"messages": [{"role": "user", "content": "x" * 600_001}]})
+    write(gradeloop, "long.jsonl", {"messages": [{"role": "assistant", "content": "x" * 600_001}]})
     write(gradeloop, "taken.yaml", FRANCE | {"id": "x"})
     monkeypatch.setenv("GRADELOOP_STATE_DIR", str(gradeloop.state))
     monkeypatch.chdir(gradeloop.folder)
@@ -574,7 +582,7 @@ def test_no_server_is_another_code_than_no_store(gradeloop: CommandLine, tmp_pat
 
 def distinct(gradeloop: CommandLine, count: int) -> str:
     """Write runs that differ in what they say: the same content is judged once."""
-    rows = [{"id": f"r{at}", "messages": [{"role": "user", "content": f"x {at}"}]} for at in range(count)]
+    rows = [{"id": f"r{at}", "messages": [{"role": "assistant", "content": f"x {at}"}]} for at in range(count)]
     return write(gradeloop, f"distinct{count}.jsonl", "\n".join(map(json.dumps, rows)))
 
 
@@ -613,7 +621,7 @@ def test_a_worker_that_is_killed_meanwhile_is_started_again(gradeloop: CommandLi
 
 
 def test_what_models_and_files_say_is_harmless_on_a_terminal(gradeloop: CommandLine) -> None:
-    evil = {"id": "\x1b]0;owned\x07[red]x", "messages": [{"role": "user", "content": "x"}]}
+    evil = {"id": "\x1b]0;owned\x07[red]x", "messages": [{"role": "assistant", "content": "x"}]}
     write(gradeloop, "evil.json", evil)
 
     done = gradeloop("judge", "judge.yaml", "evil.json", *SCRIPTED)

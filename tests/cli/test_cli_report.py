@@ -298,7 +298,9 @@ def test_whether_judgements_pass_is_said_alike_by_the_terminal_its_lines_and_eve
     assert summary.code == 0, summary.err
     assert "❌ **FAILED 0% of 80%**" in text
     assert "passes: label is no match; 80% wanted" in text
-    assert re.search(r"<code>gradeloop agreement geography/rubric-\w+\\@1 LABELS --results gated.jsonl</code>", text)
+    assert re.search(
+        r"<code>gradeloop agreement geography/rubric-\w+\\@1 LABELS --results gated.jsonl --pass .label=no match.</code>", text
+    )
     assert text.count("| not passed | match |") == 2
     refused = gradeloop("report", "latest", "--kind", "batch", "-o", "refused.md")
     assert (refused.code, "gradeloop export latest -o summary.md writes that of a batch" in refused.err) == (2, True)

@@ -10,8 +10,9 @@ from temporalio.client import Client
 from gradeloop.calibration.labels import read_labels
 from gradeloop.cli.monitor_labels import agreement_of, as_labels
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.contract import parse_judge
-from gradeloop.monitors.labelling import MonitorLabels, WaitingLabels, label_value
+from gradeloop.judges.contract import JudgeResult, parse_judge
+from gradeloop.monitors.contract import MonitorDefinition
+from gradeloop.monitors.labelling import LabelledRun, MonitorLabels, WaitingLabels, label_value
 from gradeloop.monitors.overview import labels_text
 from tests.monitors.test_monitoring import watched
 from tests.rig.batches import fails, passes
@@ -134,3 +135,23 @@ def test_a_label_is_written_as_the_values_of_the_judges_keys_where_they_say_it(
     judge = parse_judge({"rubric_text": "How is it?", "output_schema": SCHEMA, "judge_model": "scripted:judge"})
 
     assert label_value(judge, passes_by, passed=passed) == value
+
+
+@pytest.mark.parametrize("enum", [["warm", "cold"], ["cold", "warm"]])
+@pytest.mark.parametrize("by_file", [True, False], ids=["pass_if", "--pass"])
+def test_agreement_counts_as_passed_what_the_monitor_passes_whatever_the_order_of_the_values(enum: list[str], by_file: bool) -> None:
+    schema = {"type": "object", "properties": {"tone": {"type": "string", "enum": enum}}, "required": ["tone"]}
+    judge = {"rubric_text": "How is it?", "output_schema": schema, "judge_model": "scripted:judge"}
+    rule = {"judge": judge | {"pass_if": {"tone": "warm"}}} if by_file else {"judge": judge, "passes": ["tone=warm"]}
+    definition = MonitorDefinition.model_validate({"name": "tone", "source": {"kind": "folder", "path": "/runs"}} | rule)
+    given = []
+    for at in range(10):
+        fields = {"id": f"j{at}", "agent_run_id": f"r{at}", "rubric_id": "r", "rubric_version": 1, "result_type": "DIRECT_RESULT"}
+        judgement = JudgeResult.model_validate(fields | {"output": {"tone": "warm" if at < 8 else "cold"}})
+        given.append(LabelledRun(run_id=f"r{at}", created_by="ada", passed=at < 8, judgement=judgement))
+
+    (key,) = agreement_of(definition, tuple(given)).keys
+
+    assert key.positive == "warm"
+    assert key.pass_rate is not None
+    assert (key.pass_rate.raw.value, key.figures["tpr"].value, key.figures["kappa"].value) == (0.8, 1.0, 1.0)

@@ -15,6 +15,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.checks import canonical_json
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
+from gradeloop.judges.pass_rule import PassRule, refuse_two_values
 from gradeloop.judges.schema import value_at
 from gradeloop.stats.bootstrap import bootstrap
 from gradeloop.stats.correction import CorrectedRate, JudgeError, corrected_rate
@@ -111,7 +112,7 @@ def measure_agreement(
     judgements: Judgements,
     *,
     ordered: Sequence[str] = (),
-    positive: Mapping[str, JsonValue] | None = None,
+    passes: Sequence[str] = (),
     risk: float | None = None,
 ) -> Agreement:
     """Measure how far a judge agrees with labels; a run without an answer is unanswered, and counts in coverage.
@@ -121,19 +122,23 @@ def measure_agreement(
         labels: What people say.
         judgements: What the judge says of these runs.
         ordered: Enums whose values are written from least to most.
-        positive: The value that passes, by key.
+        passes: The value that passes, by key, as KEY=VALUE; by default what the judge's own `pass_if` says.
         risk: The error rate below which a band of trusted verdicts is chosen; None for no band.
 
     Raises:
-        InvalidRequest: No labelled run was judged, or no key can be compared.
+        InvalidRequest: No labelled run was judged, no key can be compared, or nothing says which value of a key passes.
     """
     if not any(label.agent_run_id in judgements.by_run for label in labels.labels):
         stale = f"; {len(judgements.stale)} were judged when they had another content" if judgements.stale else ""
         raise InvalidRequest(f"none of the labelled runs has a judgement{stale}; judge them first, or check the ids (agent_run_id)")
     keys, disagreements = [], []
-    for key in compared_keys(labels.label_schema, ordered, positive):
+    positive = PassRule(judge, passes, labels.label_schema).values
+    compared = compared_keys(labels.label_schema, ordered, positive)
+    for key in compared:
         rows = [label for label in labels.labels if value_at(label.label_value, key.path) is not None]
         if rows:
+            if key.positive is None and not positive:
+                refuse_two_values(key.name, key.values)
             keys.append(_measure_key(judge, key, rows, judgements, risk))
             disagreements += _disagreements(judge, key, rows, judgements)
     if not keys:
@@ -146,7 +151,7 @@ def measure_agreement(
         stale=tuple(run for run in judgements.stale if run in missing),
         risk=risk,
         keys=tuple(keys),
-        stability=measure_stability(judge, judgements, compared_keys(labels.label_schema, ordered, positive)),
+        stability=measure_stability(judge, judgements, compared),
         disagreements=tuple(disagreements),
     )
 

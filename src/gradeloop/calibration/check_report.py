@@ -12,9 +12,11 @@ from gradeloop.calibration.questions import Order, Question, combine, passages
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Usage
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, SchemaJudge
+from gradeloop.judges.pass_rule import PassRule
 from gradeloop.stats.bootstrap import REPLICATES
 from gradeloop.stats.intervals import wilson
 from gradeloop.stats.ranking import Standing, rank
+from gradeloop.text import shortened
 
 WORST = 10
 """The most disagreements that are shown with their transcripts."""
@@ -93,6 +95,8 @@ class CheckReport(Strict):
     """Judgements without a judge's answer, which the same command asks for again: a provider failed, or the budget is used up."""
     invalid: int = 0
     """Judgements for which the judge's answers stayed invalid, which `--retry errors` asks for again."""
+    contradictory: tuple[str, ...] = ()
+    """The items on which the judge's reason contradicts its verdict."""
     worst: tuple[WorstDisagreement, ...]
 
 
@@ -114,13 +118,11 @@ def verdicts_of(answers: Sequence[Answered]) -> dict[str, bool | float | str | N
     for answer in answers:
         by_item.setdefault(answer.question.item.id, {})[answer.question.order] = answer.value
     return {
-        name: next(iter(values.values())) if len(values) == 1 else combine({order: _text(value) for order, value in values.items()})
+        name: next(iter(values.values()))
+        if len(values) == 1
+        else combine({order: None if value is None else str(value) for order, value in values.items()})
         for name, values in by_item.items()
     }
-
-
-def _text(value: bool | float | str | None) -> str | None:
-    return None if value is None else str(value)
 
 
 def report_check(
@@ -160,6 +162,9 @@ def report_check(
         probes=tuple(probes),
         usage=sum((answer.result.usage for answer in answers), Usage()),
         judgements=len(answers) if asked is None else asked,
+        contradictory=tuple(
+            one.item.id for one, result in answers if isinstance(one.answer, PassRule) and one.answer.contradictions(result)
+        ),
         worst=_worst(labelled, answers, verdicts, key),
     )
 
@@ -269,9 +274,7 @@ def _shown(item: Item, answer: Answered, verdict: str) -> WorstDisagreement:
         judge=verdict,
         reason=str(output.get("explanation") or ""),
         criterion=item.criterion,
-        transcript=tuple(ShownMessage(part=part, role=row.role, text=_cut(row.content)) for part, row in passages(item)),
+        transcript=tuple(
+            ShownMessage(part=part, role=row.role, text=shortened(row.content, PASSAGE_CHARACTERS)) for part, row in passages(item)
+        ),
     )
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= PASSAGE_CHARACTERS else f"{text[:PASSAGE_CHARACTERS]}… ({len(text):,} characters)"

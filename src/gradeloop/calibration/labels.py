@@ -189,7 +189,7 @@ class ComparedKey:
     values: tuple[JsonValue, ...] = ()
     """The values of a category, in the schema's order."""
     positive: JsonValue = None
-    """The value that passes, of a category; the first of two, or true."""
+    """The value that passes, of a category; None where nothing says which."""
 
     @property
     def name(self) -> str:
@@ -242,12 +242,7 @@ def _keys_within(
 
 def _positive(name: str, values: tuple[JsonValue, ...], positive: Mapping[str, JsonValue]) -> JsonValue:
     if name in positive:
-        known = {canonical_json(value): value for value in values}
-        if (text := canonical_json(positive[name])) not in known:
-            raise InvalidRequest(f"{name} has no value {text}; it has {', '.join(known)}")
-        return known[text]
+        return next((value for value in values if canonical_json(value) == canonical_json(positive[name])), None)
     if values == ("satisfied", "needs_revision", "failed"):
         return values[0]
-    if True in values and isinstance(values[0], bool):
-        return True
-    return values[0] if len(values) == 2 else None  # noqa: PLR2004 - the first of two
+    return True if True in values and isinstance(values[0], bool) else None

@@ -1,17 +1,19 @@
 """Questions to a judge about labelled items: its own where its form fits, else its rubric with the form that the labels have."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import JsonValue
+from pydantic import ValidationError
 
 from gradeloop.calibration.labelled_sets import Form, Item, LabelledSet
 from gradeloop.calibration.labels import compared_keys
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
+from gradeloop.errors import InvalidRequest, explain
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, SchemaJudge
+from gradeloop.judges.pass_rule import PassRule, refuse_two_values
 from gradeloop.judges.schema import value_at
 
 Order = Literal["AB", "BA"]
@@ -41,63 +43,78 @@ class Question:
     item: Item
     judge: JudgeConfig
     run: AgentRun
-    path: tuple[str, ...]
-    """The key of the judge's output that answers."""
-    positive: JsonValue = True
-    """The value of that key that passes, for a verdict."""
+    answer: tuple[str, ...] | PassRule
+    """The key of the judge's output that says which of a pair is better, or how good an answer is; the rule that passes a verdict."""
     order: Order = "AB"
     repeat: int = 0
     """Which judgement of the same question it is, from 0."""
 
     def value(self, result: JudgeResult) -> bool | float | str | None:
-        """Return what a result says, in the terms of the labels; None where it says nothing."""
-        said = None if result.failed else value_at(result.output, self.path)
-        if said is None:
-            return None
-        if len(self.item.answers) > 1:
-            return str(said) if self.order == "AB" else {"A": "B", "B": "A"}.get(str(said), "tie")
-        if isinstance(said, int | float) and not isinstance(said, bool) and isinstance(self.item.opinions[0].value, float):
+        """Return what a result says, in the terms of the labels; None where it says nothing, or the judge is unsure of it."""
+        if isinstance(self.answer, PassRule):
+            return self.answer.passed(result)
+        said = None if result.failed or result.unsure else value_at(result.output, self.answer)
+        if isinstance(said, int | float):
             return float(said)
-        return said == self.positive
+        return None if said is None else str(said) if self.order == "AB" else {"A": "B", "B": "A"}.get(str(said), "tie")
 
 
-def ask_about(judge: JudgeConfig, labelled: LabelledSet, *, both_orders: bool = True) -> Iterator[Question]:
-    """Yield the questions about a labelled set, two for every pair of answers: in both orders."""
+def ask_about(judge: JudgeConfig, labelled: LabelledSet, passes: Sequence[str] = (), *, both_orders: bool = True) -> Iterator[Question]:
+    """Yield the questions about a labelled set, two for every pair of answers: in both orders.
+
+    Raises:
+        InvalidRequest: An item's criterion is refused; or as `fitted_judge` says.
+    """
     for item in labelled.items:
-        asked, path, positive = fitted_judge(judge, labelled.form, item.criterion)
+        try:
+            asked, answer = fitted_judge(judge, labelled.form, item.criterion, passes)
+        except ValidationError as error:
+            raise InvalidRequest(f"the item {item.id!r}: {explain(error)}") from None
         orders: tuple[Order, ...] = ("AB", "BA") if labelled.form == "pair" and both_orders else ("AB",)
         for order in orders:
-            yield Question(item, asked, run_of(item, order), path, positive, order)
+            yield Question(item, asked, run_of(item, order), answer, order)
 
 
-def fitted_judge(judge: JudgeConfig, form: Form, criterion: str) -> tuple[JudgeConfig, tuple[str, ...], JsonValue]:
-    """Return the judge that is asked, the key that answers, and the value of that key that passes.
+def fitted_judge(
+    judge: JudgeConfig, form: Form, criterion: str, passes: Sequence[str] = ()
+) -> tuple[JudgeConfig, tuple[str, ...] | PassRule]:
+    """Return the judge that is asked, and the key that answers; for a verdict the rule that passes it, by the values of `--pass`.
 
     A judge whose own output answers a form is asked as it is; else its rubric and its model are, with the form's schema. A criterion of
     the item is asked beside the judge's own rubric, or as the one criterion of a criteria judge.
+
+    Raises:
+        InvalidRequest: The judge chooses between two values, and nothing says which of them passes.
     """
+    fitted: dict[str, Any] = {"id": "", "abstain": None, "escalate": None}  # these two name keys that a fitted judge does not have
     if isinstance(judge, CriteriaJudge):
         if form == "verdict":
-            rubric = judge.rubric if not criterion else Rubric.model_validate({"criteria": [criterion]})
-            return judge.model_copy(update={"rubric": rubric, "id": ""}), ("result",), "satisfied"
+            fitted |= {"rubric": Rubric.model_validate({"criteria": [criterion]})} if criterion else {}
+            judge = judge.model_copy(update=fitted if criterion else {"id": ""})
+            return judge, PassRule(judge, passes)
         text = "\n".join(f"- {one.text}" for one in judge.rubric.criteria)
         judge = SchemaJudge(rubric_text=text, judge_model=judge.grader.model if judge.grader else None)
-    elif not criterion and (own := _own_key(judge, form)) is not None:
-        return judge, *own
+    elif not criterion and (own := _own_answer(judge, form, PassRule(judge, passes))) is not None:
+        return judge, own
     name, schema = _SCHEMAS[form]
     wanted = {"type": "object", "properties": {name: schema, "explanation": _EXPLANATION}, "required": [name, "explanation"]}
     text = "\n\n".join(part for part in (judge.rubric_text.strip(), criterion, _ASKED[form]) if part)
-    return judge.model_copy(update={"rubric_text": text, "output_schema": wanted, "id": ""}), (name,), True
+    judge = judge.model_copy(update=fitted | {"rubric_text": text, "output_schema": wanted, "pass_if": None})
+    return judge, PassRule(judge, (f"{name}=true",)) if form == "verdict" else (name,)
 
 
-def _own_key(judge: SchemaJudge, form: Form) -> tuple[tuple[str, ...], JsonValue] | None:
+def _own_answer(judge: SchemaJudge, form: Form, rule: PassRule) -> tuple[str, ...] | PassRule | None:
+    if form == "verdict" and rule.stated:
+        return rule
     for key in compared_keys(judge.output_schema):
+        if form == "verdict" and key.positive is None:
+            refuse_two_values(key.name, key.values)
+        elif form == "verdict":
+            return PassRule(judge, (f"{key.name}={key.positive if isinstance(key.positive, str) else 'true'}",))
         if form == "pair" and {"A", "B"} <= {value for value in key.values if isinstance(value, str)}:
-            return key.path, True
-        if form == "verdict" and key.kind == "category" and key.positive is not None:
-            return key.path, key.positive
+            return key.path
         if form == "score" and key.kind in {"number", "ordered"}:
-            return key.path, True
+            return key.path
     return None
 
 

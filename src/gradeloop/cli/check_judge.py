@@ -21,6 +21,7 @@ from gradeloop.calibration.questions import Question, ask_about
 from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust, codes_help, ctrl_c
 from gradeloop.cli.folder import own_config_file
 from gradeloop.cli.judge import BUDGET_HELP, CONCURRENCY_HELP, RETRY_HELP, JudgeName
+from gradeloop.cli.measure import PassedBy
 from gradeloop.cli.rejudge import preview_lines, preview_requests
 from gradeloop.cli.render.measures import figure_table
 from gradeloop.cli.render.table import Column, show_lines, table
@@ -32,6 +33,7 @@ from gradeloop.exit_codes import CAPPED, NO_VERDICT, STOPPED
 from gradeloop.files.rubric import require_files
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, JudgingRequest
+from gradeloop.judges.pass_rule import PassRule, in_words
 from gradeloop.judges.sources import load_judge, names_file, with_model
 from gradeloop.reports.calibration_page import check_page
 from gradeloop.reports.html import checked_page, write_page
@@ -62,6 +64,7 @@ def check_judge(  # noqa: PLR0913 - one parameter a flag
     grader: Grader = None,
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Ask about the first N items only.")] = None,
     probe: Annotated[list[str] | None, typer.Option(metavar="NAME", help=PROBE_HELP)] = None,
+    passes: PassedBy = None,
     fail_under: Annotated[list[str] | None, typer.Option(metavar="FIGURE=VALUE", help=FAIL_UNDER_HELP)] = None,
     concurrency: Annotated[int, typer.Option("--concurrency", "-j", min=1, max=1000, metavar="N", help=CONCURRENCY_HELP)] = 50,
     budget_usd: Annotated[float | None, typer.Option(metavar="USD", help=BUDGET_HELP)] = None,
@@ -77,9 +80,10 @@ def check_judge(  # noqa: PLR0913 - one parameter a flag
     as_json: Json = False,
 ) -> None:
     """Measure how far a judge can be trusted on a labelled set."""
-    files = CheckFiles(dataset, tuple(tools or ()), scripted, tuple(allow_outside or ()))
+    files = (dataset, tuple(tools or ()), scripted, tuple(allow_outside or ()))
     limits = (concurrency, budget_of(None, budget_usd), preview, store)
-    options = CheckOptions(judge, files, grader, limit, parse_probes(probe or ()), *limits, trust, as_json, bool(retry))
+    rest = (trust, as_json, bool(retry), tuple(passes or ()))
+    options = CheckOptions(judge, *files, grader, limit, parse_probes(probe or ()), *limits, *rest)
     bounds = parse_bounds(fail_under or ())
     checked_page(output, overwrite=overwrite)
     found = asyncio.run(run_check(options))
@@ -96,21 +100,14 @@ def check_judge(  # noqa: PLR0913 - one parameter a flag
 
 
 @dataclass(frozen=True)
-class CheckFiles:
-    """The files of one `gradeloop check-judge`."""
-
-    dataset: Path
-    tools: tuple[Path, ...]
-    scripted: Path | None
-    outside: tuple[Path, ...]
-
-
-@dataclass(frozen=True)
 class CheckOptions:
     """The arguments and flags of one `gradeloop check-judge`."""
 
     judge: str
-    files: CheckFiles
+    dataset: Path
+    tools: tuple[Path, ...]
+    scripted: Path | None
+    outside: tuple[Path, ...]
     grader: str | None
     limit: int | None
     probes: tuple[ProbeName, ...]
@@ -125,6 +122,8 @@ class CheckOptions:
     as_json: bool
     retry: bool = False
     """Whether questions are asked again to which the judge's answers stayed invalid."""
+    passes: tuple[str, ...] = ()
+    """The values of a judge's output that pass, as KEY=VALUE, instead of its own `pass_if`."""
 
 
 BOUNDED = tuple(name for name in NAMES if name not in {"mean_error", "first_position"})
@@ -171,16 +170,17 @@ def code_of(found: CheckReport, bounds: dict[str, float]) -> int:
 
 async def run_check(options: CheckOptions) -> CheckReport | None:
     """Ask a judge about a labelled set, and return the report; None after Ctrl-C, and for a preview."""
-    labelled = read_labelled_set(options.files.dataset)
+    labelled = read_labelled_set(options.dataset)
     if options.limit is not None:
         labelled = labelled.model_copy(update={"items": labelled.items[: options.limit]})
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     config = await _named_judge(options, console)
-    questions = list(ask_about(config, labelled))
+    questions = list(ask_about(config, labelled, options.passes))
     probed: dict[ProbeName, list[Question]] = {name: probe_questions(name, questions) for name in options.probes}
     asked = [*questions, *(question for rows in probed.values() for question in rows)]
     items, calls = counted(len(labelled.items), "item"), counted(len(asked), "judgement")
-    taken = f"{options.files.dataset.name}: read as {labelled.name}, because {labelled.why}; {items}, {calls}"
+    rule = f"; passes: {', '.join(in_words(rule.values))}" if isinstance(rule := questions[0].answer, PassRule) else ""
+    taken = f"{options.dataset.name}: read as {labelled.name}, because {labelled.why}; {items}, {calls}{rule}"
     console.print(taken, style="dim", soft_wrap=True)
     store = own_store() if options.store else None
     if options.preview:
@@ -204,10 +204,10 @@ async def _named_judge(options: CheckOptions, console: Console) -> JudgeConfig:
 
     settings = own_config_file(trust=options.trust)
     registry = None if names_file(options.judge) else Registry(own_store())
-    config = await load_judge(options.judge, registry, find_outside_roots(options.files.outside, settings))
-    require_files(options.files.tools, "--tools")
-    require_files((options.files.scripted,) if options.files.scripted else (), "--scripted")
-    config, note = with_model(config, options.grader, scripted=options.files.scripted is not None)
+    config = await load_judge(options.judge, registry, find_outside_roots(options.outside, settings))
+    require_files(options.tools, "--tools")
+    require_files((options.scripted,) if options.scripted else (), "--scripted")
+    config, note = with_model(config, options.grader, scripted=options.scripted is not None)
     if note:
         console.print(note, style="dim", soft_wrap=True)
     return config
@@ -232,7 +232,7 @@ async def _ask(options: CheckOptions, questions: Sequence[Question], store: Stor
         await store.read(lambda _: None)  # it is made before the worker looks for it
     connection = await find()
     client = await connect(connection)
-    spec = WorkerSpec(tools=options.files.tools, scripted=options.files.scripted, config=own_config_file(trust=False))
+    spec = WorkerSpec(tools=options.tools, scripted=options.scripted, config=own_config_file(trust=False))
     task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
     judges = {name: Judge(judge, client, task_queue=task_queue) for name, judge in {q.judge.sha256(): q.judge for q in questions}.items()}
     wanted = [WantedJudgement(judges[question.judge.sha256()], question.run, question.repeat) for question in questions]
@@ -276,6 +276,8 @@ def report_lines(found: CheckReport) -> Iterator[str | Table]:
         value, interval = figure_texts("accuracy", probe.changed)
         toward = "" if probe.toward is None or probe.toward.value is None else f", {probe.toward.value:.0%} of them to the favoured side"
         yield f"probe {probe.name}: {value} of verdicts change ({interval}){toward}; {probe.what}"
+    if found.contradictory:
+        yield f"{counted(len(found.contradictory), 'judgement')} with a reason that contradicts the verdict; --json names the items"
     cost = f", {money(found.usage.cost_usd)}" if found.usage.cost_usd else ""
     if found.not_made:
         yield f"{counted(found.not_made, 'judgement')} could not be made; run the same command again to ask for them alone"

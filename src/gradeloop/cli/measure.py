@@ -2,13 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from pydantic import JsonValue
 from rich.table import Table
 
 from gradeloop.calibration.agreement import Agreement, KeyAgreement, measure_agreement
@@ -26,7 +24,7 @@ from gradeloop.judges.contract import JudgeConfig
 from gradeloop.judges.sources import load_judge, load_runs, names_file, with_model
 from gradeloop.stats.selective import Band
 from gradeloop.store.engine import own_store
-from gradeloop.text import clip, counted, one_line
+from gradeloop.text import counted, one_line
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -68,46 +66,26 @@ def agreement(  # noqa: PLR0913 - one parameter a flag
     """Measure how well a judge agrees with people."""
     if risk is not None and not 0.001 <= risk <= 0.5:  # noqa: PLR2004 - the bounds are said
         raise InvalidRequest(f"--risk {risk:g} is out of range; write 0.001 to 0.5")
-    outside = tuple(own_outside_roots(allow_outside))
-    chosen = (tuple(runs or ()), results, grader, tuple(ordered or ()), tuple(passes or ()), outside, risk)
-    asked = AgreementOptions(judge, labels, *chosen)
-    found = asyncio.run(measure_named_agreement(asked))
+
+    async def measure() -> Agreement:
+        from gradeloop.judges.registry import Registry  # loads SQLAlchemy, which a judge in a file does not need
+
+        registry = Registry(own_store()) if results is None or not names_file(judge) else None
+        config = as_judged(await load_judge(judge, registry, own_outside_roots(allow_outside)), grader)
+        people = read_labels(labels, config)
+        meant = await load_runs(runs, None) if runs else None
+        if results is not None:
+            found = read_results(results)
+            refuse_foreign_results(results, config, found)
+        else:
+            found = await (registry or Registry(own_store())).newest_judgements(config)
+        judgements = select_judgements(config, found, meant)
+        return measure_agreement(config, people, judgements, ordered=ordered or (), passes=passes or (), risk=risk)
+
+    found = asyncio.run(measure())
     show_lines(found.model_dump(mode="json"), agreement_lines(found), as_json=as_json)
     if not found.judged:
         raise typer.Exit(NO_VERDICT)
-
-
-@dataclass(frozen=True)
-class AgreementOptions:
-    """The arguments and flags of one `gradeloop agreement`."""
-
-    judge: str
-    labels: Path
-    runs: tuple[str, ...] = ()
-    results: Path | None = None
-    grader: str | None = None
-    ordered: tuple[str, ...] = ()
-    passes: tuple[str, ...] = ()
-    outside: tuple[Path, ...] = ()
-    risk: float | None = None
-
-
-async def measure_named_agreement(options: AgreementOptions) -> Agreement:
-    """Measure how well a judge agrees with labels, by the results of a file or of the store."""
-    from gradeloop.judges.registry import Registry  # loads SQLAlchemy, which a judge in a file does not need
-
-    registry = Registry(own_store()) if options.results is None or not names_file(options.judge) else None
-    config = as_judged(await load_judge(options.judge, registry, options.outside), options.grader)
-    labels = read_labels(options.labels, config)
-    runs = await load_runs(options.runs, None) if options.runs else None
-    if options.results is not None:
-        found = read_results(options.results)
-        refuse_foreign_results(options.results, config, found)
-    else:
-        found = await (registry or Registry(own_store())).newest_judgements(config)
-    judgements = select_judgements(config, found, runs)
-    positive = parse_passes(options.passes)
-    return measure_agreement(config, labels, judgements, ordered=options.ordered, positive=positive, risk=options.risk)
 
 
 def as_judged(judge: JudgeConfig, grader: str | None) -> JudgeConfig:
@@ -118,24 +96,6 @@ def as_judged(judge: JudgeConfig, grader: str | None) -> JudgeConfig:
         if grader is not None:
             raise
         return judge  # no key is here, and none is needed to measure
-
-
-def parse_passes(passes: Sequence[str]) -> dict[str, JsonValue]:
-    """Return the value that passes by key; a value that is no JSON is text.
-
-    Raises:
-        InvalidRequest: A text is not KEY=VALUE.
-    """
-    parsed: dict[str, JsonValue] = {}
-    for text in passes:
-        name, found, value = text.partition("=")
-        if not found or not name.strip():
-            raise InvalidRequest(f"--pass {clip(text)} is not KEY=VALUE; write the key, '=', and the value that passes")
-        try:
-            parsed[name.strip()] = json.loads(value)
-        except ValueError:
-            parsed[name.strip()] = value.strip()
-    return parsed
 
 
 def agreement_lines(found: Agreement) -> Iterator[str | Table]:

@@ -90,7 +90,7 @@ def agreement_of(definition: MonitorDefinition, given: tuple[LabelledRun, ...]) 
     if not given:
         raise InvalidRequest(f"nobody has labelled a run yet; `gradeloop monitor label {definition.name}` shows one that waits")
     judgements = Judgements(by_run={one.run_id: (one.judgement,) for one in given if one.judgement is not None})
-    return measure_agreement(definition.judge, as_labels(definition, given), judgements)
+    return measure_agreement(definition.judge, as_labels(definition, given), judgements, passes=definition.passes)
 
 
 def _task_lines(name: str, task: LabelTask | None) -> Iterator[str | Text]:

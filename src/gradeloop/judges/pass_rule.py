@@ -1,25 +1,42 @@
 """The rule that passes a judgement: the values that are wanted of an output, or what a judge by criteria says itself."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from pydantic import JsonValue
 
+from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.checks import canonical_json
+from gradeloop.grading.contradictions import contradicted, contradiction
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, PassGate
 from gradeloop.judges.schema import keys_of, value_at
 from gradeloop.text import clip, did_you_mean
+
+_GOOD = {"true", "pass", "passes", "passed", "match", "yes", "correct", "satisfied", "met"}
+"""The values that mean that an answer is good: a rule may as well pass the absence of something, of which a reason speaks otherwise."""
 
 
 class PassRule:
     """The rule that passes a judgement: the output has every `--pass KEY=VALUE`, else every value of the judge's own `pass_if`.
 
-    Without either a judge by criteria passes what it says is `satisfied`, and nothing says what one with a schema passes.
+    Without either a judge by criteria passes what it says is `satisfied`, and nothing says what one with a schema passes. Every command
+    asks this rule alone what passes, and which value of a key is the positive one. `schema` is that of labels which keys are compared with.
+
+    Raises:
+        InvalidRequest: A value of `--pass` names no key of the schema, or a value that it does not allow.
     """
 
-    def __init__(self, judge: JudgeConfig, wanted: Sequence[str]) -> None:
-        self.wanted = [self._parse(judge, text) for text in wanted] or _own_values(judge)
+    def __init__(self, judge: JudgeConfig, wanted: Sequence[str], schema: Mapping[str, Any] | None = None) -> None:
+        self._rubric = judge.rubric if isinstance(judge, CriteriaJudge) else None
+        schema = judge.output_schema if schema is None else schema
+        self.wanted = [_parse(schema, text) for text in wanted] or _own_values(judge, schema)
+
+    @property
+    def values(self) -> dict[str, JsonValue]:
+        """The value that passes, by the name of its key; empty where nothing is stated."""
+        return {".".join(path): value for path, value in self.wanted}
 
     @property
     def stated(self) -> bool:
@@ -30,6 +47,18 @@ class PassRule:
         """Return whether a result passes; None for a FAILURE, an unsure one, or without a rule."""
         return _passes(result, self.wanted)
 
+    def contradictions(self, result: JudgeResult) -> tuple[str, ...]:
+        """Return where a result's reason contradicts its verdict, in words: of rows by their ids, else of all that it says in texts."""
+        if self._rubric is not None:
+            given = result.output.get("criteria")
+            found: list[dict[str, Any]] = [row for row in given if isinstance(row, dict)] if isinstance(given, list) else []
+            rows = [CriterionRow.model_construct(**row) for row in found]
+            return tuple(f"{row.id}: {note}" for row in rows if (note := contradiction(row, self._rubric)))
+        passed, wanted = self.passed(result), [str(value).lower() for value in self.values.values()]
+        texts = [text for text in result.output.values() if isinstance(text, str)] if len(wanted) == 1 and wanted[0] in _GOOD else []
+        said = "" if passed is None else contradicted("\n".join(texts), passed=passed)
+        return (said,) if said else ()
+
     def gate(self, pass_rate: float | None = None, allow_errors: float = 0.0) -> PassGate | None:
         """Return the rule as results carry it; None where none is stated.
 
@@ -37,17 +66,20 @@ class PassRule:
             pass_rate: The share of judged runs, 0 to 1, that has to pass; None where none decides.
             allow_errors: The share of judgements, 0 to 1, that may be failures.
         """
-        return _gate_of(self.wanted, pass_rate, allow_errors) if self.stated else None
+        return PassGate(pass_if=self.values, pass_rate=pass_rate, allow_errors=allow_errors) if self.stated else None
 
-    @staticmethod
-    def _parse(judge: JudgeConfig, text: str) -> tuple[tuple[str, ...], JsonValue]:
-        name, found, value = text.partition("=")
-        keys = {key.name: key for key in keys_of(judge.output_schema)}
-        if not found or name.strip() not in keys:
-            hint = did_you_mean(name.strip(), list(keys)) if keys else ""
-            raise InvalidRequest(f"--pass {clip(text)} names no key of the judge's output; write KEY=VALUE.{hint}")
-        path = keys[name.strip()].path
-        return path, _parse_value(judge, path, value.strip(), text)
+
+def refuse_two_values(key: str, values: Sequence[JsonValue]) -> None:
+    """Raise InvalidRequest for a key of two values of which nothing says which passes: their order says nothing."""
+    if len(values) == 2:  # noqa: PLR2004 - of one value, or of more, none is the opposite of another
+        one, other = (json.dumps(value) for value in values)
+        cure = f"add pass_if: {{{key}: VALUE}} to the judge's file, or --pass {key}=VALUE"
+        raise InvalidRequest(f"nothing says which value of {clip(key)} passes, {one} or {other}; {cure}")
+
+
+def in_words(values: Mapping[str, JsonValue]) -> tuple[str, ...]:
+    """Return values by their keys in words: `label is no match`."""
+    return tuple(f"{name} is {value if isinstance(value, str) else json.dumps(value)}" for name, value in values.items())
 
 
 def with_gate(result: JudgeResult, gate: PassGate | None) -> JudgeResult:
@@ -63,8 +95,7 @@ def unmet_values(result: JudgeResult) -> tuple[str, ...]:
     if result.passed is not False or result.gate is None:
         return ()
     said = {name: value_at(result.output, _path_in(result.output, name)) for name in result.gate.pass_if}
-    odd = {name: value for name, value in said.items() if canonical_json(value) != canonical_json(result.gate.pass_if[name])}
-    return tuple(f"{name} is {value if isinstance(value, str) else json.dumps(value)}" for name, value in odd.items())
+    return in_words({name: value for name, value in said.items() if canonical_json(value) != canonical_json(result.gate.pass_if[name])})
 
 
 def _path_in(output: JsonValue, name: str) -> tuple[str, ...]:
@@ -83,7 +114,7 @@ def gate_of_outputs(outputs: Sequence[dict[str, JsonValue]], wanted: Sequence[st
     Raises:
         InvalidRequest: No output has such a key.
     """
-    found = []
+    found: dict[str, JsonValue] = {}
     for text in wanted:
         name, _, value = text.partition("=")
         path = next((path for output in outputs if value_at(output, path := _path_in(output, name.strip())) is not None), ())
@@ -91,19 +122,17 @@ def gate_of_outputs(outputs: Sequence[dict[str, JsonValue]], wanted: Sequence[st
         if "=" not in text or not known:
             hint = did_you_mean(name.strip(), sorted({key for output in outputs for key in output}))
             raise InvalidRequest(f"--pass {clip(text)} names no key of these judgements; write KEY=VALUE.{hint}")
-        found.append((path, value.strip() if isinstance(known[0], str) else _read_value(value.strip(), text)))
-    return _gate_of(found, pass_rate, 0.0)
+        wanted_value = value.strip() if isinstance(known[0], str) else _value_in(value)
+        if wanted_value is None:
+            raise InvalidRequest(f"--pass {clip(text)}: {clip(value.strip())} is no number, nor true or false, as they have")
+        found[".".join(path)] = wanted_value
+    return PassGate(pass_if=found, pass_rate=pass_rate)
 
 
-def _own_values(judge: JudgeConfig) -> list[tuple[tuple[str, ...], JsonValue]]:
-    if isinstance(judge, CriteriaJudge):
-        return [(("result",), "satisfied")]
-    paths = {key.name: key.path for key in keys_of(judge.output_schema)}
-    return [(paths[name], value) for name, value in (judge.pass_if or {}).items()]
-
-
-def _gate_of(wanted: Sequence[tuple[tuple[str, ...], JsonValue]], pass_rate: float | None, allow_errors: float) -> PassGate:
-    return PassGate(pass_if={".".join(path): value for path, value in wanted}, pass_rate=pass_rate, allow_errors=allow_errors)
+def _own_values(judge: JudgeConfig, schema: Mapping[str, Any]) -> list[tuple[tuple[str, ...], JsonValue]]:
+    own: Mapping[str, JsonValue] = {"result": "satisfied"} if isinstance(judge, CriteriaJudge) else {**(judge.pass_if or {})}
+    paths = {key.name: key.path for key in keys_of(schema)}
+    return [(paths[name], value) for name, value in own.items() if name in paths]
 
 
 def _passes(result: JudgeResult, wanted: Sequence[tuple[tuple[str, ...], JsonValue]]) -> bool | None:
@@ -112,29 +141,27 @@ def _passes(result: JudgeResult, wanted: Sequence[tuple[tuple[str, ...], JsonVal
     return all(canonical_json(value_at(result.output, path)) == canonical_json(value) for path, value in wanted)
 
 
-def _read_value(value: str, text: str) -> JsonValue:
-    try:
-        read: JsonValue = json.loads(value)
-    except ValueError:
-        raise InvalidRequest(f"--pass {clip(text)}: {clip(value)} is no number, nor true or false, as they have") from None
-    return read
-
-
-def _parse_value(judge: JudgeConfig, path: tuple[str, ...], value: str, text: str) -> JsonValue:
-    """Parse a value as the type that the judge's schema gives its key."""
-    schema = judge.output_schema
-    for name in path:
-        schema = schema["properties"][name]
-    if schema["type"] == "string":
-        wanted: JsonValue = value
-    else:
-        try:
-            wanted = json.loads(value)
-        except ValueError:
-            wanted = None
+def _parse(schema: Mapping[str, Any], text: str) -> tuple[tuple[str, ...], JsonValue]:
+    """Parse KEY=VALUE, the value as the type that the schema gives its key."""
+    name, found, value = (part.strip() for part in text.partition("="))
+    keys = {key.name: key.path for key in keys_of(schema)}
+    if not found or name not in keys:
+        hint = did_you_mean(name, list(keys)) if keys else ""
+        raise InvalidRequest(f"--pass {clip(text)} names no key of the judge's output; write KEY=VALUE.{hint}")
+    for part in keys[name]:
+        schema = schema["properties"][part]
+    wanted = value if schema["type"] == "string" else _value_in(value)
     if "enum" in schema and wanted not in schema["enum"]:
         known = [str(value) for value in schema["enum"]]
         raise InvalidRequest(f"--pass {clip(text)}: the judge's schema does not allow that value.{did_you_mean(value, known)}")
     if wanted is None:
         raise InvalidRequest(f"--pass {clip(text)}: {clip(value)} is not of type {schema['type']}; write KEY=VALUE with such a value")
-    return wanted
+    return keys[name], wanted
+
+
+def _value_in(text: str) -> JsonValue:
+    try:
+        read: JsonValue = json.loads(text)
+    except ValueError:
+        return None
+    return read

@@ -1,5 +1,6 @@
 """The page of judgements: whether they passed, what comes next, and a table of them."""
 
+import json
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -120,7 +121,10 @@ def judgements_next(reports: Sequence[RunReport], source: JudgementSource) -> Ne
         return _rule_step(f"gradeloop report {name}{shown}", key, values)
     if "error" in verdicts:
         return NextStep(command=f"gradeloop judge {source.judged_with} --retry errors", words="judge the errors again with")
-    command = f"gradeloop agreement {judge} LABELS{f' --results {name}' if source.is_file else ''}"
+    rule = source.gate.pass_if if source.gate else {}
+    stated = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in rule.items() if value != "satisfied"]
+    passes = "".join(f" --pass {shlex.quote(text)}" for text in stated)
+    command = f"gradeloop agreement {judge} LABELS{f' --results {name}' if source.is_file else ''}{passes}"
     if "failed" in verdicts:
         return NextStep(
             command=command,

@@ -20,7 +20,7 @@ from gradeloop.client.listing import LATEST, threads
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, StoreUnavailable
 from gradeloop.judges.contract import JudgeResult, PassGate
-from gradeloop.judges.pass_rule import PassRule, gate_of_outputs, with_gate
+from gradeloop.judges.pass_rule import PassRule, gate_of_outputs, in_words, with_gate
 from gradeloop.judges.sources import load_runs, parse_reference
 from gradeloop.reports.collection_page import Head
 from gradeloop.reports.judgement_markdown import judgement_markdown
@@ -179,7 +179,7 @@ def _gate_with_rate(gate: PassGate | None, wanted: WantedPass) -> PassGate | Non
 
 def _passes_text(gate: PassGate) -> str:
     """Return what passes a judgement, and how many have to, as a fact."""
-    values = ", ".join(f"{name} is {value if isinstance(value, str) else json.dumps(value)}" for name, value in gate.pass_if.items())
+    values = ", ".join(in_words(gate.pass_if))
     return f"{values}; {percent(gate.pass_rate)} wanted" if gate.pass_rate is not None else values
 
 

@@ -34,7 +34,7 @@ def result_table(judge: JudgeConfig, results: Sequence[tuple[JudgeResult, int]],
             Column("verdict", [_verdict(result, rule) for result in judged], wraps=True),
             *(Column(key.name, [_value_text(value_at(result.output, key.path)) for result in judged], wraps=True) for key in keys),
             Column("citations", [_citations(result) for result in judged], wraps=True),
-            Column("notes", [_notes(result) for result in judged], wraps=True),
+            Column("notes", [_notes(result, rule) for result in judged], wraps=True),
         ]
     )
 
@@ -59,7 +59,7 @@ def _citations(result: JudgeResult) -> str:
     return f"{counts['verified']} of {counts['cited']} found" if isinstance(counts, dict) and counts.get("cited") else ""
 
 
-def _notes(result: JudgeResult) -> Text:
+def _notes(result: JudgeResult, rule: PassRule) -> Text:
     metadata = result.result_metadata
     if result.failed:
         return Text(one_line(str(metadata.get("reason") or ""))[:200])
@@ -77,7 +77,7 @@ def _notes(result: JudgeResult) -> Text:
     parts += [f"unsure of {', '.join(result.unsure)}"] if result.unsure else []
     parts += [f"decided by {result.model}"] if result.escalated_from else []
     parts += [f"not escalated: {one_line(str(metadata['escalation']))[:120]}"] if metadata.get("escalation") else []
-    return Text("; ".join(parts), style="yellow")
+    return Text("; ".join([*parts, *map(one_line, rule.contradictions(result))]), style="yellow")
 
 
 def results_line(results: Sequence[JudgeResult], rule: PassRule) -> str:
