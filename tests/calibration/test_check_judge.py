@@ -15,6 +15,7 @@ from gradeloop.calibration.questions import Question, ask_about
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, SchemaJudge, parse_judge
+from gradeloop.judges.pass_rule import PassRule
 from gradeloop.reports.calibration_page import check_page
 from tests.rig.judging import FRANCE
 
@@ -236,8 +237,9 @@ def test_a_judge_is_asked_as_it_is_where_its_output_answers(tmp_path: Path) -> N
     first, second = ask_about(own, pairs)
     fitted, _ = ask_about(JUDGE, pairs)
 
-    assert (verdict.judge, verdict.path) == (JUDGE, ())
-    assert (first.judge, first.path) == (own, ("best",))
+    assert isinstance(verdict.answer, PassRule)
+    assert (verdict.judge, verdict.answer.values) == (JUDGE, {"label": "match"})
+    assert (first.judge, first.answer) == (own, ("best",))
     asked = [[part.messages[0].content for part in question.run.transcripts] for question in (first, second)]
     assert asked == [["Q?", "a", "b"], ["Q?", "b", "a"]]
     assert isinstance(fitted.judge, SchemaJudge)
@@ -255,7 +257,10 @@ def test_every_criterion_of_a_set_is_asked_for_itself(tmp_path: Path) -> None:
     assert "Advises rest" in schema.judge.rubric_text
     assert not isinstance(listed.judge, SchemaJudge)
     assert [one.text for one in listed.judge.rubric.criteria] == ["Advises rest"]
-    assert (schema.path, listed.path) == ((), ())
+    assert [rule.answer.values for rule in (schema, listed) if isinstance(rule.answer, PassRule)] == [
+        {"passed": True},
+        {"result": "satisfied"},
+    ]
 
 
 def judgement(run: AgentRun, **output: Any) -> JudgeResult:

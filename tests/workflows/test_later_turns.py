@@ -48,7 +48,7 @@ class Later:
         await served.client.interrupt(self.thread)
         await first
         models.release()
-        held = "grader" if "grading" in self.phase else "generator"
+        held: Literal["generator", "grader"] = "grader" if "grading" in self.phase else "generator"
         if "waiting" not in self.phase:
             models.hold(held)
         turn = asyncio.create_task(served.client.invoke(self.thread, "more", key="two"))
