@@ -34,7 +34,7 @@ from gradeloop.errors import ServerUnreachable
 from gradeloop.exit_codes import leave
 from gradeloop.monitors.contract import MonitorDefinition, Monitoring, MonitorTick
 from gradeloop.monitors.overview import MonitorReader
-from gradeloop.monitors.sample_rule import choose
+from gradeloop.monitors.ticks import choose
 from gradeloop.store.engine import STORE_FILE, Store
 from gradeloop.store.tables import table
 from gradeloop.temporal.worker import application_folder

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from gradeloop.calibration.agreement import Agreement, measure_agreement
+from gradeloop.calibration.figures import NumberFigures
 from gradeloop.calibration.judgements import refuse_foreign_results, select_judgements
 from gradeloop.calibration.labels import Label, LabelSet, label_schema
-from gradeloop.calibration.number_figures import NumberFigures
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, judging_id, parse_judge

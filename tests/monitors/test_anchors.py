@@ -11,7 +11,7 @@ from sqlalchemy import func, select
 from temporalio.client import Client
 
 from activities.providers.scripted import Script
-from gradeloop.cli.monitor_anchors import read_anchors
+from gradeloop.cli.monitor import read_anchors
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import SchemaJudge, parse_judge

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.contract import AlertRule, AlwaysRule, MonitorDefinition, MonitorState, Rate, TickReport
-from gradeloop.monitors.sample_rule import choose, place_of
+from gradeloop.monitors.ticks import choose, place_of
 from gradeloop.monitors.windows import JudgedRun, rate_of, settle, settled_report
 
 JUDGE = {"rubric": "- it is good", "grader": {"model": "scripted:judge"}}

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from activities.providers.base import ModelRequest, Step
-from activities.providers.cache_keys import CacheKeys, cache_key
+from activities.providers.openai_responses import CacheKeys, cache_key
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
 
@@ -32,7 +32,7 @@ def test_another_prompt_or_model_has_other_keys() -> None:
 
 def test_many_calls_a_minute_have_keys_of_fewer_than_fifteen_each(monkeypatch: pytest.MonkeyPatch) -> None:
     keys, now = CacheKeys(), 1000.0
-    monkeypatch.setattr("activities.providers.cache_keys.time.monotonic", lambda: now)
+    monkeypatch.setattr("activities.providers.openai_responses.time.monotonic", lambda: now)
     found: list[tuple[float, str]] = []
     for number in range(1800):  # 600 a minute
         found.append((now, keys.key(asked(f"thread-{number}"))))
@@ -46,7 +46,7 @@ def test_many_calls_a_minute_have_keys_of_fewer_than_fifteen_each(monkeypatch: p
 
 def test_the_calls_of_a_run_have_one_key(monkeypatch: pytest.MonkeyPatch) -> None:
     keys, now = CacheKeys(), 1000.0
-    monkeypatch.setattr("activities.providers.cache_keys.time.monotonic", lambda: now)
+    monkeypatch.setattr("activities.providers.openai_responses.time.monotonic", lambda: now)
     for number in range(700):
         keys.key(asked(f"thread-{number}"))
         now += 0.1
@@ -61,7 +61,7 @@ def test_the_calls_of_a_run_have_one_key(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_when_it_is_quiet_again_there_is_one_key_again(monkeypatch: pytest.MonkeyPatch) -> None:
     keys, now = CacheKeys(), 1000.0
-    monkeypatch.setattr("activities.providers.cache_keys.time.monotonic", lambda: now)
+    monkeypatch.setattr("activities.providers.openai_responses.time.monotonic", lambda: now)
     for number in range(200):
         keys.key(asked(f"thread-{number}"))
     now += 61.0

@@ -12,7 +12,7 @@ from gradeloop.client.waiting import WaitingThread
 from gradeloop.contract.evaluation import PendingCall, WaitingFor
 from gradeloop.reports.read_batch import batch_page
 from gradeloop.reports.run_page import run_page
-from gradeloop.web.inbox_page import inbox_page
+from gradeloop.web.app import inbox_page
 from gradeloop.web.site import SteeredPage
 from tests.reports.test_diff_page import page_of
 from tests.reports.test_first_look import rejecting

@@ -24,7 +24,7 @@ from gradeloop.contract.evaluation import DraftInQuestion, WaitingCriterion, Wai
 from gradeloop.monitors.labelling import MonitorLabels
 from gradeloop.reports.run_page import run_page
 from gradeloop.temporal.connect import Connection
-from gradeloop.web.inbox_page import inbox_page
+from gradeloop.web.app import inbox_page
 from gradeloop.web.pages import waiting_line
 from gradeloop.web.site import SteeredPage, batch_path, case_path, thread_path
 from tests.batches.test_unsure import unsure, votes

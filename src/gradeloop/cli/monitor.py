@@ -10,21 +10,25 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 from temporalio.client import Client
 
+from gradeloop.calibration.labels import read_labels
 from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust
 from gradeloop.cli.folder import own_config_file, own_outside_roots
-from gradeloop.cli.monitor_anchors import read_anchors
 from gradeloop.cli.monitor_labels import label
 from gradeloop.cli.monitor_suite import write_suite
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.contract.thread import TASK_QUEUE
+from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import GradeloopError, InvalidRequest, explain
 from gradeloop.files.output import refuse_foreign
-from gradeloop.judges.contract import JudgeConfig
+from gradeloop.grading.checks import canonical_json
+from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, SchemaJudge
+from gradeloop.judges.pass_rule import PassRule
+from gradeloop.judges.schema import value_at
 from gradeloop.judges.sources import load_judge, names_file, with_model
-from gradeloop.monitors.anchor_runs import Anchor, plan_of_anchors
+from gradeloop.monitors.anchor_runs import LABEL_KEY, Anchor, anchors_of, plan_of_anchors
 from gradeloop.monitors.anchors import ANCHORS_PER_TICK, MOST_ANCHORS
 from gradeloop.monitors.client import NO_WORKER, MonitorSchedule, MonitorSchedules
 from gradeloop.monitors.contract import (
@@ -57,6 +61,7 @@ from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
 from gradeloop.temporal.worker import WorkerSpec, ensure_worker, is_polled, wake_worker
 from gradeloop.text import clip, counted, duration, json_without_commands, money, one_line, parse_share
+from gradeloop.transcripts.readers import read_run_file
 
 app = typer.Typer(rich_markup_mode=None)
 monitor_app = typer.Typer(
@@ -517,3 +522,52 @@ def export(
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(text, encoding="utf-8")
     typer.echo(f"wrote {counted(len(runs), 'run')} to {output}")
+
+
+_WORDS = {"passed": True, "pass": True, "true": True, "failed": False, "fail": False, "false": False}
+
+
+def read_anchors(runs: Path, labels: Path | None, judge: CriteriaJudge | SchemaJudge, passes: tuple[str, ...]) -> tuple[Anchor, ...]:
+    """Read labelled runs as the anchors of a monitor.
+
+    Args:
+        runs: The runs, in any format that is read.
+        labels: What people say, as `gradeloop agreement` takes it; by default each run's metadata has a `label`, passed or failed.
+        judge: The judge that is watched.
+        passes: What passes a judgement by a schema, and so a label.
+
+    Raises:
+        InvalidRequest: A file cannot be read, or a run has no label that passes or fails it.
+    """
+    if not runs.is_file():
+        raise InvalidRequest(f"--anchors {clip(str(runs))} is no file; name one with labelled runs")
+    found = read_run_file(runs)
+    return anchors_of(judge, _by_metadata(runs, found) if labels is None else _by_labels(found, labels, judge, passes))
+
+
+def _by_metadata(path: Path, runs: Iterator[AgentRun]) -> Iterator[tuple[AgentRun, bool]]:
+    for run in runs:
+        said = run.metadata.get(LABEL_KEY)
+        passed = _WORDS.get(said.strip().lower()) if isinstance(said, str) else said
+        if not isinstance(passed, bool):
+            has = "no label" if said is None else f"the label {clip(canonical_json(said))}"
+            cure = "write passed or failed as `label` into its metadata, or name a file of labels with --anchor-labels"
+            raise InvalidRequest(f"{path}: the run {clip(run.id)} has {has}; {cure}")
+        yield run, passed
+
+
+def _by_labels(
+    runs: Iterator[AgentRun], path: Path, judge: CriteriaJudge | SchemaJudge, passes: tuple[str, ...]
+) -> Iterator[tuple[AgentRun, bool]]:
+    """Yield the runs with what most people say of them; a run of whom they say nothing is left out."""
+    votes: dict[str, list[bool]] = {}
+    wanted = PassRule(judge, passes).wanted
+    for row in read_labels(path, judge).labels:
+        values: list[tuple[JsonValue, JsonValue]] = [(value_at(dict(row.label_value), at), value) for at, value in wanted]
+        if all(said is not None for said, _ in values):
+            passed = all(canonical_json(said) == canonical_json(value) for said, value in values)
+            votes.setdefault(row.agent_run_id, []).append(passed)
+    for run in runs:
+        said = votes.get(run.id, [])
+        if 2 * sum(said) != len(said):
+            yield run, 2 * sum(said) > len(said)

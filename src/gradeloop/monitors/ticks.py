@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+from pydantic import JsonValue
 from sqlalchemy import Connection, RowMapping, select
 
 from gradeloop.batches.contract import MONITOR_PREFIX, UPLOAD_CASES, BatchRequest, Case, Upload
@@ -14,7 +15,7 @@ from gradeloop.batches.judged import judging_case
 from gradeloop.batches.reader import usage_of
 from gradeloop.batches.store import insert_cases
 from gradeloop.contract.model_spec import Budget
-from gradeloop.contract.transcript import AgentRun
+from gradeloop.contract.transcript import AgentRun, ErrorPart
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgingRequest
 from gradeloop.monitors.anchor_runs import ask_afresh, settle_anchors, take_anchors
@@ -24,6 +25,7 @@ from gradeloop.monitors.contract import (
     TICK_RUNS,
     WAITING_DAYS,
     Alert,
+    AlwaysRule,
     DueTick,
     MonitorDefinition,
     MonitorState,
@@ -33,7 +35,6 @@ from gradeloop.monitors.contract import (
     Why,
 )
 from gradeloop.monitors.run_verdicts import verdict_of
-from gradeloop.monitors.sample_rule import choose, stratum_of, why_of
 from gradeloop.monitors.windows import JudgedRun, settle, settled_report
 from gradeloop.store.engine import Store, stored_moment
 from gradeloop.store.tables import table
@@ -445,3 +446,50 @@ def _cost_of(connection: Connection, batch_id: str) -> float | None:
 def definition_json(definition: MonitorDefinition) -> str:
     """Return a definition as the store has it: equal definitions are equal texts."""
     return json.dumps(definition.model_dump(mode="json", exclude_none=True), sort_keys=True)
+
+
+WHOLE = 2**64
+"""The number of places on which a run may fall."""
+
+
+def place_of(run_sha256: str) -> float:
+    """Return the place of a run between 0 and 1, which its content alone decides."""
+    return int(run_sha256[:16], 16) / WHOLE
+
+
+def stratum_of(definition: MonitorDefinition, run: AgentRun) -> str | None:
+    """Return the stratum of a run; None where the monitor tells none apart, or the run does not say."""
+    value = None if definition.stratum is None else run.metadata.get(definition.stratum)
+    return None if value is None else _text(value)[:200]
+
+
+def choose(definition: MonitorDefinition, run: AgentRun, run_sha256: str) -> Why:
+    """Return whether a run is judged, and why; a run of the sample counts as such although a rule would take it, too."""
+    if _is_sampled(definition, run_sha256, stratum_of(definition, run)):
+        return "sampled"
+    return "always" if any(_takes(rule, run) for rule in definition.always) else "left out"
+
+
+def why_of(definition: MonitorDefinition, run_sha256: str, stratum: str | None) -> Why:
+    """Return why a run was chosen that is known to be."""
+    return "sampled" if _is_sampled(definition, run_sha256, stratum) else "always"
+
+
+def _is_sampled(definition: MonitorDefinition, run_sha256: str, stratum: str | None) -> bool:
+    return place_of(run_sha256) < definition.strata.get(stratum or "", definition.sample)
+
+
+def _takes(rule: AlwaysRule, run: AgentRun) -> bool:
+    value = run.metadata.get(rule.key)
+    if rule.value is not None:
+        return value is not None and _text(value) == _text(rule.value)
+    return bool(value) or (rule.key == "error" and _has_error(run))
+
+
+def _has_error(run: AgentRun) -> bool:
+    messages = (message for transcript in run.transcripts for message in transcript.messages)
+    return any(message.is_error or any(isinstance(part, ErrorPart) for part in message.parts) for message in messages)
+
+
+def _text(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, sort_keys=True)
