@@ -174,6 +174,33 @@ def test_a_file_of_a_later_version_is_told_as_far_as_it_is_known_or_refused_in_a
         assert words in done.err
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("report", "latest", "-o", "FOLDER/page.html"),
+        ("report", "judged.jsonl", "-o", "FOLDER/summary.md"),
+        ("diff", "out.json", "out.json", "-o", "FOLDER/page.html"),
+        ("export", "latest", "-o", "FOLDER/results.json"),
+        ("eval", "--attach", "latest", "-o", "FOLDER/results.jsonl", "-o", "FOLDER/results.csv"),
+        ("judge", "judge.yaml", "runs.jsonl", "--scripted", "replies.yaml", "-o", "FOLDER/results.jsonl", "-o", "FOLDER/results.xml"),
+        ("convert", "promptfooconfig.yaml", "-o", "FOLDER/suite.yaml"),
+        ("run", "story.yaml", "--record", "FOLDER/said.yaml", "--json"),
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_the_folder_of_an_output_is_made(gradeloop: CommandLine, arguments: tuple[str, ...], tmp_path: Path) -> None:
+    (gradeloop.folder / "promptfooconfig.yaml").write_text(
+        "prompts: [Write]\nproviders: [echo]\ntests: [{assert: [{type: contains, value: a}]}]\n"
+    )
+    folder = tmp_path / "new" / "deep"
+    named = [argument.replace("FOLDER", str(folder)) for argument in arguments]
+
+    done = gradeloop(*named)
+
+    assert done.code in {0, 1}, done.err
+    assert sorted(path.name for path in folder.iterdir()) == sorted(Path(name).name for name in named if str(folder) in name)
+
+
 MISTAKES = {
     "a name of nothing": (("nobody",), "'nobody' is not a file, a batch in the store, a thread on the server, or a registered judge"),
     "a batch that is none": (("nobody", "--kind", "batch"), "there is no batch 'nobody' in the store"),
