@@ -1,6 +1,7 @@
 """What a run refuses before its first call, `validate` and `eval --check` find in the same words; no thread is shown for it."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import pytest
 
 from gradeloop.cli import threads
+from gradeloop.temporal import process
+from gradeloop.temporal.worker import ask_worker
 from tests.rig.cli import CommandLine, Done, draft, verdict
 
 MODEL = {"model": "scripted:story"}
@@ -75,7 +78,7 @@ def written(gradeloop: CommandLine, name: str, more: dict[str, Any]) -> tuple[st
 
 def why(done: Done, *around: str) -> str:
     """Return the sentence with which a command refuses, without what says where the file or the case is."""
-    said = (done.err or done.out).strip().removeprefix("gradeloop: ")
+    said = re.sub(r"(?m)^.* is not done yet, \d+ s\n", "", done.err or done.out).strip().removeprefix("gradeloop: ")
     for part in around:
         said = said.removeprefix(part)
     return said
@@ -137,3 +140,10 @@ def test_a_look_at_a_file_asks_a_worker_of_its_own(gradeloop: CommandLine) -> No
     task, _ = written(gradeloop, "", checked("word_cuont"))
 
     assert why(gradeloop.alone("validate", task)) == why(gradeloop("validate", task))
+
+
+async def test_a_slow_look_promises_nothing_that_has_begun(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(process, "NOTICE_SECONDS", 0.1)
+
+    assert await ask_worker("requests", given=b"[]") == []
+    assert re.fullmatch(r"the worker's examination is not done yet, \d+ s", caplog.messages[0])

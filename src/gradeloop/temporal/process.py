@@ -40,11 +40,11 @@ logger = logging.getLogger(__name__)
 
 
 @asynccontextmanager
-async def noticed(what: str, once: str = "") -> AsyncIterator[None]:
+async def noticed(what: str, once: str = MEANWHILE) -> AsyncIterator[None]:
     """Say every few seconds how long the body has been waiting, and for what: a slow process is waited for as long as it lives."""
 
     async def notice() -> None:
-        began, more = time.monotonic(), f"{once}{MEANWHILE}"
+        began, more = time.monotonic(), once
         while True:
             await asyncio.sleep(NOTICE_SECONDS)
             logger.warning("%s, %.0f s%s", what, time.monotonic() - began, more)
@@ -135,7 +135,7 @@ class Resident:
     async def until(self, probe: Callable[[], Awaitable[T | None]]) -> T:
         """Call `probe` as long as the process lives, and return its first answer; a process that ends before that has failed."""
         pid = self.record().get("pid")
-        async with noticed(f"{self._title} is not ready yet", f"; its log: {self.log}"):
+        async with noticed(f"{self._title} is not ready yet", f"; its log: {self.log}{MEANWHILE}"):
             while True:
                 alive = self.alive() and self.record().get("pid") == pid
                 if (answer := await probe()) is not None:

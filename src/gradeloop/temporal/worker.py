@@ -260,7 +260,7 @@ async def ask_worker(question: Literal["machine", "requests"], *flags: str, give
     """
     command, pipe = [sys.executable, str(application_folder() / "worker.py"), "--examine", question, *flags], asyncio.subprocess.PIPE
     process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
-    async with noticed("the worker's examination is not done yet"):
+    async with noticed("the worker's examination is not done yet", ""):
         out, err = await process.communicate(given)
     if process.returncode:
         raise InvalidRequest(err.decode(errors="replace").strip().rpartition("\n")[2])
