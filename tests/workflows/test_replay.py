@@ -72,6 +72,18 @@ async def _stopped(thread: Thread, gate: Gate) -> None:
     gate.opened.set()
 
 
+async def overridden_in_a_later_turn(served: Served, thread: Thread) -> None:
+    """End the run of an interrupted draft while a later turn drafts, which then has a run of its own."""
+    await _stopped(thread, served.models.gate("generator", 1))
+    served.models.hold("generator")
+    more = {"messages": [{"role": "user", "content": "more"}]}
+    turn = asyncio.create_task(thread.execute_update("invoke", more, result_type=RunResult))
+    await served.models.called("generator", 3)
+    await overridden(served, thread)
+    served.models.release()
+    await turn
+
+
 async def superseded(served: Served, thread: Thread) -> None:
     """Supply another rubric while the first draft is graded."""
     gate = served.models.gate("grader", 0)
@@ -376,6 +388,9 @@ STORIES = {
         request({"criteria": ["three lines", {"description": "kind", "human": True}]}), (draft(), grade()), "satisfied", decided, told=True
     ),
     "overridden": Story(request("- three lines"), (draft(), grade(0, row("c1", "two")), draft(1), grade(1)), "satisfied", overridden),
+    "overridden_in_a_later_turn": Story(
+        request("- three lines"), (draft(), grade(0, row("c1", "two")), draft(1), grade() | {"run": 1}), "satisfied", overridden_in_a_later_turn
+    ),
     "approved_and_denied": Story(
         with_tools(request("- x"), "booked", "look"),
         (wants("generator", BOOKS, LOOKS[0]), draft(step=1), wants("grader", BOOKS, LOOKS[0]), grade(step=1)),
