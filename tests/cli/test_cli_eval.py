@@ -307,6 +307,8 @@ def test_a_dataset_in_another_encoding_is_told_with_its_place(gradeloop: Command
     ],
 )
 def test_flags_that_do_not_go_together_are_refused(gradeloop: CommandLine, flags: tuple[str, ...], words: str) -> None:
+    suite(gradeloop, "gate", [passes()], ["good"])
+
     done = gradeloop("eval", *flags)
 
     assert done.code == 2

@@ -109,7 +109,7 @@ def test_a_monitor_is_created_run_looked_at_and_deleted(gradeloop: CommandLine) 
         (("--source", "threads", "--where", "tenant=a"), "source.threads.where.tenant"),
         (("--source", "sql:DB"), "needs --query and --watermark"),
         (("--source", "folder:runs", "--alert", "rate < 1"), "such as 'pass_rate < 0.9'"),
-        (("--source", "folder:runs", "--sample", "7"), "write 5% or 0.05"),
+        (("--source", "folder:runs", "--sample", "7"), "write 7% or 0.07"),
         (("--source", "folder:runs", "--every", "soon"), "such as 10m"),
         (("--source", "folder:runs", "--sample", "paid=100%"), "name it with --stratum"),
     ],
