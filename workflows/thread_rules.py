@@ -11,14 +11,13 @@ from temporalio.exceptions import ApplicationError
 
 from gradeloop.contract.evaluation import Decision, Evaluation, InterruptReason, Judgement, Override, RunStatus, build_evidence
 from gradeloop.contract.messages import Log, Usage, unanswered
-from gradeloop.contract.model_spec import Budget, ModelSpec
+from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import (
     QUEUED,
     ApproveRequest,
     DecideRequest,
     DenyRequest,
-    Generator,
     Grader,
     InvokeRequest,
     OverrideRequest,
@@ -26,6 +25,7 @@ from gradeloop.contract.thread import (
     ThreadRequest,
     parse_update,
     refuse_oversize,
+    with_model,
 )
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.grading.prompts import PROMPT_VERSION
@@ -148,23 +148,9 @@ def parse_resumption(thread: Thread, raw: RawValue, update_id: str) -> Invocatio
         payload=payload_sha256({}),
         resumes=True,
         budget=request.budget,
-        generator=_with_model(thread.generator, request.model, "model", remote=thread.generator.model is None),
-        grader=_with_model(judge, request.grader, "grader", remote=judge.remote is not None),
+        generator=with_model(thread.generator, request.model, "model", remote=thread.generator.model is None),
+        grader=with_model(judge, request.grader, "grader", remote=judge.remote is not None),
     )
-
-
-Role = TypeVar("Role", Generator, Grader)
-
-
-def _with_model(role: Role, model: ModelSpec | None, field: str, *, remote: bool) -> Role | None:
-    """Return a generator or grader with another model; None where none is named."""
-    if model is None:
-        return None
-    if remote:
-        raise InvalidRequest(f"{field}: {model.id!r} cannot replace an activity, workflow or function, which this thread has; leave it out")
-    if role.model is not None and role.model.provider == model.provider and model == ModelSpec(id=model.id):
-        model = role.model.model_copy(update={"id": model.id})
-    return role.model_copy(update={"model": model})
 
 
 def refuse_turn(thread: Thread, raw: RawValue, update_id: str, *, rolling: bool) -> None:

@@ -458,7 +458,7 @@ def test_a_text_where_a_set_has_a_list_is_not_read_letter_by_letter(tmp_path: Pa
     with pytest.raises(InvalidRequest) as refused:
         read_labelled_set(write(tmp_path, [PUBLIC[name][0][0] | spoiled]))
 
-    assert f"row 1, read as {name}: " in str(refused.value)
+    assert f"line 1, read as {name}: " in str(refused.value)
     assert problem in str(refused.value)
 
 

@@ -6,7 +6,9 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError
@@ -16,9 +18,10 @@ from gradeloop.client.listing import ListedThread, resolved, threads
 from gradeloop.contract.evaluation import Evaluation, Event
 from gradeloop.contract.messages import Message
 from gradeloop.contract.thread import RunResult
-from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadNotFound
+from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadNotFound, WorkerFailed
 from gradeloop.temporal import server as embedded
 from gradeloop.temporal.connect import Connection, connect
+from gradeloop.temporal.process import Resident
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
 from tests.rig.threads import (
     SECONDS,
@@ -177,6 +180,29 @@ async def test_a_watcher_gives_up_on_a_server_that_stays_away(own_server: Server
 
     with pytest.raises(ServerUnreachable, match="no worker answers for the thread"):
         await watcher.ended()
+
+
+async def test_a_query_waits_for_a_slow_worker_that_a_command_started_as_long_as_it_lives(
+    client: Client, environment: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("gradeloop.client.thread.QUERY_SECONDS", 0.5)
+    queue = f"gradeloop-{uuid4().hex[:16]}"
+    async with serving(client, models=answering(), task_queue=queue) as served:
+        thread = a_thread()
+        await served.client.invoke(thread, "hello", start=start())
+    standing_in = Resident(environment / "workers", queue, WorkerFailed)
+    standing_in.start(["sleep", "60"], os.environ, {})
+    asking = asyncio.create_task(served.client.state(thread))
+    while not caplog.messages:
+        await asyncio.sleep(0.02)
+    async with serving(client, models=answering(), task_queue=queue):
+        state = await asyncio.wait_for(asking, SECONDS)
+    await standing_in.stop(1)
+
+    assert state.status == "idle"
+    assert caplog.messages[0] == f"the worker of {queue} has not answered for 0 s, and lives; it is asked again"
+    with pytest.raises(ServerUnreachable, match="no worker answers for the thread"):
+        await served.client.state(thread)
 
 
 @pytest.mark.parametrize("kind", ["sync", "async"])

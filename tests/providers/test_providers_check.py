@@ -38,6 +38,40 @@ def test_a_missing_key_is_named(model: str, variable: str) -> None:
     Providers(Environment.read({variable: "k\n"})).check(ModelSpec(id=model))
 
 
+@pytest.mark.parametrize(
+    ("model", "config", "environ", "variable"),
+    [
+        ("anthropic:m", {}, {"ANTHROPIC_API_KEY": "k"}, "ANTHROPIC_API_KEY"),
+        ("openai:m", {}, {"OPENAI_API_KEY": "k"}, "OPENAI_API_KEY"),
+        ("openrouter:m", {}, {"OPENROUTER_API_KEY": "k"}, "OPENROUTER_API_KEY"),
+        ("google_genai:m", {}, {"GOOGLE_API_KEY": "k", "GEMINI_API_KEY": "l"}, "GOOGLE_API_KEY"),
+        ("google_genai:m", {}, {"GEMINI_API_KEY": "k"}, "GEMINI_API_KEY"),
+        ("groq:m", {}, {"GROQ_API_KEY": "k"}, "GROQ_API_KEY"),
+        ("openai_compatible:m", {}, {"OPENAI_BASE_URL": "http://127.0.0.1:9/v1", "OPENAI_API_KEY": "k"}, "OPENAI_API_KEY"),
+        ("openai_compatible:m", {"base_url": "https://api.mistral.ai/v1"}, {"MISTRAL_API_KEY": "k"}, "MISTRAL_API_KEY"),
+        ("openai_compatible:m", {"base_url": "http://127.0.0.1:9/v1"}, {"GRADELOOP_BASE_URLS": "http://127.0.0.1:9"}, ""),
+    ],
+)
+def test_the_cure_of_a_refused_key_names_its_variable(model: str, config: Any, environ: dict[str, str], variable: str) -> None:
+    providers, spec = Providers(Environment.read(environ)), ModelSpec.model_validate({"id": model, "config": config})
+
+    for kind in ("auth", "quota_exhausted"):
+        assert providers.cure(spec, kind) == (f"; correct {variable}, or name another model" if variable else "")
+    assert providers.cure(spec, "not_found") == "; correct the model's name or its address, or name another model"
+    assert providers.cure(spec, "server") == ""
+
+
+def test_a_missing_key_is_told_to_whoever_may_start_another_worker() -> None:
+    told: list[tuple[str, str]] = []
+    providers = Providers(Environment.read({}))
+    providers.on_refused_key = lambda variable, key: told.append((variable, key))
+
+    with pytest.raises(ModelFault):
+        providers.check(ModelSpec(id="anthropic:m"))
+
+    assert told == [("ANTHROPIC_API_KEY", "")]
+
+
 def test_a_key_with_a_character_that_no_header_takes_is_refused_without_showing_it() -> None:
     message = complaint("openai:m", OPENAI_API_KEY="sé cret")
 

@@ -389,7 +389,10 @@ STORIES = {
     ),
     "overridden": Story(request("- three lines"), (draft(), grade(0, row("c1", "two")), draft(1), grade(1)), "satisfied", overridden),
     "overridden_in_a_later_turn": Story(
-        request("- three lines"), (draft(), grade(0, row("c1", "two")), draft(1), grade() | {"run": 1}), "satisfied", overridden_in_a_later_turn
+        request("- three lines"),
+        (draft(), grade(0, row("c1", "two")), draft(1), grade() | {"run": 1}),
+        "satisfied",
+        overridden_in_a_later_turn,
     ),
     "approved_and_denied": Story(
         with_tools(request("- x"), "booked", "look"),

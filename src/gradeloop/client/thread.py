@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import hashlib
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -46,6 +47,9 @@ from gradeloop.contract.thread import (
     ThreadState,
 )
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, ThreadClosed, ThreadNotFound, ThreadTooLarge
+from gradeloop.temporal.worker import OURS, serving
+
+logger = logging.getLogger(__name__)
 
 UNDECODED = frozenset({"Failed decoding arguments", "Encoded failure"})
 """What a worker says to which a payload came that it cannot read."""
@@ -53,7 +57,7 @@ UNDECODED = frozenset({"Failed decoding arguments", "Encoded failure"})
 OTHER_KEYS = "; the worker may have other keys; give both the same GRADELOOP_ENCRYPTION_KEYS, and see the worker's log"
 
 QUERY_SECONDS = 20.0
-"""How long a query waits for a worker on the thread's queue; longer than a worker's start."""
+"""How long a query waits for a worker on the thread's queue; a process that a command started here is asked again as long as it lives."""
 
 FIRST_POLL_SECONDS = 2.0
 """How long a worker that has just started may take until the server sees its first poll; until then a query is refused at once."""
@@ -172,7 +176,11 @@ class ThreadHandle:
         except WorkflowQueryFailedError as error:
             raise InvalidRequest(f"{self.thread_id}: {error}{OTHER_KEYS if str(error) in UNDECODED else ''}") from None
         except TimeoutError:
-            raise ServerUnreachable(f"no worker answers for the thread {self.thread_id!r}; start one on its task queue") from None
+            queue = (await self.describe()).task_queue
+            if not (OURS.fullmatch(queue) and serving(queue)):
+                raise ServerUnreachable(f"no worker answers for the thread {self.thread_id!r}; start one on its task queue") from None
+            logger.warning("the worker of %s has not answered for %.0f s, and lives; it is asked again", queue, QUERY_SECONDS)
+            return await self.query(name, *arguments, run_id=run_id)
         except RPCError as error:
             raise error_of_rpc(error, self.thread_id) from None
 

@@ -140,6 +140,24 @@ class Grader(Strict):
         return RemoteGrader.model_validate(named) if any(named.values()) else None
 
 
+Role = TypeVar("Role", Generator, Grader)
+
+
+def with_model(role: Role, model: ModelSpec | None, field: str, *, remote: bool) -> Role | None:
+    """Return a generator or grader with another model; None where none is named.
+
+    Raises:
+        InvalidRequest: An activity, workflow or function has the role; the message begins with `field`.
+    """
+    if model is None:
+        return None
+    if remote:
+        raise InvalidRequest(f"{field}: {model.id!r} cannot replace an activity, workflow or function, which this thread has; leave it out")
+    if role.model is not None and role.model.provider == model.provider and model == ModelSpec(id=model.id):
+        model = role.model.model_copy(update={"id": model.id})
+    return role.model_copy(update={"model": model})
+
+
 TENANT_BYTES = 64
 """The most bytes of a tenant's name: Temporal takes no longer fairness key, and a longer one would fail every task of its workflow."""
 

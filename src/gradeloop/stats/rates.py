@@ -53,12 +53,6 @@ def set_f1(label: Collection[Hashable], judged: Collection[Hashable]) -> float:
     return 2 * len(one & other) / (len(one) + len(other)) if one or other else 1.0
 
 
-def mean_absolute_error(counts: Mapping[tuple[float, float], float]) -> float | None:
-    """Return the mean absolute difference of pairs of numbers, in their own unit; None without pairs."""
-    total = sum(counts.values())
-    return math.fsum(abs(one - other) * count for (one, other), count in counts.items()) / total if total else None
-
-
 def spearman(counts: Mapping[tuple[float, float], float]) -> float | None:
     """Return Spearman's rank correlation, -1 to 1; ties share the mean of their ranks.
 

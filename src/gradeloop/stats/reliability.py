@@ -1,12 +1,9 @@
 """The agreement of several raters beyond chance: Cohen's kappa, Gwet's AC1 and Krippendorff's alpha."""
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from fractions import Fraction
-from itertools import chain
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
-Value = TypeVar("Value")
 Rating = TypeVar("Rating", bound=Hashable)
 
 
@@ -90,44 +87,20 @@ def _marginals(counts: Mapping[tuple[Rating, Rating], float]) -> tuple[float, fl
     return total, same, first, second
 
 
-def nominal_alpha(units: Iterable[Sequence[Hashable]]) -> float | None:
-    """Return Krippendorff's alpha of values that are equal or not, as `interval_alpha` does."""
-    return _alpha(units, _unequal_pairs)
-
-
-def ordinal_alpha(units: Iterable[Sequence[Fraction]]) -> float | None:
-    """Return Krippendorff's alpha of ordered values, whose distance counts how many values lie between them, as `interval_alpha` does.
-
-    The ordinal distance of two values is the distance of their mean ranks among all values that can be paired.
-    """
-    paired = [values for values in units if len(values) > 1]
-    ranks = mean_ranks(Counter(chain.from_iterable(paired)))
-    return interval_alpha([[ranks[value] for value in values] for values in paired])
-
-
-def interval_alpha(units: Iterable[Sequence[Fraction]]) -> float | None:
-    """Return Krippendorff's alpha of numbers, whose squared distance counts.
-
-    The coefficient is that of Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011); it is computed exactly.
-
-    Args:
-        units: The values that raters gave to each unit, as many as there are.
-
-    Returns:
-        1 for full agreement, 0 for that of chance; None where it is undefined, since no unit has two values or all are the same.
-    """
-    return _alpha(units, _squared_distances)
-
-
 Level = Literal["nominal", "ordinal", "interval"]
 
 
 def weighted_alpha(units: Iterable[tuple[Sequence[float], int]], level: Level) -> float | None:
-    """Return Krippendorff's alpha of units that occur several times, in floating point: the same as above, and fast enough to draw by.
+    """Return Krippendorff's alpha of units that occur several times, in floating point, which is fast enough to draw by.
+
+    The coefficient is that of Krippendorff, "Computing Krippendorff's Alpha-Reliability" (2011).
 
     Args:
         units: The values that raters gave to each unit, and how often such a unit occurs; categories as numbers of any order.
-        level: What their distance is: equal or not, by rank, or squared.
+        level: What their distance is: equal or not, by how many values lie between them, or squared.
+
+    Returns:
+        1 for full agreement, 0 for that of chance; None where it is undefined, since no unit has two values or all are the same.
     """
     paired = [(values, weight) for values, weight in units if len(values) > 1 and weight]
     totals: dict[float, int] = {}
@@ -164,33 +137,3 @@ def _float_ranks(totals: Mapping[float, int]) -> dict[float, float]:
         ranks[value] = below + totals[value] / 2
         below += totals[value]
     return ranks
-
-
-def mean_ranks(counts: Mapping[Fraction, int]) -> dict[Fraction, Fraction]:
-    """Return the rank of every value among all, from 0; values that occur several times share the middle of their ranks."""
-    ranks: dict[Fraction, Fraction] = {}
-    below = 0
-    for value in sorted(counts):
-        ranks[value] = below + Fraction(counts[value] - 1, 2)
-        below += counts[value]
-    return ranks
-
-
-def _alpha(units: Iterable[Sequence[Value]], disagreement: Callable[[Sequence[Value]], Fraction]) -> float | None:
-    paired = [values for values in units if len(values) > 1]
-    everything = [value for values in paired for value in values]
-    expected = disagreement(everything)
-    if not expected:
-        return None
-    observed = sum((disagreement(values) / (len(values) - 1) for values in paired), Fraction(0))
-    return float(1 - (len(everything) - 1) * observed / expected)
-
-
-def _unequal_pairs(values: Sequence[Hashable]) -> Fraction:
-    """Return how many ordered pairs of values differ."""
-    return Fraction(len(values) ** 2 - sum(count**2 for count in Counter(values).values()))
-
-
-def _squared_distances(values: Sequence[Fraction]) -> Fraction:
-    """Return the sum of the squared distances of all ordered pairs of values."""
-    return 2 * (len(values) * sum((value**2 for value in values), Fraction(0)) - sum(values, Fraction(0)) ** 2)
