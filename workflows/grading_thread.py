@@ -15,7 +15,7 @@ from gradeloop.contract.evaluation import Evaluation, Event, InterruptReason
 from gradeloop.contract.messages import Message
 from gradeloop.contract.thread import ApproveRequest, DenyRequest, GivenPrompt, GradingThread, RunResult, ThreadState, parse_request
 from gradeloop.errors import InvalidRequest
-from workflows import observed, thread_rules
+from workflows import observed, person_rules, thread_rules
 from workflows.activity_calls import ActivityCalls, Interrupted, WaitingForPerson
 from workflows.grading_loop import DraftFailed, GradingLoop, Rolling
 from workflows.notices import ThreadNotices
@@ -279,35 +279,35 @@ class GradingThreadWorkflow(GradingThread):
     @workflow.update
     async def decide(self, request: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.contract.thread.GradingThread.decide`."""
-        thread_rules.decide(self._thread, request)
+        person_rules.decide(self._thread, request)
 
     @decide.validator
     def _may_decide(self, request: RawValue = NO_VALUE) -> None:
-        thread_rules.refuse_decision(self._require_thread(), request)
+        person_rules.refuse_decision(self._require_thread(), request)
 
     @workflow.update
     async def approve(self, request: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.contract.thread.GradingThread.approve`."""
-        thread_rules.approve(self._thread, request)
+        person_rules.approve(self._thread, request)
 
     @approve.validator
     def _may_approve(self, request: RawValue = NO_VALUE) -> None:
-        thread_rules.refuse_approval(self._require_thread(), ApproveRequest, request)
+        person_rules.refuse_approval(self._require_thread(), ApproveRequest, request)
 
     @workflow.update
     async def deny(self, request: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.contract.thread.GradingThread.deny`."""
-        thread_rules.deny(self._thread, request)
+        person_rules.deny(self._thread, request)
 
     @deny.validator
     def _may_deny(self, request: RawValue = NO_VALUE) -> None:
-        thread_rules.refuse_approval(self._require_thread(), DenyRequest, request)
+        person_rules.refuse_approval(self._require_thread(), DenyRequest, request)
 
     @workflow.update
     async def override(self, request: RawValue = NO_VALUE) -> Evaluation:  # type: ignore[override]  # raw, so that a malformed one is refused
         """See `gradeloop.contract.thread.GradingThread.override`."""
         self._catch_up()
-        index = thread_rules.override(self._thread, request)
+        index = person_rules.override(self._thread, request)
         if thread_rules.end_overridden_run(self._thread, index):
             self._calls.stop("rubric")
         self._visibility.publish()
@@ -315,7 +315,7 @@ class GradingThreadWorkflow(GradingThread):
 
     @override.validator
     def _may_override(self, request: RawValue = NO_VALUE) -> None:
-        thread_rules.refuse_override(self._require_thread(), request)
+        person_rules.refuse_override(self._require_thread(), request)
 
     @workflow.signal
     async def interrupt(self) -> None:

@@ -13,7 +13,8 @@ from gradeloop.contract.messages import Usage
 from gradeloop.judges.contract import PassGate
 from gradeloop.judges.sources import THREAD
 from gradeloop.reports.collection_page import Entry, Head, Tile, collection_page, label_counts, labels_of
-from gradeloop.reports.model import NextStep, RunReport, Verdict
+from gradeloop.reports.model import RunReport, Verdict
+from gradeloop.reports.next_step import NextStep
 from gradeloop.reports.run_page import run_page
 from gradeloop.text import counted, money, token_count
 

@@ -1,6 +1,5 @@
 """A run as every page shows it, wherever it was read."""
 
-import shlex
 from typing import Literal
 
 from pydantic import Field, JsonValue
@@ -11,30 +10,10 @@ from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
 from gradeloop.judges.citations import Citation
+from gradeloop.reports.next_step import NextStep
 
 Verdict = Literal["passed", "failed", "error", "unsure", "waiting", "running", "none"]
 """The colour of a run; `none` was not judged. An error is neither passed nor failed, and neither is a judge that is unsure."""
-
-
-class NextStep(Strict):
-    """What to do now, as a page says it: `No rule says what passes. Next: say it, gradeloop report ...`."""
-
-    command: str
-    words: str = ""
-    """What the command is for; empty where it says that itself."""
-    why: str = ""
-    """A sentence before it; empty where there is none."""
-    after: str = ""
-    """What belongs to the command: the values of a placeholder in it."""
-
-
-def resume_step(thread_id: str, error: str | None) -> NextStep:
-    """Return the command by which an interrupted run goes on, with what has to change before, as its error says."""
-    command, kind = f"gradeloop resume {shlex.quote(thread_id)}", (error or "").partition(":")[0]
-    if kind in {"bad_request", "not_found", "context_overflow", "refused", "truncated", "config"}:
-        return NextStep(command=f"{command} --model PROVIDER:MODEL", words="resume it with another model:")
-    again = "resume it once that is mended, or add --model or --grader with another model:"
-    return NextStep(command=command, words=again if kind in {"auth", "quota_exhausted", "outage"} else "")
 
 
 class ToolEvidence(Strict):

@@ -23,7 +23,8 @@ from gradeloop.errors import GradeloopError
 from gradeloop.reports.collection_page import Entry, Head, PastBatch, Tile, collection_page
 from gradeloop.reports.html import Live, write_page
 from gradeloop.reports.judgement_page import judging_head, live_next
-from gradeloop.reports.model import NextStep, RunReport, Verdict
+from gradeloop.reports.model import RunReport, Verdict
+from gradeloop.reports.next_step import NextStep
 from gradeloop.reports.read_judgement import read_case_judgement, registered_name
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.stats.gated_rate import gate_lines
