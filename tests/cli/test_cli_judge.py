@@ -45,7 +45,7 @@ def test_runs_are_judged_and_told_in_a_table(gradeloop: CommandLine) -> None:
     done = gradeloop("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass", "label=match", "--pass-rate", "1")
 
     assert done.code == 0, done.err
-    assert "run  verdict  label  citations     notes" in done.out
+    assert "run  verdict  label  citations" in done.out
     assert "a    passed   match  1 of 1 found" in done.out
     assert "Results: 3 judged, 3 passed (100%), 0 failures; 0 tokens" in done.out
 
@@ -493,7 +493,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
     "a rate of nothing": (("judge", "judge.yaml", "runs.jsonl", *SCRIPTED, "--pass-rate", "1"), "add --pass KEY=VALUE"),
     "a rate above 1": (
         ("judge", "judge.yaml", "runs.jsonl", "--pass-rate", "90"),
-        "'--pass-rate': Input should be less than or equal to 1",
+        "'--pass-rate': '90' is no share from 0 to 1; write 90% or 0.9",
     ),
     "a bad schema": (("judge", "bad.yaml", "runs.jsonl"), "bad.yaml: the judge: output_schema: output_schema.type is 'string'"),
     "a bad criterion": (("judge", "bad_rubric.yaml", "runs.jsonl"), "the judge 'bad_rubric.yaml', line 1, column"),

@@ -549,7 +549,7 @@ async def test_what_external_storage_needs_is_what_the_documents_say(url: str, m
 def test_the_exit_codes_are_the_commands() -> None:
     codes = [int(row[0]) for row in rows(CONTRACT, "Exit codes")]
 
-    names = ("SATISFIED", "CAPPED", "BAD_INPUT", "NO_VERDICT", "UNREACHABLE", "STOPPED", "BROKEN_PIPE")
+    names = ("SATISFIED", "CAPPED", "BAD_INPUT", "NO_VERDICT", "UNREACHABLE", "INTERNAL", "STOPPED", "BROKEN_PIPE")
     assert codes == [getattr(departure, name) for name in names]
 
 
