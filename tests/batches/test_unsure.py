@@ -201,7 +201,7 @@ async def test_a_dearer_model_that_the_worker_cannot_call_is_refused_before_any_
         ({"abstain": {"c2": 0.8}}, "'c2' is no criterion with several votes; give the criterion votes or a panel"),
         ({"rubric": "it is good"}, "abstain: no criterion has several votes"),
         ({"abstain": 0}, "greater than 0"),
-        ({"abstain": 1.5}, "less than or equal to 1"),
+        ({"abstain": 1.5}, "no share from 0 to 1"),
         (drafted("a", loop=True) | {"output": None}, "leave abstain, or loop and comparisons, out"),
         ({"escalate": "scripted:dear", "grader": {"model": "scripted:judge", "tools": ["read_file"]}}, "leave escalate out"),
     ],

@@ -53,7 +53,7 @@ def _fail_internally(error: Exception) -> NoReturn:
     """Print what to report of an error that nobody foresaw, with its traceback where `GRADELOOP_TRACEBACK` asks for it, and exit."""
     if os.environ.get(TRACEBACK):
         typer.echo(scrubbed("".join(traceback.format_exception(error))), err=True)
-    what = shortened(one_line(scrubbed(f"{type(error).__name__}: {error}")))  # a validation's message quotes whatever it was given
+    what = shortened(one_line(scrubbed(f"{type(error).__name__}: {error}")), 500)  # a validation's message quotes whatever it was given
     cure = f"it is no mistake of yours; please report it, with the command and what it prints with {TRACEBACK}=1"
     fail(f"internal error: {what}; {cure}", INTERNAL)
 
