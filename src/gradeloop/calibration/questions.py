@@ -84,14 +84,16 @@ def fitted_judge(
     the item is asked beside the judge's own rubric, or as the one criterion of a criteria judge.
 
     Raises:
-        InvalidRequest: The judge chooses between two values, and nothing says which of them passes.
+        InvalidRequest: Nothing says which of two values passes, or a judge by criteria has `passes`.
     """
     fitted: dict[str, Any] = {"id": "", "abstain": None, "escalate": None}  # these two name keys that a fitted judge does not have
     if isinstance(judge, CriteriaJudge):
+        if passes:
+            raise InvalidRequest("--pass is for a judge with a schema; one by criteria passes what is satisfied, so leave it out")
         if form == "verdict":
             fitted |= {"rubric": Rubric.model_validate({"criteria": [criterion]})} if criterion else {}
             judge = judge.model_copy(update=fitted if criterion else {"id": ""})
-            return judge, PassRule(judge, passes)
+            return judge, PassRule(judge, ())
         text = "\n".join(f"- {one.text}" for one in judge.rubric.criteria)
         judge = SchemaJudge(rubric_text=text, judge_model=judge.grader.model if judge.grader else None)
     elif not criterion and (own := _own_answer(judge, form, PassRule(judge, passes))) is not None:
