@@ -80,7 +80,7 @@ def test_stale_verdicts_are_marked_on_every_page(gradeloop: CommandLine) -> None
     ],
 )
 def test_a_mistake_ends_with_2_and_its_cure(gradeloop: CommandLine, arguments: tuple[str, ...], message: str) -> None:
-    (gradeloop.folder / "other.jsonl").write_text(json.dumps({"id": "z", "messages": [{"role": "user", "content": "x"}]}))
+    (gradeloop.folder / "other.jsonl").write_text(json.dumps({"id": "z", "messages": [{"role": "assistant", "content": "x"}]}))
 
     done = gradeloop(*arguments)
 
