@@ -173,10 +173,10 @@ def _replayed(file: Path, keys: Sequence[str]) -> "list[JudgeResult]":
 
 def _rows(file: Path) -> Iterator[dict[str, Any]]:
     try:
-        lines = file.read_text(encoding="utf-8").rstrip("\n").split("\n")
+        lines = file.read_text(encoding="utf-8").split("\n")
     except OSError as error:
         pytest.fail(f"--gradeloop-replay {file} cannot be read: {error.strerror}", pytrace=False)
-    for number, line in enumerate(lines, 1):
+    for number, line in ((number, line) for number, line in enumerate(lines, 1) if line):
         try:
             yield json.loads(line)
         except ValueError:
