@@ -53,7 +53,7 @@ class UnansweredAttempt(FailureDetails):
 
 
 class PaidCall(Strict):
-    """What the paid calls of threads and judgements have in common."""
+    """The fields that every paid call of a thread or a judgement has."""
 
     raised: Sparse[bool] = False
     """True where a reply was cut before: it gets a larger completion."""

@@ -41,7 +41,7 @@ RESUMED = "resume/"
 ROLLING = "the thread goes on in a new run of its workflow; send the same update again, with the same key if it has one"
 
 OWED_SECONDS = 600.0
-"""How long a caller without a key, who was told to send a turn again, is recognised by the turn itself."""
+"""Seconds in which a turn without a key that is sent again is recognised by its content."""
 
 NO_RUBRIC = Rubric(criteria=())
 

@@ -1,4 +1,4 @@
-"""What every command shares: the table of commands in groups, common options, exit codes in help."""
+"""The table of commands in groups, and the options and exit codes that commands share."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -57,7 +57,7 @@ UNDECODED = frozenset({"Failed decoding arguments", "Encoded failure"})
 OTHER_KEYS = "; the worker may have other keys; give both the same GRADELOOP_ENCRYPTION_KEYS, and see the worker's log"
 
 QUERY_SECONDS = 20.0
-"""How long a query waits for a worker on the thread's queue; a process that a command started here is asked again as long as it lives."""
+"""Seconds that a query waits for a worker. A worker that a command started here is asked again as long as it lives."""
 
 FIRST_POLL_SECONDS = 2.0
 """How long a worker that has just started may take until the server sees its first poll; until then a query is refused at once."""

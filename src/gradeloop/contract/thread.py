@@ -428,7 +428,7 @@ class ThreadState(Strict):
     reason: InterruptReason | None = None
     """Why the run was interrupted; None for any other status."""
     error: Sparse[str | None] = None
-    """What failed, and what to change before the run is resumed; None where nothing failed."""
+    """The failure, and the change that it needs before the run is resumed; None where nothing failed."""
     queued: int
     """The number of turns that wait behind the current one."""
     waiting_for: WaitingFor | None

@@ -6,15 +6,15 @@ from gradeloop.contract.base import Strict
 
 
 class NextStep(Strict):
-    """What to do now, as a page says it: `No rule says what passes. Next: say it, gradeloop report ...`."""
+    """A command to run next, as a page shows it: `No rule says what passes. Next: say it, gradeloop report ...`."""
 
     command: str
     words: str = ""
-    """What the command is for; empty where it says that itself."""
+    """The purpose of the command; empty where the command shows it."""
     why: str = ""
     """A sentence before it; empty where there is none."""
     after: str = ""
-    """What belongs to the command: the values of a placeholder in it."""
+    """Text after the command: the values of a placeholder in it."""
 
 
 def resume_step(thread_id: str, error: str | None) -> NextStep:

@@ -29,7 +29,7 @@ MEANWHILE = (
     ". Ctrl-C ends only the wait: `gradeloop watch` and `eval --attach` follow what has begun. With `gradeloop dev` in another terminal, "
     "and GRADELOOP_TASK_QUEUE=gradeloop here, no worker has to start; `gradeloop dev stop` ends a process that hangs"
 )
-"""What can be done meanwhile, as the first notice says it."""
+"""Advice for the time of the wait, added to the first notice."""
 
 LAST_LINE_CHARACTERS = 300
 """The most characters of a log's last line in a message; a longer one loses its beginning, since a chain of causes ends with the first."""

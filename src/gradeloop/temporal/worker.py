@@ -45,7 +45,7 @@ STOP_SECONDS = 5.0
 """How long a worker that is being replaced has to stop; it is idle, or its server is gone."""
 
 REPLACED_SECONDS = 1.0
-"""How long after a worker's death another command may take to start the next one."""
+"""Seconds after a worker's death in which another command may start the next one."""
 
 STARTING = "starting"
 """The content of the ready file of a worker that has not said yet whether it can serve."""

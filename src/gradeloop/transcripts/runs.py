@@ -173,7 +173,7 @@ ANSWERS = (
 
 
 _OF_ANYTHING = ("completion", "response", "output", "outputs", "answer")
-"""Those of them whose answer may be any JSON; under the others it is a text."""
+"""The keys whose answer may be any JSON; the answer under the others is a string."""
 
 
 def with_answer(messages: Sequence[RunMessage], value: dict[str, Json], kind: str = "") -> tuple[list[RunMessage], str | None]:

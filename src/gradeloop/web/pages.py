@@ -271,7 +271,7 @@ class ThreadPages:
 
 
 ACTION_SECONDS = 30.0
-"""How long a person who pressed a button waits for the thread to answer, once its worker has started."""
+"""Seconds that a button waits for the thread to answer, once its worker has started."""
 
 RESUME_POLL_SECONDS = 0.1
 
