@@ -189,7 +189,14 @@ async def _require_another(task_queue: str, connection: Connection, error: Grade
 def _is_dead(identity: str) -> bool:
     """Return whether a poller was a process of this machine that has ended; the server lists it for minutes."""
     pid, _, host = identity.partition("@")
-    return host == socket.gethostname() and not Path("/proc", pid).exists()
+    try:
+        if host == socket.gethostname():
+            os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (ValueError, PermissionError):  # it names no process, or one of another user
+        pass
+    return False
 
 
 def serving(task_queue: str) -> bool:
