@@ -269,6 +269,8 @@ class ActivityCalls:
             ProviderAway: The provider was away for longer than the thread waits.
             ActivityError: The call failed for good.
         """
+        # A paid attempt without an answer completes its activity, so that the history has its cost before anything else happens.
+        # If Temporal retried it, a stop during the back-off would end the call with no record of what was paid, and no budget would see it.
         earlier: UnansweredAttempt | None = None
         either = cast("type[Result | UnansweredAttempt]", result | UnansweredAttempt)
         while True:

@@ -127,6 +127,8 @@ def _invocation(request: InvokeRequest, key: str) -> Invocation:
     )
 
 
+# Temporal forgets update ids when a workflow continues as new. A caller without a key that sends its turn again has a new update id, so the
+# turn's content has to tell that it is the same one. Otherwise each attempt during a roll-over would become a turn of its own.
 def _owed_key(thread: Thread, payload: str) -> str | None:
     """Return the key of a turn whose caller was told to send it again, and did so without a key; None where there is none."""
     return next((key for key, until in thread.owed.items() if until > workflow.time() and _payload_of(thread, key) == payload), None)

@@ -206,6 +206,8 @@ def serving(task_queue: str) -> bool:
 
 async def _ensure(task_queue: str, spec: WorkerSpec, connection: Connection) -> None:
     """Wait for the queue's worker that serves already, or that another command is starting; else start one, and wait for that."""
+    # Under the lock, one command decides to start the worker. All commands then wait outside the lock, as long as that process lives.
+    # If it dies, each looks once more, since another command may have started the next one; only its own starter gives up.
     resident = _resident(task_queue)
     failed: WorkerFailed | None = None
     while True:
