@@ -163,7 +163,7 @@ class ActivityCalls:
 
     def __init__(self, thread: Thread) -> None:
         self._thread = thread
-        self._in_flight: set[asyncio.Future[Any]] = set()
+        self._in_flight: dict[asyncio.Future[Any], None] = {}  # a set has another order in a replay
         self._cancelling: asyncio.Task[None] | None = None
         self._carried: dict[str, int] = {}
         self._settings: GradingSettingsRef | None = None
@@ -228,7 +228,7 @@ class ActivityCalls:
 
     async def settle(self, handle: asyncio.Future[Result]) -> CallEnd[Result]:
         """Wait for a call or a child workflow in flight, which `stop` cancels, and say how it ended: that is decided here alone."""
-        self._in_flight.add(handle)
+        self._in_flight[handle] = None
         if self._thread.stopping is not None:  # asked for while a child workflow was starting
             handle.cancel()
         try:
@@ -240,7 +240,7 @@ class ActivityCalls:
                 raise
             return NotDone(None)  # stopped before it was sent
         finally:
-            self._in_flight.discard(handle)
+            self._in_flight.pop(handle, None)
 
     async def make_paid(
         self,
@@ -295,11 +295,11 @@ class ActivityCalls:
     def stop(self, reason: StopReason) -> None:
         """Refuse further calls, and cancel those in flight whose results have not come in the same task."""
         ask_to_stop(self._thread, reason)
-        self._cancelling = asyncio.create_task(self._cancel_calls())
+        self._cancelling = asyncio.create_task(self._cancel_calls(tuple(self._in_flight)))
 
-    async def _cancel_calls(self) -> None:
-        await workflow.wait_condition(lambda: True)  # checked once what the task brought has been taken in
-        for handle in tuple(self._in_flight):
+    async def _cancel_calls(self, calls: tuple[asyncio.Future[Any], ...]) -> None:
+        await workflow.wait_condition(lambda: True)  # checked once what the task brought has been taken in: the stop may be over by then
+        for handle in calls:
             handle.cancel()
 
     async def serve(self, work: Coroutine[Any, Any, Result]) -> Result:

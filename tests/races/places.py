@@ -267,19 +267,19 @@ PAIRS = tuple(product(KINDS, ALL))
 """Every ordered pair; what comes later, or lasts, is always the second of a pair."""
 
 
-def difference(place: Place, one: str, other: str) -> str | None:
-    """Have two events meet at a place, drive the thread to its end, and return what differs from the model; None where nothing does."""
-    race = place.reached()
+def difference(place: Place, *kinds: str) -> str | None:
+    """Have events meet at a place, drive the thread to its end, and return what differs from the model; None where nothing does."""
+    race, last = place.reached(), kinds[-1]
     try:
-        events = [event for kind in (one, other) if kind in KINDS for event in KINDS[kind](race)]
+        events = [event for kind in kinds if kind in KINDS for event in KINDS[kind](race)]
         ends = [event.call for event in events if isinstance(event, End | Elapsed)]
         if len(ends) != len(set(ends)):  # one call ends once
             return None
-        race.asked_end = LATER.get(other, "cancelled")
-        race.task(*events, long=other == ROLL)
+        race.asked_end = LATER.get(last, "cancelled")
+        race.task(*events, long=last == ROLL)
         race.finish()
     except (Differs, TaskFailed, WrongCall) as error:
-        return f"{place.name}: {one} + {other}: {error}"
+        return f"{place.name}: {' + '.join(kinds)}: {error}"
     finally:
         race.schedule.evict()
     return None

@@ -61,7 +61,7 @@ def a_stop_is_remembered(patch: pytest.MonkeyPatch) -> None:
 
 def nothing_is_cancelled(patch: pytest.MonkeyPatch) -> None:
     """Let the calls in flight go on as if nobody had asked them to stop."""
-    patch.setattr(ActivityCalls, "_cancel_calls", lambda _: asyncio.sleep(0))
+    patch.setattr(ActivityCalls, "_cancel_calls", lambda *_: asyncio.sleep(0))
 
 
 def nobody_counts_what_was_no_answer(patch: pytest.MonkeyPatch) -> None:

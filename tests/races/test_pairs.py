@@ -50,6 +50,12 @@ def test_a_sample_of_pairs_ends_as_the_model_says() -> None:
     assert [found for found in differences if found] == []
 
 
+def test_a_call_that_is_made_once_a_stop_is_over_is_not_cancelled_by_it() -> None:
+    place = next(place for place in PLACES if place.name == "waiting for a decision")
+
+    assert difference(place, "another rubric", "a cleared rubric", "invoke") is None
+
+
 @pytest.mark.parametrize("place", PLACES, ids=[place.name for place in PLACES])
 @pytest.mark.parametrize(
     "share", [pytest.param(3, marks=pytest.mark.slow, id="a third"), pytest.param(1, marks=pytest.mark.storm, id="all")]
