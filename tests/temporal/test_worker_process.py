@@ -250,10 +250,21 @@ async def test_a_worker_that_has_begun_to_end_is_replaced(workers: Path) -> None
     assert pid_of(workers, task_queue) != ending
 
 
-async def test_a_worker_outlives_the_command_that_started_it(workers: Path, environment: Path) -> None:
+KILLED_IN_START = """
+def killed(resident, facts):
+    if "pid" in facts:
+        os.kill(os.getpid(), signal.SIGKILL)
+    note(resident, facts)
+note, process.Resident.note = process.Resident.note, killed
+"""
+
+
+@pytest.mark.parametrize("ends", ["later", KILLED_IN_START], ids=["later", "before it could note the pid"])
+async def test_a_worker_outlives_the_command_that_started_it(workers: Path, environment: Path, ends: str) -> None:
     code = f"""
-import asyncio, pathlib, time
-from gradeloop.temporal import connect as connection, worker as worker_process
+import asyncio, os, pathlib, signal, time
+from gradeloop.temporal import connect as connection, process, worker as worker_process
+{ends if ends == KILLED_IN_START else ""}
 worker_process.application_folder = lambda: pathlib.Path({str(environment / "app")!r})
 server = connection.Connection("127.0.0.1:7233", "default", embedded=False, ui=None)
 asyncio.run(worker_process.ensure_worker(worker_process.WorkerSpec(), server))

@@ -9,7 +9,7 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from gradeloop.contract.messages import Usage
-from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.model_spec import ModelConfig, ModelSpec
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest
 from tests.rig.threads import JUDGE, WRITER, Role, Served, a_thread, answering, serving, start, verdict_text
@@ -113,17 +113,22 @@ async def test_verdicts_that_are_there_stay_and_the_other_grader_is_asked_for_th
         ({"generator": {"activity": "write", "task_queue": "nowhere"}}, {"model": OTHER}, f"model: '{OTHER}' cannot replace an activity"),
         ({"grader": {"activity": "judge", "task_queue": "nowhere"}}, {"grader": OTHER}, f"grader: '{OTHER}' cannot replace an activity"),
         ({}, {"model": "nonsense"}, "model.id: 'nonsense' names no model"),
+        ({}, {"model": "http_request:page"}, "model: 'http_request:page' is for cases of a batch that are drafted once"),
+        ({}, {"grader": "http_request:page"}, "grader: 'http_request:page' is for cases of a batch that are drafted once"),
     ],
 )
 async def test_what_cannot_be_replaced_is_refused_by_its_field(
     served: Served, changed: dict[str, Any], resumed: dict[str, Any], words: str
 ) -> None:
     thread = a_thread()
-    await served.client.start(start(**changed), thread_id=thread)
-    turn = asyncio.create_task(served.client.invoke(thread, "hello"))
-    await served.until(thread, lambda state: state.status == "running")
-    await served.client.interrupt(thread)
-    await turn
+    if changed:
+        await served.client.start(start(**changed), thread_id=thread)
+        turn = asyncio.create_task(served.client.invoke(thread, "hello"))
+        await served.until(thread, lambda state: state.status == "running")
+        await served.client.interrupt(thread)
+        await turn
+    else:
+        await interrupted(served, thread, "grader")
 
     with pytest.raises(WorkflowUpdateFailedError) as refused:
         await served.handle(thread).execute_update("resume", resumed)
@@ -170,3 +175,17 @@ async def test_a_default_judge_is_replaced(served: Served, monkeypatch: pytest.M
 
     assert models_of(served, "grader") == [JUDGE, OTHER]
     assert result.evaluations[-1].grader == OTHER
+
+
+async def test_a_run_goes_on_with_the_fallback_of_the_model_before(served: Served) -> None:
+    thread = a_thread()
+    served.models.fail_first("generator", times=2, kind="not_found", usage=Usage())
+    model = {"id": WRITER, "config": {"max_tokens": 99}, "fallback": [{"id": OTHER, "config": {"max_tokens": 99}}], "fallback_after": 5}
+    stopped = await served.client.invoke(thread, "hello", start=start(generator={"model": model}))
+
+    result = await served.client.resume(thread, model=OTHER)
+
+    assert (stopped.status, result.status) == ("interrupted", "satisfied")
+    assert models_of(served, "generator") == [WRITER, OTHER, OTHER]
+    checkpoint = await served.client.checkpoint(thread)
+    assert ModelSpec.model_validate(checkpoint["thread"]["generator"]["model"]) == ModelSpec(id=OTHER, config=ModelConfig(max_tokens=99))

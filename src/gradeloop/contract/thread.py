@@ -154,7 +154,11 @@ def with_model(role: Role, model: ModelSpec | None, field: str, *, remote: bool)
     if remote:
         raise InvalidRequest(f"{field}: {model.id!r} cannot replace an activity, workflow or function, which this thread has; leave it out")
     if role.model is not None and role.model.provider == model.provider and model == ModelSpec(id=model.id):
-        model = role.model.model_copy(update={"id": model.id})
+        others = tuple(other for other in role.model.fallback if (other.id, other.config) != (model.id, role.model.config))
+        kept = {"fallback": others} if others else {"fallback": (), "fallback_after": None, "on_refusal": False}
+        model = role.model.model_copy(update={"id": model.id, **kept})
+    if model.provider == HTTP_REQUEST:
+        raise InvalidRequest(f"{field}: {model.id!r} is for cases of a batch that are drafted once; name a language model")
     return role.model_copy(update={"model": model})
 
 

@@ -31,6 +31,11 @@ MEANWHILE = (
 )
 """Advice for the time of the wait, added to the first notice."""
 
+WITH_PID = """
+printf '{"pid": %d, %s' $$ "$1" > "$0.$$" && command -p mv "$0.$$" "$0" && shift && exec "$@"
+"""
+"""What a process does first: it adds its pid to its record, since the command that starts it can be killed before it does so."""
+
 LAST_LINE_CHARACTERS = 300
 """The most characters of a log's last line in a message; a longer one loses its beginning, since a chain of causes ends with the first."""
 
@@ -113,15 +118,14 @@ class Resident:
         draft.replace(self.file)
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], facts: Mapping[str, JsonValue]) -> None:
-        """Start the process, detached, in a group of its own, and write its pid and the facts to its record."""
-        self.file.unlink(missing_ok=True)
+        """Start the process, detached, in a group of its own; its record has the facts from now on, and its pid once it has written it."""
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES:
             self.log.unlink()
         with self._mark.open("ab") as mark, self.log.open("ab") as log:
-            log_start = log.tell()
+            self.note(noted := {**facts, "log_start": log.tell()})
             fcntl.flock(mark, fcntl.LOCK_EX)
-            process = subprocess.Popen(  # noqa: S603 - our own command, no shell
-                command,
+            process = subprocess.Popen(  # noqa: S603 - our own command
+                ["/bin/sh", "-c", WITH_PID, str(self.file), json.dumps(noted)[1:], *command],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -129,12 +133,12 @@ class Resident:
                 start_new_session=True,
                 pass_fds=[mark.fileno()],
             )
-        self.note({"pid": process.pid, "log_start": log_start, **facts})
+        self.note({"pid": process.pid, **noted})
         threading.Thread(target=process.wait, daemon=True).start()
 
     async def until(self, probe: Callable[[], Awaitable[T | None]]) -> T:
         """Call `probe` as long as the process lives, and return its first answer; a process that ends before that has failed."""
-        pid = self.record().get("pid")
+        pid = await self._pid()
         async with noticed(f"{self._title} is not ready yet", f"; its log: {self.log}{MEANWHILE}"):
             while True:
                 alive = self.alive() and self.record().get("pid") == pid
@@ -155,12 +159,19 @@ class Resident:
                 return lines[-1] if len(lines[-1]) <= LAST_LINE_CHARACTERS else f"…{lines[-1][-LAST_LINE_CHARACTERS:]}"
         return f"it wrote nothing to {self.log}"
 
+    async def _pid(self) -> int | None:
+        """Return the pid, which a process writes in its first moments; None of one that ended before, or whose record was removed."""
+        while (pid := self.record().get("pid")) is None and self.record() and self.alive():  # noqa: ASYNC110 - another process
+            await asyncio.sleep(0.02)
+        return pid if isinstance(pid, int) else None
+
     async def stop(self, grace: float) -> bool:
         """Terminate the process and its group, and kill them after `grace` seconds; return False if none ran."""
         if not self.alive():
             return False
-        pid = self.record().get("pid")
-        if not isinstance(pid, int):
+        if (pid := await self._pid()) is None:
+            if not self.alive():
+                return False
             raise self._failure(f"{self._title} runs, but {self.file} does not have its pid; end it by hand")
         for number, seconds in ((signal.SIGTERM, grace), (signal.SIGKILL, None)):
             with suppress(ProcessLookupError):
