@@ -30,7 +30,7 @@ demo: $(VENV)/.ready-demo
 	@$(BIN)/gradeloop demo
 
 # Four processes, also on two cores: most tests wait for a server or a child.
-PYTEST := $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder --max-worker-restart 2
+PYTEST := $(BIN)/python -m tests.supervised -m pytest --dist loadfile --no-loadscope-reorder --max-worker-restart 2
 
 test: $(VENV)/.ready-dev
 	$(PYTEST) --numprocesses 4 -m 'not slow and not storm' $(ARGS)
@@ -48,7 +48,7 @@ histories: $(VENV)/.ready-dev
 
 # One after another: each fills the machine, and counts seconds.
 storm: $(VENV)/.ready-dev
-	$(BIN)/python -m pytest -m storm --timeout 1200 -o faulthandler_timeout=1500 $(ARGS)
+	$(BIN)/python -m tests.supervised -m pytest -m storm --timeout 1200 -o faulthandler_timeout=1500 $(ARGS)
 
 check: $(VENV)/.ready-dev
 	$(BIN)/ruff check .

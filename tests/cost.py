@@ -5,59 +5,16 @@ differ from host to host, so a folder is named where it takes 20 % more than its
 """
 
 import argparse
-import ctypes
-import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
 
 from tests.house_counts import HOUSE, ROOT, Record, allowed, as_toml, records
+from tests.supervised import adopt_orphans, end_what_is_left, reaped
 
 MARGIN = 0.2
 TABLE = "cpu_seconds"
 QUICK = "not slow and not storm"
-SET_CHILD_SUBREAPER = 36  # prctl(2): orphans become children of this process, which can then count them
-PATIENCE = 10.0
-"""Seconds that what the tests left running has to end by itself."""
-
-
-def adopt_orphans() -> None:
-    """Make processes that lose their parent children of this one; elsewhere than on Linux they are not counted."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-
-
-def children() -> list[int]:
-    """Return the processes whose parent is this one."""
-    with suppress(OSError):
-        text = Path(f"/proc/self/task/{os.getpid()}/children").read_text()
-        return [int(number) for number in text.split()]
-    return []
-
-
-def reaped() -> float:
-    """Return the CPU seconds of all children that have ended, with their own."""
-    used = os.times()
-    return used.children_user + used.children_system
-
-
-def end_what_is_left() -> None:
-    """Wait for the orphans of a folder's tests, and end those that stay."""
-    until, asked = time.monotonic() + PATIENCE, False
-    while children():
-        with suppress(ChildProcessError):
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
-        if time.monotonic() > until:
-            for process in children():
-                with suppress(ProcessLookupError):
-                    os.kill(process, signal.SIGKILL if asked else signal.SIGTERM)
-            until, asked = time.monotonic() + PATIENCE, True
-        time.sleep(0.1)
 
 
 def cost(place: str) -> tuple[float, int]:

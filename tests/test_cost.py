@@ -10,7 +10,7 @@ from tests.house_counts import ROOT, Record
 
 ORPHAN = """
 import subprocess, sys
-from tests.cost import adopt_orphans, children, end_what_is_left, reaped
+from tests.supervised import adopt_orphans, children, end_what_is_left, reaped
 adopt_orphans()
 spin = "import time\\nuntil = time.process_time() + 1.0\\nwhile time.process_time() < until: pass"
 start = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {spin!r}], start_new_session=True)"
