@@ -21,7 +21,7 @@ from tests.rig.attacks import HOSTILE
 from tests.rig.code_attacks import JAVASCRIPT
 
 CANARY = "canary-2b8e41"
-SECONDS = 1.0
+SECONDS = 4.0
 
 chosen = cache(choose_sandboxes)
 
@@ -116,6 +116,11 @@ def test_an_attack_reaches_nothing_and_is_an_error_and_the_next_assertion_is_as_
     assert CANARY not in str(error.value)
     assert goals.reached() == []
     assert second == CodeResult(value=False)
+
+
+@pytest.mark.parametrize("engine", ["node", "quickjs"])
+def test_an_engine_is_found_however_short_a_call_may_be(engine: Engine) -> None:
+    assert sandbox(engine, 0.001).engine("javascript") == engine
 
 
 def test_there_are_forty_attacks_in_each_sandbox() -> None:

@@ -28,6 +28,9 @@ CALLS_AT_ONCE = 100
 CALL_SECONDS = 5.0
 """The time of a start: a call that takes longer is stopped."""
 
+PROBE_SECONDS = 60.0
+"""The seconds that an engine has to show that it works: a busy machine starts Node slowly, which is no reason to say that it is missing."""
+
 NODE_BYTES = 1024 * MIB
 """The address space of Node, which reserves hundreds of MiB before it runs anything."""
 
@@ -131,7 +134,8 @@ class CodeSandbox:
         if (engine == "node" and not shutil.which("node")) or (engine == "quickjs" and find_spec("quickjs") is None):
             return False
         try:
-            (ended,) = self._made([CodeCall("javascript", "1 + 1", (None, None))], engine)
+            patient = replace(self, seconds=PROBE_SECONDS, _found={"javascript": engine})
+            (ended,) = patient.call([CodeCall("javascript", "1 + 1", (None, None))])
         except SandboxError:
             return False
         return ended.value == 2  # noqa: PLR2004 - 1 + 1
