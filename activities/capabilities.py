@@ -23,11 +23,12 @@ from gradeloop.batches.case_checks import refuse_undecidable
 from gradeloop.batches.contract import Case
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Usage
-from gradeloop.contract.model_spec import GraderSpec, ModelSpec, RemoteGrader, remote_tools, worker_tools
+from gradeloop.contract.model_spec import GraderSpec, ModelSpec, remote_tools, worker_tools
 from gradeloop.contract.notice import Webhooks
 from gradeloop.contract.thread import OUTAGE_SECONDS, Grader
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.call_checks import needs_logprobs
+from gradeloop.grading.grants import named_in
 from gradeloop.grading.scoring import call_groups
 from gradeloop.judges.contract import SchemaJudge, refuse_unanswered
 from gradeloop.settings.catalog import settings_notes
@@ -181,10 +182,11 @@ class WorkerServices:
     def capabilities_for(self, settings: GradingSettings) -> WorkerCapabilities:
         """Return what the worker offers to a thread; where the thread leaves its grader open, it says who that is."""
         tools = settings.grader.tools if settings.grader else ()
+        called = sorted({named.value for named in named_in(settings) if named.kind == "tool"})
         offered: dict[str, object] = {
             "tools": self.tools.sha256(tools),
             "cacheable": self.tools.cacheable(worker_tools(tools)),
-            "facts": {tool.spec.name: _facts(tool) for tool in self.tools.named(sorted(_tools_of(settings)))},
+            "facts": {tool.spec.name: _facts(tool) for tool in self.tools.named(called)},
         }
         named = settings.grader is not None and (settings.grader.model or settings.grader.remote)
         if settings.rubric and not named and any(None in group.judges for group in call_groups(settings.rubric)):
@@ -216,15 +218,6 @@ def case_settings(case: Case, *, priced: bool = False) -> GradingSettings:
 def model_notes(model: ModelSpec | None) -> tuple[str, ...]:
     """Return what an evaluation says about a model that is called."""
     return settings_notes(model, datetime.now(UTC).date()) if model else ()
-
-
-def _tools_of(settings: GradingSettings) -> set[str]:
-    """Return the names of all tools of this worker that the thread may call, and perhaps of some remote ones."""
-    rubric, grader = settings.rubric, settings.grader or Grader()
-    checks = [criterion.check.tool for criterion in rubric.checked if criterion.check] if rubric else []
-    judges = [grader.remote, *(judge for group in call_groups(rubric) for judge in group.judges)] if rubric else []
-    functions = [judge.function for judge in judges if isinstance(judge, RemoteGrader) and judge.function]
-    return {*worker_tools(settings.generator.tools), *worker_tools(grader.tools), *checks, *functions}
 
 
 def _facts(tool: Tool) -> ToolFacts:

@@ -475,7 +475,10 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
     "no run": (("judge", "judge.yaml", "nope.jsonl", *SCRIPTED), "the run 'nope.jsonl' does not exist; name a file, or thread:ID"),
     "a folder": (("judge", "judge.yaml", ".", *SCRIPTED), "the run '.' is a folder; name the files in it"),
     "a run twice": (("judge", "judge.yaml", "runs.jsonl", "runs.jsonl", *SCRIPTED), "two runs have the id 'a' (the same content, too)"),
-    "no replies": (("judge", "judge.yaml", "runs.jsonl"), "the judge 'scripted:judge' needs a file of replies; name it with --scripted"),
+    "no replies": (
+        ("judge", "judge.yaml", "runs.jsonl"),
+        "'scripted:judge' needs a file of replies; name it as 'scripted:' in the file, or with --scripted",
+    ),
     "no key": (
         ("judge", "judge.yaml", "runs.jsonl", "--grader", "openai:gpt-5"),
         "'openai:gpt-5' needs a key and OPENAI_API_KEY is not set",

@@ -9,7 +9,11 @@ from typing import Any
 
 import pytest
 
+from gradeloop.errors import InvalidRequest
+from gradeloop.grading.grants import named_in
+from gradeloop.suites.plan import SuiteFlags
 from tests.rig.cli import CommandLine
+from tests.rig.suites import cases, refusal
 
 SECRET = "sk-canary-7f3a9b2c4d5e6f70"
 
@@ -224,3 +228,83 @@ def test_a_link_that_stays_inside_is_followed(gradeloop: CommandLine) -> None:
     written(gradeloop.folder, Field("", ("rubric", "check", "r.yaml"), {"criteria": [PROMPT]}), "alias.txt")
 
     assert gradeloop("rubric", "check", "r.yaml").code == 0
+
+
+CODE = {"language": "python", "code": "True"}
+CHARGE = {"activity": "charge_card", "task_queue": "payments"}
+CALLS: dict[str, dict[str, Any]] = {
+    "grader": {"grader": CHARGE},
+    "grader.tools[0]": {"grader": {"model": "scripted:g", "tools": [{"name": "charge", "description": "x", **CHARGE}]}},
+    "rubric.criteria[0].grader": {"rubric": {"criteria": [CRITERION | {"grader": CHARGE}]}},
+    "rubric.criteria[0].panel[1]": {"rubric": {"criteria": [CRITERION | {"panel": ["scripted:g", CHARGE]}]}},
+}
+
+
+@pytest.mark.parametrize("place", CALLS)
+def test_a_row_of_a_dataset_names_no_queue_that_the_suite_itself_does_not_name(tmp_path: Path, place: str) -> None:
+    row = json.dumps({"vars": {"q": "x"}, "output": "x"} | CALLS[place])
+    listed = {**JUDGED, "tests": ["rows.jsonl"]}
+    named = listed | {"generators": [{"activity": "draft", "task_queue": "payments"}]}
+
+    refused = refusal(tmp_path, json.dumps(listed), rows_jsonl=row)
+    (case,) = cases(tmp_path, json.dumps(named), rows_jsonl=row)
+
+    assert f": {place}.task_queue: the queue 'payments' was not granted; leave it out, or name a queue in the suite's own" in refused
+    assert case.output == "x"
+
+
+@pytest.mark.parametrize("place", CALLS)
+def test_a_test_of_the_suite_itself_names_its_queue(tmp_path: Path, place: str) -> None:
+    (case,) = cases(tmp_path, json.dumps({**JUDGED, "tests": [GIVEN | CALLS[place]]}))
+
+    assert "payments" in case.model_dump_json()
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [
+        {"check": {"tool": "code_check", "arguments": CODE}},
+        {
+            "check": {
+                "tool": "text_check",
+                "arguments": {"kind": "contains", "value": "x"},
+                "transform": {"language": "python", "code": "1"},
+            }
+        },
+        {"form": "pass_score", "transform": CODE},
+    ],
+)
+def test_code_in_a_rubric_is_allowed_as_code_in_assertions_is(tmp_path: Path, criterion: dict[str, Any]) -> None:
+    written = json.dumps({**JUDGED, "rubric": {"criteria": [CRITERION | criterion]}, "tests": [GIVEN]})
+
+    refused = refusal(tmp_path, written)
+    (case,) = cases(tmp_path, written, SuiteFlags(allow_code=True))
+
+    assert "the code 'python' was not granted; leave it out, or name a queue in the suite's own file and allow code with --allow" in refused
+    assert case.output == "x"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"providers": [CHARGE]},
+        {"providers": [{"id": "openai:gpt-5", "config": CHARGE}], "tests": [{"assert": [{"type": "llm-rubric", "value": "x"}]}]},
+        {"tests": [{"assert": [{"type": "llm-rubric", "value": "x", "provider": CHARGE}]}]},
+        {"defaultTest": {"options": {"provider": CHARGE}, "assert": [{"type": "llm-rubric", "value": "x"}]}},
+        {"tests": [{"grader": CHARGE, "assert": ASSERTED}]},
+        {"tests": [{"rubric": {"criteria": [CRITERION | {"grader": CHARGE}]}}]},
+        {"tests": "rows.jsonl"},
+    ],
+)
+def test_a_configuration_of_promptfoos_has_no_activity_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fields: dict[str, Any]
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-any")
+    given = {"prompts": ["ask"], "providers": ["echo"], "tests": [{"assert": ASSERTED}]} | fields
+    row = json.dumps({"vars": {"q": "x"}, "grader": CHARGE, "assert": ASSERTED})
+
+    try:
+        made = cases(tmp_path, json.dumps(given), name="promptfooconfig.yaml", rows_jsonl=row)
+    except InvalidRequest:
+        return
+    assert not [named for case in made for named in named_in(case) if named.kind == "queue"]

@@ -3,13 +3,12 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from pydantic import JsonValue
 from pydantic_core import to_json
 
 from gradeloop.batches.contract import Case
-from gradeloop.contract.code_text import CodeText
 from gradeloop.contract.criterion import Check, Criterion
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.functions import CallForm
@@ -20,6 +19,7 @@ from gradeloop.grading.checks import NESTING_DEPTH, depth, read_json, run_text_c
 from gradeloop.grading.code_checks import CODE_CHECK, code_call, parse_code_check, read_assertion, read_text
 from gradeloop.grading.comparisons import COMPARISON_CHECK, validate_comparison
 from gradeloop.grading.function_calls import called_value, calls_functions
+from gradeloop.grading.grants import named_in
 from gradeloop.grading.text_kinds import CALLS
 from gradeloop.sandbox.code_calls import CodeSandbox, Language
 from gradeloop.sandbox.execution import SandboxError
@@ -60,24 +60,6 @@ def has_checks(case: Case) -> bool:
     return bool(case.transforms) or checked or any(criterion.transform for criterion in case.rubric.judged)
 
 
-def codes_of(case: Case) -> list[CodeText]:
-    """Return all code of a case.
-
-    Raises:
-        ValueError: The arguments of a check are unfit; the message names it.
-    """
-    checks = [(criterion.id, criterion.check) for criterion in case.rubric.checked if criterion.check]
-    codes: list[CodeText] = [*case.transforms, *(criterion.transform for criterion in case.rubric.judged if criterion.transform)]
-    for name, check in checks:
-        codes += [check.transform] if check.transform else []
-        if check.tool == CODE_CHECK:
-            try:
-                codes.append(parse_code_check(check.arguments))
-            except ValueError as error:
-                raise ValueError(f"the check {CODE_CHECK} of {name}: {error}") from None
-    return codes
-
-
 async def refuse_undecidable(case: Case, code: CodeSandbox) -> None:
     """Refuse a case whose checks could decide about no output at all.
 
@@ -92,9 +74,8 @@ async def refuse_undecidable(case: Case, code: CodeSandbox) -> None:
             except ValueError as error:
                 raise _undecided(criterion, error) from None
     try:
-        languages: set[Language] = {text.language for text in codes_of(case)}
-        for language in languages:
-            await asyncio.to_thread(code.engine, language)
+        for language in {named.value for named in named_in(case) if named.kind == "code"}:
+            await asyncio.to_thread(code.engine, cast("Language", language))
     except SandboxError as error:
         raise ValueError(str(error)) from None
 

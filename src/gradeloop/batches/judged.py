@@ -11,13 +11,14 @@ from gradeloop.batches.cases import CaseConversation, result_of_answers, units_o
 from gradeloop.batches.contract import CASE_BYTES, Case, CaseResult, build_result
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import Log, Message, Usage
-from gradeloop.contract.model_spec import ModelSpec, RemoteGrader
+from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Grader
 from gradeloop.contract.transcript import AgentRun, draft_index, request_index, run_as_messages
 from gradeloop.grading.cache_key import reuse_key
+from gradeloop.grading.grants import named_in
 from gradeloop.grading.prompts import is_elided
-from gradeloop.grading.scoring import CallGroup, PassFindings, aggregate, call_groups
+from gradeloop.grading.scoring import CallGroup, PassFindings, aggregate
 from gradeloop.grading.verdicts import first_judge
 from gradeloop.judges.answers import Rollout, answered_by, failure_metadata, has_quorum, summarize, too_few
 from gradeloop.judges.contract import JUDGE_PROMPT_VERSION, CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, SchemaJudge, judging_id
@@ -75,11 +76,7 @@ def needs_workflow(judge: JudgeConfig) -> bool:
     """Return whether each judgement of a judge needs a workflow of its own: it reflects, or has tools, checks or remote graders."""
     if isinstance(judge, SchemaJudge):
         return judge.judge_variant != "majority"
-    grader = judge.grader or Grader()
-    remote = grader.remote is not None or any(
-        isinstance(model, RemoteGrader) for group in call_groups(judge.rubric) for model in group.judges
-    )
-    return remote or bool(grader.tools) or bool(judge.rubric.checked)
+    return any(named.kind in {"queue", "tool"} for named in named_in(judge))
 
 
 NO_TOOLS = hashlib.sha256(b"[]").hexdigest()[:16]

@@ -18,7 +18,7 @@ from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_file, refuse_bad_rubric
 from gradeloop.files.yaml import Location, read_placed
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, parse_judge
-from gradeloop.settings.default_model import missing_variable, require_default_model
+from gradeloop.settings.default_model import refuse_unservable, require_default_model
 from gradeloop.settings.endpoints import own_names
 from gradeloop.settings.trust import find_config_file
 from gradeloop.transcripts.readers import Reading, distinct_ids, read_run_file, refuse_duplicate_ids
@@ -185,9 +185,8 @@ def with_model(judge: JudgeConfig, model: str | None, *, scripted: bool, own_key
     if named is None and needs_model and not is_remote and not panel:
         chosen = require_default_model(os.environ, "grader")
         return _with_grader_model(judge, chosen.spec), f"judge: {chosen.spec.id}, because {chosen.variable} is set"
-    for spec in (named, *panel, judge.escalate):
-        if spec is not None and own_keys:
-            _refuse_unservable(spec, scripted=scripted)
+    if own_keys:
+        refuse_unservable(judge, os.environ, scripted=scripted, endpoints=own_names(os.environ, find_config_file((), os.environ)))
     return judge, None
 
 
@@ -195,16 +194,3 @@ def _with_grader_model(judge: JudgeConfig, model: ModelSpec) -> JudgeConfig:
     if isinstance(judge, CriteriaJudge):
         return judge.model_copy(update={"grader": (judge.grader or Grader()).model_copy(update={"model": model})})
     return judge.model_copy(update={"judge_model": model, "panel": None})
-
-
-def _refuse_unservable(spec: ModelSpec, *, scripted: bool) -> None:
-    for model in spec.chain:
-        _refuse_uncallable(model, scripted=scripted)
-
-
-def _refuse_uncallable(model: ModelSpec, *, scripted: bool) -> None:
-    endpoints = own_names(os.environ, find_config_file((), os.environ))
-    if (variable := missing_variable("the judge", model, os.environ, endpoints)) is not None:
-        raise InvalidRequest(f"the judge {model.id!r} needs a key and {variable} is not set; set it, or name another model with --grader")
-    if model.provider == "scripted" and not scripted:
-        raise InvalidRequest(f"the judge {model.id!r} needs a file of replies; name it with --scripted")

@@ -1,13 +1,14 @@
 """The model that is used when none is named, and the models that a worker with this environment cannot serve."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from pydantic import BaseModel
+
 from gradeloop.contract.model_spec import ModelConfig, ModelSpec
-from gradeloop.contract.rubric import Rubric
-from gradeloop.contract.thread import Generator, Grader, ThreadRequest
 from gradeloop.errors import InvalidRequest
+from gradeloop.grading.grants import named_in
 from gradeloop.settings.endpoints import missing_key, silent_address, unknown_provider
 
 AS_OF = "2026-11-22"
@@ -106,60 +107,31 @@ UNNAMED = "scripted:unnamed"
 
 
 def refuse_unservable(
-    request: ThreadRequest, environ: Mapping[str, str], *, scripted: bool, endpoints: Collection[str] = (), calls: bool = True
+    request: BaseModel, environ: Mapping[str, str], *, scripted: bool, endpoints: Collection[str] = (), calls: bool = True, place: str = ""
 ) -> None:
     """Refuse a request that a worker with this environment would refuse, before one is started.
 
     Args:
-        request: The request.
+        request: The request; every model in it is looked at.
         environ: The worker's variables.
         scripted: Whether the worker has a file of scripted replies.
         endpoints: The names of the worker's own endpoints.
         calls: Whether models are going to be called, and so need their keys and servers.
+        place: What the message begins with.
 
     Raises:
         InvalidRequest: A model's provider is unknown, or its key, or the file of scripted replies, is missing.
     """
-    for where, model in named_models(request.generator, request.grader, request.rubric):
-        refuse_unservable_model(where, model, environ, scripted=scripted, endpoints=endpoints, calls=calls)
-
-
-def named_models(generator: Generator | None, grader: Grader | None, rubric: Rubric | None) -> Iterator[tuple[str, ModelSpec]]:
-    """Yield the models that somebody named, each with its place."""
-    yield from ((f"{name}.model", role.model) for name, role in (("generator", generator), ("grader", grader)) if role and role.model)
-    for at, criterion in enumerate(rubric.criteria if rubric else ()):
-        yield from ((f"rubric.criteria[{at}].grader", judge) for judge in criterion.judges if isinstance(judge, ModelSpec))
-
-
-def refuse_unservable_model(
-    where: str, model: ModelSpec, environ: Mapping[str, str], *, scripted: bool, endpoints: Collection[str] = (), calls: bool = True
-) -> None:
-    """Refuse one model that a worker with this environment cannot serve; `refuse_unservable` says what the arguments are.
-
-    Raises:
-        InvalidRequest: Its provider is unknown, or its key, or the file of scripted replies, is missing; the message begins with `where`.
-    """
-    if (variable := missing_variable(where, model, environ, endpoints)) is not None and calls:
-        raise InvalidRequest(f"{where}: {model.id!r} needs a key and {variable} is not set; set it, or name another model")
-    if model.provider == "scripted" and not scripted and model.id != UNNAMED:
-        raise InvalidRequest(f"{where}: {model.id!r} needs a file of replies; name it as 'scripted:' in the file")
-    if calls and model.provider not in endpoints and (address := silent_address(model.provider, environ)):
-        start = f"start it (ollama serve; ollama pull {model.id.partition(':')[2]})" if model.provider == "ollama" else "start the server"
-        raise InvalidRequest(f"{where}: nothing listens at {address}, where {model.id!r} is called; {start}, or name another model")
-    for at, fallback in enumerate(model.chain[1:]):
-        refuse_unservable_model(f"{where}.fallback[{at}]", fallback, environ, scripted=scripted, endpoints=endpoints, calls=calls)
-
-
-def missing_variable(where: str, model: ModelSpec, environ: Mapping[str, str], endpoints: Collection[str]) -> str | None:
-    """Return the variable that has to have a model's key, if none has it; None where the worker's own settings say where it is.
-
-    Raises:
-        InvalidRequest: The model's provider is unknown; the message begins with `where`.
-    """
-    if complaint := unknown_provider(model.provider, endpoints):
-        raise InvalidRequest(f"{where}: {model.id!r}: {complaint}")
-    if model.provider in endpoints:
-        return None
-    if variables := KEYS.get(model.provider):
-        return None if any(environ.get(variable, "").strip() for variable in variables) else variables[0]
-    return missing_key(model.provider, environ)
+    for model, where in ((named.model, f"{place}{named.where}: {named.value!r}") for named in named_in(request) if named.model):
+        provider, is_own = model.provider, model.provider in endpoints
+        if complaint := unknown_provider(provider, endpoints):
+            raise InvalidRequest(f"{where}: {complaint}")
+        has_key = is_own or any(environ.get(name, "").strip() for name in KEYS.get(provider, ()))
+        missing = None if has_key else KEYS[provider][0] if provider in KEYS else missing_key(provider, environ)
+        if missing is not None and calls:
+            raise InvalidRequest(f"{where} needs a key and {missing} is not set; set it, or name another model")
+        if provider == "scripted" and not scripted and model.id != UNNAMED:
+            raise InvalidRequest(f"{where} needs a file of replies; name it as 'scripted:' in the file, or with --scripted")
+        if calls and not is_own and (address := silent_address(provider, environ)):
+            start = f"start it (ollama serve; ollama pull {model.model})" if provider == "ollama" else "start the server"
+            raise InvalidRequest(f"{where} has no server, as nothing listens at {address}; {start}, or name another model")

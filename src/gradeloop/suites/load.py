@@ -10,6 +10,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import require_files
 from gradeloop.files.yaml import Location, located_error, read_placed
+from gradeloop.grading.grants import named_in
 from gradeloop.suites.datasets import LocatedTest, find_files, parse_row, read_rows, refuse_number
 from gradeloop.suites.findings import Findings
 from gradeloop.suites.plan import (
@@ -80,6 +81,8 @@ def _build_suite(path: Path, value: dict[str, JsonValue], spot: Location, flags:
     scripted = flags.scripted or (scope.find(suite.scripted, spot.at("scripted")) if suite.scripted else None)
     if scripted:
         require_files((scripted,), "scripted")
+    queues = {named.value for named in named_in(suite) if named.kind == "queue"}
+    models = SuiteModels(scripted=scripted is not None, checks=flags.check, allow_code=flags.allow_code, queues=queues)
     return Suite(
         name=suite.name,
         path=path,
@@ -88,7 +91,7 @@ def _build_suite(path: Path, value: dict[str, JsonValue], spot: Location, flags:
         scripted=scripted,
         outputs=(),
         warnings=(),
-        plan=_build_plan(suite, scope, spot, flags, SuiteModels(scripted=scripted is not None, checks=flags.check)),
+        plan=_build_plan(suite, scope, spot, flags, models),
         flags=flags,
     )
 

@@ -21,8 +21,9 @@ from gradeloop.contract.thread import Generator, Grader
 from gradeloop.errors import InvalidRequest, explain, field_path
 from gradeloop.files.yaml import Location, located_error
 from gradeloop.grading.comparisons import comparisons_of
+from gradeloop.grading.grants import Grants, Kind
 from gradeloop.grading.templates import fill_rubric, is_template
-from gradeloop.settings.default_model import UNNAMED, named_models, refuse_unservable_model, require_default_model
+from gradeloop.settings.default_model import UNNAMED, refuse_unservable, require_default_model
 from gradeloop.settings.endpoints import own_names
 from gradeloop.settings.trust import find_config_file
 from gradeloop.suites.assertions import AssertionList, located
@@ -157,10 +158,11 @@ MOST_ASKED = 1_000
 class SuiteModels:
     """The default models of a suite, and the check that every model can be served, once each.
 
-    Where `checks` is set nothing is going to run: no key is asked for.
+    Where `checks` is set nothing is going to run: no key is asked for. Cases name only the `queues` that the suite's own text names:
+    neither a row of a dataset nor a file of promptfoo's has an activity of somebody else's called. None has code without `allow_code`.
     """
 
-    def __init__(self, *, scripted: bool, checks: bool = False) -> None:
+    def __init__(self, *, scripted: bool, checks: bool = False, allow_code: bool = False, queues: Iterable[str] = ()) -> None:
         self.notes: list[str] = []
         """The default models that were chosen, and why."""
         self.asked: dict[bytes, Case] = {}
@@ -169,7 +171,9 @@ class SuiteModels:
         self._checks = checks
         self._endpoints: frozenset[str] | None = None
         self._defaults: dict[str, ModelSpec] = {}
-        self._served: set[tuple[str, ...]] = set()
+        cure = "leave it out, or name a queue in the suite's own file and allow code with --allow-code"
+        kinds: set[Kind] = {"queue"} if allow_code else {"queue", "code"}
+        self._grants = Grants(frozenset(kinds), frozenset(("queue", queue) for queue in queues), cure)
 
     def generator(self) -> Generator:
         """Return the default generator."""
@@ -189,27 +193,19 @@ class SuiteModels:
         return self._defaults[role]
 
     def refuse_unservable(self, case: Case) -> None:
-        """Refuse a case whose models need a missing key or file of replies; the worker of a named task queue has keys of its own."""
+        """Refuse a case that names a foreign queue, or whose models need a missing key or file of replies.
+
+        The worker of a named task queue has keys of its own.
+        """
         if self._checks and case.runs and len(self.asked) < MOST_ASKED:
             self.asked.setdefault(to_json([case.generator, case.grader, case.escalate, case.rubric, case.transforms]), case)
-        for where, model in _models(case):
-            models = tuple(asked.id for asked in model.chain)
-            if models not in self._served and not os.environ.get("GRADELOOP_TASK_QUEUE"):
-                if self._endpoints is None:
-                    self._endpoints = own_names(os.environ, find_config_file((), os.environ))
-                place = f"case {case.id!r}: {where}"
-                given = (place, model, os.environ)
-                refuse_unservable_model(*given, scripted=self._scripted, endpoints=self._endpoints, calls=not self._checks)
-            self._served.add(models)
-
-
-def _models(case: Case) -> Iterator[tuple[str, ModelSpec]]:
-    yield from named_models(case.generator, case.grader, case.rubric)
-    if case.escalate:
-        yield "escalate", case.escalate
-    for at, criterion in enumerate(case.rubric.criteria):
-        if criterion in comparisons_of(case.rubric) and criterion.check and (named := criterion.check.arguments.get("grader")):
-            yield f"rubric.criteria[{at}].check.arguments.grader", ModelSpec.model_validate(named)
+        place = f"case {case.id!r}: "
+        self._grants.check(case, place)
+        if not os.environ.get("GRADELOOP_TASK_QUEUE"):
+            if self._endpoints is None:
+                self._endpoints = own_names(os.environ, find_config_file((), os.environ))
+            calls, endpoints = not self._checks, self._endpoints
+            refuse_unservable(case, os.environ, scripted=self._scripted, endpoints=endpoints, calls=calls, place=place)
 
 
 @dataclass(frozen=True)

@@ -121,7 +121,7 @@ def _build_plan(config: PromptfooConfig, flags: SuiteFlags, repeat: int, finding
             defaults, place, grader_given=flags.grader is not None, findings=findings, asks_nothing=True, allow_code=flags.allow_code
         ),
         tests=lambda: _tests(config, reader),
-        models=SuiteModels(scripted=flags.scripted is not None, checks=flags.check),
+        models=SuiteModels(scripted=flags.scripted is not None, checks=flags.check, allow_code=flags.allow_code),
         repeat=flags.repeat or repeat,
         grader=parse_grader(flags.grader),
         loop=flags.loop,
