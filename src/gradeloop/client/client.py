@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from gradeloop.client.listing import ListedBatch, ListedThread, Since, batches, resolved, threads
 from gradeloop.client.rate_limits import describe_rate_limit_wait, rate_limit_wait
-from gradeloop.client.thread import ThreadHandle, Turn
+from gradeloop.client.thread import OWNER, ThreadHandle, Turn
 from gradeloop.client.waiting import WaitingThread, waiting_threads
 from gradeloop.client.watch import PATIENCE_SECONDS, DetailedEvent, Until, watch_events, with_details
 from gradeloop.contract.base import Page
@@ -109,8 +109,8 @@ class GradingClient:
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         await self.close()
 
-    async def start(self, request: ThreadRequest | Mapping[str, Any], *, thread_id: str | None = None) -> str:
-        """Start a thread and return its id.
+    async def start(self, request: ThreadRequest | Mapping[str, Any], *, thread_id: str | None = None, owner: str | None = None) -> str:
+        """Start a thread and return its id; the server keeps its owner's name for `owner_of`.
 
         Raises:
             InvalidRequest: The request is refused, or a thread of that id exists.
@@ -121,7 +121,7 @@ class GradingClient:
         if not request.messages and not request.idle_timeout and request.checkpoint is None:
             raise InvalidRequest("messages is empty; give the task as one message of role 'user'")
         handle = self._thread(thread_id or f"thread-{uuid4()}")
-        await handle.start(request)
+        await handle.start(request, owner)
         return handle.thread_id
 
     async def run(self, request: ThreadRequest | Mapping[str, Any], *, thread_id: str | None = None) -> RunResult:
@@ -294,6 +294,11 @@ class GradingClient:
     async def task_queue_of(self, thread_id: str) -> str:
         """Return the task queue on which the thread is served."""
         return (await self._thread(thread_id).describe()).task_queue
+
+    async def owner_of(self, thread_id: str) -> str | None:
+        """Return the owner that the thread was started with; None where it has none."""
+        owner = await (await self._thread(thread_id).describe()).memo_value(OWNER, None)
+        return owner if isinstance(owner, str) else None
 
     async def last_result(self, thread_id: str) -> RunResult | None:
         """Return the result of the thread's last turn, also of an open thread; None where none has ended."""

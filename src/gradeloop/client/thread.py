@@ -67,6 +67,9 @@ POLL_SECONDS = 0.2
 EARLIER_RUNS = 20
 """How many runs before the last one are searched for a checkpoint, because a start that was refused leaves none."""
 
+OWNER = "gradeloop_owner"
+"""The field of a thread's memo with its owner's name; every run of the thread has it."""
+
 ATTEMPTS = 50
 """How often one call follows a thread that closes, or goes on in a new run, while it waits."""
 
@@ -91,8 +94,8 @@ class ThreadHandle:
         self.task_queue = task_queue
         self.thread_id = thread_id
 
-    async def start(self, request: ThreadRequest) -> None:
-        """Start the thread; refused where one of its id exists."""
+    async def start(self, request: ThreadRequest, owner: str | None = None) -> None:
+        """Start the thread with its owner's name; refused where one of its id exists."""
         try:
             await self.client.start_workflow(
                 GradingThread.run,
@@ -100,6 +103,7 @@ class ThreadHandle:
                 id=self.thread_id,
                 task_queue=self.task_queue,
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                memo={OWNER: owner} if owner else None,
             )
         except WorkflowAlreadyStartedError:
             raise InvalidRequest(f"a thread {self.thread_id!r} exists already; choose another id, or invoke it") from None
@@ -385,6 +389,7 @@ class ThreadHandle:
             input=Payloads(payloads=payloads),
             identity=self.client.identity,
             request_id=f"after/{last.run_id}",
+            memo=last.raw_description.workflow_execution_info.memo,
             search_attributes=SearchAttributes(indexed_fields={name: value for name, value in listed.items() if name in SEARCH_ATTRIBUTES}),
             workflow_id_reuse_policy=WorkflowIdReusePolicy.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
             workflow_id_conflict_policy=WorkflowIdConflictPolicy.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
