@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import httpx2
 import pytest
@@ -17,9 +18,10 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import TextContent
 
+from activities.tools.registry import BUILTIN_NAMES, RESERVED
 from gradeloop.cli.agent_server import mcp
 from gradeloop.errors import InvalidRequest
-from gradeloop.integrations.agent_session import AgentSession, SessionLimits, SessionModels
+from gradeloop.integrations.agent_session import READING_CHECKS, AgentSession, SessionLimits, SessionModels
 from gradeloop.integrations.mcp_server import build_server, serving_http
 from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
@@ -293,6 +295,27 @@ async def test_the_budgets_of_running_threads_are_held_back() -> None:
         spending.begin()
 
 
+async def test_a_budget_that_is_used_up_ends_a_call_for_many_runs_in_the_middle(
+    models: ScriptedModels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("gradeloop.integrations.agent_session.RUNS_AT_ONCE", 1)
+    made = session(budget_usd=1.0, roots=[tmp_path])
+    lines = [{"id": f"r{at}", "messages": [{"role": "assistant", "content": f"Frog {at} of {tmp_path}."}]} for at in range(5)]
+    (tmp_path / "runs.jsonl").write_text("\n".join(map(json.dumps, lines)))
+
+    def spends(call: ModelCall) -> Reply:
+        made._spending.settle("what this one cost", 1.0)
+        return {}
+
+    models.script(verdicts=spends)
+    async with Client(build_server(made)) as client:
+        answer = await refused(client, "judge_run", judge=MONTH, file="runs.jsonl")
+    await made.close()
+
+    assert "the budget of this server, $1, is used up" in answer
+    assert len(models.calls) == 1
+
+
 async def test_files_are_read_below_the_named_folders_alone(models: ScriptedModels, tmp_path: Path) -> None:
     models.script(verdicts=names_the_month)
     (root := tmp_path / "root").mkdir()
@@ -366,28 +389,150 @@ async def test_a_text_without_a_verdict_is_judged_again_when_it_is_asked_again(m
     assert asked == 6
 
 
-async def test_agents_choose_no_judging_model(models: ScriptedModels) -> None:
+SECOND = f"{MODEL}-second"
+ELSEWHERE = {"id": "openai_compatible:x", "config": {"base_url": "http://127.0.0.1:1/v1"}}
+CHARGE = {"activity": "charge_card", "task_queue": "payments"}
+CRITERION = {"description": "is good"}
+OWN_JUDGES: dict[str, tuple[dict[str, Any], str]] = {
+    "a criterion's model": ({"criteria": [CRITERION | {"grader": "scripted:lenient"}]}, "grader: the model 'scripted:lenient'"),
+    "a panel": ({"criteria": [CRITERION | {"panel": [MODEL, "openai:gpt-5"]}]}, "criteria[0].panel[1]: the model 'openai:gpt-5'"),
+    "a fallback": (
+        {"criteria": [CRITERION | {"grader": {"id": MODEL, "fallback": ["openai:gpt-5"]}}]},
+        "grader.fallback[0]: the model 'openai:gpt-5'",
+    ),
+    "an address": (
+        {"criteria": [CRITERION | {"grader": {"id": MODEL, "config": ELSEWHERE["config"]}}]},
+        "grader.config.base_url: the address 'http://127.0.0.1:1/v1'",
+    ),
+    "keys of the body": (
+        {"criteria": [CRITERION | {"grader": {"id": MODEL, "config": {"extra": {"models": ["openai/x"]}}}}]},
+        "grader.config.extra: the setting 'models'",
+    ),
+    "an activity": ({"criteria": [CRITERION | {"grader": CHARGE}]}, "grader.task_queue: the queue 'payments'"),
+    "a function": ({"criteria": [CRITERION | {"grader": {"function": "lenient"}}]}, "grader.function: the tool 'lenient'"),
+    "a check": ({"criteria": [CRITERION | {"check": "run_command"}]}, "check.tool: the tool 'run_command'"),
+    "code": (
+        {"criteria": [CRITERION | {"form": "pass_score", "transform": {"language": "python", "code": "output"}}]},
+        "transform.language: the code 'python'",
+    ),
+}
+OWN_GRADERS: dict[str, tuple[dict[str, Any], str]] = {
+    "a model": ({"grader": {"model": ELSEWHERE}}, "grader.model: the model 'openai_compatible:x'"),
+    "an activity": ({"grader": CHARGE}, "grader.task_queue: the queue 'payments'"),
+    "a tool": ({"grader": {"tools": ["fetch_page"]}}, "grader.tools: the tool 'fetch_page'"),
+    "a remote tool": ({"grader": {"tools": [{"name": "t", "description": "x", **CHARGE}]}}, "grader.tools[0].task_queue: the queue"),
+    "an escalation": (
+        {"rubric": {"criteria": [CRITERION | {"id": "a", "votes": 3}]}, "abstain": {"criteria.a": 1}, "escalate": "openai:gpt-5"},
+        "escalate: the model 'openai:gpt-5'",
+    ),
+    "a judge's model": ({"rubric_text": "It is good.", "judge_model": "openai:gpt-5"}, "judge_model: the model 'openai:gpt-5'"),
+    "a judge's panel": ({"rubric_text": "It is good.", "panel": [MODEL, "openai:gpt-5"]}, "panel[1]: the model 'openai:gpt-5'"),
+}
+
+
+@pytest.mark.parametrize("name", OWN_JUDGES)
+async def test_agents_choose_no_judge_no_activity_and_no_tool_in_any_place_of_a_rubric(
+    models: ScriptedModels, tmp_path: Path, name: str
+) -> None:
     models.script()
-    own = {"model": {"id": MODEL, "config": {"base_url": "https://elsewhere.example/v1"}}}
-    judges: list[dict[str, Any]] = [{"rubric": MONTH, "grader": own}, {"rubric_text": "It is good.", "judge_model": MODEL}]
+    rubric, place = OWN_JUDGES[name]
+    (tmp_path / "judge.json").write_text(json.dumps(rubric))
+    run = {"id": "x", "transcripts": [{"messages": [{"role": "assistant", "content": "hi"}]}]}
+
+    async with inside(roots=[tmp_path]) as agent:
+        answers = [
+            await refused(agent, "grade", output="hello", rubric=rubric),
+            await refused(agent, "grade", output="hello", rubric_file="judge.json"),
+            await refused(agent, "judge_run", judge={"rubric": rubric}, run=run),
+            await refused(agent, "judge_run", judge_file="judge.json", run=run),
+            await refused(agent, "revise", task="Write.", rubric=rubric),
+            await refused(agent, "check_rubric", rubric=rubric),
+        ]
+
+    assert all(f"{place} was not granted; leave it out, or ask this server's user" in answer for answer in answers), answers
+    assert not models.calls
+
+
+@pytest.mark.parametrize("name", OWN_GRADERS)
+async def test_agents_choose_no_judge_beside_a_rubric(models: ScriptedModels, name: str) -> None:
+    models.script()
+    judge, place = OWN_GRADERS[name]
 
     async with inside() as agent:
-        answers = [await refused(agent, "judge_run", judge=judge, run={"id": "x", "transcripts": []}) for judge in judges]
+        answer = await refused(
+            agent, "judge_run", judge={"rubric": MONTH} | judge if "rubric_text" not in judge else judge, run={"id": "x"}
+        )
 
-    assert all("this server's user chooses who judges" in answer for answer in answers)
+    assert place in answer
     assert not models.calls
+
+
+async def test_the_servers_own_grader_and_what_its_user_grants_may_be_named(models: ScriptedModels) -> None:
+    models.script(verdicts=[{}])
+    checked = {"description": "has four letters or more", "check": {"tool": "regex_check", "arguments": {"pattern": "\\w{4}"}}}
+    panel = {"description": "is good", "panel": [MODEL, SECOND]}
+
+    async with inside() as agent:
+        graded = await called(agent, "grade", output="Frogs.", rubric={"criteria": [CRITERION | {"grader": MODEL}, checked]})
+    async with inside(grants=[f"model:{SECOND}"]) as agent:
+        granted = await called(agent, "grade", output="Frogs.", rubric={"criteria": [panel]})
+
+    assert (graded["result"], granted["result"]) == ("satisfied", "satisfied")
+    assert len(models.calls) == 1 + len(panel["panel"])
+
+
+def test_the_tools_that_every_agent_may_name_are_tools() -> None:
+    assert {*BUILTIN_NAMES, RESERVED} >= READING_CHECKS
+
+
+async def test_a_registered_judge_names_whom_its_user_chose(models: ScriptedModels) -> None:
+    from gradeloop.judges.registry import Registry
+    from gradeloop.store.engine import own_store
+
+    rubric = {"criteria": [CRITERION | {"grader": SECOND}]}
+    await Registry(own_store()).create_rubric("support", {"id": "chosen", "rubric": rubric})
+    models.script(verdicts=[{}])
+
+    async with inside() as agent:
+        graded = await called(agent, "grade", output="Frogs.", rubric="support/chosen")
+
+    assert graded["result"] == "satisfied"
 
 
 async def test_agents_see_no_other_threads(models: ScriptedModels, served: WorkerProcess) -> None:
     models.script(drafts=["A secret draft."], verdicts=[{}])
     plain = {"messages": [{"role": "user", "content": "x"}], "rubric": MONTH, "generator": {"model": MODEL}, "grader": {"model": MODEL}}
-    thread = (await served.client.run(plain)).thread_id
+    theirs = [
+        (await served.client.run(plain)).thread_id,
+        (await served.client.run(plain, thread_id=f"agent-support-{uuid4()}")).thread_id,
+        await served.client.start(plain, thread_id=f"agent-{uuid4()}", owner="another user"),
+        "agent-that-never-was",
+    ]
+
+    async with inside(allow_decide=True) as agent:
+        for thread in theirs:
+            answers = [await refused(agent, tool, thread_id=thread) for tool in ("status", "wait", "stop")]
+            answers += [await refused(agent, "explain", name=thread), await refused(agent, "judge_run", judge=MONTH, thread_id=thread)]
+            answers += [await refused(agent, "decide", thread_id=thread, criterion="c1", passed=True)]
+            assert all("agents see threads that `revise` started here" in answer for answer in answers), answers
+
+
+async def test_the_threads_of_a_user_are_seen_by_all_servers_with_the_same_state_folder_alone(
+    models: ScriptedModels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    models.script(drafts=["Frogs."], verdicts=[{}])
 
     async with inside() as agent:
-        answers = [await refused(agent, tool, thread_id=thread) for tool in ("status", "wait", "stop")]
-        answers += [await refused(agent, "explain", name=thread), await refused(agent, "judge_run", judge=MONTH, thread_id=thread)]
+        thread = (await called(agent, "revise", task="Write.", rubric=MONTH))["thread_id"]
+        await called(agent, "wait", thread_id=thread)
+    async with inside() as later:
+        seen = await called(later, "status", thread_id=thread)
+    monkeypatch.setenv("GRADELOOP_STATE_DIR", str(tmp_path / "another"))
+    async with inside() as other:
+        unseen = await refused(other, "status", thread_id=thread)
 
-    assert not any("secret draft" in answer for answer in answers)
+    assert seen["result"] == "satisfied"
+    assert "agents see threads that `revise` started here" in unseen
 
 
 async def test_the_prompts_hold_what_they_are_given_between_lines_that_it_cannot_close() -> None:
@@ -447,6 +592,8 @@ async def test_whatever_an_agent_sends_elsewhere_is_answered_in_a_sentence(model
         ({"root": [Path("/no/such/folder")]}, "--root '/no/such/folder' is no folder"),
         ({"budget_usd": -1.0}, "--budget-usd is -1.0; write US dollars"),
         ({"grader": "claude"}, "--grader: "),
+        ({"grant": ["payments"]}, "--grant 'payments': write KIND:NAME, the kind one of model, address, tool, queue"),
+        ({"grant": ["model:claude"]}, "--grant: "),
         ({"scripted": Path("/no/such/file")}, "--scripted: '/no/such/file' does not exist"),
         ({"http": "8246"}, "--http is '8246'; write HOST:PORT"),
     ],

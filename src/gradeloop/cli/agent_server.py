@@ -40,6 +40,10 @@ def mcp(  # noqa: PLR0913 - one parameter a flag
     max_calls: Annotated[int, typer.Option(min=1, metavar="N", help="Begin at most this many judgements and threads.")] = 200,
     budget_usd: Annotated[float | None, typer.Option(metavar="USD", help="Begin nothing more once this much is spent.")] = None,
     allow_decide: Annotated[bool, typer.Option("--allow-decide", help="Let agents decide criteria that wait for a person.")] = False,
+    grant: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND:NAME", help="Let rubrics of agents name this model, address, tool or queue; repeatable."),
+    ] = None,
     tools: Tools = None,
     scripted: Scripted = None,
 ) -> None:
@@ -62,7 +66,8 @@ def mcp(  # noqa: PLR0913 - one parameter a flag
         tools=require_files(tuple(tools or ()), "--tools"),
         scripted=require_files((scripted,), "--scripted")[0] if scripted else None,
     )
-    session = AgentSession(SessionLimits(max_calls=max_calls, budget_usd=budget_usd, roots=roots, allow_decide=allow_decide), models)
+    limits = SessionLimits(max_calls=max_calls, budget_usd=budget_usd, roots=roots, allow_decide=allow_decide, grants=tuple(grant or ()))
+    session = AgentSession(limits, models)
     if http is None:
         asyncio.run(serve_stdio(session))
     else:

@@ -5,12 +5,13 @@ import hashlib
 import os
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 from uuid import uuid4
 
+from filelock import FileLock
 from pydantic import Field, JsonValue, ValidationError
 from temporalio.client import WorkflowFailureError
 from temporalio.service import RPCError
@@ -20,14 +21,16 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
-from gradeloop.errors import InvalidRequest, explain
+from gradeloop.errors import InvalidRequest, ThreadNotFound, explain
 from gradeloop.files.roots import Roots
+from gradeloop.grading.grants import Grants, Kind
 from gradeloop.integrations.judging_progress import JudgingProgress, Report, reporting
 from gradeloop.judges.client import Judge, parse_run
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, Judging, judging_id, parse_judge
 from gradeloop.judges.registry import Registry
 from gradeloop.judges.sources import parse_reference, read_judge, read_thread, with_model
 from gradeloop.settings.default_model import require_default_model
+from gradeloop.settings.paths import state_folder
 from gradeloop.settings.trust import find_config_file
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import Connection, connect, find
@@ -36,7 +39,13 @@ from gradeloop.text import clip
 from gradeloop.transcripts.readers import read_run_file
 
 THREAD_PREFIX = "agent-"
-"""How the ids of threads begin that agents start; other threads of the namespace are not theirs to read."""
+"""How the ids of threads begin that agents start; whose a thread is, its recorded owner says."""
+
+READING_CHECKS = frozenset({"text_check", "regex_check", "json_schema_check", "word_count", "count_tokens", "read_transcript"})
+"""The tools that any agent may name: they read what is judged, and reach nothing else."""
+
+GRANTED_KINDS = ("model", "address", "tool", "queue")
+"""What a server's user may grant beside them."""
 
 RUNS_AT_ONCE = 8
 """The judgements of one call that are open at the same time."""
@@ -44,7 +53,7 @@ RUNS_AT_ONCE = 8
 FILE_BYTES = 32 * 1024 * 1024
 """The largest file that is read for an agent: what a run may have at most."""
 
-_JUDGEMENT = re.compile(r"judging-[0-9a-f]{64}")
+JUDGEMENT = re.compile(r"judging-[0-9a-f]{64}")
 
 
 class SessionLimits(Strict):
@@ -58,6 +67,8 @@ class SessionLimits(Strict):
     """The folders below which files are read; without any, none is."""
     allow_decide: bool = False
     """Whether agents may decide criteria that wait for a person."""
+    grants: tuple[str, ...] = ()
+    """What rubrics and judges of agents may name beside the server's grader and the tools that only read: `KIND:NAME`."""
 
 
 class SessionModels(Strict):
@@ -106,9 +117,13 @@ class _Spending:
         """
         if self.calls + count > self.limits.max_calls:
             raise InvalidRequest(f"the limit of this server is {self.limits.max_calls} calls, and {self.calls} were made; ask its user")
+        self.require_budget()
+        self.calls += count
+
+    def require_budget(self) -> None:
+        """Raise InvalidRequest where the budget is used up."""
         if self.left_usd is not None and self.left_usd <= 0:
             raise InvalidRequest(f"the budget of this server, ${self.limits.budget_usd:g}, is used up; ask its user")
-        self.calls += count
 
     def settle(self, name: str, cost_usd: float | None) -> None:
         """Take down what a judgement or thread cost in the end."""
@@ -123,6 +138,7 @@ class AgentSession:
         self.limits = limits
         self.models = models
         self._spending = _Spending(limits)
+        self._grants = parse_grants(limits.grants, models.grader)
         self._alone = asyncio.Lock()
         self._client: GradingClient | None = None
         self._connection: Connection | None = None
@@ -201,14 +217,16 @@ class AgentSession:
     async def judge_config(self, judge: str | Mapping[str, JsonValue] | None, judge_file: str | None = None) -> JudgeConfig:
         """Return a judge with the server's model: a rubric as text or object, a file below a root, or `COLLECTION/RUBRIC[@VERSION]`.
 
+        A registered judge is the user's own; any other, also in a file that agents may have written, names what was granted.
+
         Args:
             judge: The judge itself, or its name.
             judge_file: Its file.
 
         Raises:
-            InvalidRequest: There is none, or both are given, or it is refused.
+            InvalidRequest: There is none, or both are given, or it is refused, or names what was not granted.
         """
-        config = await self._named_judge(judge, judge_file) or _without_model(parse_judge(_plain(judge)))
+        config = await self._named_judge(judge, judge_file) or self._grants.check(parse_judge(_plain(judge)))
         return with_model(config, self.models.grader, scripted=self.models.scripted is not None)[0]
 
     async def rubric(self, rubric: str | Mapping[str, JsonValue] | None, rubric_file: str | None) -> Rubric:
@@ -220,7 +238,7 @@ class AgentSession:
         if (named := await self._named_judge(rubric, rubric_file)) is not None:
             return rubric_of(named)
         try:
-            return Rubric.model_validate(_plain(rubric))
+            return self._grants.check(Rubric.model_validate(_plain(rubric)))
         except ValidationError as error:
             raise InvalidRequest(f"rubric: {explain(error)}") from None
 
@@ -229,7 +247,7 @@ class AgentSession:
         if (judge is None) == (judge_file is None):
             raise InvalidRequest("name one of the two: the rubric itself, or its file")
         if judge_file is not None:
-            return read_judge(self.rooted(judge_file))
+            return self._grants.check(read_judge(self.rooted(judge_file)))
         reference = parse_reference(judge.strip()) if isinstance(judge, str) and not re.search(r"\s", judge.strip()) else None
         return await Registry(own_store()).get_rubric(*reference) if reference else None
 
@@ -257,6 +275,7 @@ class AgentSession:
             async def judge_one(run: AgentRun) -> JudgeResult:
                 name = judging_id(config, run.sha256())
                 async with slots:
+                    self._spending.require_budget()
                     progress.begin(name)
                     judging = asyncio.create_task(self._counted(judge, run))
                     self._judging.add(judging)
@@ -291,7 +310,7 @@ class AgentSession:
             return [parse_run(run)]
         if thread_id is not None:
             async with self.working() as client:
-                return [await read_thread(client, self.own_thread(thread_id))]
+                return [await read_thread(client, await self.own_thread(thread_id))]
         path = self.rooted(file or "")
         return await asyncio.to_thread(lambda: list(read_run_file(path)))
 
@@ -299,10 +318,8 @@ class AgentSession:
         """Return a judgement by its id.
 
         Raises:
-            InvalidRequest: The id is none of a judgement, or no judgement of it has ended.
+            InvalidRequest: No judgement of it has ended.
         """
-        if not _JUDGEMENT.fullmatch(name):
-            raise InvalidRequest(f"judgement {clip(name)}: that is no judgement's id; take the id that grade or judge_run returned")
         client = await self.client()
         handle = client.temporal.get_workflow_handle_for(Judging.run, name)
         try:
@@ -322,7 +339,7 @@ class AgentSession:
         budget = self._thread_budget(budget_usd)
         request = {
             "messages": [{"role": "user", "content": task}],
-            "rubric": _plain(rubric),
+            "rubric": await self.rubric(rubric, None),
             "generator": {"model": generator},
             "grader": {"model": models.grader} if models.grader else None,
             "max_iterations": max_iterations,
@@ -334,7 +351,7 @@ class AgentSession:
             if budget is not None:
                 self._spending.reserved_usd[thread_id] = budget
             try:
-                return await client.start(request, thread_id=thread_id)
+                return await client.start(request, thread_id=thread_id, owner=owner_name())
             except BaseException:
                 self._spending.reserved_usd.pop(thread_id, None)
                 raise
@@ -346,21 +363,19 @@ class AgentSession:
         left = self._spending.left_usd
         if left is None:
             return asked
-        if left <= 0:
-            raise InvalidRequest(f"the budget of this server, ${self.limits.budget_usd:g}, is used up; ask its user")
+        self._spending.require_budget()
         return left / 2 if asked is None else min(asked, left)
 
-    def own_thread(self, thread_id: str) -> str:
-        """Return the id of a thread that agents may read: one that `revise` returned.
+    async def own_thread(self, thread_id: str) -> str:
+        """Return the id of a thread that agents may read: one that `revise` started on a server of this owner.
 
         Raises:
-            InvalidRequest: It is another's.
+            InvalidRequest: It is another's, or there is none of that id.
         """
-        if not thread_id.startswith(THREAD_PREFIX):
-            raise InvalidRequest(
-                f"thread {clip(thread_id)}: agents see threads that `revise` started, whose ids begin with {THREAD_PREFIX!r}"
-            )
-        return thread_id
+        with suppress(ThreadNotFound):
+            if thread_id.startswith(THREAD_PREFIX) and await (await self.client()).owner_of(thread_id) == owner_name():
+                return thread_id
+        raise InvalidRequest(f"thread {clip(thread_id)}: agents see threads that `revise` started here; take the id that it returned")
 
     def settle_thread(self, thread_id: str, cost_usd: float | None) -> None:
         """Take down what a thread cost that has ended."""
@@ -385,6 +400,31 @@ def rubric_of(config: JudgeConfig) -> Rubric:
     return config.rubric
 
 
+def owner_name() -> str:
+    """Return whose the threads are that this machine's user has agents start: a random name that the state folder keeps."""
+    file = state_folder() / "agents.owner"
+    with FileLock(f"{file}.lock"):
+        if not file.exists():
+            file.write_text(uuid4().hex)
+        return file.read_text()
+
+
+def parse_grants(granted: Sequence[str], grader: str | None) -> Grants:
+    """Return what agents may name: the server's grader, tools that only read, and what its user grants as `KIND:NAME`.
+
+    Raises:
+        InvalidRequest: A grant is of no known kind, or names nothing or no model.
+    """
+    names = {("tool", tool) for tool in READING_CHECKS} | {("model", grader or "")}
+    for grant in granted:
+        kind, _, name = grant.partition(":")
+        if kind not in GRANTED_KINDS or not name:
+            raise InvalidRequest(f"--grant {clip(grant)}: write KIND:NAME, the kind one of {', '.join(GRANTED_KINDS)}")
+        names.add((kind, require_model(name, "--grant") if kind == "model" else name))
+    cure = "leave it out, or ask this server's user, who grants models, addresses, tools and queues with --grant"
+    return Grants(frozenset(get_args(Kind)) - {"activity"}, frozenset(names), cure)
+
+
 def require_model(name: str, flag: str) -> str:
     """Return a model's name that can be one.
 
@@ -395,18 +435,6 @@ def require_model(name: str, flag: str) -> str:
         return ModelSpec.model_validate(name).id
     except ValidationError as error:
         raise InvalidRequest(f"{flag}: {explain(error)}") from None
-
-
-def _without_model(config: JudgeConfig) -> JudgeConfig:
-    """Return a judge that an agent sent, which names no model.
-
-    Raises:
-        InvalidRequest: It names one.
-    """
-    named = config.grader if isinstance(config, CriteriaJudge) else config.judge_model or config.panel
-    if named:
-        raise InvalidRequest("the judge names its own model; leave it out, this server's user chooses who judges")
-    return config
 
 
 def _plain(value: str | Mapping[str, JsonValue] | None) -> str | dict[str, JsonValue] | None:

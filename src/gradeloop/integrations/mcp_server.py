@@ -17,7 +17,7 @@ from gradeloop.calibration.rubric_lint import doubt_rubric
 from gradeloop.contract.base import Strict
 from gradeloop.contract.evaluation import WaitingFor
 from gradeloop.errors import GradeloopError
-from gradeloop.integrations.agent_session import THREAD_PREFIX, AgentSession, SpentSoFar, output_run, rubric_of
+from gradeloop.integrations.agent_session import JUDGEMENT, AgentSession, SpentSoFar, output_run, rubric_of
 from gradeloop.integrations.judging_progress import Report
 from gradeloop.judges.contract import JudgeResult
 from gradeloop.judges.registry import Registry
@@ -273,7 +273,7 @@ class AgentTools:
         timeout_seconds: Annotated[float, Field(gt=0, le=WAIT_SECONDS)] = 300,
     ) -> ThreadView:
         """Wait until a thread's turn ends or a person is asked, with progress; a thread that is not waited for goes on all the same."""
-        self._session.own_thread(thread_id)
+        await self._session.own_thread(thread_id)
         async with self._session.working() as client:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(timeout_seconds):
@@ -287,7 +287,7 @@ class AgentTools:
     async def stop(self, thread_id: ThreadArgument) -> ThreadView:
         """Stop a thread and its calls in flight."""
         async with self._session.working() as client:
-            await client.interrupt(self._session.own_thread(thread_id))
+            await client.interrupt(await self._session.own_thread(thread_id))
         return await self._view(thread_id)
 
     @_refusing
@@ -300,7 +300,7 @@ class AgentTools:
     ) -> ThreadView:
         """Pass or fail a criterion that waits for a person; it is recorded as an agent's decision."""
         async with self._session.working() as client:
-            await client.decide(self._session.own_thread(thread_id), criterion, passed, gap=gap, by="an agent, by gradeloop mcp")
+            await client.decide(await self._session.own_thread(thread_id), criterion, passed, gap=gap, by="an agent, by gradeloop mcp")
         return await self._view(thread_id)
 
     @_refusing
@@ -324,9 +324,9 @@ class AgentTools:
     async def report(self, name: str) -> RunReport:
         """Return the report of a judgement or of a thread that agents may read."""
         session = self._session
-        if name.startswith(THREAD_PREFIX):
+        if not JUDGEMENT.fullmatch(name):
             async with session.working() as client:
-                return await read_thread_report(client, name)
+                return await read_thread_report(client, await session.own_thread(name))
         result = await session.stored_judgement(name)
         (report,) = await read_judgement_reports([result], {}, (await session.client()).temporal)
         return report
@@ -340,7 +340,7 @@ class AgentTools:
         return run_page(report) if report.kind == "thread" else judgement_page(judgement_head(report.name, [report], {}), [report])
 
     async def _view(self, thread_id: str) -> ThreadView:
-        self._session.own_thread(thread_id)
+        await self._session.own_thread(thread_id)
         async with self._session.working() as client:
             state = await client.state(thread_id)
             result = await client.last_result(thread_id)
