@@ -19,6 +19,7 @@ from gradeloop.monitors.contract import Alert, AlertRule, MonitorDefinition, Mon
 from gradeloop.monitors.labelling import MonitorLabels
 from gradeloop.monitors.overview import MonitorReader, MonitorSummary
 from gradeloop.reports.monitor_page import HEIGHT, POINTS, monitor_answer, rate_chart, rate_points
+from gradeloop.settings.paths import user_name
 from gradeloop.stats.intervals import wilson
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
@@ -204,12 +205,12 @@ async def test_people_label_runs_on_a_page_that_does_not_say_what_the_judge_says
             seen, known = list[str](), (await browser.get(f"/monitors/{monitor.name}")).headers["ETag"]
             while run := re.search(r'name="run" value="([0-9a-f]+)"', (page := await browser.get(path)).text):
                 seen.append(main_of(page.text))
-                given = await browser.say(path, {"run": run[1], "passed": "bad" in seen[-1], "by": "ada", "reason": "read"})
+                given = await browser.say(path, {"run": run[1], "passed": "bad" in seen[-1], "reason": "read"})
                 assert given.status_code == 200, given.text
             shown = await browser.part(f"/monitors/{monitor.name}", known)
-            nobody = await browser.say(path, {"run": "0" * 64, "passed": True, "by": "ada"})
-            nameless = await browser.say(path, {"run": "a", "passed": True, "by": ""})
-            stranger = await browser.say(path, {"run": "a", "passed": True, "by": "ada"}, X_Gradeloop_Token="other")
+            nobody = await browser.say(path, {"run": "0" * 64, "passed": True})
+            named = await browser.say(path, {"run": "a", "passed": True, "by": "ada"})
+            stranger = await browser.say(path, {"run": "a", "passed": True}, X_Gradeloop_Token="other")
             unknown = await browser.get("/monitors/none/labels")
         labels = await MonitorLabels(monitor.batches.store).given(monitor.name)
 
@@ -217,10 +218,10 @@ async def test_people_label_runs_on_a_page_that_does_not_say_what_the_judge_says
     assert not any(word in text for text in seen for word in ("it is rude", "failed", "satisfied", "needs_revision"))
     assert any("bad &lt;b&gt;words&lt;/b&gt; b" in text for text in seen)
     assert "No run waits for a label." in page.text
-    assert {(one.run_id, one.passed, one.created_by) for one in labels} == {("a", False, "ada"), ("b", True, "ada")}
+    assert {(one.run_id, one.passed, one.created_by) for one in labels} == {("a", False, user_name()), ("b", True, user_name())}
     assert "labels: people pass 0 of 1 that the judge passed, and 1 of 1 that it failed" in shown.text
     assert (nobody.status_code, "has judged no run" in nobody.text) == (400, True)
-    assert (nameless.status_code, "by" in nameless.json()["error"]) == (400, True)
+    assert (named.status_code, "by: the server of this page says who decides" in named.json()["error"]) == (400, True)
     assert stranger.status_code == 403
     assert unknown.status_code == 404
 

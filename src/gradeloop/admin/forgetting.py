@@ -303,6 +303,7 @@ def _of_subject(connection: "Connection", subject: ForgottenSubject) -> Iterable
     if subject.thread is not None:
         yield "judgements", table("judgements").c.id == subject.thread
     if subject.tenant is not None:
+        yield "judgements", table("judgements").c.id.startswith(f"judging-{tenant_digits(subject.tenant)}")
         yield "verdicts", table("verdicts").c.key.startswith(tenant_digits(subject.tenant))
         yield "tenant_days", table("tenant_days").c.tenant == subject.tenant
     if subject.before is not None:

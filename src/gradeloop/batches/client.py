@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TypeVar
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowQueryFailedError
-from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.common import Priority, WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -94,11 +94,13 @@ class BatchClient:
         """Start a batch whose cases are stored, or resume a batch that has ended, whose corrected rate then no longer counts.
 
         Raises:
+            InvalidRequest: Another tenant's batch of this id is running.
             ServerUnreachable: The server is gone for long.
         """
+        tenant = request.priority.tenant or ""
 
-        async def start() -> None:
-            await self._client.start_workflow(
+        async def start() -> str:
+            handle = await self._client.start_workflow(
                 GradingBatch.run,
                 request.model_copy(update={"corrected": None}),
                 id=request.batch_id,
@@ -106,9 +108,12 @@ class BatchClient:
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
                 static_summary=f"{request.total} cases",
+                priority=Priority(fairness_key=tenant),
             )
+            return (await handle.describe()).raw_description.workflow_execution_info.priority.fairness_key
 
-        await ride_out(start, f"the batch {request.batch_id!r}")
+        if await ride_out(start, f"the batch {request.batch_id!r}") != tenant:
+            raise InvalidRequest(f"priority.tenant: the batch {request.batch_id!r} is another tenant's; choose another batch_id")
 
     async def result(self, batch_id: str) -> BatchSummary:
         """Wait until a batch ends or is paused.

@@ -159,7 +159,7 @@ async def make_judgements(
     chunk: bool = False,
     retry: bool = False,
 ) -> None:
-    """Make judgements of one or several judges, as `judge_many` does; the judges share client and task queue.
+    """Make judgements of one or several judges, as `judge_many` does; the judges share client, task queue and priority.
 
     Args:
         judgements: What is asked of whom.
@@ -205,7 +205,7 @@ class _InParts:
         self.parts = parts
         self.results: dict[int, JudgeResult] = {}
         """The judgements of its parts, by their indexes."""
-        self.name = chunked_id(wanted.judge.config, wanted.run.sha256(), wanted.repeat)
+        self.name = chunked_id(wanted.judge.config, wanted.run.sha256(), wanted.repeat, priority=wanted.judge.priority)
 
     def asked(self) -> list[WantedJudgement]:
         """Return the judgements of its parts."""
@@ -313,7 +313,7 @@ async def _wanted(judgements: Sequence[WantedJudgement]) -> dict[str, _Wanted]:
     for place, (judge, run, repeat) in enumerate(judgements):
         if id(run) not in shas:
             shas[id(run)] = run.sha256()
-        name = judging_id(judge.config, shas[id(run)], repeat)
+        name = judging_id(judge.config, shas[id(run)], repeat, priority=judge.priority)
         if name not in wanted:
             wanted[name] = _Wanted(judge, await judge.request(run, repeat=repeat))
         wanted[name].places.append(place)

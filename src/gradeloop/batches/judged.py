@@ -54,7 +54,7 @@ def judging_case(request: JudgingRequest) -> Case | None:
     """
     judge = request.judge
     bare = request.model_copy(update={"judge": _without_name(judge), "priority": None})
-    name = judging_id(judge, request.run.sha256(), request.repeat)
+    name = judging_id(judge, request.run.sha256(), request.repeat, priority=request.priority)
     if isinstance(judge, CriteriaJudge):
         if needs_workflow(judge) or is_elided(run_as_messages(request.run)):
             return None

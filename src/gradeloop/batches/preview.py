@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gradeloop.batches.cases import count_units, units_of
@@ -14,6 +14,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.transcript import run_as_messages
+from gradeloop.grading.cache_key import key_of_tenant
 from gradeloop.grading.prompts import JudgedDraft, build_grader_prompt
 from gradeloop.grading.scoring import call_groups
 from gradeloop.judges.contract import CriteriaJudge, JudgingRequest, SchemaJudge
@@ -92,10 +93,12 @@ async def preview_judgements(
 def _calls(request: JudgingRequest, default: ModelSpec | None) -> Iterator[_Call]:
     """Yield the calls that a judgement needs, without repairs and tool calls."""
     case = judging_case(request)
+    tenant = request.priority.tenant if request.priority else None
     if isinstance(request.judge, SchemaJudge):
-        yield from _rollouts(request, request.judge, default, cacheable=case is not None)
+        calls = _rollouts(request, request.judge, default, cacheable=case is not None)
     else:
-        yield from _votes(request, request.judge, case, default)
+        calls = _votes(request, request.judge, case, default)
+    yield from (replace(call, key=call.key and key_of_tenant(call.key, tenant)) for call in calls)
 
 
 def _rollouts(request: JudgingRequest, judge: SchemaJudge, default: ModelSpec | None, *, cacheable: bool) -> Iterator[_Call]:

@@ -530,6 +530,9 @@ def _open_batch(connection: Connection, request: BatchRequest) -> list[tuple[int
     if stored != request.total:
         problem = f"{stored} of its {request.total} cases are in the store; upload the others first, each once"
         raise InvalidRequest(f"the batch {request.batch_id!r}: {problem}")
+    known = connection.execute(select(_BATCHES.c.request).where(_BATCHES.c.id == request.batch_id)).scalar()
+    if known is not None and parse_request(known).priority.tenant != request.priority.tenant:
+        raise InvalidRequest(f"priority.tenant: the batch {request.batch_id!r} is another tenant's; choose another batch_id")
     values = {"request": request.model_dump_json(), "status": "running", "reason": None, "total": request.total}
     changed = connection.execute(_BATCHES.update().where(_BATCHES.c.id == request.batch_id).values(**values))
     if not changed.rowcount:

@@ -35,7 +35,7 @@ from gradeloop.temporal.process import Resident
 from gradeloop.temporal.server import NAMESPACE, STOP_SECONDS, ServerInfo, ensure_server, running_server, stop_server
 from gradeloop.temporal.worker import application_folder
 from gradeloop.text import counted
-from gradeloop.web.guard import asked_port, listening
+from gradeloop.web.guard import asked_port, asked_user_header, listening
 
 app = typer.Typer(rich_markup_mode=None)
 dev_app = typer.Typer(
@@ -127,6 +127,7 @@ async def serve_until_stopped(
     tools: tuple[Path, ...], scripted: Path | None, console: Console, more: Sequence[str] = (), otlp: str | None = None
 ) -> int:
     """Serve the queue `gradeloop` and the live page until Ctrl-C, which also stops a server that was started here."""
+    asked_user_header()  # refused before anything starts
     with listening(asked_port()) as socket_of_page:
         was_running = running_server() is not None
         server = await ensure_server()
@@ -165,7 +166,8 @@ async def _serve_page(server: ServerInfo, socket_of_page: socket.socket) -> Asyn
     store = Store(store_url(embedded=True))
     client = GradingClient(await connect(connection))
     try:
-        async with live_page(Site(client, connection, BatchReader(store), new_token()), socket_of_page) as page:
+        site = Site(client, connection, BatchReader(store), new_token(), asked_user_header())
+        async with live_page(site, socket_of_page) as page:
             yield page
     finally:
         store.close()

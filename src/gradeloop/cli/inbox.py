@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import getpass
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
@@ -18,6 +17,7 @@ from gradeloop.cli.render.table import show_lines
 from gradeloop.client.waiting import WaitingThread, waiting_threads
 from gradeloop.errors import InvalidRequest, StoreUnavailable
 from gradeloop.monitors.labelling import MonitorLabels, WaitingLabels
+from gradeloop.settings.paths import user_name
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
 from gradeloop.text import counted, duration, one_line
@@ -42,7 +42,7 @@ async def _of_the_store() -> tuple[list[UndecidedBatch], list[WaitingLabels]]:
     """Return the batches with unsure cases, and the monitors with runs to label; none where there is no store here: threads need none."""
     with contextlib.suppress(InvalidRequest, StoreUnavailable):
         store = own_store()
-        return await undecided_batches(BatchReader(store)), await MonitorLabels(store).waiting(getpass.getuser())
+        return await undecided_batches(BatchReader(store)), await MonitorLabels(store).waiting(user_name())
     return [], []
 
 

@@ -1,7 +1,6 @@
 """The command by which people label the runs of a monitor, and how far its judge agrees with them."""
 
 import asyncio
-import getpass
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +20,7 @@ from gradeloop.files.output import refuse_foreign
 from gradeloop.monitors.contract import MonitorDefinition
 from gradeloop.monitors.labelling import LabelledRun, LabelTask, MonitorLabels, label_value
 from gradeloop.monitors.overview import MonitorReader
+from gradeloop.settings.paths import user_name
 from gradeloop.store.engine import own_store
 from gradeloop.text import clip, counted, one_line, without_commands
 
@@ -45,7 +45,7 @@ def label(  # noqa: PLR0913 - one parameter a flag
 
     Failed runs wait for a label, and as many that passed. What people say measures the judge.
     """
-    labels, person = MonitorLabels(own_store()), by or getpass.getuser()
+    labels, person = MonitorLabels(own_store()), by or user_name()
     if run is not None:
         if verdict not in SAYS:
             raise InvalidRequest(f"the label is {clip(verdict) if verdict else 'missing'}; write passed or failed behind the run")

@@ -1,7 +1,6 @@
 """Commands on rubrics, prompts and the decisions of people."""
 
 import asyncio
-import getpass
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,6 +22,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.files.output import replacing
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import load_rubric
+from gradeloop.settings.paths import user_name
 from gradeloop.suites.convert import as_yaml, convert_file
 from gradeloop.suites.migration import convert_configuration
 from gradeloop.text import one_line
@@ -122,14 +122,14 @@ def decide(
     by: By = None,
 ) -> None:
     """Pass or fail a criterion that waits for a person."""
-    asyncio.run(with_thread(thread, lambda client, thread_id: client.decide(thread_id, criterion, passed, gap=gap, by=by or _user_name())))
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.decide(thread_id, criterion, passed, gap=gap, by=by or user_name())))
     typer.echo(f"decided; follow it with: gradeloop watch {thread}", err=True)
 
 
 @app.command()
 def approve(thread: ThreadId, call: CallId = None, *, by: By = None) -> None:
     """Approve a tool call that waits for a person."""
-    asyncio.run(with_thread(thread, lambda client, thread_id: client.approve(thread_id, call, by=by or _user_name())))
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.approve(thread_id, call, by=by or user_name())))
     typer.echo(f"approved; follow it with: gradeloop watch {thread}", err=True)
 
 
@@ -142,7 +142,7 @@ def deny(
     by: By = None,
 ) -> None:
     """Deny a tool call that waits for a person."""
-    asyncio.run(with_thread(thread, lambda client, thread_id: client.deny(thread_id, call, why=why, by=by or _user_name())))
+    asyncio.run(with_thread(thread, lambda client, thread_id: client.deny(thread_id, call, why=why, by=by or user_name())))
     typer.echo(f"denied; follow it with: gradeloop watch {thread}", err=True)
 
 
@@ -159,7 +159,7 @@ def override(
     """Override a verdict; the grader's own is kept beside yours."""
 
     async def work(client: GradingClient, thread_id: str) -> None:
-        judged = await client.override(thread_id, criterion, passed, why=why, by=by or _user_name())
+        judged = await client.override(thread_id, criterion, passed, why=why, by=by or user_name())
         line = Text(f"iteration {judged.iteration + 1}: {judged.result}, with overrides {judged.overridden_result}")
         show_lines(judged.model_dump(mode="json"), [line], as_json=as_json)
 
@@ -187,11 +187,3 @@ def prompt(
         show_lines(json.loads(given.model_dump_json()), prompt_lines(given), as_json=as_json)
 
     asyncio.run(with_thread(thread, work))
-
-
-def _user_name() -> str:
-    """Return the user's name on this machine."""
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError):
-        return "unknown user"

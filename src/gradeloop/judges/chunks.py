@@ -1,6 +1,5 @@
 """Runs that are too long for a judge to be shown at once: overlapping parts, the findings on them, and the judgement of the whole."""
 
-import hashlib
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +10,7 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from gradeloop.contract.messages import Usage
+from gradeloop.contract.thread import Priority
 from gradeloop.contract.transcript import (
     AgentRun,
     MessagePlace,
@@ -24,7 +24,7 @@ from gradeloop.contract.transcript import (
     run_as_messages,
 )
 from gradeloop.grading.prompts import RECORD_CHARACTERS, elide, read_prompt_text, record_starts
-from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, judging_id
+from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, hashed_id, judging_id
 from gradeloop.judges.prompt import is_cut
 
 CHUNKS_VERSION = "1"
@@ -179,10 +179,9 @@ def without_part_text(judge: JudgeConfig) -> JudgeConfig:
     return judge.model_copy(update={"rubric_text": judge.rubric_text.removesuffix(_PART).rstrip()})
 
 
-def chunked_id(judge: JudgeConfig, run_sha256: str, repeat: int = 0) -> str:
+def chunked_id(judge: JudgeConfig, run_sha256: str, repeat: int = 0, *, priority: Priority | None = None) -> str:
     """Return the id of a judgement in parts, which is another one than that of the run cut to fit."""
-    identity = f"{judging_id(judge, run_sha256, repeat)} in parts {CHUNKS_VERSION}"
-    return f"judging-{hashlib.sha256(identity.encode()).hexdigest()}"
+    return hashed_id(f"{judging_id(judge, run_sha256, repeat)} in parts {CHUNKS_VERSION}", priority)
 
 
 def findings_run(judge: JudgeConfig, run: AgentRun, parts: Sequence[RunPart], results: Sequence[JudgeResult]) -> AgentRun:

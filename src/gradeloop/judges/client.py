@@ -121,7 +121,7 @@ class Judge:
             ServerUnreachable: The server stays unreachable.
         """
         client, request = await self.connected(), await self.request(run, repeat=repeat)
-        name = judging_id(self.config, run.sha256(), repeat)
+        name = judging_id(self.config, run.sha256(), repeat, priority=self.priority)
 
         async def start(reuse: WorkflowIDReusePolicy) -> bool:
             """Start it, or find it running; False where it has ended with a result."""

@@ -19,6 +19,7 @@ from gradeloop.contract.thread import Grader, Priority
 from gradeloop.contract.transcript import RUN_BYTES, STORED_RUN_BYTES, AgentRun, why_unanswered
 from gradeloop.errors import InvalidRequest, RunTooLarge, explain
 from gradeloop.grading import prompts
+from gradeloop.grading.cache_key import key_of_tenant
 from gradeloop.grading.prompts import read_prompt_text
 from gradeloop.judges.schema import keys_of, refuse_schema, refuse_values, wants_citations
 from gradeloop.text import clip, did_you_mean
@@ -555,14 +556,20 @@ def refuse_large(run: AgentRun, *, stored: bool) -> None:
         raise RunTooLarge(f"the run {run.id!r} has {size} bytes as JSON, {most} at most; {cure}")
 
 
-def judging_id(judge: JudgeConfig, run_sha256: str, repeat: int = 0) -> str:
-    """Return the id of a judgement: the same judge, run and repeat are one workflow, which is not paid for twice.
+def judging_id(judge: JudgeConfig, run_sha256: str, repeat: int = 0, *, priority: Priority | None = None) -> str:
+    """Return the id of a judgement: the same judge, run and repeat of one tenant are one workflow, which is not paid for twice.
 
     An earlier version of gradeloop gives the same id as long as its prompts have the same version.
     """
     prompt_version = f"{prompts.PROMPT_VERSION}.{RECORDS_VERSION}" if isinstance(judge, CriteriaJudge) else JUDGE_PROMPT_VERSION
     identity = f"{judge.sha256()} {prompt_version} {run_sha256} {repeat}"
-    return f"judging-{hashlib.sha256(identity.encode()).hexdigest()}"
+    return hashed_id(identity, priority)
+
+
+def hashed_id(identity: str, priority: Priority | None) -> str:
+    """Return the id of the judgement that a text identifies among those of one tenant."""
+    digits = hashlib.sha256(identity.encode()).hexdigest()
+    return f"judging-{key_of_tenant(digits, priority.tenant if priority else None)}"
 
 
 JUDGING_WORKFLOW = "Judging"

@@ -66,7 +66,8 @@ class MonitorBackfiller:
         read = [read_run(definition, run, sha256) for sha256, run in runs.items() if sha256 not in done | waiting]
         left_out = sum(run.why == "left out" for run in read)
         chosen = [run for run in read if run.case is not None]
-        requests = [(run.case.id, [JudgingRequest(judge=definition.judge, run=runs[run.run_sha256])]) for run in chosen if run.case]
+        judged = {run.case.id: runs[run.run_sha256] for run in chosen if run.case}
+        requests = [(name, [JudgingRequest(judge=definition.judge, run=run, priority=definition.priority)]) for name, run in judged.items()]
         cost = await preview_judgements(requests, set(), None, BatchReader(self._store))
         if chosen and not call.preview:
             await self._store.write(lambda connection: _have_wait(connection, definition.name, chosen))

@@ -1,5 +1,6 @@
 """The state folder: servers, workers, stores and batches of this machine's user, closed to all others."""
 
+import getpass
 import logging
 import os
 import stat
@@ -19,6 +20,14 @@ OWN_NAMES = frozenset({"server.json", "server.db", "results.db", "trust.json", "
 """Names in a folder by which it is known as a state folder, so that its permissions may be changed."""
 
 logger = logging.getLogger("gradeloop.settings")
+
+
+def user_name() -> str:
+    """Return the name of this machine's user."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return "unknown user"
 
 
 def state_folder() -> Path:

@@ -5,6 +5,7 @@ import contextlib
 import hmac
 import json
 import os
+import re
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 
 VARIABLE = "GRADELOOP_PAGE_PORT"
+USER_HEADER = "GRADELOOP_PAGE_USER_HEADER"
 HOST = "127.0.0.1"
 DEFAULT = 8244
 """A port near Temporal's own 8233; always the same, so that an open page finds the next `gradeloop dev` again."""
@@ -36,6 +38,18 @@ def asked_port(environment: Mapping[str, str] = os.environ) -> int | None:
     if not named.isdecimal() or len(named) > len(str(_PORTS)) or int(named) >= _PORTS:
         raise InvalidRequest(f"{VARIABLE} is {named!r}; write a port from 1 to {_PORTS - 1}, or 0 for a free one")
     return int(named)
+
+
+def asked_user_header(environment: Mapping[str, str] = os.environ) -> str:
+    """Return the header in which the environment's proxy names the person; empty where it names none.
+
+    Raises:
+        InvalidRequest: It is not a header's name.
+    """
+    named = environment.get(USER_HEADER, "").strip()
+    if named and not re.fullmatch(r"[A-Za-z0-9-]+", named):
+        raise InvalidRequest(f"{USER_HEADER} is {named!r}; write a header's name, as X-Forwarded-User")
+    return named
 
 
 def listening(port: int | None) -> socket.socket:

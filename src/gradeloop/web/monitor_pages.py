@@ -86,13 +86,13 @@ class MonitorPages:
 
     async def label(self, request: Request) -> Response:
         """Take what a person says of a run."""
-        name, body = read_id(request.path_params["monitor"]), await read_body(request)
+        name, body = read_id(request.path_params["monitor"]), self._site.signed(request, await read_body(request))
         try:
             given = GivenLabel.model_validate(body)
         except ValidationError as error:
             raise InvalidRequest(explain(error)) from None
         await self._labels.give(name, given.run, given.by, passed=given.passed, reason=given.reason)
-        return JSONResponse({"ok": True})
+        return JSONResponse({"ok": True, "by": given.by})
 
     @property
     def _labels(self) -> MonitorLabels:

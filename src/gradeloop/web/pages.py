@@ -241,11 +241,13 @@ class ThreadPages:
         body = await read_body(request)
         if action not in ACTIONS:
             raise InvalidRequest(f"Unknown action {action!r}. Known: {', '.join(ACTIONS)}.")
+        if action in DECISIONS:
+            body = self._site.signed(request, body)
         await self._site.wake(thread_id)
         no_worker = f"no worker answered for the thread {thread_id!r} within {ACTION_SECONDS:.0f} s; check its worker, then try again"
         await in_time(ACTIONS[action](self._site, thread_id, body), ACTION_SECONDS, no_worker)
         self._site.forget(thread_path(thread_id))
-        return JSONResponse({"ok": True})
+        return JSONResponse({"ok": True, "by": body["by"]} if action in DECISIONS else {"ok": True})
 
     async def _describe(self, thread_id: str) -> ThreadOnServer:
         try:
@@ -364,6 +366,9 @@ ACTIONS: Mapping[str, Callable[[Site, str, Body], Coroutine[Any, Any, None]]] = 
     "close": _close,
 }
 """The actions of a thread's page by the last segment of their path; each calls one method of the typed client."""
+
+DECISIONS = frozenset({"decide", "override", "approve", "deny"})
+"""The actions that are recorded with the person who took them."""
 
 _STRUCTURED = re.compile(r"\A\s*\{|^criteria\s*:", re.MULTILINE)
 """What tells YAML or JSON from the list of a text file: an object has to name its criteria."""

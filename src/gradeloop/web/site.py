@@ -2,12 +2,13 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import quote, unquote
 
+from pydantic import JsonValue
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
@@ -15,9 +16,10 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client.client import GradingClient
-from gradeloop.errors import GradeloopError, ServerUnreachable, StoreUnavailable, ThreadClosed, ThreadNotFound, WorkerFailed
+from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, StoreUnavailable, ThreadClosed, ThreadNotFound, WorkerFailed
 from gradeloop.monitors.overview import MonitorReader
 from gradeloop.reports.html import Live, document
+from gradeloop.settings.paths import user_name
 from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.worker import wake_worker
 
@@ -177,6 +179,8 @@ class Site:
     batches: BatchReader
     token: str
     """A secret of this process; whatever changes anything has to bring it along."""
+    user_header: str = ""
+    """The header in which a proxy names the person; empty for this machine's user."""
     _shown: dict[str, ShownPage] = field(default_factory=dict)
     _tasks: "set[asyncio.Task[Any]]" = field(default_factory=set)
 
@@ -189,6 +193,21 @@ class Site:
     def monitors(self) -> MonitorReader:
         """The monitors of the store."""
         return MonitorReader(self.batches.store)
+
+    def signed(self, request: Request, body: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        """Return what a person decides, with who that is: never whom the body names.
+
+        Raises:
+            InvalidRequest: The body names a person, or the proxy's header does not name one.
+        """
+        if "by" in body:
+            raise InvalidRequest("by: the server of this page says who decides; leave the field out")
+        if not self.user_header:
+            return {**body, "by": user_name()}
+        named = [value.strip() for value in request.headers.getlist(self.user_header)]
+        if len(named) != 1 or not named[0]:
+            raise InvalidRequest(f"the header {self.user_header} names no person, or several; come through the proxy that sets it")
+        return {**body, "by": named[0].encode("latin-1").decode(errors="replace")}
 
     def shown(self, path: str) -> ShownPage | None:
         """Return what a page showed last; None where that is not remembered."""

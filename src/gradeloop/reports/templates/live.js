@@ -23,7 +23,7 @@
 
   // An update never discards what a person is typing.
   const fields = (form) => [...form.elements].filter((each) => each.name && each.type !== "hidden" && each.tagName !== "BUTTON" && each.tagName !== "OUTPUT");
-  const touched = (each) => (each.type === "radio" || each.type === "checkbox" ? each.checked !== each.defaultChecked : each.value !== each.defaultValue && !("remembered" in each.dataset));
+  const touched = (each) => (each.type === "radio" || each.type === "checkbox" ? each.checked !== each.defaultChecked : each.value !== each.defaultValue);
   const busy = (form) => form.contains(document.activeElement) || form.dataset.sending === "yes" || fields(form).some(touched) || Boolean(form.querySelector(".said")?.textContent);
   const written = () => [...main.querySelectorAll("form[id]")].filter((form) => fields(form).some(touched));
 
@@ -65,7 +65,6 @@
       if (busy(form)) fresh.querySelector(`form[id="${CSS.escape(form.id)}"]`)?.replaceWith(form);
     }
     main.replaceChildren(...fresh.childNodes);
-    remembered();
     document.dispatchEvent(new CustomEvent("part", { detail: { left, top, behavior: "instant" } }));
     for (const [label, [y, x]] of scrolled) main.querySelector(`[aria-label="${CSS.escape(label)}"]`)?.scrollTo(x, y);
     if (inside) {
@@ -159,8 +158,7 @@
       if (answer.ok) {
         form.reset();
         say(form, "", "");
-        remembered();
-        tell("Sent.");
+        tell(reply.by ? `Sent as ${reply.by}.` : "Sent.");
       } else {
         say(form, reply.error, "bad");
       }
@@ -178,7 +176,6 @@
     const form = event.target;
     if (!form.matches("form[data-to]")) return;
     event.preventDefault();
-    keep(form);
     send(form, event.submitter);
   });
 
@@ -197,24 +194,10 @@
     if (place) { event.preventDefault(); place.focus(); }
   });
 
-  // A person's name is asked for once.
-  const KEY = "gradeloop-";
-  const keep = (form) => {
-    for (const each of form.querySelectorAll("[data-remembered]")) try { localStorage.setItem(KEY + each.dataset.remembered, each.value); } catch { /* private windows keep nothing */ }
-  };
-  const remembered = () => {
-    for (const each of document.querySelectorAll("[data-remembered]")) {
-      let known = null;
-      try { known = localStorage.getItem(KEY + each.dataset.remembered); } catch { /* as above */ }
-      if (known && !each.value) each.value = known;
-    }
-  };
-
   document.addEventListener("compositionstart", () => { composing = true; });
   document.addEventListener("compositionend", () => { composing = false; release(); });
   document.addEventListener("focusout", () => setTimeout(release));
   document.addEventListener("visibilitychange", () => { if (!document.hidden) look(); });
   addEventListener("beforeunload", (event) => { if (written().length) event.preventDefault(); });
-  remembered();
   again();
 })();
