@@ -1,6 +1,7 @@
-"""The GitHub Action: its steps, run with bash in a clean folder as the runner would, beside a `gh` that has the base branch's results."""
+"""The GitHub Action: its steps, run with bash in a clean folder as the runner would, beside a `gh` that knows earlier runs."""
 
 import asyncio
+import json
 import os
 import re
 import shutil
@@ -20,19 +21,38 @@ ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 GH = """#!/usr/bin/env bash
-if [ "$2" = list ]; then if [ -d "$BASE_RESULTS" ]; then echo 17; fi; exit 0; fi
+if [ "$1" = api ]; then printf '%s\\n' "$*" >> "$RUNS/asked"; cat "$RUNS/runs.json"; exit; fi
+run="$3"
 while [ "$1" != --dir ]; do shift; done
-mkdir -p "$2" && cp "$BASE_RESULTS"/* "$2"
+[ -d "$RUNS/$run" ] && mkdir -p "$2" && cp "$RUNS/$run"/* "$2"
 """
 
 
 @dataclass
-class Job:
-    """One job of a workflow that uses the action."""
+class Base:
+    """What the server knows of earlier runs: their list, the newest first, and the results of those that kept some."""
 
     folder: Path
-    base: Path
+    runs: list[dict[str, Any]] = field(default_factory=list)
+
+    def add(self, results: Path | None, conclusion: str, **changed: Any) -> None:
+        """Record a run that is newer than all others."""
+        run = {"id": len(self.runs) + 1, "event": "push", "head_branch": "main", "head_repository": {"full_name": "somebody/shop"}}
+        self.runs.insert(0, run | {"conclusion": conclusion} | changed)
+        self.folder.mkdir(exist_ok=True)
+        (self.folder / "runs.json").write_text(json.dumps({"workflow_runs": self.runs}))
+        if results is not None:
+            shutil.copytree(results, self.folder / str(run["id"]))
+
+
+@dataclass
+class Job:
+    """One job of a workflow that uses the action; what its caches save goes into `kept`."""
+
+    folder: Path
+    base: Base
     inputs: dict[str, str]
+    kept: Path
     outputs: dict[str, dict[str, str]] = field(default_factory=dict)
     log: str = ""
 
@@ -43,20 +63,41 @@ class Job:
         (self.folder / "bin/gh").chmod(0o755)
         shutil.copytree(ROOT / "examples/suite", self.folder / "checkout/suite")
 
+    @property
+    def results(self) -> Path:
+        """The folder of the files that the job keeps as its artifact."""
+        return self.folder / "temp/gradeloop/out"
+
     def filled(self, text: str) -> str:
         """Fill the expressions that the action uses."""
         values = {
-            "github.token": "none", "github.base_ref": "main", "github.workflow": "ci", "runner.temp": str(self.folder / "temp"),
+            "github.token": "none", "github.base_ref": "main", "runner.temp": str(self.folder / "temp"), "github.ref_name": "17/merge",
+            "github.run_id": "5", "github.run_attempt": "1", "github.base_ref || github.event.repository.default_branch": "main",
             **{f"inputs.{name}": self.inputs.get(name, str(of["default"])) for name, of in ACTION["inputs"].items()},
             **{f"steps.{step}.outputs.{key}": value for step, found in self.outputs.items() for key, value in found.items()},
         }  # fmt: skip
-        return re.sub(r"\$\{\{ *(.*?) *\}\}", lambda found: values[found[1]], text)
+        return re.sub(r"\$\{\{ *(.*?) *\}\}", lambda found: values.get(found[1], "") if "steps." in found[1] else values[found[1]], text)
 
     def run(self) -> int:
-        """Run the steps, and return the code of the first one that fails."""
+        """Run the steps as the runner does, and return the code of the first one that fails: after it, only those with `always()` run."""
+        failed = 0
         for number, step in enumerate(ACTION["runs"]["steps"]):
-            if "run" in step and (code := self._step(step, self.folder / f"output-{number}")):
-                return code
+            if failed and step.get("if") != "always()":
+                continue
+            code = self._step(step, self.folder / f"output-{number}") if "run" in step else self._use(step)
+            failed = failed or code
+        return failed
+
+    def _use(self, step: dict[str, Any]) -> int:
+        """Do what an action of GitHub's does that moves files."""
+        action, given = step["uses"].partition("@")[0], {name: self.filled(str(value)) for name, value in step.get("with", {}).items()}
+        if action == "actions/cache/restore":
+            self.outputs[step["id"]] = {"cache-primary-key": given["key"]}
+            if self.kept.exists():
+                shutil.copytree(self.kept, given["path"], dirs_exist_ok=True)
+        elif action == "actions/cache/save":
+            assert given["key"] == "gradeloop-17/merge-5-1"
+            shutil.copytree(given["path"], self.kept, dirs_exist_ok=True)
         return 0
 
     def _step(self, step: dict[str, Any], output: Path) -> int:
@@ -68,7 +109,8 @@ class Job:
             "GITHUB_OUTPUT": str(output),
             "GITHUB_STEP_SUMMARY": str(self.folder / "summary.md"),
             "GITHUB_REPOSITORY": "somebody/shop",
-            "BASE_RESULTS": str(self.base),
+            "GITHUB_WORKFLOW_REF": "somebody/shop/.github/workflows/ci.yml@refs/pull/17/merge",
+            "RUNS": str(self.base.folder),
             **{name: self.filled(str(value)) for name, value in step.get("env", {}).items()},
         }
         cwd = self.folder / "checkout" / self.filled(step.get("working-directory", "."))
@@ -80,23 +122,100 @@ class Job:
         return done.returncode
 
 
-async def test_a_suite_is_a_gate_that_is_compared_with_the_base_branch(tmp_path: Path) -> None:
-    given = {"install": "", "suite": "suite/suite.yaml"}
-    first = Job(tmp_path / "first", tmp_path / "nothing", given)
-    passed = await asyncio.to_thread(first.run)
-    results = tmp_path / "first/temp/gradeloop/out"
+GIVEN = {"install": "", "suite": "suite/suite.yaml"}
 
-    second = Job(tmp_path / "second", results, given | {"arguments": "--pass-rate '0.99'", "fail-on": "regressions"})
+
+async def test_a_suite_is_a_gate_that_is_compared_with_the_base_branch(tmp_path: Path) -> None:
+    base = Base(tmp_path / "runs")
+    base.folder.mkdir()
+    first = Job(tmp_path / "first", base, GIVEN, tmp_path / "kept")
+    passed = await asyncio.to_thread(first.run)
+    base.add(first.results, "failure")
+    base.add(None, "failure")
+
+    second = Job(tmp_path / "second", base, GIVEN | {"arguments": "--pass-rate '0.99'", "fail-on": "regressions"}, tmp_path / "kept")
     failed = await asyncio.to_thread(second.run)
 
     assert passed == 0, first.log
-    assert {file.name for file in results.iterdir()} == {"results.json", "summary.md", "junit.xml", "report.html"}
+    assert {file.name for file in first.results.iterdir()} == {"results.json", "summary.md", "junit.xml", "report.html"}
     assert "there are no results of main to compare with yet" in first.log
     assert re.search(r"^::error title=gradeloop%3A \S+ failed::c[12]%?:", first.log, re.MULTILINE), first.log
     assert "support answers" in (tmp_path / "first/summary.md").read_text()
     assert failed == 1, second.log
     assert second.outputs["compare"] == {"code": "0"}
     assert "Compared with the base branch" in (tmp_path / "second/summary.md").read_text()
+    asked = "api --method GET repos/somebody/shop/actions/workflows/ci.yml/runs -f branch=main -f event=push -f status=completed"
+    assert asked in (base.folder / "asked").read_text()
+
+
+async def test_verdicts_are_kept_also_where_the_gate_fails(tmp_path: Path) -> None:
+    kept, base = tmp_path / "kept", Base(tmp_path / "runs")
+    first = Job(tmp_path / "first", base, GIVEN | {"arguments": "--pass-rate 1"}, kept)
+    failed = await asyncio.to_thread(first.run)
+    second = Job(tmp_path / "second", base, GIVEN | {"arguments": "--pass-rate 1"}, kept)
+    again = await asyncio.to_thread(second.run)
+
+    calls = [json.loads((job.results / "results.json").read_text())["summary"]["usage"]["calls"] for job in (first, second)]
+    assert (failed, again) == (1, 1), first.log
+    assert 0 < calls[1] < calls[0]  # drafts are made anew, verdicts are not
+
+
+@pytest.mark.parametrize(
+    ("conclusion", "changed"),
+    [
+        pytest.param("cancelled", {}, id="cancelled"),
+        pytest.param("success", {"head_repository": {"full_name": "stranger/shop"}}, id="fork"),
+        pytest.param("success", {"event": "pull_request"}, id="pull request"),
+        pytest.param("success", {"head_branch": "other"}, id="branch"),
+        pytest.param("success", {"head_repository": None}, id="deleted fork"),
+    ],
+)
+def test_only_a_whole_run_of_the_base_branch_itself_is_compared_with(tmp_path: Path, conclusion: str, changed: dict[str, Any]) -> None:
+    (results := tmp_path / "results").mkdir()
+    (results / "results.json").write_text("mine")
+    base = Base(tmp_path / "runs")
+    base.add(results, "success")
+    (results / "results.json").write_text("theirs")
+    base.add(results, conclusion, **changed)
+    job = Job(tmp_path / "job", base, GIVEN, tmp_path / "kept")
+    (tmp_path / "job/temp/gradeloop").mkdir()
+    (step,) = [step for step in ACTION["runs"]["steps"] if step.get("name") == "Results of the base branch"]
+    job._step(step, tmp_path / "output")
+
+    assert (tmp_path / "job/temp/gradeloop/base/results.json").read_text() == "mine", job.log
+
+
+def test_arguments_with_an_open_quote_fail_the_job_before_anything_runs(tmp_path: Path) -> None:
+    job = Job(tmp_path / "job", Base(tmp_path / "runs"), GIVEN | {"arguments": "--budget-usd 2 --pass-rate '0.9"}, tmp_path / "kept")
+
+    assert job.run() == 2
+    assert "::error title=gradeloop::arguments: No closing quotation; write it as a shell takes it" in job.log
+    assert list(job.results.iterdir()) == []
+
+
+def test_arguments_come_as_a_shell_splits_them(tmp_path: Path) -> None:
+    arguments = "--name 'two words' --filter \"\" --tag 'a\nb' '$HOME' \\*"
+    job = Job(tmp_path / "job", Base(tmp_path / "runs"), {"arguments": arguments}, tmp_path / "kept")
+    (job.folder / "bin/gradeloop").write_text('#!/usr/bin/env bash\nprintf "<%s>" "$@" > "$RUNNER_TEMP/seen"\n')
+    (job.folder / "bin/gradeloop").chmod(0o755)
+    (tmp_path / "job/temp/gradeloop/out").mkdir(parents=True)
+    (step,) = [step for step in ACTION["runs"]["steps"] if step.get("id") == "eval"]
+    job._step(step, tmp_path / "output")
+
+    assert (job.folder / "temp/seen").read_text().endswith("<--overwrite><--name><two words><--filter><><--tag><a\nb><$HOME><*>")
+
+
+def test_every_action_is_pinned_by_its_commit() -> None:
+    used = re.findall(r"uses: (.*)", (ROOT / "action.yml").read_text())
+
+    assert len(used) == 4
+    assert all(re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one) for one in used)
+
+
+def test_no_step_needs_a_newer_bash_than_that_of_macos() -> None:
+    scripts = "\n".join(step["run"] for step in ACTION["runs"]["steps"] if "run" in step)
+
+    assert not re.search(r"\b(mapfile|readarray|coproc)\b|declare -[An]|\|&|&>>|\$\{\w+(\^|,,?|@)", scripts)
 
 
 def test_no_step_has_an_expression_in_its_script() -> None:
