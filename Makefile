@@ -5,12 +5,13 @@ VENV ?= .venv
 LOCK := requirements-dev.lock
 DEMO_LOCK := requirements-demo.lock
 SITE_LOCK := deploy/site/requirements.lock
+RELEASE_LOCK := deploy/release/requirements.lock
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --quiet --disable-pip-version-check --no-input
 PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow test-cost histories storm check docs site bench bench-all bench-peer bench-providers bench-limits bench-criteria bench-sandboxes bench-judges bench-batches bench-monitors beside-promptfoo lock clean
+.PHONY: help demo test test-slow test-cost histories storm check audit release docs site bench bench-all bench-peer bench-providers bench-limits bench-criteria bench-sandboxes bench-judges bench-batches bench-monitors beside-promptfoo lock clean
 
 help:
 	@echo 'make demo       a draft is judged, revised and accepted, on a real Temporal server of its own'
@@ -19,7 +20,9 @@ help:
 	@echo 'make test-cost  CPU seconds of the tests by folder, beside those that tests/house.toml records'
 	@echo 'make histories  records the histories that tests/histories lacks, which workflow code has to replay'
 	@echo 'make storm      minutes of kills and of faults, before a release'
-	@echo 'make check      style, types, layers, deployment files and the laws of the house'
+	@echo 'make check      style, types, layers, deployment files, the laws of the house and the audit'
+	@echo 'make audit      known vulnerabilities of all that the locks name'
+	@echo 'make release    the distributions and an SBOM of what they install, in build/release'
 	@echo 'make docs       docs/cli.md and docs/contract.d.ts, written from the code'
 	@echo 'make site       the documentation as a site, in build/docs/site; every link is checked'
 	@echo 'make bench      latency, throughput and CPU beside a bare workflow'
@@ -58,6 +61,30 @@ check: $(VENV)/.ready-dev
 	$(BIN)/hadolint deploy/Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose.yaml
 	$(BIN)/python -m pytest tests/test_house.py tests/test_deploy.py
+	@$(MAKE) --no-print-directory audit
+
+# The tools of a release have an environment of their own; without a network there is nobody to ask, and nothing fails. The first lock names all
+# that demo and image install, too.
+RELEASE := build/release-venv/bin
+
+audit: $(VENV)/.ready-python
+	@if $(MAKE) --no-print-directory build/release-venv/.ready; then \
+		$(RELEASE)/python deploy/release/audit.py $(LOCK) deploy/build.lock $(SITE_LOCK) $(RELEASE_LOCK) $(ARGS); \
+	else echo 'audit skipped: its tools cannot be installed here'; fi
+
+build/release-venv/.ready: $(RELEASE_LOCK) | $(VENV)/.ready-python
+	@$(BIN)/python -m venv --clear build/release-venv
+	@build/release-venv/bin/python -m pip install --quiet --no-deps --require-hashes --retries 1 --requirement $(RELEASE_LOCK)
+	@touch $@
+
+# The SBOM is read from what the image installs beside the wheel, and nothing else.
+release: build/release-venv/.ready
+	@rm -rf build/release build/release-installed
+	$(RELEASE)/python -m build --no-isolation --outdir build/release/dist
+	@$(RELEASE)/python -m venv --without-pip build/release-installed
+	@$(RELEASE)/python -m pip --python build/release-installed/bin/python install --quiet --no-deps --require-hashes --requirement deploy/image.lock
+	@$(RELEASE)/python -m pip --python build/release-installed/bin/python install --quiet --no-deps build/release/dist/*.whl
+	$(RELEASE)/cyclonedx-py environment --output-reproducible --pyproject pyproject.toml --mc-type library --output-file build/release/gradeloop.cdx.json build/release-installed/bin/python
 
 # A page that is not written whole replaces none.
 docs: $(VENV)/.ready-dev
@@ -127,6 +154,7 @@ lock: $(VENV)/.ready-dev
 	$(COMPILE) --upgrade --constraint $(LOCK) $(IMAGE_EXTRAS:%=--extra %) --output-file deploy/image.lock pyproject.toml
 	echo 'hatchling>=1.27' | $(COMPILE) --upgrade --constraint $(LOCK) --output-file deploy/build.lock -
 	echo 'zensical>=0.0.73' | $(COMPILE) --upgrade --output-file $(SITE_LOCK) -
+	printf '%s\n' 'build>=1.3' 'cyclonedx-bom>=7.3' 'hatchling>=1.27' 'pip-audit>=2.10' | $(COMPILE) --upgrade --output-file $(RELEASE_LOCK) -
 
 clean:
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -41,6 +41,7 @@ TOP = {
 LOCK = ROOT / "requirements-dev.lock"
 LOCKS = (LOCK, ROOT / "requirements-demo.lock", ROOT / "deploy/image.lock", ROOT / "deploy/build.lock")
 SITE_LOCK = ROOT / "deploy/site/requirements.lock"
+RELEASE_LOCK = ROOT / "deploy/release/requirements.lock"
 MODULE_LINES, FUNCTION_LINES = 650, 60
 
 NAMES = {"told", "held", "each"}
@@ -339,7 +340,7 @@ def test_the_installed_version_is_the_projects_and_the_changelogs_newest() -> No
     assert project()["version"] == version("gradeloop") == written[0]
 
 
-@pytest.mark.parametrize("lock", [*LOCKS, SITE_LOCK], ids=lambda path: path.name)
+@pytest.mark.parametrize("lock", [*LOCKS, SITE_LOCK, RELEASE_LOCK], ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_lock_file_names_no_place_and_fixes_every_version_with_its_hashes(lock: Path) -> None:
     written = lock.read_text().replace("\\\n", "")
     lines = [line for line in written.splitlines() if not line.startswith("#")]
@@ -360,7 +361,7 @@ def test_whatever_is_installed_from_a_lock_file_is_compared_with_its_hashes() ->
     commands = (ROOT / "Makefile").read_text() + (ROOT / "deploy/Dockerfile").read_text()
     installs = re.findall(r"(?:pip|PIP\)).*--requirement .*", commands)
 
-    assert len(installs) == len([*LOCKS, SITE_LOCK])
+    assert len(installs) == len([*LOCKS, SITE_LOCK, RELEASE_LOCK]) + 1  # the image's once more, for the SBOM
     assert all("--require-hashes" in line and "--no-deps" in line for line in installs)
 
 
