@@ -68,7 +68,7 @@ check: $(VENV)/.ready-dev
 RELEASE := build/release-venv/bin
 
 audit: $(VENV)/.ready-python
-	@if $(MAKE) --no-print-directory build/release-venv/.ready; then \
+	@if $(MAKE) --no-print-directory --silent build/release-venv/.ready; then \
 		$(RELEASE)/python deploy/release/audit.py $(LOCK) deploy/build.lock $(SITE_LOCK) $(RELEASE_LOCK) $(ARGS); \
 	else echo 'audit skipped: its tools cannot be installed here'; fi
 

@@ -28,12 +28,14 @@ def main(*arguments: str) -> int:
     locks = list(takewhile(lambda argument: not argument.startswith("--"), arguments))
     code = 0
     for lock in locks:
-        code = max(code, audit(lock, *arguments[len(locks) :]))
+        if (found := audit(lock, *arguments[len(locks) :])) is None:
+            break
+        code = max(code, found)
     return code
 
 
-def audit(lock: str, *options: str) -> int:
-    """Audit one lock."""
+def audit(lock: str, *options: str) -> int | None:
+    """Audit one lock; return None where nobody can be asked."""
     command = [*AUDIT, "--requirement", lock, *options]
     read = subprocess.run([*command, "--dry-run"], capture_output=True, text=True, check=False)
     if read.returncode:
@@ -46,7 +48,7 @@ def audit(lock: str, *options: str) -> int:
         if not report.exists():
             words = done.stderr.strip().splitlines() or [f"pip-audit ended with {done.returncode}"]
             print(f"audit of {lock} skipped: the database of vulnerabilities gave no answer: {words[-1]}")
-            return 0
+            return None
         packages = json.loads(report.read_text(encoding="utf-8"))["dependencies"]
     known = [(package, found) for package in packages for found in package.get("vulns", ())]
     for package, found in known:

@@ -127,7 +127,6 @@ async def serve_until_stopped(
     tools: tuple[Path, ...], scripted: Path | None, console: Console, more: Sequence[str] = (), otlp: str | None = None
 ) -> int:
     """Serve the queue `gradeloop` and the live page until Ctrl-C, which also stops a server that was started here."""
-    asked_user_header()  # refused before anything starts
     with listening(asked_port()) as socket_of_page:
         was_running = running_server() is not None
         server = await ensure_server()

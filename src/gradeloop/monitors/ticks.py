@@ -97,14 +97,11 @@ class SourceReading:
 
 def read_run(definition: MonitorDefinition, run: AgentRun, sha256: str) -> ReadRun:
     """Return a new run with the case that judges it; a chosen run that no case can hold has none, and so stays unjudged."""
-    why = choose(definition, run, sha256)
-    case = (
-        judging_case(JudgingRequest(judge=definition.judge, run=run, priority=definition.priority))
-        if why in {"sampled", "always"}
-        else None
-    )
+    why, priority = choose(definition, run, sha256), definition.priority
+    judging = JudgingRequest(judge=definition.judge, run=run, priority=priority)
+    case = judging_case(judging) if why in {"sampled", "always"} else None
     shadow = definition.shadow if why == "sampled" and case is not None else None
-    shadowing = None if shadow is None else judging_case(JudgingRequest(judge=shadow, run=run, priority=definition.priority))
+    shadowing = None if shadow is None else judging_case(JudgingRequest(judge=shadow, run=run, priority=priority))
     return ReadRun(run.id, sha256, why, stratum_of(definition, run), case, shadowing)
 
 
