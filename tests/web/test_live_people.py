@@ -61,8 +61,8 @@ async def test_a_proxy_names_who_decides_and_nothing_is_decided_without_a_name(c
             await browser.say(path, about | {"by": "the boss"}, X_Forwarded_User="ann"),
         ]
         still = await thread.query("state")
-        named = {**own, HEADER: "Zoë".encode()}
-        taken = await browser.http.post(browser.address + path, json=about, headers=list(named.items()))
+        named = [(name.encode(), value.encode()) for name, value in (*own.items(), (HEADER, "Zoë"))]
+        taken = await browser.http.post(browser.address + path, json=about, headers=named)
         result = await thread.result()
 
     assert [answer.status_code for answer in refused] == [400] * 5
