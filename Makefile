@@ -60,6 +60,7 @@ check: $(VENV)/.ready-dev
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/hadolint deploy/Dockerfile
 	$(BIN)/check-jsonschema --builtin-schema vendor.compose-spec deploy/compose.yaml
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/ci.yml .github/workflows/release.yml
 	$(BIN)/python -m pytest tests/test_house.py tests/test_deploy.py
 	@$(MAKE) --no-print-directory audit
 

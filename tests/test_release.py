@@ -67,11 +67,18 @@ def test_what_is_published_is_attested_with_its_sbom() -> None:
     assert with_of["pypa/gh-action-pypi-publish"] == {"packages-dir": "release/dist", "attestations": True}
 
 
-def test_every_action_is_pinned_by_its_commit() -> None:
-    used = re.findall(r"uses: (.*)", FILE.read_text())
+@pytest.mark.parametrize("file", [*sorted(FILE.parent.glob("*.yml")), ROOT / "action.yml"], ids=lambda file: file.name)
+def test_every_action_is_pinned_by_its_commit(file: Path) -> None:
+    used = re.findall(r"uses: (.*)", file.read_text())
 
     assert used
     assert all(re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one) for one in used)
+
+
+def test_what_is_checked_in_public_is_what_is_checked_here() -> None:
+    (job,) = yaml.safe_load((FILE.parent / "ci.yml").read_text())["jobs"].values()
+
+    assert job["steps"][-1]["run"] == ".ci/run"
 
 
 @pytest.fixture(scope="module")
