@@ -7,6 +7,7 @@ GradeloopError
 ├── JudgeFailed           a judge gave no verdict: neither a pass nor a fail
 ├── StoreUnavailable      the store of results and rubrics cannot be opened
 │   ├── StoreRefused      it answers, and refuses a statement: waiting cures nothing
+│   │   └── ValueRefused  it refuses a value, such as a NUL: whatever else is written with it is not at fault
 │   └── StoreLost         it went away while a batch was followed; the batch goes on
 ├── ServerUnreachable     no Temporal server answers
 ├── PayloadUnreadable     a payload's key is not here, or it does not open with it
@@ -55,6 +56,10 @@ class StoreUnavailable(GradeloopError):
 
 class StoreRefused(StoreUnavailable):
     """The store answers and refuses a statement, as one of another version does; waiting for it cures nothing."""
+
+
+class ValueRefused(StoreRefused):
+    """The store cannot hold a value, such as a NUL or a number beyond 64 bits; what is written beside it is not at fault."""
 
 
 class StoreLost(StoreUnavailable):

@@ -4,8 +4,9 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import reduce
 from typing import Any, NamedTuple
 
 from pydantic import JsonValue
@@ -14,11 +15,13 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from gradeloop.contract.base import Strict
 from gradeloop.contract.transcript import AgentRun
+from gradeloop.errors import ValueRefused
 from gradeloop.settings.worker import ReceiverSettings
 from gradeloop.store.engine import Store, stored_moment
 from gradeloop.store.tables import table
+from gradeloop.text import encodable, one_line, shortened
 from gradeloop.transcripts.formats.spans import CONVENTIONS, read_trace
-from gradeloop.transcripts.unreadable import UnreadableMessage, dict_of
+from gradeloop.transcripts.unreadable import ODD_SHAPES, UnreadableMessage, dict_of
 
 TRACE_BYTES = 32 * 1024 * 1024
 """The most JSON of one trace: a run above it is beyond what any judge reads."""
@@ -34,6 +37,11 @@ REMOVED_AT_ONCE = 2000
 
 LOCK = 0x67726164656F746C
 """The key of the lock of PostgreSQL under which runs get their numbers, so that a smaller one is never committed later: `gradeotl`."""
+
+REFUSED = "refused"
+"""The id, in place of a span's, under which a trace has why a span of it was refused: without that span it is not the run that it was."""
+
+UNSTORABLE = "the store cannot hold a value of it; send numbers below 2**63 and texts without NUL"
 
 METADATA_KEYS = 50
 METADATA_CHARACTERS = 200
@@ -54,7 +62,12 @@ class ReceivedSpan(NamedTuple):
     ended: int
     """When it ended, in nanoseconds: of two with one id the later one counts."""
     text: str
-    """It as JSON, in the form that `transcripts` reads."""
+    """It as JSON, in the form that `transcripts` reads; a string says why a span was refused."""
+
+    @classmethod
+    def refused(cls, trace_id: str, why: str) -> "ReceivedSpan":
+        """Return what a trace has in place of a span that was refused; the first of several counts."""
+        return cls(trace_id, REFUSED, 0, json.dumps(shortened(one_line(why))))
 
 
 class KeptSpans(NamedTuple):
@@ -113,7 +126,8 @@ class _Settling(NamedTuple):
     trace_id: str
     heard: int
     spans: int
-    run: AgentRun | UnreadableMessage | None
+    columns: dict[str, str | None] | None
+    """The run, or why the trace cannot be read; None for one without messages."""
 
 
 class ReceivedSpans:
@@ -124,12 +138,20 @@ class ReceivedSpans:
         self._settings = settings
 
     async def keep(self, spans: Sequence[ReceivedSpan]) -> KeptSpans:
-        """Write spans, and return once they are committed.
+        """Write spans, and return once they are committed; one that the store cannot hold is rejected, and its trace says so.
 
         Raises:
-            StoreUnavailable: The store cannot be reached; nothing is kept.
+            StoreUnavailable: The store cannot be reached; not all are kept.
         """
-        return await self._store.write_soon(lambda connection: _Keeping(connection, self._settings).keep(spans)) if spans else KeptSpans()
+        if not spans:
+            return KeptSpans()
+        try:
+            return await self._store.write_soon(lambda connection: _Keeping(connection, self._settings).keep(spans))
+        except ValueRefused:
+            if len(spans) > 1:
+                return reduce(KeptSpans.plus, [await self.keep([span]) for span in spans])
+            await self.keep([ReceivedSpan.refused(spans[0].trace_id, f"a span of the trace was refused: {UNSTORABLE}")])
+            return KeptSpans(rejected=1, why=UNSTORABLE)
 
     async def load(self) -> ReceivedLoad:
         """Return how many open traces and runs there are.
@@ -151,12 +173,25 @@ class ReceivedSpans:
             found = await asyncio.to_thread(self._read_silent, until)
             if not found:
                 return total
-            total = total.plus(await self._store.write_soon(lambda connection, found=found: _write_settled(connection, found)))  # type: ignore[misc]  # bound
+            total = total.plus(await self._write(found))
+
+    async def _write(self, found: Sequence[_Settling]) -> SettledTraces:
+        """Write what became of silent traces; a run that the store cannot hold is one that cannot be read."""
+
+        def write(traces: Sequence[_Settling]) -> Awaitable[SettledTraces]:
+            return self._store.write_soon(lambda connection: _write_settled(connection, traces))
+
+        try:
+            return await write(found)
+        except ValueRefused:
+            if len(found) == 1:
+                return await write([found[0]._replace(columns=_UNSTORABLE)])
+            return reduce(SettledTraces.plus, [await self._write([one]) for one in found])
 
     def _read_silent(self, until: int) -> list[_Settling]:
         """Return the next silent traces with their runs, which are put together outside of any transaction."""
         found = self._store.do(lambda connection: _silent(connection, until))
-        return [_Settling(row["trace_id"], row["heard"], row["spans"], run_of(row["trace_id"], spans)) for row, spans in found]
+        return [_Settling(row["trace_id"], row["heard"], row["spans"], _columns_of(row["trace_id"], spans)) for row, spans in found]
 
     async def clean(self) -> int:
         """Close the traces that no late span may join any more, remove what is older than it is kept, and return how many runs that were.
@@ -188,8 +223,9 @@ class _Keeping:
             if place not in latest or latest[place].ended < span.ended:
                 latest[place] = span
         traces = self._hear(sorted({span.trace_id for span in latest.values()}))
-        ended = self._ended(traces, {span.span_id for span in latest.values()})
+        ended = self._ended(traces, {REFUSED, *(span.span_id for span in latest.values())})
         added, replaced, grown, whys = list[ReceivedSpan](), list[ReceivedSpan](), Counter[str](), list[str]()
+        less: dict[str, ReceivedSpan] = {}
         sizes: dict[str, int] = {name: row["bytes"] for name, row in traces.items()}
         counts: dict[str, int] = {name: row["spans"] for name, row in traces.items()}
         known = len(spans) - len(latest)
@@ -200,13 +236,17 @@ class _Keeping:
                 continue
             if why := self._refusal(traces[name], counts[name] + (before is None), sizes[name] + len(span.text)):
                 whys.append(why)
+                if not traces[name]["closed"]:
+                    less[name] = ReceivedSpan.refused(name, why)
                 continue
             (added if before is None else replaced).append(span)
             counts[name] += before is None
             sizes[name] += len(span.text)
             grown[name] += 1
-        self._write(added, replaced)
-        self._count({name: (counts[name], sizes[name]) for name in sorted(grown)})
+        held = {*ended, *((one.trace_id, one.span_id) for one in added)}
+        marks = [mark for name, mark in less.items() if (name, REFUSED) not in held]
+        self._write([*added, *marks], replaced)
+        self._count({name: (counts[name], sizes[name]) for name in sorted({*grown, *(mark.trace_id for mark in marks)})})
         late = sum(grown[name] for name, row in traces.items() if row["settled"] is not None)
         return KeptSpans(len(added) + len(replaced), known, late, len(whys), whys[0] if whys else "")
 
@@ -252,16 +292,25 @@ class _Keeping:
             self._connection.execute(update, rows)
 
 
-def run_of(trace_id: str, spans: Iterable[str]) -> AgentRun | UnreadableMessage | None:
-    """Return the run of a trace with what its resource and its spans say of it as metadata; None for one without messages."""
+def _columns_of(trace_id: str, spans: Iterable[str]) -> dict[str, str | None] | None:
+    """Return the run of a trace, with what its resource and its spans say of it as metadata, or why it cannot be read; None for no run."""
     rows = [json.loads(text) for text in spans]
     try:
+        if refused := next((row for row in rows if isinstance(row, str)), None):
+            raise UnreadableMessage(refused)
         run = read_trace(trace_id, rows)
-    except (UnreadableMessage, ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:  # whatever somebody sends
-        return error if isinstance(error, UnreadableMessage) else UnreadableMessage(f"the spans have not the shape of OTLP: {error}")
-    if not isinstance(run, AgentRun):
-        return run
-    return run.model_copy(update={"metadata": {**_described(rows), **run.metadata}})
+        if run is None:
+            return None
+        if isinstance(run, UnreadableMessage):
+            raise run
+        whole = run.model_copy(update={"metadata": {**_described(rows), **run.metadata}})
+        return {"run": whole.json_bytes().decode(), "problem": None}
+    except ODD_SHAPES as error:  # whatever somebody sends
+        why = str(error) if isinstance(error, UnreadableMessage) else f"the spans have not the shape of OTLP: {error}"
+        return {"run": None, "problem": shortened(one_line(encodable(why)))}
+
+
+_UNSTORABLE: dict[str, str | None] = {"run": None, "problem": f"the run of the trace is refused: {UNSTORABLE}"}
 
 
 def _described(rows: Sequence[Mapping[str, Any]]) -> dict[str, JsonValue]:
@@ -337,23 +386,16 @@ def _write_settled(connection: Connection, found: Sequence[_Settling]) -> Settle
     rows = connection.execute(select(traces).where(traces.c.trace_id.in_(names), traces.c.settled.is_(None))).mappings()
     still = {row["trace_id"]: (row["heard"], row["spans"]) for row in rows}
     settled = [one for one in found if still.get(one.trace_id) == (one.heard, one.spans)]
-    written = [one for one in settled if one.run is not None]
-    before = set(connection.execute(select(runs.c.trace_id).where(runs.c.trace_id.in_([one.trace_id for one in written]))).scalars())
-    if added := [{"trace_id": one.trace_id, **_columns(one.run)} for one in written if one.trace_id not in before]:
+    written = {one.trace_id: one.columns for one in settled if one.columns is not None}
+    before = set(connection.execute(select(runs.c.trace_id).where(runs.c.trace_id.in_(list(written)))).scalars())
+    if added := [{"trace_id": name, **columns} for name, columns in written.items() if name not in before]:
         connection.execute(runs.insert(), added)
-    for one in written:
-        if one.trace_id in before:
-            connection.execute(runs.update().where(runs.c.trace_id == one.trace_id).values(**_columns(one.run)))
+    for name in before:
+        connection.execute(runs.update().where(runs.c.trace_id == name).values(**written[name]))
     if settled:
         connection.execute(traces.update().where(traces.c.trace_id.in_([one.trace_id for one in settled])).values(settled=now))
-    unreadable = sum(not isinstance(one.run, AgentRun) for one in written)
+    unreadable = sum(columns["run"] is None for columns in written.values())
     return SettledTraces(len(written) - unreadable, len(before), unreadable, len(settled) - len(written))
-
-
-def _columns(run: AgentRun | UnreadableMessage | None) -> dict[str, str | None]:
-    if isinstance(run, AgentRun):
-        return {"run": run.json_bytes().decode(), "problem": None}
-    return {"run": None, "problem": str(run)}
 
 
 def _close(connection: Connection, settled_before: int) -> int:

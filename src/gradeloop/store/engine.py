@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
+from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable, ValueRefused
 from gradeloop.settings.paths import close_database, state_folder
 from gradeloop.settings.worker import is_embedded
 from gradeloop.store.tables import table
@@ -209,11 +209,12 @@ class Store:
             raise
         except ForeignStore as error:
             raise StoreRefused(f"the store {_without_secrets(self._url)!r} {error}, or name another store with {STORE_VARIABLE}") from None
-        except (SQLAlchemyError, ModuleNotFoundError, OSError) as error:
+        except (SQLAlchemyError, ModuleNotFoundError, OSError, OverflowError, UnicodeEncodeError) as error:
             cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
             problem = " ".join(str(cause).split())
             cure = "run: pip install 'gradeloop[postgres]'" if isinstance(error, ModuleNotFoundError) else STORE_CURE
-            kind = StoreRefused if isinstance(error, DataError | ProgrammingError | ModuleNotFoundError) else StoreUnavailable
+            kind = StoreRefused if isinstance(error, ProgrammingError | ModuleNotFoundError) else StoreUnavailable
+            kind = ValueRefused if isinstance(error, DataError | OverflowError | UnicodeEncodeError) else kind
             raise kind(f"the store {_without_secrets(self._url)!r} cannot be used: {problem}; {cure}") from None
 
     def _opened(self) -> "Engine":

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import isfinite
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
@@ -13,6 +14,10 @@ from gradeloop.text import clip, encodable
 
 Json = Any
 """JSON of any shape, as others wrote it."""
+
+
+ODD_SHAPES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+"""What may be raised where a value of others is not what it should be; the loop over them goes on with the next."""
 
 
 class UnreadableMessage(ValueError):
@@ -120,11 +125,13 @@ def all_of(items: list[Json], test: Callable[[Json], bool]) -> bool:
 def embedded_json(text: str) -> Json:
     """Return the value of a text within a run that is JSON itself; half a character in it, as of a text that was cut, becomes U+FFFD.
 
+    A number that is not finite is a text, as it is written.
+
     Raises:
         ValueError: It is no JSON, or nested too deeply.
     """
     try:
-        value = json.loads(text, parse_constant=str)
+        value = json.loads(text, parse_constant=str, parse_float=lambda number: float(number) if isfinite(float(number)) else number)
         written = json.dumps(value, ensure_ascii=False)
         if (whole := encodable(written)) != written:
             value = json.loads(whole)

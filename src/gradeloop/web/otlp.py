@@ -2,22 +2,31 @@
 
 import hashlib
 import json
+import math
 import re
 import zlib
-from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from base64 import b64decode
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Literal, NamedTuple, TypeVar
 
+from google.protobuf.empty_pb2 import Empty
+from google.protobuf.json_format import MessageToDict, MessageToJson
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTracePartialSuccess, ExportTraceServiceResponse
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from gradeloop.errors import InvalidRequest
+from gradeloop.grading.checks import NESTING_DEPTH, depth
 from gradeloop.monitors.received import ReceivedSpan
+from gradeloop.text import clip, encodable, one_line
 from gradeloop.transcripts.formats.spans import CONVENTIONS, attributes_of
-from gradeloop.transcripts.unreadable import dict_of, rows_of
+from gradeloop.transcripts.unreadable import ODD_SHAPES, dict_of, require_rows
 
-if TYPE_CHECKING:
-    from google.protobuf.message import Message
-
+T = TypeVar("T")
 Signal = Literal["traces", "logs"]
 Encoding = Literal["protobuf", "json"]
 
@@ -26,6 +35,18 @@ CONTENT_TYPES: dict[str, Encoding] = {"application/x-protobuf": "protobuf", "app
 _TRACE_ID = re.compile(r"(?!0{32})[0-9a-f]{32}")
 _SPAN_ID = re.compile(r"(?!0{16})[0-9a-f]{16}")
 _WITHOUT = frozenset({"attributes", "events", "resource", "links"})
+_NO_UTF8 = re.compile("[\udc80-\udcff]")
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*+"|[][{}]|[^][{}"]+')
+
+CUT_AT = 500
+"""The nesting of JSON at which a value is cut out where Python's reader gives up: far beyond what a span may have."""
+
+_JSON = json.JSONDecoder(parse_int=lambda digits: int(digits) if len(digits) <= CUT_AT else math.inf)
+"""Reads a body; an integer of more digits than Python reads is refused with its span, as any number that is not finite."""
+
+
+_Record = tuple[str, dict[str, Any] | InvalidRequest]
+"""The id of a record's trace, and the record as a row, or why it cannot be read."""
 
 
 class OtlpRequest(NamedTuple):
@@ -36,9 +57,11 @@ class OtlpRequest(NamedTuple):
     others: int
     """Spans and records of other things, which are passed over."""
     rejected: int
-    """Those that have no place: without the id of a trace or of a span."""
+    """Those that have no place, without the id of a trace or of a span, and those that cannot be read."""
     why: str = ""
-    """Why they are rejected."""
+    """Why the first of them is rejected."""
+    marks: tuple[ReceivedSpan, ...] = ()
+    """What the traces of rejected spans have in place of them."""
 
 
 def unpacked(body: bytes, encoding: str, most: int) -> bytes | None:
@@ -64,21 +87,32 @@ def unpacked(body: bytes, encoding: str, most: int) -> bytes | None:
 
 
 def read_request(body: bytes, signal: Signal, encoding: Encoding) -> OtlpRequest:
-    """Return the spans or log records of a request.
+    """Return the spans or log records of a request, each read on its own.
 
     Raises:
         InvalidRequest: The body is no such request.
     """
-    rows = (_of_protobuf if encoding == "protobuf" else _of_json)(body, signal)
-    spans, others, rejected, why = list[ReceivedSpan](), 0, 0, ""
-    for row in rows:
-        if not _is_of_models(row):
+    spans, others, whys, marks = list[ReceivedSpan](), 0, list[str](), list[ReceivedSpan]()
+    kind = "span" if signal == "traces" else "log record"
+    for trace_id, row in (_of_protobuf if encoding == "protobuf" else _of_json)(body, signal):
+        found = row if isinstance(row, InvalidRequest) else _attempt(_received, row, kind)
+        if isinstance(found, ReceivedSpan):
+            spans.append(found)
+        elif found is None:
             others += 1
-        elif said := _misplaced(row, signal):
-            rejected, why = rejected + 1, why or said
         else:
-            spans.append(_received(row, signal))
-    return OtlpRequest(tuple(spans), others, rejected, why)
+            whys.append(f"a {kind} is refused: {found}")
+            if _TRACE_ID.fullmatch(trace_id):
+                marks.append(ReceivedSpan.refused(trace_id, f"of the trace, {whys[-1]}"))
+    return OtlpRequest(tuple(spans), others, len(whys), whys[0] if whys else "", tuple(marks))
+
+
+def _attempt(read: Callable[..., T], *arguments: Any) -> T | InvalidRequest:  # noqa: ANN401 - what it reads
+    """Return what is read, or why it cannot be, whatever somebody sends."""
+    try:
+        return read(*arguments)
+    except (*ODD_SHAPES, DecodeError) as error:
+        return error if isinstance(error, InvalidRequest) else InvalidRequest(f"it is no OTLP: {one_line(str(error))}; correct it")
 
 
 def _is_of_models(row: Mapping[str, Any]) -> bool:
@@ -87,54 +121,91 @@ def _is_of_models(row: Mapping[str, Any]) -> bool:
     return any(name.startswith(CONVENTIONS) for name in names) or str(row["attributes"].get("event.name")).startswith(CONVENTIONS)
 
 
-def _misplaced(row: Mapping[str, Any], signal: Signal) -> str:
-    """Return why a span has no place; nothing where it has one."""
-    kind = "span" if signal == "traces" else "log record"
+def _received(row: dict[str, Any], kind: str) -> ReceivedSpan | None:
+    """Return a row as it is kept; None for one of other things.
+
+    Raises:
+        InvalidRequest: It has no place, or cannot be kept as it is.
+    """
+    if not _is_of_models(row):
+        return None
     if not _TRACE_ID.fullmatch(row["traceId"]):
-        return f"a {kind} has no valid traceId, so that it belongs to no run; export within a trace"
-    if signal == "traces" and not _SPAN_ID.fullmatch(row["spanId"]):
-        return "a span has no valid spanId; send 8 bytes that are not all 0"
-    return ""
+        raise InvalidRequest("it has no valid traceId, so that it belongs to no run; export within a trace")
+    if kind == "span" and not _SPAN_ID.fullmatch(row["spanId"]):
+        raise InvalidRequest("it has no valid spanId; send 8 bytes that are not all 0")
+    row |= {key: _nanoseconds(key, row[key]) for key in _TIMES if row.get(key)}
+    if depth(row) > NESTING_DEPTH:
+        raise InvalidRequest(f"it is nested more than {NESTING_DEPTH} deep; flatten its attributes")
+    text = json.dumps(row, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    if _NO_UTF8.search(text):
+        raise InvalidRequest("a text in it is no UTF-8; send UTF-8")
+    text = encodable(text)
+    key = row["spanId"] if kind == "span" else f"log-{hashlib.sha256(text.encode()).hexdigest()[:56]}"
+    return ReceivedSpan(row["traceId"], key, min(row.get("endTimeUnixNano") or 0, 2**63 - 1), text)
 
 
-def _received(row: dict[str, Any], signal: Signal) -> ReceivedSpan:
-    text = json.dumps(row, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace").decode()
-    key = row["spanId"] if signal == "traces" else f"log-{hashlib.sha256(text.encode()).hexdigest()[:56]}"
-    return ReceivedSpan(row["traceId"], key, _time(row, "endTimeUnixNano"), text)
-
-
-def _time(row: Mapping[str, Any], key: str) -> int:
-    return min(int(row.get(key) or 0), 2**63 - 1)
-
-
-def _of_json(body: bytes, signal: Signal) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a request in OTLP's JSON, whose ids are hexadecimal."""
+def _nanoseconds(key: str, value: Any) -> int:  # noqa: ANN401 - JSON of any shape
     try:
-        value = json.loads(body)
+        found = int(value)
+    except (TypeError, ValueError, OverflowError):
+        found = -1
+    if not 0 <= found < 2**64:
+        raise InvalidRequest(f"{key} is {clip(str(value))}; send nanoseconds since 1970, from 0 to 2**64 - 1")
+    return found
+
+
+def _of_json(body: bytes, signal: Signal) -> Iterator[_Record]:
+    """Yield the records of a request in OTLP's JSON, whose ids are hexadecimal."""
+    try:
+        text = body.decode("utf-8-sig", "surrogateescape")
+        try:
+            value = _JSON.decode(text)
+        except RecursionError:
+            value = _JSON.decode(_shallow(text))
     except (ValueError, RecursionError):
         raise InvalidRequest("the body is no JSON; send OTLP in JSON, or protobuf with its Content-Type") from None
     resources, scopes, records = _KEYS[signal]
     if not isinstance(value, dict) or not isinstance(value.get(resources, []), list):
         raise InvalidRequest(f"the body is no OTLP request: an object with {resources}, a list")
-    try:
-        for resource in rows_of(value.get(resources)):
-            described = attributes_of(dict_of(resource.get("resource")).get("attributes"))
-            for scope in rows_of(resource.get(scopes)):
-                for record in rows_of(scope.get(records)):
-                    yield _json_row(record, described)
-    except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:
-        raise InvalidRequest(f"the body is no OTLP request: {error}") from None
+    for resource in value.get(resources) or ():
+        described = _attempt(lambda resource=resource: attributes_of((resource.get("resource") or {}).get("attributes")))
+        for scope in _items(resource, scopes):
+            for record in _items(scope, records):
+                yield str(dict_of(record).get("traceId")).lower(), _attempt(_row, record, described)
 
 
 _KEYS = {"traces": ("resourceSpans", "scopeSpans", "spans"), "logs": ("resourceLogs", "scopeLogs", "logRecords")}
 
 
-def _json_row(record: Mapping[str, Any], described: dict[str, Any]) -> dict[str, Any]:
+def _shallow(text: str) -> str:
+    """Return JSON with NaN, which no span may have, in place of what is nested too deeply for Python's reader."""
+    level, kept = 0, list[str]()
+    for token in _TOKEN.findall(text):
+        level += token in {"[", "{"}
+        if level < CUT_AT:
+            kept.append(token)
+        elif level == CUT_AT and token in {"]", "}"}:
+            kept.append("NaN")
+        level -= token in {"]", "}"}
+    return "".join(kept)
+
+
+def _items(holder: Any, key: str) -> list[Any]:  # noqa: ANN401 - JSON of any shape
+    """Return the items of a list; what is no list, or has none, is the one item, which is then refused."""
+    found = holder.get(key) if isinstance(holder, dict) else holder
+    return found if isinstance(found, list) else [] if found is None else [found]
+
+
+def _row(record: Any, described: dict[str, Any] | InvalidRequest) -> dict[str, Any]:  # noqa: ANN401 - JSON of any shape
+    """Return a record in OTLP's JSON as a row, with what its resource says."""
+    if isinstance(described, InvalidRequest):
+        raise described
+    if not isinstance(record, dict):
+        raise InvalidRequest(f"{clip(str(record))} is none; send an object")
     row = {key: value for key, value in record.items() if key not in _WITHOUT}
     row |= {"traceId": str(record.get("traceId") or "").lower(), "spanId": str(record.get("spanId") or "").lower()}
-    row |= {key: int(record[key]) for key in _TIMES if record.get(key)}
     row["attributes"] = attributes_of(record.get("attributes"))
-    events = rows_of(record.get("events"))
+    events = require_rows(record.get("events"), "events")
     if events:
         row["events"] = [{"name": str(event.get("name")), "attributes": attributes_of(event.get("attributes"))} for event in events]
     return row | ({"resource": described} if described else {})
@@ -143,100 +214,53 @@ def _json_row(record: Mapping[str, Any], described: dict[str, Any]) -> dict[str,
 _TIMES = ("startTimeUnixNano", "endTimeUnixNano", "timeUnixNano", "observedTimeUnixNano")
 
 
-def _of_protobuf(body: bytes, signal: Signal) -> Iterator[dict[str, Any]]:
-    request: Any = _messages(signal)[0]()
+def _of_protobuf(body: bytes, signal: Signal) -> Iterator[_Record]:
+    """Yield the records of a request, each parsed alone by the numbers of OTLP's fields: a text that is no UTF-8 spoils no other."""
+    kind, trace_id = (Span, 1) if signal == "traces" else (LogRecord, 9)
+
+    def read(record: bytes, described: dict[str, Any] | InvalidRequest) -> dict[str, Any]:
+        row = MessageToDict(kind.FromString(record), use_integers_for_enums=True)
+        return _row(row | {key: b64decode(row[key]).hex() for key in _IDS if key in row}, described)
+
+    for resource in _fields(body, 1):
+        if resource is body:
+            raise InvalidRequest("the body is no OTLP request in protobuf; send one, or JSON with its Content-Type")
+        about = b"".join(_fields(resource, 1))
+        described = _attempt(lambda about=about: attributes_of(MessageToDict(Resource.FromString(about)).get("attributes")))
+        for scope in _fields(resource, 2):
+            for record in _fields(scope, 2):
+                yield b"".join(_fields(record, trace_id)).hex(), _attempt(read, record, described)
+
+
+_IDS = ("traceId", "spanId", "parentSpanId")
+
+
+def _fields(message: bytes, number: int) -> list[bytes]:
+    """Return the fields of this number that a message has, unparsed; the message itself where it has none that can be told apart."""
     try:
-        request.ParseFromString(body)
+        found: Any = UnknownFieldSet(Empty.FromString(message))
     except DecodeError:
-        raise InvalidRequest("the body is no OTLP request in protobuf; send one, or JSON with its Content-Type") from None
-    for resource in request.resource_spans if signal == "traces" else request.resource_logs:
-        described = _plain_attributes(resource.resource.attributes)
-        more = {"resource": described} if described else {}
-        for scope in resource.scope_spans if signal == "traces" else resource.scope_logs:
-            for record in scope.spans if signal == "traces" else scope.log_records:
-                yield (_span_row if signal == "traces" else _log_row)(record) | more
-
-
-def _span_row(span: Any) -> dict[str, Any]:  # noqa: ANN401 - a generated message
-    row: dict[str, Any] = {
-        "traceId": span.trace_id.hex(),
-        "spanId": span.span_id.hex(),
-        "parentSpanId": span.parent_span_id.hex(),
-        "name": span.name,
-        "startTimeUnixNano": span.start_time_unix_nano,
-        "endTimeUnixNano": span.end_time_unix_nano,
-        "attributes": _plain_attributes(span.attributes),
-    }
-    if span.events:
-        row["events"] = [{"name": event.name, "attributes": _plain_attributes(event.attributes)} for event in span.events]
-    if span.status.code or span.status.message:
-        row["status"] = {"code": span.status.code, "message": span.status.message}
-    return row
-
-
-def _log_row(record: Any) -> dict[str, Any]:  # noqa: ANN401 - a generated message
-    return {
-        "traceId": record.trace_id.hex(),
-        "spanId": record.span_id.hex(),
-        "eventName": record.event_name,
-        "timeUnixNano": record.time_unix_nano or record.observed_time_unix_nano,
-        "attributes": _plain_attributes(record.attributes),
-        "body": _plain(record.body),
-    }
-
-
-def _plain_attributes(attributes: Sequence[Any]) -> dict[str, Any]:
-    return {attribute.key: _plain(attribute.value) for attribute in attributes}
-
-
-def _plain(value: Any) -> Any:  # noqa: ANN401 - an AnyValue, and what it holds
-    kind = value.WhichOneof("value")
-    if kind is None:
-        return None
-    inner = getattr(value, kind)
-    if kind == "array_value":
-        return [_plain(item) for item in inner.values]
-    if kind == "kvlist_value":
-        return _plain_attributes(inner.values)
-    return b64encode(inner).decode() if kind == "bytes_value" else inner
-
-
-def _messages(signal: Signal) -> "tuple[Callable[[], Message], Callable[[], Message]]":
-    """Return the messages of a request and its answer."""
-    if signal == "traces":
-        from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest, ExportTraceServiceResponse
-
-        return ExportTraceServiceRequest, ExportTraceServiceResponse
-    from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest, ExportLogsServiceResponse
-
-    return ExportLogsServiceRequest, ExportLogsServiceResponse
+        return [message]
+    return [one.data for one in found if (one.field_number, one.wire_type) == (number, 2)]
 
 
 def answer(signal: Signal, encoding: Encoding, rejected: int, why: str) -> bytes:
     """Return the answer to a request that is taken, with how many of its spans are not, and why."""
-    name = "rejectedSpans" if signal == "traces" else "rejectedLogRecords"
-    if encoding == "json":
-        return json.dumps({"partialSuccess": {name: str(rejected), "errorMessage": why}} if rejected else {}).encode()
-    response: Any = _messages(signal)[1]()
+    response: Any = ExportTraceServiceResponse() if signal == "traces" else ExportLogsServiceResponse()
     if rejected:
         response.partial_success.error_message = why
         setattr(response.partial_success, "rejected_spans" if signal == "traces" else "rejected_log_records", rejected)
-    return bytes(response.SerializeToString())
+    return MessageToJson(response, indent=None).encode() if encoding == "json" else bytes(response.SerializeToString())
 
 
 def refusal(encoding: Encoding, code: int, why: str) -> bytes:
-    """Return the body of a refusal: a `google.rpc.Status`.
+    """Return the body of a refusal: a `google.rpc.Status`, which is, in bytes, a partial success of the same number and text.
 
     Args:
         encoding: How the request was written.
-        code: One of gRPC's codes, which are below 128.
+        code: One of gRPC's codes.
         why: Why.
     """
     if encoding == "json":
         return json.dumps({"code": code, "message": why}).encode()
-    text, length = why.encode(), bytearray()
-    rest = len(text)
-    while rest > 0x7F:  # noqa: PLR2004 - a varint has seven bits a byte
-        length.append(rest & 0x7F | 0x80)
-        rest >>= 7
-    return bytes((0x08, code, 0x12, *length, rest)) + text
+    return bytes(ExportTracePartialSuccess(rejected_spans=code, error_message=why).SerializeToString())

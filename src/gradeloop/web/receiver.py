@@ -170,6 +170,7 @@ class OtlpReceiver:
             try:
                 async with self._slots:
                     read = await self._read(body, request.headers.get("content-encoding", "").strip().lower(), signal, encoding)
+                    await self._keep(read.marks)
                     kept = await self._keep(read.spans)
             finally:
                 self._bytes -= len(body)
@@ -181,6 +182,7 @@ class OtlpReceiver:
         rejected = read.rejected + kept.rejected
         if rejected:
             RECEIVED_SPANS.record(rejected, outcome="rejected")
+            logger.warning("%d of a request's %s are rejected; its answer says why", rejected, "spans" if signal == "traces" else "records")
         return answer(signal, encoding, rejected, read.why or kept.why)
 
     def _admit(self, request: Request, encoding: Encoding | None) -> Encoding:
