@@ -16,7 +16,7 @@ from gradeloop.contract.notice import Webhooks
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.backfill import MonitorBackfiller
 from gradeloop.monitors.contract import READ_RUNS, TICK_RUNS, BackfillCall, BackfillReport, CollectedTick, SettledTick, TickCall
-from gradeloop.monitors.source_items import SourceItem
+from gradeloop.monitors.source_items import SourceItem, reasons
 from gradeloop.monitors.sources import SourceAccess, read_chunks
 from gradeloop.monitors.ticks import Monitor, MonitorStore, ReadRun, SourceReading, read_run
 from gradeloop.store.engine import STORE_CURE, Store
@@ -103,6 +103,7 @@ class _SourceReader:
         self._cursor = monitor.cursor
         self._runs: dict[str, ReadRun] = {}
         self._known = self._unreadable = self._bytes = self._chosen = 0
+        self._refused: tuple[str, ...] = ()
 
     async def read(self) -> SourceReading:
         """Read; a source that cannot be read is a problem of the tick, and what came before it counts."""
@@ -115,7 +116,7 @@ class _SourceReader:
                         break
         except InvalidRequest as error:
             problem = one_line(str(error))
-        return SourceReading(self._cursor, tuple(self._runs.values()), self._known, self._unreadable, problem, more)
+        return SourceReading(self._cursor, tuple(self._runs.values()), self._known, self._unreadable, self._refused, problem, more)
 
     async def _take(self, chunk: list[tuple[SourceItem, str]]) -> bool:
         """Take a chunk, and return whether the tick has enough."""
@@ -125,6 +126,7 @@ class _SourceReader:
             if self._chosen >= TICK_RUNS or len(self._runs) >= READ_RUNS or self._bytes >= KEPT_BYTES:
                 return True
             self._unreadable += item.unreadable is not None
+            self._refused = reasons(self._refused, [item])
             if item.run is not None and (sha256 in known or sha256 in self._runs):
                 self._known += 1
             elif item.run is not None:

@@ -81,14 +81,6 @@ def test_rows_without_a_watermark_are_passed_over_until_they_have_one(server_url
     assert ids(second) == ["r2", "r1"]
 
 
-@pytest.mark.parametrize(("kind", "value"), [("timestamptz", "'infinity'"), ("timestamp", "'infinity'"), ("date", "'infinity'")])
-def test_a_watermark_that_no_time_is_refused_with_the_cure(server_url: str, kind: str, value: str) -> None:
-    environment = chats(server_url, kind, ["'2026-01-01'", value])
-
-    with pytest.raises(InvalidRequest, match=r"the query of \$APP_DB fails: .*correct the query"):
-        list(read_source(source(), None, environment))
-
-
 def test_values_of_any_type_are_read(server_url: str) -> None:
     execute(
         server_url,

@@ -461,6 +461,7 @@ def _backfill_lines(name: str, found: BackfillReport, *, preview: bool) -> Itera
         "cannot be read": found.unreadable,
     }
     yield f"{counted(found.read, 'run')} since then" + "".join(f"; {number:,} {what}" for what, number in others.items() if number)
+    yield from (f"unreadable: {reason}" for reason in found.refused)
     cost = "a model's price is not known" if found.cost_usd is None else f"about {money(found.cost_usd) or '$0'}"
     cached = f", {found.cached:,} more are in the cache" if found.cached else ""
     verb = "would be judged" if preview else "will be judged"

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, JsonValue, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 from pydantic_core import to_json
 
 from gradeloop.contract.base import FirstMistakes, Items, Sparse, Strict
@@ -43,7 +43,13 @@ class MessagePlace(NamedTuple):
 RunRole = Literal["system", "user", "assistant", "tool"]
 
 
-RunId = Annotated[str, Field(min_length=1, max_length=200)]
+def _without_nul(name: str) -> str:
+    if "\0" in name:
+        raise ValueError("there is a NUL character, which no database keeps; write another id")
+    return name
+
+
+RunId = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_without_nul)]
 
 
 EMPTY_MESSAGE = "empty_message"

@@ -11,6 +11,7 @@ from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgingRequest
 from gradeloop.monitors.contract import BackfillCall, BackfillReport, MonitorDefinition
+from gradeloop.monitors.source_items import reasons
 from gradeloop.monitors.sources import SourceAccess, place_since, read_chunks
 from gradeloop.monitors.ticks import MonitorStore, ReadRun, lock_monitor, read_run
 from gradeloop.store.engine import Store
@@ -53,7 +54,8 @@ class MonitorBackfiller:
             runs = {sha256: item.run for item, sha256 in chunk if item.run is not None and sha256 not in seen}
             seen |= runs.keys()
             unreadable = report.unreadable + sum(item.unreadable is not None for item, _ in chunk)
-            report = await self._take(call, definition, runs, report.model_copy(update={"unreadable": unreadable}))
+            more = {"unreadable": unreadable, "refused": reasons(report.refused, (item for item, _ in chunk))}
+            report = await self._take(call, definition, runs, report.model_copy(update=more))
         return report
 
     async def _take(
@@ -78,6 +80,7 @@ class MonitorBackfiller:
             left_out=report.left_out + left_out,
             unjudgeable=report.unjudgeable + len(read) - left_out - len(chosen),
             unreadable=report.unreadable,
+            refused=report.refused,
             chosen=report.chosen + len(chosen),
             calls=report.calls + cost.calls,
             cached=report.cached + cost.cached,

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.contract import BucketSource
-from gradeloop.monitors.source_items import SourceItem
+from gradeloop.monitors.source_items import SourceItem, read_items
 from gradeloop.settings.secrets import scrubbed
-from gradeloop.transcripts.readers import FILE_BYTES, Reading, read_run_file
+from gradeloop.transcripts.readers import FILE_BYTES
 
 LISTED = 10_000
 """Objects that are held in memory at once; a bucket is listed again for the ones behind them."""
@@ -71,13 +71,29 @@ def read_bucket(source: BucketSource, cursor: str | None, until: str | None) -> 
         InvalidRequest: The bucket cannot be read; the message says what to do.
     """
     after, last = (None if place is None else ObjectPlace.read(place) for place in (cursor, until))
+    denied = list[str]()
     with _refusals(source), TemporaryDirectory(prefix="gradeloop-bucket-") as folder:
         client = _client(source)
         while found := _next_objects(client, source, after, last):
             for one in found:
-                yield from _runs_of(client, source, one, Path(folder))
+                try:
+                    items = _runs_of(client, source, one, Path(folder))
+                except _Denied as error:  # the key may be wrong for all objects: none is passed over before another one can be read
+                    denied.append(str(error))
+                    continue
+                yield from (SourceItem(None, unreadable=why) for why in denied)
+                denied.clear()
+                yield from items
                 yield SourceItem(one.place.cursor)
+                for copy in Path(folder).iterdir():
+                    copy.unlink()
             after = found[-1].place
+        if denied:
+            raise InvalidRequest(denied[0])
+
+
+class _Denied(InvalidRequest):
+    """An object may not be read."""
 
 
 @contextmanager
@@ -149,39 +165,31 @@ def _objects(client: Any, source: BucketSource, last: ObjectPlace | None) -> Ite
 
 
 def _runs_of(client: Any, source: BucketSource, found: _Object, folder: Path) -> Iterator[SourceItem]:  # noqa: ANN401
-    """Yield the runs of an object, read from a copy of its own that then goes."""
+    """Return the runs of an object, read from a copy of its own that then goes.
+
+    Raises:
+        _Denied: Access to the object is denied.
+    """
     from botocore.exceptions import ClientError
 
     name = f"s3://{source.bucket}/{found.place.key}"
     if found.size > FILE_BYTES:
-        yield SourceItem(None, unreadable=f"{name} has more than {FILE_BYTES // 1024**3} GiB; split it")
-        return
-    path = folder / (re.sub(r"[^\w.-]", "_", PurePosixPath(found.place.key).name.removesuffix(".gz"))[-100:].lstrip(".") or "object")
+        return iter([SourceItem(None, unreadable=f"{name} has more than {FILE_BYTES // 1024**3} GiB; split it")])
+    path = folder / (re.sub(r"[^\w.-]", "_", PurePosixPath(found.place.key).name.removesuffix(".gz"))[-60:].lstrip(".") or "object")
     try:
         with path.open("wb") as copy:
             for part in client.get_object(Bucket=source.bucket, Key=found.place.key)["Body"].iter_chunks(_PART):
                 copy.write(part)
     except ClientError as error:
         if _code(error) == "NoSuchKey":  # it was removed meanwhile
-            return
-        if _code(error) != _ARCHIVED:  # the key may be wrong for all objects: none is passed over
-            raise InvalidRequest(scrubbed(f"the object {name} cannot be read: {_why(error)}, or remove the object")) from None
-        yield SourceItem(None, unreadable=f"{name} is archived; restore it, and put it there again")
-        return
+            return iter(())
+        if _code(error) != _ARCHIVED:
+            kind = _Denied if _code(error) in {"403", "AccessDenied"} or _code(error).startswith("KMS.") else InvalidRequest
+            raise kind(scrubbed(f"the object {name} cannot be read: {_why(error)}, or remove the object")) from None
+        return iter([SourceItem(None, unreadable=f"{name} is archived; restore it, and put it there again")])
     if (problem := _unpack(path)) is not None:
-        path.unlink()
-        yield SourceItem(None, unreadable=f"{name} {problem}")
-        return
-    reading = Reading(skip_bad=True)
-    try:
-        for run in read_run_file(path, reading):
-            yield SourceItem(None, run)
-    except InvalidRequest as error:
-        reading.left_out.append(str(error))
-    finally:
-        path.unlink(missing_ok=True)
-    for text in reading.left_out:
-        yield SourceItem(None, unreadable=text.replace(str(path), name))
+        return iter([SourceItem(None, unreadable=f"{name} {problem}")])
+    return read_items(path, name)
 
 
 def _unpack(path: Path) -> str | None:

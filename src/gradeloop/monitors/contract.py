@@ -328,6 +328,8 @@ class TickReport(Strict):
     known: int = 0
     """Runs that were read before."""
     unreadable: int = 0
+    refused: Sparse[tuple[str, ...]] = ()
+    """Why the first of what is unreadable cannot be read."""
     problem: str | None = None
     """Why the source could not be read, or the judging ended early."""
     sampled: int = 0
@@ -488,6 +490,8 @@ class BackfillReport(Recorded):
     unjudgeable: int = 0
     """Those that no batch can judge: nothing is said in them, or they are too large."""
     unreadable: int = 0
+    refused: Sparse[tuple[str, ...]] = ()
+    """Why the first of what is unreadable cannot be read."""
     chosen: int = 0
     """Those that are judged from now on, or would be."""
     calls: int = 0

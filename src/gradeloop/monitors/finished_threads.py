@@ -140,6 +140,8 @@ class _ThreadReader:
             return error
         except GradeloopError as error:
             return error
+        except ValueError as error:
+            return InvalidRequest(f"what its worker says of it has not the shape of a thread: {error}")
 
     async def _read(self, thread: ThreadHandle, run_id: str) -> AgentRun:
         messages, after = list[Message](), 0

@@ -216,7 +216,8 @@ def undecided_text(found: MonitorSummary) -> str:
 
 def tick_notes(tick: TickReport) -> str:
     """Return what is special about a tick; empty where nothing is."""
-    parts = [tick.problem or "", f"{tick.unreadable} unreadable" if tick.unreadable else "", "more to read" if tick.more else ""]
+    unreadable = f"{tick.unreadable} unreadable: {'; '.join(tick.refused)}" if tick.unreadable else ""
+    parts = [tick.problem or "", unreadable, "more to read" if tick.more else ""]
     parts += [f"{tick.backfilled} of a backfill"] if tick.backfilled else []
     parts += [f"{tick.late} of earlier ticks" if tick.late else "", f"{tick.given_up} waited too long" if tick.given_up else ""]
     parts += [f"{tick.anchors.right} of {counted(tick.anchors.judged, 'anchor')} right"] if tick.anchors.judged else []

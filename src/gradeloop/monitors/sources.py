@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+import math
 import os
 import time
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
@@ -14,21 +15,20 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
-from pydantic import ValidationError
 from temporalio.client import Client
 
 from gradeloop.contract.transcript import why_unanswered
 from gradeloop.errors import InvalidRequest
+from gradeloop.grading.checks import strict_json
 from gradeloop.monitors.buckets import ObjectPlace, read_bucket
 from gradeloop.monitors.contract import BucketSource, FolderSource, MonitorSource, OtlpSource, SqlSource, ThreadsSource
 from gradeloop.monitors.finished_threads import ThreadPlace, read_threads
 from gradeloop.monitors.received import read_received
-from gradeloop.monitors.source_items import SourceItem
+from gradeloop.monitors.source_items import SourceItem, read_items
 from gradeloop.settings.secrets import remember_secret, scrubbed
 from gradeloop.store.engine import Store
 from gradeloop.transcripts.forms import parse_runs
-from gradeloop.transcripts.readers import Reading, read_run_file
-from gradeloop.transcripts.unreadable import UnreadableMessage
+from gradeloop.transcripts.unreadable import ODD_SHAPES, UnreadableMessage
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, CursorResult, Engine
@@ -66,13 +66,13 @@ async def read_chunks(
     """
     if isinstance(source, ThreadsSource):
         async for found in read_threads(source, cursor, access.client, until):
-            yield [(item, item.run.sha256() if item.run is not None else "") for item in found]
+            yield [*map(_with_sum, found)]
         return
     if isinstance(source, OtlpSource):
         items = _read_received(source, cursor, access.store, until)
     else:
         items = read_source(source, cursor, until=until)
-    while chunk := await asyncio.to_thread(_chunk_of, items):
+    while chunk := await asyncio.to_thread(lambda: [*map(_with_sum, islice(items, LOOKED_UP))]):
         yield chunk
 
 
@@ -101,11 +101,16 @@ def read_source(
     return _read_query(source, cursor, os.environ if environment is None else environment, until)
 
 
-def _chunk_of(items: Iterator[SourceItem]) -> list[tuple[SourceItem, str]]:
-    """Return the next items of a source with the sums of their runs; none where it has no more."""
-    chunk = [(item, None if item.run is None else why_unanswered(item.run)) for item in islice(items, LOOKED_UP)]
-    read = [item if why is None else SourceItem(item.cursor, unreadable=why) for item, why in chunk]
-    return [(item, item.run.sha256() if item.run is not None else "") for item in read]
+def _with_sum(item: SourceItem) -> tuple[SourceItem, str]:
+    """Return an item with the sum of its run; one that has no answer, or that JSON cannot hold, is a run that cannot be read."""
+    if item.run is None:
+        return item, ""
+    try:
+        if (why := why_unanswered(item.run)) is None:
+            return item, item.run.sha256()
+    except ODD_SHAPES as error:
+        why = f"the run {item.run.id!r} cannot be written as JSON: {error}; correct it"
+    return SourceItem(item.cursor, unreadable=why), ""
 
 
 def place_since(source: MonitorSource, since: str, cursor: str) -> str:
@@ -152,19 +157,18 @@ def _read_folder(source: FolderSource, cursor: str | None, until: str | None) ->
 
     The time is that of the file's entry (ctime), which moving and copying set, too, and nobody can set back.
     """
-    after = _file_place(cursor)
-    for place, path in _files(source):
+    after, closed = _file_place(cursor), list[OSError]()
+    for place, path in _files(source, closed):
         if place <= after or (until is not None and place > _file_place(until)):
             continue
-        reading = Reading(skip_bad=True)
-        try:
-            for run in read_run_file(path, reading):
-                yield SourceItem(None, run)
-        except InvalidRequest as error:
-            reading.left_out.append(str(error))
-        for text in reading.left_out:
-            yield SourceItem(None, unreadable=text)
+        yield from read_items(path, str(path))
         yield SourceItem(json.dumps(place))
+    for error in closed:
+        cure = "let the worker's user read it; `gradeloop monitor backfill` judges what came into it meanwhile"
+        why = f"the folder {str(error.filename)!r} cannot be read: {error.strerror}; {cure}"
+        if error.filename == source.path:
+            raise InvalidRequest(why)
+        yield SourceItem(None, unreadable=why)
 
 
 def _file_place(cursor: str | None) -> tuple[int, str]:
@@ -174,14 +178,14 @@ def _file_place(cursor: str | None) -> tuple[int, str]:
     return int(changed), str(path)
 
 
-def _files(source: FolderSource) -> list[tuple[tuple[int, str], Path]]:
-    """Return the files that have been quiet, by the time at which they came; links lead nowhere."""
+def _files(source: FolderSource, closed: list[OSError]) -> list[tuple[tuple[int, str], Path]]:
+    """Return the files that have been quiet, by the time at which they came; links lead nowhere. Folders that cannot be read are noted."""
     root = Path(source.path)
     if not root.is_dir():
         raise InvalidRequest(f"the folder {source.path!r} does not exist on the worker's machine; make it, or name another one")
     latest = time.time_ns() - int(source.quiet * 1e9)
     found = []
-    for folder, folders, names in os.walk(root, onerror=_refuse):
+    for folder, folders, names in os.walk(root, onerror=closed.append):
         folders[:] = [name for name in folders if not name.startswith(".")]
         for name in names:
             path = Path(folder, name)
@@ -194,10 +198,6 @@ def _files(source: FolderSource) -> list[tuple[tuple[int, str], Path]]:
             if status.st_ctime_ns <= latest:
                 found.append(((status.st_ctime_ns, str(path.relative_to(root))), path))
     return sorted(found)
-
-
-def _refuse(error: OSError) -> None:
-    raise InvalidRequest(f"the folder {str(error.filename)!r} cannot be read: {error.strerror}; let the worker's user read it")
 
 
 def _read_received(source: OtlpSource, cursor: str | None, store: Store, until: str | None) -> Iterator[SourceItem]:
@@ -260,6 +260,7 @@ def _engine(source: SqlSource, environment: Mapping[str, str]) -> "Engine":
 def _rows(connection: "Connection", source: SqlSource, cursor: str | None, until: str | None) -> Iterator[SourceItem]:
     from sqlalchemy import text
 
+    _read_all_values(connection)
     if connection.dialect.name == "postgresql":
         connection.execute(text("SET TRANSACTION READ ONLY"))
     query = source.query.strip().rstrip(";").replace(":", r"\:")  # a colon is no parameter of ours
@@ -272,24 +273,64 @@ def _rows(connection: "Connection", source: SqlSource, cursor: str | None, until
     rows = connection.execution_options(stream_results=True, yield_per=FETCHED).execute(statement, values)
     fetching = rows.cursor
     try:
-        yield from _runs_of_rows(rows, source)
+        yield from _runs_of_rows(rows, source, None if cursor is None else json.loads(cursor)[0])
     finally:
         if fetching is not None:
             fetching.close()  # which SQLAlchemy leaves open where the connection is lost
 
 
-def _runs_of_rows(rows: "CursorResult[Any]", source: SqlSource) -> Iterator[SourceItem]:
+def _runs_of_rows(rows: "CursorResult[Any]", source: SqlSource, kind: str | None) -> Iterator[SourceItem]:
+    """Yield the runs of rows; a watermark behind which no further row would be read moves no cursor."""
     for row in rows.mappings():
         mark = row[source.watermark]
         if mark is None:
             continue
         place = json.dumps([type(mark).__name__, mark.isoformat() if isinstance(mark, date) else str(mark)])
+        is_odd = _is_odd(mark, kind)
         try:
+            if is_odd:
+                raise UnreadableMessage("a watermark is finite, not in the future, and of the type of those before it; correct the row")
             for run in parse_runs(_value(dict(row), source.watermark), f"{source.watermark}-{mark}"):
                 yield SourceItem(None, run)
-        except (UnreadableMessage, ValidationError, ValueError) as error:
+        except ODD_SHAPES as error:
             yield SourceItem(None, unreadable=f"the row with {source.watermark} {str(mark)!r}: {error}")
-        yield SourceItem(place)
+        if not is_odd:
+            kind = type(mark).__name__
+            yield SourceItem(place)
+
+
+def _is_odd(mark: object, kind: str | None) -> bool:
+    """Return whether a cursor that stood at a watermark would be behind rows to come: some zones are ahead of UTC, none by a day."""
+    if isinstance(mark, date):
+        return mark.isoformat()[:10] > (datetime.now(UTC) + timedelta(days=1)).date().isoformat()
+    if isinstance(mark, int | float | Decimal):
+        return not math.isfinite(mark) or kind not in {None, "int", "float", "Decimal"}
+    return isinstance(mark, _BeyondPython) or kind not in {None, type(mark).__name__}
+
+
+class _BeyondPython(str):
+    """A time of PostgreSQL that Python does not know, such as infinity, as the database writes it."""
+
+    __slots__ = ()
+
+
+def _read_all_values(connection: "Connection") -> None:
+    """Have values that Python does not know come as texts, so that the other rows are read."""
+    own: Any = connection.connection.dbapi_connection
+    if connection.dialect.name == "sqlite":
+        own.text_factory = lambda raw: raw.decode(errors="surrogateescape")
+        return
+    from psycopg import DataError
+    from psycopg.types import datetime as times
+
+    def load(loader: Any, data: bytes) -> object:  # noqa: ANN401 - one of the classes below
+        try:
+            return super(type(loader), loader).load(data)
+        except DataError:
+            return _BeyondPython(bytes(data).decode())
+
+    for name in ("Date", "Timestamp", "Timestamptz"):
+        own.adapters.register_loader(name.lower(), type(name, (getattr(times, f"{name}Loader"),), {"load": load}))
 
 
 def _watermark(cursor: str) -> object:
@@ -309,8 +350,8 @@ def _json(value: object) -> object:
     """Return a column's value as JSON has it; a text of JSON is read."""
     if isinstance(value, str) and value.lstrip()[:1] in {"{", "["}:
         try:
-            return json.loads(value)
-        except ValueError:
+            return strict_json(value)
+        except (ValueError, RecursionError):
             return value
     return _plain(value)
 
@@ -321,7 +362,7 @@ def _plain(value: object) -> object:
         return {str(name): _plain(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
-    if value is None or isinstance(value, str | int | float):
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, datetime):
         return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()

@@ -38,6 +38,7 @@ from gradeloop.monitors.run_verdicts import verdict_of
 from gradeloop.monitors.windows import JudgedRun, settle, settled_report
 from gradeloop.store.engine import Store, stored_moment
 from gradeloop.store.tables import table
+from gradeloop.text import encodable, printable
 
 LOOKED_UP = 500
 """Runs that one statement looks up."""
@@ -89,6 +90,8 @@ class SourceReading:
     runs: tuple[ReadRun, ...] = ()
     known: int = 0
     unreadable: int = 0
+    refused: tuple[str, ...] = ()
+    """Why the first of them cannot be read."""
     problem: str | None = None
     more: bool = False
     no_webhooks: tuple[str, ...] = ()
@@ -219,6 +222,7 @@ def _write_tick(connection: Connection, monitor: Monitor, tick: str, found: Sour
         read=len(new),
         known=found.known + len(known),
         unreadable=found.unreadable,
+        refused=found.refused,
         problem=found.problem,
         sampled=counts["sampled"],
         always=counts["always"],
@@ -461,7 +465,7 @@ def place_of(run_sha256: str) -> float:
 def stratum_of(definition: MonitorDefinition, run: AgentRun) -> str | None:
     """Return the stratum of a run; None where the monitor tells none apart, or the run does not say."""
     value = None if definition.stratum is None else run.metadata.get(definition.stratum)
-    return None if value is None else _text(value)[:200]
+    return None if value is None else printable(encodable(_text(value)))[:200]
 
 
 def choose(definition: MonitorDefinition, run: AgentRun, run_sha256: str) -> Why:

@@ -13,14 +13,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
+from stat import S_ISREG
 from typing import NamedTuple
 
-from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript, why_unanswered
+from gradeloop.contract.transcript import AgentRun, RunMessage, why_unanswered
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.checks import acceptable, strict_json
 from gradeloop.transcripts.formats.inspect_logs import parse_sample
 from gradeloop.transcripts.forms import PEEKED, Detected, Notes, detect_lines, line_of, odd_one, parse_runs
 from gradeloop.transcripts.message_forms import is_message
+from gradeloop.transcripts.runs import run_of
 from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of
 
 FILE_BYTES = 1024 * 1024 * 1024
@@ -100,18 +102,23 @@ class _Reader:
         """Yield the runs of the file; of a file of lines each as soon as it is read."""
         path = self._path
         try:
-            if path.stat().st_size > FILE_BYTES:
+            status = path.stat()
+            if not S_ISREG(status.st_mode):
+                raise InvalidRequest(f"{path} is no file, but a pipe, a socket, a device or a folder; put a file there")
+            if status.st_size > FILE_BYTES:
                 raise InvalidRequest(f"{path} has more than {FILE_BYTES // 1024**3} GiB; split it")
             if path.suffix == ".eval":
                 yield from self._archive()
             elif path.suffix in LINES:
                 yield from self._lines()
             elif path.suffix in TEXTS:
-                yield AgentRun(id=path.stem, transcripts=(RunTranscript(messages=(RunMessage(role="assistant", content=self._text()),)),))
+                yield run_of(path.stem, [RunMessage(role="assistant", content=self._text())])
             else:
                 yield from self._whole(self._text())
         except OSError as error:
             raise InvalidRequest(f"{path} cannot be read: {error.strerror}") from None
+        except UnreadableMessage as error:
+            raise InvalidRequest(f"{path}: {error}") from None
 
     def _text(self) -> str:
         try:
