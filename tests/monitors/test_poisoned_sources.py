@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 from sqlalchemy import create_engine, text
+from temporalio.client import Client
 
 from activities.monitor_ticks import _SourceReader
+from gradeloop.client.thread import ThreadHandle
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.backfill import MonitorBackfiller
 from gradeloop.monitors.contract import BackfillCall, FolderSource, MonitorDefinition, OtlpSource, SqlSource
+from gradeloop.monitors.finished_threads import ThreadPlace, _Listed, _ThreadReader
 from gradeloop.monitors.overview import MonitorReader, tick_notes
 from gradeloop.monitors.source_items import SourceItem
 from gradeloop.monitors.sources import SourceAccess, read_chunks, read_source
@@ -105,7 +108,11 @@ async def test_a_query_of_hostile_rows_is_read_around_them(url: str, tmp_path: P
             if "\0" not in row:
                 connection.execute(text("INSERT INTO foreign_rows VALUES (:at, :run)"), {"at": at, "run": row})
         if url.startswith("sqlite"):
-            connection.execute(text("INSERT INTO foreign_rows VALUES (50, CAST(x'7b22ff' AS TEXT)), ('zzz', 'no number')"))
+            connection.execute(
+                text(
+                    "INSERT INTO foreign_rows VALUES (50, CAST(x'7b22ff' AS TEXT)), ('zzz', 'no number'), (CAST(x'ff' AS TEXT), 'no text')"
+                )
+            )
             connection.execute(text("INSERT INTO foreign_rows VALUES (60, :run)"), {"run": json.dumps(said("after"))})
     engine.dispose()
     monkeypatch.setenv("APP_DB", url)
@@ -212,3 +219,17 @@ async def test_what_a_receiver_refused_is_told_by_the_tick_and_its_backfill(url:
     assert notes.startswith("1 read; 1 unreadable: ")
     assert "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT" in notes
     assert (report.unreadable, len(report.refused)) == (1, 1)
+
+
+async def test_a_thread_of_which_its_worker_says_something_odd_stops_no_other(monkeypatch: pytest.MonkeyPatch, client: Client) -> None:
+    async def query(handle: ThreadHandle, name: str, *_given: Any, **_more: Any) -> Any:
+        if handle.thread_id == "bad":
+            return 7
+        return {"items": [{"role": "assistant", "content": "yes"}], "next": None, "total": 1} if name == "messages" else {}
+
+    monkeypatch.setattr(ThreadHandle, "query", query)
+    listed = [_Listed(ThreadPlace(datetime.now(UTC), name, "run"), "queue") for name in ("a", "bad", "z")]
+    found = await _ThreadReader(client).read(listed)
+
+    assert ids(found) == ["a", "z"]
+    assert "has not the shape of a thread" in reasons(found)[0]

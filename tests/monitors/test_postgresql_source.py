@@ -98,7 +98,7 @@ def test_values_of_any_type_are_read(server_url: str) -> None:
     run = next(item.run for item in found if item.run is not None)
     told = {name: run.metadata[name] for name in "abcdefghi"}
     assert told == {
-        "a": "10.0.0.1", "b": "00ff", "c": "1 day, 2:00:00", "d": ["019b0000-0000-7000-8000-000000000001"], "e": "[1, 5)",
+        "a": "10.0.0.1", "b": "00ff", "c": "P1DT2H", "d": ["019b0000-0000-7000-8000-000000000001"], "e": "[1, 5)",
         "f": {"x": [1, None], "text": "[1]"}, "g": True, "h": "NaN", "i": "12:00:00",
     }  # fmt: skip
 

@@ -115,7 +115,8 @@ async def test_a_name_with_nul_keeps_no_trace_from_settling(url: str) -> None:
         load = await found.spans.load()
 
     assert (first.status_code, first.content) == (200, b"")
-    assert (before.keys(), after.keys()) == ({trace_id("a"), "bad"}, {trace_id("a"), trace_id("b"), "bad"})
+    assert before.keys() == {trace_id("a"), "bad"}
+    assert after.keys() == {trace_id("a"), trace_id("b"), "bad"}
     assert "\0" not in str(before["bad"])
     assert load.open == 0
 

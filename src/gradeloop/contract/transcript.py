@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import AfterValidator, Field, JsonValue, model_validator
+from pydantic import Field, JsonValue, model_validator
 from pydantic_core import to_json
 
 from gradeloop.contract.base import FirstMistakes, Items, Sparse, Strict
@@ -43,13 +43,7 @@ class MessagePlace(NamedTuple):
 RunRole = Literal["system", "user", "assistant", "tool"]
 
 
-def _without_nul(name: str) -> str:
-    if "\0" in name:
-        raise ValueError("there is a NUL character, which no database keeps; write another id")
-    return name
-
-
-RunId = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_without_nul)]
+RunId = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 EMPTY_MESSAGE = "empty_message"
@@ -268,6 +262,8 @@ class AgentRun(Strict):
 
     @model_validator(mode="after")
     def _names_its_transcripts(self) -> "AgentRun":
+        if "\0" in self.id:
+            raise ValueError("the id has a NUL character, which no database keeps; write another one")
         ids = [transcript.id or f"t{number}" for number, transcript in enumerate(self.transcripts)]
         if double := next((name for name, count in Counter(ids).items() if count > 1), None):
             raise ValueError(f"two transcripts have the id {double!r}; give each its own")

@@ -223,7 +223,7 @@ class _Keeping:
             if place not in latest or latest[place].ended < span.ended:
                 latest[place] = span
         traces = self._hear(sorted({span.trace_id for span in latest.values()}))
-        ended = self._ended(traces, {REFUSED, *(span.span_id for span in latest.values())})
+        ended = self._ended(traces, {span.span_id for span in latest.values()})
         added, replaced, grown, whys = list[ReceivedSpan](), list[ReceivedSpan](), Counter[str](), list[str]()
         less: dict[str, ReceivedSpan] = {}
         sizes: dict[str, int] = {name: row["bytes"] for name, row in traces.items()}
@@ -243,10 +243,8 @@ class _Keeping:
             counts[name] += before is None
             sizes[name] += len(span.text)
             grown[name] += 1
-        held = {*ended, *((one.trace_id, one.span_id) for one in added)}
-        marks = [mark for name, mark in less.items() if (name, REFUSED) not in held]
-        self._write([*added, *marks], replaced)
-        self._count({name: (counts[name], sizes[name]) for name in sorted({*grown, *(mark.trace_id for mark in marks)})})
+        self._write([*added, *less.values()], replaced)
+        self._count({name: (counts[name], sizes[name]) for name in sorted({*grown, *less})})
         late = sum(grown[name] for name, row in traces.items() if row["settled"] is not None)
         return KeptSpans(len(added) + len(replaced), known, late, len(whys), whys[0] if whys else "")
 
@@ -275,7 +273,7 @@ class _Keeping:
         spans = table("received_spans")
         if added:
             rows = [{"trace_id": one.trace_id, "span_id": one.span_id, "ended": one.ended, "span": one.text} for one in added]
-            self._connection.execute(spans.insert(), rows)
+            self._connection.execute(_insert(self._connection, "received_spans").on_conflict_do_nothing(), rows)
         for one in replaced:
             mine = (spans.c.trace_id == one.trace_id, spans.c.span_id == one.span_id)
             self._connection.execute(spans.update().where(*mine).values(ended=one.ended, span=one.text))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 from uuid import UUID
 
+from pydantic_core import to_jsonable_python
 from temporalio.client import Client
 
 from gradeloop.contract.transcript import why_unanswered
@@ -27,6 +28,7 @@ from gradeloop.monitors.received import read_received
 from gradeloop.monitors.source_items import SourceItem, read_items
 from gradeloop.settings.secrets import remember_secret, scrubbed
 from gradeloop.store.engine import Store
+from gradeloop.text import encodable
 from gradeloop.transcripts.forms import parse_runs
 from gradeloop.transcripts.unreadable import ODD_SHAPES, UnreadableMessage
 
@@ -305,7 +307,7 @@ def _is_odd(mark: object, kind: str | None) -> bool:
         return mark.isoformat()[:10] > (datetime.now(UTC) + timedelta(days=1)).date().isoformat()
     if isinstance(mark, int | float | Decimal):
         return not math.isfinite(mark) or kind not in {None, "int", "float", "Decimal"}
-    return isinstance(mark, _BeyondPython) or kind not in {None, type(mark).__name__}
+    return isinstance(mark, _BeyondPython) or kind not in {None, type(mark).__name__} or encodable(str(mark)) != str(mark)
 
 
 class _BeyondPython(str):
@@ -353,17 +355,4 @@ def _json(value: object) -> object:
             return strict_json(value)
         except (ValueError, RecursionError):
             return value
-    return _plain(value)
-
-
-def _plain(value: object) -> object:
-    """Return what a database has as JSON has it: a text for what JSON has no type for, bytes in hexadecimal digits."""
-    if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    if isinstance(value, datetime):
-        return (value if value.tzinfo else value.replace(tzinfo=UTC)).isoformat()
-    return bytes(value).hex() if isinstance(value, bytes | memoryview) else str(value)
+    return to_jsonable_python(value, bytes_mode="hex", inf_nan_mode="strings", fallback=str)

@@ -220,7 +220,7 @@ def _of_protobuf(body: bytes, signal: Signal) -> Iterator[_Record]:
 
     def read(record: bytes, described: dict[str, Any] | InvalidRequest) -> dict[str, Any]:
         row = MessageToDict(kind.FromString(record), use_integers_for_enums=True)
-        return _row(row | {key: b64decode(row[key]).hex() for key in _IDS if key in row}, described)
+        return _row(row | {key: b64decode(row[key]).hex() for key in ("traceId", "spanId", "parentSpanId") if key in row}, described)
 
     for resource in _fields(body, 1):
         if resource is body:
@@ -230,9 +230,6 @@ def _of_protobuf(body: bytes, signal: Signal) -> Iterator[_Record]:
         for scope in _fields(resource, 2):
             for record in _fields(scope, 2):
                 yield b"".join(_fields(record, trace_id)).hex(), _attempt(read, record, described)
-
-
-_IDS = ("traceId", "spanId", "parentSpanId")
 
 
 def _fields(message: bytes, number: int) -> list[bytes]:
