@@ -76,10 +76,9 @@ def read_bucket(source: BucketSource, cursor: str | None, until: str | None) -> 
         client = _client(source)
         while found := _next_objects(client, source, after, last):
             for one in found:
-                try:
-                    items = _runs_of(client, source, one, Path(folder))
-                except _Denied as error:  # the key may be wrong for all objects: none is passed over before another one can be read
-                    denied.append(str(error))
+                items = _runs_of(client, source, one, Path(folder))
+                if isinstance(items, str):  # the key may be wrong for all objects: none is passed over before another one can be read
+                    denied.append(items)
                     continue
                 yield from (SourceItem(None, unreadable=why) for why in denied)
                 denied.clear()
@@ -90,10 +89,6 @@ def read_bucket(source: BucketSource, cursor: str | None, until: str | None) -> 
             after = found[-1].place
         if denied:
             raise InvalidRequest(denied[0])
-
-
-class _Denied(InvalidRequest):
-    """An object may not be read."""
 
 
 @contextmanager
@@ -164,12 +159,8 @@ def _objects(client: Any, source: BucketSource, last: ObjectPlace | None) -> Ite
             yield _Object(place, entry["Size"])
 
 
-def _runs_of(client: Any, source: BucketSource, found: _Object, folder: Path) -> Iterator[SourceItem]:  # noqa: ANN401
-    """Return the runs of an object, read from a copy of its own that then goes.
-
-    Raises:
-        _Denied: Access to the object is denied.
-    """
+def _runs_of(client: Any, source: BucketSource, found: _Object, folder: Path) -> Iterator[SourceItem] | str:  # noqa: ANN401
+    """Return the runs of an object, read from a copy of its own that then goes, or why access to it is denied."""
     from botocore.exceptions import ClientError
 
     name = f"s3://{source.bucket}/{found.place.key}"
@@ -184,8 +175,10 @@ def _runs_of(client: Any, source: BucketSource, found: _Object, folder: Path) ->
         if _code(error) == "NoSuchKey":  # it was removed meanwhile
             return iter(())
         if _code(error) != _ARCHIVED:
-            kind = _Denied if _code(error) in {"403", "AccessDenied"} or _code(error).startswith("KMS.") else InvalidRequest
-            raise kind(scrubbed(f"the object {name} cannot be read: {_why(error)}, or remove the object")) from None
+            why = scrubbed(f"the object {name} cannot be read: {_why(error)}, or remove the object")
+            if _code(error) in {"403", "AccessDenied"} or _code(error).startswith("KMS."):
+                return why
+            raise InvalidRequest(why) from None
         return iter([SourceItem(None, unreadable=f"{name} is archived; restore it, and put it there again")])
     if (problem := _unpack(path)) is not None:
         return iter([SourceItem(None, unreadable=f"{name} {problem}")])

@@ -329,7 +329,7 @@ class TickReport(Strict):
     """Runs that were read before."""
     unreadable: int = 0
     refused: Sparse[tuple[str, ...]] = ()
-    """Why the first of what is unreadable cannot be read."""
+    """The first reasons for which something is unreadable."""
     problem: str | None = None
     """Why the source could not be read, or the judging ended early."""
     sampled: int = 0
@@ -491,7 +491,7 @@ class BackfillReport(Recorded):
     """Those that no batch can judge: nothing is said in them, or they are too large."""
     unreadable: int = 0
     refused: Sparse[tuple[str, ...]] = ()
-    """Why the first of what is unreadable cannot be read."""
+    """The first reasons for which something is unreadable."""
     chosen: int = 0
     """Those that are judged from now on, or would be."""
     calls: int = 0

@@ -39,9 +39,9 @@ LOCK = 0x67726164656F746C
 """The key of the lock of PostgreSQL under which runs get their numbers, so that a smaller one is never committed later: `gradeotl`."""
 
 REFUSED = "refused"
-"""The id, in place of a span's, under which a trace has why a span of it was refused: without that span it is not the run that it was."""
+"""The id, in place of a span's, of the reason for which a span of the trace was refused: without that span it is another run."""
 
-UNSTORABLE = "the store cannot hold a value of it; send numbers below 2**63 and texts without NUL"
+UNSTORABLE = "the store cannot hold a value of the trace; send numbers below 2**63 and texts without NUL"
 
 METADATA_KEYS = 50
 METADATA_CHARACTERS = 200
@@ -150,7 +150,7 @@ class ReceivedSpans:
         except ValueRefused:
             if len(spans) > 1:
                 return reduce(KeptSpans.plus, [await self.keep([span]) for span in spans])
-            await self.keep([ReceivedSpan.refused(spans[0].trace_id, f"a span of the trace was refused: {UNSTORABLE}")])
+            await self.keep([ReceivedSpan.refused(spans[0].trace_id, f"a span was refused: {UNSTORABLE}")])
             return KeptSpans(rejected=1, why=UNSTORABLE)
 
     async def load(self) -> ReceivedLoad:
@@ -185,7 +185,7 @@ class ReceivedSpans:
             return await write(found)
         except ValueRefused:
             if len(found) == 1:
-                return await write([found[0]._replace(columns=_UNSTORABLE)])
+                return await write([found[0]._replace(columns={"run": None, "problem": UNSTORABLE})])
             return reduce(SettledTraces.plus, [await self._write([one]) for one in found])
 
     def _read_silent(self, until: int) -> list[_Settling]:
@@ -308,9 +308,6 @@ def _columns_of(trace_id: str, spans: Iterable[str]) -> dict[str, str | None] | 
         return {"run": None, "problem": shortened(one_line(encodable(why)))}
 
 
-_UNSTORABLE: dict[str, str | None] = {"run": None, "problem": f"the run of the trace is refused: {UNSTORABLE}"}
-
-
 def _described(rows: Sequence[Mapping[str, Any]]) -> dict[str, JsonValue]:
     """Return the plain attributes of a trace's resource and spans; the first that has one counts."""
     found: dict[str, JsonValue] = {}
@@ -328,11 +325,8 @@ def read_received(connection: Connection, after: int | datetime, until: int | No
     query = select(runs.c.number, runs.c.run, runs.c.problem).order_by(runs.c.number).limit(most)
     query = query.where(runs.c.number > after if isinstance(after, int) else runs.c.created >= stored_moment(connection, after))
     query = query if until is None else query.where(runs.c.number <= until)
-    return [ReceivedRun(number=number, run=_stored_run(run), problem=problem) for number, run, problem in connection.execute(query)]
-
-
-def _stored_run(text: str | None) -> AgentRun | None:
-    return None if text is None else AgentRun.model_validate_json(text)
+    rows = connection.execute(query)
+    return [ReceivedRun(number=number, run=run and AgentRun.model_validate_json(run), problem=why) for number, run, why in rows]
 
 
 def remove_received(connection: Connection, before: datetime) -> dict[str, int]:

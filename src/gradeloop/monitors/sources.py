@@ -166,8 +166,7 @@ def _read_folder(source: FolderSource, cursor: str | None, until: str | None) ->
         yield from read_items(path, str(path))
         yield SourceItem(json.dumps(place))
     for error in closed:
-        cure = "let the worker's user read it; `gradeloop monitor backfill` judges what came into it meanwhile"
-        why = f"the folder {str(error.filename)!r} cannot be read: {error.strerror}; {cure}"
+        why = f"the folder {error.filename!r} cannot be read: {error.strerror}; let the worker's user read it, and run a backfill"
         if error.filename == source.path:
             raise InvalidRequest(why)
         yield SourceItem(None, unreadable=why)

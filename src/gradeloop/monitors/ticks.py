@@ -91,7 +91,7 @@ class SourceReading:
     known: int = 0
     unreadable: int = 0
     refused: tuple[str, ...] = ()
-    """Why the first of them cannot be read."""
+    """The first reasons for which something is unreadable."""
     problem: str | None = None
     more: bool = False
     no_webhooks: tuple[str, ...] = ()

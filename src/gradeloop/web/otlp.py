@@ -59,9 +59,9 @@ class OtlpRequest(NamedTuple):
     rejected: int
     """Those that have no place, without the id of a trace or of a span, and those that cannot be read."""
     why: str = ""
-    """Why the first of them is rejected."""
+    """The reason for the first of them."""
     marks: tuple[ReceivedSpan, ...] = ()
-    """What the traces of rejected spans have in place of them."""
+    """Marks in the traces of rejected spans, in place of those."""
 
 
 def unpacked(body: bytes, encoding: str, most: int) -> bytes | None:
