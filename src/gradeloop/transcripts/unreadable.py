@@ -17,7 +17,7 @@ Json = Any
 
 
 ODD_SHAPES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
-"""What may be raised where a value of others is not what it should be; the loop over them goes on with the next."""
+"""Errors that a value of another shape than expected may raise; the loop over such values goes on with the next."""
 
 
 class UnreadableMessage(ValueError):
