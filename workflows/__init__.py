@@ -5,8 +5,7 @@ from importlib import import_module
 from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 LATE_MODULES = (
-    "jinja2.meta",
-    "jinja2.sandbox",
+    "jinja2",
     "jsonschema.validators",
     "rapidfuzz.distance",
     "rapidfuzz.fuzz",

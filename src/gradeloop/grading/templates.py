@@ -1,12 +1,13 @@
 """Templates in a rubric's texts and a suite's prompts, filled from `vars`; what is judged is never a template.
 
-They are Jinja2's, in its immutable sandbox, restricted to what ends soon: expressions, `if`, and loops over a variable that are
-not nested. Nothing is called, so no template can run for long or make more than its variables hold.
+Jinja2 parses them, and an interpreter of ours fills them: expressions, `if`, and loops over a variable that are not nested, on JSON
+alone. It counts its work and its output, so that the same template ends at the same place on every machine, and in every replay.
 """
 
 import html
 import json
-from collections.abc import Callable, Collection, Mapping
+import operator
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +16,10 @@ from pydantic import JsonValue, ValidationError
 from gradeloop.contract.criterion import OwnPrompt, PromptMessage, PromptSlot
 from gradeloop.contract.rubric import RUBRIC_BYTES, Rubric
 from gradeloop.errors import InvalidRequest, explain
+from gradeloop.text import clip
 
 if TYPE_CHECKING:
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+    from jinja2 import Environment, nodes
 
 VARS_BYTES = 64 * 1024
 """The largest variables of a request, as JSON."""
@@ -28,17 +30,50 @@ FILTERS = (
     *("replace", "reverse", "round", "safe", "sort", "string", "striptags", "sum", "title", "tojson", "trim", "truncate", "upper"),
     *("urlencode", "wordcount"),
 )
-"""The filters of Jinja2 whose result is about as long as their input; `load`, promptfoo's, which reads a text as JSON; `dump`, that of
-Nunjucks, which writes JSON; and `replace`, whose result is bounded."""
+"""The filters of Jinja2 that templates have; `load`, promptfoo's, which reads a text as JSON; and `dump`, Nunjucks', which writes it."""
 
-REPLACED_CHARACTERS = 1024 * 1024
-"""The most characters that `replace` may make of a text."""
+STEPS = 20_000_000
+"""The most steps that the templates of a text or rubric of a suite may take: about a second. A step is a value or character that a filter
+or comparison reads or makes."""
+
+REQUEST_STEPS = STEPS // 10
+"""The most steps that the templates of a request's rubric may take. A thread fills it in a workflow task, in which several requests may
+be admitted, and which the SDK ends as a deadlock after two seconds."""
+
+NODE_STEPS = 40
+"""The steps of evaluating a node of a template, which takes as long as reading so many characters."""
+
+FILTERED_CHARACTERS = 1024 * 1024
+"""The most characters that `replace`, and `dump` and `tojson` with an indent, may make."""
+
+LARGEST = 100
+"""The largest indent of JSON, and the largest precision of `round`, which computes a power of ten with so many zeros."""
+
+VALUE_STEPS = 5
+"""The steps of a value, beside its characters."""
+
+INTEGER_BITS = 16 * 1024
+"""The largest integer: Python writes none of more digits than these make."""
+
+NESTED = 100
+"""The deepest nesting of a template: of its tags, and of an expression's parts."""
+
+EXPRESSIONS = 5000
+"""The most expressions of one template, so that it is parsed in a fraction of a second."""
 
 
-_NODES = (
-    *("Template", "Output", "TemplateData", "Name", "Getattr", "Getitem", "Const", "Filter", "If", "For", "Compare", "Operand"),
-    *("Not", "And", "Or", "CondExpr", "Test", "Keyword"),
-)
+class Work:
+    """The steps that the templates of a text or rubric have taken together."""
+
+    def __init__(self, limit: int = STEPS) -> None:
+        self._limit = limit
+        self.steps = 0
+
+    def charge(self, steps: int) -> None:
+        """Count steps that are about to be taken; raise where they are too many."""
+        self.steps += steps
+        if self.steps > self._limit:
+            raise _Unfit(f": filling it takes more than {self._limit} steps; filter, compare and repeat less of the variables")
 
 
 def fill(rubric: Rubric | None, variables: Mapping[str, JsonValue] | None) -> Rubric | None:
@@ -51,52 +86,63 @@ def fill(rubric: Rubric | None, variables: Mapping[str, JsonValue] | None) -> Ru
         return rubric
     try:
         refuse_large_vars(variables)
-        return None if rubric is None else fill_rubric(rubric, variables)
+        return None if rubric is None else fill_rubric(rubric, variables, work=Work(REQUEST_STEPS))
     except ValidationError as error:
         raise InvalidRequest(f"with its variables filled in, the rubric is none: {explain(error)}") from None
     except RecursionError:
         raise InvalidRequest("vars: nested too deeply; flatten them") from None
 
 
-def fill_rubric(rubric: Rubric, variables: Mapping[str, JsonValue], describe: Callable[[int, str], str] | None = None) -> Rubric:
+def fill_rubric(
+    rubric: Rubric, variables: Mapping[str, JsonValue], describe: Callable[[int, str], str] | None = None, work: Work | None = None
+) -> Rubric:
     """Return the rubric with the variables filled into its texts.
 
     Args:
         rubric: The rubric.
         variables: The variables by name.
         describe: Returns how a message names a field of a criterion, by the criterion's position: `criteria[0].description` by default.
+        work: The steps that all its texts share; those of a suite's rubric by default.
 
     Raises:
         InvalidRequest: A template is invalid or names an unknown variable; the message names the field.
     """
-    raw = rubric.model_dump(mode="json")
+    raw, work = rubric.model_dump(mode="json"), work or Work()
     place = describe or (lambda at, field: f"criteria[{at}].{field}")
     for name in ("name", "instructions"):
         if raw.get(name):
-            raw[name] = fill_text(raw[name], variables, name)
+            raw[name] = fill_text(raw[name], variables, name, work=work)
     for at, criterion in enumerate(raw["criteria"]):
-        criterion["description"] = fill_value(criterion["description"], variables, place(at, "description"))
+        criterion["description"] = fill_value(criterion["description"], variables, place(at, "description"), work)
     for line in raw.get("context", ()):
-        line["text"] = fill_text(line["text"], variables, "context")
+        line["text"] = fill_text(line["text"], variables, "context", work=work)
     filled = Rubric.model_validate(raw)
-    prompt = _fill_prompt(rubric.prompt, variables, "prompt")
+    prompt = _fill_prompt(rubric.prompt, variables, "prompt", work)
     criteria = tuple(
-        criterion.model_copy(update={"prompt": _fill_prompt(criterion.prompt, variables, place(at, "prompt"))})
+        criterion.model_copy(update={"prompt": _fill_prompt(criterion.prompt, variables, place(at, "prompt"), work)})
         for at, criterion in enumerate(filled.criteria)
     )
     return filled.model_copy(update={"prompt": prompt, "criteria": criteria})
 
 
-def fill_value(value: JsonValue, variables: Mapping[str, JsonValue], where: str) -> JsonValue:
+def fill_value(value: JsonValue, variables: Mapping[str, JsonValue], where: str, work: Work | None = None) -> JsonValue:
     """Return JSON with its texts filled as by `fill_text`; keys are never templates."""
+    work = work or Work()
     if isinstance(value, str):
-        return fill_text(value, variables, where)
+        return fill_text(value, variables, where, work=work)
     if isinstance(value, dict):
-        return {key: fill_value(item, variables, f"{where}.{key}") for key, item in value.items()}
-    return [fill_value(item, variables, where) for item in value] if isinstance(value, list) else value
+        return {key: fill_value(item, variables, f"{where}.{key}", work) for key, item in value.items()}
+    return [fill_value(item, variables, where, work) for item in value] if isinstance(value, list) else value
 
 
-def fill_text(text: str, variables: Mapping[str, JsonValue], where: str, limit: int = RUBRIC_BYTES, empty: Collection[str] = ()) -> str:
+def fill_text(
+    text: str,
+    variables: Mapping[str, JsonValue],
+    where: str,
+    limit: int = RUBRIC_BYTES,
+    empty: Collection[str] = (),
+    work: Work | None = None,
+) -> str:
     """Return the text with the variables filled in.
 
     Args:
@@ -105,9 +151,10 @@ def fill_text(text: str, variables: Mapping[str, JsonValue], where: str, limit: 
         where: How a message names the text.
         limit: The most characters of the filled text.
         empty: The names of variables that are not there, and whose place, and that of whatever they should have, stays empty.
+        work: The steps that are left to this text and those that share them; its own by default.
 
     Raises:
-        InvalidRequest: The template is invalid or names an unknown variable; the message begins with `where`.
+        InvalidRequest: The template is invalid, names an unknown variable or takes too long; the message begins with `where`.
     """
     if not is_template(text):
         return text
@@ -115,18 +162,18 @@ def fill_text(text: str, variables: Mapping[str, JsonValue], where: str, limit: 
 
     try:
         values = {**variables, **{name: ChainableUndefined(name=name) for name in empty}}
-        return _join(_compile(text).generate(values), where, limit)
+        filling = _Filling(values, work or Work(), limit)
+        filling.write(_parse(text).body)
+        return "".join(filling.parts)
     except _Unfit as error:
         raise InvalidRequest(f"{where}{error}") from None
     except UndefinedError as error:
         raise UnknownVariable(f"{where}: {_describe_error(str(error.message), variables)}") from None
-    except InvalidRequest:
-        raise
     except TemplateError as error:
         raise InvalidRequest(f"{where}: {_describe_error(str(error.message), variables)}") from None
-    except (TypeError, ValueError, ArithmeticError, LookupError) as error:
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise InvalidRequest(f"{where}: the template cannot be filled: {error}; correct it") from None
-    except (RecursionError, SyntaxError, MemoryError):
+    except (RecursionError, MemoryError):
         raise InvalidRequest(f"{where}: the template is nested too deeply; flatten it") from None
 
 
@@ -139,8 +186,8 @@ def unknown_variables(text: str, variables: Mapping[str, JsonValue]) -> list[str
     from jinja2 import TemplateError, meta
 
     try:
-        return sorted(meta.find_undeclared_variables(_environment().parse(text)) - set(variables))
-    except TemplateError:
+        return sorted(meta.find_undeclared_variables(_parse(text)) - set(variables))
+    except (TemplateError, _Unfit):
         return []
 
 
@@ -156,13 +203,13 @@ def refuse_large_vars(variables: Mapping[str, JsonValue]) -> None:
         raise InvalidRequest(f"vars: {size} bytes as JSON, {VARS_BYTES} at most; put what is large into the conversation")
 
 
-def _fill_prompt(own: OwnPrompt | None, variables: Mapping[str, JsonValue], where: str) -> OwnPrompt | None:
+def _fill_prompt(own: OwnPrompt | None, variables: Mapping[str, JsonValue], where: str, work: Work) -> OwnPrompt | None:
     """Fill the text between the slots; the slots stay, and no value can make one."""
     if own is None:
         return None
     messages = []
     for message in own.messages:
-        parts = tuple(part if isinstance(part, PromptSlot) else fill_text(part, variables, where) for part in message.parts)
+        parts = tuple(part if isinstance(part, PromptSlot) else fill_text(part, variables, where, work=work) for part in message.parts)
         messages.append(PromptMessage(role=message.role, parts=parts))
     return OwnPrompt(messages=tuple(messages))
 
@@ -172,36 +219,156 @@ class _Unfit(Exception):
 
 
 @lru_cache(maxsize=256)
-def _compile(text: str) -> Any:  # noqa: ANN401 - jinja2's own, made by a class of ours
-    """Return a compiled template that uses only what is allowed, cached for the next case with the same text."""
-    from jinja2 import nodes
+def _parse(text: str) -> "nodes.Template":
+    """Return what a template that uses only what is allowed says, cached for the next case with the same text."""
+    tree: nodes.Template = _parser()(_environment(), text).parse()
+    rest: list[tuple[nodes.Node, int, bool]] = [(tree, 0, False)]
+    while rest:
+        node, depth, in_loop = rest.pop()
+        kind = type(node).__name__
+        if depth > NESTED:
+            raise _Unfit(f", line {node.lineno}: the template is nested too deeply; flatten it")
+        _refuse_unfit(node, kind, in_loop=in_loop)
+        rest += [(child, depth + 1, in_loop or kind == "For") for child in reversed(list(node.iter_child_nodes()))]
+    return tree
 
-    for node in _environment().parse(text).find_all(nodes.Node):
-        _refuse_unbounded(node)
-    return _environment().from_string(text)
 
-
-def _refuse_unbounded(node: Any) -> None:  # noqa: ANN401 - jinja2's nodes have no types
-    from jinja2 import nodes
-
-    kind = type(node).__name__
-    if isinstance(node, nodes.Name) and node.name in {"self", "super"}:
-        raise _Unfit(f", line {node.lineno}: {node.name!r} is jinja2's own and undefined here; name one of vars")
-    if kind not in _NODES or (isinstance(node, nodes.Filter) and node.name not in FILTERS):
-        what = f"the filter {node.name!r}" if isinstance(node, nodes.Filter) else f"{kind.lower()!r}"
+def _refuse_unfit(node: Any, kind: str, *, in_loop: bool) -> None:  # noqa: ANN401 - a node of any kind
+    called, known = {"Filter": ("filter", FILTERS), "Test": ("test", _environment().tests)}.get(kind, ("", ()))
+    if (called and node.name not in known) or kind not in {*_KINDS, "Template", "Operand", "Keyword"}:
+        what = f"the {called} {node.name!r}" if called else f"{kind.lower()!r}"
         raise _Unfit(f", line {node.lineno}: {what} is not taken in a rubric or prompt; filters are {', '.join(FILTERS)}")
-    if isinstance(node, nodes.For) and (any(node.find_all(nodes.For)) or not isinstance(node.iter, nodes.Name | nodes.Getattr)):
+    if kind == "For" and (in_loop or type(node.iter).__name__ not in {"Name", "Getattr"}):
         raise _Unfit(f", line {node.lineno}: a loop runs over a variable, and not inside another loop; write it so")
 
 
-def _join(pieces: Any, where: str, limit: int) -> str:  # noqa: ANN401 - jinja2's generator
-    parts, size = [], 0
-    for piece in pieces:
-        size += len(piece)
-        if size > limit:
-            raise InvalidRequest(f"{where}: filled, it has more than {limit} characters; use less of the variables")
-        parts.append(piece)
-    return "".join(parts)
+@cache
+def _parser() -> Any:  # noqa: ANN401 - a class of Jinja2's, which is imported late
+    """Return Jinja2's parser, with bounds on depth and length that do not depend on the stack that is left."""
+    from jinja2.parser import Parser
+
+    def bounded(name: str) -> Callable[..., Any]:
+        inner = getattr(Parser, name)
+
+        def parse(self: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - Jinja2's own
+            self.depth, self.count = self.depth + 1, self.count + 1
+            if self.depth > NESTED or self.count > 3 * EXPRESSIONS:
+                why = "is nested too deeply; flatten it" if self.depth > NESTED else f"has more than {EXPRESSIONS} expressions; shorten it"
+                raise _Unfit(f", line {self.stream.current.lineno}: the template {why}")
+            parsed = inner(self, *args, **options)
+            self.depth -= 1
+            return parsed
+
+        return parse
+
+    recursive = ("parse_condexpr", "parse_not", "parse_unary", "subparse")
+    return type("BoundedParser", (Parser,), {"depth": 0, "count": 0} | {name: bounded(name) for name in recursive})
+
+
+class _Filling:
+    """One filling of a template, which counts its steps and its characters."""
+
+    def __init__(self, variables: Mapping[str, Any], work: Work, limit: int) -> None:
+        self.parts: list[str] = []
+        self._variables = variables
+        self._work = work
+        self._limit = self._room = limit
+        self._loop: dict[str, Any] = {}
+
+    def write(self, body: "Iterable[nodes.Node]") -> None:
+        """Write statements."""
+        for node in body:
+            self.value(node)
+
+    def value(self, node: Any) -> Any:  # noqa: ANN401 - a node of any kind, JSON of any shape
+        """Return the value of an expression, or None of a statement, which writes."""
+        self._work.charge(NODE_STEPS)
+        return _KINDS[type(node).__name__](self, node)
+
+    def output(self, node: "nodes.Output") -> None:
+        for part in node.nodes:
+            text = _as_text(self.value(part))
+            self._room -= len(text)
+            if self._room < 0:
+                raise _Unfit(f": filled, it has more than {self._limit} characters; use less of the variables")
+            self.parts.append(text)
+
+    def branch(self, node: "nodes.If") -> None:
+        holds = next((each for each in (node, *node.elif_) if self.value(each.test)), None)
+        self.write(holds.body if holds else node.else_)
+
+    def loop(self, node: Any) -> None:  # noqa: ANN401 - a loop, whose target is a name
+        name, items = node.target.name, []
+        for item in self.value(node.iter):
+            self._loop = {name: item}
+            if node.test is None or self.value(node.test):
+                items.append(item)
+        for at, item in enumerate(items):
+            place = {"index": at + 1, "index0": at, "first": at == 0, "last": at + 1 == len(items), "length": len(items)}
+            self._loop = {"loop": place, name: item}
+            self.write(node.body)
+        self._loop = {}
+        self.write(() if items else node.else_)
+
+    def name(self, node: "nodes.Name") -> Any:  # noqa: ANN401 - JSON of any shape
+        names = self._loop if node.name in self._loop else self._variables
+        return names[node.name] if node.name in names else _environment().undefined(name=node.name)
+
+    def choice(self, node: "nodes.CondExpr") -> Any:  # noqa: ANN401 - JSON of any shape
+        from jinja2 import Undefined
+
+        chosen = node.expr1 if self.value(node.test) else node.expr2
+        return Undefined() if chosen is None else self.value(chosen)
+
+    def compare(self, node: "nodes.Compare") -> bool:
+        left = self.value(node.expr)
+        for operand in node.ops:
+            right = self.value(operand.expr)
+            self._work.charge(_size(left, right))
+            if not _COMPARISONS[operand.op](left, right):
+                return False
+            left = right
+        return True
+
+    def call(self, call: Callable[..., Any], node: Any) -> Any:  # noqa: ANN401 - a filter or a test, JSON of any shape
+        """Call what the steps are there for: those of what it reads before, those of what it makes after."""
+        value = self.value(node.node)
+        given = [*(self.value(each) for each in node.args), *(self.value(node.dyn_args) if node.dyn_args else ())]
+        named = {each.key: self.value(each.value) for each in node.kwargs} | (self.value(node.dyn_kwargs) if node.dyn_kwargs else {})
+        count, options = len(value) if isinstance(value, str | list | dict) else 1, _size(*given, *named.values())
+        self._work.charge((_size(value) + options) * (count.bit_length() if node.name == "sort" else 1))
+        self._work.charge(count * options if node.name in _ANEW else 0)
+        made = call(node.name, value, given, named)
+        self._work.charge(_size(made))
+        return made
+
+
+_ANEW = frozenset({"join", "sort", "sum", "trim"})
+"""Filters that use their arguments anew for every item or character."""
+
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    **{name: getattr(operator, name) for name in ("eq", "ne", "gt", "lt")},
+    **{f"{name}eq": getattr(operator, f"{name[0]}e") for name in ("gt", "lt")},
+    "in": lambda item, held: item in held,
+    "notin": lambda item, held: item not in held,
+}
+
+
+def _size(*values: Any) -> int:  # noqa: ANN401 - JSON of any shape
+    """Return how many values and characters there are in JSON."""
+    rest, size = list(values), 0
+    while rest:
+        value = rest.pop()
+        if isinstance(value, str):
+            size += len(value)
+        elif isinstance(value, dict):
+            rest += [*value, *value.values()]
+        elif isinstance(value, list):
+            rest += value
+        elif isinstance(value, int) and value.bit_length() > INTEGER_BITS:
+            raise _Unfit(f": an integer has {value.bit_length()} bits, {INTEGER_BITS} at most; write it as a text")
+        size += VALUE_STEPS
+    return size
 
 
 def _describe_error(message: str, variables: Mapping[str, JsonValue]) -> str:
@@ -211,16 +378,11 @@ def _describe_error(message: str, variables: Mapping[str, JsonValue]) -> str:
 
 
 @cache
-def _environment() -> "ImmutableSandboxedEnvironment":
-    from jinja2 import ChainableUndefined, StrictUndefined
-    from jinja2.sandbox import ImmutableSandboxedEnvironment
+def _environment() -> "Environment":
+    """Return what Jinja2's filters and tests are called in: templates see JSON values alone, and no Python attribute of theirs."""
+    from jinja2 import ChainableUndefined, Environment, StrictUndefined
 
-    class JsonEnvironment(ImmutableSandboxedEnvironment):
-        """A sandbox in which templates see JSON values alone, and no Python attribute of theirs."""
-
-        def getattr(self, obj: Any, attribute: str) -> Any:  # noqa: ANN401 - JSON of any shape
-            return self.getitem(obj, attribute)
-
+    class JsonEnvironment(Environment):
         def getitem(self, obj: Any, argument: Any) -> Any:  # noqa: ANN401 - JSON of any shape
             if isinstance(obj, StrictUndefined | ChainableUndefined):
                 return obj
@@ -229,11 +391,32 @@ def _environment() -> "ImmutableSandboxedEnvironment":
             except (LookupError, TypeError):
                 return self.undefined(obj=obj, name=argument)
 
-    environment = JsonEnvironment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True, finalize=_as_text)
-    environment.globals = {}
-    environment.filters |= {"load": _load, "dump": _dump, "replace": _replace, "safe": str, "escape": _escape}
-    environment.policies["json.dumps_kwargs"] = {"ensure_ascii": False, "sort_keys": False}
+    environment = JsonEnvironment(undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True)
+    theirs = environment.filters
+    ours: dict[str, Callable[..., Any]] = {
+        "load": _load,
+        "dump": _dump,
+        "replace": _replace,
+        "safe": str,
+        "escape": _escape,
+        "reverse": lambda value: value[::-1] if isinstance(value, str) else list(value)[::-1],
+        "round": lambda value, precision=0, method="common": theirs["round"](
+            value, _within("the precision of `round`", precision, -LARGEST, LARGEST), method
+        ),
+        "sum": lambda value, attribute=None, start=0: theirs["sum"](environment, value, attribute, 0 + start),
+    }
+    environment.filters = theirs | ours
+    # Identity is an accident of how a value was read: two equal texts are one object here and two in the replay.
+    environment.tests |= {"sameas": lambda value, other: type(value) is type(other) and value == other}
+    environment.policies |= {"json.dumps_function": _bounded_json, "json.dumps_kwargs": {}}
     return environment
+
+
+def _within(name: str, number: Any, least: int, most: int) -> Any:  # noqa: ANN401 - whatever a template says
+    """Return a number that is in its bounds."""
+    if not isinstance(number, int | float) or not least <= number <= most:
+        raise ValueError(f"{name} is {clip(str(number))}; give a number from {least} to {most}")
+    return number
 
 
 def _load(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
@@ -248,16 +431,29 @@ def _load(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
 
 def _dump(value: Any, spaces: int | None = None) -> str:  # noqa: ANN401 - JSON of any shape
     """Write a value as JSON, as compact as JavaScript does."""
-    separators = (",", ": ") if spaces else (",", ":")
-    return json.dumps(value, ensure_ascii=False, indent=min(spaces, 8) if spaces else None, separators=separators)
+    return _bounded_json(value, spaces or None, (",", ": ") if spaces else (",", ":"))
 
 
-def _replace(value: Any, old: str, new: str) -> str:  # noqa: ANN401 - JSON of any shape
+def _bounded_json(value: Any, indent: int | None = None, separators: tuple[str, str] | None = None) -> str:  # noqa: ANN401 - JSON
+    """Write a value as JSON; with an indent, unless the text is too long."""
+    if indent is None:
+        return json.dumps(value, ensure_ascii=False, separators=separators)
+    indent = _within("the indent of JSON", indent, 1, LARGEST)
+    text, size = [], 0
+    for piece in json.JSONEncoder(ensure_ascii=False, indent=indent, separators=separators).iterencode(value):
+        text.append(piece)
+        size += len(piece)
+        if size > FILTERED_CHARACTERS:
+            raise ValueError(f"indented, its JSON has more than {FILTERED_CHARACTERS} characters; indent it by less")
+    return "".join(text)
+
+
+def _replace(value: Any, old: str, new: str, count: int | None = None) -> str:  # noqa: ANN401 - JSON of any shape
     """Replace a text in a value, unless the result is too long."""
-    text = str(value)
-    if len(text) + text.count(old) * (len(new) - len(old)) > REPLACED_CHARACTERS:
-        raise ValueError(f"what `replace` makes has more than {REPLACED_CHARACTERS} characters")
-    return text.replace(old, new)
+    text, old, new = str(value), str(old), str(new)
+    if len(text) + text.count(old) * (len(new) - len(old)) > FILTERED_CHARACTERS:
+        raise ValueError(f"what `replace` makes has more than {FILTERED_CHARACTERS} characters")
+    return text.replace(old, new, -1 if count is None else count)
 
 
 def _escape(value: Any) -> str:  # noqa: ANN401 - JSON of any shape
@@ -269,3 +465,23 @@ def _as_text(value: Any) -> Any:  # noqa: ANN401 - whatever a variable holds
     """Return a value as text: objects, lists, `true`, `false` and `null` as JSON, anything else by `str`."""
     is_plain = isinstance(value, dict | list | bool) or value is None
     return json.dumps(value, ensure_ascii=False) if is_plain else str(value)
+
+
+_KINDS: dict[str, Callable[[_Filling, Any], Any]] = {
+    "Output": _Filling.output,
+    "If": _Filling.branch,
+    "For": _Filling.loop,
+    "TemplateData": lambda _, node: node.data,
+    "Const": lambda _, node: node.value,
+    "Name": _Filling.name,
+    "Getattr": lambda filling, node: _environment().getitem(filling.value(node.node), node.attr),
+    "Getitem": lambda filling, node: _environment().getitem(filling.value(node.node), filling.value(node.arg)),
+    "Not": lambda filling, node: not filling.value(node.node),
+    "And": lambda filling, node: filling.value(node.left) and filling.value(node.right),
+    "Or": lambda filling, node: filling.value(node.left) or filling.value(node.right),
+    "CondExpr": _Filling.choice,
+    "Compare": _Filling.compare,
+    "Filter": lambda filling, node: filling.call(_environment().call_filter, node),
+    "Test": lambda filling, node: filling.call(_environment().call_test, node),
+}
+"""The nodes of Jinja2 that templates have; a `Template`, `Operand` or `Keyword` is evaluated with the node that it belongs to."""
