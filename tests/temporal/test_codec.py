@@ -1,5 +1,6 @@
 """Encrypted payloads: nothing of a run is plain on the server, keys rotate, and a key that is missing is named in a sentence."""
 
+import asyncio
 import base64
 import os
 import sys
@@ -11,15 +12,25 @@ from types import ModuleType
 import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
-from temporalio.client import Client, WorkflowFailureError
+from temporalio.client import (
+    Client,
+    Schedule,
+    ScheduleActionExecutionStartWorkflow,
+    ScheduleActionStartWorkflow,
+    ScheduleSpec,
+    WorkflowFailureError,
+)
+from temporalio.common import RawValue
+from temporalio.converter import WorkflowSerializationContext
 
 from gradeloop.client.client import GradingClient
+from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest, PayloadUnreadable
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.temporal.codec import EncryptionCodec, KeyRing, load_ring, read_keys
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo
-from tests.rig.threads import a_thread, answering, replay, request, serving, start
+from tests.rig.threads import a_thread, answering, ended, replay, request, serving, start
 
 SECRET = "osprey-4711"
 
@@ -59,7 +70,11 @@ async def raw_of(client: Client, thread: str) -> bytes:
     return b"".join(event.SerializeToString() for event in history.events) + described.SerializeToString()
 
 
-async def test_the_server_has_nothing_of_an_encrypted_thread(temporal_server: ServerInfo, keys: Path) -> None:
+@pytest.mark.parametrize("policy", ["", "required"])
+async def test_the_server_has_nothing_of_an_encrypted_thread(
+    temporal_server: ServerInfo, keys: Path, monkeypatch: pytest.MonkeyPatch, policy: str
+) -> None:
+    monkeypatch.setenv("GRADELOOP_ENCRYPTION", policy)
     async with connected(temporal_server) as client:
         models = answering()
         models.answers["generator"] = lambda _, number: f"draft {number} of {SECRET}"
@@ -72,8 +87,12 @@ async def test_the_server_has_nothing_of_an_encrypted_thread(temporal_server: Se
             listed = await served.client.state(thread)
             story = await read_thread_report(GradingClient(client, task_queue=served.task_queue), thread)
             await replay(client, thread)
+            await client.get_workflow_handle(thread).signal("close")
+            await ended(client, thread)
+            again = await served.client.invoke(thread, "write again")
 
     assert (result.status, SECRET in (result.output or "")) == ("satisfied", True)
+    assert again.status == "satisfied"
     assert SECRET.encode() not in raw
     assert b"binary/encrypted" in raw
     assert listed.status == "idle"
@@ -178,6 +197,101 @@ async def test_an_unknown_key_is_a_sentence(
                 await reader.result(thread)
             with pytest.raises(InvalidRequest, match="the worker may have other keys; give both the same"):
                 await reader.messages(thread)
+
+
+def context(workflow_id: str) -> WorkflowSerializationContext:
+    return WorkflowSerializationContext(namespace="default", workflow_id=workflow_id)
+
+
+async def test_a_payload_is_read_in_its_own_workflow_alone(keys: Path) -> None:
+    (sealed,) = await codec().with_context(context("mine")).encode([Payload(data=b"x")])
+
+    for reader in ("mine", "mine-2026-11-26T17:59:34Z"):  # Temporal runs a schedule's workflow under such a name
+        assert await codec().with_context(context(reader)).decode([sealed]) == [Payload(data=b"x")]
+    assert await codec().decode([sealed]) == [Payload(data=b"x")]
+    for other in ("another", "mine2", "min", "mine-2026"):
+        with pytest.raises(PayloadUnreadable, match=r"a payload of the workflow 'mine' stands in '.*'; it was moved"):
+            await codec().with_context(context(other)).decode([sealed])
+    sealed.metadata["encryption-workflow"] = b"another"
+    with pytest.raises(PayloadUnreadable, match="does not open with the key 'k1'"):
+        await codec().with_context(context("another")).decode([sealed])
+
+
+async def test_what_is_plain_or_names_no_workflow_is_read_unless_encryption_is_required(keys: Path) -> None:
+    ring = load_ring()
+    assert ring is not None
+    strict = EncryptionCodec(ring, required=True).with_context(context("mine"))
+    plain, (nameless,) = Payload(data=b"x"), await codec().encode([Payload(data=b"x")])
+
+    assert await codec().with_context(context("mine")).decode([plain, nameless]) == [plain, plain]
+    with pytest.raises(PayloadUnreadable, match="a payload is plain and GRADELOOP_ENCRYPTION is required; encrypt it where it is written"):
+        await strict.decode([plain])
+    with pytest.raises(PayloadUnreadable, match="a payload of no workflow stands in 'mine'"):
+        await strict.decode([nameless])
+    keys.write_text("plain\n" + keys.read_text())
+    with pytest.raises(PayloadUnreadable, match="required and the keys begin with 'plain'; take that line out"):
+        await strict.encode([plain])
+
+
+@pytest.mark.parametrize(
+    ("environ", "why"),
+    [
+        (
+            {"GRADELOOP_ENCRYPTION": "required"},
+            "GRADELOOP_ENCRYPTION is required and GRADELOOP_ENCRYPTION_KEYS names no keys; name the file",
+        ),
+        ({"GRADELOOP_ENCRYPTION": "on"}, "GRADELOOP_ENCRYPTION is 'on'; write required, or unset it"),
+    ],
+)
+def test_a_policy_that_cannot_be_kept_is_refused(environ: dict[str, str], why: str) -> None:
+    with pytest.raises(InvalidRequest, match=why):
+        load_ring(environ)
+
+
+@pytest.mark.parametrize("kind", ["plain", "moved"])
+async def test_a_thread_takes_no_payload_that_is_plain_or_of_another_thread(
+    temporal_server: ServerInfo, keys: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("GRADELOOP_ENCRYPTION", "required")
+    async with connected(temporal_server) as client, serving(client, models=answering()) as served:
+        first = a_thread()
+        await served.client.run(request("- it is good", idle_timeout=0), thread_id=first)
+        (started, *_) = (await client.get_workflow_handle(first).fetch_history()).events
+        given = started.workflow_execution_started_event_attributes.input.payloads[0]
+        without_keys = await Client.connect(temporal_server.address)
+        argument: object = RawValue(given) if kind == "moved" else request("- it is good")
+        forged = await without_keys.start_workflow("GradingThread", argument, id=a_thread(), task_queue=served.task_queue)
+        failed = ""
+        async for event in forged.fetch_history_events(wait_new_event=True):
+            if event.HasField("workflow_task_failed_event_attributes"):
+                failed = str(await client.data_converter.decode_failure(event.workflow_task_failed_event_attributes.failure))
+                break
+        await forged.terminate()
+
+    assert ("stands in" if kind == "moved" else "a payload is plain") in failed
+    assert len(served.models.requests_of("generator")) == 1
+
+
+async def test_a_schedule_starts_a_workflow_that_reads_its_argument(
+    temporal_server: ServerInfo, keys: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GRADELOOP_ENCRYPTION", "required")
+    async with connected(temporal_server) as client, serving(client, models=answering()) as served:
+        name = a_thread()
+        action = ScheduleActionStartWorkflow(
+            "GradingThread", request("- it is good", idle_timeout=0), id=name, task_queue=served.task_queue
+        )
+        schedule = await client.create_schedule(name, Schedule(action=action, spec=ScheduleSpec()))
+        await schedule.trigger()
+        while not (actions := (await schedule.describe()).info.recent_actions):
+            await asyncio.sleep(0.1)
+        started = actions[0].action
+        assert isinstance(started, ScheduleActionExecutionStartWorkflow)
+        result = await client.get_workflow_handle(started.workflow_id, result_type=RunResult).result()
+        await schedule.delete()
+
+    assert started.workflow_id != name
+    assert result.status == "satisfied"
 
 
 @pytest.mark.parametrize("change", ["data", "key"])

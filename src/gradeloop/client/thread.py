@@ -27,6 +27,7 @@ from temporalio.client import (
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.converter import WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -380,7 +381,8 @@ class ThreadHandle:
         thread = checkpoint["thread"]
         kept = {name: thread[name] for name in ("generator", "grader", "max_iterations", "idle_timeout")}
         listed = last.raw_description.workflow_execution_info.search_attributes.indexed_fields
-        payloads = await self.client.data_converter.encode([kept | {"checkpoint": checkpoint}])
+        context = WorkflowSerializationContext(namespace=self.client.namespace, workflow_id=self.thread_id)
+        payloads = await self.client.data_converter.with_context(context).encode([kept | {"checkpoint": checkpoint}])
         return StartWorkflowExecutionRequest(
             namespace=self.client.namespace,
             workflow_id=self.thread_id,

@@ -10,13 +10,22 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from google.protobuf.message import DecodeError
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
-from temporalio.converter import DefaultFailureConverter, DefaultFailureConverterWithEncodedAttributes, PayloadCodec, PayloadConverter
+from temporalio.converter import (
+    ActivitySerializationContext,
+    DefaultFailureConverter,
+    DefaultFailureConverterWithEncodedAttributes,
+    PayloadCodec,
+    PayloadConverter,
+    SerializationContext,
+    WithSerializationContext,
+    WorkflowSerializationContext,
+)
 
 from gradeloop.errors import InvalidRequest, PayloadUnreadable
 from gradeloop.settings.secrets import remember_secret
@@ -28,6 +37,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("gradeloop.encryption")
 
 VARIABLE = "GRADELOOP_ENCRYPTION_KEYS"
+
+POLICY = "GRADELOOP_ENCRYPTION"
+REQUIRED = "required"
+"""The policy under which a payload that is plain, or names no workflow, is not read."""
 
 HOOK = "python:"
 """What a value begins with that names a function, which brings keys from a key management service."""
@@ -48,6 +61,9 @@ FILE_BYTES = 1024 * 1024
 
 AGAIN_SECONDS = 10.0
 """How long after a look for a key that is not there the next one comes: a history may hold thousands of its payloads."""
+
+_TICK = re.compile(r"-\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+"""What Temporal appends to a schedule's workflow id, for which the payload was encrypted."""
 
 _KEY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}")
 
@@ -179,6 +195,8 @@ def load_ring(environ: Mapping[str, str] = os.environ) -> KeyRing | None:
         InvalidRequest: The keys cannot be had, or the package for them is not installed.
     """
     named = environ.get(VARIABLE, "").strip()
+    if not named and is_required(environ):
+        raise InvalidRequest(f"{POLICY} is {REQUIRED} and {VARIABLE} names no keys; name the file of keys, or unset {POLICY}")
     if not named:
         return None
     try:
@@ -187,6 +205,18 @@ def load_ring(environ: Mapping[str, str] = os.environ) -> KeyRing | None:
         if (error.name or "").partition(".")[0] != "cryptography":
             raise
         raise InvalidRequest(f"{VARIABLE} is set and encryption is not installed; run: pip install 'gradeloop[encryption]'") from None
+
+
+def is_required(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether plain payloads are refused.
+
+    Raises:
+        InvalidRequest: `GRADELOOP_ENCRYPTION` has another value.
+    """
+    policy = environ.get(POLICY, "").strip()
+    if policy not in {"", REQUIRED}:
+        raise InvalidRequest(f"{POLICY} is {clip(policy)}; write {REQUIRED}, or unset it to read what is plain, too")
+    return policy == REQUIRED
 
 
 def _hook(named: str) -> Callable[[], Mapping[str, bytes]]:
@@ -207,40 +237,78 @@ def _hook(named: str) -> Callable[[], Mapping[str, bytes]]:
     return load
 
 
-class EncryptionCodec(PayloadCodec):
-    """Encrypts every payload as a whole, metadata included; what was never encrypted is read as it is."""
+# A server that may not read payloads could still show one workflow's to another: a judge would grade a foreign draft. So the associated
+# data names the workflow. The name stands beside the payload, too, for readers that have no workflow at hand, such as the codec server.
+class EncryptionCodec(PayloadCodec, WithSerializationContext):
+    """Encrypts every payload as a whole, metadata included, for its workflow; reads what was never encrypted unless that is refused."""
 
-    def __init__(self, ring: KeyRing) -> None:
+    def __init__(self, ring: KeyRing, *, required: bool = False, workflow_id: str = "") -> None:
         self._ring = ring
+        self._required = required
+        self._workflow = workflow_id
+
+    def with_context(self, context: SerializationContext) -> Self:
+        """Return the codec of a workflow's payloads, and of its activities'."""
+        workflow_id = context.workflow_id if isinstance(context, WorkflowSerializationContext | ActivitySerializationContext) else None
+        return type(self)(self._ring, required=self._required, workflow_id=workflow_id or "")
 
     async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
-        """Encrypt payloads with the newest key."""
+        """Encrypt payloads with the newest key.
+
+        Raises:
+            PayloadUnreadable: Nothing is to be encrypted yet, and what is plain is refused.
+        """
         key_id = self._ring.newest
-        return list(payloads) if key_id is None else [_encrypted(payload, key_id, self._ring.cipher(key_id)) for payload in payloads]
+        if key_id is None and self._required:
+            raise PayloadUnreadable(f"{POLICY} is {REQUIRED} and the keys begin with {PLAIN!r}; take that line out, or unset {POLICY}")
+        return list(payloads) if key_id is None else [self._encrypted(payload, key_id) for payload in payloads]
 
     async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
         """Decrypt payloads.
 
         Raises:
-            PayloadUnreadable: A payload's key is not there, or the payload was changed since it was encrypted.
+            PayloadUnreadable: A payload's key is not there, it was changed since it was encrypted, it is another workflow's, or it is
+                plain where that is refused.
         """
-        return [self._decrypted(payload) if payload.metadata.get("encoding") == ENCODING else payload for payload in payloads]
+        return [self._decrypted(payload) for payload in payloads]
+
+    def _encrypted(self, payload: Payload, key_id: str) -> Payload:
+        nonce = os.urandom(NONCE_BYTES)
+        metadata = {"encoding": ENCODING, "encryption-cipher": CIPHER, "encryption-key-id": key_id.encode()}
+        metadata |= {"encryption-workflow": self._workflow.encode()} if self._workflow else {}
+        sealed = self._ring.cipher(key_id).encrypt(nonce, payload.SerializeToString(), _associated(key_id, self._workflow))
+        return Payload(metadata=metadata, data=nonce + sealed)
 
     def _decrypted(self, payload: Payload) -> Payload:
         from cryptography.exceptions import InvalidTag
 
-        if payload.metadata.get("encryption-cipher") != CIPHER:
-            named = payload.metadata.get("encryption-cipher", b"").decode(errors="replace")
-            raise PayloadUnreadable(f"a payload is encrypted with {clip(named)}; gradeloop reads {CIPHER.decode()} alone")
-        key_id = payload.metadata.get("encryption-key-id", b"").decode(errors="replace")
+        if payload.metadata.get("encoding") != ENCODING:
+            if self._required:
+                raise PayloadUnreadable(f"a payload is plain and {POLICY} is {REQUIRED}; encrypt it where it is written, or unset {POLICY}")
+            return payload
+        cipher_name, key_id, named = (
+            payload.metadata.get(f"encryption-{name}", b"").decode(errors="replace") for name in ("cipher", "key-id", "workflow")
+        )
+        if cipher_name != CIPHER.decode():
+            raise PayloadUnreadable(f"a payload is encrypted with {clip(cipher_name)}; gradeloop reads {CIPHER.decode()} alone")
+        rest = self._workflow.removeprefix(named) if named or self._required else ""
+        if self._workflow and rest and not (named and _TICK.fullmatch(rest)):
+            owner = f"of the workflow {clip(named)}" if named else "of no workflow"
+            raise PayloadUnreadable(
+                f"a payload {owner} stands in {clip(self._workflow)}; it was moved there: look for who writes to the server"
+            )
         cipher = self._ring.cipher(key_id)
         try:
-            plain = cipher.decrypt(payload.data[:NONCE_BYTES], payload.data[NONCE_BYTES:], key_id.encode())
+            plain = cipher.decrypt(payload.data[:NONCE_BYTES], payload.data[NONCE_BYTES:], _associated(key_id, named))
             return Payload.FromString(plain)
         except (InvalidTag, ValueError, DecodeError):
             raise PayloadUnreadable(
                 f"a payload does not open with the key {clip(key_id)}: another key has that id here, or the payload was changed"
             ) from None
+
+
+def _associated(key_id: str, workflow_id: str) -> bytes:
+    return f"{key_id}\0{workflow_id}".encode()
 
 
 class EncryptedFailures(DefaultFailureConverterWithEncodedAttributes):
@@ -254,9 +322,3 @@ class EncryptedFailures(DefaultFailureConverterWithEncodedAttributes):
         """Write an exception into a failure."""
         answers = workflow.in_workflow() and (task := asyncio.current_task()) and task.get_name().startswith(QUERY_TASK)
         (self._plain.to_failure if answers else super().to_failure)(exception, payload_converter, failure)
-
-
-def _encrypted(payload: Payload, key_id: str, cipher: "AESGCM") -> Payload:
-    nonce = os.urandom(NONCE_BYTES)
-    sealed = nonce + cipher.encrypt(nonce, payload.SerializeToString(), key_id.encode())
-    return Payload(metadata={"encoding": ENCODING, "encryption-cipher": CIPHER, "encryption-key-id": key_id.encode()}, data=sealed)

@@ -29,7 +29,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.worker import load_connect_config
-from gradeloop.temporal.codec import EncryptedFailures, EncryptionCodec, KeyRing, load_ring
+from gradeloop.temporal.codec import EncryptedFailures, EncryptionCodec, KeyRing, is_required, load_ring
 from gradeloop.temporal.runtime import open_client
 from gradeloop.temporal.server import NAMESPACE, ensure_server, running_server
 
@@ -110,7 +110,7 @@ async def build_converter(url: str | None, ring: KeyRing | None = None) -> DataC
     if ring is not None:
         converter = dataclasses.replace(
             converter,
-            payload_codec=EncryptionCodec(ring),
+            payload_codec=EncryptionCodec(ring, required=is_required()),
             failure_converter_class=EncryptedFailures,
         )
     if not url:
