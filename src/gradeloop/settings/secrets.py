@@ -3,7 +3,10 @@
 import os
 import re
 from collections.abc import Collection, Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 from gradeloop.text import without_secrets
 
@@ -13,8 +16,17 @@ SHORTEST = 8
 SHORTEST_IN_EVIDENCE = 16
 """The characters of the shortest secret that is taken out of evidence, of which no word may be lost."""
 
-_NAME = re.compile(r"(?:^|_)(?:API)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)$")
-_IN_URL = re.compile(r"\w+://[^/@\s]*:([^/@\s]+)@")
+LONGEST_USER = 16
+"""The characters from which a user without a password in a URL counts as a token, as in clone addresses."""
+
+_NAME = re.compile(
+    r"(?:(?:^|_)(?:KEY|PAT|PASS|PWD|AUTH)|(?:API|ACCESS|SECRET|PRIVATE)KEY|API_?KEYS|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)"
+    r"(?:_?\d+|_(?:PROD|LIVE|STAGING|DEV|TEST|OLD|NEW|PRIMARY|SECONDARY|VALUE|B64|BASE64))*$"
+)
+_IN_URL = tuple(
+    map(re.compile, (r"\w://[^/?#\s:@]*:([^@\s]+)@", r"\w://[^/?#\s:@]*:([^/?#\s]+)@", rf"\w://([^/?#\s:@]{{{LONGEST_USER},}})@"))
+)
+_NAMED = re.compile(r"(?:password|passwd|passphrase|secret|token|key|sig|signature|authorization)\s*=\s*([^&#;,\s]+)", re.IGNORECASE)
 
 
 _remembered: set[str] = set()
@@ -30,11 +42,18 @@ def environment_secrets(environ: Mapping[str, str] | None = None) -> frozenset[s
     """Return the values of variables that are named as secrets are, and passwords in URLs; by default this process's, and what it read."""
     found: set[str] = set(_remembered) if environ is None else set()
     for name, value in (os.environ if environ is None else environ).items():
-        if _NAME.search(name.upper()) and not value.startswith("/"):
-            found.add(value.strip())
-        elif "@" in value:
-            found.update(_IN_URL.findall(value))
+        if len(value) >= SHORTEST and _NAME.search(name.upper()) and not _is_path(value):
+            found |= {value.strip(), *(part.strip() for part in value.split(","))}
+        if "://" in value or "=" in value:
+            parts = {part for pattern in (*_IN_URL, _NAMED) for part in pattern.findall(value)}
+            found |= parts | set(map(unquote, parts))
     return frozenset(secret for secret in found if len(secret) >= SHORTEST)
+
+
+@lru_cache(maxsize=256)
+def _is_path(value: str) -> bool:
+    """Return whether a variable names a file, a key's say; a key as base64 may begin with a slash, too."""
+    return value.startswith("/") and (Path(value).exists() or (value.count("/") > 1 and Path(value).parent.is_dir()))
 
 
 def scrubbed(text: str, secrets: Collection[str] = ()) -> str:
