@@ -18,6 +18,12 @@ tools = ["tools.py"]
 max_concurrent_activities = 7
 [commands.check]
 argv = ["{python}", "scripts/check.py", "--strict"]
+[commands.module]
+argv = ["{python}", "-m", "checks.strict"]
+[commands.joined]
+argv = ["{python}", "-mjoined"]
+[commands.code]
+argv = ["{python}", "-c", "import coded; coded.run()"]
 [mcp.wiki]
 command = ["./wiki.sh"]
 tools = ["search"]
@@ -28,8 +34,21 @@ seconds = 3
 """
 
 CODE = {
-    "tools.py": "def shout() -> str:\n    'Shout.'\n    return 'X'\n",
-    "scripts/check.py": "print(1)\n",
+    "tools.py": "import helper, json\n\ndef shout() -> str:\n    'Shout.'\n    from kit.words import loud\n    return loud('x')\n",
+    "helper.py": "import importlib\nimportlib.import_module('late')\n",
+    "late.py": "from src_only import value\n",
+    "src/src_only.py": "value = 1\n",
+    "kit/__init__.py": "",
+    "kit/words.py": "from . import louder\n",
+    "kit/louder.py": "import beside\n",
+    "beside/part.py": "",
+    "scripts/check.py": "import near\nprint(1)\n",
+    "scripts/near.py": "",
+    "checks/__init__.py": "",
+    "checks/strict.py": "from checks import parts\n",
+    "checks/parts.py": "",
+    "joined.py": "",
+    "coded.py": "",
     "wiki.sh": "exit 0\n",
     "suite/test_it.py": "def test_it(): pass\n",
     "suite/deep/data.json": "{}\n",
@@ -103,6 +122,7 @@ CHANGES: dict[str, Callable[[Path], object]] = {
     "the settings": appended("gradeloop.toml"),
     **{name: appended(name) for name in CODE},
     "a new test": lambda folder: (folder / "suite" / "conftest.py").write_text("import os"),
+    "a new part of a package": lambda folder: (folder / "kit" / "more.py").write_text(""),
     "no tools": lambda folder: (folder / "tools.py").unlink(),
     "a link": linked,
 }
@@ -124,6 +144,17 @@ def test_what_python_writes_by_itself_changes_nothing(folder: Path) -> None:
     trust(folder)
     (folder / "suite" / "__pycache__").mkdir()
     (folder / "suite" / "__pycache__" / "test_it.pyc").write_bytes(b"x")
+
+    assert trusted(folder)
+
+
+def test_what_the_code_does_not_import_changes_nothing(folder: Path) -> None:
+    (folder / "json").mkdir()
+    (folder / "broken.py").write_text("def")
+    (folder / "tools.py").write_text((folder / "tools.py").read_text() + "\nimport broken\n")
+    trust(folder)
+    for name in ("json/rows.json", "other.py", "kit/cache.db", "scripts/other.py"):
+        (folder / name).write_text("1")
 
     assert trusted(folder)
 

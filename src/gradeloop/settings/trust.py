@@ -1,11 +1,14 @@
 """The folder's gradeloop.toml, and whether its user trusts it: by path, and by the sha256 of the file and of the code that it names."""
 
+import ast
 import hashlib
 import json
 import os
+import sys
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.machinery import all_suffixes
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -189,12 +192,30 @@ def fingerprint(file: Path, table: Mapping[str, Any]) -> str:
 
 
 def named_code(table: Mapping[str, Any], folder: Path) -> Iterator[Path]:
-    """Yield the files of code that settings name: tools, what a command's arguments name, and the files of test suites."""
+    """Yield the files of code that settings name, and those below the folder that these import.
+
+    Named are tools, what a command's arguments name, the modules of its `-m` and `-c`, and the files of test suites.
+    """
+    rest, seen = list(_named_files(table, folder)), set()
+    while rest:
+        if (file := rest.pop()) in seen:
+            continue
+        seen.add(file)
+        yield file
+        if file.suffix == ".py" and file.is_file():
+            rest += _module_files(_imported(file.read_bytes()), (file.parent, folder, folder / "src"))
+
+
+def _named_files(table: Mapping[str, Any], folder: Path) -> Iterator[Path]:
     for name in _texts(table.get("tools")):
         yield folder / name
     for kind, words in (("commands", "argv"), ("mcp", "command")):
         for entry in _tables(table.get(kind)):
-            yield from (path for word in _texts(entry.get(words)) if (path := _named_file(word, folder)))
+            argv = list(_texts(entry.get(words)))
+            yield from (path for word in argv if (path := _named_file(word, folder)))
+            modules = [word[2:] or after for word, after in pairwise([*argv, ""]) if word.startswith("-m")]
+            modules += [name for flag, code in pairwise(argv) if flag == "-c" for name in _imported(code.encode(errors="replace"))]
+            yield from _module_files(modules, (folder, folder / "src", Path.cwd()))
     suites = table.get("pytest")
     for suite in _tables(suites):
         for name in _texts(list(suite.values())):
@@ -218,6 +239,32 @@ def _named_file(word: str, folder: Path) -> Path | None:
         except (OSError, ValueError):  # no path at all
             return None
     return None
+
+
+def _imported(source: bytes) -> Iterator[str]:
+    """Yield the modules that a Python text imports, by a statement or by a literal name."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return
+    for node in nodes:
+        match node:
+            case ast.Import(names=names) | ast.ImportFrom(module=None, names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=str(name)):
+                yield name
+            case ast.Call(func=ast.Name(id=called) | ast.Attribute(attr=called), args=[ast.Constant(value=str(name)), *_]):
+                yield from [name] if called in {"import_module", "__import__", "run_module"} else []
+
+
+def _module_files(names: Iterable[str], roots: Sequence[Path]) -> Iterator[Path]:
+    """Yield the code of the modules and packages that are in these folders; of a package all of it, since parts import each other."""
+    suffixes = tuple(all_suffixes())
+    for top in {name.partition(".")[0] for name in names} - {""}:
+        for root in roots:
+            yield from (path for suffix in suffixes if (path := root / f"{top}{suffix}").is_file())
+            if top not in sys.stdlib_module_names or (root / top / "__init__.py").is_file():
+                yield from (path for path in _files_below(root / top) if path.name.endswith(suffixes))
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
