@@ -114,7 +114,7 @@ def test_the_receiver_is_the_plain_one_where_it_is_wanted(by: str) -> None:
     }
 
 
-def test_the_receiver_gets_nothing_of_temporals() -> None:
+def test_the_receiver_gets_nothing_of_temporals_nor_a_key_that_decrypts() -> None:
     rendered = render(EVERYTHING | {"receiver": {"enabled": True, "tokenSecret": "otlp"}}, "build-7")
     for manifest in rendered.values():
         kubernetes_validate.validate(manifest, VERSION, strict=True)
@@ -122,7 +122,8 @@ def test_the_receiver_gets_nothing_of_temporals() -> None:
     named = {entry["valueFrom"]["secretKeyRef"]["name"] for entry in spec["containers"][0]["env"] if "valueFrom" in entry}
 
     assert named == {"gradeloop-store", "otlp"}
-    assert {volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume} == {"gradeloop-encryption"}
+    assert [volume for volume in spec["volumes"] if "secret" in volume] == []
+    assert {mount["name"] for mount in spec["containers"][0]["volumeMounts"]} == {"scratch", "home"}
     assert "build-7-receiver" in {name for kind, name in rendered if kind == "Service"}
 
 
