@@ -2,7 +2,7 @@
 
 import json
 import re
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given
@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 from gradeloop.contract.evaluation import Malformed, Verdict, verdict_schema
 from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.scoring import CallGroup, GraderAnswer, PassFindings, aggregate, call_groups, result_of
-from gradeloop.grading.verdicts import parse_verdict
+from gradeloop.grading.verdicts import parse_remote_verdict, parse_verdict
 from tests.rig.threads import row, verdict
 
 RUBRIC = Rubric.model_validate("- three lines\n- spring")
@@ -152,6 +152,14 @@ def test_a_row_that_is_repeated_letter_by_letter_counts_once() -> None:
 
     assert isinstance(read_back, Verdict)
     assert [row.id for row in read_back.criteria] == ["c1", "c2"]
+
+
+@pytest.mark.parametrize("more", [[PASS] * 500, [row(f"s{at}") for at in range(500)]], ids=["repeated", "strangers"])
+def test_an_answer_of_500_rows_is_malformed(more: list[dict[str, Any]]) -> None:
+    assert problems(verdict(*more, FAIL)) == "there are 501 rows, 14 at most; give one row for each of c1, c2"
+    remote = {"criteria": [{"id": "c1", "passed": True}] * 500}
+    (told,) = cast("Malformed", parse_remote_verdict(remote, group_of(Rubric.model_validate({"criteria": ["a"]})))).problems
+    assert told == "there are 500 rows, 12 at most; give one row for each of c1"
 
 
 @pytest.mark.parametrize("other", [row("c1", "it has two"), row("c1", reason="There are three.")])

@@ -27,6 +27,9 @@ METADATA_BYTES = 16 * 1024
 """The largest metadata of a row, as JSON."""
 
 
+ROWS_TO_SPARE = 10
+"""The rows that an answer may have beyond two for each criterion; one that has more repeats itself, and is no verdict."""
+
 DROPPED = 5
 """The most ids that the note on rows which nobody asked for names."""
 
@@ -218,6 +221,9 @@ def check_verdict(verdict: Verdict, group: CallGroup, asked: tuple[str, ...], kn
         asked: The ids of the group that must have a row.
         known: The rows of earlier answers.
     """
+    most = 2 * len(group.ids) + ROWS_TO_SPARE
+    if (count := len(verdict.criteria)) > most:
+        return Malformed(problems=(f"there are {count} rows, {most} at most; give one row for each of {', '.join(asked)}",))
     strangers = dict.fromkeys(row.id for row in verdict.criteria if row.id not in group.ids)
     own = tuple(row for row in verdict.criteria if row.id in group.ids)
     merged = _merged(known, own, verdict)
