@@ -6,7 +6,6 @@ alone. It counts its work and its output, so that the same template ends at the 
 
 import html
 import json
-import operator
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,6 @@ from pydantic import JsonValue, ValidationError
 from gradeloop.contract.criterion import OwnPrompt, PromptMessage, PromptSlot
 from gradeloop.contract.rubric import RUBRIC_BYTES, Rubric
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.text import clip
 
 if TYPE_CHECKING:
     from jinja2 import Environment, nodes
@@ -43,14 +41,14 @@ be admitted, and which the SDK ends as a deadlock after two seconds."""
 NODE_STEPS = 40
 """The steps of evaluating a node of a template, which takes as long as reading so many characters."""
 
+VALUE_STEPS = 5
+"""The steps of a value, beside its characters."""
+
 FILTERED_CHARACTERS = 1024 * 1024
 """The most characters that `replace`, and `dump` and `tojson` with an indent, may make."""
 
-LARGEST = 100
-"""The largest indent of JSON, and the largest precision of `round`, which computes a power of ten with so many zeros."""
-
-VALUE_STEPS = 5
-"""The steps of a value, beside its characters."""
+LARGEST = 330
+"""The largest indent of JSON, and the largest precision of `round`: no float has more digits, and more would fill the memory."""
 
 INTEGER_BITS = 16 * 1024
 """The largest integer: Python writes none of more digits than these make."""
@@ -294,12 +292,13 @@ class _Filling:
             self.parts.append(text)
 
     def branch(self, node: "nodes.If") -> None:
-        holds = next((each for each in (node, *node.elif_) if self.value(each.test)), None)
+        holds = next((one for one in (node, *node.elif_) if self.value(one.test)), None)
         self.write(holds.body if holds else node.else_)
 
     def loop(self, node: Any) -> None:  # noqa: ANN401 - a loop, whose target is a name
         name, items = node.target.name, []
         for item in self.value(node.iter):
+            self._work.charge(NODE_STEPS)
             self._loop = {name: item}
             if node.test is None or self.value(node.test):
                 items.append(item)
@@ -325,7 +324,8 @@ class _Filling:
         for operand in node.ops:
             right = self.value(operand.expr)
             self._work.charge(_size(left, right))
-            if not _COMPARISONS[operand.op](left, right):
+            test = {"gteq": "ge", "lteq": "le", "notin": "in"}.get(operand.op, operand.op)
+            if _environment().call_test(test, left, [right]) == (operand.op == "notin"):
                 return False
             left = right
         return True
@@ -333,8 +333,8 @@ class _Filling:
     def call(self, call: Callable[..., Any], node: Any) -> Any:  # noqa: ANN401 - a filter or a test, JSON of any shape
         """Call what the steps are there for: those of what it reads before, those of what it makes after."""
         value = self.value(node.node)
-        given = [*(self.value(each) for each in node.args), *(self.value(node.dyn_args) if node.dyn_args else ())]
-        named = {each.key: self.value(each.value) for each in node.kwargs} | (self.value(node.dyn_kwargs) if node.dyn_kwargs else {})
+        given = [*(self.value(one) for one in node.args), *(self.value(node.dyn_args) if node.dyn_args else ())]
+        named = {one.key: self.value(one.value) for one in node.kwargs} | (self.value(node.dyn_kwargs) if node.dyn_kwargs else {})
         count, options = len(value) if isinstance(value, str | list | dict) else 1, _size(*given, *named.values())
         self._work.charge((_size(value) + options) * (count.bit_length() if node.name == "sort" else 1))
         self._work.charge(count * options if node.name in _ANEW else 0)
@@ -345,13 +345,6 @@ class _Filling:
 
 _ANEW = frozenset({"join", "sort", "sum", "trim"})
 """Filters that use their arguments anew for every item or character."""
-
-_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
-    **{name: getattr(operator, name) for name in ("eq", "ne", "gt", "lt")},
-    **{f"{name}eq": getattr(operator, f"{name[0]}e") for name in ("gt", "lt")},
-    "in": lambda item, held: item in held,
-    "notin": lambda item, held: item not in held,
-}
 
 
 def _size(*values: Any) -> int:  # noqa: ANN401 - JSON of any shape
@@ -400,9 +393,7 @@ def _environment() -> "Environment":
         "safe": str,
         "escape": _escape,
         "reverse": lambda value: value[::-1] if isinstance(value, str) else list(value)[::-1],
-        "round": lambda value, precision=0, method="common": theirs["round"](
-            value, _within("the precision of `round`", precision, -LARGEST, LARGEST), method
-        ),
+        "round": lambda value, precision=0, method="common": theirs["round"](value, max(-LARGEST, min(precision, LARGEST)), method),
         "sum": lambda value, attribute=None, start=0: theirs["sum"](environment, value, attribute, 0 + start),
     }
     environment.filters = theirs | ours
@@ -410,13 +401,6 @@ def _environment() -> "Environment":
     environment.tests |= {"sameas": lambda value, other: type(value) is type(other) and value == other}
     environment.policies |= {"json.dumps_function": _bounded_json, "json.dumps_kwargs": {}}
     return environment
-
-
-def _within(name: str, number: Any, least: int, most: int) -> Any:  # noqa: ANN401 - whatever a template says
-    """Return a number that is in its bounds."""
-    if not isinstance(number, int | float) or not least <= number <= most:
-        raise ValueError(f"{name} is {clip(str(number))}; give a number from {least} to {most}")
-    return number
 
 
 def _load(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
@@ -438,9 +422,9 @@ def _bounded_json(value: Any, indent: int | None = None, separators: tuple[str, 
     """Write a value as JSON; with an indent, unless the text is too long."""
     if indent is None:
         return json.dumps(value, ensure_ascii=False, separators=separators)
-    indent = _within("the indent of JSON", indent, 1, LARGEST)
     text, size = [], 0
-    for piece in json.JSONEncoder(ensure_ascii=False, indent=indent, separators=separators).iterencode(value):
+    encoder = json.JSONEncoder(ensure_ascii=False, indent=max(1, min(indent, LARGEST)), separators=separators)
+    for piece in encoder.iterencode(value):
         text.append(piece)
         size += len(piece)
         if size > FILTERED_CHARACTERS:

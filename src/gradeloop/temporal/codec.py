@@ -63,7 +63,7 @@ AGAIN_SECONDS = 10.0
 """How long after a look for a key that is not there the next one comes: a history may hold thousands of its payloads."""
 
 _TICK = re.compile(r"-\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-"""What Temporal appends to a schedule's workflow id, for which the payload was encrypted."""
+"""The suffix that Temporal appends to the workflow id of a schedule, for which the payload was encrypted."""
 
 _KEY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}")
 
