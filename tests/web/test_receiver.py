@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import logging
+import time
 import zlib
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -17,6 +18,7 @@ from gradeloop.monitors.received import REFUSED, ReceivedRun, remove_received
 from gradeloop.settings.worker import ReceiverSettings
 from gradeloop.store.tables import table
 from gradeloop.web import receiver as receivers
+from gradeloop.web.otlp import Encoding, read_request
 from gradeloop.web.receiver import open_door
 from tests.rig.otlp import JSON, PROTOBUF, Receiving, chat, receiver, request_of, span_of, trace_id
 
@@ -255,3 +257,41 @@ async def test_a_span_is_kept_through_a_restart(tmp_path: Path) -> None:
         runs = await settled(found)
 
     assert [run.run.id for run in runs if run.run] == [trace_id("a")]
+
+
+def _field(number: int, body: bytes) -> bytes:
+    """Return a message as a field of protobuf."""
+    length, rest = bytearray(), len(body)
+    while rest > 0x7F:
+        length.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    return bytes([number << 3 | 2, *length, rest]) + body
+
+
+MANY = 5_000_000
+JSON_ROWS = b'{"resourceSpans":[{"scopeSpans":[{"spans":[%s]}]}]}'
+
+
+@pytest.mark.parametrize(
+    ("body", "encoding"),
+    [
+        (JSON_ROWS % b",".join([b"{}"] * MANY), "json"),
+        (JSON_ROWS % b",".join([b"{}"] * (MANY // 10)), "json"),
+        (JSON_ROWS % b'{"attributes":[%s]}' % b",".join([b"{}"] * MANY), "json"),
+        (JSON_ROWS % b'{"attributes":[{"key":"a","value":{"arrayValue":{"values":[%s]}}}]}' % b",".join([b"[]"] * MANY), "json"),
+        (_field(1, _field(2, b"\x12\x00" * MANY)), "protobuf"),
+        (_field(1, _field(2, _field(2, b"\x4a\x00" * MANY))), "protobuf"),
+        (_field(1, _field(2, _field(2, _field(9, _field(2, _field(5, b"\x0a\x00" * MANY)))))), "protobuf"),
+    ],
+    ids=["spans", "fewer spans", "attributes", "lists", "spans in protobuf", "attributes in protobuf", "values in protobuf"],
+)
+def test_a_request_of_millions_of_empty_items_costs_seconds(body: bytes, encoding: Encoding) -> None:
+    began = time.process_time()
+
+    try:
+        why = read_request(body, "traces", encoding).why
+    except InvalidRequest as error:
+        why = str(error)
+
+    assert "holds too many items; export fewer spans at once, or raise receiver.max_request_mib" in why
+    assert time.process_time() - began < 10

@@ -4,7 +4,6 @@ import asyncio
 import os
 import secrets
 import signal
-import socket
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +13,7 @@ import typer
 from gradeloop.cli.commands import Grader, Scripted, Tools
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.rubric import require_files
-from gradeloop.telemetry.health import parse_address
+from gradeloop.web.guard import open_socket
 
 if TYPE_CHECKING:
     from gradeloop.integrations.agent_session import AgentSession
@@ -78,15 +77,11 @@ async def _serve_http(session: "AgentSession", http: str) -> None:
     """Serve HTTP until Ctrl-C; the token is the environment's, or a new one that is printed."""
     from gradeloop.integrations.mcp_server import serving_http
 
-    host, port = parse_address(http, "--http")
     token = os.environ.pop(TOKEN_VARIABLE, "").strip()  # a worker that is started from here has no use for it
     if token and len(token) < SHORTEST_TOKEN:
         raise InvalidRequest(f"{TOKEN_VARIABLE} has {len(token)} characters; use {SHORTEST_TOKEN} or more")
     made = "" if token else secrets.token_urlsafe(32)
-    try:
-        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
-    except OSError as error:
-        raise InvalidRequest(f"--http {http!r} cannot be opened: {error.strerror}; choose another port or address") from None
+    listening = open_socket(http, "--http")
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)

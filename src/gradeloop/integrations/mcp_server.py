@@ -2,11 +2,10 @@
 
 import asyncio
 import contextlib
-import hmac
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, Literal, ParamSpec, TypeVar
+from typing import Annotated, Any, Literal, ParamSpec, TypeVar
 
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceError, ToolError
@@ -28,11 +27,10 @@ from gradeloop.reports.read_judgement import read_judgement_reports
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.reports.run_page import run_page
 from gradeloop.store.engine import own_store
+from gradeloop.telemetry.health import is_loopback
 from gradeloop.text import counted
+from gradeloop.web.guard import Guard, RequestRefused, has_bearer
 from gradeloop.web.serving import serving_app
-
-if TYPE_CHECKING:
-    from starlette.types import ASGIApp, Receive, Scope, Send
 
 INSTRUCTIONS = (
     "gradeloop grades text and agents' transcripts by rubrics, with an independent model as the judge. Call grade before you say that "
@@ -473,24 +471,8 @@ async def serve_stdio(session: AgentSession) -> None:
         await session.close()
 
 
-class _TokenGuard:
-    """ASGI middleware that refuses whoever does not send the token."""
-
-    def __init__(self, app: "ASGIApp", token: str) -> None:
-        self._app = app
-        self._expected = f"Bearer {token}".encode()
-
-    async def __call__(self, scope: "Scope", receive: "Receive", send: "Send") -> None:
-        """Pass a request with the token on, and answer every other one with 401."""
-        if scope["type"] != "http":
-            return
-        sent = [value for name, value in scope["headers"] if name == b"authorization"]
-        if len(sent) == 1 and hmac.compare_digest(sent[0], self._expected):
-            await self._app(scope, receive, send)
-            return
-        headers = [(b"www-authenticate", b"Bearer"), (b"content-type", b"text/plain; charset=utf-8")]
-        await send({"type": "http.response.start", "status": 401, "headers": headers})
-        await send({"type": "http.response.body", "body": b"send the header Authorization: Bearer TOKEN, with the server's token\n"})
+REQUEST_BYTES = 16 * 1024 * 1024
+"""The most bytes of a call: above a run that a judge can read."""
 
 
 @contextlib.asynccontextmanager
@@ -498,7 +480,14 @@ async def serving_http(session: AgentSession, listening: socket.socket, token: s
     """Serve clients with the token on a listening socket, and yield the address."""
     server = build_server(session)
     host, port = listening.getsockname()[:2]
-    app = _TokenGuard(server.streamable_http_app(host=host), token)
+
+    def admit(_method: str, _path: str, headers: Mapping[str, str]) -> None:
+        if not has_bearer(headers, token):
+            raise RequestRefused(401, "send the header Authorization: Bearer TOKEN, with the server's token")
+
+    door = server.streamable_http_app(host=host)
+    methods = ("GET", "POST", "DELETE")
+    app = Guard(door, port, any_host=not is_loopback(host), methods=methods, admit=admit, body_bytes=REQUEST_BYTES)
     try:
         async with server.session_manager.run(), serving_app(app, listening):
             yield f"http://{host}:{port}/mcp"

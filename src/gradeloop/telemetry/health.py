@@ -61,6 +61,11 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def is_local_name(host: str) -> bool:
+    """Return whether a Host header names this machine's own address; a web page can have a name of its own point at that."""
+    return is_loopback(re.sub(r":\d+$", "", host).strip("[]"))
+
+
 class Pulse:
     """Notes that an event loop turns."""
 
@@ -201,7 +206,10 @@ class _HealthHandler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer."""
-        status, document = cast(_HealthServer, self.server).answer(self.path.partition("?")[0])
+        server = cast(_HealthServer, self.server)
+        status, document = server.answer(self.path.partition("?")[0])
+        if is_loopback(str(server.server_address[0])) and not is_local_name(self.headers.get("Host", "")):
+            status, document = HTTPStatus.MISDIRECTED_REQUEST, {"ok": False, "error": "this server is for this machine"}
         body = json.dumps(document).encode()
         with suppress(OSError):
             self.send_response(status)

@@ -1,43 +1,33 @@
 """The live page as an ASGI application, and its server."""
 
 import contextlib
+import hmac
 import logging
 import secrets
 import socket
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse
-from starlette.routing import Route
-
-from gradeloop.admin.readiness import check_server
-from gradeloop.errors import GradeloopError
-from gradeloop.settings.secrets import scrubbed
-from gradeloop.telemetry.health import HealthChecks, report
-from gradeloop.web.guard import Guard
-from gradeloop.web.monitor_pages import MonitorPages
-from gradeloop.web.pages import BatchPages, Index, ThreadPages
-from gradeloop.web.serving import serving_app
-from gradeloop.web.site import Site, refused
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-    from starlette.responses import Response
-    from starlette.types import ASGIApp, Receive, Scope, Send
-from collections.abc import Sequence
-
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from gradeloop.admin.readiness import check_server
 from gradeloop.batches.undecided import UndecidedBatch, undecided_batches
 from gradeloop.client.waiting import WaitingThread, waiting_threads
-from gradeloop.errors import StoreUnavailable
+from gradeloop.errors import GradeloopError, StoreUnavailable
 from gradeloop.monitors.labelling import MonitorLabels, WaitingLabels
 from gradeloop.reports.html import document
 from gradeloop.reports.run_page import criterion_mark, rows_worst_first
-from gradeloop.web.site import SteeredPage, answer, batch_path, case_path, labels_path, main_of, tag_of, thread_path
+from gradeloop.settings.secrets import scrubbed
+from gradeloop.telemetry.health import HealthChecks
+from gradeloop.web.guard import Guard, RequestRefused
+from gradeloop.web.monitor_pages import MonitorPages
+from gradeloop.web.pages import BatchPages, Index, ThreadPages
+from gradeloop.web.serving import health_routes, serving_app
+from gradeloop.web.site import Site, SteeredPage, answer, batch_path, case_path, labels_path, main_of, refused, tag_of, thread_path
 
 TOKEN_BYTES = 32
 
@@ -53,7 +43,7 @@ def new_token() -> str:
 async def live_page(site: Site, listening: socket.socket) -> AsyncIterator[str]:
     """Serve the pages of a site on a listening socket, and yield their address."""
     port = listening.getsockname()[1]
-    app = Guard(_by_raw_path(application(site)), port, site.token)
+    app = Guard(_by_raw_path(application(site)), port, pages=True, admit=_token_check(site.token))
     try:
         async with serving_app(app, listening):
             yield f"http://127.0.0.1:{port}"
@@ -61,17 +51,24 @@ async def live_page(site: Site, listening: socket.socket) -> AsyncIterator[str]:
         await site.close()
 
 
+def _token_check(token: str) -> Callable[[str, str, Mapping[str, str]], None]:
+    """Return what refuses a request that changes something and is no JSON, or without the token of this process."""
+
+    def admit(method: str, _path: str, headers: Mapping[str, str]) -> None:
+        if method != "POST":
+            return
+        if headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+            raise RequestRefused(415, "the body must be JSON, with the header Content-Type: application/json")
+        if not hmac.compare_digest(headers.get("x-gradeloop-token", "").encode(), token.encode()):
+            raise RequestRefused(403, "this page is from an earlier `gradeloop dev`; reload it")
+
+    return admit
+
+
 def application(site: Site) -> Starlette:
     """Return the pages and their actions, without the guard."""
     index, threads, batches, monitors = Index(site), ThreadPages(site), BatchPages(site), MonitorPages(site)
     checks = HealthChecks({"server": lambda: check_server(site.client.temporal), "store": site.batches.open}, scrubbed)
-
-    async def alive(_request: "Request") -> "Response":
-        return JSONResponse({"ok": True})
-
-    async def ready(_request: "Request") -> "Response":
-        status, document = report(await checks.results())
-        return JSONResponse(document, status)
 
     routes = [
         Route("/", index.show, methods=["GET"]),
@@ -80,8 +77,7 @@ def application(site: Site) -> Starlette:
         Route("/monitors/{monitor}/labels", monitors.label, methods=["POST"]),
         Route("/monitors/{monitor}", monitors.show, methods=["GET"]),
         Route("/inbox", InboxPage(site).show, methods=["GET"]),
-        Route("/healthz", alive, methods=["GET"]),
-        Route("/readyz", ready, methods=["GET"]),
+        *health_routes(checks),
         Route("/threads/{thread:path}/{action}", threads.act, methods=["POST"]),
         Route("/threads/{thread:path}", threads.show, methods=["GET"]),
         Route("/batches/{batch}/pause", batches.pause, methods=["POST"]),
@@ -90,7 +86,7 @@ def application(site: Site) -> Starlette:
         Route("/batches/{batch}", batches.show, methods=["GET"]),
     ]
 
-    async def failed(request: "Request", error: Exception) -> "Response":
+    async def failed(request: Request, error: Exception) -> Response:
         if not isinstance(error, (GradeloopError, HTTPException)):
             logger.error("the live page failed at %s", request.url.path, exc_info=error)
         return refused(request, error, site.token)
@@ -100,10 +96,10 @@ def application(site: Site) -> Starlette:
     return app
 
 
-def _by_raw_path(app: "ASGIApp") -> "ASGIApp":
+def _by_raw_path(app: ASGIApp) -> ASGIApp:
     """Return an app that reads paths as they were sent, so that an encoded `/` of an id divides nothing."""
 
-    async def routed(scope: "Scope", receive: "Receive", send: "Send") -> None:
+    async def routed(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, "path": scope["raw_path"].decode("latin-1")}, receive, send)
 
     return routed

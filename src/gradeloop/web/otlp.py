@@ -4,6 +4,7 @@ import hashlib
 import json
 import math
 import re
+import threading
 import zlib
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping
@@ -11,7 +12,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.json_format import MessageToDict, MessageToJson
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.unknown_fields import UnknownFieldSet
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceResponse
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTracePartialSuccess, ExportTraceServiceResponse
@@ -86,15 +87,39 @@ def unpacked(body: bytes, encoding: str, most: int) -> bytes | None:
     return found
 
 
-def read_request(body: bytes, signal: Signal, encoding: Encoding) -> OtlpRequest:
-    """Return the spans or log records of a request, each read on its own.
+ROW_ITEMS = 20
+"""What a span or record counts in the budget of items: it takes as long to read as so many attributes."""
+
+_budget = threading.local()
+"""The items that the request of this thread may still hold."""
+
+
+def _spend(items: int) -> None:
+    _budget.left -= items
+    if _budget.left < 0:
+        raise InvalidRequest("the request holds too many items; export fewer spans at once, or raise receiver.max_request_mib")
+
+
+def _spend_inner(message: Message) -> None:
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            items = [value] if isinstance(value, Message) else value
+            _spend(len(items))
+            for item in items:
+                _spend_inner(item)
+
+
+def read_request(body: bytes, signal: Signal, encoding: Encoding, items: int = 1_600_000) -> OtlpRequest:
+    """Return the spans or log records of a request, each read on its own; all of its objects and lists are at most so many items.
 
     Raises:
         InvalidRequest: The body is no such request.
     """
+    _budget.left = items
     spans, others, whys, marks = list[ReceivedSpan](), 0, list[str](), list[ReceivedSpan]()
     kind = "span" if signal == "traces" else "log record"
     for trace_id, row in (_of_protobuf if encoding == "protobuf" else _of_json)(body, signal):
+        _spend(ROW_ITEMS)
         found = row if isinstance(row, InvalidRequest) else _attempt(_received, row, kind)
         if isinstance(found, ReceivedSpan):
             spans.append(found)
@@ -156,6 +181,7 @@ def _nanoseconds(key: str, value: Any) -> int:  # noqa: ANN401 - JSON of any sha
 
 def _of_json(body: bytes, signal: Signal) -> Iterator[_Record]:
     """Yield the records of a request in OTLP's JSON, whose ids are hexadecimal."""
+    _spend(body.count(b"{") + body.count(b"["))
     try:
         text = body.decode("utf-8-sig", "surrogateescape")
         try:
@@ -219,7 +245,9 @@ def _of_protobuf(body: bytes, signal: Signal) -> Iterator[_Record]:
     kind, trace_id = (Span, 1) if signal == "traces" else (LogRecord, 9)
 
     def read(record: bytes, described: dict[str, Any] | InvalidRequest) -> dict[str, Any]:
-        row = MessageToDict(kind.FromString(record), use_integers_for_enums=True)
+        found = kind.FromString(record)
+        _spend_inner(found)
+        row = MessageToDict(found, use_integers_for_enums=True)
         return _row(row | {key: b64decode(row[key]).hex() for key in ("traceId", "spanId", "parentSpanId") if key in row}, described)
 
     for resource in _fields(body, 1):
@@ -238,6 +266,7 @@ def _fields(message: bytes, number: int) -> list[bytes]:
         found: Any = UnknownFieldSet(Empty.FromString(message))
     except DecodeError:
         return [message]
+    _spend(len(found))
     return [one.data for one in found if (one.field_number, one.wire_type) == (number, 2)]
 
 
