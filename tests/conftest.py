@@ -115,7 +115,7 @@ async def temporal_server(server_folder: Path) -> AsyncIterator[ServerInfo]:
 @pytest.fixture(scope="session")
 async def client(temporal_server: ServerInfo) -> Client:
     """Connect to the test run's server as every part of gradeloop does; a query that is to be sent again is."""
-    connected = await connect(Connection(temporal_server.address, "default", embedded=False, ui=temporal_server.ui))
+    connected = await connect(Connection(temporal_server.address, "default", embedded=False))
     return Client(**connected.config() | {"interceptors": [ReadsAgain()]})
 
 
@@ -139,7 +139,7 @@ async def impatient(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[C
         early = f"limit.historyCount.suggestContinueAsNew={SUGGESTED_AT}"
         patch.setattr(embedded, "DYNAMIC_CONFIG", (*embedded.DYNAMIC_CONFIG, early))
         server = await ensure_server()
-        client = await connect(Connection(server.address, "default", embedded=True, ui=server.ui))
+        client = await connect(Connection(server.address, "default", embedded=True))
     try:
         yield client
     finally:

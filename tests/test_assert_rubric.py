@@ -22,7 +22,7 @@ RUBRIC = "- names the capital\n- is brief"
 async def served(temporal_server: ServerInfo) -> AsyncIterator[tuple[ScriptedModels, WorkerProcess]]:
     """Run a worker with scripted models for the whole file."""
     models = ScriptedModels()
-    connection = Connection(temporal_server.address, "default", embedded=False, ui=temporal_server.ui)
+    connection = Connection(temporal_server.address, "default", embedded=False)
     async with worker(models, server=connection) as process:
         yield models, process
 

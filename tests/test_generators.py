@@ -29,7 +29,7 @@ async def served(client: Client) -> AsyncIterator[Served]:
 async def generating(server: ServerInfo, function: Any) -> AsyncIterator[dict[str, str]]:
     """Serve a function, and yield the generator of a thread's request."""
     queue = f"agents-{uuid4()}"
-    task = asyncio.create_task(serve(function, queue, connection=Connection(server.address, "default", embedded=False, ui=None)))
+    task = asyncio.create_task(serve(function, queue, connection=Connection(server.address, "default", embedded=False)))
     try:
         yield {"activity": "generate", "task_queue": queue}
     finally:

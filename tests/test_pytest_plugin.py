@@ -64,7 +64,7 @@ class Run:
 async def run(temporal_server: ServerInfo, tmp_path: Path) -> AsyncIterator[Run]:
     (tmp_path / "test_answers.py").write_text(TESTS)
     models = ScriptedModels(verdicts=lambda call: {"c2": "it has 4 words"} if "more" in (call.draft or "") else {})
-    server = Connection(temporal_server.address, "default", embedded=False, ui=None)
+    server = Connection(temporal_server.address, "default", embedded=False)
     async with worker(models, server=server) as process:
         yield Run(tmp_path, {"TEMPORAL_ADDRESS": server.address, "GRADELOOP_TASK_QUEUE": process.queue}, models)
 

@@ -33,7 +33,7 @@ def models() -> ScriptedModels:
 @pytest.fixture(scope="module")
 async def server(temporal_server: ServerInfo) -> Connection:
     """Return the run's server as the kit takes it."""
-    return Connection(temporal_server.address, "default", embedded=False, ui=temporal_server.ui)
+    return Connection(temporal_server.address, "default", embedded=False)
 
 
 @pytest.fixture(scope="module")

@@ -357,7 +357,7 @@ async def temporal_server() -> AsyncIterator[Connection]:
         server = await ensure_server(time_skipping=True)
         try:
             with _variables(TEMPORAL_ADDRESS=server.address):
-                yield Connection(server.address, NAMESPACE, embedded=True, ui=server.ui)
+                yield Connection(server.address, NAMESPACE, embedded=True)
         finally:
             with _variables(GRADELOOP_STATE_DIR=folder):  # a fixture may have changed it since
                 await stop_server()

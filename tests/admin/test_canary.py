@@ -168,5 +168,5 @@ def test_the_secrets_of_an_environment_are_known_by_their_names(variables: dict[
 async def exported(gradeloop: CommandLine) -> str:
     """Return the thread's history as its JSON export."""
     address = json.loads((gradeloop.state / "server.json").read_text())["address"]
-    client: Client = await connect(Connection(address, "default", embedded=True, ui=None))
+    client: Client = await connect(Connection(address, "default", embedded=True))
     return (await client.get_workflow_handle("canary").fetch_history()).to_json()

@@ -306,9 +306,9 @@ def test_the_live_view_shows_criteria_that_are_objects_and_checks_with_arguments
 def test_a_json_line_is_ascii_where_the_stream_is_not_utf_8() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="latin-1")
-    JsonScreen(Console(file=stream)).show_thread("春", None)
+    JsonScreen(Console(file=stream)).show_thread("春")
 
-    assert json.loads(raw.getvalue()) == {"type": "thread", "thread_id": "春", "ui": None}
+    assert json.loads(raw.getvalue()) == {"type": "thread", "thread_id": "春"}
     assert raw.getvalue().isascii()
     stream.close()
 

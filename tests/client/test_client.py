@@ -143,7 +143,7 @@ async def test_a_watcher_misses_and_repeats_nothing_across_a_restart_of_the_work
 
 
 async def test_callers_and_watchers_outlive_a_killed_server(own_server: ServerInfo) -> None:
-    client = await connect(Connection(own_server.address, "default", embedded=True, ui=own_server.ui))
+    client = await connect(Connection(own_server.address, "default", embedded=True))
     models = answering()
     models.answers["grader"] = failing_until(1)
     models.hold_second("generator")
@@ -172,7 +172,7 @@ async def test_callers_and_watchers_outlive_a_killed_server(own_server: ServerIn
 async def test_a_watcher_gives_up_on_a_server_that_stays_away(own_server: ServerInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradeloop.client.thread.QUERY_SECONDS", 0.5)
     monkeypatch.setattr("gradeloop.client.watch.LOST_SECONDS", 0.1)
-    client = await connect(Connection(own_server.address, "default", embedded=True, ui=own_server.ui))
+    client = await connect(Connection(own_server.address, "default", embedded=True))
     async with serving(client, models=answering()) as served:
         thread = a_thread()
         await served.client.invoke(thread, "hello", start=start())

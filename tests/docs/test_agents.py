@@ -26,7 +26,7 @@ async def test_an_agent_drafts_again_on_feedback(temporal_server: ServerInfo, fr
     if importlib.util.find_spec(FRAMEWORKS[framework]) is None:
         pytest.skip(f"{FRAMEWORKS[framework]} is not installed")
     models = ScriptedModels([FIRST, SECOND], [{"c1": "say what to do"}, {}])
-    server = Connection(temporal_server.address, "default", embedded=False, ui=None)
+    server = Connection(temporal_server.address, "default", embedded=False)
     with model_streams(lambda _, asked: Reply(SECOND if "say what to do" in asked else FIRST)) as anthropic:
         async with worker(models, server=server) as served:
             environment = {

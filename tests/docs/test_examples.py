@@ -24,7 +24,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 async def ask(server: ServerInfo, verdicts: list[Reply]) -> tuple[int | None, str, str]:
     """Run the service beside a scripted worker; return its exit code and what it printed."""
     models = ScriptedModels(["Sorry to hear that.", "Bring it in: we replace the chain today."], verdicts)
-    connection = Connection(server.address, "default", embedded=False, ui=None)
+    connection = Connection(server.address, "default", embedded=False)
     async with worker(models, server=connection, queue=TASK_QUEUE):
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, str(EXAMPLES / "service.py"), MODEL),

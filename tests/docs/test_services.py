@@ -32,7 +32,7 @@ async def serving(server: ServerInfo, models: ScriptedModels, name: str, *argume
         found.bind(("127.0.0.1", 0))
         port = found.getsockname()[1]
     command = [sys.executable, str(EXAMPLES / name), *(str(port) if argument == "PORT" else argument for argument in arguments)]
-    connection = Connection(server.address, "default", embedded=False, ui=None)
+    connection = Connection(server.address, "default", embedded=False)
     environment = {**os.environ, "TEMPORAL_ADDRESS": server.address}
     async with (
         worker(models, server=connection, queue=TASK_QUEUE),
@@ -125,7 +125,7 @@ def typescript() -> Path:
 @pytest.mark.slow
 async def test_the_typescript_service_speaks_plain_json_to_temporal(temporal_server: ServerInfo, typescript: Path) -> None:
     models = ScriptedModels(["Sorry to hear that.", "Bring it in today."], [{"c1": "no next step is named"}, {}])
-    connection = Connection(temporal_server.address, "default", embedded=False, ui=None)
+    connection = Connection(temporal_server.address, "default", embedded=False)
 
     async with worker(models, server=connection, queue=TASK_QUEUE):
         process = await asyncio.create_subprocess_exec(

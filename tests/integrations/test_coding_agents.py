@@ -140,7 +140,7 @@ def streams(conversation: Conversation) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 async def served(temporal_server: ServerInfo, streams: str) -> AsyncIterator[WorkerProcess]:
-    connection = Connection(temporal_server.address, "default", embedded=False, ui=temporal_server.ui)
+    connection = Connection(temporal_server.address, "default", embedded=False)
     reached = {"ANTHROPIC_BASE_URL": streams, "OPENAI_BASE_URL": f"{streams}/v1", "ANTHROPIC_API_KEY": "none", "OPENAI_API_KEY": "none"}
     async with worker(ScriptedModels(), server=connection, environment=reached) as process:
         yield process

@@ -19,7 +19,7 @@ HOOKS = Path(__file__).parents[2] / "examples" / "hooks"
 
 @pytest.fixture(scope="module")
 async def served(temporal_server: ServerInfo) -> AsyncIterator[WorkerProcess]:
-    connection = Connection(temporal_server.address, "default", embedded=False, ui=temporal_server.ui)
+    connection = Connection(temporal_server.address, "default", embedded=False)
     async with worker(ScriptedModels(verdicts=has_a_test), server=connection) as process:
         yield process
 

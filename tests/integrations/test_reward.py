@@ -26,7 +26,7 @@ def models() -> ScriptedModels:
 
 @pytest.fixture(scope="module")
 async def served(models: ScriptedModels, temporal_server: ServerInfo) -> AsyncIterator[WorkerProcess]:
-    connection = Connection(temporal_server.address, "default", embedded=False, ui=temporal_server.ui)
+    connection = Connection(temporal_server.address, "default", embedded=False)
     async with worker(models, server=connection) as process:
         yield process
 

@@ -270,7 +270,7 @@ async def test_a_large_run_is_fetched_from_external_storage(
     temporal_server: ServerInfo, client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("GRADELOOP_STORAGE", tmp_path.as_uri())
-    stored = await connect(Connection(temporal_server.address, "default", embedded=False, ui=None))
+    stored = await connect(Connection(temporal_server.address, "default", embedded=False))
     run = fresh(f"large-{uuid4()}")
     run["transcripts"] = [{"messages": [{"role": "assistant", "content": "Paris. " * 60_000}]}]
     result = await judged(stored, FRANCE, answers({"label": "match", "explanation": "Yes [T0B0]."}), run=run)

@@ -73,7 +73,7 @@ class Engine:
     async def client(self) -> Client:
         """Connect as every part of gradeloop does."""
         with self._here():
-            return await connect(Connection(self.address, "default", embedded=True, ui=None))
+            return await connect(Connection(self.address, "default", embedded=True))
 
     @property
     def address(self) -> str:

@@ -50,10 +50,12 @@ def _named(headers: dict[str, str]) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def paged(client: GradingClient, connection: Connection, folder: Path, user_header: str = "") -> AsyncIterator[Browser]:
+async def paged(
+    client: GradingClient, connection: Connection, folder: Path, user_header: str = "", ui: str | None = None
+) -> AsyncIterator[Browser]:
     """Serve the live page of a client, with the batches of a store in the folder."""
     store, token = Store(f"sqlite:///{folder / 'results.db'}"), new_token()
-    site = Site(client, connection, BatchReader(store), token, user_header)
+    site = Site(client, connection, BatchReader(store), token, user_header, ui)
     async with live_page(site, listening(0)) as address, httpx2.AsyncClient(timeout=SECONDS, trust_env=False) as http:
         yield Browser(address, token, http)
     store.close()

@@ -191,7 +191,7 @@ async def test_a_worker_is_alive_and_ready_until_a_key_is_missing(temporal_serve
 
 
 async def test_the_live_page_is_alive_and_ready(client: Client, temporal_server: ServerInfo, tmp_path: Path) -> None:
-    connection = Connection(temporal_server.address, "default", embedded=False, ui=None)
+    connection = Connection(temporal_server.address, "default", embedded=False)
     async with paged(GradingClient(client), connection, tmp_path) as browser:
         alive, ready = await browser.get("/healthz"), await browser.get("/readyz")
 
@@ -215,7 +215,7 @@ def test_doctor_does_not_tick_a_listener_that_never_answers(commands: CommandLin
 async def test_doctor_does_not_tick_a_server_that_has_stopped_to_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRADELOOP_STATE_DIR", str(tmp_path))
     server = await ensure_server()
-    connection = Connection(server.address, "default", embedded=True, ui=None)
+    connection = Connection(server.address, "default", embedded=True)
     connected = await connect(connection)
     well = await doctor._check_in_time(connected, connection, 10)
     os.kill(server.pid, signal.SIGSTOP)

@@ -123,7 +123,7 @@ async def graded(server: ServerInfo, folder: Path, **variables: str) -> tuple[Co
         own = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_METRICS_EXPORTER": "none", "GRADELOOP_BASE_URLS": url, **variables}
         process = await started(server, "--task-queue", queue, "--ready-file", str(ready), **own)
         assert (await until_ready(ready))["ok"] is True
-        client = await connect(Connection(server.address, "default", embedded=False, ui=None))
+        client = await connect(Connection(server.address, "default", embedded=False))
         config = {"base_url": url, "structured_output": True}
         thread = {
             "messages": [{"role": "user", "content": WRITTEN}],

@@ -52,7 +52,7 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @asynccontextmanager
 async def connected(server: ServerInfo) -> AsyncIterator[Client]:
-    yield await connect(Connection(server.address, "default", embedded=False, ui=None))
+    yield await connect(Connection(server.address, "default", embedded=False))
 
 
 def codec() -> EncryptionCodec:

@@ -52,7 +52,7 @@ async def test_temporals_own_environment_comes_first(monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("TEMPORAL_ADDRESS", "example.invalid:7233")
     monkeypatch.setenv("TEMPORAL_NAMESPACE", "grading")
 
-    assert await find() == Connection("example.invalid:7233", "grading", embedded=False, ui=None)
+    assert await find() == Connection("example.invalid:7233", "grading", embedded=False)
 
 
 async def test_a_profile_is_found_and_its_key_stays_out_of_sight(
@@ -70,11 +70,11 @@ async def test_a_profile_is_found_and_its_key_stays_out_of_sight(
 
 async def test_without_any_the_embedded_server_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     async def stand_in() -> ServerInfo:
-        return ServerInfo("127.0.0.1:4", "http://127.0.0.1:5", 6, "today", "1")
+        return ServerInfo("127.0.0.1:4", "http://127.0.0.1:5", "a.invalid", 6, "today", "1")
 
     monkeypatch.setattr(module, "ensure_server", stand_in)
 
-    assert await find() == Connection("127.0.0.1:4", "default", embedded=True, ui="http://127.0.0.1:5")
+    assert await find() == Connection("127.0.0.1:4", "default", embedded=True)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ async def test_a_dead_port_is_said_fast_with_its_cure(monkeypatch: pytest.Monkey
 
 async def test_a_name_that_does_not_resolve_is_said() -> None:
     with pytest.raises(ServerUnreachable, match=r"at 'temporal\.invalid:7233' \(failed to lookup address"):
-        await connect(Connection("temporal.invalid:7233", "default", embedded=False, ui=None))
+        await connect(Connection("temporal.invalid:7233", "default", embedded=False))
 
 
 async def test_a_server_that_keeps_silent_is_given_up(capfd: pytest.CaptureFixture[str]) -> None:
@@ -132,24 +132,24 @@ async def test_a_server_that_keeps_silent_is_given_up(capfd: pytest.CaptureFixtu
         address = f"127.0.0.1:{silent.getsockname()[1]}"
 
         with pytest.raises(ServerUnreachable, match=rf"answers at '{address}' within 1 s"):
-            await connect(Connection(address, "default", embedded=False, ui=None), seconds=0.6)
+            await connect(Connection(address, "default", embedded=False), seconds=0.6)
     assert capfd.readouterr() == ("", "")
 
 
 async def test_a_server_that_is_no_temporal_is_said(speaker: str) -> None:
     with pytest.raises(ServerUnreachable, match=rf"No Temporal server answers at '{speaker}'") as error:
-        await connect(Connection(speaker, "default", embedded=False, ui=None))
+        await connect(Connection(speaker, "default", embedded=False))
     assert one_line(error)
 
 
 async def test_an_unknown_namespace_is_said_with_the_command_that_creates_it(temporal_server: ServerInfo) -> None:
     with pytest.raises(ServerUnreachable, match=r"has no namespace 'acme'; create it \(temporal operator namespace create -n acme\)"):
-        await connect(Connection(temporal_server.address, "acme", embedded=False, ui=None))
+        await connect(Connection(temporal_server.address, "acme", embedded=False))
 
 
 async def test_an_embedded_server_that_is_gone_is_said_with_its_own_cure() -> None:
     with pytest.raises(ServerUnreachable, match=r"`gradeloop dev stop`"):
-        await connect(Connection(dead_address(), "default", embedded=True, ui=None))
+        await connect(Connection(dead_address(), "default", embedded=True))
 
 
 async def test_a_client_carries_pydantic_models(client: Client) -> None:

@@ -48,7 +48,7 @@ async def folder(environment: Path) -> AsyncIterator[Path]:
 
 
 async def client_of(server: ServerInfo) -> Client:
-    return await connect(Connection(server.address, "default", embedded=True, ui=server.ui))
+    return await connect(Connection(server.address, "default", embedded=True))
 
 
 def caller() -> subprocess.Popen[str]:
@@ -103,7 +103,7 @@ async def test_a_workflow_is_still_there_after_a_restart_at_the_same_address() -
     found = await (await client_of(after)).get_workflow_handle("survivor").describe()
 
     assert found.status == WorkflowExecutionStatus.RUNNING
-    assert (after.address, after.ui) == (before.address, before.ui)
+    assert after.address == before.address
     assert after.pid != before.pid
 
 
@@ -186,7 +186,7 @@ async def test_a_server_that_panics_is_quoted_with_what_it_said_before(folder: P
 async def test_a_record_that_names_another_programs_process_is_replaced_and_the_program_left_alone(folder: Path) -> None:
     bystander = sleeper()
     (folder / "server.json").write_text(
-        f'{{"pid": {bystander.pid}, "address": "127.0.0.1:1", "ui": "http://127.0.0.1:2", "started": "", "version": "1"}}'
+        f'{{"pid": {bystander.pid}, "address": "127.0.0.1:1", "api": "", "api_host": "", "started": "", "version": "1"}}'
     )
 
     assert running_server() is None
@@ -303,7 +303,7 @@ async def test_a_slow_server_is_waited_for_as_long_as_it_lives(
 ) -> None:
     server = await ensure_server()
     stall(server, monkeypatch)
-    connection = Connection(server.address, "default", embedded=True, ui=None)
+    connection = Connection(server.address, "default", embedded=True)
     waiting = asyncio.ensure_future(ensure_server() if wait == "ensure" else connect(connection, seconds=0.3))
     await noticed(caplog)
     os.killpg(server.pid, signal.SIGCONT)
@@ -360,8 +360,8 @@ async def test_the_servers_process_has_no_key(monkeypatch: pytest.MonkeyPatch) -
 def test_time_skipping_is_for_tests_alone(folder: Path) -> None:
     flag = "frontend.WorkflowTimeSkippingEnabled=true"
 
-    assert flag not in server_command(folder, 1, 2)
-    assert flag in server_command(folder, 1, 2, time_skipping=True)
+    assert flag not in server_command(folder, 1, 2, "a")
+    assert flag in server_command(folder, 1, 2, "a", time_skipping=True)
 
 
 def test_the_state_folder_is_the_users_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,7 +36,7 @@ from gradeloop.temporal.worker import (
     keep_worker_alive,
 )
 
-SERVER = Connection("127.0.0.1:7233", "default", embedded=False, ui=None)
+SERVER = Connection("127.0.0.1:7233", "default", embedded=False)
 
 STAND_IN = """
 import argparse, json, os, signal, sys, time
@@ -193,8 +193,8 @@ def test_a_queue_is_named_from_the_wait_for_a_provider_that_is_away(monkeypatch:
 
 
 def test_a_queue_is_named_from_the_server_and_the_namespace() -> None:
-    elsewhere = Connection("127.0.0.1:7234", "default", embedded=False, ui=None)
-    other = Connection("127.0.0.1:7233", "other", embedded=False, ui=None)
+    elsewhere = Connection("127.0.0.1:7234", "default", embedded=False)
+    other = Connection("127.0.0.1:7233", "other", embedded=False)
 
     assert len({WorkerSpec().task_queue(connection) for connection in (SERVER, elsewhere, other)}) == 3
 
@@ -266,7 +266,7 @@ import asyncio, os, pathlib, signal, time
 from gradeloop.temporal import connect as connection, process, worker as worker_process
 {ends if ends == KILLED_IN_START else ""}
 worker_process.application_folder = lambda: pathlib.Path({str(environment / "app")!r})
-server = connection.Connection("127.0.0.1:7233", "default", embedded=False, ui=None)
+server = connection.Connection("127.0.0.1:7233", "default", embedded=False)
 asyncio.run(worker_process.ensure_worker(worker_process.WorkerSpec(), server))
 time.sleep(60)
 """
@@ -423,7 +423,7 @@ async def test_where_a_worker_cannot_be_replaced_a_process_that_serves_its_queue
     is_served: bool,
 ) -> None:
     monkeypatch.setattr(worker_process, "WORKER_POLL_SECONDS", 0.05)
-    server = Connection(temporal_server.address, "default", embedded=False, ui=None)
+    server = Connection(temporal_server.address, "default", embedded=False)
     task_queue = await ensure_worker(WorkerSpec((tools,)), server)
     elsewhere = await Client.connect(temporal_server.address, identity="4711@another-machine")
     async with AsyncExitStack() as stack:
@@ -510,7 +510,7 @@ async def test_the_worker_of_an_existing_thread_is_replaced_where_its_server_has
     task_queue = await ensure_worker(WorkerSpec(), SERVER)
     stranded = pid_of(workers, task_queue)
 
-    await ensure_worker_of(task_queue, Connection("127.0.0.1:7299", "default", embedded=True, ui=None))
+    await ensure_worker_of(task_queue, Connection("127.0.0.1:7299", "default", embedded=True))
 
     assert [line["temporal"] for line in seen(workers)] == [["127.0.0.1:7233", "default"], ["127.0.0.1:7299", "default"]]
     assert pid_of(workers, task_queue) != stranded
@@ -531,7 +531,7 @@ def real(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("real")
 async def test_worker_py_serves_its_queue_and_ends_itself_when_idle(workers: Path, temporal_server: ServerInfo, client: Client) -> None:
-    server = Connection(temporal_server.address, "default", embedded=True, ui=None)
+    server = Connection(temporal_server.address, "default", embedded=True)
     task_queue = await ensure_worker(WorkerSpec(), server)
     handle = await client.start_workflow("GradingThread", {"messages": "none"}, id=task_queue, task_queue=task_queue)
 
@@ -548,7 +548,7 @@ async def test_worker_py_serves_its_queue_and_ends_itself_when_idle(workers: Pat
 @pytest.mark.usefixtures("real")
 async def test_worker_py_says_which_tools_file_it_cannot_serve(tools: Path, temporal_server: ServerInfo) -> None:
     tools.write_text("import numpyx")
-    server = Connection(temporal_server.address, "default", embedded=True, ui=None)
+    server = Connection(temporal_server.address, "default", embedded=True)
 
     with pytest.raises(GradeloopError, match=r"tools\.py' does not import: .*numpyx"):
         await ensure_worker(WorkerSpec((tools,)), server)

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from temporalio.client import Client
 from gradeloop.errors import ServerUnreachable
 from gradeloop.temporal.codec import EncryptionCodec, KeyRing
 from gradeloop.temporal.connect import Connection, connect
-from gradeloop.temporal.server import server_command, server_environment
+from gradeloop.temporal.server import ServerInfo, free_port, server_command, server_environment, ui_command, unserved_host
+from gradeloop.web import temporal_ui
 from gradeloop.web.codec_server import codec_application
 from gradeloop.web.serving import serving_app
 from tests.rig.threads import a_thread, answering, request, serving
@@ -33,11 +34,18 @@ CODEC = EncryptionCodec(KeyRing(lambda: {"k1": bytes(32)}, "the tests"))
 PAYLOAD = Payload(metadata={"encoding": b"json/plain"}, data=b'"said"')
 
 
-@pytest.fixture
-async def served() -> AsyncIterator[httpx2.AsyncClient]:
+@asynccontextmanager
+async def serving_codec() -> AsyncIterator[httpx2.AsyncClient]:
     listening = socket.create_server(("127.0.0.1", 0))
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-    async with serving_app(codec_application(CODEC, TOKEN, [UI]), listening), httpx2.AsyncClient(base_url=address) as client:
+    application = codec_application(CODEC, TOKEN, [UI], listening.getsockname()[1], any_host=False)
+    async with serving_app(application, listening), httpx2.AsyncClient(base_url=address) as client:
+        yield client
+
+
+@pytest.fixture
+async def served() -> AsyncIterator[httpx2.AsyncClient]:
+    async with serving_codec() as client:
         yield client
 
 
@@ -71,7 +79,7 @@ async def test_pages_of_other_addresses_may_not_read_the_answers(served: httpx2.
     other = await served.options("/decode", headers=asks | {"origin": "https://elsewhere.example"})
 
     assert (ours.status_code, ours.headers["access-control-allow-origin"]) == (200, UI)
-    assert (other.status_code, "access-control-allow-origin" in other.headers) == (400, False)
+    assert (other.status_code, "access-control-allow-origin" in other.headers) == (403, False)
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b'{"payloads": 3}', b"\xff"])
@@ -81,10 +89,11 @@ async def test_a_body_that_is_none_is_a_sentence(served: httpx2.AsyncClient, bod
     assert (answer.status_code, answer.json()["error"][:32]) == (400, "the body is no JSON of payloads;")
 
 
-async def test_a_body_that_is_too_large_is_refused_before_it_is_whole(served: httpx2.AsyncClient, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_is_too_large_is_refused_before_it_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gradeloop.web.codec_server.BODY_BYTES", 1000)
 
-    answer = await served.post("/decode", json=sent(Payload(data=bytes(2000))), headers={"authorization": f"Bearer {TOKEN}"})
+    async with serving_codec() as served:
+        answer = await served.post("/decode", json=sent(Payload(data=bytes(2000))), headers={"authorization": f"Bearer {TOKEN}"})
 
     assert answer.status_code == 413
 
@@ -101,10 +110,10 @@ async def test_a_key_that_is_not_here_is_named(served: httpx2.AsyncClient) -> No
 @pytest.mark.parametrize(
     ("flags", "why"),
     [
-        (["--address", "here"], "--address is 'here'; write host:port"),
+        (["--address", "here"], "--address is 'here'; write HOST:PORT"),
         (["--address", "0.0.0.0:0"], "is open to others; set GRADELOOP_CODEC_TOKEN"),
-        (["--address", "example.com:80"], "'example.com' is no address of this machine"),
-        (["--address", "127.0.0.1:99999"], "cannot be opened (it is above 65535)"),
+        (["--address", "example.com:80"], "is open to others; set GRADELOOP_CODEC_TOKEN"),
+        (["--address", "127.0.0.1:99999"], "--address is '127.0.0.1:99999'; write HOST:PORT"),
         (["--origin", "the ui"], "--origin is 'the ui'; write scheme and host"),
     ],
 )
@@ -165,17 +174,20 @@ async def test_temporals_own_ui_shows_what_is_encrypted(
     monkeypatch.setenv("GRADELOOP_ENCRYPTION_KEYS", str(tmp_path / "keys"))
     folder = tmp_path / "server"
     folder.mkdir()
-    argv = [*server_command(folder, port, ui_port), "--ui-codec-endpoint", codec_url]
+    monkeypatch.setattr(temporal_ui, "ui_command", lambda port: [*ui_command(port), "--ui-codec-endpoint", codec_url])
+    info = ServerInfo(f"127.0.0.1:{port}", f"http://127.0.0.1:{free_port()}", unserved_host(), 0, "")
+    argv = server_command(folder, port, int(info.api.rpartition(":")[2]), info.api_host)
     server = await asyncio.create_subprocess_exec(*argv, env=server_environment(os.environ))
     try:
-        client = await reached(Connection(f"127.0.0.1:{port}", "default", embedded=False, ui=None))
+        client = await reached(Connection(f"127.0.0.1:{port}", "default", embedded=False))
         async with serving(client, models=answering()) as rig:
             thread = a_thread()
             await rig.client.run(request("- it names the osprey", idle_timeout=0), thread_id=thread)
-        page = await browser.new_page(viewport={"width": 1400, "height": 1000})
-        await page.goto(f"http://127.0.0.1:{ui_port}/namespaces/default/workflows/{thread}")
-        await expect(page.get_by_text("it names the osprey").first).to_be_visible(timeout=30_000)
-        await page.close()
+        async with temporal_ui.serving_ui(info, socket.create_server(("127.0.0.1", ui_port))) as ui:
+            page = await browser.new_page(viewport={"width": 1400, "height": 1000})
+            await page.goto(f"{ui}/namespaces/default/workflows/{thread}")
+            await expect(page.get_by_text("it names the osprey").first).to_be_visible(timeout=30_000)
+            await page.close()
     finally:
         server.terminate()
         await server.wait()

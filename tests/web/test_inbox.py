@@ -45,7 +45,7 @@ SECONDS = 30.0
 def inbox_of(client: GradingClient, folder: Path) -> AbstractAsyncContextManager[Browser]:
     """Serve the live pages of the test's server."""
     address = client.temporal.service_client.config.target_host
-    return paged(client, Connection(address, "default", embedded=False, ui=None), folder)
+    return paged(client, Connection(address, "default", embedded=False), folder)
 
 
 async def inbox_with(browser: Browser, words: str) -> str:

@@ -58,7 +58,7 @@ SECONDS = 20.0
 async def opened(client: GradingClient, folder: Path, ui: str | None = None) -> AsyncIterator[Browser]:
     """Serve the live page of a client of the test's server."""
     address = client.temporal.service_client.config.target_host
-    async with paged(client, Connection(address, "default", embedded=False, ui=ui), folder) as browser:
+    async with paged(client, Connection(address, "default", embedded=False), folder, ui=ui) as browser:
         yield browser
 
 

@@ -44,7 +44,7 @@ def replies() -> list[Reply]:
 async def visited(browser: Browser, client: GradingClient, folder: Path, path: str = "/") -> AsyncIterator[tuple[Page, Seen]]:
     """Open the live page in a browser."""
     address = client.temporal.service_client.config.target_host
-    async with paged(client, Connection(address, "default", embedded=False, ui=None), folder) as served:
+    async with paged(client, Connection(address, "default", embedded=False), folder) as served:
         page = await browser.new_page(viewport={"width": 1280, "height": 900})
         seen = watch(page)
         await page.goto(served.address + path)

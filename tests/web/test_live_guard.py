@@ -24,7 +24,7 @@ FOREIGN = "http://evil.example"
 @pytest.fixture(scope="module")
 async def browser(client: Client, temporal_server: ServerInfo, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Browser]:
     """Serve one page for all the tests here; no worker is needed to be refused."""
-    connection = Connection(temporal_server.address, "default", embedded=False, ui=None)
+    connection = Connection(temporal_server.address, "default", embedded=False)
     async with paged(GradingClient(client), connection, tmp_path_factory.mktemp("guard")) as served:
         yield served
 
@@ -223,7 +223,7 @@ async def raw(port: int, request: str) -> bytes:
 async def test_a_refused_word_has_no_effect_and_the_same_one_from_the_page_has(
     client: Client, temporal_server: ServerInfo, tmp_path: Path
 ) -> None:
-    connection = Connection(temporal_server.address, "default", embedded=False, ui=None)
+    connection = Connection(temporal_server.address, "default", embedded=False)
     async with serving(client, models=answering()) as served, paged(served.client, connection, tmp_path) as browser:
         thread_id = a_thread()
         turn = await served.begun(thread_id, "generator", **start())

@@ -151,7 +151,7 @@ async def test_a_failure_of_a_monitor_leads_to_its_judgement(client: Client, tmp
     async with watched(client, tmp_path, passes(), fails("bad", gap="it is rude"), stratum="plan") as monitor:
         monitor.write("a.jsonl", "a")
         monitor.write("b.jsonl", "b", said="bad")
-        server = ServerConnection(client.service_client.config.target_host, "default", embedded=False, ui=None)
+        server = ServerConnection(client.service_client.config.target_host, "default", embedded=False)
         async with paged(GradingClient(client, task_queue="none"), server, tmp_path) as browser:
             before = await browser.get(f"/monitors/{monitor.name}")
             await monitor.tick()
@@ -180,7 +180,7 @@ async def test_a_page_says_that_no_worker_is_there_for_the_ticks_until_one_is(cl
         schedules, name = MonitorSchedules(client), monitor.name
         await schedules.create(name, 86_400, f"nobody-{name}")
         try:
-            server = ServerConnection(client.service_client.config.target_host, "default", embedded=False, ui=None)
+            server = ServerConnection(client.service_client.config.target_host, "default", embedded=False)
             async with paged(GradingClient(client, task_queue="none"), server, tmp_path) as browser:
                 unserved, listed = await browser.get(f"/monitors/{name}"), await browser.get("/monitors")
                 await schedules.create(name, 86_400, monitor.batches.served.task_queue)
@@ -199,7 +199,7 @@ async def test_people_label_runs_on_a_page_that_does_not_say_what_the_judge_says
         monitor.write("a.jsonl", "a")
         monitor.write("b.jsonl", "b", said="bad <b>words</b>")
         await monitor.tick()
-        server = ServerConnection(client.service_client.config.target_host, "default", embedded=False, ui=None)
+        server = ServerConnection(client.service_client.config.target_host, "default", embedded=False)
         path = f"/monitors/{monitor.name}/labels"
         async with paged(GradingClient(client, task_queue="none"), server, tmp_path) as browser:
             seen, known = list[str](), (await browser.get(f"/monitors/{monitor.name}")).headers["ETag"]
@@ -227,7 +227,7 @@ async def test_people_label_runs_on_a_page_that_does_not_say_what_the_judge_says
 
 
 async def test_a_store_without_monitors_says_how_to_create_one(client: Client, tmp_path: Path) -> None:
-    server = ServerConnection(client.service_client.config.target_host, "default", embedded=False, ui=None)
+    server = ServerConnection(client.service_client.config.target_host, "default", embedded=False)
     async with paged(GradingClient(client, task_queue="none"), server, tmp_path) as browser:
         listed, index = await browser.get("/monitors"), await browser.get("/")
 
@@ -241,7 +241,7 @@ async def test_a_narrow_page_fits_and_nothing_in_it_runs(browser: Chromium, clie
     (store := Store(f"sqlite:///{tmp_path / 'results.db'}")).do(lambda _: None)
     await fill(store, tuple(PAYLOADS), tuple(PAYLOADS[:5]))
     store.close()
-    server = ServerConnection(client.service_client.config.target_host, "default", embedded=False, ui=None)
+    server = ServerConnection(client.service_client.config.target_host, "default", embedded=False)
     async with paged(GradingClient(client, task_queue="none"), server, tmp_path) as served:
         page = await browser.new_page(viewport={"width": 400, "height": 900}, color_scheme=scheme)
         seen = watch(page)
@@ -275,7 +275,7 @@ async def test_an_alert_on_the_page_says_whether_the_world_or_the_judge_has_move
 ) -> None:
     """The page is open while the rate falls, and shows the alert as it comes."""
     monkeypatch.setattr(anchors, "ANCHOR_BASELINE", 100)
-    server = ServerConnection(client.service_client.config.target_host, "default", embedded=False, ui=None)
+    server = ServerConnection(client.service_client.config.target_host, "default", embedded=False)
     async with watched(client, tmp_path, fails("bad"), passes()) as plain:
         monitor = await with_anchors(plain, alerts=(AlertRule.parse("pass_rate < 0.9"),))
         await run_ticks(monitor, range(7), 5)

@@ -30,7 +30,7 @@ THREADS = 4
 @pytest.fixture(scope="module")
 async def client(temporal_server: ServerInfo) -> Client:
     """Connect as a client that knows nothing of queries to be sent again."""
-    return await connect(Connection(temporal_server.address, "default", embedded=False, ui=temporal_server.ui))
+    return await connect(Connection(temporal_server.address, "default", embedded=False))
 
 
 class Cut:

@@ -30,7 +30,7 @@ def folder(tmp_path: Path) -> Path:
 async def stored(temporal_server: ServerInfo, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
     """Connect with external storage in a folder of the test's."""
     monkeypatch.setenv("GRADELOOP_STORAGE", f"file://{quote(str(folder))}")
-    return await connect(Connection(temporal_server.address, "default", embedded=False, ui=None))
+    return await connect(Connection(temporal_server.address, "default", embedded=False))
 
 
 @pytest.fixture

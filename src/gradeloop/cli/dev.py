@@ -131,10 +131,10 @@ async def serve_until_stopped(
         was_running = running_server() is not None
         server = await ensure_server()
         try:
-            async with _serve_page(server, socket_of_page) as page, _receive(otlp, more) as received:
+            async with _serve_page(server, socket_of_page) as (page, ui), _receive(otlp, more) as received:
                 pressed = _queue_ctrl_c()
                 console.print(f"Page      {page}\nOTLP      {received}\nQueue     {TASK_QUEUE}", soft_wrap=True)
-                console.print(f"Temporal  {server.address}   (export TEMPORAL_ADDRESS={server.address})\nUI        {server.ui}")
+                console.print(f"Temporal  {server.address}   (export TEMPORAL_ADDRESS={server.address})\nUI        {ui}")
                 return await _wait_for_worker(await _start_worker(server, tools, scripted, more), server, pressed, console)
         finally:
             if not was_running:
@@ -151,23 +151,25 @@ async def _start_worker(
 
 
 @asynccontextmanager
-async def _serve_page(server: ServerInfo, socket_of_page: socket.socket) -> AsyncIterator[str]:
-    """Serve the live page and yield its address, or how to install it."""
+async def _serve_page(server: ServerInfo, socket_of_page: socket.socket) -> AsyncIterator[tuple[str, str]]:
+    """Serve the live page and Temporal's UI, and yield their addresses, or how to install them."""
     try:
         from gradeloop.web.app import live_page, new_token
         from gradeloop.web.site import Site
+        from gradeloop.web.temporal_ui import PORT, serving_ui
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"starlette", "uvicorn"}:
             raise
-        yield WITHOUT_PAGE
+        yield WITHOUT_PAGE, WITHOUT_PAGE
         return
-    connection = Connection(server.address, NAMESPACE, embedded=True, ui=server.ui)
+    connection = Connection(server.address, NAMESPACE, embedded=True)
     store = Store(store_url(embedded=True))
     client = GradingClient(await connect(connection))
     try:
-        site = Site(client, connection, BatchReader(store), new_token(), asked_user_header())
-        async with live_page(site, socket_of_page) as page:
-            yield page
+        async with serving_ui(server, listening(None, PORT)) as ui:
+            site = Site(client, connection, BatchReader(store), new_token(), asked_user_header(), ui)
+            async with live_page(site, socket_of_page) as page:
+                yield page, ui
     finally:
         store.close()
 

@@ -271,7 +271,7 @@ async def follow_with_interrupts(
     """Show a thread to its end; Ctrl-C interrupts it, or leaves it running, and a second one leaves at once."""
     following = asyncio.create_task(_while_served(client, thread_id, connection, follow(client, thread_id, screen, after=after)))
     try:
-        screen.show_thread(thread_id, connection.ui)
+        screen.show_thread(thread_id)
         await _first_of(following, pressed.get())
         pressing = not following.done()
         if pressing and interrupts:
@@ -361,7 +361,7 @@ async def run_task(task: Task, console: Console, *, as_json: bool, detach: bool)
                 await client.result(thread_id)
         screen = choose_screen(console, rubric, as_json=as_json)
         if detach:
-            screen.show_thread(thread_id, connection.ui)
+            screen.show_thread(thread_id)
             screen.close()
             return RunEnding(thread_id, "detached")
         return await follow_with_interrupts(client, thread_id, screen, connection, pressed)

@@ -169,8 +169,6 @@ class Connection:
     address: str
     namespace: str
     embedded: bool
-    ui: str | None
-    """The web UI's address; None if it is unknown."""
     options: ClientConnectConfig = field(default_factory=ClientConnectConfig, repr=False, hash=False)
     """TLS, API key and gRPC metadata; no repr shows them."""
 
@@ -188,10 +186,10 @@ async def find() -> Connection:
     if address is None:
         _refuse_half_configured(namespace, options)
         server = await ensure_server()
-        return Connection(server.address, NAMESPACE, embedded=True, ui=server.ui)
+        return Connection(server.address, NAMESPACE, embedded=True)
     if not re.fullmatch(r"[^\s/]+:\d+", address):
         raise InvalidRequest(f"Temporal's address {address!r} is malformed; write host:port, for example '127.0.0.1:7233'")
-    return Connection(address, namespace, embedded=False, ui=None, options=options)
+    return Connection(address, namespace, embedded=False, options=options)
 
 
 async def connect(connection: Connection, seconds: float = CONNECT_SECONDS) -> Client:

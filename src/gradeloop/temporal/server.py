@@ -3,12 +3,13 @@
 import asyncio
 import os
 import re
+import secrets
 import shutil
 import socket
 import sys
 import sysconfig
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -57,7 +58,10 @@ class ServerInfo:
     """Where the embedded server listens, and which process it is."""
 
     address: str
-    ui: str
+    api: str
+    """The address of the HTTP API."""
+    api_host: str
+    """The name by which alone the HTTP API answers: drawn at the start, and served nowhere, so that no web page can use it."""
     pid: int
     started: str
     """ISO 8601, UTC."""
@@ -74,12 +78,11 @@ def server_environment(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environ.items() if _VARIABLES.fullmatch(name)}
 
 
-def server_command(folder: Path, port: int, ui_port: int, *, time_skipping: bool = False) -> list[str]:
-    """Return the command that runs the server on a database in `folder`."""
+def server_command(folder: Path, port: int, api_port: int, api_host: str, *, time_skipping: bool = False) -> list[str]:
+    """Return the command that runs the server on a database in `folder`; its HTTP API answers by the name `api_host` alone."""
     from gradeloop.contract.thread import SEARCH_ATTRIBUTES
 
-    command = [_find_binary(), "server", "start-dev", "--ip", "127.0.0.1", "--port", str(port), "--ui-port", str(ui_port)]
-    command += ["--db-filename", str(folder / "server.db"), "--log-level", "error"]
+    command = [*_base_command(port, api_port, api_host), "--headless", "--db-filename", str(folder / "server.db"), "--log-level", "error"]
     for pragma in SQLITE_PRAGMAS:
         command += ["--sqlite-pragma", pragma]
     for value in (*DYNAMIC_CONFIG, *([TIME_SKIPPING] if time_skipping else [])):
@@ -87,6 +90,30 @@ def server_command(folder: Path, port: int, ui_port: int, *, time_skipping: bool
     for name in SEARCH_ATTRIBUTES:
         command += ["--search-attribute", f"{name}=Keyword"]
     return command
+
+
+def ui_command(ui_port: int) -> list[str]:
+    """Return the command that runs Temporal's web UI on an empty server of its own, in memory.
+
+    The UI's port answers any Host, and no flag changes that: whoever points a name at it finds nothing there.
+    """
+    command = [*_base_command(free_port(), free_port(), unserved_host()), "--ui-port", str(ui_port)]
+    return [*command, "--ui-disable-news-fetch", "--log-level", "never"]
+
+
+def _base_command(port: int, api_port: int, api_host: str) -> list[str]:
+    command = [_find_binary(), "server", "start-dev", "--ip", "127.0.0.1", "--port", str(port), "--http-port", str(api_port)]
+    return [*command, "--dynamic-config-value", f'frontend.httpAllowedHosts=["{api_host}"]']
+
+
+def unserved_host() -> str:
+    """Return a name that nobody guesses and no name server knows."""
+    return f"{secrets.token_hex(16)}.invalid"
+
+
+def free_port() -> int:
+    """Return a port on which nobody listens."""
+    return _bindable_port(0) or 0
 
 
 def running_server() -> ServerInfo | None:
@@ -142,16 +169,17 @@ def _parse_info(record: Mapping[str, JsonValue]) -> ServerInfo | None:
 
 
 async def _start(resident: Resident, *, time_skipping: bool) -> None:
-    """Start the server on its last ports, so that running workers find it again; on free ones if those are taken."""
+    """Start the server on its last port, so that running workers find it again; on a free one if that is taken."""
     last = _parse_info(resident.record())
     port = await _find_port(last.address if last else None)
-    ui_port = await _find_port(last.ui if last else None)
+    api_port, api_host = free_port(), unserved_host()
     facts: dict[str, JsonValue] = {
         "address": f"127.0.0.1:{port}",
-        "ui": f"http://127.0.0.1:{ui_port}",
+        "api": f"http://127.0.0.1:{api_port}",
+        "api_host": api_host,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
-    command = server_command(state_folder(), port, ui_port, time_skipping=time_skipping)
+    command = server_command(state_folder(), port, api_port, api_host, time_skipping=time_skipping)
     resident.start(command, server_environment(os.environ), facts)
 
 
@@ -167,7 +195,7 @@ async def _wait_until_ready(resident: Resident, info: ServerInfo) -> ServerInfo:
     async with resident.alone():
         if (record := resident.record()).get("pid") == info.pid:
             resident.note({**record, "version": version})
-    return ServerInfo(info.address, info.ui, info.pid, info.started, version)
+    return replace(info, version=version)
 
 
 async def _answers(info: ServerInfo) -> bool:

@@ -110,7 +110,7 @@ class Index:
             problems=problems,
             thread_path=thread_path,
             batch_path=batch_path,
-            ui=self._site.connection.ui,
+            ui=self._site.ui,
         )
 
         async def html() -> str:

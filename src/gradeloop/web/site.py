@@ -181,6 +181,8 @@ class Site:
     """A secret of this process; whatever changes anything has to bring it along."""
     user_header: str = ""
     """The header in which a proxy names the person; empty for this machine's user."""
+    ui: str | None = None
+    """The address of Temporal's own UI; None where there is none."""
     _shown: dict[str, ShownPage] = field(default_factory=dict)
     _tasks: "set[asyncio.Task[Any]]" = field(default_factory=set)
 

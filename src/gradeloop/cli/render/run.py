@@ -42,10 +42,9 @@ FIXED_COLUMNS = 35
 """The width of the columns iteration, result and score together."""
 
 
-def opening_line(thread_id: str, ui: str | None) -> Text:
+def opening_line(thread_id: str) -> Text:
     """Return the first line of a run."""
-    where = f"  {ui}/namespaces/default/workflows/{thread_id}" if ui else ""
-    return Text("Thread ", "dim").append(thread_id, "bold").append(where, "dim")
+    return Text("Thread ", "dim").append(thread_id, "bold")
 
 
 def event_line(event: Event, message: Message | None, evaluation: Evaluation | None) -> Text | None:
@@ -339,8 +338,8 @@ LEAST_ROOM = 20
 class Screen(Protocol):
     """An output that shows a run."""
 
-    def show_thread(self, thread_id: str, ui: str | None) -> None:
-        """Show the thread's id, and the address of its page in Temporal's UI."""
+    def show_thread(self, thread_id: str) -> None:
+        """Show the thread's id."""
 
     def show_event(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
         """Show an event."""
@@ -358,9 +357,9 @@ class JsonScreen:
     def __init__(self, console: Console) -> None:
         self._console = console
 
-    def show_thread(self, thread_id: str, ui: str | None) -> None:
+    def show_thread(self, thread_id: str) -> None:
         """See `Screen`."""
-        self._line({"type": "thread", "thread_id": thread_id, "ui": ui})
+        self._line({"type": "thread", "thread_id": thread_id})
 
     def show_event(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
         """See `Screen`."""
@@ -392,9 +391,9 @@ class PlainScreen:
         self._console, self._rubric = console, rubric
         self._began: datetime | None = None
 
-    def show_thread(self, thread_id: str, ui: str | None) -> None:
+    def show_thread(self, thread_id: str) -> None:
         """See `Screen`."""
-        self._console.print(opening_line(thread_id, ui), soft_wrap=True)
+        self._console.print(opening_line(thread_id), soft_wrap=True)
 
     def show_event(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
         """See `Screen`."""
@@ -427,9 +426,9 @@ class LiveScreen(PlainScreen):
         self._spinner = Spinner("dots")
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=8, transient=True)
 
-    def show_thread(self, thread_id: str, ui: str | None) -> None:
+    def show_thread(self, thread_id: str) -> None:
         """See `Screen`."""
-        super().show_thread(thread_id, ui)
+        super().show_thread(thread_id)
         self._live.start()
 
     def show_event(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:

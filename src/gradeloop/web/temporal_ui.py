@@ -1,0 +1,95 @@
+"""Temporal's web UI behind our guard: its files come from an empty server that runs for them, what it asks from the user's server."""
+
+import asyncio
+import contextlib
+import os
+import socket
+from asyncio.subprocess import DEVNULL
+from collections.abc import AsyncIterator
+
+import httpx2
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, Router
+
+from gradeloop.temporal.server import ServerInfo, free_port, server_environment, ui_command
+from gradeloop.web.guard import HEADERS, Guard, RequestRefused
+from gradeloop.web.serving import serving_app
+
+PORT = 8233
+"""The port of Temporal's own UI."""
+
+START_SECONDS = 30.0
+"""The time that the server of the files has to start."""
+
+ANSWER_SECONDS = 90.0
+"""The time that an answer may take: the UI waits a minute for new events of a thread."""
+
+SETTINGS = "/api/v1/settings"
+"""What the UI's server itself answers, beside files."""
+
+JSON = "application/json+no-payload-shorthand"
+"""The form of payloads that the UI reads; the API's own default is another."""
+
+
+class TemporalUi:
+    """Starts the server of the UI's files at the first request, and ends it with the page."""
+
+    def __init__(self, server: ServerInfo) -> None:
+        self._server = server
+        self._http = httpx2.AsyncClient(trust_env=False, timeout=ANSWER_SECONDS)
+        self._starting = asyncio.Lock()
+        self._files: tuple[asyncio.subprocess.Process, str] | None = None
+
+    async def answer(self, request: Request) -> Response:
+        """Answer with a file of the UI, or with what the user's server says."""
+        path = request.url.path
+        asks = path.startswith("/api/") and path != SETTINGS
+        base = httpx2.URL(self._server.api if asks else await self._address())
+        headers = {"Host": self._server.api_host, "Accept": JSON, "Content-Type": JSON} if asks else {}
+        target = base.copy_with(raw_path=request.scope["raw_path"] + b"?" + request.scope["query_string"])
+        try:
+            found = await self._http.request(request.method, target, headers=headers, content=await request.body())
+        except httpx2.HTTPError as error:
+            raise RequestRefused(503, f"Temporal's server does not answer ({type(error).__name__}); try again") from None
+        kept = {name: found.headers[name] for name in ("content-type", "content-security-policy") if name in found.headers}
+        return Response(found.content, found.status_code, kept)
+
+    async def _address(self) -> str:
+        """Return where the files are, which a server serves from now on."""
+        async with self._starting:
+            if self._files is None or self._files[0].returncode is not None:
+                port = free_port()
+                environment = server_environment(os.environ)
+                process = await asyncio.create_subprocess_exec(*ui_command(port), env=environment, stdout=DEVNULL, stderr=DEVNULL)
+                self._files = process, f"http://127.0.0.1:{port}"
+            process, address = self._files
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(START_SECONDS):
+                    while process.returncode is None:
+                        with contextlib.suppress(httpx2.HTTPError):
+                            await self._http.get(f"{address}{SETTINGS}")
+                            return address
+                        await asyncio.sleep(0.1)
+            raise RequestRefused(503, "Temporal's UI does not start; try again")
+
+    async def close(self) -> None:
+        """End the server of the files."""
+        await self._http.aclose()
+        if self._files is not None and self._files[0].returncode is None:
+            self._files[0].kill()  # it holds nothing
+            await self._files[0].wait()
+
+
+@contextlib.asynccontextmanager
+async def serving_ui(server: ServerInfo, listening: socket.socket) -> AsyncIterator[str]:
+    """Serve Temporal's UI on a listening socket, and yield its address."""
+    ui, port = TemporalUi(server), listening.getsockname()[1]
+    methods = ("GET", "POST", "PUT", "PATCH", "DELETE")
+    app = Router([Route("/{path:path}", ui.answer, methods=methods)], redirect_slashes=False)
+    headers = {name: value for name, value in HEADERS.items() if name not in {"Content-Security-Policy", "Cache-Control"}}
+    try:
+        async with serving_app(Guard(app, port, pages=True, methods=methods, headers=headers), listening):
+            yield f"http://127.0.0.1:{port}"
+    finally:
+        await ui.close()
