@@ -106,7 +106,7 @@ async def beside_peer(amount: Amount) -> list[Row]:
     plan = beside_deepagents.Plan(beside_deepagents.SHORT, 10 * amount.rounds, {20: 40, 200: 200}, amount.rounds)
     python = await asyncio.to_thread(peer_python)
     server = await ensure_server()
-    client = await connect(Connection(server.address, "default", embedded=True, ui=None))
+    client = await connect(Connection(server.address, "default", embedded=True))
     ours, theirs = await beside_deepagents.contest(plan, python, client, server)
     name = beside_deepagents.PEER
 

@@ -167,7 +167,7 @@ async def beside(plans: Sequence[Plan], python: Path, console: Console) -> None:
         os.environ["GRADELOOP_STATE_DIR"] = folder
         server = await ensure_server()
         try:
-            client = await connect(Connection(server.address, "default", embedded=True, ui=None))
+            client = await connect(Connection(server.address, "default", embedded=True))
             for plan in plans:
                 console.print(table(plan, await contest(plan, python, client, server)), "")
         finally:

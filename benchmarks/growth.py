@@ -72,7 +72,7 @@ def rubric(criteria: int) -> str:
 
 async def serve(address: str, turns: int, criteria: int, cached: int) -> None:
     """Serve until SIGTERM."""
-    client = await connect(Connection(address, "default", embedded=True, ui=None))
+    client = await connect(Connection(address, "default", embedded=True))
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     settings = WorkerSettings(task_queue=QUEUE, max_cached_workflows=cached)
@@ -131,7 +131,7 @@ async def stand(server: ServerInfo, *, turns: int = 1, criteria: int = 1, cached
     try:
         if process.stdout is None or (await process.stdout.readline()).decode().strip() != READY:
             raise RuntimeError("the worker does not start; its words are above")
-        client = GradingClient(await connect(Connection(server.address, "default", embedded=True, ui=None)), task_queue=QUEUE)
+        client = GradingClient(await connect(Connection(server.address, "default", embedded=True)), task_queue=QUEUE)
         yield Stand(client, (psutil.Process(process.pid), psutil.Process(server.pid)))
     finally:
         if process.returncode is None:

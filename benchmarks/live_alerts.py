@@ -307,7 +307,7 @@ async def measure(folder: Path, quiet: float, only: list[str]) -> int:
     async with AsyncExitStack() as stack:
         disk = stack.enter_context(small_disk(folder / "disk"))
         engine = await stack.enter_async_context(engine_in(folder))
-        server = Connection(engine.address, "default", embedded=True, ui=None)
+        server = Connection(engine.address, "default", embedded=True)
         environment = {"GRADELOOP_METRICS_ADDRESS": target, "GRADELOOP_PRICES": str(prices), "GRADELOOP_STATE_DIR": str(folder)}
         environment |= {"GRADELOOP_STORE": f"sqlite:///{disk / 'results.db'}", "GRADELOOP_MAX_CONCURRENT_ACTIVITIES": str(SLOTS)}
         environment |= {"TEMPORAL_ADDRESS": engine.address, "TEMPORAL_NAMESPACE": "default"}

@@ -78,7 +78,7 @@ async def bench() -> Table:
         os.environ["GRADELOOP_STATE_DIR"] = folder
         server = await ensure_server()
         try:
-            client = await connect(Connection(server.address, "default", embedded=True, ui=None))
+            client = await connect(Connection(server.address, "default", embedded=True))
             for name, said in (("a short request", "hello"), ("a request of 1 MiB", "x" * (1024 * 1024 - 100))):
                 for concurrency in (CONCURRENCY, CRITERIA):
                     seconds, size = await measured(client, said, concurrency)

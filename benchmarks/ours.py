@@ -45,7 +45,7 @@ def _verdict(case: Case, at: int) -> dict[str, object]:
 
 async def serve(case: Case, queue: str, address: str) -> None:
     """Serve until SIGTERM."""
-    client = await connect(Connection(address, "default", embedded=True, ui=None))
+    client = await connect(Connection(address, "default", embedded=True))
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     async with build(client, Providers(Environment(), replies(case)), ToolRegistry(), WorkerSettings(task_queue=queue)):

@@ -131,7 +131,7 @@ async def overhead(plan: Plan) -> list[Measured]:
         os.environ["GRADELOOP_STATE_DIR"] = folder
         server = await ensure_server()
         try:
-            client = await connect(Connection(server.address, "default", embedded=True, ui=None))
+            client = await connect(Connection(server.address, "default", embedded=True))
             async with AsyncExitStack() as stack:
                 benches = [await stack.enter_async_context(bench_of(each, client, server)) for each in SUBJECTS.values()]
                 return await measure(benches, plan)

@@ -134,7 +134,7 @@ async def runs_tables(server: ServerInfo, plan: Plan) -> list[Table]:
         collector = await stack.enter_async_context(collecting())
         otlp = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "OTEL_METRICS_EXPORTER": "none"}
         watched = {"OTEL_EXPORTER_OTLP_ENDPOINT": collector.url, "GRADELOOP_METRICS_ADDRESS": "127.0.0.1:0"}
-        untraced = await connect(Connection(server.address, "default", embedded=True, ui=None))
+        untraced = await connect(Connection(server.address, "default", embedded=True))
         tenth, traced = await traced_client(server, TENTH), await traced_client(server, 1.0)
         names = ("unwatched", "sampled", "traced", "metrics")
         rows = zip(names, (untraced, tenth, traced, traced), ({}, otlp, otlp, watched), strict=True)

@@ -94,7 +94,7 @@ def worker_of(client: Client, subject: Subject) -> Worker:
 async def serve(subject: Subject, address: str) -> None:
     """Serve until SIGTERM."""
     export_metrics(metrics_exporter(os.environ.get("GRADELOOP_METRICS_ADDRESS"), os.environ))
-    client = await connect(Connection(address, "default", embedded=True, ui=None))
+    client = await connect(Connection(address, "default", embedded=True))
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     async with worker_of(client, subject):

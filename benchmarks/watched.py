@@ -109,7 +109,7 @@ async def traced_client(server: ServerInfo, share: float) -> Client:
     from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
 
     trace_with(TracerProvider(sampler=TraceIdRatioBased(share)), content=False)
-    return await connect(Connection(server.address, "default", embedded=True, ui=None))
+    return await connect(Connection(server.address, "default", embedded=True))
 
 
 @asynccontextmanager
@@ -130,7 +130,7 @@ async def watched(plan: Plan) -> tuple[list[Measured], list[list[float]]]:
         addresses = [f"127.0.0.1:{_free_port()}" for _ in range(3)]
         scraped = [{"GRADELOOP_METRICS_ADDRESS": address} for address in addresses]
         otlp = {"OTEL_EXPORTER_OTLP_ENDPOINT": url}
-        client = await connect(Connection(server.address, "default", embedded=True, ui=None))
+        client = await connect(Connection(server.address, "default", embedded=True))
         clients = (client, client, await traced_client(server, 0.1), await traced_client(server, 1.0))
         variables: tuple[dict[str, str], ...] = ({}, scraped[0], scraped[1] | otlp, scraped[2] | otlp)
         rows = zip(WATCHED.values(), clients, variables, strict=True)

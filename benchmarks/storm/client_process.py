@@ -111,7 +111,7 @@ async def serve(address: str, task_queue: str) -> None:
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader(limit=2**24)
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
-    client = GradingClient(await connect(Connection(address, "default", embedded=True, ui=None)), task_queue=task_queue)
+    client = GradingClient(await connect(Connection(address, "default", embedded=True)), task_queue=task_queue)
     answering = set[asyncio.Task[None]]()
     while line := await reader.readline():
         task = asyncio.create_task(_answer(client, Question.model_validate(json.loads(line))))
