@@ -23,7 +23,7 @@ HEADER = "X-Forwarded-User"
 @asynccontextmanager
 async def waiting(client: Client, folder: Path, user_header: str = "") -> AsyncIterator[tuple[Browser, Any, dict[str, Any]]]:
     """Serve the page beside a thread that waits for a person, and yield what decides."""
-    connection = Connection(client.service_client.config.target_host, "default", embedded=False, ui=None)
+    connection = Connection(client.service_client.config.target_host, "default", embedded=False)
     async with (
         serving(client, draft(), grade()) as served,
         paged(served.client, connection, folder, user_header) as browser,
