@@ -19,12 +19,6 @@ from gradeloop.web.serving import serving_app
 PORT = 8233
 """The port of Temporal's own UI."""
 
-START_SECONDS = 30.0
-"""The time that the server of the files has to start."""
-
-ANSWER_SECONDS = 90.0
-"""The time that an answer may take: the UI waits a minute for new events of a thread."""
-
 SETTINGS = "/api/v1/settings"
 """What the UI's server itself answers, beside files."""
 
@@ -37,7 +31,7 @@ class TemporalUi:
 
     def __init__(self, server: ServerInfo) -> None:
         self._server = server
-        self._http = httpx2.AsyncClient(trust_env=False, timeout=ANSWER_SECONDS)
+        self._http = httpx2.AsyncClient(trust_env=False, timeout=90)  # the UI waits a minute for new events
         self._starting = asyncio.Lock()
         self._files: tuple[asyncio.subprocess.Process, str] | None = None
 
@@ -65,7 +59,7 @@ class TemporalUi:
                 self._files = process, f"http://127.0.0.1:{port}"
             process, address = self._files
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(START_SECONDS):
+                async with asyncio.timeout(30):
                     while process.returncode is None:
                         with contextlib.suppress(httpx2.HTTPError):
                             await self._http.get(f"{address}{SETTINGS}")
