@@ -187,5 +187,5 @@ async def test_a_run_goes_on_with_the_fallback_of_the_model_before(served: Serve
 
     assert (stopped.status, result.status) == ("interrupted", "satisfied")
     assert models_of(served, "generator") == [WRITER, OTHER, OTHER]
-    checkpoint = await served.client.checkpoint(thread)
+    checkpoint: Any = await served.client.checkpoint(thread)
     assert ModelSpec.model_validate(checkpoint["thread"]["generator"]["model"]) == ModelSpec(id=OTHER, config=ModelConfig(max_tokens=99))
