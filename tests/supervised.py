@@ -61,6 +61,7 @@ def supervise(arguments: list[str]) -> int:
     """Run Python with these arguments in a temporary folder of its own, then end all that it started; return its exit code."""
     adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="gl-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o1777)  # as the system's own: some tests run what they start as another user
         # What pytest keeps of the last runs stays where it looks for it.
         environment = {"PYTEST_DEBUG_TEMPROOT": tempfile.gettempdir(), **os.environ, "TMPDIR": folder}
         command: subprocess.Popen[bytes] | None = None
