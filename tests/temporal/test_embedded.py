@@ -426,6 +426,8 @@ async def test_a_process_without_a_record_is_not_guessed_at(folder: Path) -> Non
     resident = Resident(folder, "orphan", ServerUnreachable)
     resident.start(["sleep", "60"], os.environ, {})
     record = resident.record()
+    while not Path(f"/proc/{record['pid']}/cmdline").read_bytes().startswith(b"sleep"):
+        await asyncio.sleep(0.01)
     resident.file.unlink()
 
     with pytest.raises(ServerUnreachable, match=r"does not have its pid; end it by hand"):

@@ -138,7 +138,7 @@ class Resident:
 
     async def until(self, probe: Callable[[], Awaitable[T | None]]) -> T:
         """Call `probe` as long as the process lives, and return its first answer; a process that ends before that has failed."""
-        pid = await self._pid()
+        pid = await self.pid()
         async with noticed(f"{self._title} is not ready yet", f"; its log: {self.log}{MEANWHILE}"):
             while True:
                 alive = self.alive() and self.record().get("pid") == pid
@@ -159,7 +159,7 @@ class Resident:
                 return lines[-1] if len(lines[-1]) <= LAST_LINE_CHARACTERS else f"…{lines[-1][-LAST_LINE_CHARACTERS:]}"
         return f"it wrote nothing to {self.log}"
 
-    async def _pid(self) -> int | None:
+    async def pid(self) -> int | None:
         """Return the pid, which a process writes in its first moments; None of one that ended before, or whose record was removed."""
         while (pid := self.record().get("pid")) is None and self.record() and self.alive():  # noqa: ASYNC110 - another process
             await asyncio.sleep(0.02)
@@ -169,7 +169,7 @@ class Resident:
         """Terminate the process and its group, and kill them after `grace` seconds; return False if none ran."""
         if not self.alive():
             return False
-        if (pid := await self._pid()) is None:
+        if (pid := await self.pid()) is None:
             if not self.alive():
                 return False
             raise self._failure(f"{self._title} runs, but {self.file} does not have its pid; end it by hand")

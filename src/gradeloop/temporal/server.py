@@ -140,6 +140,7 @@ async def ensure_server(*, time_skipping: bool = False) -> ServerInfo:
             if started := not resident.alive():
                 await _start(resident, time_skipping=time_skipping)
                 tries -= 1
+            await resident.pid()
             info = _parse_info(resident.record())
         if info is None:
             raise ServerUnreachable(f"A server runs, but {resident.file} does not say where; end 'temporal server' by hand")
