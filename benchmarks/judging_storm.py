@@ -62,7 +62,22 @@ class Paid:
 
     name: str
     began: float
-    answered: float | None = None
+    """When the provider read it, which a busy one does late."""
+    ended: float | None = None
+    """When it was answered, or its caller hung up."""
+
+
+@dataclass(frozen=True)
+class Kill:
+    """The end of a worker."""
+
+    began: float
+    ended: float
+    """When the next worker served: whatever the provider read until then, the killed one had sent."""
+
+    def may_have_lost(self, call: Paid, recorded: float) -> bool:
+        """Return whether this cost the answer of a call: it was under way, or answered less than so many seconds before."""
+        return call.began <= self.ended and self.began <= (call.ended or self.began) + recorded
 
 
 @dataclass
@@ -98,7 +113,7 @@ class Judges:
 
     def under_way(self) -> int:
         """Return how many calls are not answered yet."""
-        return sum(call.answered is None for call in self.calls)
+        return sum(call.ended is None for call in self.calls)
 
     async def close(self) -> None:
         """Answer nobody any more."""
@@ -107,8 +122,10 @@ class Judges:
     async def _answer(self, request: web.Request) -> web.Response:
         call = Paid(self.named(await request.json()), time.monotonic())
         self.calls.append(call)
-        await asyncio.sleep(self._delay)
-        call.answered = time.monotonic()
+        try:
+            await asyncio.sleep(self._delay)
+        finally:
+            call.ended = time.monotonic()
         choice = {"index": 0, "message": {"role": "assistant", "content": json.dumps(self.said(call.name))}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         return web.json_response({"id": "r", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage})
@@ -210,17 +227,18 @@ async def _killed(
     judged: list[Judged],
     judging: "asyncio.Task[None]",
     tell: Callable[[str], None],
-) -> list[float]:
+) -> list[Kill]:
     """Kill the worker whenever another part of the runs is judged, and start the next one, which joins `workers`; return when."""
-    kills: list[float] = []
+    kills: list[Kill] = []
     for at in range(plan.kills):
         due = (at + 1) * plan.runs // (plan.kills + 2)
         await _judged_so_many(judged, due, judging)
-        kills.append(time.monotonic())
+        began = time.monotonic()
         workers[-1].kill()
         tell(f"kill {at + 1} of {plan.kills}, with {len(judged)} runs judged")
         workers.append(following())
         await workers[-1].start()
+        kills.append(Kill(began, time.monotonic()))
     return kills
 
 
@@ -229,7 +247,7 @@ async def _judged_so_many(judged: list[Judged], due: int, judging: "asyncio.Task
         await asyncio.sleep(0.02)
 
 
-def _look_at_calls(plan: Plan, calls: list[Paid], kills: list[float], report: Report) -> None:
+def _look_at_calls(plan: Plan, calls: list[Paid], kills: list[Kill], report: Report) -> None:
     """Note every call that was paid for twice though it was not in flight when the worker was killed, and every one that is missing."""
     wanted = {f"{at}/{100 + sample}" for at in range(plan.runs) for sample in range(plan.rollouts)}
     counted = Counter(call.name for call in calls)
@@ -242,13 +260,17 @@ def _look_at_calls(plan: Plan, calls: list[Paid], kills: list[float], report: Re
     for call in calls:
         later = [other for other in calls if other.name == call.name and other.began > call.began] if counted[call.name] > 1 else []
         if later and not _in_flight(call, kills):
-            times = [f"{kill - call.began:+.1f} s" for kill in (call.answered or call.began, later[0].began, *kills)]
-            report.faults.append(f"{call.name} was answered at {times[0]}, paid for again at {times[1]}; the kills: {', '.join(times[2:])}")
+            report.faults.append(paid_again(call, later[0], kills))
 
 
-def _in_flight(call: Paid, kills: list[float]) -> bool:
-    """Return whether a kill may have cost the answer of a call: it was under way, or had only just been answered."""
-    return any(call.began <= kill <= (call.answered or kill) + RECORDED_SECONDS for kill in kills)
+def paid_again(call: Paid, again: Paid, kills: list[Kill]) -> str:
+    """Say when a call ended, was made again, and what was killed, in seconds from its beginning."""
+    times = [f"{at - call.began:+.2f} s" for at in (call.ended or call.began, again.began, *(kill.began for kill in kills))]
+    return f"{call.name} ended at {times[0]}, and was paid for again at {times[1]}; the kills: {', '.join(times[2:])}"
+
+
+def _in_flight(call: Paid, kills: list[Kill]) -> bool:
+    return any(kill.may_have_lost(call, RECORDED_SECONDS) for kill in kills)
 
 
 def _look_at_labels(judges: Judges, plan: Plan, results: list[JudgeResult], report: Report) -> None:
