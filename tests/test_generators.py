@@ -133,10 +133,10 @@ async def test_an_interrupt_cancels_the_function(served: Served, temporal_server
     thread = a_thread()
     async with generating(temporal_server, draft) as generator:
         work = asyncio.create_task(served.client.invoke(thread, "hello", start=start(generator=generator)))
-        await asyncio.wait_for(begun.wait(), 20)
+        await asyncio.wait_for(begun.wait(), 240)
         await served.client.interrupt(thread)
         assert (await work).status == "interrupted"
-        await asyncio.wait_for(cancelled.wait(), 10)
+        await asyncio.wait_for(cancelled.wait(), 240)
 
 
 async def test_a_function_that_would_block_the_worker_is_refused() -> None:

@@ -175,7 +175,7 @@ async def test_a_call_whose_workflow_is_cancelled_hangs_up(
         hung_up.set()
         writer.close()
 
-    async with await asyncio.start_server(listen, "127.0.0.1", 0) as provider, asyncio.timeout(60):
+    async with await asyncio.start_server(listen, "127.0.0.1", 0) as provider, asyncio.timeout(240):
         url = f"http://127.0.0.1:{provider.sockets[0].getsockname()[1]}"
         async with by_hand(temporal_server, url) as client:
             handle = await client.start_workflow(program.__name__, asked, id=f"judged-{uuid4()}", task_queue=QUEUE)

@@ -55,7 +55,7 @@ async def heard(client: Client, settings: dict[str, McpSettings], tool: str, **a
     argument["grader"]["tools"] = [tool]
     call = {"name": tool, "arguments": arguments}
     async with serving_mcp(client, settings, draft(), wants("grader", call), grade(step=1)) as served:
-        result = await asyncio.wait_for(served.run(argument), 60)
+        result = await asyncio.wait_for(served.run(argument), 240)
     assert result.status == "satisfied"
     return served.models.requests_of("grader")[1].messages[-1].content
 
@@ -126,7 +126,7 @@ async def test_a_tool_that_changes_in_a_run_is_not_called_and_the_next_run_sees_
     async with serving_mcp(client, shop(tmp_path), *first) as served:
         gate = served.models.gate("generator", iteration=1)
         thread = await served.start(argument)
-        await asyncio.wait_for(gate.reached.wait(), 30)
+        await asyncio.wait_for(gate.reached.wait(), 240)
         (tmp_path / "description").write_text("After.")
         await restarted(served)
         gate.opened.set()

@@ -158,7 +158,7 @@ async def test_callers_and_watchers_outlive_a_killed_server(own_server: ServerIn
         await asyncio.sleep(0.3)
         again = await ensure_server()
         models.release()
-        result = await asyncio.wait_for(turn, 60)
+        result = await asyncio.wait_for(turn, 240)
         await served.client.close_thread(thread)
         events = await watcher.ended()
 

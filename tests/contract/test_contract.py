@@ -54,7 +54,7 @@ async def test_the_temporal_command_line_starts_a_thread_and_reads_its_result(cl
         command = [str(TEMPORAL), "workflow", "execute", "--address", temporal_server.address, "--output", "json"]
         command += ["--type", "GradingThread", "--task-queue", served.task_queue, "--input", json.dumps(request("- three lines"))]
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE)
-        printed, errors = await asyncio.wait_for(process.communicate(), 30)
+        printed, errors = await asyncio.wait_for(process.communicate(), 240)
 
     assert process.returncode == 0, errors.decode()
     answer = json.loads(printed)

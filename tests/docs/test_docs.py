@@ -190,7 +190,7 @@ async def command(*arguments: str, folder: Path | None = None, **variables: str)
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, err = await asyncio.wait_for(process.communicate(), 60)
+    out, err = await asyncio.wait_for(process.communicate(), 240)
     return Done(process.returncode or 0, out.decode(), err.decode())
 
 

@@ -73,7 +73,7 @@ async def test_the_python_example_runs(
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_server.address)
     async with serving(client, answers(MATCH), task_queue="gradeloop"):
         process = await asyncio.create_subprocess_exec(sys.executable, str(script), stdout=asyncio.subprocess.PIPE)
-        out, _ = await asyncio.wait_for(process.communicate(), 60)
+        out, _ = await asyncio.wait_for(process.communicate(), 240)
 
     assert (process.returncode, out.decode().splitlines()) == (0, ["DIRECT_RESULT match", "france 2"])
 

@@ -44,7 +44,7 @@ async def end(server: ServerInfo, folder: Path, *arguments: str) -> str:
         *(sys.executable, *arguments), env=environment, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
     )
     try:
-        _, err = await asyncio.wait_for(process.communicate(), 60)
+        _, err = await asyncio.wait_for(process.communicate(), 240)
     except TimeoutError:
         process.kill()
         await process.wait()

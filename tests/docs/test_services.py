@@ -40,7 +40,7 @@ async def serving(server: ServerInfo, models: ScriptedModels, name: str, *argume
     ):
         process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=asyncio.subprocess.DEVNULL)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(240):
                 while process.returncode is None:
                     try:
                         await http.get("/nowhere")
@@ -109,7 +109,7 @@ async def test_a_person_rejects_and_approves_drafts_on_the_approval_page(tempora
 
 async def page_with(http: httpx.AsyncClient, words: str) -> str:
     """Return the page once it shows these words."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while words not in (text := (await http.get("/")).text):
             await asyncio.sleep(0.2)
     return text

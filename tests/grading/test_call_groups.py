@@ -129,7 +129,7 @@ async def test_an_interrupt_costs_the_call_in_flight_and_what_the_others_said_is
 
 async def _returned(thread: Any, count: int) -> None:
     """Wait until so many of the pass's calls have their verdicts."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(240):
         while True:
             checkpoint = await thread.query("checkpoint", result_type=dict[str, Any])
             grading = (checkpoint["thread"]["run"] or {}).get("grading") or {"conversations": {}}
@@ -150,7 +150,7 @@ async def test_a_budget_stops_all_the_calls_of_a_pass_and_a_larger_one_makes_the
 
 
 async def _result_of(thread: Any, status: str) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(240):
         while ((await thread.query("result", result_type=dict[str, Any])) or {}).get("status") != status:
             await asyncio.sleep(0.02)
 
@@ -404,7 +404,7 @@ async def test_over_a_long_transcript_one_call_of_a_model_goes_ahead(client: Cli
     async with serving(client, draft(), said(0, row("c1")), said(0, row("c1"), sample=1)) as served:
         gate = served.models.gate("grader")
         thread = await served.start(request(rubric, {"role": "user", "content": "x" * 20_000}))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(240):
             while len(asked(served)) < together:
                 await asyncio.sleep(0.02)
         await asyncio.sleep(0.3)
@@ -420,7 +420,7 @@ async def test_a_hundred_criteria_are_judged_side_by_side_also_after_a_long_mess
     replies = [said(at, row(f"c{at + 1}")) for at in range(100)]
     async with serving(client, draft(), *replies) as served:
         thread = await served.start(request(rubric, {"role": "user", "content": "x" * 1_000_000}))
-        result = await asyncio.wait_for(thread.result(), 60)
+        result = await asyncio.wait_for(thread.result(), 240)
         history = await thread.fetch_history()
 
     shared = {request.messages[: request.breakpoints[0] + 1] for request in served.models.requests_of("grader")}

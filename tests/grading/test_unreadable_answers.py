@@ -40,7 +40,7 @@ async def ended(client: Client, raw: bytes, role: str) -> tuple[RunResult, list[
         argument["grader"]["tools"] = [tool(queue, activity="theirs")]
     replies = [draft(), wants("grader", "look"), grade(step=1)] if role == "tool" else [draft(), grade()]
     async with Worker(client, task_queue=queue, activities=[theirs]), serving(client, *replies) as served:
-        return await asyncio.wait_for(served.run(argument), 20), served.models.requests
+        return await asyncio.wait_for(served.run(argument), 240), served.models.requests
 
 
 @pytest.mark.parametrize("raw", UNREADABLE.values(), ids=UNREADABLE)

@@ -36,7 +36,7 @@ async def finish(served: Served, *names: str, rubric: str | None = "- it is good
     for name in names:
         await (await served.start(request(rubric, {"role": "user", "content": f"Say {name}."}), id=name)).result()
     query = f"TaskQueue = '{served.task_queue}' AND ExecutionStatus = 'Completed' AND WorkflowId = '{names[-1]}'"
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while not (await served.temporal.count_workflows(query)).count:
             await asyncio.sleep(0.05)
 

@@ -57,7 +57,7 @@ async def test_a_folder_of_hostile_files_is_read_around_them(url: str, tmp_path:
     folder.mkdir()
     bad = write_poison(folder)
     store, source = Store(url), FolderSource(path=str(folder), quiet=0)
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         found = await all_of(source, store)
         notes = await tick(store, {"kind": "folder", "path": str(folder), "quiet": 0})
     again = await all_of(source, store, last_cursor(found))

@@ -81,7 +81,7 @@ async def test_a_worker_of_the_role_receives_without_a_temporal_server_and_loses
     async def start() -> asyncio.subprocess.Process:
         command = [sys.executable, str(application_folder() / "worker.py"), "--role", "receiver"]
         process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=asyncio.subprocess.PIPE)
-        async with httpx2.AsyncClient(trust_env=False) as http, asyncio.timeout(60):
+        async with httpx2.AsyncClient(trust_env=False) as http, asyncio.timeout(240):
             while True:
                 try:
                     if (await http.get(f"http://127.0.0.1:{health}/readyz")).json()["checks"] == {"store": "ok"}:
@@ -99,7 +99,7 @@ async def test_a_worker_of_the_role_receives_without_a_temporal_server_and_loses
         second = await start()
         await asyncio.sleep(2)
         second.send_signal(signal.SIGTERM)
-        log = (await asyncio.wait_for(second.communicate(), 30))[1].decode()
+        log = (await asyncio.wait_for(second.communicate(), 240))[1].decode()
     runs = await read(OtlpSource(), Store(url))
 
     assert (answer.status_code, ids(runs), second.returncode) == (200, [trace_id("a")], 0)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from tests.rig.in_process import WorkerThread
 
-SECONDS = 60.0
+SECONDS = 240.0
 """Above every command here, with a server and a worker to start on a busy machine."""
 
 PROCESSES = {("worker",), ("dev",)}

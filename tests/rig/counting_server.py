@@ -13,7 +13,7 @@ from typing import Any
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-SECONDS = 40.0
+SECONDS = 240.0
 """How long a test waits for a call: above the 15 seconds in which a dead worker's calls are made again, on a slow machine."""
 
 Said = str | list[dict[str, Any]]

@@ -15,7 +15,7 @@ from gradeloop.web.app import live_page, new_token
 from gradeloop.web.guard import listening
 from gradeloop.web.site import Site
 
-SECONDS = 30.0
+SECONDS = 240.0
 
 
 class Browser:

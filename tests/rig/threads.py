@@ -38,7 +38,7 @@ from workflows.grading_thread import GradingThreadWorkflow
 
 WRITER, JUDGE = "scripted:writer", "scripted:judge"
 
-SECONDS = 30.0
+SECONDS = 240.0
 """How long a test waits for something that should take a moment."""
 
 CANCEL_SECONDS = 0.05

@@ -33,7 +33,7 @@ class Hook:
 
     async def posted(self, count: int = 1) -> list[dict[str, Any]]:
         """Return the bodies, once there are so many."""
-        async with asyncio.timeout(30), self._changed:
+        async with asyncio.timeout(240), self._changed:
             await self._changed.wait_for(lambda: len(self.posts) >= count)
         return [json.loads(body) for _, body in self.posts]
 

@@ -153,7 +153,7 @@ async def worker(server: ServerInfo, folder: Path, queue: str, role: str, tool: 
     ready = folder / f"{role}-{uuid4().hex[:6]}.ready"
     flags = ["--task-queue", queue, "--role", role, "--tools", str(folder / "tools.py"), "--ready-file", str(ready)]
     process = await started(server, *flags, "--scripted", str(folder / "replies.yaml"), **variables)
-    assert (await asyncio.wait_for(until_ready(ready), 90))["ok"] is True
+    assert (await asyncio.wait_for(until_ready(ready), 240))["ok"] is True
     return process
 
 
@@ -178,12 +178,12 @@ async def test_three_roles_in_three_processes_serve_a_thread_and_the_evidence_wo
     queue, key = f"roles-{uuid4()}", {"OPENAI_API_KEY": "sk-canary"}
     processes = [await worker(temporal_server, tmp_path, queue, role, "keys", **key) for role in ("loop", "models", "evidence")]
     thread = await client.start_workflow("GradingThread", asking("keys"), id=f"thread-{uuid4()}", task_queue=queue)
-    result = await asyncio.wait_for(thread.result(), 40)
+    result = await asyncio.wait_for(thread.result(), 240)
     answer, made = await told_of(client, thread)
     history = await thread.fetch_history()
     for process in processes:
         process.send_signal(signal.SIGTERM)
-    logs = [(await asyncio.wait_for(process.communicate(), 40))[1].decode() for process in processes]
+    logs = [(await asyncio.wait_for(process.communicate(), 240))[1].decode() for process in processes]
 
     queues = {
         event.activity_task_scheduled_event_attributes.activity_type.name: event.activity_task_scheduled_event_attributes.task_queue.name
@@ -204,12 +204,12 @@ async def test_a_tool_that_kills_its_own_process_has_an_end_once_a_worker_is_the
     queue = f"fatal-{uuid4()}"
     first = await worker(temporal_server, tmp_path, queue, "all", "fatal")
     thread = await client.start_workflow("GradingThread", asking("fatal"), id=f"thread-{uuid4()}", task_queue=queue)
-    await asyncio.wait_for(first.communicate(), 40)
+    await asyncio.wait_for(first.communicate(), 240)
     second = await worker(temporal_server, tmp_path, queue, "all", "fatal")
-    result = await asyncio.wait_for(thread.result(), 60)
+    result = await asyncio.wait_for(thread.result(), 240)
     answer, made = await told_of(client, thread)
     second.send_signal(signal.SIGTERM)
-    await asyncio.wait_for(second.communicate(), 40)
+    await asyncio.wait_for(second.communicate(), 240)
 
     assert first.returncode == -signal.SIGKILL
     assert (result["status"], made) == ("satisfied", ["generate", "grade", "tool.fatal", "grade"])
@@ -221,7 +221,7 @@ async def test_a_worker_says_what_is_in_force(tmp_path: Path) -> None:
     process = await asyncio.create_subprocess_exec(
         sys.executable, str(WORKER), *flags, "--examine", "machine", env={**os.environ}, stdout=asyncio.subprocess.PIPE
     )
-    out, _ = await asyncio.wait_for(process.communicate(), 60)
+    out, _ = await asyncio.wait_for(process.communicate(), 240)
 
     document = json.loads(out)["evidence"]
     assert (document["config"], document["limits"]["seconds"]) == (str(tmp_path / "gradeloop.toml"), 3)
@@ -233,7 +233,7 @@ async def test_a_worker_says_in_its_log_that_a_sandbox_fails_and_is_replaced(tem
     (tmp_path / "bwrap").chmod(0o755)
     process = await worker(temporal_server, tmp_path, f"fails-{uuid4()}", "all", "keys", PATH=f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     process.send_signal(signal.SIGTERM)
-    out, err = await asyncio.wait_for(process.communicate(), 40)
+    out, err = await asyncio.wait_for(process.communicate(), 240)
 
     said = ((out or b"") + (err or b"")).decode()
     assert "the sandbox bubblewrap is there, but fails its self-test: " in said

@@ -179,7 +179,7 @@ async def test_a_worker_is_alive_and_ready_until_a_key_is_missing(temporal_serve
         alive, found = await asked(f"{url}/healthz"), await asked(f"{url}/readyz")
     finally:
         process.terminate()
-        _, log = await asyncio.wait_for(process.communicate(), 30)
+        _, log = await asyncio.wait_for(process.communicate(), 240)
 
     assert alive == (200, {"ok": True}), log.decode()
     assert found[0] == 503

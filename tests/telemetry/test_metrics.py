@@ -195,13 +195,13 @@ async def run_once(server: ServerInfo, client: Client, folder: Path, *flags: str
         yield
     finally:
         process.terminate()
-        await asyncio.wait_for(process.communicate(), 30)
+        await asyncio.wait_for(process.communicate(), 240)
 
 
 async def test_prometheus_scrapes_the_sdks_metrics_and_ours(client: Client, temporal_server: ServerInfo, tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     running = run_once(temporal_server, client, tmp_path, "--metrics-address", address)
-    async with running, httpx2.AsyncClient(trust_env=False) as http, asyncio.timeout(30):
+    async with running, httpx2.AsyncClient(trust_env=False) as http, asyncio.timeout(240):
         while total(series := parsed((await http.get(f"http://{address}/metrics")).text), "gradeloop_store_bytes") == 0:
             await asyncio.sleep(0.1)
 
@@ -221,7 +221,7 @@ async def test_an_address_that_is_taken_ends_the_worker_with_a_sentence(temporal
     server = TestServer(web.Application())
     await server.start_server()
     process = await started(temporal_server, "--task-queue", f"taken-{uuid4()}", "--metrics-address", f"127.0.0.1:{server.port}")
-    _, log = await asyncio.wait_for(process.communicate(), 60)
+    _, log = await asyncio.wait_for(process.communicate(), 240)
     await server.close()
 
     assert process.returncode == 2
@@ -244,7 +244,7 @@ async def test_a_collector_receives_the_same_by_otlp(client: Client, temporal_se
     collector = TestServer(app)
     await collector.start_server()
     variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"http://127.0.0.1:{collector.port}", "OTEL_METRIC_EXPORT_INTERVAL": "500"}
-    async with run_once(temporal_server, client, tmp_path, **variables), asyncio.timeout(30):
+    async with run_once(temporal_server, client, tmp_path, **variables), asyncio.timeout(240):
         while not (b"gradeloop_verdicts" in received and b"satisfied" in received):
             await asyncio.sleep(0.1)
     await collector.close()
@@ -279,7 +279,7 @@ async def test_a_queue_that_nobody_serves_has_a_backlog_and_a_store_without_its_
     queue, store = f"nobody-{uuid4()}", Store(f"sqlite:///{tmp_path / 'gone' / 'results.db'}")
     handles = [await client.start_workflow("GradingThread", id=f"{queue}-{at}", task_queue=queue) for at in range(3)]
     with recorded() as buffer:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(240):
             waiting: list[BufferedMetricUpdate] = []
             while not [update for update in waiting if update.value == 3]:
                 await sample_once(client, queue, None)

@@ -136,7 +136,7 @@ async def graded(server: ServerInfo, folder: Path, **variables: str) -> tuple[Co
             assert result.status == "satisfied", result
         finally:
             process.terminate()
-            _, log = await asyncio.wait_for(process.communicate(), 60)
+            _, log = await asyncio.wait_for(process.communicate(), 240)
         assert process.returncode == 0, log.decode()
     return collector, seen
 

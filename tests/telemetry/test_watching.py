@@ -155,7 +155,10 @@ async def test_a_workflow_that_does_not_replay_is_counted_as_the_alert_reads_it(
         while (await handle.describe()).history_length < 5:  # its first task is done
             await asyncio.sleep(0.02)
     failed: list[BufferedMetricUpdate] = []
-    async with Worker(client, task_queue=queue, workflows=[AsChanged], workflow_runner=runner, max_cached_workflows=0), asyncio.timeout(30):
+    async with (
+        Worker(client, task_queue=queue, workflows=[AsChanged], workflow_runner=runner, max_cached_workflows=0),
+        asyncio.timeout(240),
+    ):
         while not failed:
             updates = buffer.retrieve_updates()
             failed = [update for update in updates if update.metric.name == "temporal_workflow_task_execution_failed"]

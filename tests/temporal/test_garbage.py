@@ -90,7 +90,7 @@ async def test_a_worker_sets_aside_what_it_has_loaded(tmp_path: Path, monkeypatc
         worker = WorkerProcess(engine, "set-aside", "http://127.0.0.1:9")
         await worker.start()
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(240):
                 while not said.exists():
                     await asyncio.sleep(0.05)
         finally:

@@ -106,6 +106,6 @@ async def test_a_worker_goes_on_with_certificates_that_were_renewed_on_disk(guar
 
 async def said(caplog: pytest.LogCaptureFixture, words: str) -> None:
     """Wait until a line of the log has these words."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(240):
         while words not in caplog.text:
             await asyncio.sleep(0.05)

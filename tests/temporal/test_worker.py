@@ -69,7 +69,7 @@ async def test_a_worker_ends_itself_when_idle_but_not_under_an_open_thread(
 
     request = {"messages": [{"role": "user", "content": "hi"}], "generator": {"model": "scripted:x"}}
     result = await GradingClient(client, task_queue=queue).run(request)
-    _, log = await asyncio.wait_for(process.communicate(), 30)
+    _, log = await asyncio.wait_for(process.communicate(), 240)
 
     assert result.output == "a"
     assert process.returncode == 0, log.decode()
@@ -81,7 +81,7 @@ async def test_sigterm_ends_a_worker_with_0(temporal_server: ServerInfo, tmp_pat
     process = await started(temporal_server, "--task-queue", f"ended-{uuid4()}", "--ready-file", str(ready))
     await until_ready(ready)
     process.send_signal(signal.SIGTERM)
-    _, log = await asyncio.wait_for(process.communicate(), 30)
+    _, log = await asyncio.wait_for(process.communicate(), 240)
 
     assert process.returncode == 0, log.decode()
     assert "Traceback" not in log.decode()
@@ -167,7 +167,7 @@ async def test_a_process_that_cannot_serve_ends_with_its_code_and_its_reason_as_
     temporal_server: ServerInfo, tmp_path: Path
 ) -> None:
     process = await started(temporal_server, "--tools", "absent.py", "--ready-file", str(tmp_path / "ready"))
-    _, written = await asyncio.wait_for(process.communicate(), 30)
+    _, written = await asyncio.wait_for(process.communicate(), 240)
 
     assert process.returncode == 2, written.decode()
     assert written.decode().strip().splitlines()[-1] == json.loads((tmp_path / "ready").read_text())["error"]

@@ -159,7 +159,7 @@ def running(tmp_path: Path) -> Iterator[tuple[str, int, int]]:
 
 async def reached(connection: Connection) -> Client:
     """Return a client of a server that is still starting."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(240):
         while True:
             with suppress(ServerUnreachable):
                 return await connect(connection)

@@ -39,7 +39,7 @@ from tests.rig.stories import mended
 from tests.rig.threads import draft, grade, request, serving, until
 from tests.workflows.test_people import RUBRIC
 
-SECONDS = 30.0
+SECONDS = 240.0
 
 
 def inbox_of(client: GradingClient, folder: Path) -> AbstractAsyncContextManager[Browser]:

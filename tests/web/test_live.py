@@ -51,7 +51,7 @@ from tests.rig.threads import (
 from tests.workflows.test_approval import asking, counted, pending
 from tests.workflows.test_people import RUBRIC
 
-SECONDS = 20.0
+SECONDS = 240.0
 
 
 @asynccontextmanager

@@ -35,7 +35,7 @@ NEXUS = (
     "/namespaces/default/task-queues/gradeloop/nexus-services/s/o",
 )
 PATHS = ("/", THREADS, f"{THREADS}/evil", "/api/v1/system-info", "/v1/traces", "/mcp", "/decode", "/healthz", "/readyz", "/metrics", *NEXUS)
-SECONDS = 60.0
+SECONDS = 240.0
 
 
 @dataclass(frozen=True)

@@ -264,7 +264,7 @@ async def test_a_tool_that_must_not_run_twice_is_told_as_uncertain_when_its_work
     async with serving(client, draft(), wants("grader", call), grade(step=1), tools=[pay]) as served:
         monkeypatch.setattr("activities.model_call._beat", silence)
         thread = await served.start(asking("pay"))
-        result = await asyncio.wait_for(thread.result(), 30)
+        result = await asyncio.wait_for(thread.result(), 240)
         history = await thread.fetch_history()
 
     scheduled = [event.activity_task_scheduled_event_attributes for event in history.events]
@@ -293,7 +293,7 @@ async def test_one_whose_worker_is_stopped_in_the_middle_of_it_is_uncertain_to_t
         while not begun:
             await asyncio.sleep(0.02)
     async with serving(client, *replies, tools=[pay], task_queue=queue) as served:
-        result = await asyncio.wait_for(thread.result(), 30)
+        result = await asyncio.wait_for(thread.result(), 240)
 
     assert (begun, result.status) == ([5], "satisfied")
     assert served.models.requests_of("grader")[0].messages[-1].content.startswith("uncertain: pay was begun and its end is not known")
@@ -359,7 +359,7 @@ async def test_a_tool_that_changed_since_the_run_began_is_not_called(client: Cli
     async with serving(client, *TWO_ITERATIONS, tools=[book]) as served:
         gate = served.models.gate("generator", iteration=1)
         thread = await served.start(asking("book"))
-        await asyncio.wait_for(gate.reached.wait(), 20)
+        await asyncio.wait_for(gate.reached.wait(), 240)
         tool = next(tool for tool in served.tools if tool.spec.name == "book")
         tool.spec = tool.spec.model_copy(update={"description": "Book twice."})
         gate.opened.set()

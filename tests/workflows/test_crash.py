@@ -84,7 +84,7 @@ class Stage:
 
     async def story(self, thread: Thread, resumed: float = 0.0) -> Story:
         """Wait for the thread's end and tell of it."""
-        async with asyncio.timeout(90):
+        async with asyncio.timeout(240):
             result, events = await thread.invoked, await thread.watched
         calls = self.models.of(thread.name)
         counts = self.models.counts(thread.name)
@@ -163,7 +163,7 @@ async def _completed(client: Client, thread: str, count: int) -> None:
     """Wait until the server has recorded the results of so many activities."""
     handle = client.get_workflow_handle(thread)
     kind = EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
-    async with asyncio.timeout(40):
+    async with asyncio.timeout(240):
         while sum([event.event_type == kind async for event in handle.fetch_history_events()]) < count:
             await asyncio.sleep(0.05)
 

@@ -26,7 +26,7 @@ async def heard(client: Client, tool: Callable[..., Any], **arguments: Any) -> s
     argument["grader"]["tools"] = [tool.__name__]
     call = {"name": tool.__name__, "arguments": arguments}
     async with serving(client, draft(text="the draft"), wants("grader", call), grade(step=1), tools=[tool]) as served:
-        result = await asyncio.wait_for(served.run(argument), 20)
+        result = await asyncio.wait_for(served.run(argument), 240)
     assert result.status == "satisfied"
     return served.models.requests_of("grader")[1].messages[-1].content
 
@@ -420,7 +420,7 @@ async def test_tools_that_never_return_hold_nobody_up(monkeypatch: pytest.Monkey
             await asyncio.wait_for(call_in_thread(hangs, {}), 0.2)
 
     await asyncio.gather(*(given_up() for _ in range(20)))
-    value = await asyncio.wait_for(call_in_thread(lambda: "alive", {}), 5)
+    value = await asyncio.wait_for(call_in_thread(lambda: "alive", {}), 240)
     ended.set()
 
     assert value == "alive"

@@ -226,7 +226,7 @@ async def test_an_interrupt_stops_it_and_the_run_goes_on(served: Served, kind: s
     worker.gate = asyncio.Event()
     async with worker.working(served.temporal) as queue:
         turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start(generator=theirs(queue, kind))))
-        await asyncio.wait_for(worker.called.wait(), 20)
+        await asyncio.wait_for(worker.called.wait(), 240)
         await served.client.interrupt(thread)
         stopped = await turn
         worker.gate.set()

@@ -324,7 +324,7 @@ async def test_a_raw_start_that_is_malformed_fails_at_once_in_words(client: Clie
         arguments = [] if argument is None else [argument]
         handle = await client.start_workflow("Judging", args=arguments, id=f"raw-judging-{name}", task_queue=served.task_queue)
         with pytest.raises(WorkflowFailureError) as caught:
-            await asyncio.wait_for(handle.result(), 10)
+            await asyncio.wait_for(handle.result(), 240)
 
     assert isinstance(caught.value.cause, ApplicationError)
     assert caught.value.cause.type == "InvalidRequest"

@@ -189,7 +189,7 @@ async def test_the_generators_tool_calls_run_in_parallel_and_go_back_to_it(clien
 
     async def meet(name: str) -> str:
         """Wait for the other call."""
-        await asyncio.wait_for(both.wait(), 10)
+        await asyncio.wait_for(both.wait(), 240)
         return f"met {name}"
 
     argument = request("- three lines")
@@ -430,7 +430,7 @@ async def test_a_thread_filled_by_its_verdicts_still_completes_within_one_payloa
     rubric = "\n".join(f"- criterion {number}" for number in range(1, 101))
     rows = [row(f"c{number}", "g" * 4000, reason="r" * 4000) for number in range(1, 101)]
     replies = [row for number in range(8) for row in (draft(number), grade(number, *rows))]
-    result = await asyncio.wait_for(outcome(client, request(rubric, max_iterations=8), *replies), 30)
+    result = await asyncio.wait_for(outcome(client, request(rubric, max_iterations=8), *replies), 240)
 
     assert result.status == "interrupted"
     assert (result.error or "").startswith("ThreadTooLarge: the thread would hold ")

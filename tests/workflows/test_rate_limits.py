@@ -106,7 +106,7 @@ async def test_the_state_and_the_batch_say_which_rate_limit_is_waited_for(client
         running = await batches.start("waits", len(names))
         thread = await batches.served.start(request(None, generator={"model": MODEL}))
         reader = BatchClient(client, batches.served.task_queue)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(240):
             while (shown := (await batches.served.client.state(thread.id)).rate_limit) is None:
                 await asyncio.sleep(0.2)
             while (on_screen := await reader.rate_limit_wait("waits")) is None:

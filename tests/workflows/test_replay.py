@@ -546,7 +546,7 @@ async def test_two_replays_give_equal_queries_and_byte_equal_prompts(client: Cli
         gate = models.gate("grader", 1)
         async with build(client, models, ToolRegistry(), WorkerSettings(task_queue="handed-over")):
             thread = thread or await Served(client, "handed-over", models).start(STORIES["satisfied"].argument, id="handed-over")
-            await asyncio.wait_for(gate.reached.wait(), 30)
+            await asyncio.wait_for(gate.reached.wait(), 240)
             answers.append([to_json(await thread.query(query)) for query in QUERIES])
         prompts.append([to_json(asked) for asked in models.requests_of("grader")])
     await client.get_workflow_handle("handed-over").terminate()

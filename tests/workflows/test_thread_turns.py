@@ -255,7 +255,7 @@ async def test_tool_calls_that_had_ended_when_the_run_was_interrupted_are_not_ma
 
 async def until_kept(served: Served, thread: str) -> None:
     """Wait until the first of the grader's two tool calls has its result."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(240):
         while True:
             state: Any = (await served.client.checkpoint(thread))["thread"] if served.models.count("grader") else {}
             grading = ((state.get("run") or {}).get("grading")) or {}

@@ -50,7 +50,7 @@ async def heard(client: Client, behaviour: Callable[[dict[str, Any]], Any], **mo
         serving(client, draft(text="the draft"), wants("grader", call), grade(step=1)) as served,
     ):
         thread = await served.start(argument)
-        result = await asyncio.wait_for(thread.result(), 60)
+        result = await asyncio.wait_for(thread.result(), 240)
         made = await story(thread)
     assert made[2].type == "look_it_up"
     assert len(given) == (1 if more.get("repeatable") is False else len(given))
@@ -191,7 +191,7 @@ async def test_the_typescript_example_counts_syllables_for_grader_and_check(clie
     second = grade(1)
     second["verdict"]["criteria"][0]["id"] = "c2"
     async with serving(client, *replies, draft(1, right), second) as served:
-        result = await asyncio.wait_for(served.run(argument), 60)
+        result = await asyncio.wait_for(served.run(argument), 240)
 
     assert served.models.requests_of("grader")[1].messages[-1].content == '{"ok":true,"counted":[1,1,1]}'
     assert (result.status, result.iterations) == ("satisfied", 2)
