@@ -6,7 +6,9 @@ alone. It counts its work and its output, so that the same template ends at the 
 
 import html
 import json
+from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
 VARS_BYTES = 64 * 1024
 """The largest variables of a request, as JSON."""
-
 
 FILTERS = (
     *("abs", "capitalize", "default", "dump", "escape", "first", "float", "int", "join", "last", "length", "list", "load", "lower"),
@@ -60,18 +61,18 @@ EXPRESSIONS = 5000
 """The most expressions of one template, so that it is parsed in a fraction of a second."""
 
 
+@dataclass
 class Work:
     """The steps that the templates of a text or rubric have taken together."""
 
-    def __init__(self, limit: int = STEPS) -> None:
-        self._limit = limit
-        self.steps = 0
+    limit: int = STEPS
+    steps: int = 0
 
     def charge(self, steps: int) -> None:
         """Count steps that are about to be taken; raise where they are too many."""
         self.steps += steps
-        if self.steps > self._limit:
-            raise _Unfit(f": filling it takes more than {self._limit} steps; filter, compare and repeat less of the variables")
+        if self.steps > self.limit:
+            raise _Unfit(f": filling it takes more than {self.limit} steps; filter, compare and repeat less of the variables")
 
 
 def fill(rubric: Rubric | None, variables: Mapping[str, JsonValue] | None) -> Rubric | None:
@@ -83,7 +84,9 @@ def fill(rubric: Rubric | None, variables: Mapping[str, JsonValue] | None) -> Ru
     if variables is None:
         return rubric
     try:
-        refuse_large_vars(variables)
+        size = len(json.dumps(dict(variables), ensure_ascii=False).encode(errors="replace"))
+        if size > VARS_BYTES:
+            raise InvalidRequest(f"vars: {size} bytes as JSON, {VARS_BYTES} at most; put what is large into the conversation")
         return None if rubric is None else fill_rubric(rubric, variables, work=Work(REQUEST_STEPS))
     except ValidationError as error:
         raise InvalidRequest(f"with its variables filled in, the rubric is none: {explain(error)}") from None
@@ -107,9 +110,7 @@ def fill_rubric(
     """
     raw, work = rubric.model_dump(mode="json"), work or Work()
     place = describe or (lambda at, field: f"criteria[{at}].{field}")
-    for name in ("name", "instructions"):
-        if raw.get(name):
-            raw[name] = fill_text(raw[name], variables, name, work=work)
+    raw |= {name: fill_value(raw[name], variables, name, work) for name in ("name", "instructions") if name in raw}
     for at, criterion in enumerate(raw["criteria"]):
         criterion["description"] = fill_value(criterion["description"], variables, place(at, "description"), work)
     for line in raw.get("context", ()):
@@ -165,10 +166,11 @@ def fill_text(
         return "".join(filling.parts)
     except _Unfit as error:
         raise InvalidRequest(f"{where}{error}") from None
-    except UndefinedError as error:
-        raise UnknownVariable(f"{where}: {_describe_error(str(error.message), variables)}") from None
     except TemplateError as error:
-        raise InvalidRequest(f"{where}: {_describe_error(str(error.message), variables)}") from None
+        message, cure = str(error.message), "correct the template, or leave vars out so that text is literal"
+        if "is undefined" in message or "has no" in message:
+            cure = f"the variables are: {', '.join(sorted(variables)) or 'none'}"
+        raise (UnknownVariable if isinstance(error, UndefinedError) else InvalidRequest)(f"{where}: {message}; {cure}") from None
     except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise InvalidRequest(f"{where}: the template cannot be filled: {error}; correct it") from None
     except (RecursionError, MemoryError):
@@ -194,22 +196,13 @@ def is_template(text: str) -> bool:
     return any(opening in text for opening in ("{{", "{%", "{#"))
 
 
-def refuse_large_vars(variables: Mapping[str, JsonValue]) -> None:
-    """Raise InvalidRequest where the variables are too large."""
-    size = len(json.dumps(dict(variables), ensure_ascii=False).encode(errors="replace"))
-    if size > VARS_BYTES:
-        raise InvalidRequest(f"vars: {size} bytes as JSON, {VARS_BYTES} at most; put what is large into the conversation")
-
-
 def _fill_prompt(own: OwnPrompt | None, variables: Mapping[str, JsonValue], where: str, work: Work) -> OwnPrompt | None:
     """Fill the text between the slots; the slots stay, and no value can make one."""
-    if own is None:
-        return None
     messages = []
-    for message in own.messages:
+    for message in own.messages if own else ():
         parts = tuple(part if isinstance(part, PromptSlot) else fill_text(part, variables, where, work=work) for part in message.parts)
         messages.append(PromptMessage(role=message.role, parts=parts))
-    return OwnPrompt(messages=tuple(messages))
+    return OwnPrompt(messages=tuple(messages)) if own else None
 
 
 class _Unfit(Exception):
@@ -220,24 +213,20 @@ class _Unfit(Exception):
 def _parse(text: str) -> "nodes.Template":
     """Return what a template that uses only what is allowed says, cached for the next case with the same text."""
     tree: nodes.Template = _parser()(_environment(), text).parse()
-    rest: list[tuple[nodes.Node, int, bool]] = [(tree, 0, False)]
+    rest: list[tuple[Any, int, bool]] = [(tree, 0, False)]
     while rest:
         node, depth, in_loop = rest.pop()
         kind = type(node).__name__
+        called, known = {"Filter": ("filter", FILTERS), "Test": ("test", _environment().tests)}.get(kind, ("", ()))
         if depth > NESTED:
             raise _Unfit(f", line {node.lineno}: the template is nested too deeply; flatten it")
-        _refuse_unfit(node, kind, in_loop=in_loop)
+        if (called and node.name not in known) or kind not in {*_KINDS, "Template", "Operand", "Keyword"}:
+            what = f"the {called} {node.name!r}" if called else f"{kind.lower()!r}"
+            raise _Unfit(f", line {node.lineno}: {what} is not taken in a rubric or prompt; filters are {', '.join(FILTERS)}")
+        if kind == "For" and (in_loop or type(node.iter).__name__ not in {"Name", "Getattr"}):
+            raise _Unfit(f", line {node.lineno}: a loop runs over a variable, and not inside another loop; write it so")
         rest += [(child, depth + 1, in_loop or kind == "For") for child in reversed(list(node.iter_child_nodes()))]
     return tree
-
-
-def _refuse_unfit(node: Any, kind: str, *, in_loop: bool) -> None:  # noqa: ANN401 - a node of any kind
-    called, known = {"Filter": ("filter", FILTERS), "Test": ("test", _environment().tests)}.get(kind, ("", ()))
-    if (called and node.name not in known) or kind not in {*_KINDS, "Template", "Operand", "Keyword"}:
-        what = f"the {called} {node.name!r}" if called else f"{kind.lower()!r}"
-        raise _Unfit(f", line {node.lineno}: {what} is not taken in a rubric or prompt; filters are {', '.join(FILTERS)}")
-    if kind == "For" and (in_loop or type(node.iter).__name__ not in {"Name", "Getattr"}):
-        raise _Unfit(f", line {node.lineno}: a loop runs over a variable, and not inside another loop; write it so")
 
 
 @cache
@@ -245,9 +234,7 @@ def _parser() -> Any:  # noqa: ANN401 - a class of Jinja2's, which is imported l
     """Return Jinja2's parser, with bounds on depth and length that do not depend on the stack that is left."""
     from jinja2.parser import Parser
 
-    def bounded(name: str) -> Callable[..., Any]:
-        inner = getattr(Parser, name)
-
+    def bounded(inner: Callable[..., Any]) -> Callable[..., Any]:
         def parse(self: Any, *args: Any, **options: Any) -> Any:  # noqa: ANN401 - Jinja2's own
             self.depth, self.count = self.depth + 1, self.count + 1
             if self.depth > NESTED or self.count > 3 * EXPRESSIONS:
@@ -260,18 +247,16 @@ def _parser() -> Any:  # noqa: ANN401 - a class of Jinja2's, which is imported l
         return parse
 
     recursive = ("parse_condexpr", "parse_not", "parse_unary", "subparse")
-    return type("BoundedParser", (Parser,), {"depth": 0, "count": 0} | {name: bounded(name) for name in recursive})
+    return type("BoundedParser", (Parser,), {"depth": 0, "count": 0} | {name: bounded(getattr(Parser, name)) for name in recursive})
 
 
 class _Filling:
     """One filling of a template, which counts its steps and its characters."""
 
-    def __init__(self, variables: Mapping[str, Any], work: Work, limit: int) -> None:
+    def __init__(self, variables: dict[str, Any], work: Work, limit: int) -> None:
         self.parts: list[str] = []
-        self._variables = variables
-        self._work = work
-        self._limit = self._room = limit
-        self._loop: dict[str, Any] = {}
+        self.names = ChainMap({}, variables)
+        self._work, self._limit, self._room = work, limit, limit
 
     def write(self, body: "Iterable[nodes.Node]") -> None:
         """Write statements."""
@@ -285,7 +270,9 @@ class _Filling:
 
     def output(self, node: "nodes.Output") -> None:
         for part in node.nodes:
-            text = _as_text(self.value(part))
+            value = self.value(part)
+            is_json = value is None or isinstance(value, dict | list | bool)
+            text = json.dumps(value, ensure_ascii=False) if is_json else str(value)
             self._room -= len(text)
             if self._room < 0:
                 raise _Unfit(f": filled, it has more than {self._limit} characters; use less of the variables")
@@ -299,19 +286,15 @@ class _Filling:
         name, items = node.target.name, []
         for item in self.value(node.iter):
             self._work.charge(NODE_STEPS)
-            self._loop = {name: item}
+            self.names.maps[0] = {name: item}
             if node.test is None or self.value(node.test):
                 items.append(item)
         for at, item in enumerate(items):
             place = {"index": at + 1, "index0": at, "first": at == 0, "last": at + 1 == len(items), "length": len(items)}
-            self._loop = {"loop": place, name: item}
+            self.names.maps[0] = {"loop": place, name: item}
             self.write(node.body)
-        self._loop = {}
+        self.names.maps[0] = {}
         self.write(() if items else node.else_)
-
-    def name(self, node: "nodes.Name") -> Any:  # noqa: ANN401 - JSON of any shape
-        names = self._loop if node.name in self._loop else self._variables
-        return names[node.name] if node.name in names else _environment().undefined(name=node.name)
 
     def choice(self, node: "nodes.CondExpr") -> Any:  # noqa: ANN401 - JSON of any shape
         from jinja2 import Undefined
@@ -336,15 +319,11 @@ class _Filling:
         given = [*(self.value(one) for one in node.args), *(self.value(node.dyn_args) if node.dyn_args else ())]
         named = {one.key: self.value(one.value) for one in node.kwargs} | (self.value(node.dyn_kwargs) if node.dyn_kwargs else {})
         count, options = len(value) if isinstance(value, str | list | dict) else 1, _size(*given, *named.values())
-        self._work.charge((_size(value) + options) * (count.bit_length() if node.name == "sort" else 1))
-        self._work.charge(count * options if node.name in _ANEW else 0)
+        anew = count if node.name in {"join", "sort", "sum", "trim"} else 0  # they use their arguments for every item or character
+        self._work.charge((_size(value) + options) * (count.bit_length() if node.name == "sort" else 1) + anew * options)
         made = call(node.name, value, given, named)
         self._work.charge(_size(made))
         return made
-
-
-_ANEW = frozenset({"join", "sort", "sum", "trim"})
-"""Filters that use their arguments anew for every item or character."""
 
 
 def _size(*values: Any) -> int:  # noqa: ANN401 - JSON of any shape
@@ -354,20 +333,12 @@ def _size(*values: Any) -> int:  # noqa: ANN401 - JSON of any shape
         value = rest.pop()
         if isinstance(value, str):
             size += len(value)
-        elif isinstance(value, dict):
-            rest += [*value, *value.values()]
-        elif isinstance(value, list):
-            rest += value
+        elif isinstance(value, dict | list):
+            rest += [*value, *(value.values() if isinstance(value, dict) else ())]
         elif isinstance(value, int) and value.bit_length() > INTEGER_BITS:
             raise _Unfit(f": an integer has {value.bit_length()} bits, {INTEGER_BITS} at most; write it as a text")
         size += VALUE_STEPS
     return size
-
-
-def _describe_error(message: str, variables: Mapping[str, JsonValue]) -> str:
-    if "is undefined" in message or "has no" in message:
-        return f"{message}; the variables are: {', '.join(sorted(variables)) or 'none'}"
-    return f"{message}; correct the template, or leave vars out so that text is literal"
 
 
 @cache
@@ -388,10 +359,10 @@ def _environment() -> "Environment":
     theirs = environment.filters
     ours: dict[str, Callable[..., Any]] = {
         "load": _load,
-        "dump": _dump,
+        "dump": lambda value, spaces=None: _bounded_json(value, spaces or None, (",", ": ") if spaces else (",", ":")),  # as JavaScript
         "replace": _replace,
         "safe": str,
-        "escape": _escape,
+        "escape": lambda value: html.escape(str(value)),  # a text, and not Jinja2's own type, which would escape what it is joined to
         "reverse": lambda value: value[::-1] if isinstance(value, str) else list(value)[::-1],
         "round": lambda value, precision=0, method="common": theirs["round"](value, max(-LARGEST, min(precision, LARGEST)), method),
         "sum": lambda value, attribute=None, start=0: theirs["sum"](environment, value, attribute, 0 + start),
@@ -407,29 +378,20 @@ def _load(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
     """Read a text as JSON."""
     try:
         return json.loads(value)
-    except RecursionError:
-        raise ValueError("what `load` reads is nested too deeply") from None
-    except TypeError:
-        raise ValueError("what `load` reads is no text") from None
-
-
-def _dump(value: Any, spaces: int | None = None) -> str:  # noqa: ANN401 - JSON of any shape
-    """Write a value as JSON, as compact as JavaScript does."""
-    return _bounded_json(value, spaces or None, (",", ": ") if spaces else (",", ":"))
+    except (RecursionError, TypeError) as error:
+        raise ValueError(f"what `load` reads is {'no text' if isinstance(error, TypeError) else 'nested too deeply'}") from None
 
 
 def _bounded_json(value: Any, indent: int | None = None, separators: tuple[str, str] | None = None) -> str:  # noqa: ANN401 - JSON
     """Write a value as JSON; with an indent, unless the text is too long."""
     if indent is None:
         return json.dumps(value, ensure_ascii=False, separators=separators)
-    text, size = [], 0
-    encoder = json.JSONEncoder(ensure_ascii=False, indent=max(1, min(indent, LARGEST)), separators=separators)
-    for piece in encoder.iterencode(value):
-        text.append(piece)
-        size += len(piece)
-        if size > FILTERED_CHARACTERS:
+    text = ""
+    for piece in json.JSONEncoder(ensure_ascii=False, indent=max(1, min(indent, LARGEST)), separators=separators).iterencode(value):
+        text += piece
+        if len(text) > FILTERED_CHARACTERS:
             raise ValueError(f"indented, its JSON has more than {FILTERED_CHARACTERS} characters; indent it by less")
-    return "".join(text)
+    return text
 
 
 def _replace(value: Any, old: str, new: str, count: int | None = None) -> str:  # noqa: ANN401 - JSON of any shape
@@ -440,24 +402,13 @@ def _replace(value: Any, old: str, new: str, count: int | None = None) -> str:  
     return text.replace(old, new, -1 if count is None else count)
 
 
-def _escape(value: Any) -> str:  # noqa: ANN401 - JSON of any shape
-    """Escape a value for HTML, as a text and not as Jinja2's own type, which would escape what it is joined to."""
-    return html.escape(str(value))
-
-
-def _as_text(value: Any) -> Any:  # noqa: ANN401 - whatever a variable holds
-    """Return a value as text: objects, lists, `true`, `false` and `null` as JSON, anything else by `str`."""
-    is_plain = isinstance(value, dict | list | bool) or value is None
-    return json.dumps(value, ensure_ascii=False) if is_plain else str(value)
-
-
 _KINDS: dict[str, Callable[[_Filling, Any], Any]] = {
     "Output": _Filling.output,
     "If": _Filling.branch,
     "For": _Filling.loop,
     "TemplateData": lambda _, node: node.data,
     "Const": lambda _, node: node.value,
-    "Name": _Filling.name,
+    "Name": lambda filling, node: filling.names.get(node.name, _environment().undefined(name=node.name)),
     "Getattr": lambda filling, node: _environment().getitem(filling.value(node.node), node.attr),
     "Getitem": lambda filling, node: _environment().getitem(filling.value(node.node), filling.value(node.arg)),
     "Not": lambda filling, node: not filling.value(node.node),
