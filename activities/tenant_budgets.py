@@ -14,7 +14,7 @@ from activities.store_attempts import store_away
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import InvalidRequest, StoreUnavailable
-from gradeloop.settings.limits import ANY_TENANT
+from gradeloop.settings.endpoints import ANY_TENANT
 
 if TYPE_CHECKING:  # a worker without a store does not load SQLAlchemy
     from sqlalchemy import Connection

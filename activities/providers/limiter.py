@@ -16,7 +16,7 @@ from activities.errors import ModelFault
 from activities.providers.pace import Pace
 from activities.providers.rate_headers import MINUTE, KeptHeaders, ReportedLimit, reported_limits
 from gradeloop.contract.messages import Usage
-from gradeloop.settings.limits import CallCeilings
+from gradeloop.settings.endpoints import CallCeilings
 from gradeloop.telemetry.metrics import LIMITER_IN_FLIGHT, LIMITER_WAITING, LIMITER_WINDOW
 
 logger = logging.getLogger("gradeloop.limits")

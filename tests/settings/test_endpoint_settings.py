@@ -10,8 +10,7 @@ from gradeloop.contract.thread import ThreadRequest
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings.catalog import capability_of
 from gradeloop.settings.default_model import refuse_unservable
-from gradeloop.settings.endpoints import declare_endpoints, endpoint_ceilings, listed_model, named_endpoints, own_names
-from gradeloop.settings.limits import CallCeilings
+from gradeloop.settings.endpoints import CallCeilings, declare_endpoints, endpoint_ceilings, listed_model, named_endpoints, own_names
 from gradeloop.settings.trust import find_config_file, trust
 from gradeloop.settings.worker import load_settings
 

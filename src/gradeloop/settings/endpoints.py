@@ -1,4 +1,4 @@
-"""Endpoints with names: the presets that are shipped, and the tables `[providers.NAME]` of a worker."""
+"""Endpoints with names: the presets that are shipped, and the tables `[providers.NAME]` of a worker, with ceilings for their calls."""
 
 import json
 import re
@@ -15,7 +15,6 @@ from pydantic import AfterValidator, Field, JsonValue, field_validator, model_va
 from gradeloop.contract.base import Strict
 from gradeloop.contract.documented import Documented
 from gradeloop.contract.model_spec import ALIASES, PROVIDER_NAME, PROVIDERS
-from gradeloop.settings.limits import CallCeilings
 from gradeloop.text import clip, did_you_mean
 
 if TYPE_CHECKING:
@@ -51,6 +50,24 @@ TABLES: dict[EndpointProtocol, str] = {
     "google": "google_genai",
 }
 """The provider under which the models of a protocol are looked up, where no preset says more."""
+
+
+CeilingName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*(:.+)?$", max_length=300)]
+"""A provider (`openai`), all of whose calls are counted together, or one of its models (`openai:gpt-6-luna`)."""
+
+ANY_TENANT = "*"
+"""The name that stands for each tenant that has no budget of its own name."""
+
+
+class CallCeilings(Strict, Documented):
+    """The most that is asked of a provider or of a model; each value is optional."""
+
+    requests_per_minute: Annotated[float, Field(gt=0)] | None = None
+    """Start at most this many calls a minute, evenly spread."""
+    tokens_per_minute: Annotated[float, Field(gt=0)] | None = None
+    """Send and receive at most this many tokens a minute; what a call will take is reckoned from its prompt and from earlier replies."""
+    concurrency: Annotated[int, Field(ge=1)] | None = None
+    """Have at most this many calls in flight in one worker."""
 
 
 class Preset(Strict):

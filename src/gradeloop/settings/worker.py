@@ -25,8 +25,7 @@ from gradeloop.contract.model_spec import CALL_SECONDS, Budget, CallTimeout, Too
 from gradeloop.contract.notice import ALL_KINDS, NoticeKind
 from gradeloop.contract.thread import OUTAGE_SECONDS, TASK_QUEUE, OutageTimeout, TenantName
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.settings.endpoints import EndpointTable, names_file
-from gradeloop.settings.limits import CallCeilings, CeilingName
+from gradeloop.settings.endpoints import CallCeilings, CeilingName, EndpointTable, names_file
 from gradeloop.settings.trust import CONFIG_FILE, ConfigFile, counted_settings, describe_uncounted, find_config_file, uncounted_keys
 from gradeloop.telemetry.health import is_loopback, parse_address
 from gradeloop.telemetry.logs import LogFormat
