@@ -1,22 +1,33 @@
-"""Where a worker's metrics go: to an endpoint that Prometheus scrapes, or by OTLP to a collector."""
+"""Where telemetry goes: metrics to an endpoint that Prometheus scrapes, or by OTLP to a collector, as traces do."""
 
+import logging
+import os
 import re
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from temporalio.runtime import OpenTelemetryConfig, PrometheusConfig
 
 from gradeloop.errors import InvalidRequest
+from gradeloop.exit_codes import before_leaving
 from gradeloop.telemetry.health import parse_address
 from gradeloop.telemetry.metrics import METRICS
+from gradeloop.telemetry.traces import end_tracing, provider_of_program, start_tracing, trace_with, traces_content, tracing
+
+if TYPE_CHECKING:
+    from gradeloop.temporal.trace_interceptor import ContextInterceptor
 
 OTLP = "OTEL_EXPORTER_OTLP_ENDPOINT"
+OTLP_TRACES = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"
 OTLP_METRICS = "OTEL_EXPORTER_OTLP_METRICS_ENDPOINT"
 OTLP_PERIOD = "OTEL_METRIC_EXPORT_INTERVAL"
 OTLP_MILLISECONDS = "15000"
 """A quarter of OpenTelemetry's own default, as often as Prometheus scrapes."""
 
 _GRPC = "grpc"
+
+logger = logging.getLogger(__name__)
 
 
 def metrics_exporter(address: str | None, environ: Mapping[str, str]) -> PrometheusConfig | OpenTelemetryConfig | None:
@@ -91,3 +102,41 @@ def otlp_headers(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the headers that go with OTLP, a collector's key say."""
     pairs = (pair.partition("=") for pair in environ.get("OTEL_EXPORTER_OTLP_HEADERS", "").split(",") if "=" in pair)
     return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def tracing_interceptors(environ: Mapping[str, str] = os.environ) -> "list[ContextInterceptor]":
+    """Return the interceptor that carries traces, where this process is traced; it is from now on, if the environment names an endpoint.
+
+    A program that has a tracer provider of its own is traced by that.
+
+    Raises:
+        InvalidRequest: A variable of OpenTelemetry is malformed.
+    """
+    if tracing() is None and not _start(environ):
+        return []
+    from gradeloop.temporal.trace_interceptor import ContextInterceptor
+
+    known = tracing()
+    return [ContextInterceptor(known.tracer)] if known is not None else []
+
+
+def _start(environ: Mapping[str, str]) -> bool:
+    """Begin to trace this process, if anybody wants that and its packages are there."""
+    if (own := provider_of_program()) is not None:
+        trace_with(own, content=traces_content(environ))
+        return True
+    url = otlp_endpoint(environ, OTLP_TRACES, "v1/traces")
+    if url is None or environ.get("OTEL_TRACES_EXPORTER", "otlp").strip() == "none":
+        return False
+    if otlp_protocol(environ) == _GRPC and not environ.get(OTLP_TRACES, "").strip():
+        logger.warning("traces go by http/protobuf alone; name an endpoint for them in %s, or set OTEL_TRACES_EXPORTER=none", OTLP_TRACES)
+        return False
+    try:
+        from gradeloop.telemetry.otlp_spans import SpanSender
+
+        start_tracing(SpanSender(endpoint=url, headers=otlp_headers(environ)), content=traces_content(environ))
+    except ModuleNotFoundError:
+        logger.warning("%s is set, but traces need a package; run: pip install 'gradeloop[telemetry]'", OTLP)
+        return False
+    before_leaving(end_tracing)
+    return True

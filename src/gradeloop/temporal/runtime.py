@@ -29,7 +29,7 @@ from temporalio.service import ServiceClient
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.telemetry.metrics import record_on
-from gradeloop.temporal.tracing import tracing_interceptors
+from gradeloop.temporal.exporters import tracing_interceptors
 
 RELEASE_SECONDS = 5.0
 """How long a thread of the SDK may take to let go of a connection; it needs the interpreter once, and takes microseconds."""
