@@ -36,7 +36,6 @@ from activities.tool_call import TranscriptActivities, find_worker, tool_activit
 from activities.tools.base import ToolContext
 from activities.tools.mcp import McpServers
 from activities.tools.registry import ToolRegistry, describe_tools
-from gradeloop.admin.readiness import check_server, check_store
 from gradeloop.admin.sampling import sample
 from gradeloop.batches.contract import Case
 from gradeloop.contract.thread import BATCH_WORKFLOW
@@ -53,11 +52,10 @@ from gradeloop.store.engine import own_store as receivers_store
 from gradeloop.telemetry.activity_logs import LogsIds
 from gradeloop.telemetry.health import Check, HealthChecks, parse_address, serving_health
 from gradeloop.telemetry.logs import LOG_VARIABLE, configure_logging
-from gradeloop.temporal.connect import Connection, connect, find, is_embedded
+from gradeloop.temporal.connect import Connection, check_server, connect, find, follow_credentials, is_embedded
 from gradeloop.temporal.exporters import metrics_exporter
 from gradeloop.temporal.garbage import LoadedObjects
 from gradeloop.temporal.namespace import register_search_attributes
-from gradeloop.temporal.rotation import follow_credentials
 from gradeloop.temporal.runtime import export_metrics
 from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, ReadyFile, report_failure
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
@@ -311,7 +309,7 @@ def _health(
     """Answer probes while the block runs."""
     checks: dict[str, Check] = {} if client is None else {"server": lambda: check_server(client)}
     if store is not None:
-        checks["store"] = lambda: check_store(store)
+        checks["store"] = store.ping
     with serving_health(parse_address(address, "health_address"), HealthChecks({**checks, **more}, scrubbed), longest_step) as url:
         logger.info("health at %s/healthz and %s/readyz", url, url)
         yield

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import text
 from temporalio.client import Client
 
-from gradeloop.admin.forgetting import Forgetter, ForgottenSubject, sweep
+from gradeloop.admin.forgetting import Forgetter, ForgottenSubject, PayloadFolder, sweep
 from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import Store
@@ -22,7 +22,6 @@ from gradeloop.temporal import histories as histories_module
 from gradeloop.temporal.codec import EncryptionCodec, KeyRing
 from gradeloop.temporal.connect import build_converter
 from gradeloop.temporal.histories import delete_runs, request_deletion, runs_of
-from gradeloop.temporal.payload_folder import PayloadFolder
 from tests.rig.batches import Batches, batching, case, passes
 from tests.rig.threads import request, row, serving, verdict
 

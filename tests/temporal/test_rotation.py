@@ -15,8 +15,7 @@ from activities.tools.registry import ToolRegistry
 from gradeloop.client.client import GradingClient
 from gradeloop.errors import ServerUnreachable
 from gradeloop.settings.worker import WorkerSettings
-from gradeloop.temporal.connect import connect, find
-from gradeloop.temporal.rotation import follow_credentials
+from gradeloop.temporal.connect import connect, find, follow_credentials
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.threads import Models, draft, request
 from tests.rig.tls_proxy import PROGRAM, Authority, TlsProxy, running
@@ -85,7 +84,7 @@ async def test_a_worker_goes_on_with_certificates_that_were_renewed_on_disk(guar
     bystander = await connect(connection)
     settings = WorkerSettings(task_queue=queue)
     worker = build(client, Models((draft(0),)), ToolRegistry((), ToolContext(settings, UNTRIED)), settings)
-    caplog.set_level("INFO", "gradeloop.temporal.rotation")
+    caplog.set_level("INFO", "gradeloop.temporal.connect")
     async with worker:
         following = asyncio.create_task(follow_credentials(client, connection, lambda: setattr(worker, "client", client), 0.1))
         assert (await GradingClient(client, task_queue=queue).run(request())).output == "draft 0"

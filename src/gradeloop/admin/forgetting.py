@@ -2,10 +2,12 @@
 
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote, urlsplit
 
 from temporalio.client import Client
 
@@ -30,7 +32,6 @@ from gradeloop.temporal.histories import (
     runs_of,
     runs_still,
 )
-from gradeloop.temporal.payload_folder import PayloadFolder
 from gradeloop.text import counted
 
 if TYPE_CHECKING:  # commands that need no store do not load SQLAlchemy
@@ -115,6 +116,41 @@ class Belongings:
     payloads: frozenset[str]
     unread: int = 0
     """Histories whose request cannot be decoded here, so that their tenant is known by their calls alone."""
+
+
+class PayloadFolder:
+    """The files of a folder of large payloads, each named by its sha256."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def of(cls, url: str | None) -> "PayloadFolder | None":
+        """Return the folder that a storage's URL names; None for a bucket, and where there is no storage."""
+        parts = urlsplit(url or "")
+        return cls(Path(unquote(parts.path))) if parts.scheme == "file" else None
+
+    def find(self, names: Iterable[str]) -> list[Path]:
+        """Return the files of these payloads that are there."""
+        files = (self.folder / name[:2] / name for name in sorted(names))
+        return [file for file in files if file.is_file()]
+
+    def unnamed(self, named: frozenset[str], older_than: float) -> Iterator[Path]:
+        """Yield the files that no history names, written so many seconds ago or earlier, drafts of a writer that died too."""
+        before = time.time() - older_than
+        for file in sorted(self.folder.glob("??/*")):
+            if file.name not in named and file.is_file() and file.stat().st_mtime <= before:
+                yield file
+
+    @staticmethod
+    def remove(files: Iterable[Path], before: float | None = None) -> int:
+        """Remove files and return how many; those written or used again since `before` stay."""
+        removed = 0
+        for file in files:
+            if before is None or (file.is_file() and file.stat().st_mtime < before):
+                file.unlink(missing_ok=True)
+                removed += 1
+        return removed
 
 
 class Forgetter:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from gradeloop.admin.forgetting import ORPHAN_SECONDS, past_moment, sweep
+from gradeloop.admin.forgetting import ORPHAN_SECONDS, PayloadFolder, past_moment, sweep
 from gradeloop.admin.store_care import KINDS, Copied, back_up, check_store, prune, restore, what_is_lost
 from gradeloop.cli.commands import Json
 from gradeloop.cli.render.table import show_lines
@@ -17,7 +17,6 @@ from gradeloop.settings.worker import is_embedded
 from gradeloop.store.engine import Store, own_store, store_url
 from gradeloop.store.upgrade import VERSION
 from gradeloop.temporal.connect import connect, find, storage_url
-from gradeloop.temporal.payload_folder import PayloadFolder
 from gradeloop.text import counted
 
 app = typer.Typer(rich_markup_mode=None)

@@ -116,6 +116,14 @@ class Store:
     write = read
     """Another name for `read`, for work that changes rows."""
 
+    async def ping(self) -> None:
+        """Ask the database for nothing but an answer.
+
+        Raises:
+            StoreUnavailable: It has none.
+        """
+        await self.read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar())
+
     async def write_soon(self, work: Callable[["Connection"], T]) -> T:
         """Do short work in a transaction together with whatever else waits to be written; it is committed when this returns.
 

@@ -1,11 +1,12 @@
-"""The Temporal server to use, the client for it, and the storage of large payloads."""
+"""The Temporal server to use, the client for it, whose credentials may change, and the storage of large payloads."""
 
 import asyncio
 import dataclasses
 import hashlib
+import logging
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Self
@@ -30,8 +31,10 @@ from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.worker import load_connect_config
 from gradeloop.temporal.codec import EncryptedFailures, EncryptionCodec, KeyRing, is_required, load_ring
-from gradeloop.temporal.runtime import open_client
+from gradeloop.temporal.runtime import open_client, reconnect
 from gradeloop.temporal.server import NAMESPACE, ensure_server, running_server
+
+logger = logging.getLogger(__name__)
 
 VARIABLE = "GRADELOOP_STORAGE"
 THRESHOLD = 256 * 1024
@@ -157,6 +160,9 @@ async def _build_gcs_driver(bucket: str) -> StorageDriver:
 
 CONNECT_SECONDS = 10.0
 
+LOOK_SECONDS = 10.0
+"""The pause between two looks at the files of credentials: they are small, and a certificate is renewed hours before it ends."""
+
 CURE = "start that server, correct TEMPORAL_ADDRESS (or its profile), or unset it to use the embedded one"
 
 REFUSED = {RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.PERMISSION_DENIED}
@@ -234,8 +240,17 @@ async def _dial(connection: Connection) -> Client:
     converter = await build_converter(storage_url(connection), load_ring())
     options = {**connection.options, "namespace": connection.namespace, "data_converter": converter}
     client = await open_client(connection.address, **options)
-    await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=connection.namespace))
+    await check_server(client)
     return client
+
+
+async def check_server(client: Client) -> None:
+    """Ask the server for the client's namespace.
+
+    Raises:
+        RPCError: The server refuses, or is away.
+    """
+    await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
 
 
 def _refuse_half_configured(namespace: str, options: ClientConnectConfig) -> None:
@@ -273,3 +288,32 @@ def _refused(connection: Connection, why: str) -> str:
         f"The Temporal server at {connection.address!r} refuses the credentials for namespace {connection.namespace!r} "
         f"({why}); correct TEMPORAL_API_KEY, TEMPORAL_TLS_* or the profile"
     )
+
+
+async def follow_credentials(client: Client, connection: Connection, moved: Callable[[], None], seconds: float = LOOK_SECONDS) -> None:
+    """Connect the client anew whenever its certificates or its API key have changed, which the SDK reads once; never returns.
+
+    Calls in flight end on the connection that they began on. What cannot be read or does not connect is tried again: files are renewed
+    one after the other.
+
+    Args:
+        client: What `connect` returned for the connection.
+        connection: The server, and what it was connected with.
+        moved: Has the client's worker use its new connection.
+        seconds: The pause between two looks.
+    """
+    in_use, reported = connection.options, ""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            found = load_connect_config()
+            found.pop("target_host", None)
+            found.pop("namespace", None)
+            if found != in_use:
+                async with asyncio.timeout(CONNECT_SECONDS):
+                    await reconnect(client, connection.address, moved, **{**found, "namespace": connection.namespace})
+                in_use, reported = found, ""
+                logger.info("connected to %s anew, with the credentials as they are now", connection.address)
+        except (InvalidRequest, RuntimeError, ValueError, TimeoutError, RPCError) as error:
+            if reported != (reported := type(error).__name__):  # said once, and not at every look
+                logger.warning("the new credentials for %s cannot be used yet (%s); the last ones count", connection.address, error)

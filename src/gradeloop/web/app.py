@@ -14,7 +14,6 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gradeloop.admin.readiness import check_server
 from gradeloop.batches.undecided import UndecidedBatch, undecided_batches
 from gradeloop.client.waiting import WaitingThread, waiting_threads
 from gradeloop.errors import GradeloopError, StoreUnavailable
@@ -23,6 +22,7 @@ from gradeloop.reports.html import document
 from gradeloop.reports.run_page import criterion_mark, rows_worst_first
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.telemetry.health import HealthChecks
+from gradeloop.temporal.connect import check_server
 from gradeloop.web.guard import Guard, RequestRefused
 from gradeloop.web.monitor_pages import MonitorPages
 from gradeloop.web.pages import BatchPages, Index, ThreadPages

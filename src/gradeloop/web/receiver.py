@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
 
-from gradeloop.admin.readiness import check_store
 from gradeloop.errors import InvalidRequest, StoreUnavailable
 from gradeloop.monitors.received import KeptSpans, ReceivedLoad, ReceivedSpan, ReceivedSpans
 from gradeloop.settings.secrets import remember_secret, scrubbed
@@ -65,7 +64,7 @@ class OtlpReceiver:
         self._spans = ReceivedSpans(store, settings)
         self._settings = settings
         self._token = token
-        self._checks = HealthChecks({"store": lambda: check_store(store)}, scrubbed)
+        self._checks = HealthChecks({"store": store.ping}, scrubbed)
         self._slots = asyncio.Semaphore(READ_AT_ONCE)
         self._requests = 0
         self._load = ReceivedLoad(0, 0)
