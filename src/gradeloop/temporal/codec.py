@@ -69,20 +69,33 @@ _KEY_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/:-]{0,127}")
 
 
 class KeyRing:
-    """The keys by id. The first one encrypts; all of them decrypt, so that what older ones encrypted stays readable."""
+    """The keys by id. The first one encrypts; all of them decrypt, so that what older ones encrypted stays readable.
 
-    def __init__(self, load: Callable[[], Mapping[str, bytes]], origin: str) -> None:
-        self._load = load
-        self._origin = origin
+    Keys in a file are read anew when it changes, so that they rotate without a restart.
+    """
+
+    def __init__(self, load: Callable[[], Mapping[str, bytes]], origin: str, file: Path | None = None) -> None:
+        self._load, self._origin, self._file = load, origin, file
         self._ciphers: dict[str, AESGCM] = {}
         self._newest: str | None = None
         self._looked = 0.0
+        self._state = self._seen()
         self._read()
 
     @property
     def newest(self) -> str | None:
-        """The id of the key that encrypts; None while nothing is encrypted yet."""
+        """The id of the key that encrypts, as a file says now; None while nothing is encrypted yet."""
+        if (state := self._seen()) is not None and state != self._state:
+            self._state = state
+            self.refresh()
         return self._newest
+
+    def _seen(self) -> tuple[int, int, int] | None:
+        try:
+            facts = self._file.stat() if self._file else None
+        except OSError:
+            return None
+        return (facts.st_ino, facts.st_mtime_ns, facts.st_size) if facts else None
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -116,7 +129,6 @@ class KeyRing:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
         found = self._load()
-        newest = next(iter(found), None)
         keys = {key_id: key for key_id, key in found.items() if key_id != PLAIN}
         if not keys:
             raise InvalidRequest(f"{self._origin} has no key; write a line 'ID KEY', the key from: openssl rand -base64 32")
@@ -126,32 +138,7 @@ class KeyRing:
             if len(key) != KEY_BYTES:
                 raise InvalidRequest(f"{self._origin}: the key {key_id} has not {KEY_BYTES} bytes; make one with: openssl rand -base64 32")
         self._ciphers = {key_id: AESGCM(key) for key_id, key in keys.items()}
-        self._newest = None if newest == PLAIN else newest
-
-
-class KeyRingFile(KeyRing):
-    """Keys in a file, `ID KEY` a line; it is read anew when it changes, so that keys rotate without a restart."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._state: tuple[int, int, int] | None = None
-        super().__init__(lambda: read_keys(path), str(path))
-        self._state = self._seen()
-
-    @property
-    def newest(self) -> str | None:
-        """The id of the key that encrypts, as the file says now; None while nothing is encrypted yet."""
-        if (state := self._seen()) is not None and state != self._state:
-            self._state = state
-            self.refresh()
-        return super().newest
-
-    def _seen(self) -> tuple[int, int, int] | None:
-        try:
-            facts = self._path.stat()
-        except OSError:
-            return None
-        return facts.st_ino, facts.st_mtime_ns, facts.st_size
+        self._newest = None if next(iter(found)) == PLAIN else next(iter(found))
 
 
 def read_keys(path: Path) -> dict[str, bytes]:
@@ -195,12 +182,15 @@ def load_ring(environ: Mapping[str, str] = os.environ) -> KeyRing | None:
         InvalidRequest: The keys cannot be had, or the package for them is not installed.
     """
     named = environ.get(VARIABLE, "").strip()
-    if not named and is_required(environ):
-        raise InvalidRequest(f"{POLICY} is {REQUIRED} and {VARIABLE} names no keys; name the file of keys, or unset {POLICY}")
     if not named:
+        if is_required(environ):
+            raise InvalidRequest(f"{POLICY} is {REQUIRED} and {VARIABLE} names no keys; name the file of keys, or unset {POLICY}")
         return None
     try:
-        return KeyRing(_hook(named), f"{VARIABLE}={named}") if named.startswith(HOOK) else KeyRingFile(Path(named).expanduser())
+        if named.startswith(HOOK):
+            return KeyRing(_hook(named), f"{VARIABLE}={named}")
+        file = Path(named).expanduser()
+        return KeyRing(lambda: read_keys(file), str(file), file)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] != "cryptography":
             raise
@@ -276,7 +266,8 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         nonce = os.urandom(NONCE_BYTES)
         metadata = {"encoding": ENCODING, "encryption-cipher": CIPHER, "encryption-key-id": key_id.encode()}
         metadata |= {"encryption-workflow": self._workflow.encode()} if self._workflow else {}
-        sealed = self._ring.cipher(key_id).encrypt(nonce, payload.SerializeToString(), _associated(key_id, self._workflow))
+        named = f"{key_id}\0{self._workflow}".encode()
+        sealed = self._ring.cipher(key_id).encrypt(nonce, payload.SerializeToString(), named)
         return Payload(metadata=metadata, data=nonce + sealed)
 
     def _decrypted(self, payload: Payload) -> Payload:
@@ -294,21 +285,15 @@ class EncryptionCodec(PayloadCodec, WithSerializationContext):
         rest = self._workflow.removeprefix(named) if named or self._required else ""
         if self._workflow and rest and not (named and _TICK.fullmatch(rest)):
             owner = f"of the workflow {clip(named)}" if named else "of no workflow"
-            raise PayloadUnreadable(
-                f"a payload {owner} stands in {clip(self._workflow)}; it was moved there: look for who writes to the server"
-            )
+            why = f"a payload {owner} stands in {clip(self._workflow)}"
+            raise PayloadUnreadable(f"{why}; it was moved there: look for who writes to the server")
         cipher = self._ring.cipher(key_id)
         try:
-            plain = cipher.decrypt(payload.data[:NONCE_BYTES], payload.data[NONCE_BYTES:], _associated(key_id, named))
-            return Payload.FromString(plain)
+            return Payload.FromString(cipher.decrypt(payload.data[:NONCE_BYTES], payload.data[NONCE_BYTES:], f"{key_id}\0{named}".encode()))
         except (InvalidTag, ValueError, DecodeError):
             raise PayloadUnreadable(
                 f"a payload does not open with the key {clip(key_id)}: another key has that id here, or the payload was changed"
             ) from None
-
-
-def _associated(key_id: str, workflow_id: str) -> bytes:
-    return f"{key_id}\0{workflow_id}".encode()
 
 
 class EncryptedFailures(DefaultFailureConverterWithEncodedAttributes):
