@@ -20,8 +20,8 @@ from gradeloop.contract.model_spec import ModelConfig, ModelSpec
 from gradeloop.contract.thread import SEARCH_ATTRIBUTES
 from gradeloop.errors import GradeloopError, InvalidRequest
 from gradeloop.settings.catalog import MODELS, read_catalogue
-from gradeloop.settings.default_model import DEFAULTS, KEYS, DefaultRule, default_model
-from gradeloop.settings.prices import PRICES, Price, PriceTable, load_prices
+from gradeloop.settings.default_model import DEFAULTS, KEYS, default_model
+from gradeloop.settings.prices import PRICES, Price, load_prices
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import CONFIG_FILE, TRUST_COMMAND, TRUST_FLAG
 from gradeloop.settings.worker import ReceiverSettings
@@ -155,12 +155,9 @@ def _check_default_grader() -> Iterator[Finding]:
         yield Finding(subject="default grader", ok=True if price else None, detail=detail, cure=None if price else absent)
         if gone and gone.on <= datetime.now(UTC).date():
             yield Finding(subject="default grader", ok=None, detail=f"{chosen.spec.id} was retired on {gone.on}; name another")
-    rules = [f"{' + '.join(rule.variables)}: {rule.model} ({_dollars(_rule_price(table, rule))})" for rule in DEFAULTS]
+    specs = [(rule, ModelSpec(id=rule.model, config=ModelConfig(base_url=rule.base_url or None))) for rule in DEFAULTS]
+    rules = [f"{' + '.join(rule.variables)}: {rule.model} ({_dollars(table.price(spec))})" for rule, spec in specs]
     yield Finding(subject="default graders", ok=None, detail="; ".join(rules))
-
-
-def _rule_price(table: PriceTable, rule: DefaultRule) -> Price | None:
-    return table.price(ModelSpec(id=rule.model, config=ModelConfig(base_url=rule.base_url or None)))
 
 
 def _dollars(price: Price | None) -> str:

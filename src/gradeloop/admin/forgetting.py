@@ -2,11 +2,13 @@
 
 import json
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from temporalio.client import Client
@@ -46,6 +48,9 @@ ORPHAN_SECONDS = 600.0
 YOUNG = " that no history names yet, of calls in flight or answers of queries: run `gradeloop store prune --payloads` in ten minutes"
 
 UNREAD = "give the keys in GRADELOOP_ENCRYPTION_KEYS and run the command again"
+
+PARTS = ("", "store/", "shard/", "notices/")
+"""The beginnings of the ids of a batch's workflows, before its own id and a slash."""
 
 SHOWN = 3
 """Open workflows that a refusal names."""
@@ -231,7 +236,7 @@ class Forgetter:
                     runs.add(run)
                     batches += [run.workflow_id] if run.type == "GradingBatch" else []
         for batch in dict.fromkeys(batches) if subject.before is None else ():
-            runs |= {*await runs_of(self._client, batch), *await runs_below(self._client, *_below(batch))}
+            runs |= {*await runs_of(self._client, batch), *await runs_below(self._client, *(f"{part}{batch}/" for part in PARTS))}
         for run in runs if self._folder is not None else ():
             payloads |= (await read_names(self._client, run)).payloads
         return Belongings(tuple(sorted(runs)), tuple(dict.fromkeys(batches)), frozenset(payloads), unread)
@@ -267,10 +272,6 @@ class Forgetter:
         yield "reports, exports, recordings, logs, traces and backups that were written elsewhere: delete those yourself"
 
 
-def _below(batch: str) -> tuple[str, ...]:
-    return f"store/{batch}/", f"shard/{batch}/", f"notices/{batch}/", f"{batch}/"
-
-
 def batches_of(connection: "Connection", subject: ForgottenSubject) -> list[str]:
     """Return the ids of a subject's batches; of a time those that have ended."""
     from sqlalchemy import select
@@ -285,43 +286,26 @@ def batches_of(connection: "Connection", subject: ForgottenSubject) -> list[str]
         return []
     tenant = rows.c.request.contains('"tenant":', autoescape=True)
     found = connection.execute(select(rows.c.id, rows.c.request).where(tenant)).all()
-    return [name for name, request in found if _tenant_of(request) == subject.tenant]
-
-
-def _tenant_of(request: str) -> str | None:
-    priority = json.loads(request).get("priority") or {}
-    tenant = priority.get("tenant")
-    return tenant if isinstance(tenant, str) else None
+    return [name for name, request in found if (json.loads(request).get("priority") or {}).get("tenant") == subject.tenant]
 
 
 def remove_rows(connection: "Connection", subject: ForgottenSubject, batches: Sequence[str], *, dry_run: bool) -> dict[str, int]:
     """Delete a subject's rows, or count them, and return how many by table."""
-    rows = _remove_of_monitors(connection, subject, batches)
-    for at in range(0, len(batches), CHUNK):
-        some = batches[at : at + CHUNK]
-        for name, which in _of_batches(some):
-            rows[name] = rows.get(name, 0) + _remove(connection, name, which)
-    for name, which in _of_subject(connection, subject):
-        rows[name] = rows.get(name, 0) + _remove(connection, name, which)
+    rows = Counter[str]()
+    if subject.before is not None:
+        rows.update(remove_before(connection, subject.before) | remove_received(connection, subject.before))
+    else:  # before the batches go, by which it is found
+        rows.update(remove_of_batches(connection, batches))
+    if subject.thread is not None:
+        rows.update(remove_of_judgement(connection, subject.thread))
+    if subject.tenant is not None:
+        rows.update(remove_of_tenant(connection, subject.tenant))
+    parts = (_of_batches(batches[at : at + CHUNK]) for at in range(0, len(batches), CHUNK))
+    for name, which in chain(*parts, _of_subject(connection, subject)):
+        rows[name] += connection.execute(table(name).delete().where(which)).rowcount
     if dry_run:
         connection.rollback()
-    return rows
-
-
-def _remove_of_monitors(connection: "Connection", subject: ForgottenSubject, batches: Sequence[str]) -> dict[str, int]:
-    """Delete what monitors remember of a subject, before the batches go by which it is found; of a time what is older than it."""
-    if subject.before is not None:
-        return remove_before(connection, subject.before) | remove_received(connection, subject.before)
-    rows = remove_of_batches(connection, batches)
-    if subject.thread is not None:
-        rows = _added(rows, remove_of_judgement(connection, subject.thread))
-    if subject.tenant is not None:
-        rows = _added(rows, remove_of_tenant(connection, subject.tenant))
-    return rows
-
-
-def _added(some: dict[str, int], more: dict[str, int]) -> dict[str, int]:
-    return {name: some.get(name, 0) + more.get(name, 0) for name in some | more}
+    return dict(rows)
 
 
 def _of_batches(batches: Sequence[str]) -> Iterable[tuple[str, "ColumnElement[bool]"]]:
@@ -345,11 +329,6 @@ def _of_subject(connection: "Connection", subject: ForgottenSubject) -> Iterable
     if subject.before is not None:
         for name in ("judgements", "verdicts", "tenant_days"):
             yield name, table(name).c.created < stored_moment(connection, subject.before)
-
-
-def _remove(connection: "Connection", name: str, which: "ColumnElement[bool]") -> int:
-    result: Any = connection.execute(table(name).delete().where(which))
-    return int(result.rowcount)
 
 
 async def sweep(client: Client, folder: PayloadFolder, older_than: float, *, dry_run: bool = False) -> int:

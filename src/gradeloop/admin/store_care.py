@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest, StoreRefused
@@ -19,7 +19,7 @@ from gradeloop.store.upgrade import VERSION, version_of
 from gradeloop.text import counted
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, CursorResult, Delete, Table
+    from sqlalchemy import Connection, Table
 
 CHUNK = 500
 """Rows that are copied at a time: a case may have a mebibyte."""
@@ -155,7 +155,9 @@ def restore(file: Path, store: Store) -> Copied:
         InvalidRequest: The file is no backup, or the store is not empty.
         StoreUnavailable: The store cannot be written to.
     """
-    with file.open("rb") if file.is_file() else _refused(file) as content:
+    if not file.is_file():
+        raise InvalidRequest(f"there is no file {str(file)!r}; correct the path")
+    with file.open("rb") as content:
         if content.read(16) != b"SQLite format 3\0":
             raise InvalidRequest(f"{file} is no backup of a store; name a file that `gradeloop store backup` wrote")
     with tempfile.TemporaryDirectory(prefix="gradeloop-restore-") as folder:
@@ -170,10 +172,6 @@ def restore(file: Path, store: Store) -> Copied:
             raise InvalidRequest(f"{file}: {str(error).replace(backup.name, str(file))}") from None
         finally:
             backup.close()
-
-
-def _refused(file: Path) -> Any:  # noqa: ANN401 - it returns nothing
-    raise InvalidRequest(f"there is no file {str(file)!r}; correct the path")
 
 
 def _fill(source: "Connection", target: "Connection", name: str) -> Copied:
@@ -272,21 +270,16 @@ def _prune_batches(connection: "Connection", before: datetime) -> dict[str, int]
     batches = table("batches")
     old = batches.c.created < stored_moment(connection, before)
     ended = select(batches.c.id).where(old, batches.c.status.in_(ENDED))
-    rows = {name: _deleted(connection, table(name).delete().where(table(name).c.batch_id.in_(ended))) for name in _PARTS}
-    return rows | {"batches": _deleted(connection, batches.delete().where(old, batches.c.status.in_(ENDED)))}
+    rows = {name: connection.execute(table(name).delete().where(table(name).c.batch_id.in_(ended))).rowcount for name in _PARTS}
+    return rows | {"batches": connection.execute(batches.delete().where(old, batches.c.status.in_(ENDED))).rowcount}
 
 
 def _prune_by_age(name: str) -> Callable[["Connection", datetime], dict[str, int]]:
     def work(connection: "Connection", before: datetime) -> dict[str, int]:
         found = table(name)
-        return {name: _deleted(connection, found.delete().where(found.c.created < stored_moment(connection, before)))}
+        return {name: connection.execute(found.delete().where(found.c.created < stored_moment(connection, before))).rowcount}
 
     return work
-
-
-def _deleted(connection: "Connection", statement: "Delete") -> int:
-    result: CursorResult[Any] = connection.execute(statement)
-    return result.rowcount
 
 
 _PARTS = ("case_units", "cases", "charges")

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, func, select
 
@@ -78,8 +77,7 @@ def remove_before(connection: Connection, before: datetime) -> dict[str, int]:
 
 
 def _deleted(connection: Connection, name: str, which: ColumnElement[bool]) -> int:
-    result: Any = connection.execute(table(name).delete().where(which))
-    return int(result.rowcount)
+    return connection.execute(table(name).delete().where(which)).rowcount
 
 
 def _forget_names(connection: Connection) -> None:

@@ -78,14 +78,10 @@ class ConfigFile:
         return fingerprint(self.path, self.read()) if self.trusted else _sha256(self.path) or ""
 
     @property
-    def uncounted(self) -> tuple[str, ...]:
-        """The settings in it that do not count, since it is not trusted."""
-        return () if self.trusted else tuple(uncounted_keys(self.read()))
-
-    @property
     def warning(self) -> str | None:
         """What does not count and how that changes, in one sentence; None where everything counts."""
-        return describe_uncounted(self.path, names) if (names := self.uncounted) else None
+        names = () if self.trusted else tuple(uncounted_keys(self.read()))
+        return describe_uncounted(self.path, names) if names else None
 
 
 def read_flag(arguments: Sequence[str], name: str) -> str | None:
@@ -139,7 +135,14 @@ def trust(file: Path) -> ConfigFile:
     Raises:
         InvalidRequest: There is no such file, or it cannot be read.
     """
-    config = _of_folder(file)
+    path = file / CONFIG_FILE if file.is_dir() else file
+    if not path.is_file():
+        raise InvalidRequest(f"there is no settings file {str(path)!r}; name a {CONFIG_FILE}, or its folder")
+    if path.name != CONFIG_FILE:
+        raise InvalidRequest(
+            f"{str(path)!r} is no {CONFIG_FILE}; a file of another name counts where --config names it, and needs no trust"
+        )
+    config = ConfigFile(path.absolute(), named=False)
     _write_trust({str(config.path): fingerprint(config.path, config.read())})
     return config
 
@@ -155,17 +158,6 @@ def revoke_trust(file: Path) -> Path:
         raise InvalidRequest(f"{str(path)!r} is not trusted; there is nothing to revoke")
     _write_trust({str(path): None})
     return path
-
-
-def _of_folder(file: Path) -> ConfigFile:
-    path = file / CONFIG_FILE if file.is_dir() else file
-    if not path.is_file():
-        raise InvalidRequest(f"there is no settings file {str(path)!r}; name a {CONFIG_FILE}, or its folder")
-    if path.name != CONFIG_FILE:
-        raise InvalidRequest(
-            f"{str(path)!r} is no {CONFIG_FILE}; a file of another name counts where --config names it, and needs no trust"
-        )
-    return ConfigFile(path.absolute(), named=False)
 
 
 def _read_trust() -> dict[str, str]:
@@ -216,8 +208,7 @@ def _named_files(table: Mapping[str, Any], folder: Path) -> Iterator[Path]:
             modules = [word[2:] or after for word, after in pairwise([*argv, ""]) if word.startswith("-m")]
             modules += [name for flag, code in pairwise(argv) if flag == "-c" for name in _imported(code.encode(errors="replace"))]
             yield from _module_files(modules, (folder, folder / "src", Path.cwd()))
-    suites = table.get("pytest")
-    for suite in _tables(suites):
+    for suite in _tables(table.get("pytest")):
         for name in _texts(list(suite.values())):
             yield from _files_below(folder / name)
 
