@@ -60,12 +60,10 @@ def _compare(old: list[str], new: list[str]) -> list[DraftPiece]:
 
     found: list[DraftPiece] = []
     for step in Indel.opcodes(old, new):
-        if step.tag == "equal":
-            found.append(DraftPiece(kind="same", text="".join(old[step.src_start : step.src_end])))
-        elif step.tag == "delete":
-            found.append(DraftPiece(kind="removed", text="".join(old[step.src_start : step.src_end])))
-        else:
+        if step.tag == "insert":
             found.append(DraftPiece(kind="added", text="".join(new[step.dest_start : step.dest_end])))
+        else:
+            found.append(DraftPiece(kind="same" if step.tag == "equal" else "removed", text="".join(old[step.src_start : step.src_end])))
     return found
 
 
@@ -98,9 +96,5 @@ def _shortened(piece: DraftPiece, *, first: bool, last: bool) -> list[DraftPiece
         return [piece]
     start, end = piece.text[:head], piece.text[len(piece.text) - tail :]
     left = len(piece.text) - head - tail
-    parts = [
-        DraftPiece(kind="same", text=start),
-        DraftPiece(kind="left_out", text=f"… {left:,} unchanged characters …"),
-        DraftPiece(kind="same", text=end),
-    ]
-    return [part for part in parts if part.text]
+    left_out = DraftPiece(kind="left_out", text=f"… {left:,} unchanged characters …")
+    return [part for part in (DraftPiece(kind="same", text=start), left_out, DraftPiece(kind="same", text=end)) if part.text]

@@ -70,16 +70,12 @@ def _graded(value: JsonValue, threshold: float | None) -> tuple[bool, float, str
     if isinstance(value, bool):
         return value, float(value), ""
     if isinstance(value, int | float):
-        return _reaches(_number(value, "it"), threshold)
+        score, why = _number(value, "it"), "" if threshold is None else f", below {threshold:g}"
+        passed = score > 0 if threshold is None else score >= threshold
+        return passed, score, "" if passed else f"its score is {score:g}{why}"
     if isinstance(value, dict):
         return _result(value, threshold)
     raise ValueError(f"it returned {clip(str(value))}; return true or false, a number, or an object with pass, score and reason")
-
-
-def _reaches(score: float, threshold: float | None) -> tuple[bool, float, str]:
-    if threshold is None:
-        return score > 0, score, "" if score > 0 else f"its score is {score:g}"
-    return score >= threshold, score, "" if score >= threshold else f"its score is {score:g}, below {threshold:g}"
 
 
 def _result(value: Mapping[str, JsonValue], threshold: float | None) -> tuple[bool, float, str]:

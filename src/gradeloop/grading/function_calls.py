@@ -1,7 +1,5 @@
 """Drafts that call declared functions instead of saying something: the calls as JSON, as the vendors' replies and promptfoo show them."""
 
-from collections.abc import Iterator
-
 from pydantic import JsonValue
 from pydantic_core import to_json
 
@@ -85,8 +83,4 @@ def _is_calls(value: JsonValue, form: CallForm) -> bool:
     if isinstance(value, dict) and value.get("role") == "assistant":
         value = value.get("tool_calls")
     key = "functionCall" if form == "google" else "function"
-    return isinstance(value, list) and any(isinstance(call.get(key), dict) for call in _objects(value))
-
-
-def _objects(values: list[JsonValue]) -> Iterator[dict[str, JsonValue]]:
-    yield from (value for value in values if isinstance(value, dict))
+    return isinstance(value, list) and any(isinstance(call, dict) and isinstance(call.get(key), dict) for call in value)

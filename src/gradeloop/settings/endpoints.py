@@ -185,16 +185,13 @@ def _are_whole(value: dict[str, EndpointSettings]) -> dict[str, EndpointSettings
             raise ValueError(f"{clip(name)} is no name for an endpoint; {cure}")
         preset = preset_of(name, endpoint)
         if preset is None and endpoint.protocol is None:
-            raise ValueError(f"{name}: protocol is missing; give protocol and base_url, or a preset.{_known_presets(name)}")
+            known = did_you_mean(name, sorted(presets_by_name()))
+            raise ValueError(f"{name}: protocol is missing; give protocol and base_url, or a preset.{known}")
         if preset is None and endpoint.base_url is None:
             raise ValueError(f"{name}: base_url is missing; write http(s)://host[:port][/path]")
         if endpoint.key == ENTRA and (preset is None or preset.cloud != "azure"):
             raise ValueError(f"{name}: key 'entra' is for Azure; add preset = \"azure\", or name a variable or a file")
     return value
-
-
-def _known_presets(name: str) -> str:
-    return did_you_mean(name, sorted(presets_by_name()))
 
 
 EndpointTable = Annotated[dict[str, EndpointSettings], AfterValidator(_are_whole)]
@@ -245,9 +242,8 @@ def _merged(name: str, endpoint: EndpointSettings) -> NamedEndpoint:
     if endpoint.key is not None:
         said["keyless"] = False
     preset = preset_of(name, endpoint)
-    if preset is not None:
-        return NamedEndpoint.model_validate(preset.model_dump() | said | {"name": name})
-    return NamedEndpoint.model_validate({"tables": TABLES[said["protocol"]], "keyless": True} | said | {"name": name})
+    base = preset.model_dump() if preset else {"tables": TABLES[said["protocol"]], "keyless": True}
+    return NamedEndpoint.model_validate(base | said | {"name": name})
 
 
 def endpoint_ceilings(own: Mapping[str, EndpointSettings]) -> dict[str, CallCeilings]:
