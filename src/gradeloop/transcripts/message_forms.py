@@ -47,17 +47,9 @@ ROLES = {"system": "system", "developer": "system", "user": "user", "assistant":
 
 OTHER_ROLES = {
     "human": "user",
-    "ai": "assistant",
-    "AIMessageChunk": "assistant",
-    "model": "assistant",
-    "gpt": "assistant",
-    "chatbot": "assistant",
-    "bot": "assistant",
-    "agent": "assistant",
+    **dict.fromkeys(("ai", "AIMessageChunk", "model", "gpt", "chatbot", "bot", "agent"), "assistant"),
     "data": "system",
-    "ipython": "tool",
-    "observation": "tool",
-    "tool_response": "tool",
+    **dict.fromkeys(("ipython", "observation", "tool_response"), "tool"),
 }
 """Further names that frameworks have for the roles."""
 
@@ -102,20 +94,9 @@ def is_message(value: object) -> bool:
 
 
 _LANGCHAIN = {
-    "human": "user",
-    "HumanMessage": "user",
-    "HumanMessageChunk": "user",
-    "ai": "assistant",
-    "AIMessage": "assistant",
-    "AIMessageChunk": "assistant",
-    "system": "system",
-    "SystemMessage": "system",
-    "tool": "tool",
-    "ToolMessage": "tool",
-    "function": "tool",
-    "FunctionMessage": "tool",
-    "ToolMessageChunk": "tool",
-    "SystemMessageChunk": "system",
+    kind: role
+    for name, role in (("Human", "user"), ("AI", "assistant"), ("System", "system"), ("Tool", "tool"), ("Function", "tool"))
+    for kind in (name.lower(), f"{name}Message", f"{name}MessageChunk")
 }
 """LangChain's classes and types of messages, and the roles that they are read as; `chat` has a role of its own."""
 
@@ -251,13 +232,13 @@ def _content_of(value: dict[str, Json]) -> list[ReadPart]:
     if not isinstance(parts, list) and value.get("parts") not in (None, "", {}):
         raise UnreadableMessage(f"parts is {clip(str(value['parts']))}; write a list", "parts")
     if isinstance(parts, list) and (parts or not value.get("content")):
-        with inside_renamed("parts"):
+        try:
             blocks = read_content(parts)
+        except UnreadableMessage as error:
+            raise UnreadableMessage(str(error), "parts", *error.path[1:]) from None
         return [*_beside_parts(value.get("content"), blocks), *blocks]
-    blocks = read_content(value.get("content"))
-    for key in ("experimental_attachments",):
-        blocks += read_content([{"type": "file", **dict_of(item)} for item in value.get(key) or ()])
-    return blocks
+    attached = [{"type": "file", **dict_of(item)} for item in value.get("experimental_attachments") or ()]
+    return [*read_content(value.get("content")), *read_content(attached)]
 
 
 def _beside_parts(content: Json, blocks: list[ReadPart]) -> list[ReadPart]:
@@ -269,23 +250,6 @@ def _beside_parts(content: Json, blocks: list[ReadPart]) -> list[ReadPart]:
         for block in read_content(content)
         if not all(isinstance(part, TextPart) and (not part.text or "".join(part.text.split()) in said) for part in block.parts)
     ]
-
-
-def inside_renamed(key: str) -> "_Renamed":
-    """Return a context in which the path of what cannot be read begins with a key in the place of `content`."""
-    return _Renamed(key)
-
-
-class _Renamed:
-    def __init__(self, key: str) -> None:
-        self._key = key
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
-        if isinstance(error, UnreadableMessage):
-            raise UnreadableMessage(str(error), self._key, *error.path[1:]) from None
 
 
 def build_message(
@@ -336,17 +300,13 @@ def _tool_message(value: dict[str, Json], blocks: list[ReadPart], fields: dict[s
     identifier = first_of(value, "tool_call_id", "call_id") or (value.get("id") if "requestor" in value else None)
     error = value.get("error")
     failed = bool(error) or flag_at(value, "is_error") or value.get("status") == "error"
-    own = [block.parts[0] for block in blocks if block.parts and isinstance(block.parts[0], ToolResultPart)]
-    if own:  # the parts are results themselves, as Gemini, Vercel and OpenTelemetry write them
-        parts = [part for block in blocks for part in block.parts]
-    else:
-        content = value.get("content")
-        flat = [part for block in blocks for part in block.parts]
-        texts = [part.text for part in flat if isinstance(part, TextPart)]
-        rest = [part for part in flat if not isinstance(part, TextPart)]
-        text = "\n".join(texts) if not isinstance(content, str) else content
-        name = fields["name"]
-        parts = [ToolResultPart(call=str(identifier or "unknown"), name=name, text=text, is_error=failed), *rest]
+    parts = [part for block in blocks for part in block.parts]
+    own = any(block.parts and isinstance(block.parts[0], ToolResultPart) for block in blocks)
+    if not own:  # else the parts are results themselves, as Gemini, Vercel and OpenTelemetry write them
+        content, texts = value.get("content"), [part.text for part in parts if isinstance(part, TextPart)]
+        rest = [part for part in parts if not isinstance(part, TextPart)]
+        text = content if isinstance(content, str) else "\n".join(texts)
+        parts = [ToolResultPart(call=str(identifier or "unknown"), name=fields["name"], text=text, is_error=failed), *rest]
     if error and not isinstance(error, bool):
         parts = [*parts, *_errors_of(value)]
     if len(parts) == 1 and not own and identifier is None:  # a plain message, whose call is not known

@@ -32,10 +32,8 @@ _MEANINGLESS = {*CIPHERTEXT, "cache_control", "type", "id", "index", "status", "
 
 _DATA_URL = re.compile(r"data:(?P<media>[^;,]*)(?P<base64>;base64)?,", re.ASCII)
 
-
 _CONTENTS = ("image_url", "input_audio", "audio", "video", "video_url", "image", "image_file", "document", "file", "source", "data")
 """The keys that may hold what a file is, one of them in every part that is a file."""
-
 
 _UNTELLING = {"text-plain", "file", "blob", "uri", "media", "file-data", "file-url", "file-id"}
 """Types of parts that do not say what the file is."""
@@ -59,7 +57,7 @@ def read_content(content: Json) -> list[ReadPart]:
         return []
     if isinstance(content, str):
         return [ReadPart((TextPart(text=content),), {})]
-    if isinstance(content, dict) and ("type" in content or "text" in content or _is_gemini(content)):
+    if isinstance(content, dict) and ("type" in content or "text" in content or any(_camel(key) in _GEMINI_READERS for key in content)):
         content = [content]
     if not isinstance(content, list):
         raise UnreadableMessage(f"the content is {clip(str(content))}; write text, or a list of parts", "content")
@@ -122,13 +120,8 @@ def _plain_text(item: Json) -> str | None:
     """Return the text of a string, or of a part that holds nothing but text; None for anything else."""
     if isinstance(item, str):
         return item
-    if not isinstance(item, dict) or str(item.get("type", "text")) not in {
-        "text",
-        "input_text",
-        "output_text",
-        "summary_text",
-        "reasoning_text",
-    }:
+    kinds = {"text", "input_text", "output_text", "summary_text", "reasoning_text"}
+    if not isinstance(item, dict) or str(item.get("type", "text")) not in kinds:
         return None
     text = item.get("text")
     return text if isinstance(text, str) and ("type" in item or set(item) == {"text"}) else None
@@ -153,9 +146,8 @@ def read_call(identifier: object, name: object, arguments: Json, at: int = 0) ->
         return ToolCallPart(call=call, name=name)
     if isinstance(parsed, dict):
         return ToolCallPart(call=call, name=name, arguments=parsed)
-    return ToolCallPart(
-        call=call, name=name, invalid=arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    )
+    written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    return ToolCallPart(call=call, name=name, invalid=written)
 
 
 def read_result(identifier: object, content: Json, *, name: object = None, failed: bool = False) -> tuple[RunPart, ...]:
@@ -187,13 +179,9 @@ def read_hosted_call(item: dict[str, Json]) -> list[RunPart]:
     call = str(first_of(item, "call_id", "id") or "unknown")
     results = [item[key] for key in _HOSTED_RESULTS if item.get(key) not in (None, "", [])]
     read = {"type", "id", "call_id", "status", "name", "error", *_HOSTED_RESULTS}
-    arguments = item.get("arguments") if isinstance(item.get("arguments"), str) else None
     given = {key: inner for key, inner in item.items() if key not in read and inner is not None}
-    if arguments is not None:
-        found: list[RunPart] = [read_call(call, name, arguments)]
-    else:
-        action = given["action"] if set(given) == {"action"} and isinstance(given["action"], dict) else given
-        found = [read_call(call, name, action)]
+    action = given["action"] if set(given) == {"action"} and isinstance(given["action"], dict) else given
+    found: list[RunPart] = [read_call(call, name, item["arguments"] if isinstance(item.get("arguments"), str) else action)]
     error = item.get("error")
     if str(item.get("type")) == "image_generation_call" and results:
         found += [ToolResultPart(call=call, name=name), read_file(results[0], media_type="image")]
@@ -263,10 +251,6 @@ def _reasoning(part: dict[str, Json]) -> ReadPart:
     return ReadPart((ReasoningPart(text=shown, redacted=hidden),), _unread(part, *read, *(() if both else ("summary",))))
 
 
-def _redacted(part: dict[str, Json]) -> ReadPart:
-    return ReadPart((ReasoningPart(redacted=True),), _unread(part, "data"))
-
-
 def _call(part: dict[str, Json]) -> ReadPart:
     if "arguments" in part and ("result" in part or "error" in part):  # Inspect's ContentToolUse: the call, and what it returned
         call = read_call(part.get("id"), part.get("name"), part.get("arguments"))
@@ -274,9 +258,8 @@ def _call(part: dict[str, Json]) -> ReadPart:
         result = read_result(part.get("id"), part["error"] if failed else part.get("result"), name=part.get("name"), failed=failed)
         return ReadPart((call, *result), _unread(part, "name", "arguments", "result", "error"))
     arguments = next((part[key] for key in ("input", "args", "arguments") if part.get(key) is not None), None)
-    call = read_call(
-        first_of(part, "id", "tool_call_id", "toolCallId", "call_id"), first_of(part, "name", "toolName", "tool_name"), arguments
-    )
+    name = first_of(part, "name", "toolName", "tool_name")
+    call = read_call(first_of(part, "id", "tool_call_id", "toolCallId", "call_id"), name, arguments)
     read = ("name", "toolName", "tool_name", "input", "args", "arguments", "toolCallId", "tool_call_id", "call_id")
     return ReadPart((call,), _unread(part, *read))
 
@@ -320,11 +303,8 @@ def _media(part: dict[str, Json]) -> ReadPart:
     both = {**part, **source}
     text = both.get("data") if both.get("media_type") == "text/plain" and source.get("type") == "text" else None
     nested = read_content(source.get("content")) if source.get("type") == "content" else []
-    data = (
-        first_of(both, "data", "file_data", "base64", "b64_json", *(["content"] if part.get("type") == "blob" else []))
-        if text is None
-        else None
-    )
+    held = ("data", "file_data", "base64", "b64_json", *(["content"] if part.get("type") == "blob" else []))
+    data = first_of(both, *held) if text is None else None
     url = first_of(both, "url", "uri", "file_url", "fileUri", "image_url", "file_uri")
     if url is None and isinstance(inner, str):
         data, url = (None, inner) if inner.startswith("data:") else (inner, None)
@@ -347,14 +327,9 @@ def _media(part: dict[str, Json]) -> ReadPart:
 
 
 def _search_result(part: dict[str, Json]) -> ReadPart:
-    return ReadPart(
-        (
-            FilePart(
-                name=first_of(part, "title"), media_type="search_result", url=first_of(part, "source"), text=text_of(part.get("content"))
-            ),
-        ),
-        _unread(part, "title", "source", "content", "citations"),
-    )
+    name, url, text = first_of(part, "title"), first_of(part, "source"), text_of(part.get("content"))
+    found = FilePart(name=name, media_type="search_result", url=url, text=text)
+    return ReadPart((found,), _unread(part, "title", "source", "content", "citations"))
 
 
 def _vercel_tool(part: dict[str, Json]) -> ReadPart:
@@ -376,10 +351,8 @@ def _vercel_tool(part: dict[str, Json]) -> ReadPart:
 
 
 def _error(part: dict[str, Json]) -> ReadPart:
-    text = first_of(part, "message", "error", "text", "content")
-    return ReadPart(
-        (ErrorPart(name=first_of(part, "code", "name"), text=text_of(text)),), _unread(part, "message", "error", "text", "code")
-    )
+    error = ErrorPart(name=first_of(part, "code", "name"), text=text_of(first_of(part, "message", "error", "text", "content")))
+    return ReadPart((error,), _unread(part, "message", "error", "text", "code"))
 
 
 def _kept(part: dict[str, Json]) -> ReadPart:
@@ -392,21 +365,10 @@ def _without_base64(value: Json) -> Json:
     if isinstance(value, list):
         return [_without_base64(item) for item in value]
     if isinstance(value, dict):
-        counted = (
-            {"data": f"{_decoded_bytes(value['data'])} bytes"}
-            if value.get("type") == "base64" and isinstance(value.get("data"), str)
-            else {}
-        )
+        is_source = value.get("type") == "base64" and isinstance(value.get("data"), str)
+        counted = {"data": f"{_decoded_bytes(value['data'])} bytes"} if is_source else {}
         return {key: _without_base64(inner) for key, inner in value.items()} | counted
     return value
-
-
-def _nothing(part: dict[str, Json]) -> ReadPart:
-    return ReadPart((), _unread(part))
-
-
-def _is_gemini(part: dict[str, Json]) -> bool:
-    return any(_camel(key) in _GEMINI_READERS for key in part)
 
 
 def _camel(key: str) -> str:
@@ -425,10 +387,6 @@ def _read_untyped(part: dict[str, Json]) -> ReadPart:
     return ReadPart((OtherPart(kind="untyped", value=part),), {})
 
 
-def _gemini_call(call: dict[str, Json]) -> tuple[RunPart, ...]:
-    return (read_call(call.get("id") or call.get("name"), call.get("name"), call.get("args")),)
-
-
 def _gemini_result(result: dict[str, Json]) -> tuple[RunPart, ...]:
     content = dict_of(result.get("response"))
     only = len(content) == 1 and next(iter(content)) in {"result", "output", "error"}
@@ -439,10 +397,6 @@ def _gemini_result(result: dict[str, Json]) -> tuple[RunPart, ...]:
 
 def _gemini_file(file: dict[str, Json]) -> tuple[RunPart, ...]:
     return (read_file(file.get("data"), name=file.get("displayName"), media_type=file.get("mimeType"), url=file.get("fileUri")),)
-
-
-def _gemini_code(code: dict[str, Json]) -> tuple[RunPart, ...]:
-    return (read_call(code.get("id") or "code_execution", "code_execution", code.get("code")),)
 
 
 def _gemini_output(result: dict[str, Json]) -> tuple[RunPart, ...]:
@@ -460,14 +414,12 @@ def _converse_result(result: dict[str, Json]) -> tuple[RunPart, ...]:
 
 def _converse_file(file: dict[str, Json]) -> tuple[RunPart, ...]:
     source = dict_of(file.get("source"))
-    url = dict_of(source.get("s3Location")).get("uri")
-    return (
-        read_file(source.get("bytes"), name=file.get("name"), media_type=file.get("format"), url=url, text=text_of(source.get("text"))),
-    )
+    url, text = dict_of(source.get("s3Location")).get("uri"), text_of(source.get("text"))
+    return (read_file(source.get("bytes"), name=file.get("name"), media_type=file.get("format"), url=url, text=text),)
 
 
 _GEMINI_READERS: dict[str, Callable[[dict[str, Json]], tuple[RunPart, ...]]] = {
-    "functionCall": _gemini_call,
+    "functionCall": lambda call: (read_call(call.get("id") or call.get("name"), call.get("name"), call.get("args")),),
     "functionResponse": _gemini_result,
     "toolUse": lambda call: (read_call(call.get("toolUseId"), call.get("name"), call.get("input")),),
     "toolResult": _converse_result,
@@ -477,7 +429,7 @@ _GEMINI_READERS: dict[str, Callable[[dict[str, Json]], tuple[RunPart, ...]]] = {
     "toolResponse": lambda found: read_result(found.get("id") or found.get("toolType"), found.get("response"), name=found.get("toolType")),
     "inlineData": _gemini_file,
     "fileData": _gemini_file,
-    "executableCode": _gemini_code,
+    "executableCode": lambda code: (read_call(code.get("id") or "code_execution", "code_execution", code.get("code")),),
     "codeExecutionResult": _gemini_output,
 }
 
@@ -486,30 +438,18 @@ _PARTS: dict[str, Callable[[dict[str, Json]], ReadPart]] = {
     **dict.fromkeys(("text", "input_text", "output_text", "summary_text", "text_delta"), _text),
     "refusal": _refusal,
     **dict.fromkeys(("thinking", "reasoning", "reasoning_text"), _reasoning),
-    "redacted_thinking": _redacted,
+    "redacted_thinking": lambda part: ReadPart((ReasoningPart(redacted=True),), _unread(part, "data")),
     **dict.fromkeys(("tool_use", "tool_call", "tool-call"), _call),
     **dict.fromkeys(("server_tool_call", "server_tool_call_response"), _hosted),
     **dict.fromkeys(("tool_result", "tool-result", "tool_call_response", "server_tool_result", "mcp_tool_result"), _result),
     **dict.fromkeys(
         (
-            "image",
-            "image_url",
-            "input_image",
-            "computer_screenshot",
-            "audio",
-            "input_audio",
-            "output_audio",
-            "video",
-            "input_video",
-            "video_url",
+            *("image", "image_url", "input_image", "computer_screenshot", "audio", "input_audio", "output_audio", "video", "input_video"),
+            *("video_url", "media", "image-data", "file-data", "image-url", "file-url", "image-file-id", "file-id", "image_file"),
+            *("text-plain", "document", "file", "input_file", "file_url", "blob", "uri", "source-url", "source-document"),
+            "container_upload",
         ),
         _media,
-    ),
-    **dict.fromkeys(
-        ("media", "image-data", "file-data", "image-url", "file-url", "image-file-id", "file-id", "image_file", "text-plain"), _media
-    ),
-    **dict.fromkeys(
-        ("document", "file", "input_file", "file_url", "blob", "uri", "source-url", "source-document", "container_upload"), _media
     ),
     "search_result": _search_result,
     **dict.fromkeys(("dynamic-tool", "tool-invocation"), _vercel_tool),
@@ -519,6 +459,6 @@ _PARTS: dict[str, Callable[[dict[str, Json]], ReadPart]] = {
     ),
     "error": _error,
     "source": lambda part: _media(part) if "url" in dict_of(part.get("source")) else _kept(part),
-    **dict.fromkeys(("step-start", "step-finish"), _nothing),
+    **dict.fromkeys(("step-start", "step-finish"), lambda part: ReadPart((), _unread(part))),
 }
 """The readers of parts by their type; the endings of further types are known too."""

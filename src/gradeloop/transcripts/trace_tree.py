@@ -136,18 +136,15 @@ def _messages_of(tool: ToolRecord, call: str, spoken: _Spoken) -> Iterator[RunMe
 
 def with_failures(messages: Sequence[RunMessage], failed: set[str]) -> list[RunMessage]:
     """Return messages whose results of these calls say that they failed."""
-    return [_marked(message, failed) for message in messages]
-
-
-def _marked(message: RunMessage, failed: set[str]) -> RunMessage:
-    """Return a message whose results of these calls say that they failed."""
-    parts = message.records()
-    if not any(isinstance(part, ToolResultPart) and part.call in failed and not part.is_error for part in parts):
-        return message
-    marked = [
-        part.model_copy(update={"is_error": True}) if isinstance(part, ToolResultPart) and part.call in failed else part for part in parts
-    ]
-    return build_message(message.role, marked, metadata=message.metadata)
+    marked = list[RunMessage]()
+    for message in messages:
+        parts = [
+            part.model_copy(update={"is_error": True}) if isinstance(part, ToolResultPart) and part.call in failed else part
+            for part in message.records()
+        ]
+        same = parts == [*message.records()]
+        marked.append(message if same else build_message(message.role, parts, metadata=message.metadata))
+    return marked
 
 
 def sums_up(history: Sequence[RunMessage], below: Sequence[Sequence[RunMessage]]) -> bool:

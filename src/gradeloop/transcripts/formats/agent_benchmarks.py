@@ -49,9 +49,7 @@ def _flat(value: Json) -> list[Json]:
 
 def _are_events(events: list[Json]) -> bool:
     rows = rows_of(events)[:20]
-    return (
-        bool(rows) and len(rows) == len(events[:20]) and any(map(_is_event, rows)) and all(_is_event(row) or _is_new(row) for row in rows)
-    )
+    return len(rows) == len(events[:20]) and any(map(_is_event, rows)) and all(_is_event(row) or _is_new(row) for row in rows)
 
 
 def _is_event(row: dict[str, Json]) -> bool:

@@ -54,11 +54,8 @@ def recognise_claude_code(value: Json) -> str | None:
     named = any(_SESSION_KEYS & set(row) for row in spoken)
     if spoken and named and all(isinstance(row.get("message"), dict) for row in spoken):
         return "lines of types user and assistant, with message and uuid or sessionId"
-    if (
-        not spoken
-        and all(row["type"] in _SESSION_LINES for row in rows)
-        and any(_SESSION_KEYS & set(row) or "snapshot" in row for row in rows)
-    ):
+    known = all(row["type"] in _SESSION_LINES for row in rows)
+    if not spoken and known and any(_SESSION_KEYS & set(row) or "snapshot" in row for row in rows):
         return "lines of types that a session has, with uuid or sessionId"
     return None
 

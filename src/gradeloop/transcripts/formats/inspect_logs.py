@@ -61,7 +61,7 @@ def parse_sample(sample: Json, task: str, model: object = None) -> AgentRun:
     if limit := dict_of(sample.get("limit")):
         ended.append(other_message("system", "limit", limit))
     metadata = {key: sample[key] for key in _KEPT if sample.get(key) not in (None, {}, [])}
-    metadata["scores"] = _scores(dict_of(sample.get("scores")))
+    metadata["scores"] = {name: _score(score) for name, score in dict_of(sample.get("scores")).items()}
     metadata = {key: inner for key, inner in metadata.items() if inner != {}}
     metadata |= {"error": error} if error else {}
     metadata |= ({"model": str(model)} if model else {}) | {"task": task}
@@ -88,12 +88,8 @@ def _messages_of(sample: dict[str, Json], attached: dict[str, Json]) -> list[Run
     return [*messages, *([error_message(text_of(last["error"]), "model_error")] if last.get("error") else [])]
 
 
-def _scores(scores: dict[str, Json]) -> dict[str, JsonValue]:
-    """Return the scores; one of NaN is Inspect's `Score.unscored()`, which is no score."""
-    return {name: _score(score) for name, score in scores.items()}
-
-
 def _score(score: Json) -> JsonValue:
+    """Return a score; one of NaN is Inspect's `Score.unscored()`, which is no score."""
     if isinstance(score, dict) and "value" in score:
         value, gaps = _without_nan(score["value"])
         unscored: dict[str, JsonValue] = {"unscored": gaps if value is not None else True} if gaps else {}

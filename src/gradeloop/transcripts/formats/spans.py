@@ -223,9 +223,8 @@ def _from_events(events: Sequence[tuple[str, dict[str, Json]]]) -> list[RunMessa
             messages += _event_message(known[1], fields)
         elif name == "gen_ai.choice":
             inner = _structured(fields.get("message"))
-            messages += _event_message(
-                "assistant", inner if isinstance(inner, dict) else {**fields, "content": inner or fields.get("content")}
-            )
+            said = inner if isinstance(inner, dict) else {**fields, "content": inner or fields.get("content")}
+            messages += _event_message("assistant", said)
         elif name == "gen_ai.content.prompt":
             messages += read_side(_structured(fields.get("gen_ai.prompt")), "user", "input")
         elif name == "gen_ai.content.completion":
@@ -250,11 +249,8 @@ def _content_of(value: Json, role: str) -> Json:
     """Return a message's content; a text is a list of parts where those are what its role can say, so that no answer imitates a call."""
     parts = _structured(value) if isinstance(value, str) else value
     can = {*_SAID, "tool_result"} if role in {"user", "tool"} else _SAID
-    return (
-        parts
-        if isinstance(value, dict) or (isinstance(parts, list) and {str(dict_of(part).get("type")) for part in parts} <= can)
-        else value
-    )
+    said = isinstance(value, dict) or (isinstance(parts, list) and {str(dict_of(part).get("type")) for part in parts} <= can)
+    return parts if said else value
 
 
 _SAID = {"text", "input_text", "output_text", "image_url", "input_image", "image", "input_audio", "audio", "file", "input_file", "document"}
@@ -276,12 +272,8 @@ def _openinference_message(message: dict[str, Json]) -> dict[str, Json]:
     for item in map(_tree, _items(message.get("tool_calls"))):
         call = dict_of(item.get("tool_call")) or item
         calls.append({"id": call.get("id"), "function": dict_of(call.get("function"))})
-    fields = {
-        "role": message.get("role") or "user",
-        "content": content,
-        "name": message.get("name"),
-        "tool_call_id": message.get("tool_call_id"),
-    }
+    named = {key: message.get(key) for key in ("name", "tool_call_id")}
+    fields: dict[str, Json] = {"role": message.get("role") or "user", "content": content, **named}
     if name := message.get("function_call_name"):
         fields["function_call"] = {"name": name, "arguments": message.get("function_call_arguments_json")}
     return fields | ({"tool_calls": calls} if calls else {})
@@ -364,9 +356,8 @@ def _outline_of(attributes: dict[str, Json]) -> list[RunMessage]:
 
 
 def _is_tool(attributes: dict[str, Json]) -> bool:
-    kind = str(
-        first_of(attributes, "openinference.span.kind", "span_kind", "traceloop.span.kind", "langfuse.observation.type") or ""
-    ).upper()
+    kinds = ("openinference.span.kind", "span_kind", "traceloop.span.kind", "langfuse.observation.type")
+    kind = str(first_of(attributes, *kinds) or "").upper()
     return kind in {"TOOL", "RETRIEVER"} or "gen_ai.tool.name" in attributes or "ai.toolCall.name" in attributes
 
 

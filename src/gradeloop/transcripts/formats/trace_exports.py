@@ -112,7 +112,8 @@ def _langfuse_run(trace: dict[str, Json], name: str) -> AgentRun:
     asked = conversations[0]
     conversations, unseen = join_tools(tools, conversations, in_order=False)
     conversations[0] += [*unseen, *errors]
-    metadata = without(trace, "id", "input", "output", "observations", "metadata") | _named("metadata", trace.get("metadata"))
+    about = trace.get("metadata")
+    metadata = without(trace, "id", "input", "output", "observations", "metadata") | (dict_of(about) or without({"metadata": about}))
     if outline and asked != outline and any(histories):
         metadata |= {"input": trace.get("input"), "output": trace.get("output")}
     hidden = Counter(f"{row.get('type')} {row.get('name')}" for row in observations if row.get("type") not in _OBSERVED)
@@ -146,10 +147,6 @@ _LANGFUSE_CURE = "record input and output: capture_input and capture_output are 
 
 _OBSERVED = ("GENERATION", "TOOL", "RETRIEVER")
 """Langfuse's types of observations that are shown as records; of the others, names and numbers are metadata."""
-
-
-def _named(key: str, value: Json) -> dict[str, JsonValue]:
-    return value if isinstance(value, dict) else {key: value} if value not in (None, "", []) else {}
 
 
 def _tool(row: dict[str, Json], given: Json, output: Json, error: Json) -> ToolRecord:
@@ -238,7 +235,9 @@ def _langsmith_run(root: dict[str, Json], below: Sequence[dict[str, Json]], name
         error = text_of(row["error"]) if row.get("error") else None
         is_tool = row.get("run_type") in ("tool", "retriever")
         if is_tool:
-            tools.append(_tool(row, row.get("inputs"), _tool_output(row.get("outputs")), error))
+            outputs = dict_of(row.get("outputs"))
+            output = outputs["output"] if set(outputs) == {"output"} else row.get("outputs")
+            tools.append(_tool(row, row.get("inputs"), output, error))
         if error and not (is_tool and tools[-1].output == error):
             failed.append((str(row.get("id")), str(row.get("name") or "error"), error))
     errors = _errors(failed, [root, *below], "parent_run_id")
@@ -269,8 +268,3 @@ def _repeats(outline: Sequence[RunMessage], histories: Sequence[Sequence[RunMess
 def _is_conversation(messages: Sequence[RunMessage]) -> bool:
     """Return whether what went into a run, and came out, are messages with answers, not the JSON of anything."""
     return not any(part.type == "other" for message in messages for part in message.records()) and len(messages) > 1
-
-
-def _tool_output(outputs: Json) -> Json:
-    inner = dict_of(outputs)
-    return inner["output"] if set(inner) == {"output"} else outputs

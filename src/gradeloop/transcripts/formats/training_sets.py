@@ -21,22 +21,10 @@ from gradeloop.transcripts.unreadable import (
 )
 
 _SPEAKERS = {
-    "human": "user",
-    "user": "user",
-    "gpt": "assistant",
-    "assistant": "assistant",
-    "chatgpt": "assistant",
-    "bing": "assistant",
-    "bard": "assistant",
-    "model": "assistant",
+    **dict.fromkeys(("human", "user"), "user"),
+    **dict.fromkeys(("gpt", "assistant", "chatgpt", "bing", "bard", "model", "ai", "bot", "assistant_response"), "assistant"),
     "system": "system",
-    "observation": "tool",
-    "tool": "tool",
-    "ai": "assistant",
-    "bot": "assistant",
-    "assistant_response": "assistant",
-    "function_response": "tool",
-    "tool_response": "tool",
+    **dict.fromkeys(("observation", "tool", "function_response", "tool_response"), "tool"),
 }
 _CALLS = {"function_call", "tool_call"}
 
@@ -232,14 +220,14 @@ def recognise_preference(value: Json) -> str | None:
 
 
 _SIDES = {
-    "A": ("response_A", "A"),
-    "B": ("response_B", "B"),
-    "preferred": ("preferred_output", "preferred"),
-    "non_preferred": ("non_preferred_output", "non_preferred"),
-    "chosen": ("chosen", "chosen"),
-    "rejected": ("rejected", "rejected"),
-    "a": ("conversation_a", "a"),
-    "b": ("conversation_b", "b"),
+    "A": "response_A",
+    "B": "response_B",
+    "preferred": "preferred_output",
+    "non_preferred": "non_preferred_output",
+    "chosen": "chosen",
+    "rejected": "rejected",
+    "a": "conversation_a",
+    "b": "conversation_b",
 }
 
 
@@ -250,10 +238,9 @@ def parse_preference(value: Json, name: str) -> Iterator[AgentRun]:
         UnreadableMessage: An answer cannot be read.
     """
     given = first_of(value, *_ASKED)
-    base = id_of(value, name, "pair_id", *("id", "prompt_id"))
-    answers = {side: key for side, (key, _) in _SIDES.items() if key in value}
-    kept = without(value, *(key for key, _ in _SIDES.values()), *_ASKED, "system")
-    for side, key in answers.items():
+    base = id_of(value, name, "pair_id", "id", "prompt_id")
+    kept = without(value, *_SIDES.values(), *_ASKED, "system")
+    for side, key in ((side, key) for side, key in _SIDES.items() if key in value):
         several = value[key] if isinstance(value[key], list) and all(isinstance(item, str) for item in value[key]) else None
         for at, answer in enumerate(several or [value[key]], 1):
             with inside(key):
