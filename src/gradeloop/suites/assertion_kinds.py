@@ -150,10 +150,8 @@ def _coded(
     except ValueError as error:
         raise InvalidRequest(f"{where.at('value')}: {error}") from None
     description = re.sub(r"\{(?=[{%#])", "{ ", f"{language} {'does not hold' if negate else 'holds'}: {shown}")  # no template
-    return {
-        "description": description,
-        "check": {"tool": CODE_CHECK, "arguments": arguments, **own_transform(fields, where, allow_code=True)},
-    }
+    check = {"tool": CODE_CHECK, "arguments": arguments, **own_transform(fields, where, allow_code=True)}
+    return {"description": description, "check": check}
 
 
 def own_transform(fields: Mapping[str, JsonValue], where: Location, *, allow_code: bool) -> dict[str, Any]:
@@ -170,12 +168,9 @@ def own_transform(fields: Mapping[str, JsonValue], where: Location, *, allow_cod
 
 
 _EMBEDDERS = {
-    "openai:embedding:": "openai:",
-    "openai:embeddings:": "openai:",
-    "google:embedding:": "google_genai:",
-    "google:embeddings:": "google_genai:",
-    "vertex:embedding:": "google_genai:",
-    "vertex:embeddings:": "google_genai:",
+    f"{vendor}:{kind}:": ours
+    for vendor, ours in (("openai", "openai:"), ("google", "google_genai:"), ("vertex", "google_genai:"))
+    for kind in ("embedding", "embeddings")
 }
 """Prefixes of promptfoo's embedding models, and those of ours."""
 

@@ -142,9 +142,8 @@ def _with_weights(criterion: Criterion, ids: Sequence[tuple[str, str]]) -> Crite
     if criterion.check is None or criterion.check.tool != COMPARISON_CHECK or not isinstance(weights, dict):
         return criterion
     own: dict[str, JsonValue] = {name: weights[kind] for kind, name in ids if kind in weights}
-    return criterion.model_copy(
-        update={"check": criterion.check.model_copy(update={"arguments": {**criterion.check.arguments, "weights": own}})}
-    )
+    arguments = {**criterion.check.arguments, "weights": own}
+    return criterion.model_copy(update={"check": criterion.check.model_copy(update={"arguments": arguments})})
 
 
 def _spots(value: JsonValue, where: Location) -> Iterator[Location]:

@@ -1,7 +1,7 @@
 """What of a suite's file would be taken, without a call and without a server."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -27,9 +27,9 @@ class CheckedSuite:
     """The cases of which something is left out, the ones that do not run included."""
     asks_nothing: int
     """The cases that nothing is asked of."""
+    refusal: str | None
+    """Why nothing of it runs; None where some of it does."""
     findings: tuple[FindingGroup, ...]
-    refusal: str | None = None
-    """Why nothing of it runs."""
 
     def lines(self) -> list[str]:
         """Return the report as text: the verdict, and a line for each kind of finding."""
@@ -43,18 +43,7 @@ class CheckedSuite:
 
     def as_json(self) -> dict[str, object]:
         """Return the report as an object for programs."""
-        return {
-            "path": str(self.path),
-            "verdict": self.verdict,
-            "cases": self.cases,
-            "not_whole": self.not_whole,
-            "asks_nothing": self.asks_nothing,
-            "refusal": self.refusal,
-            "findings": [
-                {"problem": group.problem, "instead": group.instead, "effect": group.effect, "lines": group.lines, "count": group.count}
-                for group in self.findings
-            ],
-        }
+        return asdict(self) | {"path": str(self.path)}
 
 
 def check_suite(
@@ -73,6 +62,6 @@ def check_suite(
     except InvalidRequest as error:
         refused = Unsupported(str(error), "refused")
         others = tuple(group for group in findings.groups() if group.effect != "no effect")
-        return CheckedSuite(path, "refused", 0, 0, 0, others, refused.message)
+        return CheckedSuite(path, "refused", 0, 0, 0, refused.message, others)
     whole = findings.is_whole and not not_whole
-    return CheckedSuite(path, "whole" if whole else "in part", cases, not_whole, asks_nothing, findings.groups())
+    return CheckedSuite(path, "whole" if whole else "in part", cases, not_whole, asks_nothing, None, findings.groups())

@@ -15,7 +15,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.files.roots import FileScope
 from gradeloop.files.yaml import Location, located_error, read_placed
 from gradeloop.grading.checks import leading_json
-from gradeloop.suites.suite import SuiteTest
+from gradeloop.suites.suite import FILE, SuiteTest, is_file
 from gradeloop.text import clip, did_you_mean
 
 SPECIAL = ("id", "description", "output", "rubric", "threshold")
@@ -25,8 +25,6 @@ SPECIAL_IN_JSON = (*SPECIAL, "messages", "assert")
 """Keys that are fields of the test in a row of JSONL, JSON or YAML without `vars`; all others are variables."""
 
 SUFFIXES = (".csv", ".jsonl", ".json", ".yaml", ".yml")
-
-_FILE = "file://"
 
 
 @dataclass(frozen=True)
@@ -67,7 +65,7 @@ def find_files(name: str, scope: FileScope, where: Location) -> list[Path]:
     Raises:
         InvalidRequest: There is no such file, its suffix is not known, or it leads out of the suite's folders.
     """
-    plain = name.removeprefix(_FILE)
+    plain = name.removeprefix(FILE)
     paths = match_files(plain, scope, where) if "*" in plain and not Path(plain).is_absolute() else [scope.find(plain, where)]
     for path in paths:
         if path.suffix.lower() not in SUFFIXES:
@@ -147,8 +145,8 @@ def refuse_number(output: JsonValue, spot: Location) -> None:
 
 def refuse_file(rubric: JsonValue, spot: Location) -> None:
     """Raise InvalidRequest where a row of data names a file."""
-    if isinstance(rubric, str) and rubric.startswith(_FILE):
-        raise InvalidRequest(f"{spot.at('rubric')}: {clip(rubric)} is read where the suite itself names it; write the rubric's text")
+    if is_file(rubric):
+        raise InvalidRequest(f"{spot.at('rubric')}: {clip(str(rubric))} is read where the suite itself names it; write the rubric's text")
 
 
 def _split_cells(row: DatasetRow) -> dict[str, JsonValue]:
@@ -175,9 +173,6 @@ def parse_number(cell: str, spot: Location) -> float:
 def _split_fields(row: DatasetRow) -> dict[str, JsonValue]:
     fields = {name: value for name, value in row.value.items() if name in SPECIAL_IN_JSON}
     return {**fields, "vars": {name: value for name, value in row.value.items() if name not in SPECIAL_IN_JSON}}
-
-
-_OTHER_SEPARATORS = (";", "\t", "|")
 
 
 def read_csv(path: Path, where: str) -> Iterator[tuple[int, dict[str, str]]]:
@@ -242,7 +237,7 @@ def encoding_error(path: Path, where: str) -> InvalidRequest:
 def _refuse_header(names: list[str], where: str) -> None:
     if not names:
         raise InvalidRequest(f"{where}: the file is empty; write the names of the columns into the first line")
-    if len(names) == 1 and (other := next((separator for separator in _OTHER_SEPARATORS if separator in names[0]), None)):
+    if len(names) == 1 and (other := next((separator for separator in ";\t|" if separator in names[0]), None)):
         raise InvalidRequest(f"{where}: the columns are separated by {other!r}; save the file with commas")
     if "" in names:
         raise InvalidRequest(f"{where}: column {names.index('') + 1} has no name; name it, or remove it")
@@ -309,9 +304,7 @@ def read_json(path: Path, where: str) -> Iterator[tuple[int, dict[str, JsonValue
 def _lines(path: Path, where: str) -> Iterator[bytes]:
     try:
         with path.open("rb") as file:
-            number = 0
-            while line := file.readline(LINE_BYTES + 1):
-                number += 1
+            for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES + 1), b""), 1):
                 if len(line) > LINE_BYTES:
                     raise InvalidRequest(f"{where}, line {number} has more than {LINE_BYTES} bytes; write one row a line")
                 yield line
@@ -320,11 +313,10 @@ def _lines(path: Path, where: str) -> Iterator[bytes]:
 
 
 def _whole(path: Path, where: str) -> str:
-    raw = b"".join(_lines(path, where)) if path.stat().st_size <= JSON_BYTES else None
-    if raw is None:
+    if path.stat().st_size > JSON_BYTES:
         raise InvalidRequest(f"{where} has more than {JSON_BYTES // 2**20} MiB; write it as JSONL, which is read row by row")
     try:
-        return raw.decode("utf-8-sig")
+        return b"".join(_lines(path, where)).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise encoding_error(path, where) from None
 

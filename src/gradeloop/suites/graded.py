@@ -139,9 +139,8 @@ def build_graded(
         value = "\n".join(f"- {item}" for item in value)
     if graded.needs_value and not (isinstance(value, str) and value.strip()):
         raise InvalidRequest(f"{where}: the assertion has no value; write what {name} compares the output with")
-    missing = [shown for shown in graded.shows if shown not in variables]
-    if missing:
-        raise InvalidRequest(f"{where}: {name} is about the variable {missing[0]}, which the test does not have; give it in vars")
+    if missing := next((shown for shown in graded.shows if shown not in variables), None):
+        raise InvalidRequest(f"{where}: {name} is about the variable {missing}, which the test does not have; give it in vars")
     threshold = fields.get("threshold", graded.threshold)
     criterion: dict[str, Any] = {
         "description": _description(graded, value if isinstance(value, str) else "", variables, own=prompt is not None),

@@ -55,7 +55,6 @@ class _Migration:
         """Return the YAML."""
         from ruamel.yaml import YAML
 
-        self._refuse_mixed_echo()
         self._refuse_own_settings()
         if not any(map(self._asks, self._plan.tests())):
             raise InvalidRequest(f"{str(self._suite.path)!r} has no test with assertions, and a suite of ours judges every test; add some")
@@ -72,15 +71,13 @@ class _Migration:
         writer.dump(self._whole, written)
         return written.getvalue()
 
-    def _refuse_mixed_echo(self) -> None:
+    def _refuse_own_settings(self) -> None:
+        """Raise InvalidRequest where a provider has what a generator of ours has not."""
         if not self._echo and any(generator.generator is None for generator in self._plan.generators):
             raise InvalidRequest(
                 f"{str(self._suite.path)!r}: providers: echo is beside models, and a suite of ours judges given outputs apart; "
                 "take it out, and convert it as a configuration of its own"
             )
-
-    def _refuse_own_settings(self) -> None:
-        """Raise InvalidRequest where a provider has what a generator of ours has not."""
         if any(MARK.search(message.content) for prompt in self._plan.prompts for message in prompt.prompt.messages):
             raise InvalidRequest("an image in a prompt is not in a suite of ours; run the configuration as it is")
         if self._plan.by_prompt:
@@ -116,9 +113,8 @@ class _Migration:
             yield "The provider echo gives the prompt back: the filled prompts are the outputs of the tests."
 
     def _put_settings(self) -> None:
-        settings = _fields(self._suite.settings)
         self._put("name", self._suite.name)
-        for name, value in settings.items():
+        for name, value in _fields(self._suite.settings).items():
             self._put(name, value, "derivedMetrics in promptfoo" if name == "derived_metrics" else "evaluateOptions in promptfoo")
         self._put("repeat", self._plan.repeat if self._plan.repeat > 1 else None, "evaluateOptions in promptfoo")
 
@@ -147,10 +143,10 @@ class _Migration:
         from ruamel.yaml.comments import CommentedSeq
 
         tests = CommentedSeq()
-        source = ""
+        source, own = "", f"the suite {str(self._suite.path)!r}"
         for _, group in groupby(self._plan.tests(), key=lambda located_test: (located_test.spot.file, located_test.spot.path)):
             same = list(group)
-            comments = [f"from {_file(same[0].spot)}"] if _file(same[0].spot) not in {source, _file(self._spot)} else []
+            comments = [f"from {_file(same[0].spot)}"] if _file(same[0].spot) not in {source, own} else []
             source = _file(same[0].spot)
             comments += [f"the lists in vars made {counted(len(same), 'test')} of this one"] if len(same) > 1 else []
             for at, located_test in enumerate(asked for asked in same if self._asks(asked)):
@@ -160,10 +156,6 @@ class _Migration:
                         tests.yaml_set_comment_before_after_key(len(tests) - 1, before="\n".join(comments))
                         comments = []
         self._whole["tests"] = tests
-
-    @property
-    def _spot(self) -> Location:
-        return Location(f"the suite {str(self._suite.path)!r}")
 
     def _tests_of(self, located_test: LocatedTest) -> Iterator[dict[str, Any]]:
         """Yield a test as ours; where the prompt itself is judged, one for each prompt.

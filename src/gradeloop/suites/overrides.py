@@ -47,7 +47,10 @@ class Overrides:
         if self.prompts:
             changed["prompts"] = [entry for name in self.prompts for entry in _prompts(name)]
         if self.tests is not None:
-            changed["tests"] = [_absolute(self.tests, "--tests")]
+            path = Path(self.tests.removeprefix(FILE))
+            if not path.is_file():
+                raise InvalidRequest(f"--tests: the file {clip(self.tests)} does not exist; name a file of tests")
+            changed["tests"] = [str(path.resolve())]
         if self.providers:
             key = ("targets" if "targets" in value else "providers") if promptfoo else "generators"
             changed[key] = list(_providers(self.providers, value.get(key)))
@@ -62,15 +65,9 @@ def overrides(
     Raises:
         InvalidRequest: A variable is no pair.
     """
-    return Overrides(tuple(prompts or ()), tuple(providers or ()), tests, _read_variables(variables or ()))
-
-
-def _read_variables(pairs: Sequence[str]) -> dict[str, str]:
-    for pair in pairs:
-        name, equals, _ = pair.partition("=")
-        if not name or not equals:
-            raise InvalidRequest(f"--var: {clip(pair)} is no pair; write NAME=VALUE")
-    return {name: value for name, _, value in (pair.partition("=") for pair in pairs)}
+    if odd := next((pair for pair in variables or () if not all(pair.partition("=")[:2])), None):
+        raise InvalidRequest(f"--var: {clip(odd)} is no pair; write NAME=VALUE")
+    return Overrides(tuple(prompts or ()), tuple(providers or ()), tests, dict(pair.split("=", 1) for pair in variables or ()))
 
 
 def _prompts(name: str) -> list[JsonValue]:
@@ -91,13 +88,6 @@ def _matching(name: str) -> list[Path]:
         return []
     found = sorted(glob.glob(plain))  # noqa: PTH207 - a pattern may begin with / or ..
     return [Path(name).resolve() for name in found if Path(name).is_file()]
-
-
-def _absolute(name: str, flag: str) -> str:
-    path = Path(name.removeprefix(FILE))
-    if not path.is_file():
-        raise InvalidRequest(f"{flag}: the file {clip(name)} does not exist; name a file of tests")
-    return str(path.resolve())
 
 
 def _providers(names: Sequence[str], known: JsonValue) -> Iterator[JsonValue]:

@@ -423,6 +423,7 @@ class Plan:
     def _output_or_generator(self, located_test: LocatedTest, generator: SuiteGenerator | None, prompt: CasePrompt) -> dict[str, object]:
         """Return the fields of a case that say what is judged, or who drafts it and how often."""
         test = located_test.test
+        variables = {**self.defaults.vars, **test.vars}
         if generator is None:
             return {
                 "messages": prompt.messages,
@@ -434,9 +435,7 @@ class Plan:
             if prompt.images:
                 raise InvalidRequest(f"{located_test.spot}: an image is for a model; leave it out")
             if generator.code is not None:
-                text = prompt.as_text()
-                variables = {**self.defaults.vars, **test.vars}
-                allowed = self.rubrics.allow_code
+                text, allowed = prompt.as_text(), self.rubrics.allow_code
                 output = output_of_code(generator.code, text, variables, located_test.spot, allow_code=allowed)
                 return {"messages": prompt.messages, "output": output}
             if len(prompt.messages) != 1:
@@ -447,7 +446,6 @@ class Plan:
                 f"{located_test.spot}: there is nothing to answer; give the suite prompts, or the test messages or an output"
             )
         loop = next((loop for loop in (self.loop, test.loop, self.defaults.loop) if loop is not None), False)
-        variables = {**self.defaults.vars, **test.vars}
         instructed = prompt.instruct(generator.generator, located_test.spot)
         return {
             "messages": prompt.messages,

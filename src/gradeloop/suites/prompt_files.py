@@ -93,9 +93,8 @@ def _code_prompt(fields: dict[str, JsonValue], name: str, scope: FileScope, wher
     if read["language"] == "python" and not read["function"]:
         raise InvalidRequest(f"{where}: {clip(name)} names no function; write the one that makes the prompt, as {name}:function")
     code = CodeText.model_validate({**read, "config": fields.get("config")})
-    label = (
-        fields["label"] if isinstance(fields.get("label"), str) else f"{Path(code.file).stem}{'-' + code.function if code.function else ''}"
-    )
+    own = f"{Path(code.file).stem}{'-' + code.function if code.function else ''}"
+    label = fields["label"] if isinstance(fields.get("label"), str) else own
     return NamedPrompt(str(label)[:100].strip(), Prompt(text=name), code)
 
 
@@ -125,8 +124,7 @@ def _find(value: JsonValue, scope: FileScope, where: Location) -> Iterator[Promp
     if not is_file(text) and ("raw" in fields or not names_file(text, scope, where)):
         yield PromptText(label, text, where)
         return
-    paths = _paths(text, scope, where)
-    for path in paths:
+    for path in _paths(text, scope, where):
         found = list(_read(path, where))
         name = label or path.stem
         for number, (part, chat) in enumerate(found, 1):

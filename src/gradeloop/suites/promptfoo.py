@@ -135,8 +135,7 @@ def _tests(config: PromptfooConfig, reader: PromptfooTests) -> Iterator[LocatedT
     tests, where = config.at("tests")
     scenarios, place = config.at("scenarios")
     if tests is not None or not scenarios:
-        listed: JsonValue = [{}] if tests is None else tests
-        yield from reader.tests(listed, where)
+        yield from reader.tests([{}] if tests is None else tests, where)
     yield from reader.scenarios(scenarios, place)
 
 

@@ -41,7 +41,6 @@ _NESTED = 5
 """How deep variables are filled into one another, as in promptfoo."""
 
 _REFERENCE = "#/assertionTemplates/"
-_NOT_RUN = "not run"
 
 
 @dataclass(frozen=True)
@@ -121,8 +120,7 @@ class PromptfooTests:
                     yield from self._made_tests(*made, spot)
                 elif isinstance(test, str):
                     refuse_remote(test, spot)
-                    found = ((path, row) for path in find_files(test, self.scope, spot) for row in read_rows(path))
-                    for file, row in found:
+                    for file, row in ((path, row) for path in find_files(test, self.scope, spot) for row in read_rows(path)):
                         value = parse_cells(row) if row.table else with_variables(row.value, self.scope.beside(file), row.spot)
                         yield _RawTest(value, row.spot, recorded=row.table)
                 else:
@@ -153,7 +151,7 @@ class PromptfooTests:
         Raises:
             InvalidRequest: Nothing may be left out.
         """
-        reason = self.findings.leave_out(error, _NOT_RUN)  # type: ignore[arg-type]  # a literal
+        reason = self.findings.leave_out(error, "not run")
         description = value.get("description")
         name = description if isinstance(description, str) and description.strip() else field_path(where.path)
         return LocatedTest(SuiteTest(description=name[:1000]), where, left_out=(reason,), runs=False)
@@ -295,9 +293,8 @@ def refuse_remote(name: str, where: Location) -> None:
         command = f"curl -L -o tests.csv 'https://docs.google.com/spreadsheets/d/{sheet['id']}/export?format=csv{tab}'"
         raise InvalidRequest(f"{where}: {clip(name)} is a sheet of Google's, which is not fetched; run: {command} and name tests.csv")
     if dataset := _DATASET.fullmatch(name):
-        raise InvalidRequest(
-            f"{where}: {clip(name)} is a dataset of HuggingFace, which is not fetched; run: {_download(dataset)} and name tests.csv"
-        )
+        command = _download(dataset)
+        raise InvalidRequest(f"{where}: {clip(name)} is a dataset of HuggingFace, which is not fetched; run: {command} and name tests.csv")
     if "://" in name and not name.startswith("file://"):
         raise InvalidRequest(f"{where}: {clip(name)} lies elsewhere and is not fetched; download it as CSV, and name the file")
     base, colon, function = name.rpartition(":")

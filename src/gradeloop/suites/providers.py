@@ -26,8 +26,6 @@ _OWN_KEYS = {
 }
 """The variable that each provider takes its key from anyway."""
 
-_NOTED = "has no effect here; the worker's endpoint decides it"
-
 
 @dataclass
 class ProviderSettings:

@@ -41,8 +41,8 @@ def refuse_unclear_name(value: Any) -> Any:  # noqa: ANN401 - raw input of any s
 GraderSetting = Annotated[Grader, BeforeValidator(_wrap_model, json_schema_input_type=ModelSpec | Grader)]
 """A grader as in a thread's request, or its model alone, as text or object."""
 
-OTHER_TYPES = (*GRADED, "javascript", "python", "similar", *CALL_KINDS)
-"""The types of assertions beside `llm-rubric` and the text checks."""
+_OTHERS = (*GRADED, "javascript", "python", "similar", *CALL_KINDS, *KINDS)
+"""The types of assertions beside `llm-rubric` that may be negated."""
 
 Assertions = Annotated[
     tuple[JsonValue, ...],
@@ -52,15 +52,7 @@ Assertions = Annotated[
             "items": {
                 "type": "object",
                 "properties": {
-                    "type": {
-                        "enum": [
-                            "llm-rubric",
-                            "assert-set",
-                            *OTHER_TYPES,
-                            *KINDS,
-                            *(f"not-{kind}" for kind in ("llm-rubric", *OTHER_TYPES, *KINDS)),
-                        ]
-                    },
+                    "type": {"enum": ["llm-rubric", "assert-set", *_OTHERS, *(f"not-{kind}" for kind in ("llm-rubric", *_OTHERS))]},
                     "value": {"description": "The expected value; for llm-rubric, the criterion."},
                     "assert": {"type": "array", "description": "The members of an assert-set."},
                     "threshold": {"type": "number"},
