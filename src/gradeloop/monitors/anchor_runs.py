@@ -101,12 +101,8 @@ def take_anchors(connection: Connection, definition: MonitorDefinition, number: 
     for sha256, _, _ in taken:
         which = (anchors.c.monitor == definition.name, anchors.c.run_sha256 == sha256)
         connection.execute(anchors.update().where(*which).values(tick=number))
-    return [_anchor_case(spec) for _, spec, _ in taken]
-
-
-def _anchor_case(spec: str) -> Case:
-    case = Case.model_validate_json(spec)
-    return case.model_copy(update={"id": anchor_case_id(case.id)})
+    cases = [Case.model_validate_json(spec) for _, spec, _ in taken]
+    return [case.model_copy(update={"id": anchor_case_id(case.id)}) for case in cases]
 
 
 def anchor_case_id(case_id: str) -> str:

@@ -32,8 +32,6 @@ _REFUSALS = {
     "AccessDenied": f"access is denied; {CREDENTIALS}",
 }
 
-_ARCHIVED = "InvalidObjectState"
-
 _GZIP = b"\x1f\x8b"
 """How a file begins that gzip has packed."""
 
@@ -74,7 +72,7 @@ def read_bucket(source: BucketSource, cursor: str | None, until: str | None) -> 
     denied = list[str]()
     with _refusals(source), TemporaryDirectory(prefix="gradeloop-bucket-") as folder:
         client = _client(source)
-        while found := _next_objects(client, source, after, last):
+        while found := heapq.nsmallest(LISTED, _objects(client, source, after, last)):
             for one in found:
                 items = _runs_of(client, source, one, Path(folder))
                 if isinstance(items, str):  # the key may be wrong for all objects: none is passed over before another one can be read
@@ -141,12 +139,8 @@ def _code(error: Any) -> str:  # noqa: ANN401 - the library has no types
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
-def _next_objects(client: Any, source: BucketSource, after: ObjectPlace | None, last: ObjectPlace | None) -> list[_Object]:  # noqa: ANN401
-    """Return the first objects behind a place by the time at which they came; S3 lists them by their names."""
-    return heapq.nsmallest(LISTED, (one for one in _objects(client, source, last) if after is None or one.place > after))
-
-
-def _objects(client: Any, source: BucketSource, last: ObjectPlace | None) -> Iterator[_Object]:  # noqa: ANN401
+def _objects(client: Any, source: BucketSource, after: ObjectPlace | None, last: ObjectPlace | None) -> Iterator[_Object]:  # noqa: ANN401
+    """Yield the objects between two places; S3 lists them by their names, not by the time at which they came."""
     latest: datetime | None = None
     for page in client.get_paginator("list_objects_v2").paginate(Bucket=source.bucket, Prefix=source.prefix):
         if latest is None:  # by the clock that gives objects their times
@@ -154,9 +148,9 @@ def _objects(client: Any, source: BucketSource, last: ObjectPlace | None) -> Ite
             latest = parsedate_to_datetime(date) - timedelta(seconds=source.quiet)
         for entry in page.get("Contents", ()):
             place = ObjectPlace(entry["LastModified"], entry["Key"])
-            if place.key.endswith("/") or place.modified > latest or (last is not None and place > last):
-                continue
-            yield _Object(place, entry["Size"])
+            is_between = (after is None or place > after) and (last is None or place <= last)
+            if is_between and place.modified <= latest and not place.key.endswith("/"):
+                yield _Object(place, entry["Size"])
 
 
 def _runs_of(client: Any, source: BucketSource, found: _Object, folder: Path) -> Iterator[SourceItem] | str:  # noqa: ANN401
@@ -174,7 +168,7 @@ def _runs_of(client: Any, source: BucketSource, found: _Object, folder: Path) ->
     except ClientError as error:
         if _code(error) == "NoSuchKey":  # it was removed meanwhile
             return iter(())
-        if _code(error) != _ARCHIVED:
+        if _code(error) != "InvalidObjectState":  # that of an archived object
             why = scrubbed(f"the object {name} cannot be read: {_why(error)}, or remove the object")
             if _code(error) in {"403", "AccessDenied"} or _code(error).startswith("KMS."):
                 return why

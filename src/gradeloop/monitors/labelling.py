@@ -69,8 +69,9 @@ class MonitorLabels:
             monitor_of(connection, name)
             waiting = _queue(connection, name, person)
             for row in waiting[:1]:
-                case = _case(connection, row)
-                messages = tuple(run_as_messages(case.judging.run)) if case and case.judging else ()
+                text = _stored(connection, row, "spec")
+                judging = None if text is None else Case.model_validate_json(text).judging
+                messages = tuple(run_as_messages(judging.run)) if judging else ()
                 return LabelTask(run_id=row["run_id"], run_sha256=row["run_sha256"], waiting=len(waiting), messages=messages)
             return None
 
@@ -214,11 +215,6 @@ def _stored(connection: Connection, row: RowMapping, column: str) -> str | None:
     mine = select(cases.c[column]).where(cases.c.batch_id == batch, cases.c.case_id == row["case_id"])
     found: str | None = connection.execute(mine).scalar()
     return found
-
-
-def _case(connection: Connection, row: RowMapping) -> Case | None:
-    text = _stored(connection, row, "spec")
-    return None if text is None else Case.model_validate_json(text)
 
 
 def _judgement(connection: Connection, row: RowMapping) -> JudgeResult | None:

@@ -29,7 +29,6 @@ from gradeloop.monitors.contract import (
     DueTick,
     MonitorDefinition,
     MonitorState,
-    OpenAlert,
     SettledTick,
     TickReport,
     Why,
@@ -369,7 +368,8 @@ def _settle_tick(connection: Connection, monitor: Monitor, row: RowMapping, prob
     for alert in outcome.raised:
         connection.execute(alerts.insert().values(monitor=name, number=number, kind=alert.kind, alert=alert.model_dump_json()))
     for kind in outcome.explained:
-        _explain_alert(connection, name, kind, state.open[kind])
+        opened = state.open[kind]
+        _change_alert(connection, name, kind, {"moved": opened.moved, "anchors": opened.anchors})
     for kind in outcome.cleared:
         clear_alert(connection, name, kind, number, report.time)
     connection.execute(monitors.update().where(monitors.c.name == name).values(state=state.model_dump_json()))
@@ -378,10 +378,6 @@ def _settle_tick(connection: Connection, monitor: Monitor, row: RowMapping, prob
 def clear_alert(connection: Connection, name: str, kind: str, number: int, time: str) -> None:
     """Write that an open alert is over, since a tick."""
     _change_alert(connection, name, kind, {"cleared": time}, cleared=number)
-
-
-def _explain_alert(connection: Connection, name: str, kind: str, opened: OpenAlert) -> None:
-    _change_alert(connection, name, kind, {"moved": opened.moved, "anchors": opened.anchors})
 
 
 def _change_alert(connection: Connection, name: str, kind: str, changes: Mapping[str, object], **values: object) -> None:
@@ -453,13 +449,9 @@ def definition_json(definition: MonitorDefinition) -> str:
     return json.dumps(definition.model_dump(mode="json", exclude_none=True), sort_keys=True)
 
 
-WHOLE = 2**64
-"""The number of places on which a run may fall."""
-
-
 def place_of(run_sha256: str) -> float:
     """Return the place of a run between 0 and 1, which its content alone decides."""
-    return int(run_sha256[:16], 16) / WHOLE
+    return int(run_sha256[:16], 16) / 2**64
 
 
 def stratum_of(definition: MonitorDefinition, run: AgentRun) -> str | None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from gradeloop.monitors.anchors import AnchorCounts, AnchorState, Moved, moved_of
+from gradeloop.monitors.anchors import AnchorCounts, Moved, moved_of
 from gradeloop.monitors.contract import (
     CLEAR_RUNS,
     EMPTY_TICKS,
@@ -147,7 +147,9 @@ class _Settling:
                 self._clear(JUDGE)
                 self.anchors = self.anchors.restarted()
         elif self.anchors.alarms():
-            self._raise(JUDGE, _judge_text(self.anchors, counts), opened=OpenAlert(number=self._report.number, moved="judge"))
+            agrees = f"it agrees with {counts.right} of {counts.judged} labels in this tick"
+            text = f"the judge has changed: {counts.text}, {self.anchors.text}; {agrees}"
+            self._raise(JUDGE, text, opened=OpenAlert(number=self._report.number, moved="judge"))
 
     def explain(self) -> list[str]:
         """Add the tick's anchors to the open alerts that are not explained, and return the kinds of these."""
@@ -210,10 +212,6 @@ class _Settling:
     def _clear(self, kind: str) -> None:
         self.cleared.append(kind)
         del self.opened[kind]
-
-
-def _judge_text(anchors: AnchorState, counts: AnchorCounts) -> str:
-    return f"the judge has changed: {counts.text}, {anchors.text}; it agrees with {counts.right} of {counts.judged} labels in this tick"
 
 
 def _silence(report: TickReport, empty: int) -> str:
@@ -280,9 +278,5 @@ def _with_recent(alert: OpenAlert, hits: int, runs: int) -> OpenAlert:
 
 def _is_over(test: DriftTest, alert: OpenAlert) -> bool:
     hits, runs = (sum(counts) for counts in zip(*alert.recent, strict=True)) if alert.recent else (0, 0)
-    return runs >= CLEAR_RUNS and _is_back(test, hits, runs)
-
-
-def _is_back(test: DriftTest, hits: int, runs: int) -> bool:
     rate = hits / runs if runs else 0.0
-    return rate >= test.baseline if test.direction == "down" else rate <= test.baseline
+    return runs >= CLEAR_RUNS and (rate >= test.baseline if test.direction == "down" else rate <= test.baseline)

@@ -75,13 +75,9 @@ class _Spoken:
         for part in parts:
             if isinstance(part, ToolCallPart) and part.call not in self.calls:
                 self.calls[part.call] = part
-                self._keep(part, self.results.get(part.call))
-
-    def _keep(self, call: ToolCallPart, result: ToolResultPart | None) -> None:
-        """Keep a call by what it may be known by, in order."""
-        answer = ("waiting",) if result is None else ("result", result.text)
-        for words in (("called",), ("arguments", str(call.record()["text"])), answer):
-            self._named.setdefault((call.name, *words), deque()).append(call.call)
+                answer = ("result", self.results[part.call].text) if part.call in self.results else ("waiting",)
+                for words in (("called",), ("arguments", str(part.record()["text"])), answer):  # what it may be known by, in order
+                    self._named.setdefault((part.name, *words), deque()).append(part.call)
 
     def _first(self, *words: str) -> str | None:
         """Return the first call that is known by this, and that no record is of yet."""

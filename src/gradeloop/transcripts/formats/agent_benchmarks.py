@@ -183,9 +183,8 @@ def parse_tau(value: Json, name: str) -> Iterator[AgentRun]:
                 messages.append(error_message(text_of(error), "error"))
             elif ended and str(ended).endswith("error"):
                 messages.append(error_message(str(ended), "termination_reason"))
-            run = run_of(
-                f"task-{row.get('task_id', at)}-trial-{row.get('trial', 0)}"[:200] if "task_id" in row else name, messages, metadata
-            )
+            own = f"task-{row['task_id']}-trial-{row.get('trial', 0)}"[:200] if "task_id" in row else name
+            run = run_of(own, messages, metadata)
         yield run
 
 
@@ -230,9 +229,8 @@ def parse_atif(value: Json, name: str) -> Iterator[AgentRun]:
     transcripts = [transcript_of(_atif_steps(value), id="main")]
     for at, below in enumerate(require_rows(value.get("subagent_trajectories"), "subagent_trajectories")):
         with inside("subagent_trajectories", at):
-            transcripts.append(
-                transcript_of(_atif_steps(below), id=str(first_of(below, "trajectory_id", "session_id") or f"subagent-{at + 1}"))
-            )
+            own = str(first_of(below, "trajectory_id", "session_id") or f"subagent-{at + 1}")
+            transcripts.append(transcript_of(_atif_steps(below), id=own))
     metadata = without(value, "steps", "subagent_trajectories", "session_id")
     yield build_run(id_of(value, name, "session_id", "trajectory_id", "id"), transcripts, metadata)
 
@@ -266,11 +264,8 @@ def _atif_result(result: dict[str, Json], calls: list[dict[str, Json]]) -> RunMe
     content = result.get("content") if result.get("content") is not None else references or None
     more = without(result, "source_call_id", "content", *(["subagent_trajectory_ref"] if content is references else []))
     if call is None and not calls:
-        return build_message(
-            "user",
-            [part for block in read_content(content if isinstance(content, (str, list)) else text_of(content)) for part in block.parts],
-            metadata=more,
-        )
+        blocks = read_content(content if isinstance(content, (str, list)) else text_of(content))
+        return build_message("user", [part for block in blocks for part in block.parts], metadata=more)
     tool = next((given["name"] for given in calls if given["id"] == call), None)
     return build_message("tool", [*read_result(call, content, name=tool)], metadata=more)
 

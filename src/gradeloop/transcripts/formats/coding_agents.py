@@ -296,9 +296,8 @@ def recognise_mini_swe(value: Json) -> str | None:
         return None
     if str(value.get("trajectory_format")).startswith("mini-swe-agent"):
         return f"trajectory_format is {value['trajectory_format']}"
-    return (
-        "messages, and info with exit_status and submission" if {"exit_status", "submission"} <= set(dict_of(value.get("info"))) else None
-    )
+    has_ended = {"exit_status", "submission"} <= set(dict_of(value.get("info")))
+    return "messages, and info with exit_status and submission" if has_ended else None
 
 
 def parse_mini_swe(value: Json, name: str) -> Iterator[AgentRun]:
@@ -413,9 +412,8 @@ def _mini_swe_end(row: dict[str, Json], extra: dict[str, Json]) -> Iterator[RunM
 def recognise_swe_agent(value: Json) -> str | None:
     """Return why a value is a trajectory of SWE-agent."""
     steps = rows_of(value.get("trajectory")) if isinstance(value, dict) else []
-    return (
-        "trajectory, whose steps have action and observation" if any({"action", "observation"} <= set(step) for step in steps[:3]) else None
-    )
+    acts = any({"action", "observation"} <= set(step) for step in steps[:3])
+    return "trajectory, whose steps have action and observation" if acts else None
 
 
 def parse_swe_agent(value: Json, name: str) -> Iterator[AgentRun]:
