@@ -1,6 +1,6 @@
 """Loads a suite from its file, our own or a `promptfooconfig.yaml`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -139,7 +139,7 @@ def _build_plan(suite: SuiteFile, scope: FileScope, spot: Location, flags: Suite
         rubrics=CaseRubrics(
             defaults, spot if suite.rubric else spot.at("defaults"), grader_given=flags.grader is not None, allow_code=flags.allow_code
         ),
-        tests=_Tests(suite, scope, spot),
+        tests=_tests_of(suite, scope, spot.at("tests")),
         models=models,
         repeat=flags.repeat or suite.repeat,
         grader=parse_grader(flags.grader),
@@ -147,17 +147,15 @@ def _build_plan(suite: SuiteFile, scope: FileScope, spot: Location, flags: Suite
     )
 
 
-class _Tests:
-    """Yields the tests of a suite; files of tests are read at each call."""
+def _tests_of(suite: SuiteFile, scope: FileScope, spot: Location) -> Callable[[], Iterator[LocatedTest]]:
+    """Return what yields the tests of a suite; the files of tests are found now, and read at each call."""
+    files = {at: find_files(test, scope, spot.at(at)) for at, test in enumerate(suite.tests) if isinstance(test, str)}
 
-    def __init__(self, suite: SuiteFile, scope: FileScope, spot: Location) -> None:
-        self._tests = suite.tests
-        self._spot = spot.at("tests")
-        self._files = {at: find_files(test, scope, self._spot.at(at)) for at, test in enumerate(suite.tests) if isinstance(test, str)}
-
-    def __call__(self) -> Iterator[LocatedTest]:
-        for at, test in enumerate(self._tests):
+    def tests() -> Iterator[LocatedTest]:
+        for at, test in enumerate(suite.tests):
             if isinstance(test, SuiteTest):
-                yield LocatedTest(test, self._spot.at(at))
+                yield LocatedTest(test, spot.at(at))
             else:
-                yield from (parse_row(row) for path in self._files[at] for row in read_rows(path))
+                yield from (parse_row(row) for path in files[at] for row in read_rows(path))
+
+    return tests

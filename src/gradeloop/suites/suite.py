@@ -355,10 +355,9 @@ def resolve_prompts(value: JsonValue, scope: FileScope, where: Location) -> Iter
     """
     for at, prompt in enumerate(value if isinstance(value, list) else [value]):
         label = {"label": prompt["label"]} if isinstance(prompt, dict) and prompt.get("label") is not None else {}
-        named = (
-            next((prompt[key] for key in ("text", "messages") if is_file(prompt.get(key))), None) if isinstance(prompt, dict) else prompt
-        )
-        if not is_file(named):
+        texts = [prompt.get("text"), prompt.get("messages")] if isinstance(prompt, dict) else [prompt]
+        named = next(filter(is_file, texts), None)
+        if named is None:
             yield prompt
             continue
         path = file_path(named, scope, where.at(at))

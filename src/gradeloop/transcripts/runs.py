@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from pydantic import JsonValue
@@ -108,6 +109,15 @@ def run_or_error(make: Callable[[], _Run]) -> _Run | UnreadableMessage:
         return make()
     except UnreadableMessage as error:
         return error
+
+
+_Part = TypeVar("_Part")
+
+
+def run_of_each(parts: Sequence[_Part], name: str, read: Callable[[_Part, str], AgentRun]) -> Iterator[AgentRun | UnreadableMessage]:
+    """Yield the run of each part of a file, or why it cannot be read; of several each has its number in its name."""
+    for number, part in enumerate(parts, 1):
+        yield run_or_error(partial(read, part, name if len(parts) == 1 else f"{name}-{number}"))
 
 
 def run_of(name: str, messages: Sequence[RunMessage], metadata: dict[str, JsonValue] | None = None) -> AgentRun:

@@ -9,7 +9,7 @@ from gradeloop.contract.transcript import EMPTY_MESSAGE, AgentRun, OtherPart, Re
 from gradeloop.transcripts.formats.sessions import SessionLine, is_first_of_codex, split_claude_code, split_codex, split_exec
 from gradeloop.transcripts.message_forms import build_message, is_item, parse_message, parse_messages
 from gradeloop.transcripts.parts import read_call, read_content, read_result, text_of, without_ciphertext
-from gradeloop.transcripts.runs import build_run, error_message, id_of, other_message, run_of, run_or_error, transcript_of
+from gradeloop.transcripts.runs import build_run, error_message, id_of, other_message, run_of, run_of_each, transcript_of
 from gradeloop.transcripts.trace_tree import with_failures
 from gradeloop.transcripts.unreadable import (
     Json,
@@ -70,10 +70,7 @@ def parse_claude_code(value: Json, name: str) -> Iterator[AgentRun | UnreadableM
         UnreadableMessage: A line holds no message.
     """
     rows = [value] if isinstance(value, dict) else require_rows(value)
-    sessions = split_claude_code(rows)
-    for number, lines in enumerate(sessions, 1):
-        own = name if len(sessions) == 1 else f"{name}-{number}"
-        yield run_or_error(lambda lines=lines, own=own: _claude_code_session(lines, own))  # type: ignore[misc]  # bound
+    yield from run_of_each(split_claude_code(rows), name, _claude_code_session)
 
 
 def _claude_code_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
@@ -196,10 +193,7 @@ def parse_codex(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage
     """
     rows = require_rows(value)
     printed = "payload" not in rows[0] and str(rows[0].get("type")).startswith("thread.")
-    sessions = split_exec(rows) if printed else split_codex(rows)
-    for number, lines in enumerate(sessions, 1):
-        own = name if len(sessions) == 1 else f"{name}-{number}"
-        yield run_or_error(lambda lines=lines, own=own: (_exec_run if printed else _codex_session)(lines, own))  # type: ignore[misc]  # bound
+    yield from run_of_each(split_exec(rows), name, _exec_run) if printed else run_of_each(split_codex(rows), name, _codex_session)
 
 
 def _codex_session(lines: Sequence[SessionLine], name: str) -> AgentRun:

@@ -9,7 +9,7 @@ from gradeloop.contract.transcript import AgentRun
 from gradeloop.text import clip
 from gradeloop.transcripts.formats.training_sets import parse_reply
 from gradeloop.transcripts.parts import without_ciphertext
-from gradeloop.transcripts.runs import run_or_error
+from gradeloop.transcripts.runs import run_of_each
 from gradeloop.transcripts.unreadable import (
     Json,
     UnreadableMessage,
@@ -45,10 +45,7 @@ def parse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
     rows = require_rows(value)
     why = recognise(rows)
     _, join = _PROVIDERS[str(why)]
-    streams = _streams_of(rows)
-    for number, stream in enumerate(streams, 1):
-        own = name if len(streams) == 1 else f"{name}-{number}"
-        yield run_or_error(lambda stream=stream, own=own: _run_of(join(stream), own))  # type: ignore[misc]  # bound
+    yield from run_of_each(_streams_of(rows), name, lambda stream, own: _run_of(join(stream), own))
 
 
 def _run_of(reply: dict[str, Json], name: str) -> AgentRun:

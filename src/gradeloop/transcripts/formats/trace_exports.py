@@ -17,6 +17,7 @@ from gradeloop.transcripts.runs import (
     key_of,
     merge_histories,
     refuse_unrecorded_calls,
+    run_of_each,
     run_or_error,
     transcript_of,
 )
@@ -181,10 +182,8 @@ def parse_langsmith(value: Json, name: str) -> Iterator[AgentRun | UnreadableMes
     children: dict[str, list[dict[str, Json]]] = {}
     for row in rows:
         children.setdefault(str(row.get("parent_run_id")), []).append(row)
-    for at, root in enumerate(roots):
-        own = name if len(roots) == 1 else f"{name}-{at + 1}"
-        path = [at] if isinstance(value, list) else []
-        yield run_or_error(lambda root=root, own=own, path=path: _langsmith_trace(root, children, own, path))  # type: ignore[misc]  # bound
+    placed = [(root, [at] if isinstance(value, list) else []) for at, root in enumerate(roots)]
+    yield from run_of_each(placed, name, lambda one, own: _langsmith_trace(one[0], children, own, one[1]))
 
 
 def _decoded(row: dict[str, Json]) -> dict[str, Json]:
