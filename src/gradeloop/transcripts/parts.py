@@ -303,8 +303,8 @@ def _media(part: dict[str, Json]) -> ReadPart:
     both = {**part, **source}
     text = both.get("data") if both.get("media_type") == "text/plain" and source.get("type") == "text" else None
     nested = read_content(source.get("content")) if source.get("type") == "content" else []
-    held = ("data", "file_data", "base64", "b64_json", *(["content"] if part.get("type") == "blob" else []))
-    data = first_of(both, *held) if text is None else None
+    keys = ("data", "file_data", "base64", "b64_json", *(["content"] if part.get("type") == "blob" else []))
+    data = first_of(both, *keys) if text is None else None
     url = first_of(both, "url", "uri", "file_url", "fileUri", "image_url", "file_uri")
     if url is None and isinstance(inner, str):
         data, url = (None, inner) if inner.startswith("data:") else (inner, None)
