@@ -227,12 +227,13 @@ def server_url(postgresql: str, tmp_path: Path) -> str:
 @pytest.fixture(scope="session")
 async def browser() -> "AsyncIterator[Browser]":
     """Run one headless Chromium for all the tests that look at pages, or skip where there is none."""
-    from playwright.async_api import async_playwright
+    from playwright.async_api import async_playwright, expect
 
     from tests.rig.browser import FLAGS, executable
 
     if executable() is None:
         pytest.skip("Chromium is not installed (Debian, Ubuntu: apt install chromium)")
+    expect.set_options(timeout=240_000)
     async with async_playwright() as playwright:
         running = await playwright.chromium.launch(executable_path=executable(), args=list(FLAGS))
         yield running
