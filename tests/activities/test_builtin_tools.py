@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from temporalio.client import Client
 
-from activities.tools import files as read_files
+from activities.tools import files
 from activities.tools.base import Tool, ToolContext, tool_of
 from activities.tools.registry import BUILTIN_NAMES, ToolRegistry, build_builtins
 from gradeloop.errors import InvalidRequest
@@ -102,7 +102,7 @@ class TestFiles:
             await called("read_file", {"path": "docs/a.txt", "offset": 99}, files={"roots": {"docs": root / "in"}})
 
     async def test_a_great_many_files_and_matches_are_cut(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(read_files, "LISTED", 20)
+        monkeypatch.setattr(files, "LISTED", 20)
         for number in range(30):
             (tmp_path / f"{number:02}.txt").write_text("x\n" * 10)
 

@@ -10,7 +10,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
-from activities import state_cache as thread_view
+from activities import state_cache
 from activities.state_cache import GradingSettings, GradingSettingsRef, LogRef, ThreadLoader
 from activities.tools.registry import ToolRegistry
 from gradeloop.contract.messages import Log, Message
@@ -53,7 +53,7 @@ class Queries:
 def queries(monkeypatch: pytest.MonkeyPatch) -> Queries:
     """Answer queries from MESSAGES."""
     answering = Queries(MESSAGES)
-    monkeypatch.setattr(thread_view, "_query", answering)
+    monkeypatch.setattr(state_cache, "_query", answering)
     return answering
 
 
@@ -112,7 +112,7 @@ async def test_a_tail_that_was_too_large_to_carry_is_fetched_alone(queries: Quer
 
 async def test_a_long_thread_is_paged(monkeypatch: pytest.MonkeyPatch) -> None:
     paging = Queries(MESSAGES, page=2)
-    monkeypatch.setattr(thread_view, "_query", paging)
+    monkeypatch.setattr(state_cache, "_query", paging)
 
     assert await read(ThreadLoader(), reference(5)) == texts(5)
     assert [asked[2:] for asked in paging.asked] == [(0, 5), (2, 3), (4, 1)]
@@ -174,7 +174,7 @@ async def test_another_run_of_the_workflow_shares_nothing(queries: Queries) -> N
 async def test_the_least_used_go_first_where_the_copies_grow_large(
     queries: Queries, monkeypatch: pytest.MonkeyPatch, limit: str, value: int
 ) -> None:
-    monkeypatch.setattr(thread_view, limit, value)
+    monkeypatch.setattr(state_cache, limit, value)
     views = ThreadLoader()
     for key in ("a", "b", "c"):
         await read(views, reference(1, 1, key=key))
@@ -241,11 +241,11 @@ async def _first_half(client: Client, *replies: dict[str, Any]) -> AsyncIterator
 def _watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Keep what the workflow is asked."""
     asked: list[tuple[Any, ...]] = []
-    real: Callable[..., Any] = thread_view._query
+    real: Callable[..., Any] = state_cache._query
 
     async def watching(name: str, arguments: list[Any]) -> object:
         asked.append((name, *arguments))
         return await real(name, arguments)
 
-    monkeypatch.setattr(thread_view, "_query", watching)
+    monkeypatch.setattr(state_cache, "_query", watching)
     return asked

@@ -19,7 +19,7 @@ from gradeloop.contract.model_spec import Budget
 from tests.rig.batches import Batches, batching
 from tests.rig.failing_models import USED, FailingModels, calling, listening
 from tests.rig.threads import fall_silent, verdict_text
-from workflows import activity_calls as options
+from workflows import activity_calls
 
 WRITER, FIRST, SECOND = (f"openai_compatible:{name}" for name in ("writer", "first", "second"))
 PASS = verdict_text()
@@ -32,9 +32,9 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     again = RetryPolicy(
         initial_interval=timedelta(milliseconds=20),
         maximum_interval=timedelta(milliseconds=50),
-        non_retryable_error_types=options.NEVER_RETRIED,
+        non_retryable_error_types=activity_calls.NEVER_RETRIED,
     )
-    call: Any = {**options.MODEL_CALL, "retry_policy": again}
+    call: Any = {**activity_calls.MODEL_CALL, "retry_policy": again}
     monkeypatch.setattr("workflows.activity_calls.MODEL_CALL", call)
     monkeypatch.setattr("workflows.grading_batch.MODEL_CALL", call)
 

@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from gradeloop import exit_codes as departure
+from gradeloop import exit_codes
 from gradeloop.cli.commands import COMMANDS, GROUPS
 from gradeloop.cli.main import app
 from gradeloop.cli.reference import build_reference
@@ -116,13 +116,13 @@ def test_an_unknown_command_or_flag_fails_with_the_names_that_are_close(given: s
 
 
 def test_a_command_says_its_own_exit_codes() -> None:
-    named = {name for name in departure.CODES if name and name != "worker"}
+    named = {name for name in exit_codes.CODES if name and name != "worker"}
 
     assert {path.split()[-1] for path, command in commands() if command.epilog} == named
     for name in named:
         shown = CliRunner().invoke(app, [name, "--help"]).output
         assert all(
-            re.search(rf"^ +{code} +{re.escape(meaning)}$", shown, flags=re.MULTILINE) for code, meaning in departure.CODES[name].items()
+            re.search(rf"^ +{code} +{re.escape(meaning)}$", shown, flags=re.MULTILINE) for code, meaning in exit_codes.CODES[name].items()
         )
 
 

@@ -19,7 +19,7 @@ from gradeloop.contract.evaluation import Evaluation, Event
 from gradeloop.contract.messages import Message
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadNotFound, WorkerFailed
-from gradeloop.temporal import server as embedded
+from gradeloop.temporal import server
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.process import Resident
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
@@ -49,7 +49,7 @@ async def own_server(environment: Any) -> AsyncIterator[ServerInfo]:
     """Run a server that the test may kill."""
     yield await ensure_server()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(embedded, "STOP_SECONDS", 0.0)
+        patch.setattr(server, "STOP_SECONDS", 0.0)
         patch.setenv("GRADELOOP_STATE_DIR", str(environment))
         await stop_server()
 

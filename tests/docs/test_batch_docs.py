@@ -10,10 +10,8 @@ import typer
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it ships no types
 from temporalio.client import Client
 
-from gradeloop import exit_codes as departure
-from gradeloop.batches import contract as batch_request
-from gradeloop.batches import reader as limits
-from gradeloop.batches import store as ledger_work
+from gradeloop import exit_codes
+from gradeloop.batches import contract, reader, store
 from gradeloop.batches.contract import CASE_BYTES, BatchRequest, CaseStatus, Upload
 from gradeloop.batches.outputs import SUFFIXES
 from gradeloop.cli.main import app
@@ -69,7 +67,7 @@ def test_the_codes_are_those_of_departures() -> None:
     documented = {int(row[0]) for row in rows(PAGE, "Exit codes")}
     names = ("SATISFIED", "CAPPED", "BAD_INPUT", "NO_VERDICT", "UNREACHABLE", "STOPPED")
 
-    assert documented == {getattr(departure, name) for name in names}
+    assert documented == {getattr(exit_codes, name) for name in names}
 
 
 def test_the_files_are_those_that_are_written() -> None:
@@ -80,17 +78,17 @@ def test_the_limits_are_the_codes() -> None:
     documented = {row[0]: row[1] for row in rows(PAGE, "Limits")}
 
     assert documented == {
-        "cases of a batch": f"{batch_request.MAX_CASES:,}",
+        "cases of a batch": f"{contract.MAX_CASES:,}",
         "a case, as JSON": f"{CASE_BYTES // 1024**2} MiB",
-        "cases of a shard": f"{ledger_work.SHARD_CASES}",
+        "cases of a shard": f"{store.SHARD_CASES}",
         "calls in flight": f"{BatchRequest.model_fields['at_once'].metadata[1].le:,}",
         "threads and judgements of cases, open at once in a shard": f"{case_calls.CHILDREN}, those that wait for people too",
         "a shard's history": f"{batch_shard.HISTORY_BYTES // 1024**2} MiB, {batch_shard.HISTORY_EVENTS:,} events",
     }
     assert f"{grading_batch.SHARE:.0%}".replace("%", " %") in TEXT
-    assert f"by default when more than half of the finished cases are errors, counted from the {limits.ERROR_RATE_FROM}th on" in TEXT
+    assert f"by default when more than half of the finished cases are errors, counted from the {reader.ERROR_RATE_FROM}th on" in TEXT
     assert BatchRequest(batch_id="x", total=1).max_error_rate == 0.5
-    assert f"the priority {batch_request.BATCH_PRIORITY.level}, behind those of threads (3)" in TEXT
+    assert f"the priority {contract.BATCH_PRIORITY.level}, behind those of threads (3)" in TEXT
     assert f"with `{case_calls.SHARD_LOST}` where a shard is lost {['', '', '', 'three', 'four'][grading_batch.LOST + 1]} times" in TEXT
     defaults = BatchRequest(batch_id="x", total=1)
     assert (

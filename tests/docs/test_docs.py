@@ -21,15 +21,13 @@ from temporalio.client import Client
 from temporalio.worker import Worker
 
 from activities import errors as failures
-from activities import model_call as heartbeat
-from activities import tool_call as evidence
+from activities import model_call, tool_call
 from activities.notify import NotifyActivities
 from activities.providers import base as model
-from activities.providers import http as transport
+from activities.providers import http
 from activities.providers.environment import Environment
 from activities.tools.registry import ToolRegistry
-from gradeloop import errors
-from gradeloop import exit_codes as departure
+from gradeloop import errors, exit_codes
 from gradeloop.cli.schemas import json_schemas
 from gradeloop.cli.task_file import TaskFile
 from gradeloop.client import client as typed_client
@@ -56,15 +54,13 @@ from gradeloop.settings.catalog import capability_of, load_catalogue
 from gradeloop.settings.default_model import DEFAULTS
 from gradeloop.settings.endpoints import EndpointSettings, load_presets, preset_variables
 from gradeloop.settings.worker import NotifySettings, WorkerSettings, load_settings
-from gradeloop.temporal import connect as storage
+from gradeloop.temporal import connect
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.cli import CommandLine, Done
 from tests.rig.threads import Models, Reply, draft, says
 from tests.rig.threads import page as page_of_thread
 from worker import GRACE, build
-from workflows import activity_calls as options
-from workflows import grading_thread, thread_state, tool_calls
-from workflows import thread_rules as admission
+from workflows import activity_calls, grading_thread, thread_rules, thread_state, tool_calls
 
 ROOT = Path(__file__).parents[2]
 README, CONTRACT, ARCHITECTURE = (ROOT / name for name in ("README.md", "docs/contract.md", "docs/architecture.md"))
@@ -492,25 +488,25 @@ def test_the_limits_are_the_codes() -> None:
         "`idle_timeout`": f"{most(ThreadRequest, 'idle_timeout') // 86_400} days",
         "`outage_timeout`": f"{most(ThreadRequest, 'outage_timeout') // 86_400} days",
         "a `timeout`, a `call_timeout`": f"{modelspec.LONGEST_TIMEOUT // 3600} hours",
-        "tool calls of one conversation": f"{options.TOOL_CALLS}",
-        "turns of one conversation": f"{options.TURNS}",
+        "tool calls of one conversation": f"{activity_calls.TOOL_CALLS}",
+        "turns of one conversation": f"{activity_calls.TURNS}",
         "turns to repair a verdict": f"{REPAIRS}",
         "a tool's output": f"{EVIDENCE_BYTES // 1024} KiB",
         "the `parameters` of a remote tool": f"{tool_elsewhere.PARAMETERS_BYTES // 1024} KiB",
         "the arguments of a call that a person approves": f"{tool_calls.APPROVED_BYTES // 1024} KiB",
-        "a tool's time": f"{evidence.TOOL_SECONDS:.0f} s",
+        "a tool's time": f"{tool_call.TOOL_SECONDS:.0f} s",
         "one model call": f"{modelspec.CALL_SECONDS:.0f} s",
         "a stream without data": f"{model.IDLE_TIMEOUT:.0f} s",
-        "a reply": f"{transport.BODY_BYTES // 1024**2} MiB, unpacked",
+        "a reply": f"{http.BODY_BYTES // 1024**2} MiB, unpacked",
         "a generator of your own": foreign_limits(),
         "events kept": f"{thread_state.EVENTS_KEPT:,}",
     }
     assert Generator.model_fields["system_prompt"].annotation == request.SystemPrompt | None
     assert f"{contracts.RESULT_MESSAGES_BYTES // 1024} KiB" in CONTRACT.read_text()
     assert page.PAGE_BYTES == 1024 * 1024
-    assert f"has the key `{admission.START_KEY}`" in CONTRACT.read_text()
+    assert f"has the key `{thread_rules.START_KEY}`" in CONTRACT.read_text()
     assert f"{grading_thread.FIRST_TURN_SECONDS:.0f} seconds (or `idle_timeout`, if longer)" in CONTRACT.read_text()
-    assert all(f"from {storage.THRESHOLD // 1024} KiB on" in path.read_text() for path in (CONTRACT, ARCHITECTURE))
+    assert all(f"from {connect.THRESHOLD // 1024} KiB on" in path.read_text() for path in (CONTRACT, ARCHITECTURE))
 
 
 def most(model_type: type[BaseModel], field: str) -> int:
@@ -523,13 +519,16 @@ def most(model_type: type[BaseModel], field: str) -> int:
 
 def foreign_limits() -> str:
     """Write what somebody else's generator may take."""
-    call, hour = options.REMOTE_CALL, timedelta(hours=1)
+    call, hour = activity_calls.REMOTE_CALL, timedelta(hours=1)
     waited, once, policy = call["schedule_to_start_timeout"], call["start_to_close_timeout"], call["retry_policy"]
     assert waited is not None
     assert once is not None
     assert policy is not None
-    assert (call["schedule_to_close_timeout"], options.FIND_WORKER["schedule_to_close_timeout"]) == (options.REMOTE_SECONDS, waited)
-    in_all = f"{waited.seconds} s until a worker takes it, {options.REMOTE_SECONDS // hour} hours in all"
+    assert (call["schedule_to_close_timeout"], activity_calls.FIND_WORKER["schedule_to_close_timeout"]) == (
+        activity_calls.REMOTE_SECONDS,
+        waited,
+    )
+    in_all = f"{waited.seconds} s until a worker takes it, {activity_calls.REMOTE_SECONDS // hour} hours in all"
     return f"{in_all}; of an activity {once.seconds // 60} minutes a call, {policy.maximum_attempts} calls"
 
 
@@ -538,7 +537,7 @@ async def test_what_external_storage_needs_is_what_the_documents_say(url: str, m
     for package in ("aioboto3", "gcloud", "gcloud.aio", "gcloud.aio.storage"):
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InvalidRequest) as refused:
-        await storage.build_converter(url)
+        await connect.build_converter(url)
 
     (package,) = re.findall(r"pip install ([\w-]+)", str(refused.value))
     assert f"`{url}`" in CONTRACT.read_text()
@@ -550,19 +549,19 @@ def test_the_exit_codes_are_the_commands() -> None:
     codes = [int(row[0]) for row in rows(CONTRACT, "Exit codes")]
 
     names = ("SATISFIED", "CAPPED", "BAD_INPUT", "NO_VERDICT", "UNREACHABLE", "INTERNAL", "STOPPED", "BROKEN_PIPE")
-    assert codes == [getattr(departure, name) for name in names]
+    assert codes == [getattr(exit_codes, name) for name in names]
 
 
 async def test_the_seconds_in_which_a_death_and_an_interrupt_are_noticed_are_the_codes(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    text, timeout = ARCHITECTURE.read_text(), options.MODEL_CALL["heartbeat_timeout"]
+    text, timeout = ARCHITECTURE.read_text(), activity_calls.MODEL_CALL["heartbeat_timeout"]
     made: dict[str, timedelta] = {}
     monkeypatch.setattr("worker.Worker", lambda *_, **settings: made.update(settings))
     build(client, Models([], {}), ToolRegistry())
     beat = made["max_heartbeat_throttle_interval"]
 
-    assert heartbeat.HEARTBEAT_SECONDS == 1
+    assert model_call.HEARTBEAT_SECONDS == 1
     assert f"a call pulses every second, and the worker sends a heartbeat every {beat.total_seconds():.0f} seconds at most" in text
     assert timeout is not None
     assert f"is missed within {timeout.total_seconds():.0f}," in text

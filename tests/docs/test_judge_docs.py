@@ -16,7 +16,7 @@ from temporalio.client import Client
 from gradeloop import testing
 from gradeloop.cli.main import app
 from gradeloop.cli.schemas import json_schemas
-from gradeloop.contract import transcript as agent_run
+from gradeloop.contract import transcript
 from gradeloop.contract.rubric import RUBRIC_BYTES
 from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.prompts import TRANSCRIPT_BUDGET
@@ -115,8 +115,8 @@ def test_the_limits_are_the_codes() -> None:
     documented = {row[0]: row[1] for row in rows(PAGE, "Limits")}
 
     assert documented == {
-        "a run, as JSON": f"{agent_run.RUN_BYTES // 1024:,} KiB; {agent_run.STORED_RUN_BYTES // 1024**2} MiB with external storage",
-        "messages of a transcript, transcripts of a run": f"{agent_run.RUN_MESSAGES:,}, {agent_run.TRANSCRIPTS:,}",
+        "a run, as JSON": f"{transcript.RUN_BYTES // 1024:,} KiB; {transcript.STORED_RUN_BYTES // 1024**2} MiB with external storage",
+        "messages of a transcript, transcripts of a run": f"{transcript.RUN_MESSAGES:,}, {transcript.TRANSCRIPTS:,}",
         "what a judge is shown of it": f"{TRANSCRIPT_BUDGET:,} characters",
         "a `rubric_text`, an `output_schema`": f"{RUBRIC_BYTES // 1024} KiB each",
         "all `prompt_templates`": f"{template.TEMPLATE_CHARACTERS:,} characters",

@@ -8,8 +8,7 @@ import typer
 
 from gradeloop.cli.main import app
 from gradeloop.compare.compare import OUTCOMES, ComparisonGate
-from gradeloop.reports import collection_page as table
-from gradeloop.reports import read_batch as batch_report
+from gradeloop.reports import collection_page, read_batch
 from gradeloop.reports.html import FOLDER
 from gradeloop.reports.run_page import MARKS
 from gradeloop.web.guard import DEFAULT, VARIABLE
@@ -50,9 +49,9 @@ def test_the_marks_are_those_of_a_page() -> None:
 
 
 def test_the_limits_are_the_codes() -> None:
-    assert f"{batch_report.THREADS:,} at most" in TEXT
+    assert f"{read_batch.THREADS:,} at most" in TEXT
     assert f"port {DEFAULT}, or `{VARIABLE}`" in TEXT
-    assert table.PACKED_BYTES + table.TABLE_BYTES < 20_000_000
+    assert collection_page.PACKED_BYTES + collection_page.TABLE_BYTES < 20_000_000
 
 
 def test_the_keys_are_those_of_the_script() -> None:

@@ -12,11 +12,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from activities import tool_call as evidence
-from activities.tools import code as run_pytest
-from activities.tools import files as read_files
-from activities.tools import mcp as mcp_servers
-from activities.tools import web as fetch_page
+from activities import tool_call
+from activities.tools import code, files, mcp, web
 from activities.tools.base import Tool, ToolContext, tool_of
 from activities.tools.registry import BUILTIN_NAMES, READ_TRANSCRIPT, build_builtins
 from gradeloop.contract.criterion import Criterion
@@ -87,20 +84,20 @@ def test_the_pages_limits_are_the_codes() -> None:
         "memory": f"{monty.MEMORY_BYTES // 2**20} MiB in monty, else `sandbox.memory_mib`, {box.memory_mib}",
         "output": f"`sandbox.output_kib`, {box.output_kib}; 64 KiB reach the grader",
     }
-    assert limits("run_pytest")["the suite"] == f"{run_pytest.SUITE_BYTES // 2**20} MiB"
-    assert limits("run_pytest")["reported"] == f"{run_pytest.FAILURES_SHOWN} failed tests, {suite_runner.CHARACTERS:,} characters each"
+    assert limits("run_pytest")["the suite"] == f"{code.SUITE_BYTES // 2**20} MiB"
+    assert limits("run_pytest")["reported"] == f"{code.FAILURES_SHOWN} failed tests, {suite_runner.CHARACTERS:,} characters each"
     assert limits("run_command")["processes"] == f"`sandbox.processes`, {box.processes}, and {cgroups.THREADS} threads beside them"
-    assert limits("read_file")["per call"].startswith(f"{read_files.STRETCH_BYTES // 1024} KiB")
-    assert limits("list_files")["files"] == f"{read_files.LISTED:,}"
+    assert limits("read_file")["per call"].startswith(f"{files.STRETCH_BYTES // 1024} KiB")
+    assert limits("list_files")["files"] == f"{files.LISTED:,}"
     assert limits("search_files") == {
-        "matches": f"{read_files.MATCHES}, {read_files.LINE_CHARACTERS} characters of each line",
-        "a file": f"{read_files.SEARCHED_BYTES // 2**20} MiB; larger and binary files are skipped",
-        "time": f"{read_files.SEARCH_SECONDS:.0f} s",
+        "matches": f"{files.MATCHES}, {files.LINE_CHARACTERS} characters of each line",
+        "a file": f"{files.SEARCHED_BYTES // 2**20} MiB; larger and binary files are skipped",
+        "time": f"{files.SEARCH_SECONDS:.0f} s",
     }
     assert limits("fetch_page") == {
         "time": f"`fetch.seconds`, {fetch.seconds:.0f}",
         "a page": f"`fetch.max_kib`, {fetch.max_kib}; 64 KiB reach the grader",
-        "redirections": f"{fetch_page.REDIRECTS}",
+        "redirections": f"{web.REDIRECTS}",
     }
     assert limits("json_schema_check") == {
         "the draft's JSON": f"{json_schema.JSON_BYTES // 2**20} MiB, nested {json_schema.DEPTH} deep",
@@ -112,8 +109,8 @@ def test_the_pages_limits_are_the_codes() -> None:
         "JSON": f"{json_schema.JSON_BYTES // 2**20} MiB, nested {json_schema.DEPTH} deep; {text_check.BEGINNINGS:,} starts tried",
     }
     assert limits("regex_check")["a pattern"] == f"{patterns.PATTERN_CHARACTERS:,} characters"
-    assert limits("read_transcript")["per call"] == f"{evidence.PAGE_CHARACTERS:,} characters"
-    assert f'`_meta["{mcp_servers.OPERATION_META}"]`' in text("README")
+    assert limits("read_transcript")["per call"] == f"{tool_call.PAGE_CHARACTERS:,} characters"
+    assert f'`_meta["{mcp.OPERATION_META}"]`' in text("README")
 
 
 def criteria() -> Iterator[tuple[str, dict[str, Any]]]:

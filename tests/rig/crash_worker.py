@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
-from gradeloop.temporal import server as embedded
+from gradeloop.temporal import server
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
 from gradeloop.temporal.worker import application_folder
@@ -60,14 +60,14 @@ class Engine:
         self.kill()
         with self._here():
             async with asyncio.timeout(SECONDS):
-                while embedded.running_server() is not None:
+                while server.running_server() is not None:
                     await asyncio.sleep(0.02)
         await self.start()
 
     async def stop(self) -> None:
         """End the server if it runs."""
         with self._here() as patch:
-            patch.setattr(embedded, "STOP_SECONDS", 0.0)
+            patch.setattr(server, "STOP_SECONDS", 0.0)
             await stop_server()
 
     async def client(self) -> Client:

@@ -16,8 +16,7 @@ from typing import Any
 import psutil  # type: ignore[import-untyped]  # it has no types
 import pytest
 
-from gradeloop.sandbox import Execution, Limits, Sandbox, SandboxError, choice, pytest_suite
-from gradeloop.sandbox import programs as supervisor
+from gradeloop.sandbox import Execution, Limits, Sandbox, SandboxError, choice, programs, pytest_suite
 from gradeloop.sandbox.bubblewrap import Bubblewrap
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes, self_test
 from gradeloop.sandbox.execution import MIB, SandboxName
@@ -392,7 +391,7 @@ def test_the_self_test_sees_that_a_wrong_draft_passes(box: Sandbox) -> None:
 
 
 def test_where_none_holds_there_is_none_and_it_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervisor, "LAUNCHER", Path("/nowhere/launcher.py"))
+    monkeypatch.setattr(programs, "LAUNCHER", Path("/nowhere/launcher.py"))
     monkeypatch.setattr(choice, "Monty", Broken)
     monkeypatch.setattr(Broken, "name", "monty")
 

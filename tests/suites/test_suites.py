@@ -11,7 +11,7 @@ from gradeloop.cli.schemas import json_schemas
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.checks import KINDS
-from gradeloop.suites import plan as suite_run
+from gradeloop.suites import plan
 from gradeloop.suites.load import read_suite
 from gradeloop.suites.plan import SuiteFlags
 from gradeloop.suites.suite import SuiteFile, SuiteTest
@@ -351,7 +351,7 @@ def test_a_case_of_more_than_a_mebibyte_is_refused_with_its_size(tmp_path: Path)
 
 
 def test_one_case_past_the_edge_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(suite_run, "MAX_CASES", 2)
+    monkeypatch.setattr(plan, "MAX_CASES", 2)
     suite = GIVEN + "tests: [{output: a}, {output: b}, {output: c}]"
 
     assert len(cases(tmp_path, suite, SuiteFlags(limit=2))) == 2
@@ -359,7 +359,7 @@ def test_one_case_past_the_edge_is_refused(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_hundred_thousand_is_the_edge() -> None:
-    assert suite_run.MAX_CASES == 100_000
+    assert plan.MAX_CASES == 100_000
 
 
 def test_editors_are_told_the_files_format(tmp_path: Path) -> None:
@@ -399,7 +399,7 @@ def test_the_pages_suite_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     fields = {*SuiteFile.model_fields, *(entry.alias or name for name, entry in SuiteTest.model_fields.items())} - {"name"}
     assert not [field for field in fields if f"`{field}`" not in page]
     assert all(f"`{kind}`" in page for kind in KINDS)
-    assert f"{suite_run.MAX_CASES:,} cases a suite" in page
+    assert f"{plan.MAX_CASES:,} cases a suite" in page
 
 
 def test_the_concurrency_has_bounds_and_one_name(tmp_path: Path) -> None:

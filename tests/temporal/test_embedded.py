@@ -19,7 +19,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from gradeloop.contract import thread as contracts
+from gradeloop.contract import thread
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.settings.paths import state_folder
 from gradeloop.temporal import process as detached
@@ -214,7 +214,7 @@ async def test_closed_threads_are_kept_for_a_year() -> None:
 
 async def test_the_search_attributes_are_usable_at_once() -> None:
     client = await client_of(await ensure_server())
-    pairs = [SearchAttributePair(SearchAttributeKey.for_keyword(name), "x") for name in contracts.SEARCH_ATTRIBUTES]
+    pairs = [SearchAttributePair(SearchAttributeKey.for_keyword(name), "x") for name in thread.SEARCH_ATTRIBUTES]
     handle = await client.start_workflow("Anything", id="searched", task_queue="nobody", search_attributes=TypedSearchAttributes(pairs))
 
     assert {pair.key.name: pair.value for pair in (await handle.describe()).typed_search_attributes} == {

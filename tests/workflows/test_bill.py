@@ -34,7 +34,7 @@ from tests.rig.threads import (
     start,
     verdict_text,
 )
-from workflows import activity_calls as options
+from workflows import activity_calls
 
 GOOD, BETTER = "- it is good", "- it is better"
 PASS, FAIL = verdict_text(), verdict_text(False)
@@ -48,8 +48,8 @@ PAUSE = 2.0
 
 def pause_for(patch: pytest.MonkeyPatch, seconds: float) -> None:
     """Have calls be made again after so many seconds."""
-    again = RetryPolicy(initial_interval=timedelta(seconds=seconds), non_retryable_error_types=options.NEVER_RETRIED)
-    call: Any = {**options.MODEL_CALL, "retry_policy": again}
+    again = RetryPolicy(initial_interval=timedelta(seconds=seconds), non_retryable_error_types=activity_calls.NEVER_RETRIED)
+    call: Any = {**activity_calls.MODEL_CALL, "retry_policy": again}
     patch.setattr("workflows.activity_calls.MODEL_CALL", call)
 
 

@@ -20,7 +20,7 @@ from tests.rig.batches import batching
 from tests.rig.failing_models import FailingModels, calling, listening, said, working
 from tests.rig.judging import PARIS
 from tests.rig.threads import request, until, verdict_text
-from workflows import activity_calls as options
+from workflows import activity_calls
 
 FIRST, SECOND, THIRD = "openai:gpt-5-mini", "anthropic:claude-haiku-4-5", "openai_compatible:third"
 A, B, C = "gpt-5-mini", "claude-haiku-4-5", "third"
@@ -33,9 +33,9 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     again = RetryPolicy(
         initial_interval=timedelta(milliseconds=20),
         maximum_interval=timedelta(milliseconds=50),
-        non_retryable_error_types=options.NEVER_RETRIED,
+        non_retryable_error_types=activity_calls.NEVER_RETRIED,
     )
-    call: Any = {**options.MODEL_CALL, "retry_policy": again}
+    call: Any = {**activity_calls.MODEL_CALL, "retry_policy": again}
     monkeypatch.setattr("workflows.activity_calls.MODEL_CALL", call)
     monkeypatch.setattr("workflows.grading_batch.MODEL_CALL", call)
 

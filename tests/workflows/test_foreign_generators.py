@@ -18,7 +18,7 @@ from gradeloop.contract.thread import Grader, ThreadRequest
 from gradeloop.errors import InvalidRequest
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.threads import Served, a_thread, answering, failing_until, replay, serving, start, verdict_text
-from workflows import activity_calls as options
+from workflows import activity_calls
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "deep_agent"
 
@@ -216,8 +216,8 @@ async def test_a_run_whose_worker_was_missing_goes_on_when_it_is_there(served: S
 def shorten(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """Have the thread wait less for a worker."""
     short = timedelta(seconds=seconds)
-    monkeypatch.setitem(cast("dict[str, Any]", options.REMOTE_CALL), "schedule_to_start_timeout", short)
-    monkeypatch.setitem(cast("dict[str, Any]", options.FIND_WORKER), "schedule_to_close_timeout", short)
+    monkeypatch.setitem(cast("dict[str, Any]", activity_calls.REMOTE_CALL), "schedule_to_start_timeout", short)
+    monkeypatch.setitem(cast("dict[str, Any]", activity_calls.FIND_WORKER), "schedule_to_close_timeout", short)
 
 
 @KINDS

@@ -21,7 +21,7 @@ from activities.providers import Providers
 from activities.providers.environment import Environment
 from gradeloop.contract.thread import RunResult
 from tests.rig.threads import Served, Thread, draft, request, serving, until
-from workflows import activity_calls as options
+from workflows import activity_calls
 
 CHAT = "openai_compatible:m"
 
@@ -37,9 +37,9 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     again = RetryPolicy(
         initial_interval=timedelta(milliseconds=20),
         maximum_interval=timedelta(milliseconds=50),
-        non_retryable_error_types=options.NEVER_RETRIED,
+        non_retryable_error_types=activity_calls.NEVER_RETRIED,
     )
-    call: Any = {**options.MODEL_CALL, "schedule_to_close_timeout": timedelta(days=8), "retry_policy": again}
+    call: Any = {**activity_calls.MODEL_CALL, "schedule_to_close_timeout": timedelta(days=8), "retry_policy": again}
     monkeypatch.setattr("workflows.activity_calls.MODEL_CALL", call)
     monkeypatch.setattr("workflows.grading_batch.MODEL_CALL", call)
     monkeypatch.setattr("activities.providers.pace.FIRST_PAUSE", 0.02)

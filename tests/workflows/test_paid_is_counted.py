@@ -19,7 +19,7 @@ from gradeloop.judges.client import Judge
 from tests.rig.failing_models import USED, FailingModels, listening, working
 from tests.rig.judging import fresh
 from tests.rig.threads import fall_silent, request, verdict_text
-from workflows import activity_calls as options
+from workflows import activity_calls
 
 WRITER, FIRST, SECOND, THIRD = (f"openai_compatible:{name}" for name in ("writer", "first", "second", "third"))
 PASS = verdict_text()
@@ -41,9 +41,9 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     again = RetryPolicy(
         initial_interval=timedelta(milliseconds=20),
         maximum_interval=timedelta(milliseconds=50),
-        non_retryable_error_types=options.NEVER_RETRIED,
+        non_retryable_error_types=activity_calls.NEVER_RETRIED,
     )
-    call: Any = {**options.MODEL_CALL, "retry_policy": again}
+    call: Any = {**activity_calls.MODEL_CALL, "retry_policy": again}
     monkeypatch.setattr("workflows.activity_calls.MODEL_CALL", call)
 
 
@@ -158,11 +158,11 @@ def fail_once(patch: pytest.MonkeyPatch, owner: Any, name: str, error: Exception
     whole: Callable[..., Any] = getattr(owner, name)
     failed: list[bool] = []
 
-    def method(*arguments: Any, **options: Any) -> Any:
+    def method(*arguments: Any, **activity_calls: Any) -> Any:
         if not failed:
             failed.append(True)
             raise error
-        return whole(*arguments, **options)
+        return whole(*arguments, **activity_calls)
 
     patch.setattr(owner, name, method)
 

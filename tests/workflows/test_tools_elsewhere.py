@@ -21,7 +21,7 @@ from gradeloop.contract.thread import Grader, RunResult, parse_request
 from gradeloop.errors import InvalidRequest
 from tests.rig.threads import draft, grade, request, serving, story, wants
 from tests.rig.typescript_example import build_example
-from workflows import activity_calls as options
+from workflows import activity_calls
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "typescript_tool"
 
@@ -105,7 +105,7 @@ async def test_what_it_raises_is_told(client: Client) -> None:
 
 
 async def test_a_queue_that_nobody_serves_is_told(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(options.REMOTE_TOOL, "schedule_to_start_timeout", timedelta(seconds=1))
+    monkeypatch.setitem(activity_calls.REMOTE_TOOL, "schedule_to_start_timeout", timedelta(seconds=1))
     argument = request("- x")
     argument["grader"]["tools"] = [tool(f"nobody-{uuid4()}", repeatable=False)]
     async with serving(client, draft(), wants("grader", "look"), grade(step=1)) as served:
@@ -116,7 +116,7 @@ async def test_a_queue_that_nobody_serves_is_told(client: Client, monkeypatch: p
 
 
 async def test_one_that_must_not_run_twice_is_uncertain_when_it_takes_too_long(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(options.REMOTE_TOOL, "start_to_close_timeout", timedelta(seconds=1))
+    monkeypatch.setitem(activity_calls.REMOTE_TOOL, "start_to_close_timeout", timedelta(seconds=1))
     answer, _, result = await heard(client, lambda _: asyncio.sleep(3), repeatable=False)
 
     assert answer.startswith("uncertain: look was begun and its end is not known")
