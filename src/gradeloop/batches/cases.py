@@ -74,12 +74,8 @@ def _needs_tools(case: Case) -> bool:
         isinstance(judge, RemoteGrader) for group in call_groups(case.rubric) for judge in group.judges
     )
     tools = bool(grader.tools) or any(criterion.check and criterion.check.tool not in OWN_CHECKS for criterion in case.rubric.checked)
-    return remote or tools or (case.output is not None and is_elided(log_of(case, case.output)))
-
-
-def log_of(case: Case, output: str) -> list[Message]:
-    """Return the conversation with the output as its last message, which may be blank."""
-    return [*case.messages, Message.model_construct(role="assistant", content=output)]
+    answer = Message.model_construct(role="assistant", content=case.output or "")  # unchecked, since it may be blank
+    return remote or tools or (case.output is not None and is_elided([*case.messages, answer]))
 
 
 def build_thread_request(case: Case, priority: Priority) -> ThreadRequest:
@@ -100,7 +96,10 @@ def build_judging_request(case: Case, output: str, priority: Priority) -> Judgin
     """Return the request that starts the judgement of a case."""
     if not output.strip():
         raise ValueError("the output is empty, and tools have nothing to look at")
-    messages = [_run_message(message) for message in case.messages]
+    messages = [
+        RunMessage(role=one.role, content=one.content, name=one.name, tool_calls=one.tool_calls, tool_call_id=one.tool_call_id)
+        for one in case.messages
+    ]
     answer = RunMessage(role="assistant", content=output)
     run = AgentRun(id=case.id, transcripts=(RunTranscript(messages=(*messages, answer)),))
     return JudgingRequest(judge=CriteriaJudge(rubric=_with_context(case), grader=case.grader), run=run, priority=priority)
@@ -120,16 +119,6 @@ def _with_context(case: Case) -> Rubric:
         for criterion in case.rubric.criteria
     )
     return case.rubric.model_copy(update={"criteria": criteria})
-
-
-def _run_message(message: Message) -> RunMessage:
-    return RunMessage(
-        role=message.role,
-        content=message.content,
-        name=message.name,
-        tool_calls=message.tool_calls,
-        tool_call_id=message.tool_call_id,
-    )
 
 
 @dataclass(frozen=True)
@@ -269,8 +258,9 @@ def groups_to_ask_anew(case: Case, found: CheckedOutput, conversations: Sequence
     own, dearer = conversations[: len(units_of(case))], conversations[len(units_of(case)) :]
     if case.escalate is None or len(own) < len(units_of(case)) or not all(conversation.ended for conversation in own):
         return []
-    asked = [conversation.group for conversation in dearer if conversation.ended]
-    return groups_to_escalate(case, judgement_of(case, found, own), asked)
+    asked = {conversation.group for conversation in dearer if conversation.ended}
+    unsure = set(unsure_criteria(case, judgement_of(case, found, own)))
+    return [group for group in call_groups(case.rubric) if unsure & set(group.ids) and group.index not in asked]
 
 
 def ended_as(case: Case, status: CaseStatus) -> CaseStatus:
@@ -382,12 +372,6 @@ def _hangs_on(rubric: Rubric, rows: Sequence[CriterionRow], doubtful: Sequence[s
     scores = scores_of(rubric, rows)
     ends = [score_pass(rubric, {**scores, **dict.fromkeys(doubtful, Score(passed, float(passed)))}) for passed in (True, False)]
     return ends[0].satisfied != ends[1].satisfied
-
-
-def groups_to_escalate(case: Case, judgement: Judgement, asked: Sequence[int]) -> list[CallGroup]:
-    """Return the call groups that a dearer model is asked about, those aside that it was asked about already."""
-    unsure = set(unsure_criteria(case, judgement)) if case.escalate is not None else set()
-    return [group for group in call_groups(case.rubric) if unsure & set(group.ids) and group.index not in asked]
 
 
 def decide_by(rubric: Rubric, judgement: Judgement, unsure: Sequence[str], answers: Mapping[int, GraderAnswer]) -> Judgement:

@@ -121,7 +121,8 @@ async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, f
     """
     rows = [(position, repeat) for position in range(len(runs)) for repeat in range(repeats)]
     wanted = [WantedJudgement(judge, runs[position], repeat) for position, repeat in rows]
-    dearer = await _dearer(judge)
+    second = dearer_judge(judge.config)
+    dearer = None if second is None else Judge(second, await judge.connected(), task_queue=judge.task_queue, priority=judge.priority)
     unsure: dict[int, JudgeResult] = {}
     spent: dict[str, Usage] = {}
 
@@ -189,12 +190,6 @@ async def make_judgements(
         except _NoStoreAtWorkerError:
             alone = list(wanted)
     await _judge_alone({name: wanted[name] for name in alone}, found, concurrency, budget, retry=retry)
-
-
-async def _dearer(judge: Judge) -> Judge | None:
-    """Return the judge that is asked about what a judge is unsure of; None where there is none."""
-    config = dearer_judge(judge.config)
-    return None if config is None else Judge(config, await judge.connected(), task_queue=judge.task_queue, priority=judge.priority)
 
 
 class _InParts:
@@ -439,13 +434,11 @@ class _JudgingBatch:
         while True:
             results, self._after = await self._reader.ended_since(self._batch_id, self._after)
             for result in results:
-                if result.judgement is not None and not self._may_be_made_again(result.judgement):
-                    self._report(result.id, result.judgement)
+                judged = result.judgement
+                if judged is not None and not (judged.failed and (self._retry or judged.result_metadata.get("again"))):
+                    self._report(result.id, judged)
             if len(results) < PAGE:
                 return
-
-    def _may_be_made_again(self, judgement: JudgeResult) -> bool:
-        return judgement.failed and (self._retry or bool(judgement.result_metadata.get("again")))
 
     async def _report_rest(self, summary: BatchSummary) -> None:
         """Report what was not reported while the batch ran."""

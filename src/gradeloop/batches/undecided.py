@@ -1,7 +1,6 @@
 """The cases that no judge decided: what an inbox shows of batches, beside the threads that wait."""
 
 from gradeloop.batches.answer import failure_reason
-from gradeloop.batches.contract import CaseResult
 from gradeloop.batches.reader import BatchReader
 from gradeloop.contract.base import Strict
 from gradeloop.text import headline
@@ -51,13 +50,8 @@ async def undecided_batches(reader: BatchReader) -> list[UndecidedBatch]:
     for summary in sorted(newest.values(), key=lambda summary: summary.created):
         if summary.unsure and summary.status != "running":
             cases = await reader.results_of_status(summary.batch_id, "unsure", MOST_CASES)
-            found.append(
-                UndecidedBatch(
-                    batch_id=summary.batch_id, name=summary.name, total=summary.unsure, cases=tuple(_undecided(case) for case in cases)
-                )
+            rows = tuple(
+                UndecidedCase(id=case.id, why=failure_reason(case), output=headline(case.output or "", OUTPUT_CHARACTERS)) for case in cases
             )
+            found.append(UndecidedBatch(batch_id=summary.batch_id, name=summary.name, total=summary.unsure, cases=rows))
     return found
-
-
-def _undecided(result: CaseResult) -> UndecidedCase:
-    return UndecidedCase(id=result.id, why=failure_reason(result), output=headline(result.output or "", OUTPUT_CHARACTERS))

@@ -50,18 +50,15 @@ async def _earlier_verdicts(reader: BatchReader, summary: BatchSummary, wanted: 
     names = sorted({name for name, _ in wanted})
     asked = {case.id: (_question(case), result.grader) for case, result in await reader.cases_named(summary.batch_id, names)}
     known: dict[Output, bool] = {}
-    for batch in await _batches_of_suite(reader, summary) if asked else ():
+    found = await reader.summaries(READ_BATCHES) if asked else ()
+    earlier = [batch for batch in found if batch.name == summary.name and batch.batch_id != summary.batch_id]
+    for batch in earlier[:EARLIER_BATCHES]:
         for case, result in await reader.cases_named(batch.batch_id, [name for name in names if name in asked]):
             question, grader = asked[case.id]
             same = _question(case) == question and grader in {None, result.grader}
             if same and _is_judged(result) and (case.id, result.output) in wanted:
                 known.setdefault((case.id, result.output), result.status == "passed")
     return known
-
-
-async def _batches_of_suite(reader: BatchReader, summary: BatchSummary) -> list[BatchSummary]:
-    found = await reader.summaries(READ_BATCHES)
-    return [batch for batch in found if batch.name == summary.name and batch.batch_id != summary.batch_id][:EARLIER_BATCHES]
 
 
 def _question(case: Case) -> str:

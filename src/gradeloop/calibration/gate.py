@@ -36,7 +36,7 @@ def gate_rate(
     """
     people: dict[str, list[bool]] = {}
     for label in labels:
-        if (said := _passes(rule, label.label_value)) is not None:
+        if (said := passes_rule(rule, label.label_value)) is not None:
             people.setdefault(label.agent_run_id, []).append(said)
     verdicts = {result.agent_run_id: said for result in results if (said := _verdict(judge, rule, result)) is not None}
     known = {run: said for run, result in earlier.items() if (said := _verdict(judge, rule, result)) is not None} | verdicts
@@ -63,7 +63,7 @@ def gate_verdicts(
     return hold_rate(sum(counted), len(counted), judge_error(pairs), threshold)
 
 
-def _passes(rule: Rule, output: Mapping[str, JsonValue]) -> bool | None:
+def passes_rule(rule: Rule, output: Mapping[str, JsonValue]) -> bool | None:
     """Return whether an output or a label passes; None where it lacks a value that the rule asks for."""
     values = [(value_at(dict(output), path), wanted) for path, wanted in rule]
     return (
@@ -72,4 +72,4 @@ def _passes(rule: Rule, output: Mapping[str, JsonValue]) -> bool | None:
 
 
 def _verdict(judge: JudgeConfig, rule: Rule, result: JudgeResult) -> bool | None:
-    return None if result.failed or result.unsure else _passes(rule, comparable(judge, result.output))
+    return None if result.failed or result.unsure else passes_rule(rule, comparable(judge, result.output))

@@ -91,15 +91,12 @@ def read_labelled_set(path: Path) -> LabelledSet:
         except ValidationError as error:
             raise InvalidRequest(f"{path}, {place}, read as {name}: {explain(error)}") from None
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
-            raise InvalidRequest(f"{path}, {place}, read as {name}: {_row_problem(error)}") from None
+            problem = f"it lacks {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
+            raise InvalidRequest(f"{path}, {place}, read as {name}: {problem}") from None
     merged = _merge(items)
     if not merged:
         raise InvalidRequest(f"{path}, read as {name}, has no label at all; there is nothing to compare a judge with")
     return LabelledSet(name=name, why=why, form=form, items=tuple(merged))
-
-
-def _row_problem(error: Exception) -> str:
-    return f"it lacks {error.args[0]!r}" if isinstance(error, KeyError) else str(error)
 
 
 def _merge(items: Sequence[Item]) -> list[Item]:

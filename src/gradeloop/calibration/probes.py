@@ -62,7 +62,9 @@ def probe_finding(name: ProbeName, labelled: LabelledSet, answers: Sequence[Answ
     if name == "self-preference":
         return _self_preference(labelled, answers)
     if name == "order" and labelled.form == "pair":
-        return _position(answers)
+        orders = compare_orders(answers)
+        first = share(orders.first, orders.differing)
+        return ProbeFinding(name="order", changed=share(orders.differing, orders.pairs), toward=first, what=WHAT["order"])
     asked = {answer.question.item.id for answer in probed}
     before = {item: value for item, value in verdicts_of(answers).items() if item in asked and value is not None}
     after = {item: value for item, value in verdicts_of(probed).items() if value is not None and item in before}
@@ -79,12 +81,6 @@ def _is_toward(before: object, after: object, side: str) -> bool:
     if side:
         return after == side or (after == "tie" and before != side)
     return float(after) > float(before)  # type: ignore[arg-type]  # a verdict or score, since there is one answer
-
-
-def _position(answers: Sequence[Answered]) -> ProbeFinding:
-    orders = compare_orders(answers)
-    changed, toward = share(orders.differing, orders.pairs), share(orders.first, orders.differing)
-    return ProbeFinding(name="order", changed=changed, toward=toward, what=WHAT["order"])
 
 
 FAMILIES = {

@@ -24,8 +24,6 @@ TOKEN_VARIABLE = "GRADELOOP_MCP_TOKEN"  # noqa: S105 - a variable's name
 
 SHORTEST_TOKEN = 16
 
-NOT_INSTALLED = "`gradeloop mcp` needs the mcp package; install it with: pip install 'gradeloop[mcp]'"
-
 
 @app.command()
 def mcp(  # noqa: PLR0913 - one parameter a flag
@@ -53,7 +51,7 @@ def mcp(  # noqa: PLR0913 - one parameter a flag
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"mcp", "mcp_types", "starlette", "uvicorn"}:
             raise
-        raise InvalidRequest(NOT_INSTALLED) from None
+        raise InvalidRequest("`gradeloop mcp` needs the mcp package; install it with: pip install 'gradeloop[mcp]'") from None
     if budget_usd is not None and not 0 < budget_usd < float("inf"):
         raise InvalidRequest(f"--budget-usd is {budget_usd!r}; write US dollars, more than 0")
     roots = tuple(root or ())

@@ -35,8 +35,7 @@ from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, JudgingRequest
 from gradeloop.judges.pass_rule import PassRule, in_words
 from gradeloop.judges.sources import load_judge, names_file, with_model
-from gradeloop.reports.calibration_page import check_page
-from gradeloop.reports.html import checked_page, write_page
+from gradeloop.reports.html import checked_page, document, write_page
 from gradeloop.settings.worker import find_outside_roots
 from gradeloop.store.engine import Store, own_store
 from gradeloop.temporal.connect import connect, find
@@ -249,6 +248,47 @@ async def _ask(options: CheckOptions, questions: Sequence[Question], store: Stor
         judging = make_judgements(wanted, report, concurrency=options.concurrency, store=store, budget=options.budget, retry=options.retry)
         await done_before(done_before(judging, keep_worker_alive(task_queue, connection)), pressed.get())
     return [Answered(question, found[at]) for at, question in enumerate(questions)] if len(found) == len(questions) else None
+
+
+ASKED = {"pair": "which of two answers is better", "verdict": "whether an answer passes", "score": "how good an answer is"}
+"""The forms of questions in words."""
+
+
+def check_page(found: CheckReport) -> str:
+    """Return the page: figures with intervals, categories, probes, cost, and the worst disagreements with their transcripts."""
+    measure = "mean_error" if found.form == "score" else "accuracy"
+    facts = {
+        "judge": found.judge,
+        "model": found.model or "",
+        "set": f"{found.labelled_set}, because {found.why}",
+        "asked": ASKED[found.form],
+        "judgements": f"{found.judgements:,}",
+        "tokens": token_count(found.usage.tokens),
+        "cost": money(found.usage.cost_usd) if found.usage.cost_usd else "",
+    }
+    return document(
+        "calibration.html",
+        title=f"{found.judge} on {found.labelled_set} · gradeloop",
+        found=found,
+        facts={name: value for name, value in facts.items() if value},
+        figures=[
+            (NAMES.get(name, name), *figure_texts(name, figure), figure.of) for name, figure in found.figures.items() if name != "recall"
+        ],
+        measure="Mean error" if found.form == "score" else "Accuracy, of all",
+        categories=[(row.name, row.items, *figure_texts(measure, row.agreement)) for row in found.categories],
+        ceiling=None
+        if found.ceiling is None
+        else [figure_texts("accuracy", side["accuracy"]) for side in (found.ceiling.human, found.ceiling.judge)],
+        probes=[
+            (
+                probe.name,
+                probe.what,
+                *figure_texts("accuracy", probe.changed),
+                "" if probe.toward is None else figure_texts("accuracy", probe.toward)[0],
+            )
+            for probe in found.probes
+        ],
+    )
 
 
 def report_lines(found: CheckReport) -> Iterator[str | Table]:

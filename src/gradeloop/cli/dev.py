@@ -18,9 +18,7 @@ from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.commands import Json, Scripted, Tools, Trust, codes_help
 from gradeloop.cli.render.table import Terminal, show_lines
 from gradeloop.client.client import GradingClient
-from gradeloop.contract.thread import (
-    TASK_QUEUE,
-)
+from gradeloop.contract.thread import TASK_QUEUE
 from gradeloop.errors import InvalidRequest, WorkerFailed
 from gradeloop.exit_codes import UNREACHABLE
 from gradeloop.settings.paths import state_folder

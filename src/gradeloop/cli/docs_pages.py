@@ -13,8 +13,6 @@ from gradeloop.text import clip, did_you_mean
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 
-FOLDER = "docs"
-
 
 @app.command("docs")
 def docs(
@@ -47,7 +45,7 @@ def find_pages() -> dict[str, Path]:
     Raises:
         InvalidRequest: This installation has none.
     """
-    folder = application_folder() / FOLDER
+    folder = application_folder() / "docs"
     found = {file.relative_to(folder).with_suffix("").as_posix().lower(): file for file in sorted(folder.rglob("*.md"))}
     pages = {name.removesuffix("/readme"): file for name, file in found.items()}
     if not pages:

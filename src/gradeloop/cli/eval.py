@@ -22,7 +22,6 @@ from gradeloop.batches.outputs import SUFFIXES, Outputs, json_line
 from gradeloop.batches.reader import BatchReader
 from gradeloop.calibration.batch_gate import gate_batch
 from gradeloop.calibration.labels import read_case_labels
-from gradeloop.cli.check_flags import CHECK_HELP, SKIP_HELP, check_suites, one_suite
 from gradeloop.cli.commands import (
     BASELINE_HELP,
     AllowOutside,
@@ -37,8 +36,9 @@ from gradeloop.cli.commands import (
     ctrl_c,
     share_flag,
 )
-from gradeloop.cli.earlier import find_earlier
 from gradeloop.cli.eval_options import (
+    CHECK_HELP,
+    SKIP_HELP,
     Again,
     CorrectionFlags,
     EvalCommandLine,
@@ -46,7 +46,10 @@ from gradeloop.cli.eval_options import (
     FolderFlags,
     LimitFlags,
     Presentation,
+    check_suites,
+    find_earlier,
     find_suite,
+    one_suite,
 )
 from gradeloop.cli.folder import load_env_files, own_config_file
 from gradeloop.cli.follow import BatchFollower
@@ -86,7 +89,6 @@ GATE_HELP = "Hold the raw rate, or the corrected one, against --pass-rate; raw b
 FAILING_HELP = "Run the cases that did not pass in this batch or file of results, errors too."
 
 SuiteArguments = Annotated[list[Path] | None, typer.Argument(metavar="SUITE.yaml", help=f"{SUITE_HELP[:-1]}; several with --check.")]
-SuiteArgument = Annotated[Path | None, typer.Argument(metavar="SUITE.yaml", help=SUITE_HELP)]
 Config = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="Name the suite, as the argument does.")]
 EnvFile = Annotated[
     list[Path] | None,

@@ -1,26 +1,43 @@
-"""The arguments and flags of `gradeloop eval`, as values."""
+"""The arguments and flags of `gradeloop eval`, as values: the suite, limits, filters by an earlier run, and `--check`."""
 
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from uuid import uuid4
 
-from pydantic import ValidationError
+import typer
+from pydantic import JsonValue, ValidationError
 from typer.core import TyperCommand
 
 from gradeloop.batches.client import SpooledCases
-from gradeloop.batches.contract import BatchRequest
+from gradeloop.batches.contract import BatchRequest, CaseStatus
+from gradeloop.batches.reader import BatchReader
+from gradeloop.cli.folder import own_config_file
+from gradeloop.compare.sources import load_batch
 from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import InvalidRequest, explain
+from gradeloop.exit_codes import BAD_INPUT, CAPPED, SATISFIED
+from gradeloop.settings.trust import ConfigFile
+from gradeloop.settings.worker import find_outside_roots
+from gradeloop.store.engine import own_store
+from gradeloop.suites.check import check_suite
+from gradeloop.suites.filters import EarlierCases
 from gradeloop.suites.plan import Suite, SuiteFlags
+from gradeloop.temporal.worker import WorkerSpec, refuse_unservable_here
+from gradeloop.text import clip, json_without_commands, printable
 
 Again = Literal["errors", "failures"]
 
 NAME_CHARACTERS = 60
 """The most characters of a suite's name in a batch's id."""
+
+CHECK_HELP = "Say what of the files would be taken, and run nothing: exit 0 where all are taken whole, 1 in part, 2 where one is refused."
+SKIP_HELP = "Leave out what has no counterpart and run the rest; what is left out is not judged, and no such case passes."
 
 WIRE_NAMES = {"concurrency": "at_once"}
 """Names in a batch request that differ from the flag's."""
@@ -213,6 +230,18 @@ def choose_suite(argument: Path | None, config: Path | None) -> Path | None:
     return argument or config
 
 
+def one_suite(suites: Sequence[Path] | None, config: Path | None, check: bool) -> Path | None:
+    """Return the one suite that a command runs, or the first that it looks at; None where none is named.
+
+    Raises:
+        InvalidRequest: Several are named.
+    """
+    named = suites or ()
+    if len(named) > 1 and not check:
+        raise InvalidRequest(f"{len(named)} suites are named, and one runs at a time; run each by itself, or look at all with --check")
+    return choose_suite(named[0] if named else None, config)
+
+
 def find_suite(folder: Path, *, flags_make_one: bool = False) -> Path:
     """Return the suite in a folder that has the first of the names which `SUITE_NAMES` lists.
 
@@ -229,6 +258,89 @@ def find_suite(folder: Path, *, flags_make_one: bool = False) -> Path:
         return folder / "promptfooconfig.yaml"
     names = ", ".join(SUITE_NAMES)
     raise InvalidRequest(f"No suite is named, and this folder has none of {names}; name its file, or a batch with --attach or --resume")
+
+
+def refuse_unservable_suite(config: ConfigFile | None, suite: Suite) -> None:
+    """Refuse a suite whose cases, which have been read, the worker of this folder would refuse."""
+    asked = [case.model_dump(mode="json") for case in suite.plan.models.asked.values()]
+    refuse_unservable_here(WorkerSpec(suite.tools, suite.scripted, config=config), asked)
+
+
+def check_suites(suites: Sequence[Path], flags: SuiteFlags, outside: Sequence[Path], *, as_json: bool) -> int:
+    """Print what of each file would be taken, and return the exit code: 0 for all whole, 1 for some in part, 2 where one is refused.
+
+    Raises:
+        InvalidRequest: No file is named.
+    """
+    if not suites:
+        raise InvalidRequest("No suite is named; give the files that are checked")
+    roots = find_outside_roots(tuple(outside), config := own_config_file(trust=False))
+    codes = {"whole": SATISFIED, "in part": CAPPED, "refused": BAD_INPUT}
+    code = SATISFIED
+    for path in suites:
+        report = check_suite(path, flags, roots, partial(refuse_unservable_suite, config))
+        code = max(code, codes[report.verdict])
+        lines = [json_without_commands(json.dumps(report.as_json(), ensure_ascii=False))] if as_json else report.lines()
+        for line in lines:
+            typer.echo(line if as_json else printable(line))
+    return code
+
+
+FAILED: frozenset[CaseStatus] = frozenset({"failed"})
+ERRORS: frozenset[CaseStatus] = frozenset({"error", "queued", "waiting"})
+"""The statuses of cases without a verdict."""
+
+THEIR_BYTES = 256 * 1024 * 1024
+"""The largest file of promptfoo's results, which is read whole."""
+
+
+def find_earlier(not_passed: str | None, failed: str | None, errors: str | None) -> tuple[EarlierCases, ...]:
+    """Return the cases that earlier runs, each a batch or a file of results, have with these outcomes.
+
+    Two flags select the cases that either of them names.
+
+    Raises:
+        InvalidRequest: There is no such batch or file, or it has no such case.
+    """
+    asked = [("--filter-failing", not_passed, FAILED | ERRORS), ("--filter-failing-only", failed, FAILED)]
+    asked.append(("--filter-errors-only", errors, ERRORS))
+    return tuple(_earlier_cases(flag, name, statuses) for flag, name, statuses in asked if name is not None)
+
+
+def _earlier_cases(flag: str, name: str, statuses: frozenset[CaseStatus]) -> EarlierCases:
+    theirs = _their_results(Path(name))
+    if theirs is not None:
+        found = EarlierCases(name, variables=tuple(_their_variables(theirs, statuses)))
+    else:
+        batch = load_batch(name, lambda: BatchReader(own_store()))
+        found = EarlierCases(name, frozenset(case.id for case in batch.cases if case.status in statuses))
+    if not found.ids and not found.variables:
+        what = "errors" if statuses == ERRORS else "failures" if statuses == FAILED else "failures or errors"
+        raise InvalidRequest(f"{flag}: {clip(name)} has no {what}, so there is nothing to run")
+    return found
+
+
+def _their_results(path: Path) -> list[JsonValue] | None:
+    """Return the results in a JSON file that promptfoo wrote; None for anything else."""
+    if path.suffix.lower() != ".json" or not path.is_file() or path.stat().st_size > THEIR_BYTES:
+        return None
+    try:
+        value = json.loads(path.read_bytes())
+    except (ValueError, RecursionError):
+        return None
+    results = value.get("results") if isinstance(value, dict) else None
+    rows = results.get("results") if isinstance(results, dict) else None
+    return rows if isinstance(rows, list) else None
+
+
+def _their_variables(rows: list[JsonValue], statuses: frozenset[CaseStatus]) -> Iterator[dict[str, JsonValue]]:
+    for row in rows:
+        if not isinstance(row, dict) or row.get("success"):
+            continue
+        status: CaseStatus = "error" if row.get("failureReason") == 2 else "failed"  # noqa: PLR2004 - promptfoo's number of an error
+        variables = row.get("vars")
+        if status in statuses and isinstance(variables, dict):
+            yield {name: value for name, value in variables.items() if not name.startswith("_")}  # which promptfoo adds when it runs a test
 
 
 VARIADIC = {"-p": "--prompts", "--prompts": "--prompts", "-r": "--providers", "--providers": "--providers"}

@@ -156,35 +156,23 @@ def judge(  # noqa: PLR0913 - one parameter a flag
 @registry_app.command()
 def create(collection: Collection, file: JudgeFile, *, allow_outside: AllowOutside = None) -> None:
     """Register a rubric as version 1."""
-
-    async def work(registry: "Registry") -> None:
-        made = await registry.create_rubric(collection, read_judge(file, own_outside_roots(allow_outside)))
-        typer.echo(f"{collection}/{made.rubric_id}@{made.version}")
-
-    asyncio.run(work(_open_registry()))
+    made = asyncio.run(_open_registry().create_rubric(collection, read_judge(file, own_outside_roots(allow_outside))))
+    typer.echo(f"{collection}/{made.rubric_id}@{made.version}")
 
 
 @registry_app.command()
 def add(collection: Collection, rubric: RubricId, file: JudgeFile, *, allow_outside: AllowOutside = None) -> None:
     """Register a rubric's next version, if it changed."""
-
-    async def work(registry: "Registry") -> None:
-        made = await registry.add_version(collection, rubric, read_judge(file, own_outside_roots(allow_outside)))
-        typer.echo(f"{collection}/{made.rubric_id}@{made.version}")
-
-    asyncio.run(work(_open_registry()))
+    made = asyncio.run(_open_registry().add_version(collection, rubric, read_judge(file, own_outside_roots(allow_outside))))
+    typer.echo(f"{collection}/{made.rubric_id}@{made.version}")
 
 
 @registry_app.command("list")
 def list_rubrics(collection: Collection, *, as_json: Json = False) -> None:
     """List a collection's rubrics with their newest versions."""
-
-    async def work(registry: "Registry") -> None:
-        found = await registry.list_rubrics(collection)
-        lines = [f"{row.rubric_id}@{row.version}  {row.kind}  {row.sha256[:12]}  {row.changed:%Y-%m-%d %H:%M}" for row in found]
-        show_lines([row.model_dump(mode="json") for row in found], lines or [f"no rubrics in {collection!r}"], as_json=as_json)
-
-    asyncio.run(work(_open_registry()))
+    found = asyncio.run(_open_registry().list_rubrics(collection))
+    lines = [f"{row.rubric_id}@{row.version}  {row.kind}  {row.sha256[:12]}  {row.changed:%Y-%m-%d %H:%M}" for row in found]
+    show_lines([row.model_dump(mode="json") for row in found], lines or [f"no rubrics in {collection!r}"], as_json=as_json)
 
 
 @registry_app.command()
@@ -195,12 +183,8 @@ def show(
     version: Annotated[int | None, typer.Option(min=1, metavar="N", help="Print this version; the newest by default.")] = None,
 ) -> None:
     """Print a rubric as JSON."""
-
-    async def work(registry: "Registry") -> None:
-        found = await registry.get_rubric(collection, rubric, version)
-        typer.echo(json_without_commands(json.dumps(found.model_dump(mode="json", exclude_none=True), ensure_ascii=False, indent=2)))
-
-    asyncio.run(work(_open_registry()))
+    found = asyncio.run(_open_registry().get_rubric(collection, rubric, version))
+    typer.echo(json_without_commands(json.dumps(found.model_dump(mode="json", exclude_none=True), ensure_ascii=False, indent=2)))
 
 
 def _open_registry() -> "Registry":
@@ -380,20 +364,6 @@ def _print_next(options: JudgeOptions, *, is_as_written: bool, console: Console)
         console.print(f"next: gradeloop report {' '.join([shlex.quote(options.judge), *rule])} --open", soft_wrap=True)
 
 
-def _with_file(error: InvalidRequest, reading: Reading) -> InvalidRequest:
-    """Return the refusal of a run with the file that the run was read from."""
-    found = (path for name, path in reading.files.items() if str(error).startswith(f"the run {name!r}"))
-    path = next(found, None)
-    return error if path is None else type(error)(f"{path}: {error}")
-
-
-async def _refuse_unfit(judge: Judge, runs: Sequence[AgentRun], *, chunk: bool) -> None:
-    """Raise InvalidRequest for a run that cannot be judged, or of which a part cannot, before the first of them is paid for."""
-    for run in runs:
-        for asked in [part.run for part in parts_of(judge.config, run)] if chunk and is_too_long(run) else [run]:
-            await judge.request(asked)
-
-
 def _outcome(results: Sequence[JudgeResult], total: int, rule: PassRule, decision: str | None) -> JudgeOutcome:
     """Return how many of the judgements that were asked for there are, and what became of them."""
     failures, unsure = sum(result.failed for result in results), sum(bool(result.unsure) for result in results)
@@ -444,13 +414,14 @@ async def _print_measures(
     return gated
 
 
-def _require_readable(reading: Reading, runs: Sequence[AgentRun], options: JudgeOptions, console: Console) -> None:
-    """Print what files were taken for, and what is left out of them; end with 3 where that is too large a share.
+async def _named_runs(options: JudgeOptions, reader: GradingClient | None, reading: Reading, console: Console) -> list[AgentRun]:
+    """Load the runs that the command names; print what they were read as, and what is left out, which ends with 3 where it is too much.
 
     Raises:
         Exit: More is left out than `--max-bad` allows.
-        InvalidRequest: A run is too long for `--whole`.
+        InvalidRequest: A run cannot be read, or is too long for `--whole`.
     """
+    runs = await load_runs(options.runs, reader, reading) if options.runs else []
     if options.whole:
         refuse_cut(runs)
     if not options.as_json:
@@ -465,12 +436,6 @@ def _require_readable(reading: Reading, runs: Sequence[AgentRun], options: Judge
         rest = f"--max-bad allows {percent(options.max_bad)}" if reading.runs else "every run was left out"
         console.print(f"nothing is judged: {rest}", soft_wrap=True)
         raise typer.Exit(NO_VERDICT)
-
-
-async def _named_runs(options: JudgeOptions, reader: GradingClient | None, reading: Reading, console: Console) -> list[AgentRun]:
-    """Load the runs that the command names, and print what they were read as."""
-    runs = await load_runs(options.runs, reader, reading) if options.runs else []
-    _require_readable(reading, runs, options, console)
     return runs
 
 
@@ -498,10 +463,13 @@ async def _judge_all(
         InvalidRequest: A run is refused.
     """
     try:
-        await _refuse_unfit(judge, runs, chunk=options.chunk)
+        for run in runs:  # one that is refused, or of which a part is, is refused before the first of them is paid for
+            for asked in [part.run for part in parts_of(judge.config, run)] if options.chunk and is_too_long(run) else [run]:
+                await judge.request(asked)
         return await _judge_readable(judge, runs, task_queue, connection, options, console)
     except InvalidRequest as error:
-        raise _with_file(error, reading) from None
+        path = next((path for name, path in reading.files.items() if str(error).startswith(f"the run {name!r}")), None)
+        raise (error if path is None else type(error)(f"{path}: {error}")) from None
 
 
 async def _judge_readable(

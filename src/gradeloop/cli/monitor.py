@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from pydantic import JsonValue, ValidationError
+from pydantic import ValidationError
 from temporalio.client import Client
 
+from gradeloop.calibration.gate import passes_rule
 from gradeloop.calibration.labels import read_labels
 from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust
 from gradeloop.cli.folder import own_config_file, own_outside_roots
@@ -26,7 +27,6 @@ from gradeloop.files.output import refuse_foreign
 from gradeloop.grading.checks import canonical_json
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, SchemaJudge
 from gradeloop.judges.pass_rule import PassRule
-from gradeloop.judges.schema import value_at
 from gradeloop.judges.sources import load_judge, names_file, with_model
 from gradeloop.monitors.anchor_runs import LABEL_KEY, Anchor, anchors_of, plan_of_anchors
 from gradeloop.monitors.anchors import ANCHORS_PER_TICK, MOST_ANCHORS
@@ -564,9 +564,7 @@ def _by_labels(
     votes: dict[str, list[bool]] = {}
     wanted = PassRule(judge, passes).wanted
     for row in read_labels(path, judge).labels:
-        values: list[tuple[JsonValue, JsonValue]] = [(value_at(dict(row.label_value), at), value) for at, value in wanted]
-        if all(said is not None for said, _ in values):
-            passed = all(canonical_json(said) == canonical_json(value) for said, value in values)
+        if (passed := passes_rule(wanted, row.label_value)) is not None:
             votes.setdefault(row.agent_run_id, []).append(passed)
     for run in runs:
         said = votes.get(run.id, [])

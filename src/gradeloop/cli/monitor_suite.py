@@ -10,7 +10,6 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from gradeloop.batches.contract import Case, CaseId
 from gradeloop.batches.judged import records_of
-from gradeloop.contract.messages import Message
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.output import refuse_foreign, replacing
 from gradeloop.judges.contract import CriteriaJudge
@@ -78,22 +77,17 @@ def _tests(monitor: str, failed: Sequence[FailedRun], *, answered: bool) -> list
     for run, case in failed:
         records = records_of(case, "")
         end = records.draft if answered else records.request + 1
-        said: list[JsonValue] = [_message(message) for message in records.messages[:end] if message.kind is None and _is_said(message)]
+        said: list[JsonValue] = [
+            {"role": message.role, "content": message.content}
+            for message in records.messages[:end]
+            if message.kind is None and message.role != "tool" and message.content.strip()  # a new answer makes its tool calls anew
+        ]
         name = run.run_id if _is_case_id(run.run_id) and run.run_id not in names else run.run_sha256[:16]
         names.add(name)
         test: dict[str, JsonValue] = {"id": name, "messages": _literal(said)}
         test |= {"output": records.messages[records.draft].content} if answered else {}
         tests.append(test | {"metadata": {"monitor": monitor, "run": run.run_id, "judgement": run.judgement or ""}})
     return tests
-
-
-def _is_said(message: Message) -> bool:
-    """Return whether a message stands without the tool calls that a new answer makes anew."""
-    return message.role != "tool" and bool(message.content.strip())
-
-
-def _message(message: Message) -> dict[str, JsonValue]:
-    return {"role": message.role, "content": message.content}
 
 
 def _is_case_id(name: str) -> bool:

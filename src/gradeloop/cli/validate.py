@@ -10,10 +10,9 @@ from rich.text import Text
 
 from gradeloop.calibration.labelled_sets import read_labelled_set
 from gradeloop.calibration.labels import is_labels, read_labels
-from gradeloop.cli.check_flags import refuse_unservable_suite
 from gradeloop.cli.commands import AllowOutside, Json
 from gradeloop.cli.eval import Config, EnvFile
-from gradeloop.cli.eval_options import choose_suite, find_suite
+from gradeloop.cli.eval_options import choose_suite, find_suite, refuse_unservable_suite
 from gradeloop.cli.folder import load_env_files, own_config_file, own_outside_roots
 from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import TaskFlags, read_task

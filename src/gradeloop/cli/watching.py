@@ -28,7 +28,8 @@ def run_again_on_changes(options: EvalOptions, run: Callable[[], int]) -> int:
     Raises:
         InvalidRequest: The package that watches files is missing.
     """
-    changes = _changes(_folders(options))
+    files = (options.suite, options.flags.scripted, *options.flags.overrides.files, *options.flags.tools)
+    changes = _changes({path.resolve().parent for path in files if path is not None})
     next(changes)  # the watch begins before the first run, so that no change is missed
     while _run(run) != STOPPED:
         print("waiting for changes; Ctrl-C ends the watch", file=sys.stderr)  # noqa: T201 - stdout has the results alone
@@ -49,12 +50,6 @@ def _run(run: Callable[[], int]) -> int:
     except GradeloopError as error:
         print(f"gradeloop: {printable(str(error))}", file=sys.stderr)  # noqa: T201 - as above
         return 0
-
-
-def _folders(options: EvalOptions) -> set[Path]:
-    flags = options.flags
-    files = (options.suite, flags.scripted, *flags.overrides.files, *flags.tools)
-    return {path.resolve().parent for path in files if path is not None}
 
 
 def _changes(folders: set[Path]) -> Iterator[set[Path]]:

@@ -321,17 +321,13 @@ def refuse_values(schema: Schema, values: Mapping[str, JsonValue], field: str) -
         if name not in keys:
             hint = did_you_mean(name, list(keys)) if keys else " The schema has no enum, boolean or number to pass by."
             raise ValueError(f"{field}: {clip(name)} is no key of the output_schema whose value the judge chooses.{hint}")
-        inner = _schema_at(schema, keys[name].path)
+        inner = schema
+        for part in keys[name].path:
+            inner = inner["properties"][part]
         allowed = [canonical_json(one) for one in inner.get("enum", [value])]
         if not _is_a(inner["type"], value) or canonical_json(value) not in allowed:
             known = f" Known: {', '.join(map(str, inner['enum']))}." if "enum" in inner else f" Write a value of type {inner['type']}."
             raise ValueError(f"{field}.{name}: the output_schema does not allow {clip(str(value))}.{known}")
-
-
-def _schema_at(schema: Schema, path: Path) -> Schema:
-    for name in path:
-        schema = schema["properties"][name]
-    return schema
 
 
 def value_at(output: JsonValue, path: Path) -> JsonValue:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from gradeloop.contract.evaluation import CriterionRow, Evaluation
 from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.contradictions import contradiction
-from gradeloop.reports.model import RunReport, SchemaVerdict, ToolEvidence
+from gradeloop.reports.model import RunReport, SchemaVerdict
 from gradeloop.text import encodable, one_line, printable, shortened
 
 TEXT_CHARACTERS = 20_000
@@ -24,7 +24,9 @@ def explain_run(report: RunReport) -> str:
         last = report.evaluations[-1]
         lines += _evaluation_lines(last, len(report.evaluations), report.rubric)
         tools = [tool for tool in report.tools if tool.role != "generator" and tool.grading_run_id in {None, last.grading_run_id}]
-        lines += _tool_lines(tools)
+        for tool in tools:
+            arguments = one_line(shortened(json.dumps(tool.arguments, ensure_ascii=False), EVIDENCE_CHARACTERS))
+            lines.append(f"tool {one_line(tool.tool)}({arguments}){' failed' if tool.failed else ''}: {_quoted(tool.output)}")
     if report.judged is not None:
         lines += _schema_lines(report.judged)
     if report.waiting_for is not None:
@@ -65,12 +67,6 @@ def _row_lines(row: CriterionRow, note: str) -> Iterator[str]:
         yield f"  quote of record {quote.record} ({found}): {_quoted(quote.quote)}"
     if row.override is not None:
         yield f"  overridden by {one_line(row.override.by)}: {'passes' if row.override.passed else 'fails'}, {_cut(row.override.why)}"
-
-
-def _tool_lines(tools: list[ToolEvidence]) -> Iterator[str]:
-    for tool in tools:
-        arguments = shortened(json.dumps(tool.arguments, ensure_ascii=False), EVIDENCE_CHARACTERS)
-        yield f"tool {one_line(tool.tool)}({one_line(arguments)}){' failed' if tool.failed else ''}: {_quoted(tool.output)}"
 
 
 def _schema_lines(judged: SchemaVerdict) -> Iterator[str]:

@@ -84,17 +84,14 @@ async def _recorded(temporal: Client, result: JudgeResult) -> JudgementRecord:
 
 async def _record_of_parts(temporal: Client, result: JudgeResult, parts: Sequence[JsonValue]) -> JudgementRecord:
     """Read a run that was judged in parts from the judgements of its parts; an empty record where one of them is gone."""
-    named = [result.model_copy(update={"result_metadata": {}, **_identity(part)}) for part in parts if isinstance(part, dict)]
+    known = [{"id": str(part.get("id")), "batch_id": part.get("batch_id")} for part in parts if isinstance(part, dict)]
+    named = [result.model_copy(update={"result_metadata": {}, **ids}) for ids in known]
     records = [await read_judgement_record(temporal, one) for one in named]
     runs = [record.run for record in records if record.run is not None]
     run = whole_run(runs) if len(runs) == len(parts) else None
     judges = [record.judge for record in records]
     judge = judges[0] if run is not None else None
     return JudgementRecord(run, judge and without_part_text(judge), tuple(tool for record in records for tool in record.tools))
-
-
-def _identity(part: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
-    return {"id": str(part.get("id")), "batch_id": part.get("batch_id")}
 
 
 async def _stored_record(batch_id: str, name: str) -> JudgementRecord:

@@ -148,7 +148,9 @@ async def judgement_story(
     asks = await read_question(results[0]) if results else ""
     about = {"rubric": judge, "judgements": f"{len(results):,}"}
     title = _title_of(source.name, judge, asks)
-    about |= {"passes": _passes_text(source.gate)} if source.gate else {}
+    if gate := source.gate:
+        wanted = "" if gate.pass_rate is None else f"; {percent(gate.pass_rate)} wanted"
+        about["passes"] = f"{', '.join(in_words(gate.pass_if))}{wanted}"
     question = asks.strip().removeprefix(title).strip()
     return JudgementStory(judgement_head(title, reports, about, list(stale.values()), question=question, source=source), reports)
 
@@ -175,12 +177,6 @@ def _gate_with_rate(gate: PassGate | None, wanted: WantedPass) -> PassGate | Non
     if gate is None and wanted.rate is not None:
         raise InvalidRequest("--pass-rate needs a rule for what passes; add --pass KEY=VALUE")
     return gate
-
-
-def _passes_text(gate: PassGate) -> str:
-    """Return what passes a judgement, and how many have to, as a fact."""
-    values = ", ".join(in_words(gate.pass_if))
-    return f"{values}; {percent(gate.pass_rate)} wanted" if gate.pass_rate is not None else values
 
 
 TITLE_CHARACTERS = 100
