@@ -285,7 +285,6 @@ def summary_of(row: "RowMapping") -> BatchSummary:
 
 
 @lru_cache(maxsize=64)
-@lru_cache(64)
 def parse_request(text: str) -> BatchRequest:
     """Return a batch's request from its JSON in the store."""
     return BatchRequest.model_validate_json(text)

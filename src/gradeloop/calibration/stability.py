@@ -10,7 +10,7 @@ from gradeloop.calibration.judgements import Judgements
 from gradeloop.calibration.labels import ComparedKey, comparable
 from gradeloop.contract.base import Strict
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig
-from gradeloop.judges.schema import value_at
+from gradeloop.judges.schema import objects_in, value_at
 from gradeloop.stats.intervals import wilson
 from gradeloop.stats.panel import EffectiveVotes, effective_votes, flip_rate
 from gradeloop.stats.selective import Band, choose_band
@@ -95,12 +95,9 @@ def measure_panel(judge: JudgeConfig, key: ComparedKey, judgements: Judgements, 
 def _votes(judge: JudgeConfig, key: ComparedKey, output: Mapping[str, JsonValue], metadata: Mapping[str, JsonValue]) -> list[JsonValue]:
     """Return the votes behind a judgement's value."""
     if isinstance(judge, CriteriaJudge):
-        rows = output.get("criteria")
-        named = [row for row in rows if isinstance(row, dict) and row.get("id") == key.path[-1]] if isinstance(rows, list) else []
-        votes = named[0].get("votes") if named and key.path[0] == "criteria" else None
-        return [vote.get("passed") for vote in votes if isinstance(vote, dict)] if isinstance(votes, list) else []
-    rollouts = metadata.get("rollouts")
-    outputs = [rollout.get("output") for rollout in rollouts if isinstance(rollout, dict)] if isinstance(rollouts, list) else []
+        named = [row for row in objects_in(output.get("criteria")) if row.get("id") == key.path[-1]]
+        return [vote.get("passed") for vote in objects_in(named[0].get("votes"))] if named and key.path[0] == "criteria" else []
+    outputs = [rollout.get("output") for rollout in objects_in(metadata.get("rollouts"))]
     return [value_at(given, key.path) if isinstance(given, dict) else None for given in outputs]
 
 

@@ -6,7 +6,7 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Annotated
 
@@ -161,15 +161,12 @@ async def _serve_page(server: ServerInfo, socket_of_page: socket.socket) -> Asyn
         yield WITHOUT_PAGE, WITHOUT_PAGE
         return
     connection = Connection(server.address, NAMESPACE, embedded=True)
-    store = Store(store_url(embedded=True))
     client = GradingClient(await connect(connection))
-    try:
+    with closing(Store(store_url(embedded=True))) as store:
         async with serving_ui(server, listening(None, PORT)) as ui:
             site = Site(client, connection, BatchReader(store), new_token(), asked_user_header(), ui)
             async with live_page(site, socket_of_page) as page:
                 yield page, ui
-    finally:
-        store.close()
 
 
 @asynccontextmanager
@@ -190,12 +187,9 @@ async def _receive(address: str | None, flags: Sequence[str]) -> AsyncIterator[s
             raise
         yield f"not served: {error}"
         return
-    store = Store(store_url(embedded=True), durable=True)
-    try:
+    with closing(Store(store_url(embedded=True), durable=True)) as store:
         async with receiving(store, settings, door, listening_there) as url:
             yield url
-    finally:
-        store.close()
 
 
 def _queue_ctrl_c() -> "asyncio.Queue[None]":

@@ -157,8 +157,8 @@ STYLES: dict[Outcome, str] = {
     "gained": "cyan",
     "decided": "cyan",
 }
+"""The outcomes that have a table of their cases, in this order, and its colour."""
 
-_IN_TABLES: tuple[Outcome, ...] = ("regressed", "lost", "unsure", "improved", "gained", "decided")
 _IN_LISTS: tuple[Outcome, ...] = ("removed", "added")
 _ALWAYS = {"batch", "pass rate", "cost"}
 """Facts about a batch that a narrow terminal shows too."""
@@ -177,7 +177,7 @@ def comparison_lines(found: Comparison, width: int, gates: Sequence[ComparisonGa
     yield from (Text(line) for line in overall_lines(found))
     yield from (Text(f"note: {one_line(note)}", "yellow") for note in found.notes)
     yield _both(found, width)
-    for outcome in _IN_TABLES:
+    for outcome in STYLES:
         yield from _cases(outcome, [row for row in found.cases if row.outcome == outcome], width)
     for outcome in _IN_LISTS:
         yield from _names(outcome, [row.id for row in found.cases if row.outcome == outcome])

@@ -1,11 +1,10 @@
 """Abstention: which verdicts a judge gives with too few of its votes to decide, and the dearer judge that is asked instead."""
 
-from collections.abc import Mapping
-
 from pydantic import JsonValue
 
 from gradeloop.contract.thread import Grader
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
+from gradeloop.judges.schema import objects_in
 from gradeloop.stats.selective import is_below
 
 CRITERIA = "criteria."
@@ -24,19 +23,15 @@ def with_unsure(judge: JudgeConfig, result: JudgeResult) -> JudgeResult:
 def share_of_votes(judge: JudgeConfig, result: JudgeResult, key: str) -> float | None:
     """Return the share of a judgement's votes on a key that agree with its verdict, 0 to 1; None without votes."""
     if isinstance(judge, CriteriaJudge):
-        row = next((row for row in _mappings(result.output.get("criteria")) if f"{CRITERIA}{row.get('id')}" == key), None)
-        votes = [vote.get("passed") for vote in _mappings(row.get("votes"))] if row is not None else []
+        row = next((row for row in objects_in(result.output.get("criteria")) if f"{CRITERIA}{row.get('id')}" == key), None)
+        votes = [vote.get("passed") for vote in objects_in(row.get("votes"))] if row is not None else []
         said = [vote for vote in votes if vote is not None]
         return sum(vote == row.get("passed") for vote in said) / len(said) if row is not None and said else None
     keys = result.result_metadata.get("keys")
     found = keys.get(key) if isinstance(keys, dict) else None
     if not isinstance(found, dict):
         return None
-    return next((float(str(one["share"])) for one in _mappings(found.get("distribution")) if one.get("value") == found.get("value")), None)
-
-
-def _mappings(value: JsonValue) -> list[Mapping[str, JsonValue]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
+    return next((float(str(one["share"])) for one in objects_in(found.get("distribution")) if one.get("value") == found.get("value")), None)
 
 
 def dearer_judge(judge: JudgeConfig) -> JudgeConfig | None:

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from gradeloop.contract.transcript import (
 from gradeloop.grading.prompts import RECORD_CHARACTERS, elide, read_prompt_text, record_starts
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, hashed_id, judging_id
 from gradeloop.judges.prompt import is_cut
+from gradeloop.judges.schema import objects_in
 
 CHUNKS_VERSION = "1"
 """The version of how runs are taken apart, raised when the same run comes to other parts or to another last question."""
@@ -223,11 +224,12 @@ def requests_in_parts(judge: JudgeConfig, run: AgentRun) -> list[JudgingRequest]
 
 def _cited(part: AgentRun, result: JudgeResult) -> list[str]:
     """Return the blocks that the judgement of a part cites, or quotes, and that are there."""
-    written = result.result_metadata.get("citations")
-    cited = [row for row in written if isinstance(row, dict)] if isinstance(written, list) else []
+    cited = objects_in(result.result_metadata.get("citations"))
     labels = [str(row["target"]) for row in cited if row.get("verified") and row.get("kind") == "block"]
     records = _record_places(part)
-    quotes = (quote for row in _rows(result) for quote in _quotes(row) if quote.get("quote_verified"))
+    quotes = (
+        quote for row in objects_in(result.output.get("criteria")) for quote in objects_in(row.get("quotes")) if quote.get("quote_verified")
+    )
     labels += [records[at][0].label for quote in quotes if isinstance(at := quote.get("record"), int) and 0 <= at < len(records)]
     return list(dict.fromkeys(labels))
 
@@ -240,28 +242,18 @@ def _by_turns(lists: Sequence[Sequence[str]]) -> list[str]:
 
 def _shown_output(part: AgentRun, result: JudgeResult) -> dict[str, JsonValue]:
     """Return the output of a part's judgement, in which quotes name blocks of the run rather than records of the part."""
-    if not any(_quotes(row) for row in _rows(result)):
+    if not any(objects_in(row.get("quotes")) for row in objects_in(result.output.get("criteria"))):
         return result.output
     records = _record_places(part)
     rows: list[JsonValue] = []
-    for row in _rows(result):
+    for row in objects_in(result.output.get("criteria")):
         quotes: list[JsonValue] = [
             {"block": records[at][0].label, "quote": quote.get("quote")}
-            for quote in _quotes(row)
+            for quote in objects_in(row.get("quotes"))
             if isinstance(at := quote.get("record"), int) and 0 <= at < len(records)
         ]
         rows.append({**row, "quotes": quotes})
     return result.output | {"criteria": rows}
-
-
-def _rows(result: JudgeResult) -> list[dict[str, JsonValue]]:
-    rows = result.output.get("criteria")
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
-
-
-def _quotes(row: Mapping[str, JsonValue]) -> list[dict[str, JsonValue]]:
-    quotes = row.get("quotes")
-    return [quote for quote in quotes if isinstance(quote, dict)] if isinstance(quotes, list) else []
 
 
 def _record_places(run: AgentRun) -> list[tuple[MessagePlace, int]]:
@@ -308,10 +300,10 @@ def _in_whole_run(result: JudgeResult, shown: AgentRun, run: AgentRun) -> dict[s
     places = _record_places(shown)
     numbers = {place: at for at, place in enumerate(_record_places(run))}
     rows: list[JsonValue] = []
-    for row in _rows(result):
+    for row in objects_in(result.output.get("criteria")):
         quotes: list[JsonValue] = [
             quote | {"record": numbers[places[at]]}
-            for quote in _quotes(row)
+            for quote in objects_in(row.get("quotes"))
             if isinstance(at := quote.get("record"), int) and 0 <= at < len(places)
         ]
         rows.append({**row, "quotes": quotes} if "quotes" in row else row)

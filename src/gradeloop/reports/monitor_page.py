@@ -247,7 +247,7 @@ def _facts(found: MonitorSummary, schedule: MonitorSchedule | None) -> dict[str,
         ),
         "budget a day": ""
         if definition.budget_usd is None
-        else f"${definition.budget_usd:g}, of which {_spent(found)} on {found.state.day}",
+        else f"${definition.budget_usd:g}, of which {money(found.state.spent_usd) or 'nothing is used'} on {found.state.day}",
         "tenant": definition.tenant or "",
     }
     return {name: value for name, value in facts.items() if value}
@@ -262,10 +262,6 @@ def _notes(found: MonitorSummary) -> tuple[str, ...]:
         labels_text(found),
         shadow_text(found.shadow, found.definition) if found.shadow else "",
     )
-
-
-def _spent(found: MonitorSummary) -> str:
-    return money(found.state.spent_usd) or "nothing is used"
 
 
 def monitors_page(found: Sequence[MonitorSummary], unserved: Collection[str], monitor_path: Callable[[str], str], *, live: Live) -> str:

@@ -5,6 +5,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 
 from pydantic import JsonValue, ValidationError
@@ -34,6 +35,7 @@ from gradeloop.judges.contract import (
 from gradeloop.judges.pass_rule import unmet_values
 from gradeloop.judges.prompt import Block, blocks_of
 from gradeloop.judges.registry import Registry
+from gradeloop.judges.schema import objects_in
 from gradeloop.judges.sources import load_judge
 from gradeloop.reports.html import as_json
 from gradeloop.reports.model import Passage, PassageRecord, RunReport, SchemaVerdict, ToolEvidence
@@ -97,11 +99,8 @@ async def _record_of_parts(temporal: Client, result: JudgeResult, parts: Sequenc
 async def _stored_record(batch_id: str, name: str) -> JudgementRecord:
     """Read what the store still has of a judgement that a batch made; an empty record where it has nothing."""
     try:
-        store = own_store()
-        try:
+        with closing(own_store()) as store:
             case, _ = await BatchReader(store).case(batch_id, name)
-        finally:
-            store.close()
     except (InvalidRequest, StoreUnavailable):
         return JudgementRecord()
     return JudgementRecord(case.judging.run, case.judging.judge) if case.judging is not None else JudgementRecord()
@@ -159,13 +158,10 @@ async def read_stored_judgements(name: str) -> StoredJudgements:
         InvalidRequest: There is no such judge, or the store has no judgements by it.
         StoreUnavailable: The store cannot be opened.
     """
-    store = own_store()
-    try:
+    with closing(own_store()) as store:
         registry = Registry(store)
         judge = await load_judge(name, registry)
         results = await registry.judgements(judge)
-    finally:
-        store.close()
     if not results:
         raise InvalidRequest(f"the store has no judgements by {name!r}; judge some runs first: gradeloop judge {shlex.quote(name)} RUNS")
     return StoredJudgements(f"{judge.rubric_id}, version {judge.version}", judge, tuple(results))
@@ -174,11 +170,8 @@ async def read_stored_judgements(name: str) -> StoredJudgements:
 async def stale_notes(results: Sequence[JudgeResult]) -> dict[tuple[str, int], str]:
     """Return, by rubric and version, why judgements are stale: the registry has a newer version of their judge; empty without a store."""
     try:
-        store = own_store()
-        try:
+        with closing(own_store()) as store:
             newest = await Registry(store).newest_versions({result.rubric_id for result in results})
-        finally:
-            store.close()
     except (InvalidRequest, StoreUnavailable):
         return {}
     notes = {}
@@ -458,7 +451,7 @@ def _list(value: object) -> list[object]:
 def _common_report(judgement: _Judgement) -> RunReport:
     """Return the report of a judgement with the fields that all kinds have."""
     result, judge = judgement.result, judgement.record.judge
-    parts = _mappings(result.result_metadata.get("parts"))
+    parts = objects_in(result.result_metadata.get("parts"))
     about = {
         "rubric": f"{result.rubric_id}, version {result.rubric_version}",
         "rubric text": judge.rubric_text if isinstance(judge, SchemaJudge) else "",
@@ -478,10 +471,6 @@ def _common_report(judgement: _Judgement) -> RunReport:
         usage=result.usage,
         notes=(*judgement.notes, *(_part_note(number, part) for number, part in enumerate(parts, 1))),
     )
-
-
-def _mappings(value: JsonValue) -> list[Mapping[str, JsonValue]]:
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _part_note(number: int, part: Mapping[str, JsonValue]) -> str:

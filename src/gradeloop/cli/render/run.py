@@ -15,7 +15,7 @@ from rich.text import Text
 from gradeloop.cli.render.table import Column, Line, criterion_line, id_width, mark, table, usage_line
 from gradeloop.client.listing import ListedThread
 from gradeloop.contract.criterion import Criterion
-from gradeloop.contract.evaluation import CriterionRow, DraftPiece, Evaluation, Event, InterruptReason, Rejection, WaitingFor, rejections_of
+from gradeloop.contract.evaluation import CriterionRow, Evaluation, Event, InterruptReason, Rejection, WaitingFor, rejections_of
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import GivenPrompt, RunResult, ThreadState
@@ -40,11 +40,6 @@ COLUMNS = 10
 
 FIXED_COLUMNS = 35
 """The width of the columns iteration, result and score together."""
-
-
-def opening_line(thread_id: str) -> Text:
-    """Return the first line of a run."""
-    return Text("Thread ", "dim").append(thread_id, "bold")
 
 
 def event_line(event: Event, message: Message | None, evaluation: Evaluation | None) -> Text | None:
@@ -148,7 +143,11 @@ def question_lines(waiting: WaitingFor, text: str | None) -> Iterator[Text | Rul
         yield Text(printable(text).rstrip())
     if draft.changes is not None:
         yield Rule("changes since a person was last asked", style="dim")
-        yield _changes_text(draft.changes)
+        marked = Text()
+        for piece in draft.changes:
+            before, after, style = CHANGES[piece.kind]
+            marked.append(f"{before}{printable(piece.text)}{after}", style)
+        yield marked
     yield Rule(style="dim")
     width = id_width(row.id for row in draft.rows)
     for row in draft.rows:
@@ -161,15 +160,6 @@ def rejection_lines(rejections: Iterable[Rejection]) -> Iterator[Text]:
     for rejection in rejections:
         line = Text(f"{one_line(rejection.criterion)}: ", "cyan")
         yield line.append(f"draft {rejection.iteration + 1} was rejected because: ", "yellow").append(one_line(rejection.gap))
-
-
-def _changes_text(pieces: Iterable[DraftPiece]) -> Text:
-    """Return a comparison of two drafts, with signs that need no colour."""
-    text = Text()
-    for piece in pieces:
-        before, after, style = CHANGES[piece.kind]
-        text.append(f"{before}{printable(piece.text)}{after}", style)
-    return text
 
 
 def decision_commands(thread_id: str, waiting: WaitingFor) -> Iterator[Text]:
@@ -393,7 +383,7 @@ class PlainScreen:
 
     def show_thread(self, thread_id: str) -> None:
         """See `Screen`."""
-        self._console.print(opening_line(thread_id), soft_wrap=True)
+        self._console.print(Text("Thread ", "dim").append(thread_id, "bold"), soft_wrap=True)
 
     def show_event(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
         """See `Screen`."""
