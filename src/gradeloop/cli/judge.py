@@ -20,18 +20,7 @@ from gradeloop.calibration.gate import gate_rate
 from gradeloop.calibration.judgements import select_judgements
 from gradeloop.calibration.labels import LabelSet, compared_keys, label_schema, read_labels
 from gradeloop.calibration.stability import measure_stability
-from gradeloop.cli.commands import (
-    AllowOutside,
-    Grader,
-    Json,
-    Overwrite,
-    Scripted,
-    Tools,
-    Trust,
-    codes_help,
-    ctrl_c,
-    share_flag,
-)
+from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust, codes_help, ctrl_c, share_flag
 from gradeloop.cli.folder import own_config_file, own_outside_roots
 from gradeloop.cli.rejudge import judged_runs, load_older_judge, preview_lines, preview_of
 from gradeloop.cli.render.judgement_table import answer_line, answer_of_results, failure_lines, result_table, results_line

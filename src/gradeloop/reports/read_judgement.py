@@ -23,15 +23,7 @@ from gradeloop.grading.quotes import fold, written_forms
 from gradeloop.grading.scoring import status_of
 from gradeloop.judges.chunks import whole_run, without_part_text
 from gradeloop.judges.citations import Citation
-from gradeloop.judges.contract import (
-    JUDGING_WORKFLOW,
-    CriteriaJudge,
-    JudgeConfig,
-    JudgeResult,
-    JudgingRequest,
-    SchemaJudge,
-    parse_judge,
-)
+from gradeloop.judges.contract import JUDGING_WORKFLOW, CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, SchemaJudge, parse_judge
 from gradeloop.judges.pass_rule import unmet_values
 from gradeloop.judges.prompt import Block, blocks_of
 from gradeloop.judges.registry import Registry

@@ -27,13 +27,7 @@ from gradeloop.reports.judgement_markdown import judgement_markdown
 from gradeloop.reports.judgement_page import JudgementSource, judgement_head, judgement_page
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import batch_page, report_of_file, stored_batch_page, threads_of
-from gradeloop.reports.read_judgement import (
-    read_judgement_reports,
-    read_question,
-    read_stored_judgements,
-    registered_name,
-    stale_notes,
-)
+from gradeloop.reports.read_judgement import read_judgement_reports, read_question, read_stored_judgements, registered_name, stale_notes
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.reports.run_page import run_page
 from gradeloop.store.engine import own_store
