@@ -73,18 +73,14 @@ class BatchReader:
 
     async def has(self, batch_id: str) -> bool:
         """Tell whether a batch has begun."""
-        from sqlalchemy import select
-
         batches = table("batches")
-        statement = select(batches.c.id).where(batches.c.id == batch_id)
+        statement = _select(batches.c.id).where(batches.c.id == batch_id)
         return await self._store.read(lambda connection: connection.execute(statement).first() is not None)
 
     async def request(self, batch_id: str) -> str:
         """Return the request that a batch was last started with, as JSON."""
-        from sqlalchemy import select
-
         batches = table("batches")
-        statement = select(batches.c.request).where(batches.c.id == batch_id)
+        statement = _select(batches.c.request).where(batches.c.id == batch_id)
         return await self._store.read(lambda connection: connection.execute(statement).scalar_one())
 
     async def keep_gate(self, batch_id: str, gate: Mapping[str, object]) -> None:
@@ -96,28 +92,24 @@ class BatchReader:
 
     async def count_cases(self, batch_id: str) -> int:
         """Return how many cases of a batch are in the store."""
-        from sqlalchemy import func, select
+        from sqlalchemy import func
 
         cases = table("cases")
-        statement = select(func.count()).select_from(cases).where(cases.c.batch_id == batch_id)
+        statement = _select(func.count()).select_from(cases).where(cases.c.batch_id == batch_id)
         return int(await self._store.read(lambda connection: connection.execute(statement).scalar_one()))
 
     async def cached_verdicts(self, keys: Sequence[str]) -> frozenset[str]:
         """Return which of these keys the cache of verdicts has."""
-        from sqlalchemy import select
-
         verdicts, found = table("verdicts"), set[str]()
         for start in range(0, len(keys), PAGE):
-            statement = select(verdicts.c.key).where(verdicts.c.key.in_(keys[start : start + PAGE]))
+            statement = _select(verdicts.c.key).where(verdicts.c.key.in_(keys[start : start + PAGE]))
             found |= {row["key"] for row in await self._store.read(_fetch(statement))}
         return frozenset(found)
 
     async def ended_since(self, batch_id: str, after: int) -> tuple[list[CaseResult], int]:
         """Return at most 500 results that came after position `after`, in the order in which they came, and the position of the last."""
-        from sqlalchemy import select
-
         cases = table("cases")
-        statement = select(cases.c.result, cases.c.settled).where(cases.c.batch_id == batch_id, cases.c.settled > after)
+        statement = _select(cases.c.result, cases.c.settled).where(cases.c.batch_id == batch_id, cases.c.settled > after)
         rows = await self._store.read(_fetch(statement.order_by(cases.c.settled).limit(PAGE)))
         return [CaseResult.model_validate_json(row["result"]) for row in rows], rows[-1]["settled"] if rows else after
 
@@ -128,28 +120,22 @@ class BatchReader:
 
     async def cases_named(self, batch_id: str, names: Sequence[str]) -> list[tuple[Case, CaseResult]]:
         """Return the cases of a batch that have one of these ids, with their results."""
-        from sqlalchemy import select
-
         cases, found = table("cases"), list[tuple[Case, CaseResult]]()
         for start in range(0, len(names), PAGE):
-            statement = select(cases).where(cases.c.batch_id == batch_id, cases.c.case_id.in_(names[start : start + PAGE]))
+            statement = _select(cases).where(cases.c.batch_id == batch_id, cases.c.case_id.in_(names[start : start + PAGE]))
             found += [(Case.model_validate_json(row["spec"]), _result(row)) for row in await self._store.read(_fetch(statement))]
         return found
 
     async def results_of_status(self, batch_id: str, status: CaseStatus, limit: int) -> list[CaseResult]:
         """Return the results of the first cases of a batch that have a status, in their order."""
-        from sqlalchemy import select
-
         cases = table("cases")
-        statement = select(cases).where(cases.c.batch_id == batch_id, cases.c.status == status).order_by(cases.c.position).limit(limit)
+        statement = _select(cases).where(cases.c.batch_id == batch_id, cases.c.status == status).order_by(cases.c.position).limit(limit)
         return [_result(row) for row in await self._store.read(_fetch(statement))]
 
     async def failing_ids(self, batch_id: str) -> list[str]:
         """Return the ids of the cases of a batch that failed, then of those that are errors, each in their order."""
-        from sqlalchemy import select
-
         cases = table("cases")
-        statement = select(cases.c.case_id, cases.c.status).where(cases.c.batch_id == batch_id, cases.c.status.in_(("failed", "error")))
+        statement = _select(cases.c.case_id, cases.c.status).where(cases.c.batch_id == batch_id, cases.c.status.in_(("failed", "error")))
         rows = await self._store.read(_fetch(statement.order_by(cases.c.position)))
         return [row["case_id"] for row in sorted(rows, key=lambda row: bool(row["status"] == "error"))]
 
@@ -159,13 +145,11 @@ class BatchReader:
         Raises:
             InvalidRequest: The batch has no case with this id.
         """
-        from sqlalchemy import select
-
         cases = table("cases")
-        rows = await self._store.read(_fetch(select(cases).where(cases.c.batch_id == batch_id, cases.c.case_id == case_id)))
+        rows = await self._store.read(_fetch(_select(cases).where(cases.c.batch_id == batch_id, cases.c.case_id == case_id)))
         if rows:
             return Case.model_validate_json(rows[0]["spec"]), _result(rows[0])
-        statement = select(cases.c.case_id).where(cases.c.batch_id == batch_id).order_by(cases.c.position).limit(20)
+        statement = _select(cases.c.case_id).where(cases.c.batch_id == batch_id).order_by(cases.c.position).limit(20)
         known = await self._store.read(lambda connection: list(connection.execute(statement).scalars()))
         raise InvalidRequest(f"the batch {batch_id!r} has no case {clip(case_id)}.{did_you_mean(case_id, known)}")
 
@@ -195,7 +179,7 @@ def _read_summary(connection: "Connection", batch_id: str) -> BatchSummary:
         InvalidRequest: The store has no such batch.
     """
     named = table("batches").c.id == batch_id
-    statement = _select_newest(1) if batch_id == LATEST else _select_batches().where(named)
+    statement = _select_newest(1) if batch_id == LATEST else _select(table("batches")).where(named)
     if rows := _fetch(statement)(connection):
         return summary_of(rows[0])
     known = [row["id"] for row in _fetch(_select_newest(20))(connection)]
@@ -205,11 +189,9 @@ def _read_summary(connection: "Connection", batch_id: str) -> BatchSummary:
 
 def _pages(store: Store | StoreSnapshot, batch_id: str) -> Iterator["RowMapping"]:
     """Yield the rows of a batch's cases in order, read a page at a time."""
-    from sqlalchemy import select
-
     cases, after = table("cases"), -1
     while True:
-        statement = select(cases).where(cases.c.batch_id == batch_id, cases.c.position > after).order_by(cases.c.position).limit(PAGE)
+        statement = _select(cases).where(cases.c.batch_id == batch_id, cases.c.position > after).order_by(cases.c.position).limit(PAGE)
         rows = store.do(_fetch(statement))
         yield from rows
         if len(rows) < PAGE:
@@ -217,16 +199,16 @@ def _pages(store: Store | StoreSnapshot, batch_id: str) -> Iterator["RowMapping"
         after = rows[-1]["position"]
 
 
-def _select_batches() -> "Select[Any]":
+def _select(*columns: Any) -> "Select[Any]":  # noqa: ANN401 - columns, or a table
     from sqlalchemy import select
 
-    return select(table("batches"))
+    return select(*columns)
 
 
 def _select_newest(limit: int) -> "Select[Any]":
     """Return the newest batches that a user has begun; those of `gradeloop judge` are found by their ids alone."""
     batches = table("batches")
-    begun = _select_batches().where(batches.c.id.not_like(f"{JUDGING_PREFIX}%"))
+    begun = _select(batches).where(batches.c.id.not_like(f"{JUDGING_PREFIX}%"))
     return begun.order_by(batches.c.created.desc(), batches.c.id.desc()).limit(limit)
 
 

@@ -20,7 +20,7 @@ from gradeloop.calibration.probes import WHAT, ProbeName, probe_finding, probe_q
 from gradeloop.calibration.questions import Question, ask_about
 from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust, codes_help, ctrl_c
 from gradeloop.cli.folder import own_config_file
-from gradeloop.cli.judge import BUDGET_HELP, CONCURRENCY_HELP, RETRY_HELP, JudgeName
+from gradeloop.cli.judge import BUDGET_HELP, CONCURRENCY_HELP, RETRY_HELP, JudgeName, open_registry
 from gradeloop.cli.measure import PassedBy
 from gradeloop.cli.rejudge import preview_lines, preview_requests
 from gradeloop.cli.render.measures import figure_table
@@ -199,10 +199,8 @@ async def run_check(options: CheckOptions) -> CheckReport | None:
 
 async def _named_judge(options: CheckOptions, console: Console) -> JudgeConfig:
     """Return the judge with the model that is asked, and print which where it was chosen."""
-    from gradeloop.judges.registry import Registry  # loads SQLAlchemy, which a judge in a file does not need
-
     settings = own_config_file(trust=options.trust)
-    registry = None if names_file(options.judge) else Registry(own_store())
+    registry = None if names_file(options.judge) else open_registry()
     config = await load_judge(options.judge, registry, find_outside_roots(options.outside, settings))
     require_files(options.tools, "--tools")
     require_files((options.scripted,) if options.scripted else (), "--scripted")

@@ -20,7 +20,7 @@ from gradeloop.batches.metric_table import MetricTable, metric_lines
 from gradeloop.batches.outage import StoreWatch, store_timeout
 from gradeloop.batches.outputs import SUFFIXES, Outputs, json_line
 from gradeloop.batches.reader import BatchReader
-from gradeloop.calibration.batch_gate import gate_batch
+from gradeloop.calibration.gate import gate_batch
 from gradeloop.calibration.labels import read_case_labels
 from gradeloop.cli.commands import (
     BASELINE_HELP,

@@ -145,21 +145,21 @@ def judge(  # noqa: PLR0913 - one parameter a flag
 @registry_app.command()
 def create(collection: Collection, file: JudgeFile, *, allow_outside: AllowOutside = None) -> None:
     """Register a rubric as version 1."""
-    made = asyncio.run(_open_registry().create_rubric(collection, read_judge(file, own_outside_roots(allow_outside))))
+    made = asyncio.run(open_registry().create_rubric(collection, read_judge(file, own_outside_roots(allow_outside))))
     typer.echo(f"{collection}/{made.rubric_id}@{made.version}")
 
 
 @registry_app.command()
 def add(collection: Collection, rubric: RubricId, file: JudgeFile, *, allow_outside: AllowOutside = None) -> None:
     """Register a rubric's next version, if it changed."""
-    made = asyncio.run(_open_registry().add_version(collection, rubric, read_judge(file, own_outside_roots(allow_outside))))
+    made = asyncio.run(open_registry().add_version(collection, rubric, read_judge(file, own_outside_roots(allow_outside))))
     typer.echo(f"{collection}/{made.rubric_id}@{made.version}")
 
 
 @registry_app.command("list")
 def list_rubrics(collection: Collection, *, as_json: Json = False) -> None:
     """List a collection's rubrics with their newest versions."""
-    found = asyncio.run(_open_registry().list_rubrics(collection))
+    found = asyncio.run(open_registry().list_rubrics(collection))
     lines = [f"{row.rubric_id}@{row.version}  {row.kind}  {row.sha256[:12]}  {row.changed:%Y-%m-%d %H:%M}" for row in found]
     show_lines([row.model_dump(mode="json") for row in found], lines or [f"no rubrics in {collection!r}"], as_json=as_json)
 
@@ -172,11 +172,12 @@ def show(
     version: Annotated[int | None, typer.Option(min=1, metavar="N", help="Print this version; the newest by default.")] = None,
 ) -> None:
     """Print a rubric as JSON."""
-    found = asyncio.run(_open_registry().get_rubric(collection, rubric, version))
+    found = asyncio.run(open_registry().get_rubric(collection, rubric, version))
     typer.echo(json_without_commands(json.dumps(found.model_dump(mode="json", exclude_none=True), ensure_ascii=False, indent=2)))
 
 
-def _open_registry() -> "Registry":
+def open_registry() -> "Registry":
+    """Return the registry of the store that is meant."""
     from gradeloop.judges.registry import Registry  # loads SQLAlchemy, which a judge in a file does not need
 
     return Registry(own_store())
@@ -262,7 +263,7 @@ class JudgeOutcome:
 async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     """Judge runs and print their results; after Ctrl-C the judgements in flight continue on the worker."""
     console = Console(stderr=options.as_json, highlight=False, markup=False, emoji=False)
-    registry = _open_registry() if options.store or not names_file(options.judge) else None
+    registry = open_registry() if options.store or not names_file(options.judge) else None
     settings = own_config_file(trust=options.trust)
     written = config = await load_judge(options.judge, registry, find_outside_roots(options.outside, settings))
     options = replace(options, files=JudgementOutputs(options.outputs, overwrite=options.overwrite))

@@ -15,7 +15,7 @@ from gradeloop.calibration.judgements import read_results, refuse_foreign_result
 from gradeloop.calibration.labels import read_labels
 from gradeloop.cli.commands import AllowOutside, Grader, Json, codes_help, share_flag
 from gradeloop.cli.folder import own_outside_roots
-from gradeloop.cli.judge import JudgeName
+from gradeloop.cli.judge import JudgeName, open_registry
 from gradeloop.cli.render.measures import figure_table, stability_lines
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.errors import InvalidRequest
@@ -23,7 +23,6 @@ from gradeloop.exit_codes import NO_VERDICT
 from gradeloop.judges.contract import JudgeConfig
 from gradeloop.judges.sources import load_judge, load_runs, names_file, with_model
 from gradeloop.stats.selective import Band
-from gradeloop.store.engine import own_store
 from gradeloop.text import counted, one_line
 
 app = typer.Typer(rich_markup_mode=None)
@@ -68,9 +67,7 @@ def agreement(  # noqa: PLR0913 - one parameter a flag
         raise InvalidRequest(f"--risk {risk:g} is out of range; write 0.001 to 0.5")
 
     async def measure() -> Agreement:
-        from gradeloop.judges.registry import Registry  # loads SQLAlchemy, which a judge in a file does not need
-
-        registry = Registry(own_store()) if results is None or not names_file(judge) else None
+        registry = open_registry() if results is None or not names_file(judge) else None
         config = as_judged(await load_judge(judge, registry, own_outside_roots(allow_outside)), grader)
         people = read_labels(labels, config)
         meant = await load_runs(runs, None) if runs else None
@@ -78,7 +75,7 @@ def agreement(  # noqa: PLR0913 - one parameter a flag
             found = read_results(results)
             refuse_foreign_results(results, config, found)
         else:
-            found = await (registry or Registry(own_store())).newest_judgements(config)
+            found = await (registry or open_registry()).newest_judgements(config)
         judgements = select_judgements(config, found, meant)
         return measure_agreement(config, people, judgements, ordered=ordered or (), passes=passes or (), risk=risk)
 

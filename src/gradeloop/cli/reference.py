@@ -33,7 +33,8 @@ def build_reference() -> str:
     """Return the whole page as Markdown."""
     top: Any = typer.main.get_command(app)
     top.load_all()
-    parts = [HEAD, *_overview(top), _exit_codes()]
+    own = ", ".join(f"[`{name}`](#gradeloop-{name})" for name in CODES if name)
+    parts = [HEAD, *_overview(top), f"## Exit codes\n\n{_codes('')}\n\nThese commands have a table of their own: {own}."]
     for names in GROUPS.values():
         for name in names:
             parts += [_worker()] if name == "worker" else _pages(top.commands[name], f"gradeloop {name}")
@@ -44,11 +45,6 @@ def _overview(top: Any) -> Iterator[str]:  # noqa: ANN401 - typer's own click ha
     for title, names in GROUPS.items():
         rows = [(f"[`{name}`](#gradeloop-{name})", _short_help(top.commands[name])) for name in names]
         yield f"**{title}**\n\n{_table(('command', 'what it does'), rows)}"
-
-
-def _exit_codes() -> str:
-    own = ", ".join(f"[`{name}`](#gradeloop-{name})" for name in CODES if name)
-    return f"## Exit codes\n\n{_codes('')}\n\nThese commands have a table of their own: {own}."
 
 
 def _pages(command: Any, path: str) -> Iterator[str]:  # noqa: ANN401 - as above

@@ -19,8 +19,7 @@ from gradeloop.judges.contract import JUDGEMENTS_SCHEMA, JudgeResult
 from gradeloop.judges.pass_rule import unmet_values
 from gradeloop.reports.collection_page import Head
 from gradeloop.reports.html import write_page
-from gradeloop.reports.judgement_markdown import judgement_markdown
-from gradeloop.reports.judgement_page import judgement_page
+from gradeloop.reports.judgement_page import judgement_markdown, judgement_page
 from gradeloop.reports.model import RunReport
 
 LINES = ".jsonl"

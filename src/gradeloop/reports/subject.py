@@ -23,8 +23,7 @@ from gradeloop.judges.contract import JudgeResult, PassGate
 from gradeloop.judges.pass_rule import PassRule, gate_of_outputs, in_words, with_gate
 from gradeloop.judges.sources import load_runs, parse_reference
 from gradeloop.reports.collection_page import Head
-from gradeloop.reports.judgement_markdown import judgement_markdown
-from gradeloop.reports.judgement_page import JudgementSource, judgement_head, judgement_page
+from gradeloop.reports.judgement_page import JudgementSource, judgement_head, judgement_markdown, judgement_page
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import batch_page, report_of_file, stored_batch_page, threads_of
 from gradeloop.reports.read_judgement import read_judgement_reports, read_question, read_stored_judgements, registered_name, stale_notes
