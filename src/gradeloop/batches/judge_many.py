@@ -123,8 +123,7 @@ async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, f
     wanted = [WantedJudgement(judge, runs[position], repeat) for position, repeat in rows]
     second = dearer_judge(judge.config)
     dearer = None if second is None else Judge(second, await judge.connected(), task_queue=judge.task_queue, priority=judge.priority)
-    unsure: dict[int, JudgeResult] = {}
-    spent: dict[str, Usage] = {}
+    unsure, spent = dict[int, JudgeResult](), dict[str, Usage]()
 
     def report(at: int, result: JudgeResult) -> None:
         spent[result.id] = result.usage
