@@ -57,6 +57,7 @@ STANDS_ON = {
     "tests/test_benchmarks.py": ("benchmarks/",),
     "tests/test_fleet.py": ("benchmarks/", "activities/providers/"),
     "tests/test_image.py": ("deploy/", "worker.py"),
+    "tests/test_release.py": ("deploy/release/", ".github/"),
     "tests/test_testing.py": ("src/gradeloop/testing.py",),
     "tests/test_wheel.py": ("src/gradeloop/__init__.py", "src/gradeloop/errors.py"),
 }

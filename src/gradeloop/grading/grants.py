@@ -1,4 +1,4 @@
-"""What a request names beside its data, however deep it is nested, and what of it a caller was granted."""
+"""Names in a request, however deep they are nested, and the grants of a caller."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -104,14 +104,14 @@ def _models_of(annotation: object) -> Iterator[type[BaseModel]]:
 
 @dataclass(frozen=True)
 class Grants:
-    """What a caller may name."""
+    """The names that a caller may use."""
 
     kinds: frozenset[Kind]
     """The kinds of which nothing else may be named; all others are granted whole."""
     names: frozenset[tuple[str, str]]
     """The kinds and values that are granted."""
     cure: str
-    """What to do about any other."""
+    """The cure for any other name."""
 
     def check(self, request: Request, place: str = "") -> Request:
         """Return a request that names only what was granted; `place` is what a message begins with.

@@ -39,13 +39,13 @@ from gradeloop.text import clip
 from gradeloop.transcripts.readers import read_run_file
 
 THREAD_PREFIX = "agent-"
-"""How the ids of threads begin that agents start; whose a thread is, its recorded owner says."""
+"""The beginning of the ids of threads that agents start; whose a thread is, its recorded owner says."""
 
 READING_CHECKS = frozenset({"text_check", "regex_check", "json_schema_check", "word_count", "count_tokens", "read_transcript"})
 """The tools that any agent may name: they read what is judged, and reach nothing else."""
 
 GRANTED_KINDS = ("model", "address", "tool", "queue")
-"""What a server's user may grant beside them."""
+"""The kinds that a server's user may grant beside them."""
 
 RUNS_AT_ONCE = 8
 """The judgements of one call that are open at the same time."""

@@ -34,7 +34,7 @@ MEANWHILE = (
 WITH_PID = """
 printf '{"pid": %d, %s' $$ "$1" > "$0.$$" && command -p mv "$0.$$" "$0" && shift && exec "$@"
 """
-"""What a process does first: it adds its pid to its record, since the command that starts it can be killed before it does so."""
+"""The first commands of a process: it adds its pid to its record, since whoever starts it can be killed before that."""
 
 LAST_LINE_CHARACTERS = 300
 """The most characters of a log's last line in a message; a longer one loses its beginning, since a chain of causes ends with the first."""

@@ -88,7 +88,7 @@ def unpacked(body: bytes, encoding: str, most: int) -> bytes | None:
 
 
 ROW_ITEMS = 20
-"""What a span or record counts in the budget of items: it takes as long to read as so many attributes."""
+"""The items that a span or record counts: it takes as long to read as so many attributes."""
 
 _budget = threading.local()
 """The items that the request of this thread may still hold."""

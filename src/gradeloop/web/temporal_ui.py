@@ -20,7 +20,7 @@ PORT = 8233
 """The port of Temporal's own UI."""
 
 SETTINGS = "/api/v1/settings"
-"""What the UI's server itself answers, beside files."""
+"""The paths that the UI's server itself answers, beside files."""
 
 JSON = "application/json+no-payload-shorthand"
 """The form of payloads that the UI reads; the API's own default is another."""
