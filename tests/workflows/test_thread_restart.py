@@ -232,12 +232,14 @@ async def test_a_resume_reopens_a_closed_thread(served: Served) -> None:
 
 
 async def test_a_thread_keeps_its_owner_when_it_is_started_again_from_its_checkpoint(served: Served) -> None:
-    thread = await served.client.start(start(messages=[{"role": "user", "content": "Write."}]), thread_id=a_thread(), owner="ann")
+    thread = await served.client.start(
+        start(idle_timeout=0, messages=[{"role": "user", "content": "Write."}]), thread_id=a_thread(), owner="ann"
+    )
     await served.client.result(thread)
     first = (await served.temporal.get_workflow_handle(thread).describe()).run_id
 
     await served.client.override(thread, "c1", False, why="it is not", by="ann")
-    others = await served.client.start(start(messages=[{"role": "user", "content": "Write."}]), thread_id=a_thread())
+    others = await served.client.start(start(idle_timeout=0, messages=[{"role": "user", "content": "Write."}]), thread_id=a_thread())
 
     assert (await served.temporal.get_workflow_handle(thread).describe()).run_id != first
     assert await served.client.owner_of(thread) == "ann"

@@ -56,7 +56,7 @@ async def test_one_grading_run_goes_through_several_temporal_runs_while_its_call
 
 async def test_a_thread_keeps_its_owner_in_all_its_temporal_runs(served: Served) -> None:
     served.models.answers["grader"] = failing_until(11)
-    opening = start(max_iterations=12, messages=[{"role": "user", "content": "hello"}])
+    opening = start(idle_timeout=0, max_iterations=12, messages=[{"role": "user", "content": "hello"}])
 
     thread = await served.client.start(opening, thread_id=a_thread(), owner="ann")
     await served.client.result(thread)
