@@ -15,7 +15,7 @@ PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 help:
 	@echo 'make demo       a draft is judged, revised and accepted, on a real Temporal server of its own'
-	@echo 'make test       the tests, in about eight minutes; browsers, PostgreSQL and bubblewrap are used where they are there'
+	@echo 'make test       the tests, in about twelve minutes on two cores; browsers, PostgreSQL and bubblewrap are used where they are there'
 	@echo 'make test-slow  those that kill processes, attack every sandbox, drive a browser, install the wheel or run every documented program a hundred times: 25 minutes'
 	@echo 'make test-cost  CPU seconds of the tests by folder, beside those that tests/house.toml records'
 	@echo 'make histories  records the histories that tests/histories lacks, which workflow code has to replay'

@@ -4,7 +4,8 @@ import asyncio
 import contextlib
 import os
 import socket
-from asyncio.subprocess import DEVNULL
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
 
 import httpx2
@@ -24,6 +25,14 @@ SETTINGS = "/api/v1/settings"
 
 JSON = "application/json+no-payload-shorthand"
 """The form of payloads that the UI reads; the API's own default is another."""
+
+LEASH = """
+import subprocess, sys, threading
+server = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL)
+threading.Thread(target=lambda: (sys.stdin.read(), server.kill()), daemon=True).start()
+server.wait()
+"""
+"""Runs a command until it ends, or until whoever started it has: then the pipe to it is closed, however that happened."""
 
 
 class TemporalUi:
@@ -54,25 +63,25 @@ class TemporalUi:
         async with self._starting:
             if self._files is None or self._files[0].returncode is not None:
                 port = free_port()
+                command = [sys.executable, "-I", "-S", "-c", LEASH, *ui_command(port)]
                 environment = server_environment(os.environ)
-                process = await asyncio.create_subprocess_exec(*ui_command(port), env=environment, stdout=DEVNULL, stderr=DEVNULL)
+                process = await asyncio.create_subprocess_exec(*command, env=environment, stdin=PIPE, stdout=DEVNULL, stderr=DEVNULL)
                 self._files = process, f"http://127.0.0.1:{port}"
             process, address = self._files
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(30):
-                    while process.returncode is None:
-                        with contextlib.suppress(httpx2.HTTPError):
-                            await self._http.get(f"{address}{SETTINGS}")
-                            return address
-                        await asyncio.sleep(0.1)
+            while process.returncode is None:
+                with contextlib.suppress(httpx2.HTTPError):
+                    await self._http.get(f"{address}{SETTINGS}")
+                    return address
+                await asyncio.sleep(0.1)
             raise RequestRefused(503, "Temporal's UI does not start; try again")
 
     async def close(self) -> None:
         """End the server of the files."""
         await self._http.aclose()
-        if self._files is not None and self._files[0].returncode is None:
-            self._files[0].kill()  # it holds nothing
-            await self._files[0].wait()
+        if self._files is not None:
+            process, _ = self._files
+            process.stdin.close()  # type: ignore[union-attr]  # it is a pipe
+            await process.wait()
 
 
 @contextlib.asynccontextmanager
