@@ -1,6 +1,7 @@
 """Requests are shared among pools of connections: few use few, and what is at an end leaves its place."""
 
 import asyncio
+from functools import partial
 
 import httpx2
 import pytest
@@ -10,7 +11,7 @@ from aiohttp.test_utils import TestServer
 from activities.providers import http
 from activities.providers.http import PooledTransport, http_client
 
-TIMEOUT = httpx2.Timeout(5)
+TIMEOUT = httpx2.Timeout(240)
 
 
 class Pool(httpx2.AsyncBaseTransport):
@@ -95,20 +96,27 @@ async def test_all_pools_are_closed(pools: list[Pool]) -> None:
     assert [pool.closed for pool in pools] == [True] * 3
 
 
-async def test_connections_are_used_again_and_hundreds_of_requests_are_answered_at_once() -> None:
+async def test_connections_are_used_again_and_hundreds_of_requests_are_answered_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(httpx2, "Limits", partial(httpx2.Limits, keepalive_expiry=240))  # not the 5 seconds of a quick machine
     connections: set[object] = set()
+    waiting, together = 0, 1
 
     async def answer(request: web.Request) -> web.Response:
+        nonlocal waiting
         connections.add(request.transport)
-        await asyncio.sleep(0.05)
+        waiting += 1
+        if waiting % together == 0:
+            arrived.set()
+        await arrived.wait()
         return web.Response(text=request.path)
 
     app = web.Application()
     app.router.add_get("/{tail:.*}", answer)
     async with TestServer(app) as server, http_client(TIMEOUT, guarded=False) as client:
+        arrived = asyncio.Event()
         for _ in range(3):
             assert (await client.get(str(server.make_url("/alone")))).text == "/alone"
-        alone = len(connections)
+        alone, waiting, together, arrived = len(connections), 0, 200, asyncio.Event()
         said = await asyncio.gather(*(client.get(str(server.make_url(f"/{at}"))) for at in range(200)))
         first = len(connections)
         await asyncio.gather(*(client.get(str(server.make_url(f"/{at}"))) for at in range(http.POOLS * http.POOLED)))
