@@ -116,6 +116,7 @@ AS_JINJA = (
     "{{ user.name|striptags }} {{ said|urlencode }} {{ user|urlencode }}",
     "{{ rate|round }} {{ rate|round(1) }} {{ rate|round(1, 'ceil') }} {{ rate|abs }} {{ rate|int }} {{ 'x'|int(7) }} {{ 'ff'|int(0, 16) }}",
     "{{ 5|round(less) }} {{ 5.25|round(1000000) }} {{ words|tojson(12) }}",
+    "{{ rows|tojson(0) }} {{ rows|tojson('--') }} {{ rows|tojson(less) }} {{ rows|tojson(330) }}",
     "{{ '1e3'|float }} {{ 'x'|float(0.5) }} {{ words|list }} {{ 'abc'|list|join('-') }} {{ rows[0].id is odd }} {{ 4 is divisibleby 2 }}",
     "{{ none is none }}{{ yes is true }}{{ yes is sameas true }}{{ said is string }}",
     "{{ user is mapping }}{{ rate is number }}{{ 'b' is in words }}",

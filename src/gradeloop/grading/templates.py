@@ -359,7 +359,7 @@ def _environment() -> "Environment":
     theirs = environment.filters
     ours: dict[str, Callable[..., Any]] = {
         "load": _load,
-        "dump": lambda value, spaces=None: _bounded_json(value, spaces or None, (",", ": ") if spaces else (",", ":")),  # as JavaScript
+        "dump": _dump,
         "replace": _replace,
         "safe": str,
         "escape": lambda value: html.escape(str(value)),  # a text, and not Jinja2's own type, which would escape what it is joined to
@@ -382,12 +382,20 @@ def _load(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
         raise ValueError(f"what `load` reads is {'no text' if isinstance(error, TypeError) else 'nested too deeply'}") from None
 
 
-def _bounded_json(value: Any, indent: int | None = None, separators: tuple[str, str] | None = None) -> str:  # noqa: ANN401 - JSON
-    """Write a value as JSON; with an indent, unless the text is too long."""
+def _dump(value: Any, spaces: int | str | None = None) -> str:  # noqa: ANN401 - JSON of any shape
+    """Write a value as JavaScript's `JSON.stringify` does, which indents by 10 at most."""
+    indent = spaces[:10] if isinstance(spaces, str) else min(spaces or 0, 10)
+    return _bounded_json(value, indent or None, (",", ": ") if indent else (",", ":"))
+
+
+def _bounded_json(value: Any, indent: int | str | None = None, separators: tuple[str, str] | None = None) -> str:  # noqa: ANN401 - JSON
+    """Write a value as JSON; with an indent, unless that or the text is too long."""
     if indent is None:
         return json.dumps(value, ensure_ascii=False, separators=separators)
+    if (width := len(indent) if isinstance(indent, str) else indent) > LARGEST:
+        raise ValueError(f"an indent of {width} is above {LARGEST}; indent by less")
     text = ""
-    for piece in json.JSONEncoder(ensure_ascii=False, indent=max(1, min(indent, LARGEST)), separators=separators).iterencode(value):
+    for piece in json.JSONEncoder(ensure_ascii=False, indent=indent, separators=separators).iterencode(value):
         text += piece
         if len(text) > FILTERED_CHARACTERS:
             raise ValueError(f"indented, its JSON has more than {FILTERED_CHARACTERS} characters; indent it by less")

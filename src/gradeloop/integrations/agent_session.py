@@ -68,7 +68,7 @@ class SessionLimits(Strict):
     allow_decide: bool = False
     """Whether agents may decide criteria that wait for a person."""
     grants: tuple[str, ...] = ()
-    """What rubrics and judges of agents may name beside the server's grader and the tools that only read: `KIND:NAME`."""
+    """Names that rubrics and judges of agents may have beside the server's grader and the tools that only read: `KIND:NAME`."""
 
 
 class SessionModels(Strict):
@@ -238,7 +238,7 @@ class AgentSession:
         if (named := await self._named_judge(rubric, rubric_file)) is not None:
             return rubric_of(named)
         try:
-            return self._grants.check(Rubric.model_validate(_plain(rubric)))
+            return self._grants.check(Rubric.model_validate(_plain(rubric)), "rubric.")
         except ValidationError as error:
             raise InvalidRequest(f"rubric: {explain(error)}") from None
 

@@ -58,7 +58,7 @@ class OtlpRequest(NamedTuple):
     others: int
     """Spans and records of other things, which are passed over."""
     rejected: int
-    """Those that have no place, without the id of a trace or of a span, and those that cannot be read."""
+    """Records without the id of a trace or of a span, and those that cannot be read."""
     why: str = ""
     """The reason for the first of them."""
     marks: tuple[ReceivedSpan, ...] = ()
