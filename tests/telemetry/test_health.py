@@ -26,6 +26,7 @@ from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
 from tests.rig.cli import CommandLine
 from tests.rig.pages import paged
+from tests.rig.stalled import stall
 from tests.temporal.test_worker import started, until_ready
 from workflows.run_ahead import Activations, RecordedTasksRunner
 
@@ -218,11 +219,11 @@ async def test_doctor_does_not_tick_a_server_that_has_stopped_to_answer(tmp_path
     connection = Connection(server.address, "default", embedded=True)
     connected = await connect(connection)
     well = await doctor._check_in_time(connected, connection, 10)
-    os.kill(server.pid, signal.SIGSTOP)
+    stall(server.pid)
     try:
         wedged = await doctor._check_in_time(connected, connection, 1)
     finally:
-        os.kill(server.pid, signal.SIGCONT)
+        os.killpg(server.pid, signal.SIGCONT)
         await stop_server()
 
     assert [finding.ok for finding in well] == [True, True, True]

@@ -27,6 +27,7 @@ from gradeloop.temporal import server as embedded
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.process import Resident
 from gradeloop.temporal.server import ServerInfo, ensure_server, running_server, server_command, stop_server
+from tests.rig.stalled import stall
 
 ENSURE = """
 import asyncio
@@ -274,15 +275,9 @@ async def test_a_server_that_cannot_start_is_said_in_its_own_words(folder: Path)
         await ensure_server()
 
 
-def thread_states(pid: int) -> list[str]:
-    """Return what the kernel says of each thread of a process: `T` is stopped."""
-    return [file.read_text().rpartition(")")[2].split()[0] for file in Path(f"/proc/{pid}/task").glob("*/stat")]
-
-
-def stall(server: ServerInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+def stall_server(server: ServerInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stop the server's process, and have whoever waits for it say so often."""
-    os.killpg(server.pid, signal.SIGSTOP)
-    wait_until(lambda: all(state == "T" for state in thread_states(server.pid)))  # a thread that still runs could answer
+    stall(server.pid)
     monkeypatch.setattr(detached, "NOTICE_SECONDS", 0.2)
     monkeypatch.setattr(embedded, "PROBE_SECONDS", 0.3)
     monkeypatch.setattr(embedded, "STOP_SECONDS", 0.3)
@@ -302,7 +297,7 @@ async def test_a_slow_server_is_waited_for_as_long_as_it_lives(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, wait: str
 ) -> None:
     server = await ensure_server()
-    stall(server, monkeypatch)
+    stall_server(server, monkeypatch)
     connection = Connection(server.address, "default", embedded=True)
     waiting = asyncio.ensure_future(ensure_server() if wait == "ensure" else connect(connection, seconds=0.3))
     await noticed(caplog)
@@ -316,7 +311,7 @@ async def test_a_server_that_hangs_is_stopped_while_a_command_waits_for_it_and_t
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     hung = await ensure_server()
-    stall(hung, monkeypatch)
+    stall_server(hung, monkeypatch)
     waiting = asyncio.create_task(ensure_server())
     await noticed(caplog)
 
