@@ -24,10 +24,11 @@ from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
 from tests.rig.cli import CommandLine
 from tests.rig.reading import ReadsAgain
-from tests.rig.shared import shared_folder
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser
+
+    from tests.rig.provider_server import ProviderServer
 
 PRIVATE = (
     "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "PALM_", "OPENROUTER_", "MISTRAL_", "AZURE_OPENAI_", "GITHUB_TOKEN", "TEMPORAL_",
@@ -149,21 +150,19 @@ async def impatient(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[C
 
 
 @pytest.fixture(scope="session")
-def shared() -> Path:
-    """Return the shared folder, or skip where it is missing."""
-    folder = shared_folder()
-    if not folder.is_dir():
-        pytest.skip(f"no recorded provider traffic at {folder}; GRADELOOP_SHARED names the folder that holds cassettes/ and tools/")
-    return folder
+async def one_provider_server() -> "AsyncIterator[ProviderServer]":
+    """Run one server for the calls of all providers."""
+    from tests.rig.provider_server import provider_server
+
+    async with provider_server() as served:
+        yield served
 
 
-@pytest.fixture(scope="session")
-def cassettes() -> Path:
-    """Return the folder of recorded provider traffic, or skip where it is missing."""
-    folder = Path(os.environ.get("GRADELOOP_CASSETTES", shared_folder() / "cassettes"))
-    if not folder.is_dir():
-        pytest.skip(f"no recorded provider traffic at {folder}; GRADELOOP_CASSETTES names the folder")
-    return folder
+@pytest.fixture
+def provider(one_provider_server: "ProviderServer") -> "ProviderServer":
+    """Return the server that all providers are called at, which has received nothing yet."""
+    one_provider_server.forget()
+    return one_provider_server
 
 
 def _binaries() -> Path | None:

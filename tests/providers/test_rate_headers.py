@@ -1,37 +1,28 @@
 """Rate limits as OpenAI, Anthropic and OpenRouter report them, from recordings and in every spelling of a reset."""
 
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]
 
 from activities.providers.rate_headers import ReportedLimit, reported_limits
+from tests.rig.provider_server import recordings
 
-NOW = datetime(2026, 2, 17, 23, 44, 10, tzinfo=UTC)
-
-
-def recorded(shared: Path, name: str) -> dict[str, str]:
-    """Return the headers of a recorded reply."""
-    recording: dict[str, Any] = yaml.safe_load((shared / "cassettes" / f"{name}.yaml").read_text())
-    headers = recording["interactions"][0]["response"]["headers"]
-    return {key.lower(): str(value[0] if isinstance(value, list) else value) for key, value in headers.items()}
+NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)
 
 
-def test_openais_headers_give_the_refill_by_the_day_and_by_the_minute(shared: Path) -> None:
-    found = reported_limits(recorded(shared, "openai_chat_plain_ratelimit_headers"), NOW)
+def test_openais_headers_give_the_refill_by_the_day_and_by_the_minute() -> None:
+    found = reported_limits(recordings("openai_compatible").exchanges["plain"][0].headers, NOW)
 
-    assert found["requests"] == ReportedLimit(limit=10_000, remaining=9_999, reset=8.64)
-    assert found["tokens"] == ReportedLimit(limit=200_000, remaining=199_977, reset=0.006)
+    assert found["requests"] == ReportedLimit(limit=5_000, remaining=4_999, reset=0.012)
+    assert found["tokens"] == ReportedLimit(limit=400_000, remaining=399_000, reset=60.15)
 
 
-def test_anthropics_headers_are_read_with_their_times(shared: Path) -> None:
-    found = reported_limits(recorded(shared, "anthropic_stream_ratelimit_headers"), NOW)
+def test_anthropics_headers_are_read_with_their_times() -> None:
+    found = reported_limits(recordings("anthropic").exchanges["thinking_with_a_tool"][1].headers, NOW)
 
-    assert found["requests"] == ReportedLimit(limit=20_000, remaining=19_999, reset=1.0)
-    assert found["input-tokens"].limit == 2_000_000
-    assert found["output-tokens"].remaining == 400_000
+    assert found["requests"] == ReportedLimit(limit=4_000, remaining=3_998, reset=1.0)
+    assert found["input-tokens"] == ReportedLimit(limit=800_000, remaining=799_000, reset=0.0)
+    assert found["output-tokens"] == ReportedLimit(limit=160_000, remaining=150_000, reset=2.0)
 
 
 def test_openrouters_headers_are_of_requests() -> None:

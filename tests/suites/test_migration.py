@@ -1,6 +1,5 @@
 """Configurations of promptfoo as suites of ours: the same cases, with comments where something changed."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,10 +9,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.suites.load import read_suite
 from gradeloop.suites.migration import convert_configuration
 from gradeloop.suites.plan import SuiteFlags
-from tests.rig.shared import shared_folder
 from tests.rig.suites import written
-
-CORPUS = shared_folder() / "corpus" / "promptfoo"
 
 WHOLE = """
 description: letters
@@ -116,33 +112,52 @@ def test_what_is_no_configuration_is_refused(tmp_path: Path) -> None:
         convert_configuration(path)
 
 
-def configurations() -> Iterator[Path]:
-    yield from sorted(CORPUS.rglob("promptfooconfig*.yaml"))
+CONFIGURATIONS = {
+    "a table and its expectations": "prompts: ['Say {{name}}']\nproviders: [openai:gpt-5]\ntests: rows.csv",
+    "a chat of messages": """
+prompts: ['[{"role": "system", "content": "Be {{mood}}."}, {"role": "user", "content": "{{question}}"}]']
+providers: [openai:chat:gpt-5-mini]
+defaultTest: {vars: {mood: brief}, assert: [{type: llm-rubric, value: "Is {{mood}}"}]}
+tests: [{vars: {question: "Why?"}}, {vars: {question: "When?", mood: loud}}]
+""",
+    "all kinds of rows": """
+prompts: ['Answer {{question}}']
+providers: [{id: google:gemini-2.5-flash, config: {temperature: 0}}]
+tests:
+  - vars: {question: "Two and two?"}
+    threshold: 0.6
+    assert:
+      - {type: contains-any, value: [four, "4"]}
+      - {type: not-icontains, value: sorry, weight: 3}
+      - {type: regex, value: "[0-9]+", metric: number}
+      - {type: is-json, value: {type: object, required: [sum]}}
+      - {type: factuality, value: It is four, provider: anthropic:messages:claude-haiku-4-5}
+      - {type: assert-set, threshold: 0.5, assert: [{type: equals, value: "4"}, {type: starts-with, value: F}]}
+""",
+    "an instruction to the judge": """
+prompts: ['Write to {{name}}']
+providers: [openrouter:mistralai/mistral-small]
+defaultTest:
+  options: {provider: openai:gpt-5-mini, rubricPrompt: 'Judge {{output}} by {{rubric}}, and answer with JSON.'}
+tests: [{vars: {name: Ada}, assert: [{type: llm-rubric, value: Is polite}]}]
+""",
+    "anchors and files": """
+prompts: [file://ask.txt]
+providers: [anthropic:messages:claude-haiku-4-5]
+tests:
+  - {vars: {greeting: Dear, name: file://name.txt}, assert: [&kind {type: llm-rubric, value: Is kind}, {<<: *kind, value: Is short}]}
+""",
+}
 
 
-@pytest.mark.skipif(not CORPUS.is_dir(), reason="the configurations of others are not here")
-def test_configurations_of_others_make_the_same_cases_once_they_are_converted(tmp_path: Path) -> None:
-    same, other = 0, {}
-    for at, path in enumerate(configurations()):
-        try:
-            before = [case for case in built(path) if not case.asks_nothing]
-        except InvalidRequest:
-            continue
-        if not before:
-            continue
-        suite = tmp_path / f"{at}.yaml"
-        try:
-            suite.write_text(convert_configuration(path))
-        except InvalidRequest as error:
-            if "is not in a suite of ours; run the configuration as it is" not in str(error):
-                other[str(path)] = str(error)
-            continue
-        after = built(suite)
-        given = [(case.messages, case.output, case.rubric, case.grader) for case in before]
-        if given == [(case.messages, case.output, case.rubric, case.grader) for case in after]:
-            same += 1
-        else:
-            other[str(path)] = f"{len(before)} cases, {len(after)} after"
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_a_configuration_makes_the_same_cases_once_it_is_converted(tmp_path: Path, name: str) -> None:
+    files = {"ask_txt": "Write {{greeting}} {{name}}", "name_txt": "Grace", "rows_csv": ROWS}
+    path = written(tmp_path, CONFIGURATIONS[name], "promptfooconfig.yaml", **files)
 
-    assert not other
-    assert same
+    before, after = (
+        [(case.messages, case.output, case.rubric, case.grader) for case in cases] for cases in (built(path), built(converted(path)))
+    )
+
+    assert after == before
+    assert after

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # it ships no types
 
 from gradeloop.contract.transcript import AgentRun, draft_index, request_index, run_as_messages
 from gradeloop.errors import InvalidRequest
@@ -14,6 +13,7 @@ from gradeloop.judges.prompt import blocks_of
 from gradeloop.transcripts.forms import line_of, parse_runs
 from gradeloop.transcripts.readers import read_run_file, refuse_duplicate_ids
 from tests.rig.judging import spoiled
+from tests.rig.provider_server import all_exchanges
 
 ASKED = {"role": "user", "content": "What is the capital of France?"}
 IMAGE = "data:image/png;base64,AAA="
@@ -205,17 +205,21 @@ def test_a_damaged_archive_is_told(tmp_path: Path) -> None:
         list(read_run_file(tmp_path / "log.eval"))
 
 
-def test_what_was_really_sent_to_openai_and_anthropic_is_read(cassettes: Path) -> None:
-    read = 0
-    for path in sorted([*cassettes.glob("anthropic_*.yaml"), *cassettes.glob("openai_*.yaml")]):
-        for interaction in yaml.safe_load(path.read_text())["interactions"]:
-            body = interaction["request"].get("body") or interaction["request"].get("parsed_body")
-            sent = json.loads(body) if isinstance(body, str) else body
-            (run,) = parse_runs(sent, path.stem)
-            read += 1
-            assert run.transcripts[0].messages[0].role in {"system", "user"}
+REQUESTS = {name: exchange.request for _, name, exchange in all_exchanges()}
 
-    assert read >= 25
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_a_request_of_a_provider_is_read_with_all_that_it_says(name: str) -> None:
+    (run,) = parse_runs(REQUESTS[name], "r")
+    asked = {key: value for key, value in REQUESTS[name].items() if key != "tools"}
+    sent, shown = json.dumps(asked), run.model_dump_json()
+
+    assert run.transcripts[0].messages[0].role in {"system", "user"}
+    assert [
+        word
+        for word in ("Be brief.", "Which gauge", "The user asks for one gauge.", "read_gauge", "1.1 m")
+        if (word in sent) > (word in shown)
+    ] == []
 
 
 def test_a_run_that_docent_wrote_is_read() -> None:

@@ -1,6 +1,5 @@
 """The pieces of streamed replies, as lists, as lines and as server-sent events, joined to the replies that they make."""
 
-import gzip
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -8,13 +7,13 @@ from threading import Thread
 from typing import Any
 
 import pytest
-import yaml  # type: ignore[import-untyped]  # it has no types
 from google import genai
 from google.genai import types
 
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.transcripts.readers import Reading, read_run_file
+from tests.rig.provider_server import all_exchanges
 from tests.rig.transcripts import shown
 
 Json = Any
@@ -284,30 +283,22 @@ def test_what_googles_sdk_yields_of_a_stream_is_read_as_one_reply(way: str, tmp_
     assert "Q0lQSEVS" not in run.model_dump_json()
 
 
-def test_what_was_really_streamed_is_read_as_one_reply(cassettes: Path, tmp_path: Path) -> None:
-    """Counts beside what a loop over the recorded pieces finds: the texts, the calls, and one run a stream."""
-    read_streams = 0
-    for path in sorted(cassettes.glob("*.yaml")):
-        for interaction in yaml.safe_load(path.read_text())["interactions"]:
-            body = interaction["response"].get("body") or {}
-            sent = body.get("string") if isinstance(body, dict) else None
-            raw = gzip.decompress(sent) if isinstance(sent, bytes) and sent[:2] == b"\x1f\x8b" else sent
-            text = raw.decode() if isinstance(raw, bytes) else raw
-            if not isinstance(text, str) or "data: {" not in text:
-                continue
-            (tmp_path / "reply.sse").write_text(text, encoding="utf-8")
-            pieces = [json.loads(line[6:]) for line in text.splitlines() if line.startswith("data: {")]
-            (run,) = read_run_file(tmp_path / "reply.sse")
-            (same,) = read_run_file(written(pieces, "list", tmp_path))
-            parts = [part for message in run.transcripts[0].messages if message.role == "assistant" for part in message.records()]
-            texts = "".join(part.text for part in parts if part.type == "text")
-            read_streams += 1
+RECORDED = {name: (provider, exchange) for provider, name, exchange in all_exchanges() if exchange.events}
 
-            assert same == run
-            assert texts == "".join(map(_text_of, pieces))
-            assert sum(part.type == "tool_call" for part in parts) == sum(map(_calls_of, pieces))
 
-    assert read_streams >= 7
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_recorded_stream_is_read_as_one_reply(name: str, tmp_path: Path) -> None:
+    """Counts beside what a loop over the recorded pieces finds: the texts, the calls, and one run."""
+    provider, exchange = RECORDED[name]
+    pieces = [event for event in exchange.events or () if isinstance(event, dict)]
+    (tmp_path / "reply.sse").write_bytes(b"".join(exchange.stream(provider)))
+    (run,) = read_run_file(tmp_path / "reply.sse")
+    (same,) = read_run_file(written(pieces, "list", tmp_path))
+    parts = [part for message in run.transcripts[0].messages if message.role == "assistant" for part in message.records()]
+
+    assert same == run
+    assert "".join(part.text for part in parts if part.type == "text") == "".join(map(_text_of, pieces))
+    assert sum(part.type == "tool_call" for part in parts) == sum(map(_calls_of, pieces))
 
 
 def _text_of(piece: Json) -> str:
