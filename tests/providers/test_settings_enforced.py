@@ -58,9 +58,10 @@ OUR_OWN = {"anthropic": {"none", "minimal"}, "google_genai": {"none", "xhigh", "
 
 
 @pytest.fixture
-async def vendors() -> AsyncIterator[RuledVendors]:
-    """Serve the vendors."""
+async def vendors(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RuledVendors]:
+    """Serve the vendors; the SDKs' requests, of which there are thousands, need no connection."""
     async with ruled_vendors() as served:
+        monkeypatch.setattr("activities.providers.http.http_client", served.client)
         yield served
 
 

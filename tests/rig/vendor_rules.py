@@ -3,11 +3,13 @@
 Its rules are written down from the documents, model by model, and not from gradeloop's own tables.
 """
 
+import json
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
+import httpx2
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
@@ -182,23 +184,36 @@ class RuledVendors:
         keys = {f"{name}_API_KEY": "k" for name in ("ANTHROPIC", "OPENAI", "GOOGLE", "OPENROUTER")}
         return keys | {"ANTHROPIC_BASE_URL": self.url, "OPENAI_BASE_URL": f"{self.url}/v1", "GOOGLE_GEMINI_BASE_URL": self.url}
 
+    def client(self, timeout: httpx2.Timeout, *, guarded: bool) -> httpx2.AsyncClient:
+        """Return a client in the place of `http_client`'s, whose requests are answered here without a connection."""
+        assert not guarded
+
+        async def answer(request: httpx2.Request) -> httpx2.Response:
+            status, said = self._said(request.url.path, request.headers, json.loads(request.content))
+            return httpx2.Response(status, json=said)
+
+        return httpx2.AsyncClient(timeout=timeout, transport=httpx2.MockTransport(answer))
+
     async def _answer(self, request: web.Request) -> web.Response:
-        body = await request.json()
+        status, said = self._said(request.path, request.headers, await request.json())
+        return web.json_response(said, status=status)
+
+    def _said(self, path: str, headers: Mapping[str, str], body: JsonObject) -> tuple[int, JsonObject]:
         self.asked.append(body)
-        problem = next(self._problems(request, body), None)
+        problem = next(self._problems(path, headers, body), None)
         if problem:
             self.refused.append(problem)
-            return web.json_response({"error": {"message": problem, "type": "invalid_request_error", "code": 400}}, status=400)
-        return web.json_response(reply(request.path, self.text))
+            return 400, {"error": {"message": problem, "type": "invalid_request_error", "code": 400}}
+        return 200, reply(path, self.text)
 
-    def _problems(self, request: web.Request, body: JsonObject) -> Iterator[str]:
-        if request.path.endswith("/messages"):
-            return messages_problems(body, request.headers.get("anthropic-version", ""))
-        if request.path.endswith("/responses"):
+    def _problems(self, path: str, headers: Mapping[str, str], body: JsonObject) -> Iterator[str]:
+        if path.endswith("/messages"):
+            return messages_problems(body, headers.get("anthropic-version", ""))
+        if path.endswith("/responses"):
             return responses_problems(body)
-        if request.path.endswith("/chat/completions"):
+        if path.endswith("/chat/completions"):
             return chat_problems(body)
-        named = re.search(r"models/([^/:]+):", request.path)
+        named = re.search(r"models/([^/:]+):", path)
         return gemini_problems(named[1] if named else "", body)
 
 
