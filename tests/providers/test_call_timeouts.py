@@ -2,14 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import Any
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 from pydantic import ValidationError
 from temporalio.client import Client
 
@@ -23,6 +20,7 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.cache_key import reuse_key
 from gradeloop.grading.scoring import call_groups
 from gradeloop.settings.catalog import capability_of
+from tests.rig.provider_server import Handler, ProviderServer
 from tests.rig.threads import Models, a_thread, serving
 from workflows.activity_calls import MODEL_CALL
 
@@ -83,9 +81,8 @@ def test_a_verdict_is_reused_whatever_time_its_call_had() -> None:
     assert key() == key(timeout=60) != key(max_tokens=60)
 
 
-@asynccontextmanager
-async def stalling(*events: dict[str, Any], begun: asyncio.Event | None = None) -> AsyncIterator[dict[str, str]]:
-    """Serve the beginning of a stream that never ends, and say when it is sent; yield the variables by which it is called."""
+def stalling(*events: dict[str, Any], begun: asyncio.Event | None = None) -> Handler:
+    """Answer with the beginning of a stream that never ends, and say when it is sent."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse(headers={"content-type": "text/event-stream"})
@@ -94,19 +91,10 @@ async def stalling(*events: dict[str, Any], begun: asyncio.Event | None = None) 
             await response.write(f"data: {json.dumps(event)}\n\n".encode())
         if begun is not None:
             begun.set()
-        await asyncio.sleep(60)
+        await asyncio.sleep(3600)
         return response
 
-    app = web.Application()
-    app.router.add_route("*", "/{tail:.*}", answer)
-    server = TestServer(app)
-    await server.start_server()
-    url = str(server.make_url("")).rstrip("/")
-    try:
-        keys = {"ANTHROPIC_API_KEY": "ant-key", "OPENAI_API_KEY": "oai-key", "GEMINI_API_KEY": "gem-key"}
-        yield keys | {"ANTHROPIC_BASE_URL": url, "OPENAI_BASE_URL": f"{url}/v1", "GOOGLE_GEMINI_BASE_URL": url}
-    finally:
-        await server.close()
+    return answer
 
 
 STARTED = {
@@ -120,17 +108,16 @@ CHUNK = {
 
 
 @pytest.mark.parametrize(("model", "event"), [(CLAUDE, STARTED), (GEMINI, CHUNK)])
-async def test_a_call_that_took_too_long_says_what_was_paid_and_counts_it(model: str, event: dict[str, Any]) -> None:
+async def test_a_call_that_took_too_long_says_what_was_paid_and_counts_it(
+    provider: ProviderServer, model: str, event: dict[str, Any]
+) -> None:
     import_module("anthropic" if model == CLAUDE else "google.genai")  # which takes seconds of the first call on a busy machine
-    async with stalling(event) as environ:
-        providers = Providers(Environment.read(environ))
-        with pytest.raises(ModelFault) as caught:
-            await providers.complete(asked(model, timeout=3))
-        await providers.aclose()
 
-    usage = caught.value.usage
-    assert caught.value.kind == "timeout"
-    assert caught.value.message == (
+    fault = await provider.fault(model, stalling(event), {"timeout": 3})
+
+    usage = fault.usage
+    assert fault.kind == "timeout"
+    assert fault.message == (
         "no whole reply within 3 s; 1000 prompt and 3 completion tokens were reported by then, and are counted as paid; "
         "raise config.timeout, if the model needs longer"
     )
@@ -139,28 +126,28 @@ async def test_a_call_that_took_too_long_says_what_was_paid_and_counts_it(model:
     assert (usage.cost_usd or 0) > 0
 
 
-async def test_a_call_that_reported_nothing_says_that_its_charge_is_not_known() -> None:
-    async with stalling() as environ:
-        providers = Providers(Environment.read(environ), call_timeout=0.5)
-        with pytest.raises(ModelFault, match="what the provider charges for it is not known") as caught:
-            await providers.complete(asked("openai:gpt-5.4"))
-        await providers.aclose()
+async def test_a_call_that_reported_nothing_says_that_its_charge_is_not_known(provider: ProviderServer) -> None:
+    provider.answer = stalling()
+    providers = Providers(Environment.read(provider.environ), call_timeout=0.5)
+    with pytest.raises(ModelFault, match="what the provider charges for it is not known") as caught:
+        await providers.complete(asked("openai:gpt-5.4"))
+    await providers.aclose()
 
     assert "raise config.timeout of the model, or the worker's call_timeout" in caught.value.message
 
 
-async def test_a_run_that_is_interrupted_counts_what_its_call_had_cost(client: Client) -> None:
+async def test_a_run_that_is_interrupted_counts_what_its_call_had_cost(provider: ProviderServer, client: Client) -> None:
     begun = asyncio.Event()
-    async with stalling(STARTED, begun=begun) as environ:
-        models = Models(environment=environ)
-        async with serving(client, models=models) as served:
-            thread_id = a_thread()
-            turn = asyncio.create_task(served.client.invoke(thread_id, "Write.", start={"generator": {"model": CLAUDE}}))
-            await begun.wait()
-            await asyncio.sleep(0.5)  # until the client has read it
-            await served.handle(thread_id).signal("interrupt")
-            result = await turn
-        await models.aclose()
+    provider.answer = stalling(STARTED, begun=begun)
+    models = Models(environment=provider.environ)
+    async with serving(client, models=models) as served:
+        thread_id = a_thread()
+        turn = asyncio.create_task(served.client.invoke(thread_id, "Write.", start={"generator": {"model": CLAUDE}}))
+        await begun.wait()
+        await asyncio.sleep(0.5)  # until the client has read it
+        await served.handle(thread_id).signal("interrupt")
+        result = await turn
+    await models.aclose()
 
     assert (result.status, result.reason) == ("interrupted", "person")
     assert (result.usage.input, result.usage.output, result.usage.attempts) == (1000, 3, 1)

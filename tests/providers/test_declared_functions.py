@@ -3,112 +3,39 @@
 import base64
 import hashlib
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from activities.errors import ModelFault
-from activities.providers import Providers
-from activities.providers.base import ModelReply, ModelRequest, Step
-from activities.providers.environment import Environment
+from activities.providers.base import ModelReply
 from gradeloop.contract.functions import CallForm, DeclaredFunction, OutputForm
 from gradeloop.contract.images import Image, split_images
 from gradeloop.contract.messages import Message, ToolCall
-from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.grading.function_calls import called_value, calls_functions, show_calls
-
-Ask = Callable[..., Awaitable[tuple[ModelReply, dict[str, Any]]]]
+from tests.rig.provider_server import ProviderServer, Recorded, reply
 
 PLACE = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
 WEATHER = DeclaredFunction(name="weather", description="Says it.", parameters=PLACE, strict=True)
 NOW = DeclaredFunction(name="now")
 ROME = {"city": "Rome"}
 
-CHAT = {
-    "id": "c",
-    "choices": [
-        {
-            "index": 0,
-            "finish_reason": "tool_calls",
-            "message": {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}],
-            },
-        }
-    ],
-    "usage": {"prompt_tokens": 5, "completion_tokens": 7},
-}
-RESPONSES = {
-    "id": "r",
-    "status": "completed",
-    "output": [{"type": "function_call", "id": "fc_1", "call_id": "call_1", "name": "weather", "arguments": '{"city": "Rome"}'}],
-    "usage": {"input_tokens": 5, "output_tokens": 7},
-}
-MESSAGES = {
-    "type": "message",
-    "role": "assistant",
-    "stop_reason": "tool_use",
-    "content": [{"type": "tool_use", "id": "call_1", "name": "weather", "input": ROME}],
-    "usage": {"input_tokens": 5, "output_tokens": 7},
-}
-GOOGLE = {
-    "candidates": [
-        {
-            "finishReason": "STOP",
-            "content": {"role": "model", "parts": [{"functionCall": {"id": "call_1", "name": "weather", "args": ROME}}]},
-        }
-    ],
-    "usageMetadata": {"promptTokenCount": 5, "candidatesTokenCount": 7},
-}
 MODELS = {
-    "openai_compatible:m": CHAT,
-    "openai:gpt-5-mini": RESPONSES,
-    "anthropic:claude-haiku-4-5": MESSAGES,
-    "google_genai:gemini-2.5-flash": GOOGLE,
+    "openai_compatible:m": json.dumps(ROME),
+    "openai:gpt-5-mini": json.dumps(ROME),
+    "anthropic:claude-haiku-4-5": ROME,
+    "google_genai:gemini-2.5-flash": ROME,
 }
+"""The arguments of a call, as each protocol has them."""
 
 
-@pytest.fixture
-async def ask() -> AsyncIterator[Ask]:
-    """Call a model whose server answers with a call of `weather`; returns what was sent, too."""
-    opened: list[tuple[TestServer, Providers]] = []
-
-    async def call(model: str, **more: Any) -> tuple[ModelReply, dict[str, Any]]:
-        sent: list[dict[str, Any]] = []
-
-        async def handle(request: web.Request) -> web.StreamResponse:
-            sent.append(await request.json())
-            if "streamGenerateContent" not in request.path:
-                return web.json_response(MODELS[model])
-            response = web.StreamResponse(headers={"content-type": "text/event-stream"})
-            await response.prepare(request)
-            await response.write(f"data: {json.dumps(MODELS[model])}\r\n\r\n".encode())
-            return response
-
-        app = web.Application()
-        app.router.add_route("*", "/{tail:.*}", handle)
-        server = TestServer(app)
-        await server.start_server()
-        url = str(server.make_url("")).rstrip("/")
-        environ = {"OPENAI_API_KEY": "oai-secret", "GOOGLE_API_KEY": "g-secret", "ANTHROPIC_API_KEY": "ant-secret"}
-        environ |= {"OPENAI_BASE_URL": url, "GOOGLE_GEMINI_BASE_URL": url, "ANTHROPIC_BASE_URL": url, "GRADELOOP_BASE_URLS": url}
-        providers = Providers(Environment.read(environ))
-        opened.append((server, providers))
-        config = {"base_url": url} if model.startswith("openai_compatible") else {}
-        spec = ModelSpec.model_validate({"id": model, "config": config})
-        said = (Message(role="user", content=more.pop("text", "Is it warm in Rome?")),)
-        reply = await providers.complete(ModelRequest(spec, Step(role="generator"), said, **more))
-        (body,) = sent
-        return reply, body
-
-    yield call
-    for server, providers in opened:
-        await providers.aclose()
-        await server.close()
+async def ask(provider: ProviderServer, model: str, text: str = "Is it warm in Rome?", **more: Any) -> tuple[ModelReply, dict[str, Any]]:
+    """Call a model whose server answers with a call of `weather`; return what was sent, too."""
+    name = model.partition(":")[0]
+    body = reply(name, name="weather", arguments=MODELS[model])
+    answer = Recorded(events=(body,)) if name == "google_genai" else body
+    said = await provider.ask(model, answer, messages=(Message(role="user", content=text),), **more)
+    return said, provider.received[-1].body
 
 
 DECLARED: dict[str, Any] = {
@@ -137,16 +64,16 @@ CHOSEN: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("model", MODELS)
-async def test_declared_functions_and_the_choice_are_sent_and_the_calls_come_back(ask: Ask, model: str) -> None:
+async def test_declared_functions_and_the_choice_are_sent_and_the_calls_come_back(provider: ProviderServer, model: str) -> None:
     for choice in (None, "auto", "none", "required", "weather"):
-        reply, sent = await ask(model, functions=(WEATHER, NOW), function_choice=choice)
+        said, sent = await ask(provider, model, functions=(WEATHER, NOW), function_choice=choice)
         given = sent.get("toolConfig", {}).get("functionCallingConfig") if "contents" in sent else sent.get("tool_choice")
         plain: Any = {"mode": str(choice).upper()} if "contents" in sent else {"type": choice} if "anthropic" in model else choice
 
         assert sent["tools"] == DECLARED[model]
         assert given == (None if choice is None else CHOSEN[model].get(choice, plain))
-        assert [(call.name, call.arguments) for call in reply.message.tool_calls] == [("weather", ROME)]
-        assert (reply.usage.input, reply.usage.output) == (5, 7)
+        assert [(call.name, call.arguments) for call in said.message.tool_calls] == [("weather", ROME)]
+        assert (said.usage.input, said.usage.output) == (10, 5)
 
 
 FORM = OutputForm(name="place", json_schema=PLACE, strict=True)
@@ -167,14 +94,14 @@ FORMS: dict[str, tuple[list[str], Any, Any]] = {
 
 
 @pytest.mark.parametrize("model", MODELS)
-async def test_the_form_of_a_draft_is_sent_as_its_protocol_has_it(ask: Ask, model: str) -> None:
+async def test_the_form_of_a_draft_is_sent_as_its_protocol_has_it(provider: ProviderServer, model: str) -> None:
     path, schema, plain = FORMS[model]
     for form, expected in ((FORM, schema), (OutputForm(), plain)):
         if model.startswith("anthropic") and form.json_schema is None:
             with pytest.raises(ModelFault, match="output_form has no json_schema, which Anthropic's API asks for"):
-                await ask(model, output_form=form)
+                await ask(provider, model, output_form=form)
             continue
-        _, sent = await ask(model, output_form=form)
+        _, sent = await ask(provider, model, output_form=form)
         found: Any = sent
         for name in path:
             found = found.get(name)
@@ -251,10 +178,10 @@ SEEN: dict[str, list[Any]] = {
 
 
 @pytest.mark.parametrize("model", MODELS)
-async def test_images_are_sent_in_the_place_of_their_labels(ask: Ask, model: str) -> None:
+async def test_images_are_sent_in_the_place_of_their_labels(provider: ProviderServer, model: str) -> None:
     text = f"What is\n{PHOTO.label(1)}\nbeside\n{PLACED.label(2)}"
-    _, sent = await ask(model, text=text, images=(PHOTO, PLACED))
-    _, plain = await ask(model, text=text)
+    _, sent = await ask(provider, model, text=text, images=(PHOTO, PLACED))
+    _, plain = await ask(provider, model, text=text)
     turns, bare = (body.get("messages") or body.get("input") or body["contents"] for body in (sent, plain))
 
     assert turns[-1]["parts" if "contents" in sent else "content"] == SEEN[model]

@@ -1,51 +1,19 @@
 """Texts compared by their embeddings: one call through the vendor's SDK, its cosine as a verdict, its tokens counted and priced."""
 
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from activities.errors import ModelFault
-from activities.providers import Providers
-from activities.providers.base import ModelReply, ModelRequest, Step
-from activities.providers.environment import Environment
-from gradeloop.contract.model_spec import ModelSpec
-
-Ask = Callable[..., Awaitable[tuple[ModelReply, dict[str, Any], str]]]
+from activities.providers.base import ModelReply
+from tests.rig.provider_server import ProviderServer, raw_body
 
 
-@pytest.fixture
-async def ask() -> AsyncIterator[Ask]:
-    """Compare texts by a model whose server answers with the JSON that the test gives; returns what was sent, too."""
-    opened: list[tuple[TestServer, Providers]] = []
-
-    async def call(model: str, answer: Any, *texts: str, status: int = 200) -> tuple[ModelReply, dict[str, Any], str]:
-        sent: list[tuple[dict[str, Any], str]] = []
-
-        async def handle(request: web.Request) -> web.StreamResponse:
-            sent.append((await request.json(), request.path))
-            return web.json_response(answer, status=status)
-
-        app = web.Application()
-        app.router.add_route("*", "/{tail:.*}", handle)
-        server = TestServer(app)
-        await server.start_server()
-        url = str(server.make_url("")).rstrip("/")
-        environ = {"OPENAI_API_KEY": "oai-secret", "GOOGLE_API_KEY": "g-secret", "ANTHROPIC_API_KEY": "ant-secret"}
-        environ |= {"OPENAI_BASE_URL": url, "GOOGLE_GEMINI_BASE_URL": url, "ANTHROPIC_BASE_URL": url}
-        providers = Providers(Environment.read(environ))
-        opened.append((server, providers))
-        request = ModelRequest(ModelSpec(id=model), Step(role="grader"), (), embedded=texts)
-        reply = await providers.complete(request)
-        return reply, *sent[0]
-
-    yield call
-    for server, providers in opened:
-        await providers.aclose()
-        await server.close()
+async def ask(provider: ProviderServer, model: str, answer: Any, *texts: str, status: int = 200) -> tuple[ModelReply, dict[str, Any], str]:
+    """Compare texts by a model whose server answers with the JSON; return what was sent, too."""
+    reply = await provider.ask(model, raw_body(json.dumps(answer).encode(), status=status), messages=(), embedded=texts)
+    return reply, provider.received[-1].body, provider.received[-1].path
 
 
 def vectors(*given: Any) -> dict[str, Any]:
@@ -55,8 +23,8 @@ def vectors(*given: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("model", ["openai:text-embedding-3-large", "openai_compatible:text-embedding-3-large"])
-async def test_the_best_cosine_is_the_score_and_the_tokens_are_counted(ask: Ask, model: str) -> None:
-    reply, sent, path = await ask(model, vectors([3, 4], [4, 3], [-3, -4]), "a draft", "one", "other")
+async def test_the_best_cosine_is_the_score_and_the_tokens_are_counted(provider: ProviderServer, model: str) -> None:
+    reply, sent, path = await ask(provider, model, vectors([3, 4], [4, 3], [-3, -4]), "a draft", "one", "other")
 
     assert json.loads(reply.message.content) == {"reason": "The cosine of the two embeddings is 0.960.", "pass": True, "score": 0.96}
     assert (sent["model"], sent["input"], sent["encoding_format"]) == ("text-embedding-3-large", ["a draft", "one", "other"], "float")
@@ -65,9 +33,9 @@ async def test_the_best_cosine_is_the_score_and_the_tokens_are_counted(ask: Ask,
     assert reply.usage.cost_usd == (0.13 if model.startswith("openai:") else None)
 
 
-async def test_geminis_embeddings_are_asked_for_in_one_batch(ask: Ask) -> None:
+async def test_geminis_embeddings_are_asked_for_in_one_batch(provider: ProviderServer) -> None:
     answer = {"embeddings": [{"values": [1, 0]}, {"values": [1, 0]}]}
-    reply, sent, path = await ask("google_genai:gemini-embedding-001", answer, "a draft", "one")
+    reply, sent, path = await ask(provider, "google_genai:gemini-embedding-001", answer, "a draft", "one")
 
     assert json.loads(reply.message.content)["score"] == 1
     assert [row["content"]["parts"][0]["text"] for row in sent["requests"]] == ["a draft", "one"]
@@ -75,8 +43,8 @@ async def test_geminis_embeddings_are_asked_for_in_one_batch(ask: Ask) -> None:
     assert reply.usage.input is None
 
 
-async def test_opposites_score_nothing_and_a_blank_draft_is_embedded_as_a_dash(ask: Ask) -> None:
-    reply, sent, _ = await ask("openai:text-embedding-3-small", vectors([1, 0], [-1, 0]), " ", "one")
+async def test_opposites_score_nothing_and_a_blank_draft_is_embedded_as_a_dash(provider: ProviderServer) -> None:
+    reply, sent, _ = await ask(provider, "openai:text-embedding-3-small", vectors([1, 0], [-1, 0]), " ", "one")
 
     assert json.loads(reply.message.content)["score"] == 0
     assert sent["input"][0].strip()
@@ -85,18 +53,18 @@ async def test_opposites_score_nothing_and_a_blank_draft_is_embedded_as_a_dash(a
 @pytest.mark.parametrize(
     "answer", [{}, {"data": []}, vectors([1, 0]), vectors([1, 0], [1]), vectors([0, 0], [1, 0]), vectors(["x"], [1]), []]
 )
-async def test_a_reply_without_one_vector_for_each_text_is_malformed(ask: Ask, answer: Any) -> None:
+async def test_a_reply_without_one_vector_for_each_text_is_malformed(provider: ProviderServer, answer: Any) -> None:
     with pytest.raises(ModelFault) as fault:
-        await ask("openai:text-embedding-3-small", answer, "a draft", "one")
+        await ask(provider, "openai:text-embedding-3-small", answer, "a draft", "one")
 
     assert fault.value.kind == "malformed_response"
 
 
-async def test_a_server_that_is_away_and_a_model_that_makes_none_are_failures_of_the_call(ask: Ask) -> None:
+async def test_a_server_that_is_away_and_a_model_that_makes_none_are_failures_of_the_call(provider: ProviderServer) -> None:
     with pytest.raises(ModelFault) as away:
-        await ask("openai:text-embedding-3-small", {"error": {"message": "busy"}}, "a", "b", status=503)
+        await ask(provider, "openai:text-embedding-3-small", {"error": {"message": "busy"}}, "a", "b", status=503)
     with pytest.raises(ModelFault) as none:
-        await ask("anthropic:claude-haiku-4-5", {}, "a", "b")
+        await ask(provider, "anthropic:claude-haiku-4-5", {}, "a", "b")
 
     assert away.value.kind == "server"
     assert (none.value.kind, "makes no embeddings" in str(none.value)) == ("config", True)

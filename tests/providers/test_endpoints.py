@@ -19,25 +19,7 @@ from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.settings.endpoints import EndpointSettings, load_presets
 from tests.providers.test_providers_vertex import credentials
-
-USAGE = {"prompt_tokens": 10, "completion_tokens": 5}
-
-
-def _reply(path: str) -> dict[str, Any]:
-    """Return what an endpoint answers at a path of one of the four protocols."""
-    if path.endswith(("/messages", "/invoke")) or "rawpredict" in path.lower():
-        fields = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": "Paris."}], "stop_reason": "end_turn"}
-        return fields | {"id": "m", "model": "m", "stop_sequence": None, "usage": {"input_tokens": 10, "output_tokens": 5}}
-    if path.endswith("/responses"):
-        content = [{"type": "output_text", "text": "Paris.", "annotations": []}]
-        output = [{"type": "message", "id": "m", "status": "completed", "role": "assistant", "content": content}]
-        usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
-        return {"id": "r", "object": "response", "status": "completed", "model": "m", "output": output, "usage": usage}
-    if path.endswith("/chat/completions"):
-        choice = {"index": 0, "message": {"role": "assistant", "content": "Paris."}, "finish_reason": "stop"}
-        return {"id": "c", "object": "chat.completion", "model": "m", "choices": [choice], "usage": USAGE}
-    candidate = {"content": {"role": "model", "parts": [{"text": "Paris."}]}, "finishReason": "STOP"}
-    return {"candidates": [candidate], "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 5}}
+from tests.rig.provider_server import provider_at, reply
 
 
 class Gateway:
@@ -73,7 +55,7 @@ class Gateway:
             other = "max_completion_tokens" if field == "max_tokens" else "max_tokens"
             text = f"Unsupported parameter: '{field}' is not supported with this model. Use '{other}' instead."
             return web.json_response({"error": {"message": text, "param": field, "code": "unsupported_parameter"}}, status=400)
-        return web.json_response(_reply(request.path))
+        return web.json_response(reply(provider_at(request.path), "Paris."))
 
 
 def _key(headers: Mapping[str, str]) -> str:
@@ -160,9 +142,8 @@ async def test_an_endpoint_is_called_by_its_protocol_with_its_key_headers_parame
     assert (body["route"], body["tier"]) == ({"order": ["a"]}, "fast")
 
 
-@pytest.mark.parametrize("protocol", PATHS)
-async def test_two_endpoints_of_one_protocol_have_their_own_keys_at_once(gateway: Gateway, protocol: str) -> None:
-    table = {"protocol": protocol, "base_url": gateway.url}
+async def test_two_endpoints_of_one_protocol_have_their_own_keys_at_once(gateway: Gateway) -> None:
+    table = {"protocol": "openai_chat", "base_url": gateway.url}
     providers = serving(
         {"one": table | {"key": "KEY_ONE"}, "two": table | {"key": "KEY_TWO", "headers": {"x-of": "two"}}},
         {"KEY_ONE": "the-first-key", "KEY_TWO": "the-second-key"},
@@ -174,12 +155,11 @@ async def test_two_endpoints_of_one_protocol_have_their_own_keys_at_once(gateway
     assert all((_key(headers) == "the-second-key") == (headers.get("x-of") == "two") for _, headers, _ in gateway.seen)
 
 
-@pytest.mark.parametrize("protocol", PATHS)
-async def test_a_key_file_that_changes_under_load_costs_no_call(gateway: Gateway, tmp_path: Path, protocol: str) -> None:
+async def test_a_key_file_that_changes_under_load_costs_no_call(gateway: Gateway, tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("key-number-00\n")
     gateway.accepts = {"key-number-00"}
-    providers = serving({"gate": {"protocol": protocol, "base_url": gateway.url, "key": str(file)}})
+    providers = serving({"gate": {"protocol": "openai_chat", "base_url": gateway.url, "key": str(file)}})
     ended = asyncio.Event()
     counts = [0] * 10
 

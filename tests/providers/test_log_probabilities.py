@@ -1,22 +1,19 @@
 """Log probabilities of a reply: asked for where a call needs them, over the three protocols that have them, through the vendors' SDKs."""
 
-import json
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import TestServer
 
 from activities.errors import ModelFault
 from activities.providers import Providers
-from activities.providers.base import ModelReply, ModelRequest, Step
+from activities.providers.base import ModelReply
 from activities.providers.environment import Environment
-from gradeloop.contract.messages import LogProbs, Message
+from gradeloop.contract.messages import LogProbs
 from gradeloop.contract.model_spec import ModelSpec
+from tests.rig.provider_server import ProviderServer, Recorded
 
-Ask = Callable[..., Awaitable[tuple[ModelReply, dict[str, Any]]]]
 Events = list[dict[str, Any]]
 
 TOKENS = [("Hel", -0.5), ("lo", -0.25), (".", 0)]
@@ -63,41 +60,10 @@ MODELS: dict[str, Callable[..., Events]] = {
 }
 
 
-@pytest.fixture
-async def ask() -> AsyncIterator[Ask]:
-    """Call a model whose server streams events; returns what was sent, too."""
-    opened: list[tuple[TestServer, Providers]] = []
-
-    async def call(model: str, events: Events, *, logprobs: bool = True) -> tuple[ModelReply, dict[str, Any]]:
-        sent: list[dict[str, Any]] = []
-
-        async def handle(request: web.Request) -> web.StreamResponse:
-            sent.append(await request.json())
-            response = web.StreamResponse(headers={"content-type": "text/event-stream"})
-            await response.prepare(request)
-            for event in events:
-                await response.write(f"data: {json.dumps(event)}\r\n\r\n".encode())
-            return response
-
-        app = web.Application()
-        app.router.add_route("*", "/{tail:.*}", handle)
-        server = TestServer(app)
-        await server.start_server()
-        url = str(server.make_url("")).rstrip("/")
-        environ = {"OPENAI_API_KEY": "oai-secret", "GOOGLE_API_KEY": "g-secret"}
-        environ |= {"OPENAI_BASE_URL": url, "GOOGLE_GEMINI_BASE_URL": url, "GRADELOOP_BASE_URLS": url}
-        providers = Providers(Environment.read(environ))
-        opened.append((server, providers))
-        spec = ModelSpec.model_validate({"id": model, "config": {"base_url": url} if model.startswith("openai_c") else {}})
-        said = (Message(role="user", content="Greet."),)
-        reply = await providers.complete(ModelRequest(spec, Step(role="generator"), said, logprobs=logprobs))
-        (body,) = sent
-        return reply, body
-
-    yield call
-    for server, providers in opened:
-        await providers.aclose()
-        await server.close()
+async def ask(provider: ProviderServer, model: str, events: Events, *, logprobs: bool = True) -> tuple[ModelReply, dict[str, Any]]:
+    """Call a model whose server streams events; return what was sent, too."""
+    reply = await provider.ask(model, Recorded(events=tuple(events)), logprobs=logprobs)
+    return reply, provider.received[-1].body
 
 
 def asked_for(body: dict[str, Any]) -> bool:
@@ -107,8 +73,8 @@ def asked_for(body: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("model", MODELS)
-async def test_a_call_that_needs_them_asks_for_them_and_has_their_sum(ask: Ask, model: str) -> None:
-    reply, body = await ask(model, MODELS[model](*TOKENS))
+async def test_a_call_that_needs_them_asks_for_them_and_has_their_sum(provider: ProviderServer, model: str) -> None:
+    reply, body = await ask(provider, model, MODELS[model](*TOKENS))
 
     assert asked_for(body)
     assert reply.message.content == "Hello."
@@ -117,17 +83,16 @@ async def test_a_call_that_needs_them_asks_for_them_and_has_their_sum(ask: Ask, 
 
 
 @pytest.mark.parametrize("model", MODELS)
-async def test_a_call_that_does_not_need_them_neither_asks_nor_reads(ask: Ask, model: str) -> None:
-    reply, body = await ask(model, MODELS[model](*TOKENS), logprobs=False)
+async def test_a_call_that_does_not_need_them_neither_asks_nor_reads(provider: ProviderServer, model: str) -> None:
+    reply, body = await ask(provider, model, MODELS[model](*TOKENS), logprobs=False)
 
     assert not asked_for(body)
     assert reply.logprobs is None
 
 
-@pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("odd", ["-0.1", None, True])
-async def test_a_token_without_one_makes_all_unknown(ask: Ask, model: str, odd: object) -> None:
-    reply, _ = await ask(model, MODELS[model](("Hello", -0.5), (".", odd)))
+async def test_a_token_without_one_makes_all_unknown(provider: ProviderServer, odd: object) -> None:
+    reply, _ = await ask(provider, "openai_compatible:m", chat(("Hello", -0.5), (".", odd)))
 
     assert reply.logprobs is None
 

@@ -371,6 +371,7 @@ async def test_a_recorded_fault_has_its_kind_says_what_it_cost_and_is_asked_once
     error = failure(caught, model=f"{name}:{fault}")
     assert (error.type, error.non_retryable, len(provider.received)) == (recording.kind, recording.kind not in RETRYABLE, 1)
     assert recording.says in error.message
+    assert caught.raisable == recording.raisable
     assert (error.next_retry_delay.total_seconds() if error.next_retry_delay else None) == recording.wait
     usage = caught.usage
     assert usage is not None

@@ -3,13 +3,12 @@
 import asyncio
 import gzip
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from ipaddress import ip_address, ip_network
 from typing import Any
 
 import pytest
 from aiohttp import web
-from aiohttp.test_utils import TestServer
 from httpcore2 import AnyIOBackend, ConnectError
 
 from activities.errors import ModelFault
@@ -21,36 +20,11 @@ from activities.providers.environment import Environment
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.settings.catalog import Capability
+from tests.rig.provider_server import Handler, ProviderServer
 
 MODELS = ("anthropic:m", "openai:m", "google_genai:m", "openai_compatible:m")
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-Ask = Callable[[str, Handler], Awaitable[ModelFault]]
-
-
-@pytest.fixture
-async def ask() -> AsyncIterator[Ask]:
-    """Call a model at a server that answers by the handler, and return the fault."""
-    opened: list[tuple[TestServer, Providers]] = []
-
-    async def call(model: str, handler: Handler) -> ModelFault:
-        app = web.Application()
-        app.router.add_route("*", "/{tail:.*}", handler)
-        server = TestServer(app)
-        await server.start_server()
-        url = str(server.make_url("")).rstrip("/")
-        keys = {"ANTHROPIC_API_KEY": "canary-a", "OPENAI_API_KEY": "canary-o", "GOOGLE_API_KEY": "canary-g"}
-        places = {"ANTHROPIC_BASE_URL": url, "OPENAI_BASE_URL": url, "GOOGLE_GEMINI_BASE_URL": url}
-        providers = Providers(Environment.read(keys | places))
-        opened.append((server, providers))
-        request = ModelRequest(ModelSpec(id=model), Step(role="grader"), (Message(role="user", content="hi"),))
-        with pytest.raises(ModelFault) as caught:
-            await providers.complete(request)
-        return caught.value
-
-    yield call
-    for server, providers in opened:
-        await providers.aclose()
-        await server.close()
+SDKS = ("openai_compatible:m", "google_genai:m")
+"""A model of each way in which SDKs read a reply: Anthropic's is made as OpenAI's is."""
 
 
 def endless(part: bytes, content_type: str, *, status: int = 200, pause: float = 0) -> Handler:
@@ -66,68 +40,65 @@ def endless(part: bytes, content_type: str, *, status: int = 200, pause: float =
     return answer
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", SDKS)
 @pytest.mark.parametrize("status", [200, 500])
-async def test_a_body_without_end_is_cut_short(ask: Ask, model: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_without_end_is_cut_short(provider: ProviderServer, model: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(transport, "BODY_BYTES", 2_000_000)
     monkeypatch.setattr(transport, "ERROR_BYTES", 200_000)
 
-    fault = await ask(model, endless(b" " * 65536, "application/json", status=status))
+    fault = await provider.fault(model, endless(b" " * 65536, "application/json", status=status))
 
     assert fault.kind in {"malformed_response", "server"}
     assert "bytes" in fault.message or status == 500
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", SDKS)
 @pytest.mark.parametrize("status", [200, 400])
-async def test_a_packed_reply_is_not_unpacked(ask: Ask, model: str, status: int) -> None:
-    bomb = gzip.compress(b" " * 50_000_000)
+async def test_a_packed_reply_is_not_unpacked(provider: ProviderServer, model: str, status: int) -> None:
+    bomb = gzip.compress(b" " * 5_000_000)
     sent: list[str] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
         sent.append(request.headers["accept-encoding"])
         return web.Response(body=bomb, status=status, headers={"content-encoding": "gzip", "content-type": "application/json"})
 
-    fault = await ask(model, answer)
+    fault = await provider.fault(model, answer)
 
     assert sent == ["identity"]
     assert (fault.kind, "the reply is packed, though nobody asked for that" in fault.message) == ("malformed_response", True)
 
 
 @pytest.mark.parametrize("model", MODELS)
-async def test_a_redirect_is_refused_and_the_key_goes_nowhere_else(ask: Ask, model: str) -> None:
+async def test_a_redirect_is_refused_and_the_key_goes_nowhere_else(provider: ProviderServer, model: str) -> None:
     seen: list[str] = []
 
     async def answer(request: web.Request) -> web.StreamResponse:
         seen.append(request.path)
         raise web.HTTPTemporaryRedirect("/elsewhere")
 
-    fault = await ask(model, answer)
+    fault = await provider.fault(model, answer)
 
     assert (len(seen), "/elsewhere" in seen) == (1, False)
     assert fault.kind == "bad_request"
     assert "the endpoint redirects to '/elsewhere', which is refused" in fault.message
 
 
-@pytest.mark.parametrize("model", MODELS)
-async def test_a_body_that_trickles_ends_with_the_deadline(ask: Ask, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_body_that_trickles_ends_with_the_deadline(provider: ProviderServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("activities.providers.base.CALL_SECONDS", 0.5)
-    started = asyncio.get_running_loop().time()
-
-    fault = await ask(model, endless(b" ", "text/event-stream", pause=0.05))
+    fault = await provider.fault("openai_compatible:m", endless(b" ", "text/event-stream", pause=0.05))
 
     assert fault.kind == "timeout"
-    assert asyncio.get_running_loop().time() - started < 10
+    assert fault.message.startswith("no whole reply within 0.5 s; what the provider charges for it is not known; raise config.timeout")
 
 
 @pytest.mark.parametrize("model", MODELS)
-async def test_a_stream_that_says_nothing_is_hung(ask: Ask, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_stream_that_says_nothing_is_hung(provider: ProviderServer, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("activities.providers.base.IDLE_TIMEOUT", 0.3)
     monkeypatch.setattr(transport, "IDLE_TIMEOUT", 0.3)
     monkeypatch.setattr("activities.providers.base.CALL_SECONDS", 5.0)
     monkeypatch.setattr("gradeloop.settings.catalog.capability_of", lambda _: Capability(stream=True))
 
-    fault = await ask(model, endless(b"data: {}\n\n", "text/event-stream", pause=10))
+    fault = await provider.fault(model, endless(b"data: {}\n\n", "text/event-stream", pause=10))
 
     assert fault.kind == "timeout"
 
@@ -141,64 +112,23 @@ def resolving(*addresses: str) -> Callable[..., Awaitable[list[Any]]]:
     return resolve
 
 
+PRIVATE = """
+127.0.0.1 10.0.0.1 172.31.255.255 192.168.1.1 169.254.169.254 100.64.0.1 100.127.255.255 0.0.0.0 192.0.0.1 192.0.0.8
+192.0.0.170 192.0.0.192 192.0.2.1 198.19.255.255 198.51.100.1 203.0.113.1 224.0.0.1 240.0.0.1 255.255.255.255
+168.63.129.16
+:: ::1 fe80::1%eth0 fd00::1 fc00::1 fec0::1 ff02::1 ff0e::1 100::1 2001:2::1 2001:db8::1 3fff::1 3fff:fff:ffff::1
+5f00::1 64:ff9b:1::1 64:ff9b:1::808:808
+"""
+IPV4_IN_IPV6 = """
+::ffff:10.0.0.1 ::ffff:169.254.169.254 ::ffff:192.0.0.8 ::ffff:0:127.0.0.1 ::ffff:0:8.8.8.8 ::127.0.0.1
+::169.254.169.254 ::8.8.8.8 64:ff9b::a9fe:a9fe 64:ff9b::127.0.0.1 2002:a00:1:: 2002:808:808::1
+2001:0:a00:1:0:fff:f7f7:f7f7 2001:0:808:808:0:fff:f5ff:fffe 2001:0:808:808:0:fff:f7f7:f7f7
+"""
+"""Mapped, translated, `::a.b.c.d`, NAT64, 6to4, and Teredo by its server and by its client."""
+
+
 @pytest.mark.parametrize(
-    "addresses",
-    [
-        ["127.0.0.1"],
-        ["10.0.0.1"],
-        ["172.31.255.255"],
-        ["192.168.1.1"],
-        ["169.254.169.254"],
-        ["100.64.0.1"],
-        ["100.127.255.255"],
-        ["0.0.0.0"],
-        ["192.0.0.1"],
-        ["192.0.0.8"],
-        ["192.0.0.170"],
-        ["192.0.0.192"],
-        ["192.0.2.1"],
-        ["198.19.255.255"],
-        ["198.51.100.1"],
-        ["203.0.113.1"],
-        ["224.0.0.1"],
-        ["240.0.0.1"],
-        ["255.255.255.255"],
-        ["168.63.129.16"],
-        ["::"],
-        ["::1"],
-        ["fe80::1%eth0"],
-        ["fd00::1"],
-        ["fc00::1"],
-        ["fec0::1"],
-        ["ff02::1"],
-        ["ff0e::1"],
-        ["100::1"],
-        ["2001:2::1"],
-        ["2001:db8::1"],
-        ["3fff::1"],
-        ["3fff:fff:ffff::1"],
-        ["5f00::1"],
-        ["64:ff9b:1::1"],
-        ["64:ff9b:1::808:808"],
-        # IPv4 in IPv6: mapped, translated, `::a.b.c.d`, NAT64, 6to4, Teredo by its server and by its client.
-        ["::ffff:10.0.0.1"],
-        ["::ffff:169.254.169.254"],
-        ["::ffff:192.0.0.8"],
-        ["::ffff:0:127.0.0.1"],
-        ["::ffff:0:8.8.8.8"],
-        ["::127.0.0.1"],
-        ["::169.254.169.254"],
-        ["::8.8.8.8"],
-        ["64:ff9b::a9fe:a9fe"],
-        ["64:ff9b::127.0.0.1"],
-        ["2002:a00:1::"],
-        ["2002:808:808::1"],
-        ["2001:0:a00:1:0:fff:f7f7:f7f7"],
-        ["2001:0:808:808:0:fff:f5ff:fffe"],
-        ["2001:0:808:808:0:fff:f7f7:f7f7"],
-        ["8.8.8.8", "10.0.0.1"],
-        ["2606:4700::1111", "::ffff:10.0.0.1"],
-    ],
+    "addresses", [*([one] for one in (PRIVATE + IPV4_IN_IPV6).split()), ["8.8.8.8", "10.0.0.1"], ["2606:4700::1111", "::ffff:10.0.0.1"]]
 )
 async def test_a_public_name_that_leads_into_a_private_network_is_refused(addresses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving(*addresses), raising=False)

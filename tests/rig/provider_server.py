@@ -66,6 +66,8 @@ class Fault(Recorded):
     """Seconds for which the provider asks the caller to wait."""
     paid: tuple[int, int] | None = None
     """Tokens of the prompt and of the completion, where the reply reports them."""
+    raisable: bool = False
+    """Whether the call is worth making again with a higher cap."""
 
 
 class Recordings(BaseModel):
@@ -101,6 +103,13 @@ def _event(event: JsonObject | str, provider: str) -> bytes:
     return f"{named}data: {json.dumps(event, ensure_ascii=False)}{end}{end}".encode()
 
 
+def provider_at(path: str) -> str:
+    """Return the provider whose protocol a path belongs to; the clouds' paths for Claude are Anthropic's."""
+    ends = {"/messages": "anthropic", "/invoke": "anthropic", "/responses": "openai", "/chat/completions": "openai_compatible"}
+    cloud = "anthropic" if "rawpredict" in path.lower() else "google_genai"
+    return next((provider for end, provider in ends.items() if path.endswith(end)), cloud)
+
+
 @dataclass(frozen=True)
 class Received:
     """A request as the server received it."""
@@ -117,8 +126,7 @@ class Received:
     @property
     def provider(self) -> str:
         """The provider whose protocol the path belongs to."""
-        ends = {"/messages": "anthropic", "/responses": "openai", "/chat/completions": "openai_compatible"}
-        return next((provider for end, provider in ends.items() if self.path.endswith(end)), "google_genai")
+        return provider_at(self.path)
 
     @property
     def model(self) -> str:
@@ -193,7 +201,7 @@ async def send(request: web.Request, recorded: Recorded, cut: Cut | None = None)
         return web.json_response(recorded.body, status=recorded.status, headers=recorded.headers)
     response = web.StreamResponse(status=recorded.status, headers={"content-type": "text/event-stream", **recorded.headers})
     await response.prepare(request)
-    provider = Received(request.path, {}, b"").provider
+    provider = provider_at(request.path)
     for event in recorded.stream(provider)[: 1 if cut else None]:
         await response.write(event)
     if cut == "drops" and request.transport is not None:
@@ -201,6 +209,31 @@ async def send(request: web.Request, recorded: Recorded, cut: Cut | None = None)
     if cut == "hangs":
         await asyncio.sleep(3600)
     return response
+
+
+def reply(provider: str, text: str = "", arguments: Any = None, name: str | None = "look", reported: bool = True) -> JsonObject:
+    """Return a small reply of a provider's protocol, without streaming: a text, or a tool call."""
+    called = arguments is not None
+    usage: JsonObject
+    if provider == "anthropic":
+        block = {"type": "tool_use", "id": "t", "name": name, "input": arguments} if called else {"type": "text", "text": text}
+        usage = {"usage": {"input_tokens": 10, "output_tokens": 5}}
+        body = {"type": "message", "role": "assistant", "content": [block], "stop_reason": "tool_use" if called else "end_turn"}
+    elif provider == "openai":
+        call = {"type": "function_call", "call_id": "t", "name": name, "arguments": arguments}
+        said = {"type": "message", "content": [{"type": "output_text", "text": text}]}
+        usage = {"usage": {"input_tokens": 10, "output_tokens": 5}}
+        body = {"status": "completed", "output": [call if called else said]}
+    elif provider == "openai_compatible":
+        calls = [{"id": "t", "type": "function", "function": {"name": name, "arguments": arguments}}]
+        message = {"content": None, "tool_calls": calls} if called else {"content": text}
+        usage = {"usage": {"prompt_tokens": 10, "completion_tokens": 5}}
+        body = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    else:
+        part = {"functionCall": {"id": "t", "name": name, "args": arguments}} if called else {"text": text}
+        usage = {"usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 5}}
+        body = {"candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP"}]}
+    return body | (usage if reported else {})
 
 
 def raw_body(raw: bytes, content_type: str = "application/json", status: int = 200, **headers: str) -> Handler:

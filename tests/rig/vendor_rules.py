@@ -13,6 +13,8 @@ import httpx2
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from tests.rig.provider_server import provider_at, reply
+
 JsonObject = dict[str, Any]
 
 CLAUDE_TOKENS = {  # the models' overviews: max output
@@ -204,7 +206,7 @@ class RuledVendors:
         if problem:
             self.refused.append(problem)
             return 400, {"error": {"message": problem, "type": "invalid_request_error", "code": 400}}
-        return 200, reply(path, self.text)
+        return 200, reply(provider_at(path), self.text)
 
     def _problems(self, path: str, headers: Mapping[str, str], body: JsonObject) -> Iterator[str]:
         if path.endswith("/messages"):
@@ -215,25 +217,6 @@ class RuledVendors:
             return chat_problems(body)
         named = re.search(r"models/([^/:]+):", path)
         return gemini_problems(named[1] if named else "", body)
-
-
-def reply(path: str, text: str) -> JsonObject:
-    """Return an answer in the protocol of a path."""
-    if path.endswith("/messages"):
-        usage = {"input_tokens": 10, "output_tokens": 5}
-        fields = {"type": "message", "role": "assistant", "content": [{"type": "text", "text": text}], "stop_reason": "end_turn"}
-        return fields | {"id": "m", "model": "m", "stop_sequence": None, "usage": usage}
-    if path.endswith("/responses"):
-        content = [{"type": "output_text", "text": text, "annotations": []}]
-        output = [{"type": "message", "id": "m", "status": "completed", "role": "assistant", "content": content}]
-        usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15}
-        return {"id": "r", "object": "response", "status": "completed", "model": "m", "output": output, "usage": usage}
-    if path.endswith("/chat/completions"):
-        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
-        usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
-        return {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice], "usage": usage}
-    candidate = {"content": {"role": "model", "parts": [{"text": text}]}, "finishReason": "STOP", "index": 0}
-    return {"candidates": [candidate], "usageMetadata": {"promptTokenCount": 10, "candidatesTokenCount": 5, "totalTokenCount": 15}}
 
 
 @asynccontextmanager
