@@ -74,12 +74,12 @@ def faults_of(provider: str) -> dict[str, str]:
 async def misbehave(request: web.Request) -> web.StreamResponse:
     """Answer as the name of the model says: `ok` with a good verdict, else with that fault."""
     received = Received(request.path, {}, await request.read())
-    own, answer = recordings(received.provider), TRANSPORT.get(received.model, ("", ""))[1]
+    own, answer = recordings(received.provider), TRANSPORT[received.model][1] if received.model in TRANSPORT else None
     if callable(answer):
         return await answer(request)
     if received.model in own.faults:
         return await send(request, own.faults[received.model])
-    return await send(request, own.exchanges["verdict"][0], answer or None)
+    return await send(request, own.exchanges["verdict"][0], answer)
 
 
 def asked(provider: str, mode: str) -> ModelRequest:
