@@ -2,12 +2,14 @@
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
+from itertools import chain
 from typing import Any
 
 import pytest
 
 from tests.rig.cli import CommandLine, Done
-from tests.rig.model_server import KEY, Reply, serving
+from tests.rig.model_server import KEY, ModelServer, Reply, serving
 
 TOOLS = """
 def count_lines(text: str) -> int:
@@ -78,17 +80,24 @@ def reached(provider: str, url: str) -> tuple[dict[str, Any], dict[str, str]]:
     return {"base_url": f"{url}/v1", "structured_output": True}, {"GRADELOOP_BASE_URLS": f"{url}/v1"}
 
 
-async def run(gradeloop: CommandLine, provider: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """Run the story over a provider's protocol; return what it came to, and the requests."""
-    async with serving(STORY) as server:
-        config, variables = reached(provider, server.url)
-        name = task(gradeloop, provider, config)
-        done = await asyncio.to_thread(gradeloop, "run", name, "--json", **variables)
-        return outcome_of(done), server.requests
+@pytest.fixture(scope="module")
+async def server() -> AsyncIterator[ModelServer]:
+    """Serve the story in all protocols."""
+    async with serving(STORY) as served:
+        yield served
 
 
-async def test_all_protocols_give_the_same_result(gradeloop: CommandLine) -> None:
-    results, requests = zip(*[await run(gradeloop, provider) for provider in PROTOCOLS], strict=True)
+async def run(gradeloop: CommandLine, server: ModelServer, provider: str) -> tuple[Done, list[dict[str, Any]]]:
+    """Run the story over a provider's protocol, by one worker for all of them; return what it came to, and the requests."""
+    server.start_again()
+    variables = dict(chain.from_iterable(reached(each, server.url)[1].items() for each in PROTOCOLS))
+    name = task(gradeloop, provider, reached(provider, server.url)[0])
+    return await asyncio.to_thread(gradeloop, "run", name, "--json", **variables), list(server.requests)
+
+
+async def test_all_protocols_give_the_same_result(gradeloop: CommandLine, server: ModelServer) -> None:
+    ended, requests = zip(*[await run(gradeloop, server, provider) for provider in PROTOCOLS], strict=True)
+    results = [outcome_of(done) for done in ended]
 
     assert results[0] == results[1] == results[2]
     assert results[0]["output"] == "spring is\nhere"
@@ -100,10 +109,11 @@ async def test_all_protocols_give_the_same_result(gradeloop: CommandLine) -> Non
         assert [request["model"] for request in asked] == ["writer", "judge", "judge", "writer", "judge", "judge"]
 
 
-async def test_a_server_that_does_not_report_usage_leaves_it_unknown_and_not_zero(gradeloop: CommandLine) -> None:
-    async with serving(STORY, reports_usage=False) as server:
-        config, variables = reached("openai_compatible", server.url)
-        done = await asyncio.to_thread(gradeloop, "run", task(gradeloop, "openai_compatible", config), "--json", **variables)
+async def test_a_server_that_does_not_report_usage_leaves_it_unknown_and_not_zero(
+    gradeloop: CommandLine, server: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "reports_usage", False)
+    done, _ = await run(gradeloop, server, "openai_compatible")
 
     usage, passes = outcome_of(done)["usage"], [evaluation["usage"] for evaluation in done.result["evaluations"]]
     unknown = {"input": None, "output": None, "cost_usd": None}
@@ -112,10 +122,10 @@ async def test_a_server_that_does_not_report_usage_leaves_it_unknown_and_not_zer
     assert [{name: one[name] for name in unknown} | {"calls": one["calls"]} for one in passes] == [unknown | {"calls": 2}] * 2
 
 
-async def test_a_base_url_that_the_worker_does_not_allow_is_refused(gradeloop: CommandLine) -> None:
-    async with serving(STORY) as server:
-        name = task(gradeloop, "openai_compatible", reached("openai_compatible", server.url)[0])
-        done = await asyncio.to_thread(gradeloop, "run", name, "--json", GRADELOOP_BASE_URLS="http://127.0.0.1:1/v1")
+async def test_a_base_url_that_the_worker_does_not_allow_is_refused(gradeloop: CommandLine, server: ModelServer) -> None:
+    server.start_again()
+    name = task(gradeloop, "openai_compatible", reached("openai_compatible", server.url)[0])
+    done = await asyncio.to_thread(gradeloop, "run", name, "--json", GRADELOOP_BASE_URLS="http://127.0.0.1:1/v1")
 
     assert done.code == 2
     assert "GRADELOOP_BASE_URLS" in done.err

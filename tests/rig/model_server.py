@@ -34,6 +34,11 @@ class ModelServer:
     requests: list[JsonObject] = field(default_factory=list)
     _turns: defaultdict[str, int] = field(default_factory=lambda: defaultdict(int))
 
+    def start_again(self) -> None:
+        """Tell the story from its beginning."""
+        self.requests.clear()
+        self._turns.clear()
+
     async def messages(self, request: web.Request) -> web.Response:
         """Answer as Anthropic's Messages API does."""
         body = await request.json()

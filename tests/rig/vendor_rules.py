@@ -145,6 +145,14 @@ def chat_problems(body: JsonObject) -> Iterator[str]:
     yield from gpt_problems(model, {"effort": body.get("reasoning_effort"), "temperature": body.get("temperature"), "tokens": tokens})
 
 
+def rules_of(provider: str, model: str) -> tuple[object, ...]:
+    """Return what tells one vendor's models apart here: models of equal rules refuse equal bodies."""
+    if provider in {"openai", "openai_compatible"}:
+        name = model.removeprefix("openai/")
+        return provider, *(find(table, name) for table in (GPT_EFFORTS, GPT_TOKENS, GPT_DEFAULT_EFFORT))
+    return provider, model
+
+
 def gemini_problems(model: str, body: JsonObject) -> Iterator[str]:
     """Yield what generateContent refuses."""
     config = body.get("generationConfig") or {}
