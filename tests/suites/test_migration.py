@@ -141,11 +141,11 @@ defaultTest:
   options: {provider: openai:gpt-5-mini, rubricPrompt: 'Judge {{output}} by {{rubric}}, and answer with JSON.'}
 tests: [{vars: {name: Ada}, assert: [{type: llm-rubric, value: Is polite}]}]
 """,
-    "anchors and files": """
+    "texts in files": """
 prompts: [file://ask.txt]
 providers: [anthropic:messages:claude-haiku-4-5]
 tests:
-  - {vars: {greeting: Dear, name: file://name.txt}, assert: [&kind {type: llm-rubric, value: Is kind}, {<<: *kind, value: Is short}]}
+  - {vars: {greeting: Dear, name: file://name.txt}, assert: [{type: llm-rubric, value: Is kind}]}
 """,
 }
 
