@@ -10,7 +10,8 @@ import pytest
 from temporalio.client import Client, WorkflowHandle
 
 from gradeloop.client.client import GradingClient
-from gradeloop.client.waiting import WaitingThread
+from gradeloop.client.listing import threads
+from gradeloop.client.waiting import WaitingThread, read_waiting
 from gradeloop.client.watch import DetailedEvent
 from gradeloop.errors import InvalidRequest
 from tests.rig.threads import SECONDS, Served, a_thread, answering, failing_until, serving, start
@@ -148,12 +149,14 @@ async def test_what_waits_for_a_person_is_listed_with_what_is_asked_the_longest_
     assert found[0].started <= found[0].since <= found[1].since <= datetime.now(UTC)
 
 
-async def test_a_thread_that_was_decided_waits_no_more_even_where_the_servers_list_is_behind(served: Served) -> None:
+async def test_a_thread_that_was_decided_waits_no_more_even_where_the_servers_list_is_behind(served: Served, client: Client) -> None:
     thread = a_thread()
     await served.client.invoke(thread, "hello", start=start(rubric=ASKS))
     await waiting_of(served, thread)
+    (listed,) = [one async for one in threads(client, status="waiting") if one.thread_id == thread]
     await served.client.decide(thread, "c1", passed=True, by="ann")
 
+    assert await read_waiting(client, listed) is None
     assert thread not in [one.thread_id for one in await served.client.waiting()]
 
 

@@ -76,6 +76,7 @@ async def test_a_dearer_judge_decides_what_is_unsure_once_within_the_budget(clie
     assert (rich.output["label"], rich.unsure, rich.model) == ("match", (), "scripted:dear")
     assert rich.escalated_from is not None
     assert found[1].first is not None
+    assert rich.usage.calls == found[1].first.usage.calls + 1
     assert found[1].first.unsure == ("label",)
     assert again.output == rich.output
 

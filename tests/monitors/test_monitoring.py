@@ -245,10 +245,13 @@ async def test_an_alert_and_its_end_reach_the_webhook_once(client: Client, tmp_p
     monkeypatch.setattr(windows, "EMPTY_TICKS", 1)
     async with hooked() as hook, watched(client, tmp_path, passes(), settings={"notify": hook.settings()}) as monitor:
         await monitor.tick()
+        await client.get_workflow_handle(f"notices/monitor/{monitor.name}/1").result()  # which is there before the alert is over
+        (begun,) = [post for post in await hook.posted(1) if "monitor" in post]
         await monitor.tick()
         monitor.write("a.jsonl", "a")
         found = await monitor.tick()
 
+        assert begun["type"] == "monitor.alert"
         posts = [post for post in await hook.posted(2) if "monitor" in post]
         assert [(post["type"], post["monitor"]) for post in sorted(posts, key=lambda post: post["type"])] == [
             ("monitor.alert", monitor.name),

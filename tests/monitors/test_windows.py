@@ -1,5 +1,6 @@
 """What ticks mean: rates count the sample alone, an alert comes once and is over once, and silence is an alarm."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,7 +9,7 @@ from pydantic import ValidationError
 
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
-from gradeloop.monitors.contract import AlertRule, AlwaysRule, MonitorDefinition, MonitorState, Rate, TickReport
+from gradeloop.monitors.contract import CLEAR_RUNS, AlertRule, AlwaysRule, MonitorDefinition, MonitorState, Rate, TickReport
 from gradeloop.monitors.ticks import choose, place_of
 from gradeloop.monitors.windows import JudgedRun, rate_of, settle, settled_report
 
@@ -41,6 +42,15 @@ def test_an_alert_comes_once_and_is_over_once() -> None:
     assert [text.partition(" ")[2] for text in found] == ["pass_rate < 0.9", "over: pass_rate < 0.9"]
 
 
+def test_an_alert_is_over_once_enough_runs_were_at_the_limit() -> None:
+    watched, bad, good = monitor(alerts=[AlertRule.parse("pass_rate < 0.9")], drift=False), (10, 20), (20, 20)
+    begun = int(watch(watched, [bad] * 8)[0].partition(" ")[0])
+
+    over = begun + math.ceil(CLEAR_RUNS / good[1])
+
+    assert watch(watched, [bad] * begun + [good] * 8)[1:] == [f"{over} over: pass_rate < 0.9"]
+
+
 def test_a_rate_at_its_limit_raises_nothing() -> None:
     assert watch(monitor(alerts=[AlertRule.parse("pass_rate < 90%")], drift=False), [(18, 20)] * 200) == []
 
@@ -68,6 +78,7 @@ def test_runs_that_a_rule_takes_and_errors_are_outside_of_the_rate() -> None:
         JudgedRun("b", "sampled", "de", "error"),
         JudgedRun("c", "always", None, "failed"),
         JudgedRun("d", "over budget", None, "unjudged"),
+        JudgedRun("e", "backfill", None, "failed"),
     ]
 
     found = settled_report(TickReport(number=1, tick="1", time="t"), runs, 0.5, None)

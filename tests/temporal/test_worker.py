@@ -21,6 +21,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 import worker
 from gradeloop.client.client import GradingClient
+from gradeloop.settings.endpoints import EndpointSettings, named_endpoints
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.telemetry.logs import TextFormatter
@@ -171,6 +172,16 @@ async def test_a_process_that_cannot_serve_ends_with_its_code_and_its_reason_as_
 
     assert process.returncode == 2, written.decode()
     assert written.decode().strip().splitlines()[-1] == json.loads((tmp_path / "ready").read_text())["error"]
+
+
+def test_a_worker_that_calls_no_model_has_no_providers_key_in_its_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = EndpointSettings.model_validate({"protocol": "openai_chat", "base_url": "http://127.0.0.1:1/v1", "key": "OUR_KEY"})
+    for name in ("ANTHROPIC_API_KEY", "OUR_KEY", "SOMETHING_ELSE"):
+        monkeypatch.setenv(name, "a value of its own")
+
+    worker.withhold_keys(named_endpoints({"ours": ours}).values(), "evidence")
+
+    assert [name for name in ("ANTHROPIC_API_KEY", "OUR_KEY", "SOMETHING_ELSE") if name in os.environ] == ["SOMETHING_ELSE"]
 
 
 def test_settings_come_from_flags_and_from_variables(monkeypatch: pytest.MonkeyPatch) -> None:
