@@ -1,7 +1,8 @@
 """Choose the slow tests of one run of `.ci/run`: `python -m tests.slow_choice` prints places and options for pytest.
 
 All slow tests take longer than a slow host has time for. A run takes those of the folders that changed since the last release, or
-within the last 48 hours where there is none, and of what imports them; the wheel, the crash tests and one sandbox it always takes.
+within the last 48 hours where there is none, and of what imports them. It always takes the table of faults, the wheel, the crash tests
+and one sandbox.
 """
 
 import ast
@@ -18,6 +19,7 @@ RECENT = timedelta(hours=48)
 
 ATTACKS = "tests/sandbox/test_sandboxes.py::TestAttacks::"
 ALWAYS = (
+    "tests/test_mutations.py",
     "tests/test_wheel.py",
     "tests/workflows/test_crash.py",
     *(
@@ -57,6 +59,7 @@ STANDS_ON = {
     "tests/test_benchmarks.py": ("benchmarks/",),
     "tests/test_fleet.py": ("benchmarks/", "activities/providers/"),
     "tests/test_image.py": ("deploy/", "worker.py"),
+    "tests/test_mutations.py": ("tests/mutations.toml",),  # which runs always: any change may take a protection away
     "tests/test_release.py": ("deploy/release/", ".github/"),
     "tests/test_testing.py": ("src/gradeloop/testing.py",),
     "tests/test_wheel.py": ("src/gradeloop/__init__.py", "src/gradeloop/errors.py"),
