@@ -102,47 +102,47 @@ site: $(VENV)/.ready-python
 	@cd build/docs && ../site-venv/bin/zensical build --strict
 
 bench: $(VENV)/.ready-dev
-	$(BIN)/python -m benchmarks.overhead $(ARGS)
-	$(BIN)/python -m benchmarks.watched $(ARGS)
+	$(BIN)/python -m lab.overhead $(ARGS)
+	$(BIN)/python -m lab.watched $(ARGS)
 
 # Every figure beside its peers, as the table of docs/benchmarks.md; at most 20 minutes, and the peers' installs the first time.
 bench-all: $(VENV)/.ready-dev
-	$(BIN)/python -m benchmarks.all_rows $(ARGS)
+	$(BIN)/python -m lab.all_rows $(ARGS)
 
 # The same runs on temporalio-deepagents, whose packages go into a folder of their own in the user's cache.
 bench-peer: $(VENV)/.ready-dev
-	$(BIN)/python -m benchmarks.beside_deepagents $(ARGS)
+	$(BIN)/python -m lab.beside_deepagents $(ARGS)
 
 bench-providers: $(VENV)/.ready-dev
-	$(BIN)/python -m benchmarks.provider_layer $(ARGS)
+	$(BIN)/python -m lab.provider_layer $(ARGS)
 
 # A batch and threads at rate limits of 60 to 600 calls a minute: a quarter of an hour.
 bench-limits: $(VENV)/.ready-dev
-	$(BIN)/python -m benchmarks.rate_limits $(ARGS)
+	$(BIN)/python -m lab.rate_limits $(ARGS)
 
 bench-criteria: $(VENV)/.ready-dev
-	$(BIN)/python -m benchmarks.many_criteria
+	$(BIN)/python -m lab.many_criteria
 
 bench-sandboxes: $(VENV)/.ready-dev
-	$(BIN)/python -m benchmarks.sandboxes
+	$(BIN)/python -m lab.sandboxes
 
 # Beside Docent, whose packages go into a folder of their own in the user's cache.
 bench-judges: $(VENV)/.ready-dev
-	$(BIN)/python -m benchmarks.judges $(ARGS)
+	$(BIN)/python -m lab.judges $(ARGS)
 
 # Beside promptfoo and Mastra, whose packages and, where needed, Node go into folders of their own in the user's cache.
 bench-batches: $(VENV)/.ready-dev
-	$(BIN)/python -m benchmarks.batches $(ARGS)
+	$(BIN)/python -m lab.batches $(ARGS)
 
 # Drift in simulated series, two real emitters of OTLP (whose packages go into a folder of their own), and 20,000 runs through kills.
 bench-monitors: $(VENV)/.ready-dev
-	$(BIN)/python -m benchmarks.drift
-	$(BIN)/python -m benchmarks.otlp_emitters
-	$(BIN)/python -m benchmarks.otlp_storm --runs 20000 $(ARGS)
+	$(BIN)/python -m lab.drift
+	$(BIN)/python -m lab.otlp_emitters
+	$(BIN)/python -m lab.otlp_storm --runs 20000 $(ARGS)
 
 # The same suites on promptfoo and on `gradeloop eval`, verdict by verdict.
 beside-promptfoo: $(VENV)/.ready-dev
-	$(BIN)/python -m benchmarks.beside_promptfoo $(ARGS)
+	$(BIN)/python -m lab.beside_promptfoo $(ARGS)
 
 # The newest versions for every platform and Python from 3.11 on, with the hashes of their files, and without the project itself or any index.
 # What the demo and the image install has the versions of the first list.

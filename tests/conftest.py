@@ -10,18 +10,18 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
 from sqlalchemy import create_engine, text
 from temporalio.client import Client
-from temporalio.worker._workflow import _WorkflowWorker
 
 from gradeloop.store.engine import STORE_FILE
 from gradeloop.temporal import server as embedded
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
+from rig.fixtures import environment, patient_detector_of_deadlocks
 from tests.rig.cli import CommandLine
 from tests.rig.reading import ReadsAgain
 
@@ -30,12 +30,7 @@ if TYPE_CHECKING:
 
     from tests.rig.provider_server import ProviderServer
 
-PRIVATE = (
-    "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "PALM_", "OPENROUTER_", "MISTRAL_", "AZURE_OPENAI_", "GITHUB_TOKEN", "TEMPORAL_",
-    "GRADELOOP_TASK_QUEUE", "GRADELOOP_BASE_URLS", "GRADELOOP_MODELS", "GRADELOOP_PRICES", "GRADELOOP_LOG",
-    "GRADELOOP_HEALTH_ADDRESS", "GRADELOOP_METRICS_ADDRESS", "GRADELOOP_TRACE_CONTENT", "OTEL_",
-)  # fmt: skip
-"""How the environment variables begin that would tie a test to the machine it runs on, or let it pay."""
+__all__ = ["environment", "patient_detector_of_deadlocks"]
 
 settings.register_profile("quick", max_examples=25, deadline=None)
 settings.register_profile("thorough", max_examples=300, deadline=None)
@@ -54,42 +49,12 @@ LONGEST = (
 )  # fmt: skip
 """Files that take longest, those first: with several processes none of them is left for the end, when the others have nothing to do."""
 
-DEADLOCK_SECONDS = 30
-"""How long a workflow may think before the SDK fails its task; its own 2 seconds pass on a machine that is busy with other tests, too."""
-
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Have slow files run first, and then those with the most tests."""
     sizes = Counter(item.path for item in items)
     places = {f"test_{name}.py": at for at, name in enumerate(LONGEST)}
     items.sort(key=lambda item: (places.get(item.path.name, len(LONGEST)), -sizes[item.path]))
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the test no provider key, no Temporal server, and a state folder of its own, which is returned."""
-    for name in [name for name in os.environ if name.startswith(PRIVATE)]:
-        monkeypatch.delenv(name)
-    folder = tmp_path_factory.mktemp("state")
-    profiles = folder / "no-profiles.toml"
-    profiles.touch()
-    monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(profiles))
-    monkeypatch.setenv("GRADELOOP_STATE_DIR", str(folder))
-    return folder
-
-
-@pytest.fixture(autouse=True, scope="session")
-def patient_detector_of_deadlocks() -> Iterator[None]:
-    """Have no workflow task fail for the time that it waited for a processor."""
-    made = _WorkflowWorker.__init__
-
-    def make(worker: _WorkflowWorker, *arguments: Any, **options: Any) -> None:
-        made(worker, *arguments, **options)
-        worker._deadlock_timeout_seconds = DEADLOCK_SECONDS
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_WorkflowWorker, "__init__", make)
-        yield
 
 
 @pytest.fixture(scope="session")
@@ -228,7 +193,7 @@ async def browser() -> "AsyncIterator[Browser]":
     """Run one headless Chromium for all the tests that look at pages, or skip where there is none."""
     from playwright.async_api import async_playwright, expect
 
-    from tests.rig.browser import FLAGS, executable
+    from rig.browser import FLAGS, executable
 
     if executable() is None:
         pytest.skip("Chromium is not installed (Debian, Ubuntu: apt install chromium)")

@@ -28,7 +28,18 @@ ALWAYS = (
     ),
 )
 
+RUNNING = ("workflows/", "activities/", "worker.py", "src/gradeloop/client/", "src/gradeloop/temporal/")
+"""The parts of the product that run threads and judgements."""
+
 STANDS_ON = {
+    "lab/tests/test_all_rows.py": ("lab/all_rows.py", "lab/beside_handwritten.py", "docs/benchmarks.md"),
+    "lab/tests/test_batch_storm.py": ("lab/batch_storm.py", "lab/judging_storm.py"),
+    "lab/tests/test_fleet.py": ("lab/fleet.py",),
+    "lab/tests/test_handwritten.py": ("lab/handwritten/", "lab/beside_handwritten.py", "lab/mock_judge.py", "lab/scripted_verdict.py"),
+    "lab/tests/test_otlp_storm.py": ("lab/otlp_storm.py", "src/gradeloop/monitors/", "src/gradeloop/store/", "workflows/monitoring.py"),
+    "lab/tests/test_programs.py": ("lab/", "docs/benchmarks.md"),
+    "lab/tests/test_rolling_deploy.py": ("lab/rolling_deploy.py", *RUNNING),
+    "lab/tests/test_storm.py": ("lab/storm/", *RUNNING),
     "tests/activities": ("activities/",),
     "tests/admin": ("src/gradeloop/admin/",),
     "tests/batches": ("src/gradeloop/batches/", "src/gradeloop/store/", "workflows/grading_batch.py", "activities/"),
@@ -53,11 +64,9 @@ STANDS_ON = {
     "tests/temporal": ("src/gradeloop/temporal/", "worker.py"),
     "tests/transcripts": ("src/gradeloop/transcripts/",),
     "tests/web": ("src/gradeloop/web/",),
-    "tests/workflows": ("workflows/", "activities/", "worker.py", "src/gradeloop/client/", "src/gradeloop/temporal/"),
+    "tests/workflows": RUNNING,
     "tests/test_action.py": ("action.yml",),
     "tests/test_assert_rubric.py": ("src/gradeloop/pytest_plugin.py", "src/gradeloop/testing.py"),
-    "tests/test_benchmarks.py": ("benchmarks/",),
-    "tests/test_fleet.py": ("benchmarks/", "activities/providers/"),
     "tests/test_image.py": ("deploy/", "worker.py"),
     "tests/test_mutations.py": ("tests/mutations.toml",),  # which runs always: any change may take a protection away
     "tests/test_release.py": ("deploy/release/", ".github/"),
@@ -66,7 +75,9 @@ STANDS_ON = {
 }
 """The folders and files with slow tests, and which parts of the product each is about."""
 
-EVERYTHING = ("requirements-dev.lock", "tests/conftest.py")
+ALL = ("tests", "lab/tests")
+
+EVERYTHING = ("requirements-dev.lock", "tests/conftest.py", "rig/fixtures.py")
 """Changes after which all slow tests run."""
 
 
@@ -97,8 +108,9 @@ def touched(changed: Iterable[str]) -> set[str]:
 
 @cache
 def rig_of(place: str) -> set[str]:
-    """Return the files of the tests' rig that a place's tests import."""
-    rig = {f"tests.rig.{path.stem}": str(path.relative_to(ROOT)) for path in (ROOT / "tests/rig").glob("*.py")}
+    """Return the files of both rigs that a place's tests import."""
+    files = [path.relative_to(ROOT) for folder in ("rig", "tests/rig") for path in (ROOT / folder).glob("*.py")]
+    rig = {".".join(file.with_suffix("").parts): str(file) for file in files}
     tests = [ROOT / place] if place.endswith(".py") else (ROOT / place).rglob("*.py")
     return {rig[name] for path in tests for name in imported(ast.parse(path.read_text()), set(rig))}
 
@@ -107,7 +119,7 @@ def chosen(changed: Iterable[str]) -> list[str]:
     """Return the places whose slow tests run after these files changed, with those that always run."""
     changed = set(changed)
     if changed & set(EVERYTHING):
-        return ["tests"]
+        return list(ALL)
     found = touched(changed)
     places = [
         place for place, parts in STANDS_ON.items() if any(path.startswith((place, *parts)) for path in found) or changed & rig_of(place)
@@ -119,7 +131,7 @@ def main() -> None:
     """Print the places for pytest, all tests where nobody can say what changed."""
     since = last_seen_whole()
     changed = git("diff", "--name-only", since, "HEAD").splitlines() if since else []
-    print(*(chosen(changed) if since else ["tests"]))
+    print(*(chosen(changed) if since else ALL))
 
 
 if __name__ == "__main__":

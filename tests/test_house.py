@@ -36,7 +36,7 @@ APPLICATION = ("workflows", "activities", "worker")
 TOP = {
     *("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE", "Makefile", "requirements-dev.lock", "requirements-demo.lock", "worker.py"),
     *("action.yml", "CONTRIBUTING.md", "SECURITY.md"),
-    *("workflows", "activities", "src", "tests", "deploy", "examples", "benchmarks", "docs"),
+    *("workflows", "activities", "src", "tests", "deploy", "examples", "lab", "rig", "docs"),
 }
 LOCK = ROOT / "requirements-dev.lock"
 LOCKS = (LOCK, ROOT / "requirements-demo.lock", ROOT / "deploy/image.lock", ROOT / "deploy/build.lock")
@@ -286,6 +286,24 @@ def test_every_docstring_stands_alone() -> None:
     assert not fragments
 
 
+def packages_imported(path: Path) -> Iterator[str]:
+    """Yield the first part of the name of each module that a file imports."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name.partition(".")[0] for alias in names)
+            case ast.ImportFrom(module=str(module), level=0):
+                yield module.partition(".")[0]
+
+
+@pytest.mark.parametrize(("folder", "others"), [("tests", {"lab"}), ("lab", {"tests"}), ("rig", {"lab", "tests"})])
+def test_tests_and_lab_import_nothing_of_each_other_and_rig_nothing_of_both(folder: str, others: set[str]) -> None:
+    found = {path: others & set(packages_imported(path)) for path in (ROOT / folder).rglob("*.py")}
+
+    assert found
+    assert not {str(path.relative_to(ROOT)): names for path, names in found.items() if names}
+
+
 def test_nothing_stands_at_the_top_that_has_no_place_there() -> None:
     ignored = [line.rstrip("/") for line in (ROOT / ".gitignore").read_text().splitlines() if line]
     found = {path.name for path in ROOT.iterdir() if not path.name.startswith(".")}
@@ -395,7 +413,7 @@ def test_the_readmes_two_commands_are_targets_and_ci_runs_its_test_command() -> 
     assert re.search(r"^(\$ )?make demo\b", blocks, flags=re.MULTILINE)
     assert re.search(r"^(\$ )?make test\b", blocks, flags=re.MULTILINE)
     assert {"demo", "test", "test-slow", "storm", "check", "bench"} <= set(targets)
-    assert (ROOT / "benchmarks/overhead.py").is_file()
+    assert (ROOT / "lab/overhead.py").is_file()
     assert steps == ["make check", "make test", "make test-slow"]
 
 

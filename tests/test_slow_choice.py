@@ -6,12 +6,12 @@ import pytest
 
 from tests import slow_choice
 from tests.house_counts import modules
-from tests.slow_choice import ALWAYS, EVERYTHING, ROOT, STANDS_ON, chosen
+from tests.slow_choice import ALL, ALWAYS, EVERYTHING, ROOT, STANDS_ON, chosen
 
 
 def places_with_slow_tests() -> set[str]:
-    """Return the folders below tests/, and the files in it, that have slow tests or properties."""
-    files = [path.relative_to(ROOT) for path in (ROOT / "tests").rglob("test_*.py")]
+    """Return the folders below tests/, and the files in it and in lab/tests/, that have slow tests or properties."""
+    files = [path.relative_to(ROOT) for folder in ALL for path in (ROOT / folder).rglob("test_*.py")]
     return {
         str(path if path.parent.name == "tests" else Path(*path.parts[:2]))
         for path in files
@@ -39,7 +39,13 @@ def test_a_change_of_any_module_chooses_slow_tests() -> None:
         ("workflows/stop_rule.py", {"tests/workflows", "tests/races"}, {"tests/transcripts", "tests/web"}),
         ("docs/tools/README.md", {"tests/docs"}, {"tests/workflows", "tests/cli"}),
         ("src/gradeloop/stats/intervals.py", {"tests/stats", "tests/calibration"}, {"tests/sandbox"}),
-        ("tests/rig/otlp.py", {"tests/monitors", "tests/rig"}, {"tests/stats", "tests/races"}),
+        ("rig/otlp.py", {"tests/monitors", "tests/web"}, {"tests/stats", "tests/races"}),
+        (
+            "lab/storm/plan.py",
+            {"lab/tests/test_storm.py", "lab/tests/test_programs.py"},
+            {"tests/monitors", "lab/tests/test_otlp_storm.py"},
+        ),
+        ("tests/rig/poison.py", {"tests/monitors", "tests/rig"}, {"tests/stats", "tests/races"}),
         ("src/gradeloop/web/static/live.js", {"tests/web"}, {"tests/monitors"}),
         ("CHANGELOG.md", set(), set(STANDS_ON) - {"tests/test_mutations.py", "tests/test_wheel.py"}),
     ],
@@ -56,7 +62,7 @@ def test_a_change_chooses_its_own_folder_and_what_imports_it(changed: str, some:
 
 @pytest.mark.parametrize("changed", EVERYTHING)
 def test_a_change_of_what_all_tests_stand_on_chooses_all(changed: str) -> None:
-    assert chosen([changed, "docs/cli.md"]) == ["tests"]
+    assert chosen([changed, "docs/cli.md"]) == list(ALL)
 
 
 def test_no_place_is_named_twice() -> None:
@@ -73,4 +79,4 @@ def test_where_nobody_can_say_what_changed_all_run(
 
     slow_choice.main()
 
-    assert capsys.readouterr().out == "tests\n"
+    assert capsys.readouterr().out == "tests lab/tests\n"

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tarfile
 import tomllib
 import venv
 import zipfile
@@ -27,12 +28,17 @@ def run(*command: str | Path, cwd: Path, env: dict[str, str] | None = None) -> s
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the wheel that the unpacked sdist builds: without a kind named, `build` makes the one from the other."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the sdist and the wheel that it builds: without a kind named, `build` makes the one from the other."""
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
-    assert list(folder.glob("*.tar.gz"))
-    return next(folder.glob("*.whl"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    """Return the wheel."""
+    return next(built.glob("*.whl"))
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +65,14 @@ def clean(environment: Path) -> dict[str, str]:
     """Return this process's environment with nothing in it that would lead Python back to the checkout."""
     python = ("PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV")
     return {name: value for name, value in os.environ.items() if name not in python} | {"GRADELOOP_STATE_DIR": str(environment)}
+
+
+def test_the_sdist_carries_neither_the_lab_nor_its_rig(built: Path) -> None:
+    with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
+        folders = {name.split("/")[1] for name in archive.getnames() if name.count("/") > 1}
+
+    assert {"src", "workflows", "activities", "docs"} <= folders
+    assert not folders & {"lab", "rig"}
 
 
 def test_the_wheel_lays_nothing_but_gradeloop_into_site_packages(content: set[str]) -> None:

@@ -14,8 +14,8 @@ from gradeloop.admin import doctor
 from gradeloop.admin.doctor import Finding, receiver_finding
 from gradeloop.settings.worker import ReceiverSettings
 from gradeloop.web import receiver as receivers
+from rig.otlp import Receiving, chat, receiver, request_of
 from tests.rig.cli import CommandLine
-from tests.rig.otlp import Receiving, chat, receiver, request_of
 
 TOKEN = "s3cret-token"
 

@@ -14,8 +14,8 @@ import pytest
 
 from gradeloop.monitors.received import ReceivedRun, read_received
 from gradeloop.store.engine import Store
+from rig.otlp import PROTOBUF, chat, request_of, trace_id
 from tests.rig.cli import SECONDS, CommandLine, ended, line_of
-from tests.rig.otlp import PROTOBUF, chat, request_of, trace_id
 
 TOKEN = "s3cret-token"
 

@@ -661,7 +661,7 @@ def test_every_make_target_and_module_that_the_benchmarks_name_is_there() -> Non
 
 
 def test_no_file_names_the_host_of_a_package_index() -> None:
-    folders = ("benchmarks", "deploy", "docs", "examples", "src", "tests", "workflows", "activities", ".ci")
+    folders = ("lab", "rig", "deploy", "docs", "examples", "src", "tests", "workflows", "activities", ".ci")
     files = [*ROOT.glob("*.*"), ROOT / "Makefile", *(path for folder in folders for path in (ROOT / folder).rglob("*"))]
     hosts = re.compile("p[y]pi[.]|p[y]thonhosted|np[m]js|crates[.]i[o]")
 

@@ -23,10 +23,10 @@ from gradeloop.monitors.source_items import SourceItem
 from gradeloop.monitors.sources import SourceAccess, read_chunks, read_source
 from gradeloop.monitors.ticks import MonitorStore
 from gradeloop.store.engine import Store
+from rig.otlp import chat, receiver, request_of, span_of, trace_id
 from tests.monitors.test_buckets import read, s3
 from tests.monitors.test_monitoring import JUDGE
 from tests.monitors.test_sources import ids, last_cursor, write
-from tests.rig.otlp import chat, receiver, request_of, span_of, trace_id
 from tests.rig.poison import LINES, said, write_poison
 
 __all__ = ["s3"]

@@ -17,9 +17,9 @@ from gradeloop.monitors.source_items import SourceItem
 from gradeloop.monitors.sources import SourceAccess, place_since, read_chunks
 from gradeloop.store.engine import Store
 from gradeloop.temporal.worker import application_folder
+from rig.otlp import PROTOBUF, Receiving, chat, receiver, request_of, trace_id
 from tests.monitors.test_monitoring import JUDGE, Watched
 from tests.rig.batches import batching, fails, passes
-from tests.rig.otlp import PROTOBUF, Receiving, chat, receiver, request_of, trace_id
 
 
 async def read(source: OtlpSource, store: Store, cursor: str | None = None, until: str | None = None) -> list[SourceItem]:

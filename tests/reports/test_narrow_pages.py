@@ -7,13 +7,13 @@ from typing import Literal
 import pytest
 from playwright.async_api import Browser, Page
 
-from benchmarks.large_report import report_of
 from gradeloop.client.waiting import WaitingThread
 from gradeloop.contract.evaluation import PendingCall, WaitingFor
 from gradeloop.reports.read_batch import batch_page
 from gradeloop.reports.run_page import run_page
 from gradeloop.web.app import inbox_page
 from gradeloop.web.site import SteeredPage
+from rig.large_batch import report_of
 from tests.reports.test_diff_page import page_of
 from tests.reports.test_first_look import rejecting
 from tests.rig.batch_results import case

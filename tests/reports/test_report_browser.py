@@ -9,13 +9,13 @@ from typing import Literal
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from benchmarks.large_report import report_of
 from gradeloop.reports.collection_page import Entry, Head, Tile, collection_page
 from gradeloop.reports.html import FOLDER
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_batch import BatchReport, batch_page, head_of
 from gradeloop.reports.run_page import run_page
 from gradeloop.web.site import SteeredPage
+from rig.large_batch import report_of
 from tests.reports.test_first_look import failed, rejecting
 from tests.rig.batch_results import case, summary_of
 from tests.rig.browser import Seen, axe_findings, too_wide, watch

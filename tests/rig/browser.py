@@ -1,40 +1,9 @@
-"""A real browser: headless Chromium, driven by Playwright, and what it sees of a page."""
+"""A page in a real browser: its requests, complaints and dialogs, what axe finds, and what does not fit."""
 
-import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from axe_playwright_python.base import AXE_SCRIPT  # type: ignore[import-untyped]  # it has no types
 from playwright.async_api import ConsoleMessage, Dialog, Page
-from playwright.sync_api import Browser, sync_playwright
-
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-FLAGS = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-)
-"""As root and without a screen; and nothing that it looks up on its own."""
-
-
-def executable() -> str | None:
-    """Return the browser that is installed here; None where there is none."""
-    return next((found for name in NAMES if (found := shutil.which(name))), None)
-
-
-@contextmanager
-def chromium() -> Iterator[Browser]:
-    """Run the browser, with a new empty profile."""
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=executable(), args=list(FLAGS))
-        try:
-            yield browser
-        finally:
-            browser.close()
 
 
 @dataclass

@@ -13,8 +13,8 @@ from uuid import uuid4
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
 
-from tests.rig.counting_server import CountingServer
-from tests.rig.crash_worker import Engine, WorkerProcess, engine_in
+from rig.counting_server import CountingServer
+from rig.processes import Engine, WorkerProcess, engine_in
 
 FOLDER = Path(__file__).parents[1] / "histories"
 

@@ -6,7 +6,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from tests.rig.otlp import trace_id
+from rig.otlp import trace_id
 
 DEEP = 2_000
 """A nesting at which Python's own reader of JSON gives up."""

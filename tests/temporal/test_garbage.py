@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from gradeloop.temporal.garbage import TIMES
-from tests.rig.crash_worker import WorkerProcess, engine_in
+from rig.processes import WorkerProcess, engine_in
 
 SET_ASIDE = """
 import gc, json, weakref
@@ -85,7 +85,7 @@ def test_what_was_set_aside_is_given_back_at_the_end(long: float) -> None:
 
 async def test_a_worker_sets_aside_what_it_has_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = tmp_path / "said"
-    monkeypatch.setattr("tests.rig.crash_worker.TOOLS", WATCHES.format(path=str(said)))
+    monkeypatch.setattr("rig.processes.TOOLS", WATCHES.format(path=str(said)))
     async with engine_in(tmp_path) as engine:
         worker = WorkerProcess(engine, "set-aside", "http://127.0.0.1:9")
         await worker.start()

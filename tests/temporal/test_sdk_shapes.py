@@ -115,7 +115,7 @@ TEMPORAL = [
         lambda: set(vars(activity._Definition)) | {field.name for field in fields(activity._Definition)},
         {"from_callable", "name"},
     ),
-    Shape("_WorkflowWorker", "tests/conftest.py", lambda: mentioned(_WorkflowWorker.__init__), {"_deadlock_timeout_seconds"}),
+    Shape("_WorkflowWorker", "rig/fixtures.py", lambda: mentioned(_WorkflowWorker.__init__), {"_deadlock_timeout_seconds"}),
 ]
 
 HTTP = [

@@ -1,4 +1,4 @@
-"""What files of mini-swe-agent and Docent hold beside plain messages; `python -m benchmarks.agent_files` has both packages write them."""
+"""What files of mini-swe-agent and Docent hold beside plain messages; `python -m lab.agent_files` has both packages write them."""
 
 from typing import Any
 

@@ -11,7 +11,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from sqlalchemy import create_engine, text
 
 from gradeloop.monitors.received import ReceivedRun, ReceivedSpan
-from tests.rig.otlp import JSON, PROTOBUF, Receiving, chat, receiver, request_of, span_of, trace_id
+from rig.otlp import JSON, PROTOBUF, Receiving, chat, receiver, request_of, span_of, trace_id
 from tests.rig.poison import HOMELESS, JSON_SPANS, nested_request, span
 
 

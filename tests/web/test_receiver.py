@@ -20,7 +20,7 @@ from gradeloop.store.tables import table
 from gradeloop.web import receiver as receivers
 from gradeloop.web.otlp import Encoding, read_request
 from gradeloop.web.receiver import open_door
-from tests.rig.otlp import JSON, PROTOBUF, Receiving, chat, receiver, request_of, span_of, trace_id
+from rig.otlp import JSON, PROTOBUF, Receiving, chat, receiver, request_of, span_of, trace_id
 
 SECRET = "the customer's own words"
 

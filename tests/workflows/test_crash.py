@@ -18,8 +18,9 @@ from gradeloop.client.client import GradingClient
 from gradeloop.client.thread import REACHED_SECONDS, RECONNECT_SECONDS, Outage
 from gradeloop.contract.evaluation import Event
 from gradeloop.contract.thread import RunResult
-from tests.rig.counting_server import CountingServer
-from tests.rig.crash_worker import SECONDS, Engine, Wire, WorkerProcess, engine_in
+from rig.counting_server import CountingServer
+from rig.processes import SECONDS, Engine, WorkerProcess, engine_in
+from tests.rig.wire import Wire
 from workflows import RUNNER
 from workflows.grading_thread import GradingThreadWorkflow
 

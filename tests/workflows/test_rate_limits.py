@@ -12,10 +12,10 @@ from temporalio.client import Client
 
 from activities.providers import Providers
 from activities.providers.environment import Environment
-from benchmarks.limited_provider import LimitedProvider
-from benchmarks.limited_provider import serving as serving_provider
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import BatchSummary, CaseResult
+from rig.limited_provider import LimitedProvider
+from rig.limited_provider import serving as serving_provider
 from tests.rig.batches import Batches, batching, case
 from tests.rig.threads import request, serving
 

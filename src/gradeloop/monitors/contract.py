@@ -35,7 +35,7 @@ SHOWN_RUNS = 10
 BASELINE_RUNS = 1000
 """The judged runs from which a monitor takes the rate that drift is measured from, where its definition names no other number.
 
-From 100 of them a fall from 95 % to 90 % is missed nine times in ten, from 1,000 one time in ten (`benchmarks/drift.py`).
+From 100 of them a fall from 95 % to 90 % is missed nine times in ten, from 1,000 one time in ten (`lab/drift.py`).
 """
 
 LEAST_BASELINE = 100

@@ -1,1 +1,0 @@
-"""A storm over many threads with everything at once; each result is compared with what it has to be: `python -m benchmarks.storm`."""
