@@ -30,6 +30,7 @@ from lab.measure import Cost
 from lab.mock_judge import judging
 from lab.peer.node import MASTRA, PROMPTFOO, peer
 from lab.peer.venv import DEEPAGENTS, DOCENT, peer_python
+from lab.served_app import served
 
 MINUTES = 20.0
 
@@ -198,7 +199,7 @@ async def judgements(amount: Amount) -> list[Row]:
     except subprocess.CalledProcessError as error:
         print(f"Docent cannot be installed: {error}", flush=True)
         docent = None
-    with judges.providing() as url, tempfile.TemporaryDirectory(prefix="gradeloop-bench-") as folder:
+    with served(judges.provider) as url, tempfile.TemporaryDirectory(prefix="gradeloop-bench-") as folder:
         found = await judges.measure(url, amount.rounds, Path(folder), docent)
     ours, what = [one.wall for one in found["gradeloop"]], f"`judge`, {judges.RUNS} x 200 ms at {judges.AT_ONCE}"
     others = {"Docent": 1.4, "bare SDK": 1.4}

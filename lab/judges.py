@@ -7,15 +7,12 @@ own; of gradeloop that is the caller, the worker and the Temporal server.
 import argparse
 import asyncio
 import json
-import multiprocessing
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -32,6 +29,7 @@ from gradeloop.judges.client import Judge
 from gradeloop.store.engine import STORE_FILE, Store
 from lab import bare_judging
 from lab.peer.venv import DOCENT, peer_python
+from lab.served_app import served
 from rig.processes import Engine, WorkerProcess, engine_in
 
 RUNS, AT_ONCE, SECONDS, ROUNDS = 200, 50, 0.2, 5
@@ -52,8 +50,8 @@ class Measured:
     server_cpu: float = 0.0
 
 
-def serve(pipe: Connection) -> None:
-    """Answer as the Responses API does, after 200 ms, and tell the address."""
+def provider() -> web.Application:
+    """Return a server that answers as the Responses API does, after 200 ms."""
 
     async def answer(request: web.Request) -> web.Response:
         await request.read()
@@ -65,16 +63,9 @@ def serve(pipe: Connection) -> None:
         told = {"id": "r", "object": "response", "created_at": 1, "status": "completed", "model": "m", "output": output, "usage": usage}
         return web.json_response(told | {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []})
 
-    async def run() -> None:
-        app = web.Application(client_max_size=2**26)
-        app.router.add_post("/v1/responses", answer)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        pipe.send(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        await asyncio.Event().wait()
-
-    asyncio.run(run())
+    app = web.Application(client_max_size=2**26)
+    app.router.add_post("/v1/responses", answer)
+    return app
 
 
 async def scripted(python: Path | str, script: str, url: str) -> Measured:
@@ -215,18 +206,6 @@ async def measure(url: str, rounds: int, folder: Path, docent: Path | None) -> d
     return found
 
 
-@contextmanager
-def providing() -> Iterator[str]:
-    """Run the provider, and yield its address."""
-    ours, theirs = multiprocessing.Pipe()
-    provider = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs,), daemon=True)
-    provider.start()
-    try:
-        yield ours.recv()
-    finally:
-        provider.terminate()
-
-
 def show(found: dict[str, list[Measured]]) -> None:
     """Print the medians of all rounds."""
     table = Table(title=f"{RUNS} judgements, {SECONDS * 1000:.0f} ms provider, {AT_ONCE} at once; medians of the rounds")
@@ -245,7 +224,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     rounds = parser.parse_args().rounds
-    with providing() as url, tempfile.TemporaryDirectory() as folder:
+    with served(provider) as url, tempfile.TemporaryDirectory() as folder:
         show(asyncio.run(measure(url, rounds, Path(folder), peer_python(DOCENT))))
     leave(0)
 

@@ -5,17 +5,16 @@ It speaks Chat Completions and the Responses API, streamed or not, and takes a f
 
 import asyncio
 import json
-import multiprocessing
 import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from multiprocessing.connection import Connection
 
 from aiohttp import web
 
 from lab.scripted_verdict import Asked, JsonObject, answer
+from lab.served_app import served
 
 SECONDS = 0.2
 FAILURE = "the mock judge was told to fail"
@@ -130,36 +129,20 @@ async def _stream(request: web.Request, events: list[str]) -> web.StreamResponse
     return response
 
 
-def serve(pipe: Connection, seconds: float) -> None:
-    """Serve on a free port of this machine, and tell the address."""
-
-    async def run() -> None:
-        judge = Judge(seconds)
-        app = web.Application(client_max_size=2**26)
-        app.router.add_post("/v1/chat/completions", judge.chat)
-        app.router.add_post("/v1/responses", judge.responses)
-        app.router.add_get("/counts", judge.counts)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0, backlog=1024).start()
-        pipe.send(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        await asyncio.Event().wait()
-
-    asyncio.run(run())
+def application(seconds: float) -> web.Application:
+    """Return the server of a judge that takes so many seconds."""
+    judge, app = Judge(seconds), web.Application(client_max_size=2**26)
+    app.router.add_post("/v1/chat/completions", judge.chat)
+    app.router.add_post("/v1/responses", judge.responses)
+    app.router.add_get("/counts", judge.counts)
+    return app
 
 
 @contextmanager
 def judging(seconds: float = SECONDS) -> Iterator[str]:
     """Run a judge, and yield its URL, to which `/v1` is to be added."""
-    ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=serve, args=(theirs, seconds), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        yield str(ours.recv())
-    finally:
-        process.terminate()
-        process.join()
+    with served(application, seconds) as url:
+        yield url
 
 
 def counts(url: str) -> Counts:

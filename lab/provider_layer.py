@@ -5,10 +5,8 @@ The same request and the same reply, from a server in a process of its own, with
 
 import argparse
 import asyncio
-import multiprocessing
 import time
 from collections.abc import Awaitable, Callable
-from multiprocessing.connection import Connection
 from statistics import median
 from typing import Any
 
@@ -22,6 +20,7 @@ from activities.providers.environment import Environment
 from gradeloop.contract.evaluation import verdict_schema
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
+from lab.served_app import served
 from rig.limited_provider import VERDICT
 
 TARGET_MS = 1.0
@@ -60,23 +59,16 @@ REPLIES: dict[str, dict[str, Any]] = {
 Call = Callable[[], Awaitable[object]]
 
 
-def serve(pipe: Connection) -> None:
-    """Answer every protocol, and tell the address."""
+def models() -> web.Application:
+    """Return a server that answers every protocol."""
 
     async def answer(request: web.Request) -> web.Response:
         await request.read()
         return web.json_response(REPLIES.get(request.path, REPLIES["gemini"]))
 
-    async def run() -> None:
-        app = web.Application(client_max_size=2**24)
-        app.router.add_post("/{tail:.*}", answer)
-        runner = web.AppRunner(app, access_log=None)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", 0).start()
-        pipe.send(f"http://127.0.0.1:{runner.addresses[0][1]}")
-        await asyncio.Event().wait()
-
-    asyncio.run(run())
+    app = web.Application(client_max_size=2**24)
+    app.router.add_post("/{tail:.*}", answer)
+    return app
 
 
 def bare(name: str, url: str) -> Call:
@@ -148,11 +140,8 @@ def main() -> None:
     parser.add_argument("--calls", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=7)
     chosen = parser.parse_args()
-    here, there = multiprocessing.Pipe()
-    server = multiprocessing.get_context("spawn").Process(target=serve, args=(there,), daemon=True)
-    server.start()
-    measured = asyncio.run(measure(here.recv(), chosen.calls, chosen.rounds))
-    server.kill()
+    with served(models) as url:
+        measured = asyncio.run(measure(url, chosen.calls, chosen.rounds))
     table = Table("CPU, ms a call", "bare SDK", "gradeloop", "over", "target", box=None, padding=(0, 2, 0, 0), header_style="dim")
     for name, (alone, layered) in measured.items():
         table.add_row(name, f"{alone:.2f}", f"{layered:.2f}", f"{layered - alone:+.2f}", f"< {TARGET_MS:g}")
