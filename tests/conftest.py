@@ -42,6 +42,7 @@ SUGGESTED_AT = 60
 """Events of history after which the server of `impatient` suggests a new run, instead of 4,096."""
 
 LONGEST = (
+    "programs", "otlp_storm",
     "pairs", "wheel", "storm", "program_ends", "crash", "aimock", "sandboxes", "code_tools", "report_browser", "live_browser",
     "cli", "thread_rolling", "assert_rubric", "live", "cli_eval", "docs", "doctor", "builtin_tools", "testing", "thread_rubrics",
     "worker_settings", "house", "cli_errors", "cli_judge", "mcp", "batches", "worker", "worker_process", "replay", "priorities",
