@@ -67,12 +67,12 @@ def clean(environment: Path) -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in python} | {"GRADELOOP_STATE_DIR": str(environment)}
 
 
-def test_the_sdist_carries_neither_the_lab_nor_its_rig(built: Path) -> None:
+def test_the_sdist_carries_the_tests_with_their_rig_and_not_the_lab(built: Path) -> None:
     with tarfile.open(next(built.glob("*.tar.gz"))) as archive:
         folders = {name.split("/")[1] for name in archive.getnames() if name.count("/") > 1}
 
-    assert {"src", "workflows", "activities", "docs"} <= folders
-    assert not folders & {"lab", "rig"}
+    assert {"src", "workflows", "activities", "docs", "tests", "rig"} <= folders
+    assert "lab" not in folders
 
 
 def test_the_wheel_lays_nothing_but_gradeloop_into_site_packages(content: set[str]) -> None:
