@@ -43,10 +43,10 @@ SUGGESTED_AT = 60
 
 LONGEST = (
     "programs", "otlp_storm",
-    "pairs", "wheel", "storm", "program_ends", "crash", "aimock", "sandboxes", "code_tools", "report_browser", "live_browser",
-    "cli", "thread_rolling", "assert_rubric", "live", "cli_eval", "docs", "doctor", "builtin_tools", "testing", "thread_rubrics",
+    "pairs", "wheel", "storm", "page_programs", "crash", "aimock", "sandboxes", "code_tools", "report_browser", "live_browser",
+    "cli", "thread_rolling", "assert_rubric", "live", "cli_eval", "doctor", "builtin_tools", "testing", "thread_rubrics",
     "worker_settings", "house", "cli_errors", "cli_judge", "mcp", "batches", "worker", "worker_process", "replay", "priorities",
-    "call_groups", "replay_batches", "embedded", "examples", "testing_docs", "canary", "recording", "batch_store", "cli_report", "client",
+    "call_groups", "replay_batches", "embedded", "examples", "canary", "recording", "batch_store", "cli_report", "client",
 )  # fmt: skip
 """Files that take longest, those first: with several processes none of them is left for the end, when the others have nothing to do."""
 

@@ -16,8 +16,7 @@ import pytest
 from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
 from gradeloop.testing import MODEL, ScriptedModels, worker
-from tests.conftest import ROOT
-from tests.docs.test_docs import blocks
+from tests.docs.runner import block_of
 
 PLUGIN = [] if entry_points(group="pytest11", name="gradeloop") else ["-p", "gradeloop.pytest_plugin"]
 """What loads the plugin where gradeloop is not installed as a package."""
@@ -111,8 +110,7 @@ async def test_an_output_that_was_not_recorded_fails_with_the_cure(run: Run) -> 
 
 
 async def test_the_test_on_the_page_about_testing_passes(run: Run) -> None:
-    (shown,) = (block.text for block in blocks(ROOT / "docs/testing.md") if block.about == "fixture")
-    (run.folder / "test_answers.py").write_text(shown)
+    (run.folder / "test_answers.py").write_text(block_of("docs/testing.md", "python fixture").text)
 
     code, out = await run()
 

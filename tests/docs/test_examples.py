@@ -1,55 +1,212 @@
-"""Every example runs: the service as a service would, the tasks through the command line."""
+"""The examples run as they stand: services as a service would, agents through their frameworks, suites through the command line."""
 
 import asyncio
+import importlib.util
+import json
 import os
+import socket
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
+from html import unescape
 from pathlib import Path
+from re import findall
 
+import httpx2 as httpx
 import pytest
+from temporalio.client import Client
 
 from activities.providers.scripted import Script
 from examples.find_duplicates.tools import TESTS, run_test_suite
+from gradeloop import GradingClient
 from gradeloop.contract.messages import code_of
 from gradeloop.contract.thread import TASK_QUEUE
 from gradeloop.files.yaml import read_yaml
 from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
-from gradeloop.testing import MODEL, Reply, ScriptedModels, worker
+from gradeloop.testing import MODEL, ScriptedModels, worker
+from tests.conftest import ROOT
+from tests.docs.runner import OFTEN, TIMES, ends_alike, run_process
 from tests.rig.cli import CommandLine
+from tests.rig.model_server import Reply
+from tests.rig.model_streams import model_streams
+from tests.rig.threads import JUDGE, draft, grade, row, says, serving
+from tests.rig.typescript_example import build_example
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
-
-
-async def ask(server: ServerInfo, verdicts: list[Reply]) -> tuple[int | None, str, str]:
-    """Run the service beside a scripted worker; return its exit code and what it printed."""
-    models = ScriptedModels(["Sorry to hear that.", "Bring it in: we replace the chain today."], verdicts)
-    connection = Connection(server.address, "default", embedded=False)
-    async with worker(models, server=connection, queue=TASK_QUEUE):
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, str(EXAMPLES / "service.py"), MODEL),
-            env={**os.environ, "TEMPORAL_ADDRESS": server.address},
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await process.communicate()
-    return process.returncode, out.decode(), err.decode()
+EXAMPLES = ROOT / "examples"
+FRAMEWORKS = {"langgraph": "langchain_openai", "pydantic_ai": "pydantic_ai", "openai_agents": "agents", "claude": "claude_agent_sdk"}
+SORRY, TODAY = "Sorry to hear that.", "Bring it in: we replace the chain today."
 
 
-async def test_the_service_gives_the_answer_that_meets_its_rubric(temporal_server: ServerInfo) -> None:
-    code, out, err = await ask(temporal_server, [{"c1": "no next step is named"}, {}])
+def replies(*drafts: str) -> list[dict[str, object]]:
+    """Return the drafts of a thread of three criteria; its grader fails the first one, and passes the second one."""
+    rest = (row("c2"), row("c3"))
+    return [
+        *(draft(at, text) for at, text in enumerate(drafts)),
+        grade(0, row("c1", "no next step is named"), *rest),
+        grade(1, row("c1"), *rest),
+    ]
 
-    assert code == 0, err
-    assert out.splitlines() == ["iteration 1: needs_revision", "iteration 2: satisfied", "Bring it in: we replace the chain today."], err
+
+@pytest.mark.parametrize("times", [pytest.param(TIMES, marks=pytest.mark.slow), pytest.param(OFTEN, marks=pytest.mark.storm)])
+@pytest.mark.timeout(450)
+async def test_the_service_gives_the_answer_that_meets_its_rubric(client: Client, temporal_server: ServerInfo, times: int) -> None:
+    command = (sys.executable, str(EXAMPLES / "service.py"), JUDGE)
+    async with serving(client, *replies(SORRY, TODAY), task_queue=TASK_QUEUE):
+        done = await ends_alike([command] * times, TEMPORAL_ADDRESS=temporal_server.address)
+
+    assert done.out.splitlines() == ["iteration 1: needs_revision", "iteration 2: satisfied", TODAY]
 
 
-async def test_the_service_raises_where_its_rubric_cannot_be_judged(temporal_server: ServerInfo) -> None:
-    failed: Reply = {"criteria": [], "explanation": "There is no answer to judge.", "result": "failed"}
+@pytest.mark.slow
+async def test_the_service_raises_where_its_rubric_cannot_be_judged(client: Client, temporal_server: ServerInfo) -> None:
+    failed = json.dumps({"criteria": [], "explanation": "There is no answer to judge.", "result": "failed"})
+    async with serving(client, draft(0, SORRY), says(failed), task_queue=TASK_QUEUE):
+        done = await run_process(sys.executable, str(EXAMPLES / "service.py"), JUDGE, TEMPORAL_ADDRESS=temporal_server.address)
 
-    code, _, err = await ask(temporal_server, [failed])
+    assert done.code != 0
+    assert "ended failed: There is no answer to judge." in done.err
 
-    assert code != 0
-    assert "ended failed: There is no answer to judge." in err
+
+@asynccontextmanager
+async def started(server: ServerInfo, name: str, *arguments: str) -> AsyncIterator[httpx.AsyncClient]:
+    """Run an example of a web service; yield a client of it once it answers."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port = found.getsockname()[1]
+    command = [sys.executable, str(EXAMPLES / name), *(str(port) if argument == "PORT" else argument for argument in arguments)]
+    async with httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}", timeout=60) as http:
+        environment = {**os.environ, "TEMPORAL_ADDRESS": server.address}
+        process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=asyncio.subprocess.DEVNULL)
+        try:
+            async with asyncio.timeout(240):
+                while process.returncode is None:
+                    try:
+                        await http.get("/nowhere")
+                    except httpx.ConnectError:
+                        await asyncio.sleep(0.1)
+                    else:
+                        break
+            yield http
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+@pytest.mark.slow
+async def test_the_fastapi_service_streams_the_events_of_a_thread_and_gives_its_answer(client: Client, temporal_server: ServerInfo) -> None:
+    async with (
+        serving(client, *replies(SORRY, TODAY), task_queue=TASK_QUEUE),
+        started(temporal_server, "service_fastapi.py", JUDGE, "PORT") as http,
+    ):
+        thread = (await http.post("/threads", json={"question": "The chain has snapped."})).json()["thread_id"]
+        async with http.stream("GET", f"/threads/{thread}/events") as stream:
+            text = "".join([part async for part in stream.aiter_text()])
+        again = (await http.get(f"/threads/{thread}/events", headers={"last-event-id": "4"})).text
+        answer = (await http.get(f"/threads/{thread}/answer")).json()
+        nowhere, empty = await http.get("/threads/none/events"), await http.post("/threads", json={"question": ""})
+
+    kinds, ids = findall(r"^event: (.+)$", text, 8), findall(r"^id: (.+)$", text, 8)
+    found = [json.loads(line) for line in findall(r"^data: (.+)$", text, 8)]
+    assert kinds.count("rubric_evaluation_end") == 2
+    assert kinds[-1] == "end"
+    assert ids == [str(number + 1) for number in range(len(ids))]
+    assert [event["evaluation"]["result"] for event in found if "evaluation" in event] == ["needs_revision", "satisfied"]
+    assert again.startswith("id: 5\n")
+    assert answer["answer"] == TODAY
+    assert (nowhere.status_code, empty.status_code) == (404, 422)
+
+
+@pytest.mark.slow
+async def test_a_person_rejects_and_approves_drafts_on_the_approval_page(client: Client, temporal_server: ServerInfo) -> None:
+    person = {"id": "tone", "description": "The owner likes it", "human": True}
+    request = {
+        "messages": [{"role": "user", "content": "The chain has snapped."}],
+        "rubric": {"criteria": ["It answers", person]},
+        "generator": {"model": JUDGE},
+        "grader": {"model": JUDGE},
+    }
+
+    async with (
+        serving(client, draft(0, "<b>Sorry!</b>"), draft(1, TODAY), grade(0), grade(1), task_queue=TASK_QUEUE),
+        started(temporal_server, "approval_page.py", "PORT", "ada") as http,
+    ):
+        grading = GradingClient(client)
+        thread = await grading.start(request)
+        own = {"origin": str(http.base_url).rstrip("/")}
+        first = await page_with(http, "Sorry!")
+        fields = dict(findall(r'name="(thread|run|iteration|criterion)" value="([^"]*)"', first))
+        refused = await http.post("/decide", data={**fields, "answer": "yes"}, headers={"origin": "https://elsewhere.example"})
+        rejected = await http.post("/decide", data={**fields, "answer": "no", "why": "name a day"}, headers=own)
+        second = await page_with(http, TODAY)
+        stale = await http.post("/decide", data={**fields, "answer": "yes"}, headers=own)
+        fields = dict(findall(r'name="(thread|run|iteration|criterion)" value="([^"]*)"', second))
+        await http.post("/decide", data={**fields, "answer": "yes"}, headers=own)
+        result = await grading.result(thread)
+
+    assert "<b>Sorry!</b>" not in first
+    assert "<b>Sorry!</b>" in unescape(first)
+    assert (refused.status_code, rejected.status_code, stale.status_code) == (403, 303, 409)
+    assert (result.status, result.output, result.iterations) == ("satisfied", TODAY, 2)
+    assert result.evaluations[0].criteria[1].gap == "name a day"
+
+
+async def page_with(http: httpx.AsyncClient, words: str) -> str:
+    """Return the page once it shows these words."""
+    async with asyncio.timeout(240):
+        while words not in (text := (await http.get("/")).text):
+            await asyncio.sleep(0.2)
+    return text
+
+
+@pytest.mark.slow
+async def test_the_typescript_service_speaks_plain_json_to_temporal(client: Client, temporal_server: ServerInfo) -> None:
+    example = EXAMPLES / "typescript_service"
+    folder = build_example(example, [example / "service.ts", ROOT / "docs" / "contract.d.ts"])
+    async with serving(client, *replies(SORRY, TODAY), task_queue=TASK_QUEUE):
+        done = await run_process("node", "dist/service.js", JUDGE, folder=folder, TEMPORAL_ADDRESS=temporal_server.address)
+
+    assert done.out.splitlines() == ["iteration 1: needs_revision", "iteration 2: satisfied", TODAY], done.err
+    assert done.code == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+async def test_an_agent_drafts_again_on_feedback(temporal_server: ServerInfo, framework: str, tmp_path: Path) -> None:
+    if importlib.util.find_spec(FRAMEWORKS[framework]) is None:
+        pytest.skip(f"{FRAMEWORKS[framework]} is not installed")
+    first, second = "Never on Fridays.", "Deploy on Tuesday: who would mend it on Saturday?"
+    models = ScriptedModels([first, second], [{"c1": "say what to do"}, {}])
+    server = Connection(temporal_server.address, "default", embedded=False)
+    with model_streams(lambda _, asked: Reply(second if "say what to do" in asked else first)) as anthropic:
+        async with worker(models, server=server) as served:
+            environment = {
+                "TEMPORAL_ADDRESS": server.address,
+                "OPENAI_BASE_URL": models.url,
+                "OPENAI_API_KEY": "none",
+                "ANTHROPIC_BASE_URL": anthropic,
+                "ANTHROPIC_API_KEY": "none",
+                "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+                "HOME": str(tmp_path),
+            }
+            agent = await asyncio.create_subprocess_exec(
+                sys.executable, str(EXAMPLES / f"agents/{framework}_agent.py"), env={**os.environ, **environment}
+            )
+            try:
+                result = await served.client.run(
+                    {
+                        "messages": [{"role": "user", "content": "Explain why we never deploy on a Friday."}],
+                        "rubric": "- it says what to do instead",
+                        "generator": {"activity": "generate", "task_queue": "agents"},
+                        "grader": {"model": MODEL},
+                    }
+                )
+            finally:
+                agent.terminate()
+                await agent.wait()
+
+    assert (result.status, result.output) == ("satisfied", second), result.error
 
 
 def test_the_duplicates_suite_fails_the_first_scripted_draft_on_unhashable_items_and_passes_the_second() -> None:
@@ -75,6 +232,7 @@ def test_an_example_says_what_it_is_in_its_first_line(name: str) -> None:
     assert isinstance(read_yaml(path, "the example"), dict)
 
 
+@pytest.mark.slow
 def test_the_suites_come_to_what_they_are_written_for(commands: CommandLine) -> None:
     gradeloop = replace(commands, folder=EXAMPLES)
     support, greetings = gradeloop("eval", "suite/suite.yaml"), gradeloop("eval", "promptfoo/promptfooconfig.yaml")

@@ -19,7 +19,7 @@ from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
 from gradeloop.testing import ScriptedModels, WorkerProcess, worker
 from tests.conftest import ROOT
-from tests.docs.test_docs import block
+from tests.docs.runner import block_of
 from tests.rig.model_server import JsonObject, Reply
 from tests.rig.model_streams import model_streams
 from tests.test_house import BIN
@@ -32,7 +32,7 @@ pytestmark = [
     pytest.mark.skipif(not AGENTS.is_dir(), reason="GRADELOOP_AGENTS names no folder node_modules with Claude Code and Codex"),
 ]
 
-DOCS = ROOT / "docs" / "agents.md"
+DOCS = "docs/agents.md"
 GRADE = "mcp__gradeloop__grade"
 PASSED = r"\"result\":\"satisfied\""
 """What the answer of `grade` to a text that passes has, inside of an agent's request."""
@@ -182,7 +182,7 @@ def graded_twice(desk: Desk) -> bool:
 
 
 async def test_claude_code_grades_and_mends_by_the_repository_s_own_configuration(desk: Desk) -> None:
-    (desk.folder / ".mcp.json").write_text(block(DOCS, "json", having='"mcpServers"').text)
+    (desk.folder / ".mcp.json").write_text(block_of(DOCS, "json", having='"mcpServers"').text)
 
     said = await desk.claude("--allowedTools", "mcp__gradeloop")
 
@@ -191,7 +191,7 @@ async def test_claude_code_grades_and_mends_by_the_repository_s_own_configuratio
 
 
 async def test_claude_code_offers_the_tools_before_it_is_asked_anything(desk: Desk) -> None:
-    (desk.folder / ".mcp.json").write_text(block(DOCS, "json", having='"mcpServers"').text)
+    (desk.folder / ".mcp.json").write_text(block_of(DOCS, "json", having='"mcpServers"').text)
 
     await desk.claude("--allowedTools", "mcp__gradeloop")
     first = {tool["name"] for tool in json.loads(desk.conversation.asked[0])["tools"]}
@@ -200,7 +200,7 @@ async def test_claude_code_offers_the_tools_before_it_is_asked_anything(desk: De
 
 
 async def test_claude_code_grades_and_mends_once_the_command_was_run(desk: Desk) -> None:
-    added = await desk.run("sh", "-c", block(DOCS, "sh", having="claude mcp add gradeloop").text)
+    added = await desk.run("sh", "-c", block_of(DOCS, "sh", having="claude mcp add gradeloop").text)
     listed = await desk.run("claude", "mcp", "list")
     said = await desk.claude("--allowedTools", "mcp__gradeloop")
 
@@ -211,7 +211,7 @@ async def test_claude_code_grades_and_mends_once_the_command_was_run(desk: Desk)
 
 
 async def test_codex_grades_and_mends_by_its_configuration(desk: Desk) -> None:
-    desk.configure_codex(block(DOCS, "toml", having="command =").text)
+    desk.configure_codex(block_of(DOCS, "toml", having="command =").text)
 
     said = await desk.codex()
 
@@ -235,10 +235,10 @@ async def test_both_grade_and_mend_over_http(
 
     async with serving_http(session, socket.create_server(("127.0.0.1", 0)), TOKEN) as url:
         if agent == "claude":
-            await desk.run("sh", "-c", block(DOCS, "sh", having="claude mcp add --transport http").text.replace(DOCUMENTED_URL, url))
+            await desk.run("sh", "-c", block_of(DOCS, "sh", having="claude mcp add --transport http").text.replace(DOCUMENTED_URL, url))
             said = await desk.claude("--allowedTools", "mcp__gradeloop")
         else:
-            desk.configure_codex(block(DOCS, "toml", having="url =").text.replace(DOCUMENTED_URL, url))
+            desk.configure_codex(block_of(DOCS, "toml", having="url =").text.replace(DOCUMENTED_URL, url))
             said = await desk.codex()
 
     assert "It passes." in said
@@ -257,7 +257,7 @@ async def test_claude_code_goes_on_until_its_change_meets_the_rubric_of_the_stop
     (desk.folder / "examples/hooks").mkdir(parents=True)
     (desk.folder / "examples/hooks/claude_stop.py").write_bytes((ROOT / "examples/hooks/claude_stop.py").read_bytes())
     (desk.folder / ".claude").mkdir()
-    (desk.folder / ".claude/settings.json").write_text(block(DOCS, "json", having='"hooks"').text)
+    (desk.folder / ".claude/settings.json").write_text(block_of(DOCS, "json", having='"hooks"').text)
     (desk.folder / "RUBRIC.md").write_text("- names the month\n")
 
     await desk.claude()
