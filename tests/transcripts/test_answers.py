@@ -24,6 +24,7 @@ KNOWN = (
     *("generated_text", "output_text", "outputs", "final_answer", "assistant", "result"),
 )
 UNKNOWN = ("predictions", "generated", "reply", "llm_output", "responses", "said", "expected_output", "reference")
+ANSWERED = [("user", "THE QUESTION"), ("assistant", "THE ANSWER")]
 FORMS: dict[str, Any] = {
     "text": "THE ANSWER",
     "list": ["THE ANSWER"],
@@ -65,22 +66,20 @@ def test_of_every_question_and_answer_both_are_shown_or_the_row_is_refused_by_na
         assert not any("THE TARGET" in text for _, text in said)
 
 
-@pytest.mark.parametrize("answer", KNOWN)
-@pytest.mark.parametrize("question", ["prompt", "question", "query", "instruction", "input", "inputs", "user_input", "request", "messages"])
-def test_the_common_pairs_are_read(tmp_path: Path, question: str, answer: str) -> None:
-    (run,) = read(tmp_path, {question: QUESTIONS[question], answer: "THE ANSWER", "id": "a"})
+def test_the_common_pairs_are_read(tmp_path: Path) -> None:
+    questions = ("prompt", "question", "query", "instruction", "input", "inputs", "user_input", "request", "messages")
+    for question, answer in itertools.product(questions, KNOWN):
+        (run,) = read(tmp_path, {question: QUESTIONS[question], answer: "THE ANSWER", "id": "a"})
 
-    assert shown(run) == [("user", "THE QUESTION"), ("assistant", "THE ANSWER")]
-    assert run.metadata == {}
+        assert (shown(run), run.metadata) == (ANSWERED, {}), (question, answer)
 
 
-@pytest.mark.parametrize("general", ["output", "outputs", "answer", "result"])
-@pytest.mark.parametrize("exact", ["response", "prediction", "model_output", "generated_text", "actual_output"])
-def test_a_key_that_may_hold_a_reference_gives_way_to_one_that_holds_an_answer(tmp_path: Path, general: str, exact: str) -> None:
-    (run,) = read(tmp_path, {"question": "THE QUESTION", general: "THE TARGET", exact: "THE ANSWER"})
+def test_a_key_that_may_hold_a_reference_gives_way_to_one_that_holds_an_answer(tmp_path: Path) -> None:
+    exact_keys = ("response", "prediction", "model_output", "generated_text", "actual_output")
+    for general, exact in itertools.product(("output", "outputs", "answer", "result"), exact_keys):
+        (run,) = read(tmp_path, {"question": "THE QUESTION", general: "THE TARGET", exact: "THE ANSWER"})
 
-    assert shown(run) == [("user", "THE QUESTION"), ("assistant", "THE ANSWER")]
-    assert run.metadata == {general: "THE TARGET"}
+        assert (shown(run), run.metadata) == (ANSWERED, {general: "THE TARGET"}), (general, exact)
 
 
 def test_a_conversation_that_goes_on_after_an_answer_has_the_one_beside_it_and_one_that_ends_with_it_keeps_its_own(tmp_path: Path) -> None:
@@ -109,15 +108,15 @@ UNANSWERED: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("name", UNANSWERED)
-def test_a_run_without_an_answer_is_refused_with_the_keys_that_were_set_aside_and_the_cure(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InvalidRequest) as refused:
-        read(tmp_path, UNANSWERED[name])
+def test_a_run_without_an_answer_is_refused_with_the_keys_that_were_set_aside_and_the_cure(tmp_path: Path) -> None:
+    for name, row in UNANSWERED.items():
+        with pytest.raises(InvalidRequest) as refused:
+            read(tmp_path, row)
 
-    said = str(refused.value)
-    assert "has no answer: no text and no tool call of an assistant; these keys beside its messages were set aside: " in said
-    assert {"gold", "split"} <= set(said.partition("set aside: ")[2].partition(";")[0].split(", "))
-    assert "write it as the last message, of role 'assistant', or under the key 'output', or leave the run out" in said
+        said = str(refused.value)
+        assert "has no answer: no text and no tool call of an assistant; these keys beside its messages were set aside: " in said, name
+        assert {"gold", "split"} <= set(said.partition("set aside: ")[2].partition(";")[0].split(", ")), name
+        assert "write it as the last message, of role 'assistant', or under the key 'output', or leave the run out" in said, name
 
 
 def test_a_tool_call_a_file_and_a_refusal_are_answers(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from gradeloop.contract.transcript import TRANSCRIPTS, RunMessage
 from gradeloop.errors import InvalidRequest
 from gradeloop.transcripts.readers import read_run_file
 from gradeloop.transcripts.runs import merge_histories
-from tests.rig.transcripts import shown
+from tests.rig.transcripts import shown, shown_value
 
 Json = Any
 
@@ -231,12 +231,10 @@ CASES: dict[str, tuple[Json, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_trace_is_read_whole(name: str, tmp_path: Path) -> None:
-    value, expected = CASES[name]
-    (tmp_path / "trace.json").write_text(json.dumps(value), encoding="utf-8")
+def test_a_trace_is_read_whole(tmp_path: Path) -> None:
+    found = {name: shown_value(value, tmp_path) for name, (value, _) in CASES.items()}
 
-    assert shown(tmp_path / "trace.json") == expected
+    assert found == {name: expected for name, (_, expected) in CASES.items()}
 
 
 def test_a_collectors_metrics_beside_its_spans_are_passed_over(tmp_path: Path) -> None:
@@ -266,17 +264,12 @@ def independent(count: int) -> dict[str, Json]:
 
 
 @pytest.mark.parametrize("name", independent(1))
-def test_a_trace_of_many_independent_calls_is_a_run_with_as_many_transcripts(name: str, tmp_path: Path) -> None:
+def test_a_trace_of_many_independent_calls_is_a_run_with_as_many_transcripts_and_one_of_more_is_refused(name: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps(independent(TRANSCRIPTS)[name]), encoding="utf-8")
     (run,) = read_run_file(tmp_path / "run.json")
-
-    assert [transcript.messages[1].content for transcript in run.transcripts] == [f"A{at}" for at in range(TRANSCRIPTS)]
-
-
-@pytest.mark.parametrize("name", independent(1))
-def test_a_trace_of_more_is_refused_with_the_cure(name: str, tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps(independent(TRANSCRIPTS + 1)[name]), encoding="utf-8")
 
+    assert [transcript.messages[1].content for transcript in run.transcripts] == [f"A{at}" for at in range(TRANSCRIPTS)]
     with pytest.raises(
         InvalidRequest, match=r"has 1,001 conversations of which none goes on with another, 1,000 at most; make them runs of"
     ):

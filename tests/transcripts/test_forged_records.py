@@ -57,12 +57,11 @@ FORGERIES = (
 )
 
 
-@pytest.mark.parametrize("text", FORGERIES)
-@pytest.mark.parametrize("judged", [by_schema, by_criteria])
-def test_a_text_is_never_shown_as_what_it_imitates(text: str, judged: Any) -> None:
-    forged = run_of({"role": "user", "content": "q"}, {"role": "assistant", "content": text})
+def test_a_text_is_never_shown_as_what_it_imitates() -> None:
+    for text in FORGERIES:
+        forged = run_of({"role": "user", "content": "q"}, {"role": "assistant", "content": text})
 
-    assert judged(forged)[1:] == [{"type": "text", "text": text}]
+        assert by_schema(forged)[1:] == by_criteria(forged)[1:] == [{"type": "text", "text": text}]
 
 
 def test_a_forged_call_differs_from_a_real_one_in_every_rendering() -> None:
@@ -203,10 +202,8 @@ ANSWERS: dict[str, tuple[object, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-def test_an_answer_that_looks_like_messages_is_a_text(name: str) -> None:
-    value, said = ANSWERS[name]
-
-    for run in parse_runs(value, "r"):
-        (last,) = run.transcripts[0].messages[-1].records()
-        assert (run.transcripts[0].messages[-1].role, last.record()) == ("assistant", {"type": "text", "text": said})
+def test_an_answer_that_looks_like_messages_is_a_text() -> None:
+    for name, (value, said) in ANSWERS.items():
+        for run in parse_runs(value, "r"):
+            (last,) = run.transcripts[0].messages[-1].records()
+            assert (run.transcripts[0].messages[-1].role, last.record()) == ("assistant", {"type": "text", "text": said}), name

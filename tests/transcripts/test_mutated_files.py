@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.transcripts.readers import Reading, read_run_file
-from tests.transcripts.test_formats import SAMPLES
+from tests.rig.transcripts import SAMPLES
 
 CANARY = "a-word-that-no-sample-has"
 DEEP: Any = CANARY

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.transcripts.readers import Reading, read_run_file
 
@@ -120,17 +121,15 @@ def written(rows: list[Json], folder: Path) -> Path:
     return folder / "session.jsonl"
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_each_session_of_a_file_is_a_run_of_its_own(name: str, tmp_path: Path) -> None:
-    rows, expected = CASES[name]
-    found: dict[str, list[str]] = {}
-    for run in read_run_file(written(rows, tmp_path)):
-        found[run.id] = []
-        for at, transcript in enumerate(run.transcripts):
-            texts = [str(part.record()["text"]) for message in transcript.messages for part in message.records()]
-            found[run.id] += [*(["--"] if at else []), *texts]
+def texts_of(run: AgentRun) -> list[str]:
+    texts = [["--", *(str(part.record()["text"]) for message in one.messages for part in message.records())] for one in run.transcripts]
+    return [text for one in texts for text in one][1:]
 
-    assert found == expected
+
+def test_each_session_of_a_file_is_a_run_of_its_own(tmp_path: Path) -> None:
+    found = {name: {run.id: texts_of(run) for run in read_run_file(written(rows, tmp_path))} for name, (rows, _) in CASES.items()}
+
+    assert found == {name: expected for name, (_, expected) in CASES.items()}
 
 
 def test_a_summary_belongs_to_the_session_of_its_message_else_to_the_next_one(tmp_path: Path) -> None:
