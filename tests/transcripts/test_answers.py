@@ -53,17 +53,20 @@ def shown(run: AgentRun) -> list[tuple[str, str]]:
     return [(message.role, message.content) for message in run_as_messages(run)]
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
-def test_of_every_question_and_answer_both_are_shown_or_the_row_is_refused_by_name(tmp_path: Path, question: str) -> None:
-    for (answer, form), more in itertools.product(itertools.product((*KNOWN, *UNKNOWN), FORMS), ({}, {"expected_output": "THE TARGET"})):
-        found = read_or_refusal(tmp_path, more | {question.partition(" ")[0]: QUESTIONS[question], answer: FORMS[form]})
-        if isinstance(found, str):
-            assert answer in found, (answer, form, found)
-            continue
-        said = shown(found)
-        assert [role for role, text in said if "THE ANSWER" in text] == ["assistant"], (answer, form, said)
-        assert [role for role, text in said if "THE QUESTION" in text] == ["user"], (answer, form, said)
-        assert not any("THE TARGET" in text for _, text in said)
+def test_of_every_question_and_answer_both_are_shown_or_the_row_is_refused_by_name(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for question, asked in QUESTIONS.items():
+        with subtests.test(question=question):
+            for (answer, form), more in itertools.product(
+                itertools.product((*KNOWN, *UNKNOWN), FORMS), ({}, {"expected_output": "THE TARGET"})
+            ):
+                found = read_or_refusal(tmp_path, more | {question.partition(" ")[0]: asked, answer: FORMS[form]})
+                if isinstance(found, str):
+                    assert answer in found, (answer, form, found)
+                    continue
+                said = shown(found)
+                assert [role for role, text in said if "THE ANSWER" in text] == ["assistant"], (answer, form, said)
+                assert [role for role, text in said if "THE QUESTION" in text] == ["user"], (answer, form, said)
+                assert not any("THE TARGET" in text for _, text in said)
 
 
 def test_the_common_pairs_are_read(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The formats of runs, in small samples after what their makers publish: what becomes which record."""
 
+import itertools
 import json
 import tracemalloc
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import pytest
 
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
+from gradeloop.judges.prompt import render_run
 from gradeloop.transcripts.forms import PEEKED, UnreadableMessage, detect, parse_runs
 from gradeloop.transcripts.readers import Reading, distinct_ids, read_run_file
 from tests.rig.judging import spoiled
@@ -53,6 +55,13 @@ def test_a_sample_gives_the_records_that_it_holds() -> None:
     found = {name: [record for run in parse_runs(value, "r") for record in records_of(run)] for name, value in SAMPLES.items()}
 
     assert found == {name: [tuple(record) for record in sample["records"]] for name, sample in FORMATS.items()}
+
+
+def test_a_judge_is_shown_all_that_a_sample_says() -> None:
+    for name, value in SAMPLES.items():
+        for run in parse_runs(value, "r"):
+            shown = [json.loads(line) for line in render_run(run, "0f" * 16).splitlines() if not line.startswith("===")]
+            assert [record["text"] for record in shown if "block" in record] == [text for *_, text in records_of(run)], name
 
 
 def test_a_detector_names_what_it_took_and_why() -> None:
@@ -288,24 +297,24 @@ def one_run_of_lines() -> dict[str, list[Any]]:
     return found | {"long": long}
 
 
-@pytest.mark.parametrize("bad", ["{}", '{"neither": 1}', "7", '"text"', "{oops"])
-@pytest.mark.parametrize("name", one_run_of_lines())
-def test_a_bad_line_among_the_lines_of_one_run_is_named_and_may_be_left_out(tmp_path: Path, name: str, bad: str) -> None:
-    rows = one_run_of_lines()[name]
-    path = tmp_path / "run.jsonl"
-    path.write_text("\n".join(map(json.dumps, rows)))
-    whole = [len(run.transcripts) for run in read_run_file(path)]
-    for at in sorted({0, 1, len(rows) - 1, len(rows)}):
-        lines = [*map(json.dumps, rows)]
-        lines[at:at] = ["", bad]
-        path.write_text("\n".join(lines))
-        reading = Reading(skip_bad=True)
+def test_a_bad_line_among_the_lines_of_one_run_is_named_and_may_be_left_out(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for bad, name in itertools.product(("{}", '{"neither": 1}', "7", '"text"', "{oops"), one_run_of_lines()):
+        with subtests.test(bad=bad, name=name):
+            rows = one_run_of_lines()[name]
+            path = tmp_path / "run.jsonl"
+            path.write_text("\n".join(map(json.dumps, rows)))
+            whole = [len(run.transcripts) for run in read_run_file(path)]
+            for at in sorted({0, 1, len(rows) - 1, len(rows)}):
+                lines = [*map(json.dumps, rows)]
+                lines[at:at] = ["", bad]
+                path.write_text("\n".join(lines))
+                reading = Reading(skip_bad=True)
 
-        with pytest.raises(InvalidRequest, match=rf"run\.jsonl, line {at + 2}: "):
-            list(read_run_file(path))
-        if bad == "{oops" or (bad.startswith("{") and at < PEEKED and name != "langchain_tools"):  # of messages none is left out
-            assert [len(run.transcripts) for run in read_run_file(path, reading)] == whole
-            assert [text.partition(": ")[0] for text in reading.left_out] == [f"{path}, line {at + 2}"]
+                with pytest.raises(InvalidRequest, match=rf"run\.jsonl, line {at + 2}: "):
+                    list(read_run_file(path))
+                if bad == "{oops" or (bad.startswith("{") and at < PEEKED and name != "langchain_tools"):  # of messages none is left out
+                    assert [len(run.transcripts) for run in read_run_file(path, reading)] == whole
+                    assert [text.partition(": ")[0] for text in reading.left_out] == [f"{path}, line {at + 2}"]
 
 
 def test_lines_that_are_runs_of_several_formats_are_read_each_on_its_own(tmp_path: Path) -> None:

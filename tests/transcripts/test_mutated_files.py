@@ -2,6 +2,7 @@
 
 import copy
 import gzip
+import itertools
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -87,16 +88,16 @@ BYTES = {
 }
 
 
-@pytest.mark.parametrize("how", BYTES)
-@pytest.mark.parametrize("name", ["vercel_v4", "otel_events", "openhands", "claude_code"])
-def test_bytes_that_are_something_else_are_read_or_refused(tmp_path: Path, name: str, how: str) -> None:
-    damage, expected = BYTES[how]
-    path = tmp_path / "run.json"
-    path.write_bytes(damage(json.dumps(SAMPLES[name], indent=1).encode()))  # type: ignore[no-untyped-call]  # lambdas
+def test_bytes_that_are_something_else_are_read_or_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for how, name in itertools.product(BYTES, ("vercel_v4", "otel_events", "openhands", "claude_code")):
+        with subtests.test(how=how, name=name):
+            damage, expected = BYTES[how]
+            path = tmp_path / "run.json"
+            path.write_bytes(damage(json.dumps(SAMPLES[name], indent=1).encode()))  # type: ignore[no-untyped-call]  # lambdas
 
-    refusal = _refusal(path)
+            refusal = _refusal(path)
 
-    assert (refusal is None) if expected is None else (expected in str(refusal) and str(path) in str(refusal))
+            assert (refusal is None) if expected is None else (expected in str(refusal) and str(path) in str(refusal))
 
 
 LISTED = [
@@ -116,14 +117,13 @@ LISTED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "place"), LISTED)
-def test_what_is_no_object_in_a_list_of_events_is_refused_and_not_passed_over(
-    tmp_path: Path, name: str, place: tuple[int | str, ...]
-) -> None:
-    path = tmp_path / "run.json"
-    path.write_text(json.dumps(_mutated(name, place, "replace", CANARY)))
+def test_what_is_no_object_in_a_list_of_events_is_refused_and_not_passed_over(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for name, place in LISTED:
+        with subtests.test(name=name):
+            path = tmp_path / "run.json"
+            path.write_text(json.dumps(_mutated(name, place, "replace", CANARY)))
 
-    assert CANARY in str(_refusal(path))
+            assert CANARY in str(_refusal(path))
 
 
 def _run(name: str, place: tuple[int | str, ...], value: object, folder: Path) -> AgentRun | str:

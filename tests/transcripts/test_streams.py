@@ -1,5 +1,6 @@
 """The pieces of streamed replies, as lists, as lines and as server-sent events, joined to the replies that they make."""
 
+import itertools
 import json
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -103,12 +104,12 @@ def read(pieces: list[Json], folder: Path) -> list[AgentRun]:
     return list(read_run_file(written(pieces, "list", folder), Reading()))
 
 
-@pytest.mark.parametrize("way", ["list", "lines", "events", "events in lines"])
-@pytest.mark.parametrize("name", STREAMS)
-def test_the_pieces_of_a_stream_are_one_reply(name: str, way: str, tmp_path: Path) -> None:
-    pieces, said = STREAMS[name]
+def test_the_pieces_of_a_stream_are_one_reply(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for way, name in itertools.product(("list", "lines", "events", "events in lines"), STREAMS):
+        with subtests.test(way=way, name=name):
+            pieces, said = STREAMS[name]
 
-    assert shown(written(pieces, way, tmp_path)) == said
+            assert shown(written(pieces, way, tmp_path)) == said
 
 
 def test_of_a_stream_the_last_usage_counts_and_nothing_else_is_lost(tmp_path: Path) -> None:
