@@ -13,9 +13,8 @@ SAID = [{"role": "user", "content": "Hello"}]
 NOW: dict[str, Any] = {"model": "openai:x", "functions": [{"name": "now"}]}
 
 
-@pytest.mark.parametrize(
-    ("more", "why"),
-    [
+def test_odd_functions_are_refused(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
         ({"functions": [{"name": "now"}, {"name": "now"}]}, "'now' is there twice"),
         ({"function_choice": "later"}, "'later' is no choice; write one of: auto, none, required, now"),
         ({"functions": [], "function_choice": "auto"}, "none, as there are no functions"),
@@ -25,11 +24,10 @@ NOW: dict[str, Any] = {"model": "openai:x", "functions": [{"name": "now"}]}
         ({"output_form": {"json_schema": {"title": "x" * FUNCTION_BYTES}}}, f"{FUNCTION_BYTES} at most"),
         ({"tools": ["grep"]}, "for a draft that is one call, without tools"),
         ({"model": None, "activity": "write", "task_queue": "q"}, "for a draft that is one call, without tools"),
-    ],
-)
-def test_odd_functions_are_refused(more: dict[str, Any], why: str) -> None:
-    with pytest.raises(ValidationError, match=why):
-        Generator.model_validate(NOW | more)
+    ]
+    for more, why in rows:
+        with subtests.test(more=more), pytest.raises(ValidationError, match=why):
+            Generator.model_validate(NOW | more)
 
 
 @pytest.mark.parametrize("shape", [{"functions": [{"name": "now"}]}, {"output_form": {}}, {"model": "http_request:POST"}])

@@ -1,6 +1,7 @@
 """A model's fallbacks on the wire: what is refused, and what changes no hash of what has none."""
 
 import hashlib
+import re
 from typing import Any
 
 import pytest
@@ -12,9 +13,8 @@ from gradeloop.grading.cache_key import reuse_key
 from gradeloop.grading.scoring import call_groups
 
 
-@pytest.mark.parametrize(
-    ("fields", "why"),
-    [
+def test_what_makes_no_list_of_fallbacks_is_refused_with_its_cure(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
         ({"fallback": "scripted:b"}, "is no list; write fallback: [model, ...]"),
         ({"fallback": [{"id": "scripted:b", "fallback": ["scripted:c"]}]}, "a fallback has no fallback of its own; list all models"),
         ({"fallback": ["scripted:a"]}, "'scripted:a' is asked twice with the same config"),
@@ -24,11 +24,10 @@ from gradeloop.grading.scoring import call_groups
         ({"fallback_after": 5}, "fallback_after is for a model with a fallback"),
         ({"on_refusal": True}, "on_refusal is for a model with a fallback"),
         ({"fallback": ["scripted:b"], "fallback_after": -1}, "greater than or equal to 0"),
-    ],
-)
-def test_what_makes_no_list_of_fallbacks_is_refused_with_its_cure(fields: dict[str, Any], why: str) -> None:
-    with pytest.raises(ValidationError, match=r"(?s).*" + why.replace("[", r"\[").replace("]", r"\]").replace("(", r"\(")):
-        ModelSpec.model_validate({"id": "scripted:a"} | fields)
+    ]
+    for fields, why in rows:
+        with subtests.test(fields=fields), pytest.raises(ValidationError, match=r"(?s).*" + re.escape(why)):
+            ModelSpec.model_validate({"id": "scripted:a"} | fields)
 
 
 def test_each_fallback_has_settings_of_its_own() -> None:

@@ -86,9 +86,8 @@ def test_a_long_list_without_mistakes_is_read_whole() -> None:
     assert TypeAdapter(Items[int]).validate_json("[1, 2, 3]") == (1, 2, 3)
 
 
-@pytest.mark.parametrize(
-    ("read", "raw", "says"),
-    [
+def test_no_raw_start_lists_more_than_20_mistakes(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[Callable[[object], object], dict[str, Any], str]] = [
         (parse_request, {"generator": GENERATOR, "messages": [BAD] * MANY}, f"messages: it has {MANY} items, {MAX_MESSAGES} at most"),
         (parse_request, {"generator": GENERATOR, "messages": [BAD] * MAX_MESSAGES}, "and more"),
         (parse_request, {"generator": GENERATOR, "messages": [GOOD], "rubric": {"criteria": [{}] * 16_000}}, "16000 criteria, 100 at most"),
@@ -107,14 +106,14 @@ def test_a_long_list_without_mistakes_is_read_whole() -> None:
         ),
         (parse_upload, {"batch_id": "b", "first": 0, "cases": [{}] * MANY}, f"cases: it has {MANY} items, {UPLOAD_CASES} at most"),
         (parse_upload, {"batch_id": "b", "first": 0, "cases": [{"messages": [{}] * 200}] * UPLOAD_CASES}, "and more"),
-    ],
-)
-def test_no_raw_start_lists_more_than_20_mistakes(read: Callable[[object], object], raw: dict[str, Any], says: str) -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        read(raw)
+    ]
+    for read, raw, says in rows:
+        with subtests.test(read=read):
+            with pytest.raises(InvalidRequest) as caught:
+                read(raw)
 
-    assert says in str(caught.value)
-    assert len(str(caught.value).split("; ")) <= MISTAKES + 1
+            assert says in str(caught.value)
+            assert len(str(caught.value).split("; ")) <= MISTAKES + 1
 
 
 @pytest.mark.parametrize("key", ["log", "evaluations", "events", "queue", "outcomes", "rubrics", "verdicts"])

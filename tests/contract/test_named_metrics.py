@@ -10,9 +10,8 @@ from gradeloop.contract.named_metrics import DerivedMetric, calculate
 NAMES = {"Tone": 4.0, "Facts": 2.0, "__count": 2.0, "e2e": 3.0}
 
 
-@pytest.mark.parametrize(
-    ("formula", "value"),
-    [
+def test_a_formula_is_arithmetic_as_mathjs_has_it(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, float]] = [
         ("Tone * 2", 8),
         ("(Tone + Facts) / __count", 3),
         ("sqrt(max(Tone, 1)) + 2^3", 10),
@@ -23,22 +22,20 @@ NAMES = {"Tone": 4.0, "Facts": 2.0, "__count": 2.0, "e2e": 3.0}
         ("log(e) + log10(100) + log2(8) + exp(0) + pow(2, 2)", 11),
         ("e2e\n", 3),
         ("pi", math.pi),
-    ],
-)
-def test_a_formula_is_arithmetic_as_mathjs_has_it(formula: str, value: float) -> None:
-    assert calculate(DerivedMetric(name="x", value=formula).value, NAMES) == pytest.approx(value)
+    ]
+    for formula, value in rows:
+        with subtests.test(formula=formula):
+            assert calculate(DerivedMetric(name="x", value=formula).value, NAMES) == pytest.approx(value)
 
 
-@pytest.mark.parametrize(
-    "formula", ["Nobody + 1", "1 / 0", "Tone % 0", "10^400", "1e308 * 10", "sqrt(-1)", "log(0)", "pow(1, 2, 3)", "exp(1000)"]
-)
-def test_a_formula_without_a_finite_result_has_none(formula: str) -> None:
-    assert calculate(DerivedMetric(name="x", value=formula).value, NAMES) is None
+def test_a_formula_without_a_finite_result_has_none(subtests: pytest.Subtests) -> None:
+    for formula in ("Nobody + 1", "1 / 0", "Tone % 0", "10^400", "1e308 * 10", "sqrt(-1)", "log(0)", "pow(1, 2, 3)", "exp(1000)"):
+        with subtests.test(formula=formula):
+            assert calculate(DerivedMetric(name="x", value=formula).value, NAMES) is None
 
 
-@pytest.mark.parametrize(
-    ("formula", "said"),
-    [
+def test_what_is_no_arithmetic_is_refused(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         ("__import__('os').system('true')", "is none of a formula's parts"),
         ("Tone.__class__", "is none of a formula's parts"),
         ("(lambda: 1)()", "is none of a formula's parts"),
@@ -55,11 +52,10 @@ def test_a_formula_without_a_finite_result_has_none(formula: str) -> None:
         ("-" * 60 + "1", "nested more than 50 deep"),
         ("-" * 990 + "1", "nested more than 50 deep"),
         ("1" * 1_001, "at most 1000 characters"),
-    ],
-)
-def test_what_is_no_arithmetic_is_refused(formula: str, said: str) -> None:
-    with pytest.raises(ValidationError, match=said):
-        DerivedMetric(name="x", value=formula)
+    ]
+    for formula, said in rows:
+        with subtests.test(formula=formula), pytest.raises(ValidationError, match=said):
+            DerivedMetric(name="x", value=formula)
 
 
 def test_a_power_of_powers_takes_no_time_and_no_memory() -> None:

@@ -27,16 +27,14 @@ def refused(value: object) -> str:
     return explain(caught.value)
 
 
-@pytest.mark.parametrize(
-    "marker", ["-", "*", "•", "+", "1.", "12.", "1)", "a)", "B)", "- [ ]", "- [x]", "- [X]", "* [ ]", "1. [ ]", "-\t", "-  "]
-)
-def test_a_marker_before_white_space_is_stripped(marker: str) -> None:
-    assert parsed(f"{marker} three lines") == ["three lines"]
+def test_a_marker_before_white_space_is_stripped(subtests: pytest.Subtests) -> None:
+    for marker in ("-", "*", "•", "+", "1.", "12.", "1)", "a)", "B)", "- [ ]", "- [x]", "- [X]", "* [ ]", "1. [ ]", "-\t", "-  "):
+        with subtests.test(marker=marker):
+            assert parsed(f"{marker} three lines") == ["three lines"]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
+def test_what_only_looks_like_a_marker_stays_whole(subtests: pytest.Subtests) -> None:
+    for line in (
         "3.5 stars or more",
         "-5 degrees",
         "**Bold** x",
@@ -50,10 +48,9 @@ def test_a_marker_before_white_space_is_stripped(marker: str) -> None:
         "#hashtag",
         "100%",
         "a. no list marker",
-    ],
-)
-def test_what_only_looks_like_a_marker_stays_whole(line: str) -> None:
-    assert parsed(line) == [line]
+    ):
+        with subtests.test(line=line):
+            assert parsed(line) == [line]
 
 
 def test_each_line_is_a_criterion_with_an_id_in_order() -> None:
@@ -137,9 +134,8 @@ def test_ids_are_the_authors_or_the_position_and_never_twice() -> None:
     assert [criterion.id for criterion in rubric.criteria] == ["c1", "c3", "c4", "tone"]
 
 
-@pytest.mark.parametrize(
-    ("value", "why"),
-    [
+def test_a_mistake_in_an_object_names_field_and_value(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[object, str]] = [
         ({"criteria": [{"id": "a", "description": "x"}, {"id": "a", "description": "y"}]}, "'a' is used twice"),
         ({"criteria": [{"id": "1a", "description": "x"}]}, "criteria[0].id: '1a' is no criterion id; start with a letter"),
         ({"criteria": [{"id": "a" * 65, "description": "x"}]}, "64 at most"),
@@ -153,10 +149,10 @@ def test_ids_are_the_authors_or_the_position_and_never_twice() -> None:
         ({"criteria": [{"description": "x", "required": "perhaps"}]}, "criteria[0].required: "),
         (7, "Input should be"),
         (["one"], "the rubric is a list; write 'criteria:' above it"),
-    ],
-)
-def test_a_mistake_in_an_object_names_field_and_value(value: object, why: str) -> None:
-    assert why in refused(value)
+    ]
+    for value, why in rows:
+        with subtests.test(value=value):
+            assert why in refused(value)
 
 
 def test_a_check_may_be_written_as_a_name() -> None:
