@@ -68,11 +68,10 @@ ANSWERS: dict[str, tuple[BatchSummary, str, int]] = {
 }
 
 
-@pytest.mark.parametrize("name", ANSWERS)
-def test_the_answer_agrees_with_the_exit_code(name: str) -> None:
-    summary, text, code = ANSWERS[name]
-
-    assert (answer_of(summary).text, gate_exit_code(summary)) == (text, code)
+def test_the_answer_agrees_with_the_exit_code(subtests: pytest.Subtests) -> None:
+    for name, (summary, text, code) in ANSWERS.items():
+        with subtests.test(name=name):
+            assert (answer_of(summary).text, gate_exit_code(summary)) == (text, code)
 
 
 def test_the_flags_of_a_command_change_the_answer_as_they_change_the_exit_code() -> None:

@@ -64,27 +64,27 @@ async def test_a_score_of_code_counts_as_it_is_above_1_and_below_0(client: Clien
     assert [(result.status, result.score) for result in results] == [("passed", 2.0), ("failed", 0.0), ("passed", -2.0)]
 
 
-@pytest.mark.parametrize(
-    ("code", "language", "why"),
-    [
-        ("output.missing.key", "javascript", "TypeError: "),
-        ("'yes'", "javascript", "it returned 'yes'; return true or false, a number, or an object with pass, score and reason"),
-        ("({score: 1})", "javascript", "it returned an object whose pass is 'None'"),
-        ("undefined", "javascript", "it returned undefined"),
-        ("1/0", "python", "ZeroDivisionError: division by zero (line 1)"),
-        ("return {'pass': 'yes'}", "python", "it returned an object whose pass is 'yes'"),
-        ("import os\nos._exit(0)", "python", "it ended its process, or never returned"),
-    ],
-)
-async def test_a_fault_of_the_code_is_an_error_and_no_verdict(
-    client: Client, tmp_path: Path, sandboxes: SandboxChoice, code: str, language: str, why: str
-) -> None:
-    async with batching(client, tmp_path, sandboxes=sandboxes) as batches:
-        summary, (result,) = await batches.run([case("a", **of(coded(code, language)))])
+FAULTS: list[tuple[str, str, str]] = [
+    ("output.missing.key", "javascript", "TypeError: "),
+    ("'yes'", "javascript", "it returned 'yes'; return true or false, a number, or an object with pass, score and reason"),
+    ("({score: 1})", "javascript", "it returned an object whose pass is 'None'"),
+    ("undefined", "javascript", "it returned undefined"),
+    ("1/0", "python", "ZeroDivisionError: division by zero (line 1)"),
+    ("return {'pass': 'yes'}", "python", "it returned an object whose pass is 'yes'"),
+    ("import os\nos._exit(0)", "python", "it ended its process, or never returned"),
+]
 
-    assert (summary.errors, result.status, result.score) == (1, "error", None)
-    assert (result.error or "").startswith("the check code_check of c1 could not decide: ")
-    assert why in (result.error or "")
+
+async def test_a_fault_of_the_code_is_an_error_and_no_verdict(client: Client, tmp_path: Path, sandboxes: SandboxChoice) -> None:
+    async with batching(client, tmp_path, sandboxes=sandboxes) as batches:
+        cases = [case(f"c{at}", **of(coded(code, language))) for at, (code, language, _) in enumerate(FAULTS)]
+        summary, results = await batches.run(cases)
+
+    assert summary.errors == len(FAULTS)
+    for result, (code, _, why) in zip(results, FAULTS, strict=True):
+        assert (result.status, result.score) == ("error", None), code
+        assert (result.error or "").startswith("the check code_check of c1 could not decide: "), code
+        assert why in (result.error or ""), code
 
 
 async def test_a_worker_without_a_sandbox_for_it_refuses_code(client: Client, tmp_path: Path) -> None:

@@ -17,9 +17,8 @@ def summary(passed: int = 0, failed: int = 0, errors: int = 0, **facts: Any) -> 
     return BatchSummary.model_validate(fields | {"passed": passed, "failed": failed, "errors": errors} | facts)
 
 
-@pytest.mark.parametrize(
-    ("code", "batch", "flags"),
-    [
+def test_the_exit_code_says_whether_all_was_judged_and_then_whether_enough_passed(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[int, BatchSummary, dict[str, float]]] = [
         (0, summary(10), {}),
         (1, summary(9, 1), {}),
         (0, summary(9, 1), {"pass_rate": 0.9}),
@@ -45,12 +44,10 @@ def summary(passed: int = 0, failed: int = 0, errors: int = 0, **facts: Any) -> 
         (3, summary(10, status="stopped"), {}),
         (3, summary(9, total=10, status="running"), {}),
         (0, summary(10, status="running"), {}),
-    ],
-)
-def test_the_exit_code_says_whether_all_was_judged_and_then_whether_enough_passed(
-    code: int, batch: BatchSummary, flags: dict[str, float]
-) -> None:
-    assert gate_exit_code(batch, **flags) == code
+    ]
+    for code, batch, flags in rows:
+        with subtests.test(code=code):
+            assert gate_exit_code(batch, **flags) == code
 
 
 @given(st.integers(1, 2_000), st.data())

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import json
 import os
 import re
@@ -9,6 +10,7 @@ import stat
 import tempfile
 import tracemalloc
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -139,9 +141,10 @@ def test_a_quote_in_front_is_taken_away_by_its_own_rule_alone(text: str) -> None
 FORMULAS = ["=1", "+1", "-1", "@x", "\tx", "\rx", "\nx", "＝1", "＋1", "－1", "＠x", "  =1", "\ufeff=1", "\x00=1", "'=1", "''=1"]
 
 
-@pytest.mark.parametrize("text", FORMULAS)
-def test_what_a_spreadsheet_may_take_for_a_formula_is_given_a_quote(text: str) -> None:
-    assert escape_formula(text) == f"'{text}"
+def test_what_a_spreadsheet_may_take_for_a_formula_is_given_a_quote(subtests: pytest.Subtests) -> None:
+    for text in FORMULAS:
+        with subtests.test(text=text):
+            assert escape_formula(text) == f"'{text}"
 
 
 @pytest.mark.parametrize("text", ["", "text", "'quoted'", "a=1", "1-1", "{}"])
@@ -280,9 +283,8 @@ def test_junit_shortens_outputs_and_replaces_what_xml_cannot_hold() -> None:
     assert "\u202e" not in error.get("message", "")
 
 
-@pytest.mark.parametrize(
-    ("name", "sentence"),
-    [
+def test_what_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         ("out.yam", "its suffix names no format. Did you mean '.yaml'? Known: .csv, .html, .json, .jsonl, .md, .txt, .xml, .yaml, .yml."),
         ("out.jsonn", "Did you mean '.json"),
         ("out", "its suffix names no format"),
@@ -291,20 +293,19 @@ def test_junit_shortens_outputs_and_replaces_what_xml_cannot_hold() -> None:
         ("/proc/out.json", "cannot be written"),
         (f"{'x' * 300}.json", "File name too long"),
         ("loop.json", "cannot be written"),
-    ],
-)
-def test_what_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, name: str, sentence: str) -> None:
+    ]
     (tmp_path / "folder.json").mkdir()
     (tmp_path / "file.txt").touch()
     (tmp_path / "loop.json").symlink_to(tmp_path / "loop.json")
     (tmp_path / "kept.jsonl").write_text(EARLIER)
+    for name, sentence in rows:
+        with subtests.test(name=name):
+            with pytest.raises(InvalidRequest) as refused:
+                Outputs([tmp_path / "kept.jsonl", tmp_path / name])
 
-    with pytest.raises(InvalidRequest) as refused:
-        Outputs([tmp_path / "kept.jsonl", tmp_path / name])
-
-    assert sentence in str(refused.value)
-    assert name[:20] in str(refused.value)
-    assert (tmp_path / "kept.jsonl").read_text() == EARLIER
+            assert sentence in str(refused.value)
+            assert name[:20] in str(refused.value)
+            assert (tmp_path / "kept.jsonl").read_text() == EARLIER
 
 
 def test_a_file_that_may_not_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -345,20 +346,23 @@ def test_an_older_file_stays_whole_where_the_results_cannot_be_read_to_their_end
     assert [path.read_text() for path in sorted(tmp_path.iterdir())] == ["older"] * 3
 
 
-@pytest.mark.parametrize("suffix", [".json", ".jsonl", ".csv", ".xml", ".yaml", ".yml", ".txt", ".md"])
-@pytest.mark.parametrize("results", [MIXED, [case(output=HOSTILE, description=HOSTILE)], []], ids=["mixed", "hostile", "none"])
-def test_a_file_of_results_is_replaced_and_a_file_of_others_is_not(tmp_path: Path, suffix: str, results: list[CaseResult]) -> None:
-    path = tmp_path / f"out{suffix}"
-    path.write_bytes(written(results, suffix, summary_of(results, name="a <suite> & its" * 10)))
-    Outputs([path]).close(summary_of(results), lambda: iter(results))
-    path.write_text('{"schema": "mine", "question": "precious"}')
+def test_a_file_of_results_is_replaced_and_a_file_of_others_is_not(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    rows: list[list[CaseResult]] = [MIXED, [case(output=HOSTILE, description=HOSTILE)], []]
+    for suffix, results in itertools.product((".json", ".jsonl", ".csv", ".xml", ".yaml", ".yml", ".txt", ".md"), rows):
+        with subtests.test(suffix=suffix, results=results):
+            path = tmp_path / f"out{suffix}"
+            path.write_bytes(written(results, suffix, summary_of(results, name="a <suite> & its" * 10)))
+            Outputs([path]).close(summary_of(results), partial(iter, results))
+            path.write_text('{"schema": "mine", "question": "precious"}')
 
-    with pytest.raises(InvalidRequest, match=r"is a file that gradeloop did not write; name another, or replace it with --overwrite"):
-        Outputs([path])
+            with pytest.raises(
+                InvalidRequest, match=r"is a file that gradeloop did not write; name another, or replace it with --overwrite"
+            ):
+                Outputs([path])
 
-    assert "precious" in path.read_text()
-    Outputs([path], overwrite=True).close(summary_of(results), lambda: iter(results))
-    assert "precious" not in path.read_text()
+            assert "precious" in path.read_text()
+            Outputs([path], overwrite=True).close(summary_of(results), partial(iter, results))
+            assert "precious" not in path.read_text()
 
 
 def test_a_file_is_replaced_where_a_link_leads_and_keeps_its_permissions(tmp_path: Path) -> None:

@@ -99,8 +99,15 @@ async def test_a_batch_and_its_case_count_what_was_sold(
     assert summary.usage.attempts == len(models.asked)
 
 
-@pytest.mark.parametrize("again", ["errors", "failures"])
-@pytest.mark.parametrize("plan", [{"first": ["x", EMPTY, 401, PASS]}, {"writer": [EMPTY, 401, "a draft"]}, {"second": [EMPTY, 401, PASS]}])
+@pytest.mark.parametrize(
+    ("plan", "again"),
+    [
+        ({"first": ["x", EMPTY, 401, PASS]}, "errors"),
+        ({"first": ["x", EMPTY, 401, PASS]}, "failures"),
+        ({"writer": [EMPTY, 401, "a draft"]}, "errors"),
+        ({"second": [EMPTY, 401, PASS]}, "errors"),
+    ],
+)
 async def test_a_batch_counts_every_attempt_of_a_case_and_the_case_its_own(  # as `CaseResult.usage` says
     client: Client, tmp_path: Path, models: FailingModels, plan: dict[str, list[Any]], again: str
 ) -> None:
@@ -139,7 +146,7 @@ async def test_a_call_that_the_server_gives_up_is_counted(
     assert (batch, cases) == (sold, sold)
 
 
-@pytest.mark.parametrize("first", [[CUT, 401], [EMPTY, "x", 401], ["<response>{}</response>"]], ids=["cut", "none", "invalid"])
+@pytest.mark.parametrize("first", [[CUT, EMPTY, "x", 401], ["<response>{}</response>"]], ids=["none", "invalid"])
 async def test_a_comparison_that_fails_is_counted_in_the_batch_and_in_the_case_that_compares(
     client: Client, tmp_path: Path, models: FailingModels, first: list[Any]
 ) -> None:
@@ -155,8 +162,8 @@ async def test_a_comparison_that_fails_is_counted_in_the_batch_and_in_the_case_t
     assert (batch, of_cases) == (sold, sold)
 
 
-@pytest.mark.parametrize("dearer", [[EMPTY, 401], ["x", CUT, 401]], ids=["none", "no verdict"])
-async def test_a_dearer_judge_that_fails_is_counted(client: Client, tmp_path: Path, models: FailingModels, dearer: list[Any]) -> None:
+async def test_a_dearer_judge_that_fails_is_counted(client: Client, tmp_path: Path, models: FailingModels) -> None:
+    dearer: list[Any] = [EMPTY, "x", CUT, 401]
     rubric = {"criteria": [{"id": "c1", "description": "it is good", "votes": 3}]}
     models.plan("first", PASS, PASS, verdict_text(False))
     models.plan("second", *dearer)
@@ -168,14 +175,12 @@ async def test_a_dearer_judge_that_fails_is_counted(client: Client, tmp_path: Pa
     assert (batch, cases) == (sold, sold)
 
 
-@pytest.mark.parametrize("plan", [{"first": ["x", EMPTY, 401]}, {"writer": [EMPTY, "a draft"], "first": [CUT, EMPTY, 401]}])
 @pytest.mark.parametrize("looped", [False, True])
 async def test_a_case_with_a_workflow_of_its_own_that_fails_is_counted(
-    client: Client, tmp_path: Path, models: FailingModels, plan: dict[str, list[Any]], looped: bool
+    client: Client, tmp_path: Path, models: FailingModels, looped: bool
 ) -> None:
-    models.plan("first", PASS)
-    for name, answers in plan.items():
-        models.plan(name, *answers)
+    models.plan("writer", EMPTY, "a draft")
+    models.plan("first", CUT, "x", EMPTY, 401)
     grader = {"model": FIRST, "tools": ["word_count"]}
     own = {"max_iterations": 2} if looped else {}
     async with calling_batches(client, tmp_path, models) as batches:

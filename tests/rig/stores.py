@@ -13,6 +13,9 @@ from gradeloop.admin import store_care
 from gradeloop.cli import upkeep
 from gradeloop.store import upgrade
 
+ON_EITHER = pytest.mark.parametrize("url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
+"""Runs a test on SQLite, and with the slow ones on PostgreSQL: for those whose statements the tests of the store run on both."""
+
 DUMPS = Path(__file__).parents[1] / "store" / "dumps"
 """A batch, a rubric and a judgement in a store of a version, as `.dump` of SQLite and `pg_dump --inserts` write them."""
 
