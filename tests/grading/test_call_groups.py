@@ -169,8 +169,7 @@ async def test_an_edited_criterion_has_its_own_call_made_again_and_no_other(clie
     assert len(asked(served)) == 4
 
 
-@pytest.mark.parametrize("change", ["instructions", "weight", "the grader's model", "the request", "language"])
-async def test_whatever_the_grader_is_told_makes_another_question(client: Client, change: str) -> None:
+async def test_whatever_the_grader_is_told_makes_another_question(client: Client) -> None:
     rubric: dict[str, Any] = {"criteria": ["three lines"]}
     changed: dict[str, Any] = {
         "instructions": {"rubric": rubric | {"instructions": "Be strict."}},
@@ -181,12 +180,14 @@ async def test_whatever_the_grader_is_told_makes_another_question(client: Client
     }
     replies = [draft(), draft(run=1), said(0, row("c1")), said(0, row("c1"), run=1)]
     async with serving(client, *replies) as served:
-        thread = await served.start(request(rubric, idle_timeout=60))
-        await _result_of(thread, "satisfied")
-        await thread.execute_update("invoke", changed[change], result_type=RunResult)
-        await thread.signal("close")
+        for change, more in changed.items():
+            before = len(asked(served))
+            thread = await served.start(request(rubric, idle_timeout=60))
+            await _result_of(thread, "satisfied")
+            await thread.execute_update("invoke", more, result_type=RunResult)
+            await thread.signal("close")
 
-    assert [run for run, *_ in asked(served)] == [0, 1]
+            assert [run for run, *_ in asked(served)[before:]] == [0, 1], change
 
 
 @pytest.mark.parametrize("version", [None, "1"])
@@ -338,9 +339,8 @@ async def test_a_function_may_answer_for_more_than_it_is_asked(client: Client) -
     assert evaluation.explanation == "(Rows that nobody asked for were dropped: 'house style'.)"
 
 
-@pytest.mark.parametrize(
-    ("returned", "why"),
-    [
+async def test_what_a_function_returns_amiss_is_no_verdict(client: Client) -> None:
+    amiss: list[tuple[object, str]] = [
         ({"passed": "true"}, "criteria[0].passed: Input should be a valid boolean"),
         ({"passed": False}, "'c1' fails without a gap; say what is missing"),
         ({}, "criteria[0].passed: Field required"),
@@ -349,20 +349,22 @@ async def test_a_function_may_answer_for_more_than_it_is_asked(client: Client) -
         ({"criteria": [{"id": "c9", "passed": True}]}, "no row for c1; nobody asked for 'c9'; the ids are c1"),
         ({"passed": True, "metadata": {"x": "y" * 20_000}}, "the metadata of c1 has 20008 bytes as JSON, 16384 at most"),
         ({"passed": True, "quote": "x"}, "unknown key 'quote'"),
-    ],
-)
-async def test_what_a_function_returns_amiss_is_no_verdict(client: Client, returned: object, why: str) -> None:
+    ]
+    returned: list[object] = []
+
     def judge(question: dict[str, Any]) -> Any:
         """Judge."""
-        return returned
+        return returned[-1]
 
     async with serving(client, draft(), tools=[judge]) as served:
-        result = await served.run(request("- x", grader={"function": "judge"}))
+        for answer, why in amiss:
+            returned.append(answer)
+            result = await served.run(request("- x", grader={"function": "judge"}))
 
-    (evaluation,) = result.evaluations
-    assert (result.status, evaluation.criteria) == ("grader_error", ())
-    assert evaluation.explanation.startswith("malformed_verdict: the grader 'function:judge': ")
-    assert why in evaluation.explanation
+            (evaluation,) = result.evaluations
+            assert (result.status, evaluation.criteria) == ("grader_error", ())
+            assert evaluation.explanation.startswith("malformed_verdict: the grader 'function:judge': ")
+            assert why in evaluation.explanation
 
 
 async def test_a_function_that_raises_is_tried_again_and_then_the_graders_error(client: Client) -> None:
@@ -415,16 +417,16 @@ async def test_over_a_long_transcript_one_call_of_a_model_goes_ahead(client: Cli
     assert (begun, result.status, len(asked(served))) == (together, "satisfied", 2)
 
 
-async def test_a_hundred_criteria_are_judged_side_by_side_also_after_a_long_message(client: Client) -> None:
-    rubric = {"mode": "per_criterion", "criteria": [f"criterion {number}" for number in range(1, 101)]}
-    replies = [said(at, row(f"c{at + 1}")) for at in range(100)]
+@pytest.mark.parametrize(("count", "length"), [(100, 25_000), (4, 1_000_000)])
+async def test_many_criteria_are_judged_side_by_side_also_after_a_long_message(client: Client, count: int, length: int) -> None:
+    rubric = {"mode": "per_criterion", "criteria": [f"criterion {number + 1}" for number in range(count)]}
+    replies = [said(at, row(f"c{at + 1}")) for at in range(count)]
     async with serving(client, draft(), *replies) as served:
-        thread = await served.start(request(rubric, {"role": "user", "content": "x" * 1_000_000}))
+        thread = await served.start(request(rubric, {"role": "user", "content": "x" * length}))
         result = await asyncio.wait_for(thread.result(), 240)
         history = await thread.fetch_history()
 
     shared = {request.messages[: request.breakpoints[0] + 1] for request in served.models.requests_of("grader")}
-    assert (result.status, len(result.evaluations[0].criteria), len(shared)) == ("satisfied", 100, 1)
-    asked_first = sum(event.ByteSize() for event in history.events) - 1_000_000
-    assert asked_first < 1_000_000
-    assert sum(len(message.content) for message in shared.pop()) > 500_000
+    assert (result.status, len(result.evaluations[0].criteria), len(shared)) == ("satisfied", count, 1)
+    assert sum(event.ByteSize() for event in history.events) - length < 1_000_000
+    assert sum(len(message.content) for message in shared.pop()) > min(length, 500_000)

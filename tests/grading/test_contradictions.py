@@ -1,5 +1,7 @@
 """A reason that contradicts its verdict is found by what it concludes; what it quotes, supposes or takes back is no conclusion."""
 
+import itertools
+
 import pytest
 
 from gradeloop.contract.evaluation import CriterionRow
@@ -66,10 +68,11 @@ def told(phrase: str) -> str:
     return f"its reason concludes “{phrase}”, which contradicts its verdict"
 
 
-@pytest.mark.parametrize("reason", FAILS)
-def test_a_pass_whose_reason_concludes_that_it_fails_is_found(reason: str) -> None:
-    assert contradicted(reason, passed=True) == told(FAILS[reason])
-    assert contradicted(reason, passed=False) == ""
+def test_a_pass_whose_reason_concludes_that_it_fails_is_found(subtests: pytest.Subtests) -> None:
+    for reason, why in FAILS.items():
+        with subtests.test(reason=reason):
+            assert contradicted(reason, passed=True) == told(why)
+            assert contradicted(reason, passed=False) == ""
 
 
 @pytest.mark.parametrize("reason", PASSES)
@@ -78,10 +81,10 @@ def test_a_fail_whose_reason_concludes_that_it_passes_is_found(reason: str) -> N
     assert contradicted(reason, passed=True) == ""
 
 
-@pytest.mark.parametrize("reason", NEITHER)
-@pytest.mark.parametrize("passed", [True, False])
-def test_what_is_quoted_supposed_or_taken_back_is_no_conclusion(reason: str, passed: bool) -> None:
-    assert contradicted(reason, passed=passed) == ""
+def test_what_is_quoted_supposed_or_taken_back_is_no_conclusion(subtests: pytest.Subtests) -> None:
+    for reason, passed in itertools.product(NEITHER, (True, False)):
+        with subtests.test(reason=reason, passed=passed):
+            assert contradicted(reason, passed=passed) == ""
 
 
 def test_a_reason_that_concludes_both_says_nothing() -> None:
@@ -90,9 +93,8 @@ def test_a_reason_that_concludes_both_says_nothing() -> None:
     assert {contradicted(both, passed=passed) for passed in (True, False)} == {""}
 
 
-@pytest.mark.parametrize(
-    ("criterion", "row", "is_told"),
-    [
+def test_a_row_is_held_against_what_its_grader_said(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, object], dict[str, object], bool]] = [
         ({}, {"passed": True, "reason": "The criterion is not met."}, True),
         ({}, {"passed": False, "reason": "The criterion is met."}, True),
         ({}, {"passed": True, "reason": "The criterion is met."}, False),
@@ -105,11 +107,11 @@ def test_a_reason_that_concludes_both_says_nothing() -> None:
         ({}, {"passed": False, "reason": "The criterion is met.", "unverified": True}, False),
         ({}, {"passed": True, "reason": "The criterion is not met.", "by": "human"}, False),
         ({}, {"passed": True, "reason": "The criterion is not met.", "by": "cached"}, True),
-    ],
-)
-def test_a_row_is_held_against_what_its_grader_said(criterion: dict[str, object], row: dict[str, object], is_told: bool) -> None:
-    rubric = Rubric.model_validate({"criteria": [{"id": "c1", "description": "It has a date."} | criterion]})
-    made = CriterionRow.model_validate({"id": "c1", "name": "It has a date."} | row)
+    ]
+    for criterion, row, is_told in rows:
+        with subtests.test(criterion=criterion):
+            rubric = Rubric.model_validate({"criteria": [{"id": "c1", "description": "It has a date."} | criterion]})
+            made = CriterionRow.model_validate({"id": "c1", "name": "It has a date."} | row)
 
-    assert bool(contradiction(made, rubric)) == is_told
-    assert contradiction(made, None) == ""
+            assert bool(contradiction(made, rubric)) == is_told
+            assert contradiction(made, None) == ""

@@ -138,21 +138,22 @@ ATTACKS = [
 ]
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_content_can_neither_close_the_fence_nor_forge_a_record(attack: str) -> None:
-    calls = (ToolCall(id=attack, name=attack, arguments={attack: attack}), ToolCall(id="t", name="look", invalid=attack))
-    result = Message(role="tool", tool_call_id=attack, name=attack, source=attack, content=attack)
-    thread = [user(attack, name=attack, source=attack), model(attack, tool_calls=calls), result, model(attack)]
+def test_content_can_neither_close_the_fence_nor_forge_a_record(subtests: pytest.Subtests) -> None:
+    for attack in ATTACKS:
+        with subtests.test(attack=attack):
+            calls = (ToolCall(id=attack, name=attack, arguments={attack: attack}), ToolCall(id="t", name="look", invalid=attack))
+            result = Message(role="tool", tool_call_id=attack, name=attack, source=attack, content=attack)
+            thread = [user(attack, name=attack, source=attack), model(attack, tool_calls=calls), result, model(attack)]
 
-    opened, closed = asked(*thread, checks={"c3": CheckOutcome(passed=False, gap=attack)})
+            opened, closed = asked(*thread, checks={"c3": CheckOutcome(passed=False, gap=attack)})
 
-    prompt = shown(opened)
-    assert [item["record"] for item in prompt] == [0, 1, 2, 3, 4, 5]
-    assert [item["role"] for item in prompt] == ["user", "assistant", "assistant", "assistant", "tool", "assistant"]
-    whole = f"{opened}\n{closed}"
-    assert (whole.count(NONCE), whole.splitlines().count(CLOSED), closed.splitlines().index(CLOSED)) == (2, 1, 1)
-    assert "<|" not in whole
-    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe0f\ufeff\U000e0041]", whole)
+            prompt = shown(opened)
+            assert [item["record"] for item in prompt] == [0, 1, 2, 3, 4, 5]
+            assert [item["role"] for item in prompt] == ["user", "assistant", "assistant", "assistant", "tool", "assistant"]
+            whole = f"{opened}\n{closed}"
+            assert (whole.count(NONCE), whole.splitlines().count(CLOSED), closed.splitlines().index(CLOSED)) == (2, 1, 1)
+            assert "<|" not in whole
+            assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufe0f\ufeff\U000e0041]", whole)
 
 
 PIECES = [*'=\n\r\u2028\x85"\\{}<|', NONCE, CLOSED, "\u200b", "a"]
@@ -306,9 +307,8 @@ def test_records_of_an_empty_thread_are_none() -> None:
     assert records([]) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "code"),
-    [
+def test_the_code_of_a_draft_is_its_last_closed_fence_or_all_of_it(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         ("no fence", "no fence"),
         ("before\n```python\nx = 1\n```\nafter", "x = 1\n"),
         ("```\none\n```\n```py\ntwo\n```", "two\n"),
@@ -322,10 +322,10 @@ def test_records_of_an_empty_thread_are_none() -> None:
         ("```\nfirst\n```\n```python\nnever closed", "first\n"),
         ("```md\n```python\nx = 1\n```", "```python\nx = 1\n"),
         ("```\n```", ""),
-    ],
-)
-def test_the_code_of_a_draft_is_its_last_closed_fence_or_all_of_it(text: str, code: str) -> None:
-    assert code_of(text) == code
+    ]
+    for text, code in rows:
+        with subtests.test(text=text):
+            assert code_of(text) == code
 
 
 @pytest.mark.timeout(5)

@@ -80,21 +80,21 @@ OTHERWISE: dict[str, tuple[str, str, str]] = {
 """Quotes that are none, what they are instead, and the text of their record."""
 
 
-@pytest.mark.parametrize("name", EXACT)
-def test_a_verbatim_quote_is_found(name: str) -> None:
-    quote, text = EXACT[name]
-    found = looked_up(quote, text)
+def test_a_verbatim_quote_is_found(subtests: pytest.Subtests) -> None:
+    for name, (quote, text) in EXACT.items():
+        with subtests.test(name=name):
+            found = looked_up(quote, text)
 
-    assert (found.quote_match, found.quote_verified, found.quote_nearest) == ("exact", True, None)
+            assert (found.quote_match, found.quote_verified, found.quote_nearest) == ("exact", True, None)
 
 
-@pytest.mark.parametrize("name", OTHERWISE)
-def test_whatever_is_not_verbatim_is_no_quote(name: str) -> None:
-    quote, match, text = OTHERWISE[name]
-    found = looked_up(quote, text)
+def test_whatever_is_not_verbatim_is_no_quote(subtests: pytest.Subtests) -> None:
+    for name, (quote, match, text) in OTHERWISE.items():
+        with subtests.test(name=name):
+            found = looked_up(quote, text)
 
-    assert (found.quote_match, found.quote_verified) == (match, False)
-    assert (found.quote_nearest is not None) == (match == "near")
+            assert (found.quote_match, found.quote_verified) == (match, False)
+            assert (found.quote_nearest is not None) == (match == "near")
 
 
 def test_the_passage_that_a_quote_is_near_to_comes_with_it() -> None:

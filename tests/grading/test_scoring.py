@@ -60,9 +60,8 @@ def judgement_of(rubric: Rubric, *votes: dict[str, Row], checks: dict[str, bool]
 ALL: dict[str, Row] = {"c1": True, "cites": True, "c3": (True, 5), "c4": False, "c6": True, "c7": True, "c8": True}
 
 
-@pytest.mark.parametrize(
-    ("changed", "tests", "result", "score"),
-    [
+def test_the_example_of_the_contract(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Row], bool, str, float]] = [
         ({}, True, "satisfied", 1.0),
         # weights 1, 2, 1, 1, 1, 1, 1 = 8
         ({"cites": False}, True, "needs_revision", 6 / 8),
@@ -73,33 +72,21 @@ ALL: dict[str, Row] = {"c1": True, "cites": True, "c3": (True, 5), "c4": False, 
         ({}, False, "needs_revision", 7 / 8),
         ({"c7": False}, True, "needs_revision", 7.5 / 8),
         ({"c7": False, "c8": False}, True, "needs_revision", 7 / 8),
-    ],
-    ids=[
-        "all",
-        "optional, below the threshold",
-        "a four",
-        "a three",
-        "the grader's own no",
-        "it apologizes",
-        "check",
-        "half a group",
-        "a group",
-    ],
-)
-def test_the_example_of_the_contract(changed: dict[str, Row], tests: bool, result: str, score: float) -> None:
-    judgement = judgement_of(EXAMPLE, ALL | changed, checks={"c5": tests})
+    ]
+    for changed, tests, result, score in rows:
+        with subtests.test(changed=changed):
+            judgement = judgement_of(EXAMPLE, ALL | changed, checks={"c5": tests})
 
-    assert result_of(EXAMPLE, judgement) == result
-    assert score_of(EXAMPLE, judgement) == pytest.approx(score)
+            assert result_of(EXAMPLE, judgement) == result
+            assert score_of(EXAMPLE, judgement) == pytest.approx(score)
 
 
 A = {"id": "a", "description": "a"}
 B = {"id": "b", "description": "b"}
 
 
-@pytest.mark.parametrize(
-    ("rubric", "rows", "result", "score"),
-    [
+def test_gate_and_score(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[dict[str, Any], dict[str, Row], str, float]] = [
         ({"criteria": [A | {"required": False}, B | {"required": False}]}, {"a": True, "b": False}, "needs_revision", 0.5),
         ({"criteria": [A, B | {"required": False}]}, {"a": True, "b": False}, "satisfied", 0.5),
         ({"criteria": [A, B | {"required": False, "weight": 0}]}, {"a": True, "b": False}, "satisfied", 1.0),
@@ -131,14 +118,14 @@ B = {"id": "b", "description": "b"}
             "satisfied",
             1 / 3,
         ),
-    ],
-)
-def test_gate_and_score(rubric: dict[str, Any], rows: dict[str, Row], result: str, score: float) -> None:
-    read = Rubric.model_validate(rubric)
-    judgement = judgement_of(read, rows)
+    ]
+    for rubric, rows, result, score in cases:
+        with subtests.test(rubric=rubric):
+            read = Rubric.model_validate(rubric)
+            judgement = judgement_of(read, rows)
 
-    assert result_of(read, judgement) == result
-    assert score_of(read, judgement) == pytest.approx(score)
+            assert result_of(read, judgement) == result
+            assert score_of(read, judgement) == pytest.approx(score)
 
 
 def test_a_negated_row_keeps_the_raw_score_and_its_reason_is_the_gap() -> None:
@@ -333,11 +320,10 @@ DECIDED: list[tuple[dict[str, Any], dict[str, Row], tuple[str, ...], float | Non
 ]
 
 
-@pytest.mark.parametrize(("raw", "said", "decided", "threshold", "worst"), DECIDED)
-def test_what_decided_is_known_and_what_weighs_nothing_is_never_the_worst(
-    raw: dict[str, Any], said: dict[str, Row], decided: tuple[str, ...], threshold: float | None, worst: str | None
-) -> None:
-    rubric = Rubric.model_validate(raw)
-    rows = judgement_of(rubric, said).rows
+def test_what_decided_is_known_and_what_weighs_nothing_is_never_the_worst(subtests: pytest.Subtests) -> None:
+    for raw, said, decided, threshold, worst in DECIDED:
+        with subtests.test(raw=raw):
+            rubric = Rubric.model_validate(raw)
+            rows = judgement_of(rubric, said).rows
 
-    assert (shortfall_of(rubric, rows), worst_of(rubric, rows)) == (Shortfall(decided, threshold), worst)
+            assert (shortfall_of(rubric, rows), worst_of(rubric, rows)) == (Shortfall(decided, threshold), worst)

@@ -78,32 +78,33 @@ TABLE: list[tuple[str, JsonValue, str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "value", "good", "bad", "gap"), TABLE)
-def test_a_text_passes_or_the_gap_says_why(kind: str, value: JsonValue, good: str, bad: str, gap: str) -> None:
-    arguments: dict[str, JsonValue] = {"kind": kind, "value": value}
+def test_a_text_passes_or_the_gap_says_why(subtests: pytest.Subtests) -> None:
+    for kind, value, good, bad, gap in TABLE:
+        with subtests.test(kind=kind):
+            arguments: dict[str, JsonValue] = {"kind": kind, "value": value}
 
-    assert run_text_check(good, arguments).passed
-    assert not run_text_check(bad, arguments).passed
-    assert gap in (run_text_check(bad, arguments).gap or "")
-    assert run_text_check(good, arguments).gap is None
+            assert run_text_check(good, arguments).passed
+            assert not run_text_check(bad, arguments).passed
+            assert gap in (run_text_check(bad, arguments).gap or "")
+            assert run_text_check(good, arguments).gap is None
 
 
-@pytest.mark.parametrize(("kind", "value", "good", "bad", "_"), TABLE)
-def test_negated_it_is_turned_round(kind: str, value: JsonValue, good: str, bad: str, _: str) -> None:
-    arguments: dict[str, JsonValue] = {"kind": kind, "value": value, "negate": True}
+def test_negated_it_is_turned_round(subtests: pytest.Subtests) -> None:
+    for kind, value, good, bad, _ in TABLE:
+        with subtests.test(kind=kind):
+            arguments: dict[str, JsonValue] = {"kind": kind, "value": value, "negate": True}
 
-    assert run_text_check(bad, arguments).passed
-    assert not run_text_check(good, arguments).passed
-    assert "not" in (run_text_check(good, arguments).gap or "") or "no" in (run_text_check(good, arguments).gap or "")
+            assert run_text_check(bad, arguments).passed
+            assert not run_text_check(good, arguments).passed
+            assert "not" in (run_text_check(good, arguments).gap or "") or "no" in (run_text_check(good, arguments).gap or "")
 
 
 def test_every_kind_is_in_the_table() -> None:
     assert {row[0] for row in TABLE} == set(KINDS)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
+def test_arguments_that_cannot_be_used_are_refused(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
         ({"kind": "contain", "value": "x"}, "there is no kind 'contain'. Did you mean 'contains'?"),
         ({"value": "x"}, "there is no kind 'None'"),
         ({"kind": "contains"}, "contains has no value; write what is looked for"),
@@ -117,11 +118,10 @@ def test_every_kind_is_in_the_table() -> None:
         ({"kind": "is-json", "value": {"type": "objekt"}}, "the schema is none: $.type"),
         ({"kind": "contains", "value": "x", "negate": "yes"}, "negate is 'yes'; write true or false"),
         ({"kind": "contains", "value": "x", "ignore": 1}, "unknown argument 'ignore'; give kind, value, negate and threshold"),
-    ],
-)
-def test_arguments_that_cannot_be_used_are_refused(arguments: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=re.escape(words)):
-        run_text_check("x", arguments)
+    ]
+    for arguments, words in rows:
+        with subtests.test(arguments=arguments), pytest.raises(ValueError, match=re.escape(words)):
+            run_text_check("x", arguments)
 
 
 def test_a_schema_without_an_end_and_a_text_with_too_many_beginnings_are_no_verdict() -> None:

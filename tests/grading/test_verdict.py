@@ -59,9 +59,8 @@ def test_a_gap_on_a_pass_is_dropped() -> None:
     assert read_back.criteria[0].gap is None
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
+def test_what_is_not_one_json_object_is_malformed(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         ("", "the answer is not one JSON object: it starts with ''"),
         ("{}", "criteria: Field required; explanation: Field required; result: Field required"),
         ("[]", "it starts with '[]'"),
@@ -77,10 +76,10 @@ def test_a_gap_on_a_pass_is_dropped() -> None:
         ("{'result': 'satisfied'}", "the answer is not one JSON object: "),
         ('{"result": "satisfied",}', "the answer is not one JSON object: "),
         ('{"result": "\\ud800", "criteria": [], "explanation": ""}', "a text in it holds half of a surrogate pair"),
-    ],
-)
-def test_what_is_not_one_json_object_is_malformed(text: str, why: str) -> None:
-    assert why in problems(text)
+    ]
+    for text, why in rows:
+        with subtests.test(text=text):
+            assert why in problems(text)
 
 
 GOOD = json.dumps(verdict(row("c1"), row("c2")))
@@ -94,9 +93,8 @@ def test_prose_or_a_fence_around_a_good_verdict_is_malformed(around: str) -> Non
     assert "the answer is not one JSON object" in problems(around.replace("{}", GOOD))
 
 
-@pytest.mark.parametrize(
-    ("change", "where"),
-    [
+def test_nothing_is_coerced_and_nothing_is_added_in_a_row(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
         ({"passed": "true"}, "criteria[0].passed"),
         ({"passed": 1}, "criteria[0].passed"),
         ({"passed": None}, "criteria[0].passed"),
@@ -106,10 +104,10 @@ def test_prose_or_a_fence_around_a_good_verdict_is_malformed(around: str) -> Non
         ({"reason": ["x"]}, "criteria[0].reason"),
         ({"score": 1}, "unknown key 'score'"),
         ({"__class__": "x"}, "unknown key '__class__'"),
-    ],
-)
-def test_nothing_is_coerced_and_nothing_is_added_in_a_row(change: dict[str, Any], where: str) -> None:
-    assert where in problems(verdict(PASS | change, row("c2")))
+    ]
+    for change, where in rows:
+        with subtests.test(change=change):
+            assert where in problems(verdict(PASS | change, row("c2")))
 
 
 @pytest.mark.parametrize("key", ["id", "reason", "passed", "gap"])
