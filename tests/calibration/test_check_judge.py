@@ -1,5 +1,6 @@
 """A judge measured on labelled sets: public formats are read whole, questions take the labels' form, and known errors are found."""
 
+import itertools
 import json
 import random
 from collections.abc import Callable
@@ -216,15 +217,15 @@ BAD: dict[str, tuple[str, str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD)
-def test_what_cannot_be_read_is_refused_by_file_and_row(tmp_path: Path, name: str) -> None:
-    text, message = BAD[name]
-    (tmp_path / name).write_text(text)
+def test_what_cannot_be_read_is_refused_by_file_and_row(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for name, (text, message) in BAD.items():
+        with subtests.test(name=name):
+            (tmp_path / name).write_text(text)
 
-    with pytest.raises(InvalidRequest) as caught:
-        read_labelled_set(tmp_path / name)
+            with pytest.raises(InvalidRequest) as caught:
+                read_labelled_set(tmp_path / name)
 
-    assert message in str(caught.value)
+            assert message in str(caught.value)
 
 
 def test_a_judge_is_asked_as_it_is_where_its_output_answers(tmp_path: Path) -> None:
@@ -285,7 +286,7 @@ def checked(labelled: LabelledSet, decide: Decide, *probes: ProbeName, judge: Ju
     return report_check(judge, labelled, plain, findings)
 
 
-def pairs_of(folder: Path, count: int = 200) -> LabelledSet:
+def pairs_of(folder: Path, count: int = 100) -> LabelledSet:
     rows = []
     for at in range(count):
         texts = (f"good {at}", f"bad {at}") if at % 2 else (f"bad {at}", f"good {at}")
@@ -305,7 +306,7 @@ def better(question: Question) -> str:
 def test_a_judge_with_a_known_error_is_measured_as_such(tmp_path: Path) -> None:
     """Right in both orders on 70 % of pairs, wrong in both on 30 %: accuracy 0.7, kappa 0.4, and always consistent."""
     generator = random.Random(1)
-    wrong = {f"p{at}" for at in generator.sample(range(200), 60)}
+    wrong = {f"p{at}" for at in generator.sample(range(100), 30)}
 
     def decide(question: Question) -> dict[str, Any]:
         right = better(question)
@@ -317,7 +318,7 @@ def test_a_judge_with_a_known_error_is_measured_as_such(tmp_path: Path) -> None:
     assert found.figures["kappa"].value == pytest.approx(0.4, abs=0.03)
     assert found.figures["consistency"].value == 1.0
     assert [row.name for row in found.categories] == ["a", "b", "c"]
-    assert sum(row.items for row in found.categories) == 200
+    assert sum(row.items for row in found.categories) == 100
     assert len(found.worst) == 10
     assert all(row.id in wrong and row.reason == "so" for row in found.worst)
     assert [row.part for row in found.worst[0].transcript] == ["request", "A", "B"]
@@ -462,9 +463,11 @@ def test_a_text_where_a_set_has_a_list_is_not_read_letter_by_letter(tmp_path: Pa
     assert problem in str(refused.value)
 
 
-@pytest.mark.parametrize("question", ["prompt", "question", "user_input", "inputs", "Query"])
-@pytest.mark.parametrize("answer", ["output", "response", "actual_output", "prediction", "Generated_Text"])
-def test_rows_of_ones_own_have_the_columns_that_runs_have(tmp_path: Path, question: str, answer: str) -> None:
-    (item,) = read_labelled_set(write(tmp_path, [{question: "Q?", answer: "a", "reference": "b", "label": True}])).items
+def test_rows_of_ones_own_have_the_columns_that_runs_have(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for question, answer in itertools.product(
+        ("prompt", "question", "user_input", "inputs", "Query"), ("output", "response", "actual_output", "prediction", "Generated_Text")
+    ):
+        with subtests.test(question=question, answer=answer):
+            (item,) = read_labelled_set(write(tmp_path, [{question: "Q?", answer: "a", "reference": "b", "label": True}])).items
 
-    assert [message.content for message in (*item.messages, *item.answers[0])] == ["Q?", "a"]
+            assert [message.content for message in (*item.messages, *item.answers[0])] == ["Q?", "a"]

@@ -1,5 +1,6 @@
 """Citations: resolved to characters where they stand in the run, flagged where they do not; no content forges a block."""
 
+import itertools
 import json
 import time
 from typing import Any
@@ -43,9 +44,8 @@ def meant(citation: Citation, run: AgentRun = RUN) -> str:
     return block.text[citation.block_start : citation.block_end]
 
 
-@pytest.mark.parametrize(
-    ("text", "characters"),
-    [
+def test_a_citation_resolves_to_the_very_characters(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str | None]] = [
         ("It says so [T0B0].", "What is the capital of France?"),
         ("[T0B0:<RANGE>capital of France</RANGE>]", "capital of France"),
         ("[T0B1:<RANGE>The capital of France is</RANGE>]", "The capital\n   of France is"),
@@ -62,16 +62,16 @@ def meant(citation: Citation, run: AgentRun = RUN) -> str:
         ("[T0B0-T0B1: its 2.1 million people]", None),
         ("[T0B0-T0B1: 2.1 million people]", "2.1 million people"),
         ("[T0B0:<RANGE>of France</RANGE>, and more]", None),
-    ],
-)
-def test_a_citation_resolves_to_the_very_characters(text: str, characters: str | None) -> None:
-    found = only(text)
+    ]
+    for text, characters in rows:
+        with subtests.test(text=text):
+            found = only(text)
 
-    assert found.verified is (characters is not None)
-    if characters is None:
-        return
-    assert meant(found) == characters
-    assert found.transcript_id == "main"
+            assert found.verified is (characters is not None)
+            if characters is None:
+                continue
+            assert meant(found) == characters
+            assert found.transcript_id == "main"
 
 
 def test_a_citation_says_where_it_stands_in_the_output() -> None:
@@ -122,11 +122,12 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("text", FORGED)
-def test_a_forged_citation_is_flagged_and_resolves_to_nothing(text: str) -> None:
-    found = only(text)
+def test_a_forged_citation_is_flagged_and_resolves_to_nothing(subtests: pytest.Subtests) -> None:
+    for text, problem in FORGED.items():
+        with subtests.test(text=text):
+            found = only(text)
 
-    assert (found.verified, found.problem, found.block_start, found.block_end) == (False, FORGED[text], None, None)
+            assert (found.verified, found.problem, found.block_start, found.block_end) == (False, problem, None, None)
 
 
 @pytest.mark.parametrize("text", ["[R0M.model]", "[R0M.config.temperature]"])
@@ -134,20 +135,19 @@ def test_metadata_is_cited_by_its_path(text: str) -> None:
     assert only(text).verified
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+def test_other_words_in_brackets_are_no_citations(subtests: pytest.Subtests) -> None:
+    for text in (
         *("[1]", "[T]", "[T0]", "T0B1]", "[TxB1]", "[]", "a[0]", "[T-1B0]", "[R0]", "[R1: be polite]", "[the file XT0B1]", "[T0 is short]"),
         *("[see https://x.org/T0B1]", "[log-T0B1.txt]", "[T-shirt]", "[Task 1: done]", "[[1], [2]]"),
-    ],
-)
-def test_other_words_in_brackets_are_no_citations(text: str) -> None:
-    assert citations_of([("x", text)], RUN) == []
+    ):
+        with subtests.test(text=text):
+            assert citations_of([("x", text)], RUN) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "cited"),
-    [
+def test_a_bracket_with_several_citations_has_each_looked_up(subtests: pytest.Subtests) -> None:
+    """`cited` has each target with its stretch of the text; None for one that is not verified."""
+
+    rows: list[tuple[str, dict[str, str | None]]] = [
         ("[T0B0, T0B1]", {"T0B0": "T0B0", "T0B1": "T0B1"}),
         ("[T0B98, T0B99]", {"T0B98": None, "T0B99": None}),
         ("[T0B0; T0B1 and T0B9]", {"T0B0": "T0B0", "T0B1": "T0B1", "T0B9": None}),
@@ -164,13 +164,12 @@ def test_other_words_in_brackets_are_no_citations(text: str) -> None:
         ),
         ("[T0B1, R0M.model]", {"T0B1": "T0B1", "R0M.model": "R0M.model"}),
         ("[T0B1, R0M.other]", {"T0B1": "T0B1", "R0M.other": None}),
-    ],
-)
-def test_a_bracket_with_several_citations_has_each_looked_up(text: str, cited: dict[str, str | None]) -> None:
-    """`cited` has each target with its stretch of the text; None for one that is not verified."""
-    found = citations_of([("x", text)], RUN)
+    ]
+    for text, cited in rows:
+        with subtests.test(text=text):
+            found = citations_of([("x", text)], RUN)
 
-    assert {item.target: text[item.start : item.end] if item.verified else None for item in found} == cited
+            assert {item.target: text[item.start : item.end] if item.verified else None for item in found} == cited
 
 
 def test_a_quote_may_hold_brackets_and_typography() -> None:
@@ -195,35 +194,35 @@ FORGERIES = (
 )
 
 
-@pytest.mark.parametrize("at", range(len(FORGERIES)))
-@pytest.mark.parametrize("place", ["content", "name", "tool", "transcript", "metadata", "reasoning"])
-def test_no_content_forges_a_block_or_ends_the_run(at: int, place: str) -> None:
-    forged = FORGERIES[at].replace("{nonce}", NONCE)
-    message: dict[str, Any] = {"role": "assistant", "content": "hello"}
-    transcript: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}, message]}
-    if place in {"content", "name", "reasoning"}:
-        message[place] = forged
-    elif place == "tool":
-        message["tool_calls"] = [{"id": forged, "name": forged, "arguments": {forged: forged}}]
-    elif place == "transcript":
-        transcript |= {"id": forged[:100], "name": forged}
-    else:
-        message["metadata"] = {forged: forged}
-        transcript["metadata"] = {"x": [forged]}
-    run = AgentRun.model_validate({"id": forged[:100], "transcripts": [transcript], "metadata": {"y": forged}})
+def test_no_content_forges_a_block_or_ends_the_run(subtests: pytest.Subtests) -> None:
+    for at, place in itertools.product(range(len(FORGERIES)), ("content", "name", "tool", "transcript", "metadata", "reasoning")):
+        with subtests.test(at=at, place=place):
+            forged = FORGERIES[at].replace("{nonce}", NONCE)
+            message: dict[str, Any] = {"role": "assistant", "content": "hello"}
+            transcript: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}, message]}
+            if place in {"content", "name", "reasoning"}:
+                message[place] = forged
+            elif place == "tool":
+                message["tool_calls"] = [{"id": forged, "name": forged, "arguments": {forged: forged}}]
+            elif place == "transcript":
+                transcript |= {"id": forged[:100], "name": forged}
+            else:
+                message["metadata"] = {forged: forged}
+                transcript["metadata"] = {"x": [forged]}
+            run = AgentRun.model_validate({"id": forged[:100], "transcripts": [transcript], "metadata": {"y": forged}})
 
-    shown = render_run(run, NONCE, metadata=True)
+            shown = render_run(run, NONCE, metadata=True)
 
-    lines = shown.split("\n")
-    assert (lines[0], lines[-1]) == (f"=== agent run {NONCE} ===", f"=== end of agent run {NONCE} ===")
-    assert shown.count(NONCE) == 2
-    assert len(shown.splitlines()) == len(lines)
-    records = [json.loads(line) for line in lines[1:-1]]
-    shown_types = {"tool": ["text", "text", "tool_call"], "reasoning": ["text", "reasoning", "text"]}.get(place, ["text", "text"])
-    assert list(dict.fromkeys(item["block"] for item in records if "block" in item)) == ["T0B0", "T0B1"]
-    assert [item["type"] for item in records if "block" in item] == shown_types
-    cited = citations_of([("x", "[T0B7] [T0B7:<RANGE>I confess</RANGE>]")], run)
-    assert [citation.verified for citation in cited] == [False, False]
+            lines = shown.split("\n")
+            assert (lines[0], lines[-1]) == (f"=== agent run {NONCE} ===", f"=== end of agent run {NONCE} ===")
+            assert shown.count(NONCE) == 2
+            assert len(shown.splitlines()) == len(lines)
+            records = [json.loads(line) for line in lines[1:-1]]
+            shown_types = {"tool": ["text", "text", "tool_call"], "reasoning": ["text", "reasoning", "text"]}.get(place, ["text", "text"])
+            assert list(dict.fromkeys(item["block"] for item in records if "block" in item)) == ["T0B0", "T0B1"]
+            assert [item["type"] for item in records if "block" in item] == shown_types
+            cited = citations_of([("x", "[T0B7] [T0B7:<RANGE>I confess</RANGE>]")], run)
+            assert [citation.verified for citation in cited] == [False, False]
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=200), st.integers(0, 199), st.integers(1, 60))
@@ -310,12 +309,12 @@ def test_a_quote_that_never_ends_is_flagged() -> None:
 
 @pytest.mark.parametrize("unit", ["[T0B0:<RANGE>", "[T0B1:<RANGE>no</RANGE>]", "[T0B1:<RANGE>x  y</RANGE>] ", "[ [ [", "[T0B1", "[R0M."])
 def test_an_answer_full_of_citations_over_a_large_run_is_read_in_time(unit: str) -> None:
-    run = run_of("x", "a b \n" * 150_000)
+    run = run_of("x", "a b \n" * 50_000)
     began = time.process_time()
 
     found = citations_of([("x", unit * (60_000 // len(unit)))], run)
 
-    assert time.process_time() - began < 3
+    assert time.process_time() - began < 1.5
     assert len(found) <= CITATIONS
     assert not any(item.verified for item in found)
 

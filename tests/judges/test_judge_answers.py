@@ -70,13 +70,13 @@ TAKEN: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", TAKEN)
-def test_an_answer_is_read(name: str) -> None:
-    text, output = TAKEN[name]
-    answer = parse_answer(text, judge(), RUN)
+def test_an_answer_is_read(subtests: pytest.Subtests) -> None:
+    for name, (text, output) in TAKEN.items():
+        with subtests.test(name=name):
+            answer = parse_answer(text, judge(), RUN)
 
-    assert isinstance(answer, ValidAnswer), answer
-    assert answer.output == output
+            assert isinstance(answer, ValidAnswer), answer
+            assert answer.output == output
 
 
 INVALID = {
@@ -119,13 +119,13 @@ INVALID = {
 }
 
 
-@pytest.mark.parametrize("name", INVALID)
-def test_an_answer_is_invalid_and_says_why(name: str) -> None:
-    text, problem = INVALID[name]
-    answer = parse_answer(text, judge(), RUN)
+def test_an_answer_is_invalid_and_says_why(subtests: pytest.Subtests) -> None:
+    for name, (text, problem) in INVALID.items():
+        with subtests.test(name=name):
+            answer = parse_answer(text, judge(), RUN)
 
-    assert isinstance(answer, InvalidAnswer), answer
-    assert problem in "; ".join(answer.problems)
+            assert isinstance(answer, InvalidAnswer), answer
+            assert problem in "; ".join(answer.problems)
 
 
 def test_yes_and_no_stay_texts_where_they_are_choices() -> None:

@@ -158,15 +158,15 @@ SCHEMAS: dict[str, tuple[Any, str | None]] = {
 """By what it is about: a schema, and how its refusal reads."""
 
 
-@pytest.mark.parametrize("name", SCHEMAS)
-def test_a_schema_is_taken_or_refused_by_name(name: str) -> None:
-    schema, message = SCHEMAS[name]
-    if message is None:
-        refuse_schema(schema)
-        return
+def test_a_schema_is_taken_or_refused_by_name(subtests: pytest.Subtests) -> None:
+    for name, (schema, message) in SCHEMAS.items():
+        with subtests.test(name=name):
+            if message is None:
+                refuse_schema(schema)
+                continue
 
-    with pytest.raises(ValueError, match=re.escape(message)):
-        refuse_schema(schema)
+            with pytest.raises(ValueError, match=re.escape(message)):
+                refuse_schema(schema)
 
 
 def test_the_table_of_schemas_is_long_enough_and_its_taken_ones_are_json_schema() -> None:
@@ -178,20 +178,25 @@ def test_the_table_of_schemas_is_long_enough_and_its_taken_ones_are_json_schema(
         Draft202012Validator.check_schema(schema)
 
 
-@pytest.mark.parametrize("name", [name for name, (_, message) in SCHEMAS.items() if message is None])
-def test_what_a_provider_is_given_is_closed_requires_all_and_has_no_bounds(name: str) -> None:
-    prompt = for_provider(SCHEMAS[name][0])
+def test_what_a_provider_is_given_is_closed_requires_all_and_has_no_bounds(subtests: pytest.Subtests) -> None:
+    for name in [name for name, (_, message) in SCHEMAS.items() if message is None]:
+        with subtests.test(name=name):
+            prompt = for_provider(SCHEMAS[name][0])
 
-    def walk(schema: dict[str, Any]) -> None:
-        assert set(schema) <= {"type", "enum", "description", "properties", "required", "additionalProperties", "items", "anyOf"}
-        if schema.get("type") == "object":
-            assert schema["additionalProperties"] is False
-            assert schema["required"] == list(schema["properties"])
-        for inner in [*schema.get("properties", {}).values(), *schema.get("anyOf", []), *([schema["items"]] if "items" in schema else [])]:
-            if inner != {"type": "null"}:
-                walk(inner)
+            def walk(schema: dict[str, Any]) -> None:
+                assert set(schema) <= {"type", "enum", "description", "properties", "required", "additionalProperties", "items", "anyOf"}
+                if schema.get("type") == "object":
+                    assert schema["additionalProperties"] is False
+                    assert schema["required"] == list(schema["properties"])
+                for inner in [
+                    *schema.get("properties", {}).values(),
+                    *schema.get("anyOf", []),
+                    *([schema["items"]] if "items" in schema else []),
+                ]:
+                    if inner != {"type": "null"}:
+                        walk(inner)
 
-    walk(prompt)
+            walk(prompt)
 
 
 def test_bounds_that_the_provider_does_not_keep_are_told_in_words_and_checked_afterwards() -> None:
@@ -227,13 +232,13 @@ def test_a_number_that_no_float_holds_is_a_multiple_or_not_and_no_error() -> Non
     assert "is not a multiple of" in "".join(problems_of(schema, {"x": 10**400}))
 
 
-@pytest.mark.parametrize("name", FORMATS)
-def test_every_format_is_really_checked(name: str) -> None:
-    schema = holding({"type": "string", "format": name})
-    good, bad = FORMATS[name]
+def test_every_format_is_really_checked(subtests: pytest.Subtests) -> None:
+    for name, (good, bad) in FORMATS.items():
+        with subtests.test(name=name):
+            schema = holding({"type": "string", "format": name})
 
-    assert not list(problems_of(schema, {"x": good}))
-    assert list(problems_of(schema, {"x": bad}))
+            assert not list(problems_of(schema, {"x": good}))
+            assert list(problems_of(schema, {"x": bad}))
 
 
 def test_a_pattern_ends_in_time_whatever_the_text() -> None:
@@ -316,17 +321,17 @@ def judge_with(templates: list[tuple[str, str]], **more: Any) -> SchemaJudge:
     return judge
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
-def test_a_template_is_taken_or_refused_by_name(name: str) -> None:
-    templates, message = TEMPLATES[name]
-    if message is None:
-        judge_with(templates)
-        return
+def test_a_template_is_taken_or_refused_by_name(subtests: pytest.Subtests) -> None:
+    for name, (templates, message) in TEMPLATES.items():
+        with subtests.test(name=name):
+            if message is None:
+                judge_with(templates)
+                continue
 
-    with pytest.raises(InvalidRequest) as caught:
-        judge_with(templates)
+            with pytest.raises(InvalidRequest) as caught:
+                judge_with(templates)
 
-    assert message in str(caught.value)
+            assert message in str(caught.value)
 
 
 def test_the_table_of_templates_is_long_enough() -> None:
@@ -436,14 +441,13 @@ BAD_JUDGES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_JUDGES)
-def test_a_judge_that_makes_no_sense_is_refused_by_name(name: str) -> None:
-    changed, message = BAD_JUDGES[name]
+def test_a_judge_that_makes_no_sense_is_refused_by_name(subtests: pytest.Subtests) -> None:
+    for name, (changed, message) in BAD_JUDGES.items():
+        with subtests.test(name=name):
+            with pytest.raises(InvalidRequest) as caught:
+                parse_judge({"rubric_text": "r"} | changed)
 
-    with pytest.raises(InvalidRequest) as caught:
-        parse_judge({"rubric_text": "r"} | changed)
-
-    assert message in str(caught.value)
+            assert message in str(caught.value)
 
 
 def test_a_judge_of_which_a_part_is_something_else_is_read_or_refused_and_never_a_bug() -> None:
