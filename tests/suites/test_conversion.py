@@ -1,5 +1,6 @@
 """Rubrics of promptfoo's and Mastra's come to what their own documents say, or are refused by name."""
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +26,8 @@ HALF: dict[str, Any] = {"type": "assert-set", "threshold": 0.5, "assert": [SAYS,
 SORRY: dict[str, Any] = {"type": "not-llm-rubric", "value": "Apologizes"}
 
 
-@pytest.mark.parametrize(
-    ("test", "rows", "result", "score"),
-    [
+def test_promptfoos_outcomes(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Any, dict[str, Row], str, float]] = [
         ([SAYS], {"c1": (True, 0.2)}, "satisfied", 0.2),
         ([SAYS], {"c1": (False, 1.0)}, "needs_revision", 1.0),
         ([SAYS | {"threshold": 0.5}], {"c1": (True, 0.4)}, "needs_revision", 0.4),
@@ -41,15 +41,15 @@ SORRY: dict[str, Any] = {"type": "not-llm-rubric", "value": "Apologizes"}
         ({"assert": [SAYS | {"weight": 3}, SORRY], "threshold": 0.8}, {"c1": (True, 1.0), "c2": (True, 1.0)}, "needs_revision", 0.75),
         ([SAYS, HALF], {"c1": (True, 1), "c2": (True, 1), "c3": (False, 0)}, "satisfied", 0.75),
         ([{"type": "assert-set", "assert": [SAYS, SAYS]}], {"c1": (True, 1), "c2": (False, 0)}, "needs_revision", 0.5),
-    ],
-)  # fmt: skip
-def test_promptfoos_outcomes(test: Any, rows: dict[str, Row], result: str, score: float) -> None:
-    rubric = from_promptfoo(test)
+    ]
+    for test, rows, result, score in cases:
+        with subtests.test(test=test):
+            rubric = from_promptfoo(test)
 
-    judgement = judgement_of(rubric, rows)
+            judgement = judgement_of(rubric, rows)
 
-    assert result_of(rubric, judgement) == result
-    assert score_of(rubric, judgement) == pytest.approx(score)
+            assert result_of(rubric, judgement) == result
+            assert score_of(rubric, judgement) == pytest.approx(score)
 
 
 THRESHOLDS: dict[str, float | None] = {
@@ -75,18 +75,19 @@ def with_one(kind: str, **more: Any) -> Rubric:
     return from_promptfoo({"vars": {"query": "q", "context": "c"}, "assert": [assertion]})
 
 
-@pytest.mark.parametrize("threshold", [{}, {"threshold": None}], ids=["absent", "null"])
-@pytest.mark.parametrize("kind", [kind for kind in THRESHOLDS if not takes_threshold(kind)])
-@pytest.mark.parametrize("negated", ["", "not-"])
-def test_a_score_passes_from_the_default_of_promptfoos_threshold_on(kind: str, negated: str, threshold: Any) -> None:
-    if f"{negated}{kind}" not in ASSERTION_TYPES:
-        pytest.skip("the type has no such form")
-    default, rubric = THRESHOLDS[kind], with_one(f"{negated}{kind}", **threshold)
-    met, missed = ("needs_revision", "satisfied") if negated else ("satisfied", "needs_revision")
+def test_a_score_passes_from_the_default_of_promptfoos_threshold_on(subtests: pytest.Subtests) -> None:
+    kinds = [kind for kind in THRESHOLDS if not takes_threshold(kind)]
+    given: tuple[dict[str, Any], ...] = ({}, {"threshold": None})
+    for threshold, kind, negated in itertools.product(given, kinds, ("", "not-")):
+        with subtests.test(threshold=threshold, kind=kind, negated=negated):
+            if f"{negated}{kind}" not in ASSERTION_TYPES:
+                pytest.skip("the type has no such form")
+            default, rubric = THRESHOLDS[kind], with_one(f"{negated}{kind}", **threshold)
+            met, missed = ("needs_revision", "satisfied") if negated else ("satisfied", "needs_revision")
 
-    assert result_of(rubric, judgement_of(rubric, {"c1": (True, default or 0)})) == met
-    if default is not None:
-        assert result_of(rubric, judgement_of(rubric, {"c1": (True, default - 0.01)})) == missed
+            assert result_of(rubric, judgement_of(rubric, {"c1": (True, default or 0)})) == met
+            if default is not None:
+                assert result_of(rubric, judgement_of(rubric, {"c1": (True, default - 0.01)})) == missed
 
 
 @pytest.mark.parametrize(
@@ -122,9 +123,8 @@ def test_a_configurations_test_has_the_defaults_and_its_variables() -> None:
     assert {criterion.grader.id for criterion in rubric.criteria if criterion.grader} == {"anthropic:claude-haiku-4-5"}
 
 
-@pytest.mark.parametrize(
-    ("provider", "model", "config"),
-    [
+def test_its_providers_are_ours(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[Any, str, dict[str, Any]]] = [
         ("openai:chat:gpt-5-mini", "openai:gpt-5-mini", {}),
         ("openai:responses:gpt-5-mini", "openai:gpt-5-mini", {}),
         ("anthropic:messages:claude-haiku-4-5", "anthropic:claude-haiku-4-5", {}),
@@ -133,15 +133,14 @@ def test_a_configurations_test_has_the_defaults_and_its_variables() -> None:
         ("mistral:mistral-small-latest", "openai_compatible:mistral-small-latest", {"base_url": "https://api.mistral.ai/v1"}),
         ({"id": "azure:chat:me", "config": {"apiHost": "a.b"}}, "openai_compatible:me", {"base_url": "https://a.b/openai/v1"}),
         ({"id": "openai:gpt-5", "config": {"temperature": 0, "showThinking": False}}, "openai:gpt-5", {"temperature": 0}),
-    ],
-)
-def test_its_providers_are_ours(provider: Any, model: str, config: dict[str, Any]) -> None:
-    assert parse_provider(provider, "assert[0]") == {"id": model} | ({"config": config} if config else {})
+    ]
+    for provider, model, config in rows:
+        with subtests.test(provider=provider):
+            assert parse_provider(provider, "assert[0]") == {"id": model} | ({"config": config} if config else {})
 
 
-@pytest.mark.parametrize(
-    ("value", "why"),
-    [
+def test_what_has_no_counterpart_is_refused_by_name(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[Any, str]] = [
         (
             [{"type": "javascript", "value": "x"}],
             "which runs in a sandbox; read it, then run its suite with: gradeloop eval --allow-code",
@@ -161,21 +160,20 @@ def test_its_providers_are_ours(provider: Any, model: str, config: dict[str, Any
         ({"assert": [SAYS], "repeat": 3}, "the test: 'repeat' has no counterpart"),
         ({"tests": []}, "test 0 is not there"),
         ([SAYS | {"value": "{{ x }}"}, {"type": "llm-rubric", "value": "a", "weight": -1}], "greater than or equal to 0"),
-    ],
-)
-def test_what_has_no_counterpart_is_refused_by_name(value: Any, why: str) -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        from_promptfoo(value)
+    ]
+    for value, why in rows:
+        with subtests.test(value=value):
+            with pytest.raises(InvalidRequest) as caught:
+                from_promptfoo(value)
 
-    assert why in str(caught.value)
+            assert why in str(caught.value)
 
 
 OPTIONAL: dict[str, Any] = {"description": "b", "required": False}
 
 
-@pytest.mark.parametrize(
-    ("shape", "rows", "result", "score"),
-    [
+def test_mastras_outcomes(subtests: pytest.Subtests) -> None:
+    cases: list[tuple[Any, dict[str, Row], str, float]] = [
         ("- a\n* b", {"c1": True, "c2": False}, "needs_revision", 0.0),
         ("- a\n* b", {"c1": True, "c2": True}, "satisfied", 1.0),
         ({"criteria": ["a", OPTIONAL]}, {"c1": True, "c2": False}, "satisfied", 1.0),
@@ -184,22 +182,24 @@ OPTIONAL: dict[str, Any] = {"description": "b", "required": False}
         ({"scorers": [{"criteria": "a"}, {"criteria": "b"}]}, {"c1": True, "c2": False}, "needs_revision", 0.0),
         ({"scorers": [{"criteria": "a"}, {"criteria": "b"}], "strategy": "any"}, {"c1": True, "c2": False}, "satisfied", 1.0),
         ({"scorers": [{"criteria": "a"}, {"criteria": "b"}], "strategy": "any"}, {"c1": False, "c2": False}, "needs_revision", 0.0),
-    ],
-)
-def test_mastras_outcomes(shape: Any, rows: dict[str, Row], result: str, score: float) -> None:
-    rubric = from_mastra(shape)
+    ]
+    for shape, rows, result, score in cases:
+        with subtests.test(shape=shape):
+            rubric = from_mastra(shape)
 
-    judgement = judgement_of(rubric, rows)
+            judgement = judgement_of(rubric, rows)
 
-    assert (result_of(rubric, judgement), score_of(rubric, judgement)) == (result, score)
+            assert (result_of(rubric, judgement), score_of(rubric, judgement)) == (result, score)
 
 
-@pytest.mark.parametrize("value", [True, "false", "False", "no", "", 0, 0.0, 1, None, [], {}])
-def test_only_false_makes_a_criterion_optional_as_in_mastra(value: Any) -> None:
-    criteria = ["a", {"description": "b", "required": value}, {"description": "c", "required": False}]
-    shapes: list[Any] = [{"criteria": criteria}, {"scorers": [{"criteria": criteria}]}, criteria]
+def test_only_false_makes_a_criterion_optional_as_in_mastra(subtests: pytest.Subtests) -> None:
+    values: tuple[Any, ...] = (True, "false", "False", "no", "", 0, 0.0, 1, None, [], {})
+    for value in values:
+        with subtests.test(value=value):
+            criteria = ["a", {"description": "b", "required": value}, {"description": "c", "required": False}]
+            shapes: list[Any] = [{"criteria": criteria}, {"scorers": [{"criteria": criteria}]}, criteria]
 
-    assert [[criterion.required for criterion in from_mastra(shape).criteria] for shape in shapes] == [[True, True, False]] * 3
+            assert [[criterion.required for criterion in from_mastra(shape).criteria] for shape in shapes] == [[True, True, False]] * 3
 
 
 def test_a_marker_is_one_only_where_white_space_follows() -> None:

@@ -91,9 +91,8 @@ def test_code_makes_the_output_of_the_reply_in_the_sandbox_after_trust(tmp_path:
     assert read_text(result) == made
 
 
-@pytest.mark.parametrize(
-    ("settings", "why"),
-    [
+def test_what_a_request_cannot_have_is_refused_by_name(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
         ({"headers": {"Authorization": "Bearer x"}}, "'Authorization' holds a key, which no request names"),
         ({"tls": {"caPath": "a"}}, "'tls' of a request has no counterpart; serve the provider as an activity"),
         ({"request": "POST / HTTP/1.1"}, "'request' of a request has no counterpart"),
@@ -102,7 +101,7 @@ def test_code_makes_the_output_of_the_reply_in_the_sandbox_after_trust(tmp_path:
         ({"url": "http://{{ q }}/"}, "is no address; write it out"),
         ({"method": "BREW"}, "'BREW' is not known"),
         ({"body": {"a": "{{ nobody }}"}}, "'nobody' is undefined"),
-    ],
-)
-def test_what_a_request_cannot_have_is_refused_by_name(tmp_path: Path, settings: dict[str, Any], why: str) -> None:
-    assert why in refusal(tmp_path, config(settings), name=NAME)
+    ]
+    for settings, why in rows:
+        with subtests.test(settings=settings):
+            assert why in refusal(tmp_path, config(settings), name=NAME)

@@ -146,19 +146,22 @@ def test_an_embedding_model_that_is_not_called_is_refused(tmp_path: Path) -> Non
     assert "'cohere:embedding:x' is no embedding model that is called here" in refusal(tmp_path, text, name=NAME)
 
 
-@pytest.mark.parametrize("kind", [*GRADED, "model-graded-factuality", "not-factuality"])
-def test_a_model_graded_type_is_a_criterion_with_a_prompt_of_ours(tmp_path: Path, kind: str) -> None:
-    text = config(f"{{type: {kind}, value: it is true, provider: 'scripted:own'}}", variables="{q: x, context: the facts, query: why}")
-    (case,) = cases(tmp_path, text, ALLOWED, name=NAME)
-    (criterion,) = case.rubric.criteria
+def test_a_model_graded_type_is_a_criterion_with_a_prompt_of_ours(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for kind in (*GRADED, "model-graded-factuality", "not-factuality"):
+        with subtests.test(kind=kind):
+            text = config(
+                f"{{type: {kind}, value: it is true, provider: 'scripted:own'}}", variables="{q: x, context: the facts, query: why}"
+            )
+            (case,) = cases(tmp_path, text, ALLOWED, name=NAME)
+            (criterion,) = case.rubric.criteria
 
-    assert (criterion.form, criterion.negate) == ("pass_score", kind.startswith("not-"))
-    assert criterion.prompt is not None
-    assert isinstance(criterion.grader, ModelSpec)
-    assert criterion.grader.id == "scripted:own"
-    if kind.startswith("context-"):
-        assert isinstance(criterion.description, dict)
-        assert criterion.description["context"] == "the facts"
+            assert (criterion.form, criterion.negate) == ("pass_score", kind.startswith("not-"))
+            assert criterion.prompt is not None
+            assert isinstance(criterion.grader, ModelSpec)
+            assert criterion.grader.id == "scripted:own"
+            if kind.startswith("context-"):
+                assert isinstance(criterion.description, dict)
+                assert criterion.description["context"] == "the facts"
 
 
 def test_a_type_about_a_context_needs_that_variable(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import json
 import tempfile
 import tracemalloc
@@ -48,16 +49,16 @@ def test_json_and_jsonl_are_read_as_any_reader_would(rows: list[dict[str, Any]],
         assert [row for _, row in read_jsonl(lines, "it")] == [row for _, row in read_json(whole, "it")] == rows
 
 
-@pytest.mark.parametrize("written_as", ["1.10", '{"price": 1.10, "e": 1e2}', "[1.0]", "true", "7.5"])
-@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json"])
-def test_an_output_that_is_no_text_is_the_json_as_it_was_written(tmp_path: Path, written_as: str, name: str) -> None:
-    row = f'{{"id": "a", "x": {{"output": 2}}, "output":  {written_as} , "q": "output"}}'
-    (tmp_path / name).write_text(f"[\n{row}]" if name.endswith("n") else row)
+def test_an_output_that_is_no_text_is_the_json_as_it_was_written(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for written_as, name in itertools.product(("1.10", '{"price": 1.10, "e": 1e2}', "[1.0]", "true", "7.5"), ("rows.jsonl", "rows.json")):
+        with subtests.test(written_as=written_as, name=name):
+            row = f'{{"id": "a", "x": {{"output": 2}}, "output":  {written_as} , "q": "output"}}'
+            (tmp_path / name).write_text(f"[\n{row}]" if name.endswith("n") else row)
 
-    (case,) = cases(tmp_path, GIVEN + f"tests: {name}")
+            (case,) = cases(tmp_path, GIVEN + f"tests: {name}")
 
-    assert case.output == written_as
-    assert case.vars == {"x": {"output": 2}, "q": "output"}
+            assert case.output == written_as
+            assert case.vars == {"x": {"output": 2}, "q": "output"}
 
 
 def test_special_columns_are_the_tests_and_all_others_variables(tmp_path: Path) -> None:
@@ -93,9 +94,8 @@ def test_several_files_and_tests_stand_one_after_the_other_and_a_pattern_means_m
     assert found[4].output == "2.50"
 
 
-@pytest.mark.parametrize(
-    ("name", "raw", "words"),
-    [
+def test_what_is_no_dataset_is_refused_with_its_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str | bytes, str]] = [
         ("rows.csv", "", "the dataset 'rows.csv', line 1: the file is empty; write the names of the columns"),
         ("rows.csv", "id,output\n", "the dataset 'rows.csv' has no rows; write the tests first"),
         ("rows.csv", "id,output\na,b\n\nc\n", "line 4: the row has 1 cells, the header 2; put a cell that has a comma"),
@@ -118,25 +118,25 @@ def test_several_files_and_tests_stand_one_after_the_other_and_a_pattern_means_m
         ("rows.jsonl", "", "the dataset 'rows.jsonl' has no rows"),
         ("rows.jsonl", '{"output": "x"}\n{"output": }\n', "line 2: no JSON: Expecting value at character 12; correct it"),
         ("rows.jsonl", '{"output": "x", "output": "y"}\n', "line 1: no JSON: the key 'output' appears twice; correct it"),
-        ("rows.jsonl", '{"output": "x"} {"output": "y"}\n', "line 1: ' {\"output\": \"y\"}\\n' follows the JSON; write one row a line"),
+        ("rows.jsonl", '{"output": "x"} {"output": "y"}\n', 'line 1: \' {"output": "y"}\\n\' follows the JSON; write one row a line'),
         ("rows.jsonl", '["x"]\n', "line 1: '[\"x\"]' is no JSON object"),
         ("rows.jsonl", b'{"output": "x"}\n{"output": "\xe9"}', "line 2: byte 0xe9 at position 13 is no UTF-8"),
         ("rows.jsonl", '{"vars": {"q": 1}, "ouput": "x"}', "line 1: unknown key 'ouput'. Did you mean 'output'?"),
         ("rows.jsonl", '{"output": "x", "y": NaN}', "line 1: no JSON: "),
-        ("rows.json", '{"output": "x"}', "begins with '{\"output\": \"x\"}'; write a list of rows, or save it as JSONL"),
+        ("rows.json", '{"output": "x"}', 'begins with \'{"output": "x"}\'; write a list of rows, or save it as JSONL'),
         ("rows.json", "[]", "the dataset 'rows.json' has no rows"),
         ("rows.json", '[\n{"output": "x"},\n]', "line 3: no JSON: Expecting value"),
-        ("rows.json", '[\n{"output": "x"}\n{"output": "y"}]', "line 2: after this row there is '{\"output\""),
+        ("rows.json", '[\n{"output": "x"}\n{"output": "y"}]', 'line 2: after this row there is \'{"output"'),
         ("rows.json", '[{"output": "x"}', "line 1: after this row there is ''; write ',' or end the list"),
         ("rows.yaml", "output: x", "the dataset 'rows.yaml' is no list; write each test after '- '"),
         ("rows.yaml", "- x", "line 1, column 3: [0] is 'x'; write a mapping of its variables"),
         ("rows.yaml", "- {output: 1.10}", "line 1, column 12: [0].output: YAML reads '1.1' as no text; quote it"),
-    ],
-)  # fmt: skip
-def test_what_is_no_dataset_is_refused_with_its_line(tmp_path: Path, name: str, raw: str | bytes, words: str) -> None:
-    (tmp_path / name).write_bytes(raw.encode() if isinstance(raw, str) else raw)
+    ]
+    for name, raw, words in rows:
+        with subtests.test(name=name):
+            (tmp_path / name).write_bytes(raw.encode() if isinstance(raw, str) else raw)
 
-    assert words in refusal(tmp_path, GIVEN + f"tests: {name}")
+            assert words in refusal(tmp_path, GIVEN + f"tests: {name}")
 
 
 def test_many_rows_are_read_one_after_the_other(tmp_path: Path) -> None:

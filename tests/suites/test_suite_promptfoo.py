@@ -220,9 +220,8 @@ REFUSED = ("meteor", "guardrails", "classifier", "moderation", "not-gleu", "webh
 ASSERTED = "{vars: {q: x}, assert: [{type: is-json}]"
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
+def test_what_has_no_counterpart_is_refused_by_name_and_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         *((asserting(f"{{type: {kind}, value: v}}"), f"line 4, column 29: tests[0].assert[0]: the type '{kind}' has") for kind in REFUSED),
         (asserting("{type: equals, value: v, transform: output.trim()}"), "line 4, column 65: tests[0].assert[0].transform: the tr"),
         (asserting("{type: contains, value: file://check.js}"), "assert[0].value: the file"),
@@ -238,12 +237,12 @@ ASSERTED = "{vars: {q: x}, assert: [{type: is-json}]"
         ("prompts: [file://p.js]\nproviders: [echo]", "line 1, column 11: prompts[0]: the file 'p.js' cannot be read"),
         ("prompts: ['{{ q }}']\nproviders: [nowhere:x]", "line 2, column 13: providers[0].provider: 'nowhere:x' has no counterpart"),
         ("prompts: ['{{ q }}']\nproviders: [file://own.py]", "providers[0]: the file 'own.py' cannot be read"),
-        ("prompts: ['[{\"role\": \"user\", {% if q %}}]']\nproviders: [echo]", "prompts[0]: the chat is no JSON before its variables"),
+        ('prompts: [\'[{"role": "user", {% if q %}}]\']\nproviders: [echo]', "prompts[0]: the chat is no JSON before its variables"),
         (CHAT, "echo gives the prompt back, and this one is a chat"),
-    ],
-)  # fmt: skip
-def test_what_has_no_counterpart_is_refused_by_name_and_line(tmp_path: Path, text: str, words: str) -> None:
-    assert words in refusal(tmp_path, text, name=NAME)
+    ]
+    for text, words in rows:
+        with subtests.test(text=text):
+            assert words in refusal(tmp_path, text, name=NAME)
 
 
 @pytest.mark.parametrize(

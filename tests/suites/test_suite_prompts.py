@@ -1,6 +1,7 @@
 """Prompts of promptfoo's configurations: a file's text is sent, never its name, and a chat is a chat however it is written."""
 
 import base64
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,8 @@ def test_folders_and_patterns_are_the_texts_of_their_files(tmp_path: Path, name:
     assert sent(tmp_path, f"['{name}']") == [[("user", f"{verb} why")] for verb in ("Say", "Show", "Tell")]
 
 
-@pytest.mark.parametrize(
-    ("prompt", "words"),
-    [
+def test_what_looks_like_a_file_and_is_none_is_refused(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         ("prompts/missing.txt", "prompts[0]: the prompt 'prompts/missing.txt' does not exist; name a file"),
         ("missing.md", "the prompt 'missing.md' does not exist"),
         ("prompts/*.txt", "the prompt 'prompts/*.txt' does not exist"),
@@ -52,10 +52,10 @@ def test_folders_and_patterns_are_the_texts_of_their_files(tmp_path: Path, name:
         ("helicone://id:1.0", "names a prompt at helicone, which is not fetched"),
         ("exec:./make.sh", "is a program, which is not run"),
         ("../secret.txt", "lies outside of the folder"),
-    ],
-)
-def test_what_looks_like_a_file_and_is_none_is_refused(tmp_path: Path, prompt: str, words: str) -> None:
-    assert words in refusal(tmp_path, f"prompts: ['{prompt}']{TESTS}", RUN, name=NAME)
+    ]
+    for prompt, words in rows:
+        with subtests.test(prompt=prompt):
+            assert words in refusal(tmp_path, f"prompts: ['{prompt}']{TESTS}", RUN, name=NAME)
 
 
 @pytest.mark.parametrize("text", ["Read notes.txt", "What is 3*4?", "{{ q }}", "yes/no", "See https://a.b/ and answer", "e.g."])
@@ -73,23 +73,23 @@ def test_a_raw_text_is_no_file_and_prompts_may_be_a_mapping_of_files_to_labels(t
 CHAT = [("system", "Be {kind}: yes"), ("user", "Say why")]
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "- role: system\n  content: 'Be {kind}: yes'\n- role: user\n  content: Say {{q}}\n",
-        "- role: developer\n  content: 'Be {kind}: yes'\n\n- role: user\n  content: |-\n    Say {{ q }}\n",
-        '[{"role": "system", "content": "Be {kind}: yes"}, {"role": "user", "content": "Say {{q}}"}]',
-        '[{"role": "system", "content": "Be {kind}: yes"}, {"role": "user", "content": [{"type": "text", "text": "Say {{q}}"}]}]',
-    ],
-)
-@pytest.mark.parametrize("suffix", ["txt", "yaml", "json"])
-def test_a_chat_written_as_text_is_a_chat(tmp_path: Path, text: str, suffix: str) -> None:
-    files: dict[str, Any] = {f"p_{suffix}": text}
-    if not (suffix == "json" and text.startswith("-")):
-        assert sent(tmp_path, f"[file://p.{suffix}]", **files) == [CHAT]
+def test_a_chat_written_as_text_is_a_chat(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for text, suffix in itertools.product(
+        (
+            "- role: system\n  content: 'Be {kind}: yes'\n- role: user\n  content: Say {{q}}\n",
+            "- role: developer\n  content: 'Be {kind}: yes'\n\n- role: user\n  content: |-\n    Say {{ q }}\n",
+            '[{"role": "system", "content": "Be {kind}: yes"}, {"role": "user", "content": "Say {{q}}"}]',
+            '[{"role": "system", "content": "Be {kind}: yes"}, {"role": "user", "content": [{"type": "text", "text": "Say {{q}}"}]}]',
+        ),
+        ("txt", "yaml", "json"),
+    ):
+        with subtests.test(text=text, suffix=suffix):
+            files: dict[str, Any] = {f"p_{suffix}": text}
+            if not (suffix == "json" and text.startswith("-")):
+                assert sent(tmp_path, f"[file://p.{suffix}]", **files) == [CHAT]
 
-    block = "\n".join(f"    {line}" for line in text.splitlines())
-    assert sent(tmp_path, f"\n  - |\n{block}") == [CHAT]
+            block = "\n".join(f"    {line}" for line in text.splitlines())
+            assert sent(tmp_path, f"\n  - |\n{block}") == [CHAT]
 
 
 def test_a_value_cannot_make_a_message(tmp_path: Path) -> None:

@@ -19,9 +19,8 @@ CHECK = SuiteFlags(check=True)
 TESTS = "\ntests: [{vars: {q: why}, assert: [{type: is-json}]}]"
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
+def test_a_provider_has_its_name_at_the_workers_endpoints(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         ("openai:chat:gpt-5", "openai:gpt-5"),
         ("openai:completion:gpt-5", "openai:gpt-5"),
         ("groq:llama-4", "groq:llama-4"),
@@ -37,15 +36,14 @@ TESTS = "\ntests: [{vars: {q: why}, assert: [{type: is-json}]}]"
         ("google:gemini-2.5-pro", "google_genai:gemini-2.5-pro"),
         ("cloudflare-ai:chat:@cf/google/gemma", "cloudflare-ai:@cf/google/gemma"),
         ("openai:responses:codex-mini-latest", "openai:codex-mini-latest"),
-    ],
-)
-def test_a_provider_has_its_name_at_the_workers_endpoints(theirs: str, ours: str) -> None:
-    assert read_provider(theirs, "p").id == ours
+    ]
+    for theirs, ours in rows:
+        with subtests.test(theirs=theirs):
+            assert read_provider(theirs, "p").id == ours
 
 
-@pytest.mark.parametrize(
-    ("name", "what"),
-    [
+def test_what_is_none_of_a_chat_is_refused_by_that_name(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         ("openai:embedding:text-embedding-3-large", "a model of embeddings"),
         ("openai:image:dall-e-3", "a model of images"),
         ("openai:moderation:omni", "a moderation model"),
@@ -57,16 +55,14 @@ def test_a_provider_has_its_name_at_the_workers_endpoints(theirs: str, ours: str
         ("https://example.com/v1", "a request of its own form"),
         ("exec:./run.sh", "a program"),
         ("python:p.py", "code of a custom provider"),
-    ],
-)
-def test_what_is_none_of_a_chat_is_refused_by_that_name(name: str, what: str) -> None:
-    with pytest.raises(InvalidRequest, match=f"is {what}.*, none of a chat"):
-        parse_provider(name, "providers[0]")
+    ]
+    for name, what in rows:
+        with subtests.test(name=name), pytest.raises(InvalidRequest, match=f"is {what}.*, none of a chat"):
+            parse_provider(name, "providers[0]")
 
 
-@pytest.mark.parametrize(
-    ("name", "config", "settings"),
-    [
+def test_settings_become_those_of_the_model(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
         ("openai:x", {"max_completion_tokens": 9, "temperature": 0.5}, {"max_tokens": 9, "temperature": 0.5}),
         ("google:x", {"generationConfig": {"maxOutputTokens": 9, "temperature": 1}}, {"max_tokens": 9, "temperature": 1}),
         ("bedrock:x", {"inferenceConfig": {"max_new_tokens": 7}, "region": "us-east-1"}, {"max_tokens": 7}),
@@ -77,10 +73,10 @@ def test_what_is_none_of_a_chat_is_refused_by_that_name(name: str, what: str) ->
         ("openai:x", {"apiBaseUrl": "http://localhost:8000/v1"}, {"base_url": "http://localhost:8000/v1"}),
         ("openai:x", {"apiHost": "a.b"}, {"base_url": "https://a.b/v1"}),
         ("openai:x", {"apiKeyEnvar": "OPENAI_API_KEY"}, {}),
-    ],
-)
-def test_settings_become_those_of_the_model(name: str, config: dict[str, Any], settings: dict[str, Any]) -> None:
-    assert read_provider({"id": name, "config": config}, "p").spec().get("config", {}) == settings
+    ]
+    for name, config, settings in rows:
+        with subtests.test(name=name):
+            assert read_provider({"id": name, "config": config}, "p").spec().get("config", {}) == settings
 
 
 @pytest.mark.parametrize("key", ["apiKey", "apiKeyEnvar", "headers", "apiEndpoint", "secretAccessKey", "credentials", "tls"])
@@ -178,9 +174,8 @@ WEATHER = {"name": "weather", "description": "Says it.", "parameters": PLACE}
 GOOGLES = {**WEATHER, "parameters": {"type": "OBJECT", "properties": {"type": {"type": "STRING"}}}}
 
 
-@pytest.mark.parametrize(
-    ("name", "config", "choice", "shown"),
-    [
+def test_functions_in_every_vendors_spelling_are_those_of_the_generator(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, dict[str, Any], str | None, str]] = [
         ("openai:chat:x", {"tools": [{"type": "function", "function": WEATHER}], "tool_choice": "required"}, "required", "chat"),
         ("openai:x", {"functions": [WEATHER], "function_call": {"name": "weather"}}, "weather", "function_call"),
         ("openai:responses:x", {"tools": [{"type": "function", **WEATHER}], "tool_choice": "auto"}, "auto", "responses"),
@@ -223,16 +218,14 @@ GOOGLES = {**WEATHER, "parameters": {"type": "OBJECT", "properties": {"type": {"
             "weather",
             "anthropic",
         ),
-    ],
-)
-def test_functions_in_every_vendors_spelling_are_those_of_the_generator(
-    tmp_path: Path, name: str, config: dict[str, Any], choice: str | None, shown: str
-) -> None:
-    (case,) = cases(tmp_path, f"prompts: [x]\nproviders: [{{id: '{name}', config: {json.dumps(config)}}}]{TESTS}", CHECK, name=NAME)
+    ]
+    for name, config, choice, shown in rows:
+        with subtests.test(name=name):
+            (case,) = cases(tmp_path, f"prompts: [x]\nproviders: [{{id: '{name}', config: {json.dumps(config)}}}]{TESTS}", CHECK, name=NAME)
 
-    assert case.generator is not None
-    assert [function.model_dump(exclude_defaults=True) for function in case.generator.functions] == [WEATHER]
-    assert (case.generator.function_choice, case.generator.shown_as) == (choice, shown)
+            assert case.generator is not None
+            assert [function.model_dump(exclude_defaults=True) for function in case.generator.functions] == [WEATHER]
+            assert (case.generator.function_choice, case.generator.shown_as) == (choice, shown)
 
 
 @pytest.mark.parametrize(

@@ -80,9 +80,8 @@ def test_a_tests_messages_stand_instead_of_the_prompts(tmp_path: Path) -> None:
     assert [message.content for message in case.messages] == ["hi", "hello", "bye z"]
 
 
-@pytest.mark.parametrize(
-    ("defaults", "test", "criteria", "gate", "threshold"),
-    [
+def test_a_tests_own_rubric_replaces_and_its_assertions_come_after(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str, list[str], str, float | None]] = [
         ("rubric: '- d'", "", ["d"], "required", None),
         ("rubric: '- d'", "rubric: '- t'", ["t"], "required", None),
         ("rubric: '- d', threshold: 0.5", "", ["d"], "required", 0.5),
@@ -91,17 +90,15 @@ def test_a_tests_messages_stand_instead_of_the_prompts(tmp_path: Path) -> None:
         ("assert: [{type: is-json}]", "assert: [{type: contains, value: x}]", ["it is JSON", "it contains 'x'"], "required", None),
         ("assert: [{type: contains, value: d}]", "rubric: '- t'", ["t"], "required", None),
         ("assert: [{type: contains, value: d}], threshold: 0.5", "", ["it contains 'd'"], "none", 0.5),
-    ],
-)  # fmt: skip
-def test_a_tests_own_rubric_replaces_and_its_assertions_come_after(
-    tmp_path: Path, defaults: str, test: str, criteria: list[str], gate: str, threshold: float | None
-) -> None:
-    suite = f"grader: scripted:j\nscripted: replies.yaml\ndefaults: {{{defaults}}}\ntests: [{{id: a, output: x, {test}}}]"
+    ]
+    for defaults, test, criteria, gate, threshold in rows:
+        with subtests.test(defaults=defaults):
+            suite = f"grader: scripted:j\nscripted: replies.yaml\ndefaults: {{{defaults}}}\ntests: [{{id: a, output: x, {test}}}]"
 
-    (case,) = cases(tmp_path, suite)
+            (case,) = cases(tmp_path, suite)
 
-    assert [criterion.text for criterion in case.rubric.criteria] == criteria
-    assert (case.rubric.gate, case.rubric.threshold) == (gate, threshold)
+            assert [criterion.text for criterion in case.rubric.criteria] == criteria
+            assert (case.rubric.gate, case.rubric.threshold) == (gate, threshold)
 
 
 def test_a_made_id_stays_when_prompts_rubric_and_output_change(tmp_path: Path) -> None:
@@ -227,9 +224,8 @@ def test_settings_tools_and_replies_are_given_back(tmp_path: Path) -> None:
     assert suite.settings.budget is not None
 
 
-@pytest.mark.parametrize(
-    ("suite", "words"),
-    [
+def test_what_is_wrong_is_told_with_its_place_and_cure(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         ("tets: []", "the suite 'suite.yaml', line 1, column 1: unknown key 'tets'. Did you mean 'tests'?"),
         (GIVEN + "tests:\n  - id: a\n    ouput: x", "line 6, column 5: tests[0]: unknown key 'ouput'. Did you mean 'output'?"),
         (GIVEN + "tests:\n  - output: x\ncases:\n  - id: a", "line 6, column 1: unknown key 'cases'. Did you mean 'cache'?"),
@@ -258,10 +254,10 @@ def test_settings_tools_and_replies_are_given_back(tmp_path: Path) -> None:
         (GIVEN + "repeat: 0\ntests: [{output: x}]", "line 4, column 9: repeat: Input should be greater than or equal to 1, got '0'"),
         (GIVEN + "tools: no.py\ntests: [{output: x}]", "tools: 'no.py' does not exist; name a file"),
         ("- a", "it is no mapping; write 'prompts:', 'rubric:' and 'tests:' with their values"),
-    ],
-)  # fmt: skip
-def test_what_is_wrong_is_told_with_its_place_and_cure(tmp_path: Path, suite: str, words: str) -> None:
-    assert words in refusal(tmp_path, suite)
+    ]
+    for suite, words in rows:
+        with subtests.test(suite=suite):
+            assert words in refusal(tmp_path, suite)
 
 
 UNDEFINED = "'who' is undefined; the variables are: q"
@@ -271,9 +267,8 @@ ROWS = "tests:\n  - {id: a, output: x, vars: {q: 1}"
 ASSERT = "assert:\n      - {type: llm-rubric, value: fine}\n      - "
 
 
-@pytest.mark.parametrize(
-    ("suite", "words"),
-    [
+def test_an_unknown_variable_is_told_with_file_test_and_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         (
             f"rubric: {{criteria: [fine, 'names {{{{ who }}}}']}}\n{ROWS}}}",
             f"the suite 'suite.yaml', line 4, column 9: rubric: criteria[1].description: {UNDEFINED} {SIXTH}",
@@ -306,12 +301,12 @@ ASSERT = "assert:\n      - {type: llm-rubric, value: fine}\n      - "
             "rubric: 'names {{ who }}'\ntests: rows.csv",
             f"the suite 'suite.yaml', line 4, column 9: rubric: criteria[0].description: {UNDEFINED} {ROW}",
         ),
-    ],
-)
-def test_an_unknown_variable_is_told_with_file_test_and_line(tmp_path: Path, suite: str, words: str) -> None:
-    (tmp_path / "rows.csv").write_text("q,output\n1,x\n")
+    ]
+    for suite, words in rows:
+        with subtests.test(suite=suite):
+            (tmp_path / "rows.csv").write_text("q,output\n1,x\n")
 
-    assert words in refusal(tmp_path, f"scripted: replies.yaml\ngrader: scripted:j\n# what is judged\n{suite}")
+            assert words in refusal(tmp_path, f"scripted: replies.yaml\ngrader: scripted:j\n# what is judged\n{suite}")
 
 
 def test_an_unknown_variable_of_promptfoos_is_told_so_too(tmp_path: Path) -> None:
