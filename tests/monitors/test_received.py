@@ -10,6 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import httpx2
+import pytest
 from temporalio.client import Client
 
 from gradeloop.monitors.contract import MonitorDefinition, OtlpSource
@@ -72,6 +73,7 @@ async def test_a_monitor_judges_what_was_received_once(client: Client, tmp_path:
     assert (second.rate.passed, second.rate.judged, monitor.calls) == (2, 3, 3)
 
 
+@pytest.mark.slow
 async def test_a_worker_of_the_role_receives_without_a_temporal_server_and_loses_nothing_when_killed(tmp_path: Path) -> None:
     url, port = f"sqlite:///{tmp_path}/s.db", _free_port()
     settings = {"GRADELOOP_STORE": url, "GRADELOOP_RECEIVER__ADDRESS": f"127.0.0.1:{port}", "GRADELOOP_RECEIVER__SETTLE": "0.3"}

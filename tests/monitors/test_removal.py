@@ -19,6 +19,7 @@ from gradeloop.store.tables import table
 from tests.admin.test_forget import data_folder, files_with, histories
 from tests.monitors.test_monitoring import watched
 from tests.rig.batches import fails, passes
+from tests.rig.stores import ON_EITHER
 
 TABLES = ("monitors", "monitor_ticks", "monitor_runs", "monitor_alerts")
 
@@ -63,6 +64,7 @@ def age(store: Store, **which: Any) -> None:
     store.do(write)
 
 
+@ON_EITHER
 async def test_a_tenant_goes_with_its_monitors_and_their_schedules_and_others_stay(client: Client, tmp_path: Path, url: str) -> None:
     schedules = MonitorSchedules(client)
     async with watched(client, tmp_path, fails("MARKED"), passes(), url=url, tenant="acme") as mine:
@@ -114,6 +116,7 @@ async def test_a_batch_and_a_judgement_go_with_the_runs_that_they_are_of(client:
     assert (after.ticks[0].number, after.rate.judged) == (4, 3)
 
 
+@ON_EITHER
 async def test_what_is_old_is_pruned_and_the_monitor_goes_on(client: Client, tmp_path: Path, url: str) -> None:
     moment = datetime.now(UTC) - timedelta(days=90)
     async with watched(client, tmp_path, passes(), url=url) as monitor:

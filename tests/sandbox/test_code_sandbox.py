@@ -1,5 +1,6 @@
 """Assertions in code reach nothing, and say nothing about an output when they try: in Python, in Node and in QuickJS."""
 
+import itertools
 import os
 import shutil
 import socket
@@ -127,10 +128,9 @@ def test_there_are_forty_attacks_in_each_sandbox() -> None:
     assert min(len(HOSTILE), len(JAVASCRIPT)) >= 40
 
 
-@pytest.mark.parametrize("engine", ["node", "quickjs"])
-@pytest.mark.parametrize(
-    ("code", "value"),
-    [
+def test_inline_javascript_returns_its_expression_or_what_it_returns(subtests: pytest.Subtests) -> None:
+    rows: list[Engine] = ["node", "quickjs"]
+    rows2: list[tuple[str, object]] = [
         ("output.length > 3", True),
         ("output.length > 3;", True),
         ("return output === 'hello';", True),
@@ -139,28 +139,27 @@ def test_there_are_forty_attacks_in_each_sandbox() -> None:
         ("(output, context) => output.length + context.vars.a", 6),
         ("await Promise.resolve(0.25)", 0.25),
         ("console.log('aside'), /h.l+o/u.test(output)", True),
-    ],
-)
-def test_inline_javascript_returns_its_expression_or_what_it_returns(engine: Engine, code: str, value: object) -> None:
-    call = CodeCall("javascript", code, ("hello", {"vars": {"a": 1}}))
+    ]
+    for engine, (code, value) in itertools.product(rows, rows2):
+        with subtests.test(engine=engine, code=code, value=value):
+            call = CodeCall("javascript", code, ("hello", {"vars": {"a": 1}}))
 
-    assert sandbox(engine).call([call]) == [CodeResult(value=value)]  # type: ignore[arg-type]  # JSON of any shape
+            assert sandbox(engine).call([call]) == [CodeResult(value=value)]  # type: ignore[arg-type]  # JSON of any shape
 
 
-@pytest.mark.parametrize("engine", ["node", "quickjs"])
-@pytest.mark.parametrize(
-    ("file", "function", "code"),
-    [
+def test_a_file_of_javascript_is_called_by_what_it_exports(subtests: pytest.Subtests) -> None:
+    rows: list[Engine] = ["node", "quickjs"]
+    rows2: list[tuple[str, str, str]] = [
         ("a.js", "", "module.exports = (output) => output.length;"),
         ("a.js", "", "module.exports = { default: async (output) => output.length };"),
         ("a.js", "count", "module.exports = { count: (output) => output.length };"),
         ("a.mjs", "", "const size = 0;\nexport default (output) => output.length + size;"),
-    ],
-)
-def test_a_file_of_javascript_is_called_by_what_it_exports(engine: Engine, file: str, function: str, code: str) -> None:
-    call = CodeCall("javascript", code, ("hello", {}), file=file, function=function)
+    ]
+    for engine, (file, function, code) in itertools.product(rows, rows2):
+        with subtests.test(engine=engine, file=file, function=function, code=code):
+            call = CodeCall("javascript", code, ("hello", {}), file=file, function=function)
 
-    assert sandbox(engine).call([call]) == [CodeResult(value=5)]
+            assert sandbox(engine).call([call]) == [CodeResult(value=5)]
 
 
 @pytest.mark.parametrize("engine", ["node", "quickjs"])

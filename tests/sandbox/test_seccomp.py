@@ -1,5 +1,6 @@
 """The filter of system calls decides as it says, on both architectures: here its program is run by an interpreter of its own."""
 
+import itertools
 import re
 import struct
 import tomllib
@@ -64,13 +65,13 @@ def test_every_call_of_the_tables_and_no_other_is_let_through(machine: Architect
         assert decided(machine, policy, call) == expected, call
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_leads_out_is_refused(machine: Architecture, name: str) -> None:
-    call = REFUSED[name][MACHINES.index(machine)]
+def test_what_leads_out_is_refused(subtests: pytest.Subtests) -> None:
+    for machine, name in itertools.product(MACHINES, REFUSED):
+        with subtests.test(machine=machine, name=name):
+            call = REFUSED[name][MACHINES.index(machine)]
 
-    assert decided(machine, LOOSE, call) == ERRNO | EPERM
-    assert decided(machine, STRICT, call) == ERRNO | EPERM
+            assert decided(machine, LOOSE, call) == ERRNO | EPERM
+            assert decided(machine, STRICT, call) == ERRNO | EPERM
 
 
 @pytest.mark.parametrize("name", NEW)
@@ -85,10 +86,8 @@ def test_another_architectures_door_is_no_way_round(machine: Architecture) -> No
     assert decided("x86_64", LOOSE, 0x40000000 | number("read", "x86_64")) == ERRNO | ENOSYS
 
 
-@pytest.mark.parametrize("machine", MACHINES)
-@pytest.mark.parametrize(
-    ("name", "arguments", "strict", "loose"),
-    [
+def test_arguments_count(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, tuple[int, ...], int, int]] = [
         ("clone", (0x3D0F00,), ALLOW, ALLOW),  # a thread
         ("clone", (17,), ERRNO | EPERM, ALLOW),  # a process
         ("clone", (0x10000000 | 17,), ERRNO | EPERM, ERRNO | EPERM),  # with a user namespace
@@ -115,13 +114,13 @@ def test_another_architectures_door_is_no_way_round(machine: Architecture) -> No
         ("sendto", (3, 0, 0, 0, 0, 0), ALLOW, ALLOW),
         ("sendto", (3, 0, 0, 0, 0x7FFF12345678, 16), ERRNO | EPERM, ERRNO | EPERM),
         ("sendto", (3, 0, 0, 0, 0x7FFF00000000, 16), ERRNO | EPERM, ERRNO | EPERM),
-    ],
-)
-def test_arguments_count(machine: Architecture, name: str, arguments: tuple[int, ...], strict: int, loose: int) -> None:
-    call = number(name, machine)
+    ]
+    for machine, (name, arguments, strict, loose) in itertools.product(MACHINES, rows):
+        with subtests.test(machine=machine, name=name, arguments=arguments, strict=strict, loose=loose):
+            call = number(name, machine)
 
-    assert decided(machine, STRICT, call, *arguments) == strict
-    assert decided(machine, LOOSE, call, *arguments) == loose
+            assert decided(machine, STRICT, call, *arguments) == strict
+            assert decided(machine, LOOSE, call, *arguments) == loose
 
 
 def test_the_numbers_are_the_kernels() -> None:

@@ -62,9 +62,8 @@ def test_endpoints_of_a_folder_count_once_it_is_trusted(folder: Path) -> None:
     assert own_names({}, find_config_file((), {})) == {"house", "azure"}
 
 
-@pytest.mark.parametrize(
-    ("table", "words"),
-    [
+def test_a_mistake_is_told_by_its_place_and_shows_no_key(folder: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         ('[providers.x]\nbase_url = "http://h"\n', "providers: x: protocol is missing; give protocol and base_url, or a preset."),
         ('[providers.x]\nprotocol = "openai_chat"\n', "providers: x: base_url is missing"),
         ('[providers.x]\nprotocol = "chat"\nbase_url = "http://h"\n', "providers.x.protocol: Input should be 'anthropic', 'openai_resp"),
@@ -78,21 +77,20 @@ def test_endpoints_of_a_folder_count_once_it_is_trusted(folder: Path) -> None:
         ('[providers.groq]\nbody = { model = "m" }\n', "providers.groq.body: 'model' is not for an endpoint to set; leave it out"),
         ("[providers.groq]\nlimits = { rpm = 3 }\n", "providers.groq.limits: unknown key 'rpm'."),
         ('[providers.groq]\nurl = "http://h"\n', "providers.groq: unknown key 'url'."),
-    ],
-)
-def test_a_mistake_is_told_by_its_place_and_shows_no_key(folder: Path, table: str, words: str) -> None:
-    (folder / "gradeloop.toml").write_text(table)
+    ]
+    for table, words in rows:
+        with subtests.test(table=table):
+            (folder / "gradeloop.toml").write_text(table)
 
-    with pytest.raises(InvalidRequest) as caught:
-        load_settings(["--config", "gradeloop.toml"])
+            with pytest.raises(InvalidRequest) as caught:
+                load_settings(["--config", "gradeloop.toml"])
 
-    assert words in str(caught.value)
-    assert "canary" not in str(caught.value)
+            assert words in str(caught.value)
+            assert "canary" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("model", "listed"),
-    [
+def test_a_model_is_looked_up_as_its_endpoint_says(folder: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, tuple[str, str]]] = [
         ("bedrock:anthropic.claude-haiku-4-5-20251001-v1:0", ("anthropic", "claude-haiku-4-5-20251001")),
         ("bedrock:us.anthropic.claude-opus-4-8", ("anthropic", "claude-opus-4-8")),
         (
@@ -106,17 +104,17 @@ def test_a_mistake_is_told_by_its_place_and_shows_no_key(folder: Path, table: st
         ("mock-of-google:gemini-3.6-flash", ("google_genai", "gemini-3.6-flash")),
         ("anthropic:claude-haiku-5-5", ("anthropic", "claude-haiku-5-5")),
         ("nowhere:m", ("nowhere", "m")),
-    ],
-)
-def test_a_model_is_looked_up_as_its_endpoint_says(folder: Path, model: str, listed: tuple[str, str]) -> None:
-    (folder / "gradeloop.toml").write_text(
-        '[providers.eu-claude]\npreset = "bedrock"\n[providers.mock-of-google]\nprotocol = "google"\nbase_url = "http://h"\n'
-    )
-    declare_endpoints(named_endpoints(load_settings(["--config", "gradeloop.toml"]).providers))
-    spec = ModelSpec(id=model)
+    ]
+    for model, listed in rows:
+        with subtests.test(model=model):
+            (folder / "gradeloop.toml").write_text(
+                '[providers.eu-claude]\npreset = "bedrock"\n[providers.mock-of-google]\nprotocol = "google"\nbase_url = "http://h"\n'
+            )
+            declare_endpoints(named_endpoints(load_settings(["--config", "gradeloop.toml"]).providers))
+            spec = ModelSpec(id=model)
 
-    assert listed_model(spec.provider, spec.model) == listed
-    assert capability_of(spec) == capability_of(ModelSpec(id=":".join(listed)))
+            assert listed_model(spec.provider, spec.model) == listed
+            assert capability_of(spec) == capability_of(ModelSpec(id=":".join(listed)))
 
 
 def refused(model: str, environ: dict[str, str], *endpoints: str) -> str | None:

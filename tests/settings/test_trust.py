@@ -128,16 +128,17 @@ CHANGES: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_change_of_the_file_or_of_any_code_that_it_names_ends_the_trust(folder: Path, change: str) -> None:
-    trust(folder)
-    assert trusted(folder)
+def test_a_change_of_the_file_or_of_any_code_that_it_names_ends_the_trust(folder: Path, subtests: pytest.Subtests) -> None:
+    for name, change in CHANGES.items():
+        with subtests.test(name=name):
+            trust(folder)
+            assert trusted(folder)
 
-    CHANGES[change](folder)
+            change(folder)
 
-    assert not trusted(folder)
-    trust(folder)
-    assert trusted(folder)
+            assert not trusted(folder)
+            trust(folder)
+            assert trusted(folder)
 
 
 def test_what_python_writes_by_itself_changes_nothing(folder: Path) -> None:

@@ -86,9 +86,8 @@ def test_the_file_is_the_one_in_the_current_folder_unless_it_is_named(tmp_path: 
         find_config_file(("--config", "absent.toml"), {})
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_a_setting_that_does_not_fit_is_told_by_its_place(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         ("sandbx = 1", "unknown key 'sandbx'. Did you mean 'sandbox'?"),
         ("[sandbox]\nsecond = 3", "sandbox: unknown key 'second'. Did you mean 'seconds'?"),
         ("[sandbox]\nseconds = 300", "sandbox.seconds: Input should be less than or equal to 100, got '300'"),
@@ -106,12 +105,12 @@ def test_the_file_is_the_one_in_the_current_folder_unless_it_is_named(tmp_path: 
         ("needs_approval = ['a b']", "needs_approval[0]: String should match pattern"),
         ("role = 'judge'", "role: Input should be 'all', 'loop', 'models', 'evidence' or 'receiver', got 'judge'"),
         ("x = [", "Invalid value"),
-    ],
-)
-def test_a_setting_that_does_not_fit_is_told_by_its_place(tmp_path: Path, text: str, expected: str) -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        load_settings(written(tmp_path, text))
-    assert expected in str(caught.value)
+    ]
+    for text, expected in rows:
+        with subtests.test(text=text):
+            with pytest.raises(InvalidRequest) as caught:
+                load_settings(written(tmp_path, text))
+            assert expected in str(caught.value)
 
 
 TOOLS = '''
@@ -216,6 +215,7 @@ async def test_a_tool_that_kills_its_own_process_has_an_end_once_a_worker_is_the
     assert answer.startswith("uncertain: fatal was begun and its end is not known; it may have had its effect")
 
 
+@pytest.mark.slow
 async def test_a_worker_says_what_is_in_force(tmp_path: Path) -> None:
     flags = written(tmp_path, "[sandbox]\nseconds = 3\n")
     process = await asyncio.create_subprocess_exec(
@@ -228,6 +228,7 @@ async def test_a_worker_says_what_is_in_force(tmp_path: Path) -> None:
     assert {sandbox["name"] for sandbox in document["sandboxes"]} == {"monty", "bubblewrap", "landlock"}
 
 
+@pytest.mark.slow
 async def test_a_worker_says_in_its_log_that_a_sandbox_fails_and_is_replaced(temporal_server: ServerInfo, tmp_path: Path) -> None:
     (tmp_path / "bwrap").write_text("#!/bin/sh\necho 'bwrap: no namespaces here' >&2\nexit 1\n")
     (tmp_path / "bwrap").chmod(0o755)

@@ -167,6 +167,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+@pytest.mark.slow
 async def test_a_worker_is_alive_and_ready_until_a_key_is_missing(temporal_server: ServerInfo, tmp_path: Path) -> None:
     ready, url = tmp_path / "ready", f"http://127.0.0.1:{free_port()}"
     (tmp_path / "gradeloop.toml").write_text(

@@ -198,6 +198,7 @@ async def run_once(server: ServerInfo, client: Client, folder: Path, *flags: str
         await asyncio.wait_for(process.communicate(), 240)
 
 
+@pytest.mark.slow
 async def test_prometheus_scrapes_the_sdks_metrics_and_ours(client: Client, temporal_server: ServerInfo, tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     running = run_once(temporal_server, client, tmp_path, "--metrics-address", address)
@@ -217,6 +218,7 @@ async def test_prometheus_scrapes_the_sdks_metrics_and_ours(client: Client, temp
     assert any(name == "temporal_worker_task_slots_available" for name, _ in series)
 
 
+@pytest.mark.slow
 async def test_an_address_that_is_taken_ends_the_worker_with_a_sentence(temporal_server: ServerInfo, tmp_path: Path) -> None:
     server = TestServer(web.Application())
     await server.start_server()

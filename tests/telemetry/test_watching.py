@@ -60,22 +60,24 @@ def core() -> bytes:
     return library.read_bytes()
 
 
-@pytest.mark.parametrize(("place", "expression"), EXPRESSIONS, ids=[place for place, _ in EXPRESSIONS])
-def test_every_metric_of_a_rule_or_dashboard_exists(place: str, expression: str, core: bytes) -> None:
-    names = {name for name in re.findall(NAME, re.sub(r'"[^"]*"', '""', expression)) if not name.endswith("_type")}
+def test_every_metric_of_a_rule_or_dashboard_exists(core: bytes, subtests: pytest.Subtests) -> None:
+    for place, expression in EXPRESSIONS:
+        with subtests.test(place=place):
+            names = {name for name in re.findall(NAME, re.sub(r'"[^"]*"', '""', expression)) if not name.endswith("_type")}
 
-    assert names, place
-    for name in names - exposed().keys() - {"up"}:
-        assert name.startswith("temporal_"), f"{place}: {name}"
-        assert re.sub(r"_(?:total|bucket|sum|count)$", "", name.removeprefix("temporal_")).encode() in core, f"{place}: {name}"
+            assert names, place
+            for name in names - exposed().keys() - {"up"}:
+                assert name.startswith("temporal_"), f"{place}: {name}"
+                assert re.sub(r"_(?:total|bucket|sum|count)$", "", name.removeprefix("temporal_")).encode() in core, f"{place}: {name}"
 
 
-@pytest.mark.parametrize(("place", "expression"), EXPRESSIONS, ids=[place for place, _ in EXPRESSIONS])
-def test_every_label_of_our_metrics_exists(place: str, expression: str) -> None:
-    for name, selectors in re.findall(r"\b(gradeloop_[a-z_]+)\{([^}]*)\}", expression):
-        assert set(re.findall(r"(\w+)[!=~]+\"", selectors)) <= set(exposed()[name]), place
-    for labels, name in re.findall(r"by \(([a-z_, ]+)\) \((?:rate|increase)?\(?(gradeloop_[a-z_]+)", expression):
-        assert set(labels.split(", ")) <= set(exposed()[name]), place
+def test_every_label_of_our_metrics_exists(subtests: pytest.Subtests) -> None:
+    for place, expression in EXPRESSIONS:
+        with subtests.test(place=place):
+            for name, selectors in re.findall(r"\b(gradeloop_[a-z_]+)\{([^}]*)\}", expression):
+                assert set(re.findall(r"(\w+)[!=~]+\"", selectors)) <= set(exposed()[name]), place
+            for labels, name in re.findall(r"by \(([a-z_, ]+)\) \((?:rate|increase)?\(?(gradeloop_[a-z_]+)", expression):
+                assert set(labels.split(", ")) <= set(exposed()[name]), place
 
 
 def test_every_metric_is_on_a_dashboard_and_in_the_table_of_the_page() -> None:
@@ -85,16 +87,18 @@ def test_every_metric_is_on_a_dashboard_and_in_the_table_of_the_page() -> None:
     assert not [metric.name for metric in METRICS if f"| `{metric.exposed}` |" not in PAGE]
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["alert"])
-def test_every_alert_has_a_runbook_and_is_fired_in_a_test(rule: dict[str, Any]) -> None:
-    tests = YAML(typ="safe").load(PROMETHEUS / "rules_test.yaml")["tests"]
-    fired = {case["alertname"] for test in tests for case in test["alert_rule_test"] if case["exp_alerts"]}
+def test_every_alert_has_a_runbook_and_is_fired_in_a_test(subtests: pytest.Subtests) -> None:
+    for rule in RULES:
+        with subtests.test(rule=rule):
+            tests = YAML(typ="safe").load(PROMETHEUS / "rules_test.yaml")["tests"]
+            fired = {case["alertname"] for test in tests for case in test["alert_rule_test"] if case["exp_alerts"]}
 
-    assert rule["annotations"]["runbook"] == f"docs/operating.md#{rule['alert'].lower()}"
-    assert f"\n### {rule['alert']}\n" in PAGE
-    assert rule["alert"] in fired
+            assert rule["annotations"]["runbook"] == f"docs/operating.md#{rule['alert'].lower()}"
+            assert f"\n### {rule['alert']}\n" in PAGE
+            assert rule["alert"] in fired
 
 
+@pytest.mark.slow
 def test_the_rules_pass_promtool() -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
@@ -104,6 +108,7 @@ def test_the_rules_pass_promtool() -> None:
         assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_every_expression_of_the_dashboards_is_one_of_prometheus(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:
