@@ -44,10 +44,11 @@ def sources(role: str) -> set[str]:
     return maps | secrets | {volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume}
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in FOLDER.glob("*.yaml") if path.name not in NOT_KUBERNETES))
-def test_every_manifest_holds_against_the_published_schema(name: str) -> None:
-    for document in documents(name):
-        kubernetes_validate.validate(document, VERSION, strict=True)
+def test_every_manifest_holds_against_the_published_schema(subtests: pytest.Subtests) -> None:
+    for name in sorted(path.name for path in FOLDER.glob("*.yaml") if path.name not in NOT_KUBERNETES):
+        with subtests.test(name=name):
+            for document in documents(name):
+                kubernetes_validate.validate(document, VERSION, strict=True)
 
 
 def test_the_schema_refuses_a_field_that_kubernetes_does_not_know() -> None:

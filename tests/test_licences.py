@@ -64,9 +64,8 @@ def test_nothing_that_all_installs_is_under_the_gpl_or_of_unknown_licence() -> N
     assert {name: why for name, metadata in found.items() if (why := refusal(name, licence(metadata)))} == {}
 
 
-@pytest.mark.parametrize(
-    ("name", "words", "taken"),
-    [
+def test_a_licence_that_binds_is_refused(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str, bool]] = [
         ("a", "MIT", True),
         ("a", "GPL-3.0-or-later", False),
         ("a", "License :: OSI Approved :: GNU General Public License v3 (GPLv3)", False),
@@ -79,7 +78,7 @@ def test_nothing_that_all_installs_is_under_the_gpl_or_of_unknown_licence() -> N
         ("psycopg", "LGPL-3.0-only", True),
         ("psycopg", "GPL-3.0-only", False),
         ("a", "", False),
-    ],
-)
-def test_a_licence_that_binds_is_refused(name: str, words: str, taken: bool) -> None:
-    assert (refusal(name, words) is None) == taken
+    ]
+    for name, words, taken in rows:
+        with subtests.test(name=name):
+            assert (refusal(name, words) is None) == taken

@@ -1,5 +1,6 @@
 """Every reader of JSON lines names the line that is bad, blank lines and line separators within texts counted as an editor does."""
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -33,19 +34,19 @@ READERS: dict[str, tuple[Callable[[Path], Any], dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("bad", ["{oops", "7"])
-@pytest.mark.parametrize("name", READERS)
-def test_a_bad_line_is_named_with_its_number(tmp_path: Path, name: str, bad: str) -> None:
-    read, good = READERS[name]
-    rows = [good | ({"agent_run_id": f"r{at}"} if "agent_run_id" in good else {}) for at in range(3)]
-    first, *others = (json.dumps(row, ensure_ascii=False) for row in rows)
-    path = tmp_path / "file.jsonl"
-    path.write_text("\n".join([first, "", *others]), encoding="utf-8")
-    read(path)
-    path.write_text("\n".join([first, "", *others, "  ", bad]), encoding="utf-8")
+def test_a_bad_line_is_named_with_its_number(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for bad, name in itertools.product(("{oops", "7"), READERS):
+        with subtests.test(bad=bad, name=name):
+            read, good = READERS[name]
+            rows = [good | ({"agent_run_id": f"r{at}"} if "agent_run_id" in good else {}) for at in range(3)]
+            first, *others = (json.dumps(row, ensure_ascii=False) for row in rows)
+            path = tmp_path / "file.jsonl"
+            path.write_text("\n".join([first, "", *others]), encoding="utf-8")
+            read(path)
+            path.write_text("\n".join([first, "", *others, "  ", bad]), encoding="utf-8")
 
-    with pytest.raises(InvalidRequest, match=r"line 6\b"):
-        read(path)
+            with pytest.raises(InvalidRequest, match=r"line 6\b"):
+                read(path)
 
 
 def test_a_line_of_prompts_is_one_prompt_whatever_stands_in_it(tmp_path: Path) -> None:

@@ -55,16 +55,16 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_told_with_its_place_and_cure(mistake: str, tmp_path: Path) -> None:
-    text, line, column, words = MISTAKES[mistake]
-    (tmp_path / "rubric.yaml").write_text(text)
+def test_a_mistake_is_told_with_its_place_and_cure(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for mistake, (text, line, column, words) in MISTAKES.items():
+        with subtests.test(mistake=mistake):
+            (tmp_path / "rubric.yaml").write_text(text)
 
-    with pytest.raises(InvalidRequest) as caught:
-        load_rubric(tmp_path / "rubric.yaml")
+            with pytest.raises(InvalidRequest) as caught:
+                load_rubric(tmp_path / "rubric.yaml")
 
-    assert f"line {line}, column {column}: " in str(caught.value)
-    assert words in str(caught.value)
+            assert f"line {line}, column {column}: " in str(caught.value)
+            assert words in str(caught.value)
 
 
 def test_a_mistake_in_a_tasks_rubric_has_its_place_in_the_task(tmp_path: Path) -> None:

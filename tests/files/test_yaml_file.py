@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from gradeloop.errors import InvalidRequest
-from gradeloop.files.yaml import YAML_BYTES, read_yaml
+from gradeloop.files.yaml import read_yaml
 
 
 def refusal(source: Path | str) -> str:
@@ -36,9 +36,8 @@ def test_an_escaped_surrogate_pair_is_one_character() -> None:
     assert read_yaml(r'{"a": "\ud83d\ude00"}', "the task file") == {"a": "😀"}
 
 
-@pytest.mark.parametrize(
-    ("text", "place", "why"),
-    [
+def test_what_json_cannot_hold_is_refused_with_its_place(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str, str]] = [
         ("a: &x 1\nb: *x", "line 1, column 4", "the anchor &x is refused"),
         ("a: *x", "line 1, column 4", "undefined alias"),
         ("a: 1\nb: 2\na: 3", "line 3, column 1", "the key 'a' is there twice; keep one"),
@@ -57,13 +56,13 @@ def test_an_escaped_surrogate_pair_is_one_character() -> None:
         ("\ta: 1", "line 1, column 1", "cannot start any token"),
         ("---\na\n---\nb", "line 3, column 1", "another document"),
         ("[" * 3000, "line 1", "nested deeper than 64 levels; flatten it"),
-    ],
-)
-def test_what_json_cannot_hold_is_refused_with_its_place(text: str, place: str, why: str) -> None:
-    message = refusal(text)
+    ]
+    for text, place, why in rows:
+        with subtests.test(text=text):
+            message = refusal(text)
 
-    assert message.startswith(f"the task file, {place}")
-    assert why in message
+            assert message.startswith(f"the task file, {place}")
+            assert why in message
 
 
 @pytest.mark.parametrize("text", ["", "# only a comment\n", "null\n"])
@@ -86,22 +85,23 @@ def test_a_binary_file_is_refused_as_such(tmp_path: Path) -> None:
     assert "check that this is a text file" in refusal(zeros)
 
 
-def test_one_byte_above_the_cap_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+def test_one_byte_above_the_cap_is_refused_before_it_is_parsed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cap = 1024 * 1024
+    monkeypatch.setattr("gradeloop.files.yaml.YAML_BYTES", cap)
     file = tmp_path / "big.yaml"
-    file.write_bytes(b"a: '" + b"x" * (YAML_BYTES - 5) + b"'")
+    file.write_bytes(b"a: '" + b"x" * (cap - 5) + b"'")
     fits = read_yaml(file, "the task file")
-    file.write_bytes(b"a: '" + "é".encode() * (YAML_BYTES // 2) + b"' [")
+    file.write_bytes(b"a: '" + "é".encode() * (cap // 2) + b"' [")
 
-    assert fits == {"a": "x" * (YAML_BYTES - 5)}
-    assert refusal(file) == f"the task file '{file}' is larger than 4 MiB; move long texts out of it"
+    assert fits == {"a": "x" * (cap - 5)}
+    assert refusal(file) == f"the task file '{file}' is larger than 1 MiB; move long texts out of it"
 
 
 QUOTE = "is not in quotes, so YAML reads its braces; quote the whole text, as in 'Dear {{ name }}'"
 
 
-@pytest.mark.parametrize(
-    ("text", "template"),
-    [
+def test_a_template_that_is_not_quoted_is_refused_with_the_cure(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str]] = [
         ("prompts: [hi {{ name }}]", "{{ name }}"),
         ("prompts: [hi {{ name }}, 'b']", "{{ name }}"),
         ("prompt: {{ name }}", "{{ name }}"),
@@ -115,13 +115,16 @@ QUOTE = "is not in quotes, so YAML reads its braces; quote the whole text, as in
         ("prompt:\n  {{ x }}\n  more", "{{ x }}"),
         ("tests: [{vars: {q: {{ q }}}}]", "{{ q }}"),
         ("rubric:\n  criteria:\n    - {description: Names {{ who }}}", "{{ who }}"),
-    ],
-)
-def test_a_template_that_is_not_quoted_is_refused_with_the_cure(text: str, template: str) -> None:
-    message = refusal(text)
+    ]
+    for text, template in rows:
+        with subtests.test(text=text):
+            message = refusal(text)
 
-    assert f"'{template}' {QUOTE}" in message
-    assert f", line {next(at for at, line in enumerate(text.splitlines(), 1) if template in line)}, column" in message or "more" in text
+            assert f"'{template}' {QUOTE}" in message
+            assert (
+                f", line {next(at for at, line in enumerate(text.splitlines(), 1) if template in line)}, column" in message
+                or "more" in text
+            )
 
 
 @pytest.mark.parametrize(
