@@ -19,13 +19,20 @@ from gradeloop.monitors.sources import place_since, read_source
 from tests.monitors.test_sources import ids, last_cursor
 
 
-@pytest.fixture
-def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """A client of a server with a bucket, which this process's environment names."""
+@pytest.fixture(scope="module")
+def s3_server() -> Iterator[str]:
+    """Run a server of S3 and return its address."""
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
-    settings = {"ENDPOINT_URL_S3": f"http://{host}:{port}", "ACCESS_KEY_ID": "k", "SECRET_ACCESS_KEY": "s", "DEFAULT_REGION": "us-east-1"}
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Make a bucket, which this process's environment names, and return its client."""
+    settings = {"ENDPOINT_URL_S3": s3_server, "ACCESS_KEY_ID": "k", "SECRET_ACCESS_KEY": "s", "DEFAULT_REGION": "us-east-1"}
     for name, value in settings.items():
         monkeypatch.setenv(f"AWS_{name}", value)
     client = boto3.client("s3")
@@ -35,7 +42,6 @@ def s3(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         for key in page.get("Contents", ()):
             client.delete_object(Bucket="runs", Key=key["Key"])
     client.delete_bucket(Bucket="runs")
-    server.stop()
 
 
 def put(s3: Any, key: str, *names: str) -> None:

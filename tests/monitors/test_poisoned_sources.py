@@ -24,12 +24,12 @@ from gradeloop.monitors.sources import SourceAccess, read_chunks, read_source
 from gradeloop.monitors.ticks import MonitorStore
 from gradeloop.store.engine import Store
 from rig.otlp import chat, receiver, request_of, span_of, trace_id
-from tests.monitors.test_buckets import read, s3
+from tests.monitors.test_buckets import read, s3, s3_server
 from tests.monitors.test_monitoring import JUDGE
 from tests.monitors.test_sources import ids, last_cursor, write
 from tests.rig.poison import LINES, said, write_poison
 
-__all__ = ["s3"]
+__all__ = ["s3", "s3_server"]
 
 
 def reasons(items: list[SourceItem]) -> list[str]:

@@ -52,23 +52,22 @@ KINDS: dict[str, tuple[str, list[str]]] = {
 }
 
 
-@pytest.mark.parametrize(("kind", "values"), KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
-def test_rows_are_read_on_from_their_watermark_with_those_of_the_same_value(
-    server_url: str, kind: str, values: list[str], zone: str
-) -> None:
-    environment = chats(server_url, kind, values)
+def test_rows_are_read_on_from_their_watermark_with_those_of_the_same_value(server_url: str, zone: str, subtests: pytest.Subtests) -> None:
     execute(server_url, f"ALTER DATABASE {server_url.rpartition('/')[2]} SET timezone TO '{zone}'")
-    whole = list(read_source(source(), None, environment))
-    between = last_cursor(whole[: 2 * 2])  # a row is its run and its place
-    rest = list(read_source(source(), between, environment))
-    last = list(read_source(source(), last_cursor(whole), environment))
-    until = list(read_source(source(), None, environment, until=between))
+    for name, (kind, values) in KINDS.items():
+        with subtests.test(name=name):
+            environment = chats(server_url, kind, values)
+            whole = list(read_source(source(), None, environment))
+            between = last_cursor(whole[: 2 * 2])  # a row is its run and its place
+            rest = list(read_source(source(), between, environment))
+            last = list(read_source(source(), last_cursor(whole), environment))
+            until = list(read_source(source(), None, environment, until=between))
 
-    assert ids(whole) == ["r0", "r1", "r2", "r3"]
-    assert sorted(ids(rest)) == ["r1", "r2", "r3"]
-    assert ids(last) == ["r3"]
-    assert sorted(ids(until)) == ["r0", "r1", "r2"]
+            assert ids(whole) == ["r0", "r1", "r2", "r3"]
+            assert sorted(ids(rest)) == ["r1", "r2", "r3"]
+            assert ids(last) == ["r3"]
+            assert sorted(ids(until)) == ["r0", "r1", "r2"]
 
 
 def test_rows_without_a_watermark_are_passed_over_until_they_have_one(server_url: str) -> None:
@@ -133,16 +132,14 @@ def test_a_role_that_may_only_read_is_enough_and_no_query_writes(server_url: str
     assert ids(list(read_source(source(), None, owner))) == ["r0", "r1"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "values", "since"),
-    [("timestamptz", ["'2026-01-01'", "'2026-02-01'"], "2026-01-15"), ("timestamp", ["'2026-01-01'", "'2026-02-01'"], "2026-01-15"),
-     ("date", ["'2026-01-01'", "'2026-02-01'"], "2026-01-15"), ("numeric", ["1", "2"], "1.5"), ("int", ["1", "3"], "2")],
-)  # fmt: skip
-def test_a_backfill_begins_at_a_value_of_the_watermark(server_url: str, kind: str, values: list[str], since: str) -> None:
-    environment = chats(server_url, kind, values)
-    cursor = last_cursor(list(read_source(source(), None, environment)))
+def test_a_backfill_begins_at_a_value_of_the_watermark(server_url: str) -> None:
+    dates = (["'2026-01-01'", "'2026-02-01'"], "2026-01-15")
+    given = {"timestamptz": dates, "timestamp": dates, "date": dates, "numeric": (["1", "2"], "1.5"), "int": (["1", "3"], "2")}
+    for kind, (values, since) in given.items():
+        environment = chats(server_url, kind, values)
+        cursor = last_cursor(list(read_source(source(), None, environment)))
 
-    assert ids(list(read_source(source(), place_since(source(), since, str(cursor)), environment))) == ["r1"]
+        assert ids(list(read_source(source(), place_since(source(), since, str(cursor)), environment))) == ["r1"], kind
 
 
 def test_a_connection_that_is_lost_mid_way_is_refused_with_the_cure_and_read_on_behind_what_came(server_url: str) -> None:
