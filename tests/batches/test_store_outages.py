@@ -74,7 +74,7 @@ async def check_each(batches: Batches, models: Models, wire: Outages, step: int,
 
 
 STEPS = pytest.mark.parametrize(
-    "step", [23, pytest.param(4, marks=[pytest.mark.slow, pytest.mark.timeout(600)]), pytest.param(1, marks=[pytest.mark.storm])]
+    "step", [47, pytest.param(4, marks=[pytest.mark.slow, pytest.mark.timeout(600)]), pytest.param(1, marks=[pytest.mark.storm])]
 )
 """The statements between two that fail: all are tried in a storm."""
 
