@@ -23,14 +23,7 @@ from ruamel.yaml import YAML
 
 from gradeloop.batches.answer import failure_reason
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult
-from gradeloop.batches.outputs import (
-    CELL_CHARACTERS,
-    COLUMNS,
-    CsvFile,
-    Outputs,
-    escape_formula,
-    unescape_cell,
-)
+from gradeloop.batches.outputs import CELL_CHARACTERS, COLUMNS, CsvFile, Outputs, escape_formula, unescape_cell
 from gradeloop.cli.render.batch import case_lines
 from gradeloop.cli.schemas import json_schemas
 from gradeloop.errors import InvalidRequest

@@ -367,10 +367,7 @@ async def test_limits_hold_cases_with_workflows_of_their_own_too(client: Client,
 
 
 async def test_what_a_judgement_cost_that_nobody_gave_is_counted(client: Client, tmp_path: Path) -> None:
-    said: list[dict[str, Any]] = [
-        {"role": "grader", "tool_calls": [{"name": "word_count"}], "usage": {"input": 70}},
-        breaks(step=1),
-    ]
+    said: list[dict[str, Any]] = [{"role": "grader", "tool_calls": [{"name": "word_count"}], "usage": {"input": 70}}, breaks(step=1)]
     async with batching(client, tmp_path, *said) as batches:
         summary, results = await batches.run([case("a", grader=JUDGE | {"tools": ["word_count"]})], batch_id="spent")
 

@@ -279,10 +279,7 @@ async def test_a_command_that_is_stopped_pauses_its_batch_and_the_next_goes_on(c
 
 async def test_repeats_are_asked_anew_each_with_a_seed_of_its_own(client: Client, tmp_path: Path) -> None:
     seeded = {"id": "scripted:judge", "config": {"seed": 7}}
-    by_criteria: dict[str, Any] = {
-        "rubric": {"criteria": [{"description": "names Paris", "votes": 2}]},
-        "grader": {"model": seeded},
-    }
+    by_criteria: dict[str, Any] = {"rubric": {"criteria": [{"description": "names Paris", "votes": 2}]}, "grader": {"model": seeded}}
     by_schema = FRANCE | {"judge_model": seeded, "n_rollouts_per_input": 2}
     replies: list[Any] = [{"role": "grader", "sample": at, "verdict": verdict(row("c1"))} for at in range(2)]
     seeds: list[list[int]] = []

@@ -70,10 +70,7 @@ PUBLIC: dict[str, tuple[list[dict[str, Any]], str, list[str]]] = {
         ["c/a9d1dc5bc5c8d2f1: x=True,y=False [hedging] Q? | Rest."],
     ),
     "MT-Bench human judgements": (
-        [
-            HUMANS | {"winner": "model_a", "judge": "e1"},
-            HUMANS | {"winner": "tie", "judge": ["e2", "pair"]},
-        ],
+        [HUMANS | {"winner": "model_a", "judge": "e1"}, HUMANS | {"winner": "tie", "judge": ["e2", "pair"]}],
         "pair",
         ["81/gpt-4/llama-13b/turn 1: e1=A,e2/pair=tie [turn 1]  | Hi? A says. | Hi? B says."],
     ),
@@ -345,8 +342,7 @@ def test_who_wins_is_ranked_and_best_of_several_is_one_question(tmp_path: Path) 
     rows = [shared | {"id": f"{at}", "chosen": [f"good {at}"], "rejected": [f"bad {at}", f"bad {at} too"]} for at in range(30)]
 
     found = checked(
-        read_labelled_set(write(tmp_path, rows)),
-        lambda question: {"winner": "tie" if question.item.id == "0/1" else better(question)},
+        read_labelled_set(write(tmp_path, rows)), lambda question: {"winner": "tie" if question.item.id == "0/1" else better(question)}
     )
 
     assert found.items == 60

@@ -144,14 +144,7 @@ def _clusters(text: str) -> Sequence[str]:
 CAPPED = "max_iterations_reached"
 
 
-@pytest.mark.parametrize(
-    ("quote", "status"),
-    [
-        (DELETED, CAPPED),
-        ("did not", CAPPED),
-        (NOT_DELETED, "satisfied"),
-    ],
-)
+@pytest.mark.parametrize(("quote", "status"), [(DELETED, CAPPED), ("did not", CAPPED), (NOT_DELETED, "satisfied")])
 async def test_only_a_verbatim_quote_satisfies_a_rubric_that_requires_one(client: Client, quote: str, status: str) -> None:
     rubric = {"criteria": [{"description": "The database is left alone", "require_quotes": True}]}
     said: dict[str, Any] = {"role": "user", "content": f"It is plain: {NOT_DELETED}."}

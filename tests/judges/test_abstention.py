@@ -41,11 +41,7 @@ async def test_a_verdict_of_two_of_three_votes_is_unsure_in_a_workflow_and_in_a_
 
 async def test_criteria_are_unsure_by_their_votes(client: Client) -> None:
     criteria = [{"description": "names Paris", "votes": 3}, {"description": "is brief", "votes": 3}]
-    config = {
-        "rubric": {"criteria": criteria},
-        "grader": {"model": "scripted:judge"},
-        "abstain": {"criteria.c1": 0.9, "criteria.c2": 0.9},
-    }
+    config = {"rubric": {"criteria": criteria}, "grader": {"model": "scripted:judge"}, "abstain": {"criteria.c1": 0.9, "criteria.c2": 0.9}}
     votes = [verdict(row("c1"), row("c2")), verdict(row("c1"), row("c2")), verdict(row("c1", "it names Lyon"), row("c2"))]
     replies = [{"role": "grader", "sample": at, "verdict": said} for at, said in enumerate(votes)]
 

@@ -83,10 +83,7 @@ SCHEMAS: dict[str, tuple[Any, str | None]] = {
     "an unknown keyword": (holding(TEXT, patternProperties={}), "output_schema: unknown keyword 'patternProperties'."),
     "required is a name": (holding(TEXT, required="x"), "output_schema.required is '\"x\"'; list names of properties"),
     "required names nothing": (holding(TEXT, required=["y"]), "output_schema.required names 'y', which is no property. Known: x."),
-    "required names one twice": (
-        holding(TEXT, required=["x", "x"]),
-        "output_schema.required names 'x' twice; name each property once",
-    ),
+    "required names one twice": (holding(TEXT, required=["x", "x"]), "output_schema.required names 'x' twice; name each property once"),
     "required is misspelt": (
         {"type": "object", "properties": {"label": TEXT}, "required": ["lable"]},
         "output_schema.required names 'lable', which is no property. Did you mean 'label'? Known: label.",
@@ -402,11 +399,7 @@ def test_a_model_is_read_as_docent_or_we_write_it(model: Any, expected: str) -> 
 
 def test_the_models_of_a_panel_take_turns() -> None:
     judge = parse_judge(
-        {
-            "rubric_text": "r",
-            "panel": ["openai:a", {"provider": "azure_openai", "model_name": "b"}],
-            "n_rollouts_per_input": 2,
-        }
+        {"rubric_text": "r", "panel": ["openai:a", {"provider": "azure_openai", "model_name": "b"}], "n_rollouts_per_input": 2}
     )
 
     assert isinstance(judge, SchemaJudge)
@@ -427,10 +420,7 @@ BAD_JUDGES: dict[str, tuple[dict[str, Any], str]] = {
     "a model twice in a panel": ({"panel": ["openai:a", "openai:a"]}, "panel: 'openai:a' is there twice; raise n_rollouts"),
     "a large panel": ({"panel": ["openai:a", "openai:b"], "n_rollouts_per_input": 13}, "2 models with 13 rollouts are 26, 25 at most"),
     "a quorum above the panel": ({"panel": ["openai:a", "openai:b"], "quorum": 3}, "the panel's rollouts 2; a"),
-    "a quorum above the rollouts": (
-        {"n_rollouts_per_input": 3, "quorum": 4},
-        "quorum is 4, and n_rollouts_per_input 3; a",
-    ),
+    "a quorum above the rollouts": ({"n_rollouts_per_input": 3, "quorum": 4}, "quorum is 4, and n_rollouts_per_input 3; a"),
     "too many rollouts": ({"n_rollouts_per_input": 26}, "n_rollouts_per_input: Input should be less than or equal to 25"),
     "another variant": ({"judge_variant": "best"}, "judge_variant: Input should be 'majority' or 'multi-reflect'"),
     "another mode": ({"output_parsing_mode": "json"}, "output_parsing_mode: Input should be 'XML_KEY' or 'CONSTRAINED_DECODING'"),
@@ -500,10 +490,7 @@ def test_a_frozen_judge_cannot_be_changed() -> None:
     ("pass_if", "why"),
     [
         ({"label": "match"}, None),
-        (
-            {"lable": "match"},
-            "'lable' is no key of the output_schema whose value the judge chooses. Did you mean 'label'? Known: label.",
-        ),
+        ({"lable": "match"}, "'lable' is no key of the output_schema whose value the judge chooses. Did you mean 'label'? Known: label."),
         ({"label": "mtach"}, "pass_if.label: the output_schema does not allow 'mtach'. Known: match, no match."),
         ({"label": True}, "pass_if.label: the output_schema does not allow 'True'. Known: match, no match."),
         ({"explanation": "x"}, "'explanation' is no key of the output_schema whose value the judge chooses"),

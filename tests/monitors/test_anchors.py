@@ -64,11 +64,7 @@ class Simulated:
         draws = [self.random.random() < self._good(number) for _ in range(self._runs)]
         passed = sum(self._judge(self.random, is_good, number) for is_good in draws)
         report = TickReport(
-            number=number,
-            tick=str(number),
-            time=f"t{number}",
-            rate=Rate(passed=passed, judged=self._runs),
-            anchors=self._anchors(number),
+            number=number, tick=str(number), time=f"t{number}", rate=Rate(passed=passed, judged=self._runs), anchors=self._anchors(number)
         )
         found = settle(self.definition, self.state, report, [])
         self.state, self.raised = found.state, [*self.raised, *found.raised]

@@ -93,10 +93,7 @@ def test_a_model_is_looked_up_as_its_endpoint_says(folder: Path, subtests: pytes
     rows: list[tuple[str, tuple[str, str]]] = [
         ("bedrock:anthropic.claude-haiku-4-5-20251001-v1:0", ("anthropic", "claude-haiku-4-5-20251001")),
         ("bedrock:us.anthropic.claude-opus-4-8", ("anthropic", "claude-opus-4-8")),
-        (
-            "bedrock:arn:aws:bedrock:eu-west-1:1:inference-profile/eu.anthropic.claude-sonnet-5-5",
-            ("anthropic", "claude-sonnet-5-5"),
-        ),
+        ("bedrock:arn:aws:bedrock:eu-west-1:1:inference-profile/eu.anthropic.claude-sonnet-5-5", ("anthropic", "claude-sonnet-5-5")),
         ("vertex:claude-haiku-4-5@20251001", ("anthropic", "claude-haiku-4-5-20251001")),
         ("azure:gpt-4o", ("openai", "gpt-4o")),
         ("groq:llama-4", ("openai_compatible", "llama-4")),

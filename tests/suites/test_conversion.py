@@ -141,15 +141,9 @@ def test_its_providers_are_ours(subtests: pytest.Subtests) -> None:
 
 def test_what_has_no_counterpart_is_refused_by_name(subtests: pytest.Subtests) -> None:
     rows: list[tuple[Any, str]] = [
-        (
-            [{"type": "javascript", "value": "x"}],
-            "which runs in a sandbox; read it, then run its suite with: gradeloop eval --allow-code",
-        ),
+        ([{"type": "javascript", "value": "x"}], "which runs in a sandbox; read it, then run its suite with: gradeloop eval --allow-code"),
         ([SAYS | {"transform": "output.trim()"}], "assert[0].transform: the transform is code, which runs in a sandbox"),
-        (
-            [SAYS | {"provider": "claude"}],
-            "assert[0].provider: 'claude' has no counterpart; known ids begin with",
-        ),
+        ([SAYS | {"provider": "claude"}], "assert[0].provider: 'claude' has no counterpart; known ids begin with"),
         (
             [SAYS | {"provider": {"id": "openai:x", "config": {"tools": [{"type": "mcp"}]}}}],
             "config.tools names 'mcp', which its vendor runs",

@@ -42,9 +42,7 @@ from tests.telemetry.test_health import free_port
 from tests.temporal.test_worker import started, until_ready
 from worker import build
 
-REPLIES = {
-    "replies": [draft("a draft", usage={"input": 7, "output": 3}), verdict(gap="too short"), draft("a better draft", 1), verdict(1)],
-}
+REPLIES = {"replies": [draft("a draft", usage={"input": 7, "output": 3}), verdict(gap="too short"), draft("a better draft", 1), verdict(1)]}
 
 Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 

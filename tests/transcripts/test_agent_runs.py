@@ -97,11 +97,7 @@ def test_an_inspect_log_is_a_run_a_sample_and_its_scores_are_metadata(tmp_path: 
     (run,) = read_run_file(path)
 
     assert run.id == "capitals-7-2"
-    assert [text for _, text in texts_of(run)] == [
-        "What is the capital of France?",
-        'hm\nLet me look.\nbash {"cmd": "ls"}',
-        "\ntoo slow",
-    ]
+    assert [text for _, text in texts_of(run)] == ["What is the capital of France?", 'hm\nLet me look.\nbash {"cmd": "ls"}', "\ntoo slow"]
     assert run.metadata["target"] == "Paris"
     assert [part.record() for part in run.transcripts[0].messages[2].records()] == [
         {"type": "tool_result", "call": "c", "name": "bash", "is_error": True, "text": ""},

@@ -128,10 +128,7 @@ CASES: dict[str, tuple[Json, list[str]]] = {
         ["user text q", 'assistant tool_call s code {"code": "1+1"}', 'assistant tool_result s {"type": "code", "out": "2"}'],
     ),
     "reasoning that the next call does not send back": (
-        otlp(
-            gen_ai([Q], said({"type": "reasoning", "content": "hm"}, CALL)),
-            gen_ai([Q, said(CALL), FOUND], ANSWER),
-        ),
+        otlp(gen_ai([Q], said({"type": "reasoning", "content": "hm"}, CALL)), gen_ai([Q, said(CALL), FOUND], ANSWER)),
         ["user text q", "assistant reasoning hm", 'assistant tool_call c look {"a": 1}', "tool tool_result c found", "assistant text A"],
     ),
     "an agent's question and answer, which the calls below it hold": (
@@ -190,11 +187,7 @@ CASES: dict[str, tuple[Json, list[str]]] = {
     "an error of Langfuse's SDK": (
         otlp(
             {"langfuse.observation.type": "generation", "langfuse.observation.input": [CHAT_Q], "langfuse.observation.output": CHAT_A},
-            {
-                "langfuse.observation.type": "tool",
-                "langfuse.observation.level": "ERROR",
-                "langfuse.observation.status_message": "bad",
-            },
+            {"langfuse.observation.type": "tool", "langfuse.observation.level": "ERROR", "langfuse.observation.status_message": "bad"},
         ),
         ["user text q", "assistant text A", "assistant tool_call s2 span {}", "tool tool_result s2 span True bad"],
     ),

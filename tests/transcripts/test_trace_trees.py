@@ -186,10 +186,7 @@ def test_a_trace_of_many_tools_is_read(tmp_path: Path) -> None:
     tools = [span(f"s{at}", gen_ai__tool__name="look", input__value={"at": at}, output__value=f"found {at}") for at in range(999, -1, -1)]
     (tmp_path / "trace.json").write_text(json.dumps(trace(call("first", "", [Q], *calls), *tools)), encoding="utf-8")
 
-    assert shown(tmp_path / "trace.json")[1_001:1_003] == [
-        "tool tool_result c999 look found 999",
-        "tool tool_result c998 look found 998",
-    ]
+    assert shown(tmp_path / "trace.json")[1_001:1_003] == ["tool tool_result c999 look found 999", "tool tool_result c998 look found 998"]
 
 
 def test_a_trace_of_spans_that_are_all_in_one_another_is_read(tmp_path: Path) -> None:
