@@ -47,6 +47,7 @@ STATISTICS: dict[str, Callable[[Cells], float | None]] = {
 }
 
 
+@pytest.mark.slow
 def test_bootstrap_intervals_cover_at_their_level() -> None:
     generator = random.Random(3)
     kinds = list(TRUE_CELLS)

@@ -139,6 +139,7 @@ def test_what_is_no_dataset_is_refused_with_its_line(tmp_path: Path, subtests: p
             assert words in refusal(tmp_path, GIVEN + f"tests: {name}")
 
 
+@pytest.mark.slow
 def test_many_rows_are_read_one_after_the_other(tmp_path: Path) -> None:
     with (tmp_path / "rows.csv").open("w") as file:
         file.write("question,output\n")
