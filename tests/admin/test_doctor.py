@@ -11,7 +11,7 @@ from aiohttp.test_utils import TestServer
 
 from activities.providers.environment import Environment
 from activities.providers.key_check import WorkerExamination, examine
-from gradeloop.admin.doctor import Finding, _read_examination, tables_finding
+from gradeloop.admin.doctor import Finding, _check_default_grader, _read_examination, tables_finding
 from gradeloop.settings.endpoints import EndpointSettings
 from tests.rig.cli import CommandLine
 
@@ -30,7 +30,7 @@ def found(output: str) -> dict[str, dict[str, Any]]:
 
 
 def test_without_a_key_everything_else_is_looked_at(gradeloop: CommandLine) -> None:
-    done = gradeloop("doctor", "--json")
+    done = gradeloop.alone("doctor", "--json")
 
     seen = found(done.out)
     assert done.code == 0, done.err
@@ -83,7 +83,7 @@ read_only = ["/root"]
 
 def test_a_cloned_folders_tools_commands_and_servers_are_not_run_until_it_is_trusted(gradeloop: CommandLine) -> None:
     folder = gradeloop.folder
-    (folder / "tools.py").write_text("open('ran', 'w')\ndef leak() -> str:\n    'Leak.'\n    return 'x'\n")
+    (folder / "tools.py").write_text("open('ran', 'w').close()\ndef leak() -> str:\n    'Leak.'\n    return 'x'\n")
     (folder / "gradeloop.toml").write_text(CLONED.format(folder=folder))
     try:
         seen = found(gradeloop("doctor", "--json").out)
@@ -221,13 +221,15 @@ def test_every_default_grader_has_its_price_and_ones_own_table_counts(gradeloop:
     assert ", 1 row of your own for models as of 2026-01-01; older than 60 days: " in seen["tables"]["detail"]
 
 
-def test_a_table_that_cannot_be_read_is_a_finding(gradeloop: CommandLine) -> None:
-    (gradeloop.folder / "models.toml").write_text('[[families]]\nprovider = "openai"\nmodels = "("\n')
-    done = gradeloop("doctor", "--json", GRADELOOP_MODELS=str(gradeloop.folder / "models.toml"))
+def test_a_table_that_cannot_be_read_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "models.toml").write_text('[[families]]\nprovider = "openai"\nmodels = "("\n')
+    monkeypatch.setenv("GRADELOOP_MODELS", str(tmp_path / "models.toml"))
 
-    assert done.code == 1
-    assert "GRADELOOP_MODELS: " in found(done.out)["tables"]["detail"]
-    assert "families[0].models: '(' is no regular expression" in found(done.out)["tables"]["detail"]
+    (finding,) = _check_default_grader()
+
+    assert (finding.subject, finding.ok) == ("tables", False)
+    assert "GRADELOOP_MODELS: " in finding.detail
+    assert "families[0].models: '(' is no regular expression" in finding.detail
 
 
 async def test_a_key_that_is_not_set_is_not_asked_for() -> None:

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections.abc import Callable
+from functools import partial
 from itertools import product
 from typing import Any, NoReturn
 
@@ -25,7 +27,11 @@ def invalid() -> object:
     return TypeAdapter(dict[str, int]).validate_python({str(at): "no number" for at in range(200)})
 
 
-ERRORS: dict[str, Any] = {
+def _ended_by(fail: Callable[[], object], *_: object) -> object:
+    return fail()
+
+
+ERRORS: dict[str, Callable[[], object]] = {
     "a missing key": lambda: dict[str, str]()["judge"],
     "another type": lambda: len(5),  # type: ignore[arg-type]  # as a bug would
     "a failed assertion": lambda: (_ for _ in ()).throw(AssertionError),
@@ -36,35 +42,38 @@ ERRORS: dict[str, Any] = {
 NAMES = [name for rows in COMMANDS.values() for name in rows]
 
 
-@pytest.mark.parametrize("name", ERRORS)
 def test_what_nobody_foresaw_ends_with_a_code_of_its_own_and_a_sentence(
-    gradeloop: CommandLine, monkeypatch: pytest.MonkeyPatch, name: str
+    gradeloop: CommandLine, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests
 ) -> None:
-    monkeypatch.setattr(TyperCommand, "invoke", lambda *_: ERRORS[name]())
+    for name, fail in ERRORS.items():
+        with subtests.test(name):
+            monkeypatch.setattr(TyperCommand, "invoke", partial(_ended_by, fail))
 
-    done = gradeloop("list")
-    shown = gradeloop("list", GRADELOOP_TRACEBACK="1")
+            done = gradeloop("list")
+            shown = gradeloop("list", GRADELOOP_TRACEBACK="1")
 
-    assert (done.code, shown.code, done.out) == (INTERNAL, INTERNAL, "")
-    assert re.fullmatch(r"gradeloop: internal error: \w+:.*; it is no mistake of yours; please report it, .*\n", done.err)
-    assert len(done.err) < 1_000
-    assert "Traceback (most recent call last)" in shown.err
-    assert shown.err.endswith(done.err)
+            assert (done.code, shown.code, done.out) == (INTERNAL, INTERNAL, "")
+            assert re.fullmatch(r"gradeloop: internal error: \w+:.*; it is no mistake of yours; please report it, .*\n", done.err)
+            assert len(done.err) < 1_000
+            assert "Traceback (most recent call last)" in shown.err
+            assert shown.err.endswith(done.err)
 
 
-@pytest.mark.parametrize("command", [name for name in NAMES if name not in {"worker", "dev", "doctor"}])
-def test_every_command_ends_so(gradeloop: CommandLine, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
-    def fail(*_: object) -> NoReturn:
-        raise RuntimeError("a-secret-of-this-house is no key")  # a message may quote a secret
+def test_every_command_ends_so(gradeloop: CommandLine, monkeypatch: pytest.MonkeyPatch, subtests: pytest.Subtests) -> None:
+    for command in [name for name in NAMES if name not in {"worker", "dev", "doctor"}]:
+        with subtests.test(command):
 
-    monkeypatch.setattr(TyperCommand, "invoke", fail)
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "a-secret-of-this-house")
+            def fail(*_: object) -> NoReturn:
+                raise RuntimeError("a-secret-of-this-house is no key")  # a message may quote a secret
 
-    done = gradeloop(command, GRADELOOP_TRACEBACK="1")
+            monkeypatch.setattr(TyperCommand, "invoke", fail)
+            monkeypatch.setenv("ANTHROPIC_API_KEY", "a-secret-of-this-house")
 
-    if done.code != 2:  # a command of commands, which prints those
-        assert done.code == INTERNAL
-        assert "a-secret-of-this-house" not in done.err
+            done = gradeloop(command, GRADELOOP_TRACEBACK="1")
+
+            if done.code != 2:  # a command of commands, which prints those
+                assert done.code == INTERNAL
+                assert "a-secret-of-this-house" not in done.err
 
 
 def test_a_worker_ends_so_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,24 +112,24 @@ SETS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize(("judge", "rows"), list(product(JUDGES, SETS)))
 def test_a_labelled_set_of_any_form_is_asked_about_or_refused_whatever_the_judge_says_of_keys_of_its_own(
-    gradeloop: CommandLine, judge: str, rows: str
+    gradeloop: CommandLine, subtests: pytest.Subtests
 ) -> None:
     by_criteria = {"rubric": {"criteria": [{"id": "kind", "description": "is kind", "votes": 3}]}, "grader": {"model": "scripted:judge"}}
-    config = (by_criteria if "criteria" in judge else FRANCE | {"output_schema": SCHEMA}) | JUDGES[judge]
-    (gradeloop.folder / "of_a_set.yaml").write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
-    (gradeloop.folder / "of_a_judge.jsonl").write_text(json.dumps(SETS[rows]))
     (gradeloop.folder / "no.replies.yaml").write_text('{"replies": []}')
+    for judge, rows in product(JUDGES, SETS):
+        config = (by_criteria if "criteria" in judge else FRANCE | {"output_schema": SCHEMA}) | JUDGES[judge]
+        (gradeloop.folder / "of_a_set.yaml").write_text(json.dumps({key: value for key, value in config.items() if value is not None}))
+        (gradeloop.folder / "of_a_judge.jsonl").write_text(json.dumps(SETS[rows]))
+        nothing_says = rows == "verdicts" and judge in {"abstain", "escalate", "a panel", "reflections"}
+        refused = nothing_says or (rows == "a blank criterion" and "criteria" in judge)
+        with subtests.test(judge=judge, rows=rows):
+            done = gradeloop("check-judge", "of_a_set.yaml", "of_a_judge.jsonl", "--scripted", "no.replies.yaml", "--preview", "--json")
 
-    done = gradeloop("check-judge", "of_a_set.yaml", "of_a_judge.jsonl", "--scripted", "no.replies.yaml", "--preview", "--json")
-
-    nothing_says = rows == "verdicts" and judge in {"abstain", "escalate", "a panel", "reflections"}
-    refused = nothing_says or (rows == "a blank criterion" and "criteria" in judge)
-    assert done.code == (2 if refused else 0), done.err
-    assert "internal error" not in done.err
-    if refused:
-        assert ("add pass_if: {label: VALUE}" if nothing_says else "the item '1/") in done.err
+            assert done.code == (2 if refused else 0), done.err
+            assert "internal error" not in done.err
+            if refused:
+                assert ("add pass_if: {label: VALUE}" if nothing_says else "the item '1/") in done.err
 
 
 def test_a_judge_that_abstains_is_measured_on_pairs(gradeloop: CommandLine) -> None:

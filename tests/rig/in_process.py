@@ -4,14 +4,15 @@ import ast
 import asyncio
 import fcntl
 import itertools
+import json
 import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
 from datetime import timedelta
-from io import BytesIO, TextIOWrapper
+from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn
 
@@ -19,6 +20,7 @@ import pytest
 from pydantic import JsonValue
 
 import worker
+from gradeloop.admin import doctor
 from gradeloop.cli.main import main
 from gradeloop.errors import GradeloopError
 from gradeloop.sandbox.choice import SandboxChoice
@@ -132,6 +134,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], folder: Path, 
         patch.setattr(worker, "find_sandboxes", _chosen)
         patch.setattr(worker, "LoadedObjects", _NothingLoaded)
         patch.setattr(launching, "ask_worker", _answered)
+        patch.setattr(doctor, "ask_worker", _answered)
         with _workers_in_threads(patch, workers):
             code = _exit_code()
     return code, written[0].getvalue().decode(encoding), written[1].getvalue().decode(encoding)
@@ -185,14 +188,14 @@ def _left(code: int) -> NoReturn:
     raise Left(code)
 
 
-_REALLY_ASKED = launching.ask_worker
-
-
 async def _answered(question: Literal["machine", "requests"], *flags: str, given: bytes = b"") -> Any:
-    """Answer about requests in this process, as a worker's own would."""
+    """Answer in this process, as a worker's own would."""
+    settings = load_settings(flags)
     if question == "requests":
-        return await worker.refusals(load_settings(flags), given)
-    return await _REALLY_ASKED(question, *flags, given=given)
+        return await worker.refusals(settings, given)
+    with redirect_stdout(StringIO()) as printed:
+        await worker._examine(settings.model_copy(update={"examine": question}))
+    return json.loads(printed.getvalue())
 
 
 _REALLY_CHOSEN = worker.find_sandboxes
