@@ -127,6 +127,7 @@ def test_the_first_line_sums_up_and_each_kind_is_told(gradeloop: CommandLine) ->
     assert "\x1b" not in done.out
 
 
+@pytest.mark.slow
 def test_on_a_terminal_it_has_colours_and_fits_a_narrow_one(gradeloop: CommandLine) -> None:
     terminal = gradeloop.terminal("diff", "before.json", "after.json", size=(50, 40))
 
@@ -149,26 +150,27 @@ def test_json_is_the_whole_comparison_and_the_page_is_written_beside(gradeloop: 
     assert "case-1" in page
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("before.json", "missing.json"), "there is no file 'missing.json'"),
-        (("before.json", "x.csv"), "a .csv file has no results by criterion"),
-        (("before.json", "."), "there is no batch '.' in the store. The store has none yet."),
-        (("before.json", "./"), "cannot be read: Is a directory"),
-        (("before.json", "after.json", "-o", "x.json"), "its suffix names no format. Known: .html."),
-        (("before.json", "after.json", "-o", "before.json/x.html"), "cannot be written"),
-        (("before.json", "latest"), "there is no batch 'latest': the store has none."),
-        (("before.json",), "there is no batch 'latest': the store has none."),
-        ((), "Missing argument"),
-    ],
-)
-def test_a_mistake_is_a_sentence_and_the_code_2(gradeloop: CommandLine, arguments: tuple[str, ...], said: str) -> None:
-    done = gradeloop("diff", *arguments)
+MISTAKES = [
+    (("before.json", "missing.json"), "there is no file 'missing.json'"),
+    (("before.json", "x.csv"), "a .csv file has no results by criterion"),
+    (("before.json", "."), "there is no batch '.' in the store. The store has none yet."),
+    (("before.json", "./"), "cannot be read: Is a directory"),
+    (("before.json", "after.json", "-o", "x.json"), "its suffix names no format. Known: .html."),
+    (("before.json", "after.json", "-o", "before.json/x.html"), "cannot be written"),
+    (("before.json", "latest"), "there is no batch 'latest': the store has none."),
+    (("before.json",), "there is no batch 'latest': the store has none."),
+    ((), "Missing argument"),
+]
 
-    assert done.code == 2
-    assert said in done.err
-    assert "Traceback" not in done.err
+
+def test_a_mistake_is_a_sentence_and_the_code_2(gradeloop: CommandLine, subtests: pytest.Subtests) -> None:
+    for arguments, said in MISTAKES:
+        with subtests.test(said):
+            done = gradeloop("diff", *arguments)
+
+            assert done.code == 2
+            assert said in done.err
+            assert "Traceback" not in done.err
 
 
 def test_two_runs_of_a_suite_are_compared_by_how_long_ago_they_were(gradeloop: CommandLine) -> None:
@@ -255,33 +257,34 @@ def test_lines_of_one_case_that_come_again_are_noted_and_the_last_one_counts(tmp
     assert found.cost.tokens == 240
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        ("", "line 1: it is empty; write it with: gradeloop batches export BATCH -o results.json"),
-        ("hello\nworld", "line 1: it holds no results of a batch; write it with"),
-        ('{"a": 1,\n"b": oops}', "line 2: it holds no results of a batch"),
-        ('{"prompts": []}', "line 1: it holds no results of a batch"),
-        ("[1, 2]", "line 1: it holds no results of a batch"),
-        ("\x80\xff", "line 1: it holds no results"),
-        (f'{LINE}\n{{"index":1,"id":"b"}}', "line 2: it is no case of a batch: status: Field required"),
-        ('{"schema":"gradeloop.batch/1","index":0,"id":"a","status":"good"}', "line 1: it is no case of a batch: status: "),
-        (f'{LINE}\n{{"id":"b', "line 2: it is no case of a batch"),
-        ('{"schema":"gradeloop.batch/2","id":"a","state":"passed"}', "'gradeloop.batch/2', this gradeloop reads gradeloop.batch/1"),
-        (f'{LINE}\n{{"schema":"gradeloop.batch/12","id":"b"}}', "line 2: its schema is 'gradeloop.batch/12'"),
-        ('{"schema":"gradeloop.batch/3",\n"summary":{},\n"rate":1,\n"cases":[\n]}', "line 1: its schema is 'gradeloop.batch/3'"),
-        ('{"schema": "gradeloop.diff/1", "cases": []}', "its schema is 'gradeloop.diff/1', this gradeloop reads gradeloop.batch/1"),
-        ('{"schema":"gradeloop.batch/1",\n"summary":{},\n"rate":1,\n"cases":[\n]}', "it holds no results of a batch: summary.batch_id"),
-    ],
-)  # fmt: skip
-def test_a_file_that_is_no_export_is_refused_with_line_and_cure(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "a.json").write_bytes(text.encode("latin-1"))
+NO_EXPORTS = [
+    ("", "line 1: it is empty; write it with: gradeloop batches export BATCH -o results.json"),
+    ("hello\nworld", "line 1: it holds no results of a batch; write it with"),
+    ('{"a": 1,\n"b": oops}', "line 2: it holds no results of a batch"),
+    ('{"prompts": []}', "line 1: it holds no results of a batch"),
+    ("[1, 2]", "line 1: it holds no results of a batch"),
+    ("\x80\xff", "line 1: it holds no results"),
+    (f'{LINE}\n{{"index":1,"id":"b"}}', "line 2: it is no case of a batch: status: Field required"),
+    ('{"schema":"gradeloop.batch/1","index":0,"id":"a","status":"good"}', "line 1: it is no case of a batch: status: "),
+    (f'{LINE}\n{{"id":"b', "line 2: it is no case of a batch"),
+    ('{"schema":"gradeloop.batch/2","id":"a","state":"passed"}', "'gradeloop.batch/2', this gradeloop reads gradeloop.batch/1"),
+    (f'{LINE}\n{{"schema":"gradeloop.batch/12","id":"b"}}', "line 2: its schema is 'gradeloop.batch/12'"),
+    ('{"schema":"gradeloop.batch/3",\n"summary":{},\n"rate":1,\n"cases":[\n]}', "line 1: its schema is 'gradeloop.batch/3'"),
+    ('{"schema": "gradeloop.diff/1", "cases": []}', "its schema is 'gradeloop.diff/1', this gradeloop reads gradeloop.batch/1"),
+    ('{"schema":"gradeloop.batch/1",\n"summary":{},\n"rate":1,\n"cases":[\n]}', "it holds no results of a batch: summary.batch_id"),
+]
 
-    with pytest.raises(InvalidRequest) as refused:
-        read_batch_file(tmp_path / "a.json")
 
-    assert str(refused.value).startswith(str(tmp_path / "a.json"))
-    assert said in str(refused.value)
+def test_a_file_that_is_no_export_is_refused_with_line_and_cure(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for text, said in NO_EXPORTS:
+        with subtests.test(said):
+            (tmp_path / "a.json").write_bytes(text.encode("latin-1"))
+
+            with pytest.raises(InvalidRequest) as refused:
+                read_batch_file(tmp_path / "a.json")
+
+            assert str(refused.value).startswith(str(tmp_path / "a.json"))
+            assert said in str(refused.value)
 
 
 def test_a_file_that_was_cut_off_is_refused_rather_than_read_in_part(tmp_path: Path) -> None:

@@ -51,9 +51,10 @@ def gradeloop(folder: Path) -> CommandLine:
     return CommandLine(folder / "state", folder)
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_is_told_by_its_name_and_its_keys(folder: Path, name: str) -> None:
-    assert find_kind(folder / name) == FILES[name][0]
+def test_a_file_is_told_by_its_name_and_its_keys(folder: Path, subtests: pytest.Subtests) -> None:
+    for name in FILES:
+        with subtests.test(name):
+            assert find_kind(folder / name) == FILES[name][0]
 
 
 @pytest.mark.parametrize("example", sorted(ROOT.glob("examples/*/task.yaml")), ids=lambda path: path.parent.name)
@@ -87,22 +88,23 @@ def test_a_task_is_checked_without_any_key_but_not_without_its_words(gradeloop: 
     assert "typo.yaml', line 2" in wrong.err
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("braces_task.yaml", "prompt: {{ q }}\nrubric: '- short'\n"),
-        ("braces_suite.yaml", "prompts: [hi {{ q }}]\ntests: [{vars: {q: a}}]\n"),
-        ("promptfooconfig.braces.yaml", "prompts: ['{{ q }}']\nproviders: [echo]\ntests: [{vars: {q: {{ q }}}}]\n"),
-        ("braces_judge.yaml", "rubric_text: {{ q }}\njudge_model: 'scripted:j'\n"),
-        ("braces_rubric.yaml", "criteria: [Names {{ q }}]\n"),
-    ],
-)
+BRACES = [
+    ("braces_task.yaml", "prompt: {{ q }}\nrubric: '- short'\n"),
+    ("braces_suite.yaml", "prompts: [hi {{ q }}]\ntests: [{vars: {q: a}}]\n"),
+    ("promptfooconfig.braces.yaml", "prompts: ['{{ q }}']\nproviders: [echo]\ntests: [{vars: {q: {{ q }}}}]\n"),
+    ("braces_judge.yaml", "rubric_text: {{ q }}\njudge_model: 'scripted:j'\n"),
+    ("braces_rubric.yaml", "criteria: [Names {{ q }}]\n"),
+]
+
+
 def test_a_template_without_quotes_is_refused_with_the_cure_in_every_kind_of_file(
-    gradeloop: CommandLine, folder: Path, name: str, text: str
+    gradeloop: CommandLine, folder: Path, subtests: pytest.Subtests
 ) -> None:
-    (folder / name).write_text(text)
+    for name, text in BRACES:
+        with subtests.test(name):
+            (folder / name).write_text(text)
 
-    done = gradeloop("validate", name)
+            done = gradeloop("validate", name)
 
-    assert done.code == 2
-    assert "'{{ q }}' is not in quotes, so YAML reads its braces; quote the whole text, as in 'Dear {{ name }}'" in done.err
+            assert done.code == 2
+            assert "'{{ q }}' is not in quotes, so YAML reads its braces; quote the whole text, as in 'Dear {{ name }}'" in done.err

@@ -63,26 +63,27 @@ def result_of(*evaluations: Evaluation, **facts: object) -> RunResult:
     return RunResult.model_validate(fields | facts)
 
 
-@pytest.mark.parametrize(
-    ("expected", "phase"),
-    [
-        (event("run_started"), "iteration 1: drafting"),
-        (event("rubric_evaluation_start"), "iteration 1: grading"),
-        (event("tool_called", tool="search", role="generator"), "iteration 1: drafting, with search"),
-        (event("tool_called", tool="search", role="grader"), "iteration 1: grading, with search"),
-        (event("tool_called", tool="suite", role="check"), "iteration 1: grading, with suite"),
-        (event("rubric_evaluation_end", status="running"), "iteration 2: revising"),
-        (event("rubric_evaluation_end", status="satisfied"), "iteration 1: graded"),
-        (event("rubric_evaluation_end", status="max_iterations_reached"), "iteration 1: graded"),
-        (event("resumed"), "iteration 1: resuming"),
-        (event("message", index=0), None),
-        (event("run_ended"), None),
-    ],
-)
-def test_the_phase_names_what_goes_on_after_an_event(expected: Event, phase: str | None) -> None:
-    line = phase_line(expected)
+PHASES = [
+    (event("run_started"), "iteration 1: drafting"),
+    (event("rubric_evaluation_start"), "iteration 1: grading"),
+    (event("tool_called", tool="search", role="generator"), "iteration 1: drafting, with search"),
+    (event("tool_called", tool="search", role="grader"), "iteration 1: grading, with search"),
+    (event("tool_called", tool="suite", role="check"), "iteration 1: grading, with suite"),
+    (event("rubric_evaluation_end", status="running"), "iteration 2: revising"),
+    (event("rubric_evaluation_end", status="satisfied"), "iteration 1: graded"),
+    (event("rubric_evaluation_end", status="max_iterations_reached"), "iteration 1: graded"),
+    (event("resumed"), "iteration 1: resuming"),
+    (event("message", index=0), None),
+    (event("run_ended"), None),
+]
 
-    assert (line.plain if line else None) == phase
+
+def test_the_phase_names_what_goes_on_after_an_event(subtests: pytest.Subtests) -> None:
+    for expected, phase in PHASES:
+        with subtests.test(phase):
+            line = phase_line(expected)
+
+            assert (line.plain if line else None) == phase
 
 
 def test_a_line_tells_of_a_draft_a_tool_and_a_grade() -> None:
@@ -107,30 +108,31 @@ def test_an_interruption_says_why() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("reason", "error", "step"),
-    [
-        ("person", None, "resume it with: gradeloop resume t"),
-        ("failure", "server: HTTP 500: x", "resume it with: gradeloop resume t"),
-        *(
-            (reason, f"{kind}: x", "once that is mended, or add --model or --grader with another model: gradeloop resume t")
-            for reason, kind in (("outage", "outage"), ("failure", "auth"), ("failure", "quota_exhausted"))
-        ),
-        *(
-            ("failure", f"{kind}: HTTP 400: x", "resume it with another model: gradeloop resume t --model PROVIDER:MODEL")
-            for kind in PERMANENT
-            if kind not in {"auth", "quota_exhausted"}
-        ),
-    ],
-)
-def test_the_state_of_an_interrupted_thread_says_what_failed_and_what_comes_next(reason: str, error: str | None, step: str) -> None:
-    nothing = dict.fromkeys(("grading_run_id", "phase", "iteration", "rubric", "rubric_sha256", "waiting_for"))
-    facts: dict[str, object] = {"status": "interrupted", "reason": reason, "error": error, "usage": {}, "queued": 0}
+STEPS = [
+    ("person", None, "resume it with: gradeloop resume t"),
+    ("failure", "server: HTTP 500: x", "resume it with: gradeloop resume t"),
+    *(
+        (reason, f"{kind}: x", "once that is mended, or add --model or --grader with another model: gradeloop resume t")
+        for reason, kind in (("outage", "outage"), ("failure", "auth"), ("failure", "quota_exhausted"))
+    ),
+    *(
+        ("failure", f"{kind}: HTTP 400: x", "resume it with another model: gradeloop resume t --model PROVIDER:MODEL")
+        for kind in PERMANENT
+        if kind not in {"auth", "quota_exhausted"}
+    ),
+]
 
-    said = [line.plain for line in state_lines("t", ThreadState.model_validate(nothing | facts)) if isinstance(line, Text)]
 
-    assert said[-1].endswith(step)
-    assert (f"  {error}" in said) is (error is not None)
+def test_the_state_of_an_interrupted_thread_says_what_failed_and_what_comes_next(subtests: pytest.Subtests) -> None:
+    for reason, error, step in STEPS:
+        with subtests.test(str(error)):
+            nothing = dict.fromkeys(("grading_run_id", "phase", "iteration", "rubric", "rubric_sha256", "waiting_for"))
+            facts: dict[str, object] = {"status": "interrupted", "reason": reason, "error": error, "usage": {}, "queued": 0}
+
+            said = [line.plain for line in state_lines("t", ThreadState.model_validate(nothing | facts)) if isinstance(line, Text)]
+
+            assert said[-1].endswith(step)
+            assert (f"  {error}" in said) is (error is not None)
 
 
 def test_the_draft_in_question_stands_above_the_question_and_no_other_draft_does() -> None:
@@ -319,12 +321,20 @@ def test_text_is_made_harmless_for_a_terminal() -> None:
     assert one_line("a\nb\t c\r\nd") == "a b c d"
 
 
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [
-        (0, "0 s"), (59.4, "59 s"), (60, "1 min"), (119, "1 min"), (7200, "2 h"), (7260, "2 h 1 min"),
-        (86_400, "1 d"), (100_000, "1 d 3 h"), (604_800, "7 d"),
-    ],
-)  # fmt: skip
-def test_a_time_is_told_in_its_two_largest_units_above_seconds(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
+TIMES = [
+    (0, "0 s"),
+    (59.4, "59 s"),
+    (60, "1 min"),
+    (119, "1 min"),
+    (7200, "2 h"),
+    (7260, "2 h 1 min"),
+    (86_400, "1 d"),
+    (100_000, "1 d 3 h"),
+    (604_800, "7 d"),
+]
+
+
+def test_a_time_is_told_in_its_two_largest_units_above_seconds(subtests: pytest.Subtests) -> None:
+    for seconds, text in TIMES:
+        with subtests.test(text):
+            assert duration(seconds) == text

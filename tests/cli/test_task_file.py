@@ -153,35 +153,35 @@ MISTAKES: dict[str, tuple[str | bytes | dict[str, Any], tuple[str, ...]]] = {
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_in_the_file_is_refused_with_field_value_and_cure(folder: Path, mistake: str) -> None:
-    text, words = MISTAKES[mistake]
+def test_a_mistake_in_the_file_is_refused_with_field_value_and_cure(folder: Path, subtests: pytest.Subtests) -> None:
+    for mistake, (text, words) in MISTAKES.items():
+        with subtests.test(mistake):
+            sentence = refusal(folder, text)
 
-    sentence = refusal(folder, text)
-
-    assert not [word for word in words if word not in sentence], sentence
-    assert "\n" not in sentence
-    assert len(sentence) < 500
+            assert not [word for word in words if word not in sentence], sentence
+            assert "\n" not in sentence
+            assert len(sentence) < 500
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        (TaskFlags(prompt="p", thread="a b"), ("--thread", "'a b'", "white space")),
-        (TaskFlags(prompt="p", thread=""), ("--thread", "''", "1 to 200")),
-        (TaskFlags(prompt="p", rubric="missing.md"), ("--rubric", "'missing.md'", "does not exist")),
-        (TaskFlags(prompt="p", rubric=""), ("rubric", "empty")),
-        (TaskFlags(prompt="p", model="anthropic:m"), ("ANTHROPIC_API_KEY", "'anthropic:m'")),
-        (TaskFlags(prompt="p"), ("generator.model", "--model", "OPENAI_API_KEY")),
-        (TaskFlags(prompt="p", rubric="r", model="scripted:x"), ("grader.model", "--grader")),
-        (TaskFlags(), ("the task is missing", "--prompt")),
-    ],
-)
-def test_a_mistake_in_the_flags_is_refused_with_field_value_and_cure(flags: TaskFlags, words: tuple[str, ...]) -> None:
-    with pytest.raises(InvalidRequest) as caught:
-        read_task(None, flags)
+MISTAKEN_FLAGS = [
+    (TaskFlags(prompt="p", thread="a b"), ("--thread", "'a b'", "white space")),
+    (TaskFlags(prompt="p", thread=""), ("--thread", "''", "1 to 200")),
+    (TaskFlags(prompt="p", rubric="missing.md"), ("--rubric", "'missing.md'", "does not exist")),
+    (TaskFlags(prompt="p", rubric=""), ("rubric", "empty")),
+    (TaskFlags(prompt="p", model="anthropic:m"), ("ANTHROPIC_API_KEY", "'anthropic:m'")),
+    (TaskFlags(prompt="p"), ("generator.model", "--model", "OPENAI_API_KEY")),
+    (TaskFlags(prompt="p", rubric="r", model="scripted:x"), ("grader.model", "--grader")),
+    (TaskFlags(), ("the task is missing", "--prompt")),
+]
 
-    assert not [word for word in words if word not in str(caught.value)], str(caught.value)
+
+def test_a_mistake_in_the_flags_is_refused_with_field_value_and_cure(subtests: pytest.Subtests) -> None:
+    for flags, words in MISTAKEN_FLAGS:
+        with subtests.test(words[0]):
+            with pytest.raises(InvalidRequest) as caught:
+                read_task(None, flags)
+
+            assert not [word for word in words if word not in str(caught.value)], str(caught.value)
 
 
 @pytest.mark.parametrize(("name", "words"), [("no.yaml", "does not exist"), (".", "is a directory")])

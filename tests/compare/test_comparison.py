@@ -66,19 +66,20 @@ def test_a_rate_has_the_interval_that_newcombe_1998_prints_for_wilson(passed: in
     assert rounded(wilson(count - passed, count)) == tuple(round(1 - bound, 4) for bound in reversed(bounds))
 
 
-@pytest.mark.parametrize(
-    ("table", "bounds"),
-    [
-        ((56, 70, 48, 80), (0.0524, 0.3339)),
-        ((9, 10, 3, 10), (0.1705, 0.8090)),
-        ((6, 7, 2, 7), (0.0582, 0.8062)),
-        ((5, 56, 0, 29), (-0.0381, 0.1926)),
-        ((0, 10, 0, 20), (-0.1611, 0.2775)),
-        ((10, 10, 0, 20), (0.6791, 1.0)),
-    ],
-)
-def test_a_difference_has_the_interval_of_newcombes_method_10(table: tuple[int, int, int, int], bounds: tuple[float, float]) -> None:
-    assert rounded(difference(*table)) == bounds
+METHOD_10 = [
+    ((56, 70, 48, 80), (0.0524, 0.3339)),
+    ((9, 10, 3, 10), (0.1705, 0.8090)),
+    ((6, 7, 2, 7), (0.0582, 0.8062)),
+    ((5, 56, 0, 29), (-0.0381, 0.1926)),
+    ((0, 10, 0, 20), (-0.1611, 0.2775)),
+    ((10, 10, 0, 20), (0.6791, 1.0)),
+]
+
+
+def test_a_difference_has_the_interval_of_newcombes_method_10(subtests: pytest.Subtests) -> None:
+    for table, bounds in METHOD_10:
+        with subtests.test(str(table)):
+            assert rounded(difference(*table)) == bounds
 
 
 @pytest.mark.parametrize(
@@ -119,44 +120,49 @@ def test_chance_is_what_books_print_and_the_p_value_has_two_digits() -> None:
     assert [points(value) for value in (-0.031, 0.0001, -0.0001, 0.5)] == ["-3.1", "±0.0", "±0.0", "+50.0"]
 
 
-@pytest.mark.parametrize(("count", "worst"), [(2, 0.0626), *((count, 0.04) for count in range(3, 13))])
-def test_a_case_that_did_not_change_is_rarely_called_regressed(count: int, worst: float) -> None:
-    called = [(a, b) for a in range(count + 1) for b in range(count + 1) if difference(b, count, a, count).high < 0]
-
-    for percent in range(1, 100):
-        rate = percent / 100
-        odds = [comb(count, number) * rate**number * (1 - rate) ** (count - number) for number in range(count + 1)]
-        assert sum(odds[a] * odds[b] for a, b in called) <= worst
+WORST_RATES = [(2, 0.0626), *((count, 0.04) for count in range(3, 13))]
 
 
-@pytest.mark.parametrize(
-    ("a", "b", "outcome"),
-    [
-        ("passed", "failed", "regressed"),
-        ("failed", "passed", "improved"),
-        ("passed", "passed", "same"),
-        ("failed", "failed", "same"),
-        ("passed", "error", "lost"),
-        ("failed", "error", "lost"),
-        ("passed", "queued", "lost"),
-        ("passed", "unsure", "unsure"),
-        ("failed", "unsure", "unsure"),
-        ("unsure", "passed", "decided"),
-        ("unsure", "failed", "decided"),
-        ("unsure", "unsure", "unjudged"),
-        ("error", "unsure", "unjudged"),
-        ("error", "passed", "gained"),
-        ("waiting", "failed", "gained"),
-        ("error", "error", "unjudged"),
-    ],
-)
-def test_a_pass_that_became_a_fail_regressed_and_an_error_is_no_verdict(a: str, b: str, outcome: str) -> None:
-    found = between([case(0, a)], [case(0, b)])
+def test_a_case_that_did_not_change_is_rarely_called_regressed(subtests: pytest.Subtests) -> None:
+    for count, worst in WORST_RATES:
+        with subtests.test(str(count)):
+            called = [(a, b) for a in range(count + 1) for b in range(count + 1) if difference(b, count, a, count).high < 0]
 
-    assert only(found).outcome == outcome
-    assert found.findings(ComparisonGate.REGRESSIONS) == (outcome == "regressed")
-    assert found.findings(ComparisonGate.ERRORS) == (outcome == "lost")
-    assert found.findings(ComparisonGate.UNSURE) == (b == "unsure" != a)
+            for percent in range(1, 100):
+                rate = percent / 100
+                odds = [comb(count, number) * rate**number * (1 - rate) ** (count - number) for number in range(count + 1)]
+                assert sum(odds[a] * odds[b] for a, b in called) <= worst
+
+
+CHANGES = [
+    ("passed", "failed", "regressed"),
+    ("failed", "passed", "improved"),
+    ("passed", "passed", "same"),
+    ("failed", "failed", "same"),
+    ("passed", "error", "lost"),
+    ("failed", "error", "lost"),
+    ("passed", "queued", "lost"),
+    ("passed", "unsure", "unsure"),
+    ("failed", "unsure", "unsure"),
+    ("unsure", "passed", "decided"),
+    ("unsure", "failed", "decided"),
+    ("unsure", "unsure", "unjudged"),
+    ("error", "unsure", "unjudged"),
+    ("error", "passed", "gained"),
+    ("waiting", "failed", "gained"),
+    ("error", "error", "unjudged"),
+]
+
+
+def test_a_pass_that_became_a_fail_regressed_and_an_error_is_no_verdict(subtests: pytest.Subtests) -> None:
+    for a, b, outcome in CHANGES:
+        with subtests.test(outcome):
+            found = between([case(0, a)], [case(0, b)])
+
+            assert only(found).outcome == outcome
+            assert found.findings(ComparisonGate.REGRESSIONS) == (outcome == "regressed")
+            assert found.findings(ComparisonGate.ERRORS) == (outcome == "lost")
+            assert found.findings(ComparisonGate.UNSURE) == (b == "unsure" != a)
 
 
 def test_a_score_that_moved_under_the_same_verdict_is_told_and_no_regression() -> None:
@@ -260,23 +266,24 @@ def test_a_case_run_once_is_aligned_with_one_that_is_repeated() -> None:
     assert only(between(runs("refund", 2, 2), [case(0, "failed", id="refund")])).outcome == "same"
 
 
-@pytest.mark.parametrize(
-    ("ids", "names"),
-    [
-        ([("a/1", 0), ("a/2", 1)], {"a": 2}),
-        ([("a/2", 1)], {"a": 1}),
-        ([("a/1", 0)], {"a/1": 1}),
-        ([("a/1", 0), ("a/2", 0)], {"a/1": 1, "a/2": 1}),
-        ([("a/1", 0), ("a/2", 1), ("a/1/1", 0)], {"a": 2, "a/1/1": 1}),
-        ([("a/1/1", 0), ("a/1/2", 1), ("a/1", 0)], {"a/1/1": 1, "a/1/2": 1, "a/1": 1}),
-        ([("a", 0), ("a/2", 1)], {"a": 1, "a/2": 1}),
-        ([("/1", 0), ("/2", 1), ("b/3", 1)], {"/1": 1, "/2": 1, "b/3": 1}),
-    ],
-)
-def test_only_what_is_a_repetition_is_taken_for_one(ids: list[tuple[str, int]], names: dict[str, int]) -> None:
-    cases = [ComparedCase(name, repeat, "passed", None, ()) for name, repeat in ids]
+REPETITIONS = [
+    ([("a/1", 0), ("a/2", 1)], {"a": 2}),
+    ([("a/2", 1)], {"a": 1}),
+    ([("a/1", 0)], {"a/1": 1}),
+    ([("a/1", 0), ("a/2", 0)], {"a/1": 1, "a/2": 1}),
+    ([("a/1", 0), ("a/2", 1), ("a/1/1", 0)], {"a": 2, "a/1/1": 1}),
+    ([("a/1/1", 0), ("a/1/2", 1), ("a/1", 0)], {"a/1/1": 1, "a/1/2": 1, "a/1": 1}),
+    ([("a", 0), ("a/2", 1)], {"a": 1, "a/2": 1}),
+    ([("/1", 0), ("/2", 1), ("b/3", 1)], {"/1": 1, "/2": 1, "b/3": 1}),
+]
 
-    assert {name: len(case) for name, case in group_runs(cases).items()} == names
+
+def test_only_what_is_a_repetition_is_taken_for_one(subtests: pytest.Subtests) -> None:
+    for ids, names in REPETITIONS:
+        with subtests.test(str(ids)):
+            cases = [ComparedCase(name, repeat, "passed", None, ()) for name, repeat in ids]
+
+            assert {name: len(case) for name, case in group_runs(cases).items()} == names
 
 
 IDS = st.tuples(st.sampled_from(["a", "b", "a/1", "a/2", "a/1/1", "a/1/2", "b/2", "b/3", "/1", "c"]), st.integers(0, 2))

@@ -303,29 +303,30 @@ async def test_results_are_read_line_by_line(client: Client, tmp_path: Path) -> 
     assert read_results(tmp_path / "results.jsonl") == [result, result]
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("{}", "line 1: this is no judgement: id: Field required"),
-        ("\n[1]", "line 2: this is no judgement"),
-        ("hello", "line 1: this is no judgement"),
-        ("\n", "holds no judgements; write some with `gradeloop judge JUDGE RUNS -o results.jsonl`"),
-        ('{"schema": "gradeloop.judgements/1", "judgements": [', "is cut off, or no JSON"),
-        ('{"schema": "gradeloop.judgements/1", "judgements": 5}', "judgements is '5'; write a list"),
-        ('{"schema": "gradeloop.judgements/1", "judgements": ["x"]}', "judgement 1: "),
-        ('{"schema": "gradeloop.judgements/1"}', "holds no judgements"),
-        ('{"schema": "gradeloop.judgements/9"}', "and this gradeloop reads gradeloop.judgements/1"),
-    ],
-)
-def test_what_holds_no_judgement_is_refused_by_file_and_line(tmp_path: Path, text: str, why: str) -> None:
-    file = tmp_path / "results.jsonl"
-    file.write_text(text)
+NO_JUDGEMENTS = [
+    ("{}", "line 1: this is no judgement: id: Field required"),
+    ("\n[1]", "line 2: this is no judgement"),
+    ("hello", "line 1: this is no judgement"),
+    ("\n", "holds no judgements; write some with `gradeloop judge JUDGE RUNS -o results.jsonl`"),
+    ('{"schema": "gradeloop.judgements/1", "judgements": [', "is cut off, or no JSON"),
+    ('{"schema": "gradeloop.judgements/1", "judgements": 5}', "judgements is '5'; write a list"),
+    ('{"schema": "gradeloop.judgements/1", "judgements": ["x"]}', "judgement 1: "),
+    ('{"schema": "gradeloop.judgements/1"}', "holds no judgements"),
+    ('{"schema": "gradeloop.judgements/9"}', "and this gradeloop reads gradeloop.judgements/1"),
+]
 
-    with pytest.raises(InvalidRequest) as caught:
-        read_results(file)
 
-    assert str(file) in str(caught.value)
-    assert why in str(caught.value)
+def test_what_holds_no_judgement_is_refused_by_file_and_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    for text, why in NO_JUDGEMENTS:
+        with subtests.test(why):
+            file = tmp_path / "results.jsonl"
+            file.write_text(text)
+
+            with pytest.raises(InvalidRequest) as caught:
+                read_results(file)
+
+            assert str(file) in str(caught.value)
+            assert why in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -352,40 +353,40 @@ async def test_judgements_in_the_store_are_found_by_their_judge() -> None:
         await read_stored_judgements("demo/unused")
 
 
-@pytest.mark.parametrize(
-    ("counts", "answer", "colour"),
-    [
-        ({"passed": 2}, "2 OF 2 PASSED", "passed"),
-        ({"passed": 1, "failed": 1, "error": 1}, "1 OF 2 PASSED, 1 error", "failed"),
-        ({"passed": 1, "error": 2}, "1 OF 1 PASSED, 2 errors", "error"),
-        ({"error": 3}, "INCONCLUSIVE: 3 errors", "error"),
-        ({"unsure": 2}, "INCONCLUSIVE: 2 unsure", "unsure"),
-        ({"passed": 2, "unsure": 1}, "2 OF 2 PASSED, 1 unsure", "passed"),
-        ({"none": 5}, "5 JUDGED", "none"),
-        ({"none": 5, "error": 1}, "5 JUDGED, 1 error", "error"),
-    ],
-)
-def test_a_page_of_judgements_begins_with_how_many_passed(counts: dict[Verdict, int], answer: str, colour: Verdict) -> None:
-    assert answer_of_judgements(counts) == (answer, colour)
+COUNTED: list[tuple[dict[Verdict, int], str, Verdict]] = [
+    ({"passed": 2}, "2 OF 2 PASSED", "passed"),
+    ({"passed": 1, "failed": 1, "error": 1}, "1 OF 2 PASSED, 1 error", "failed"),
+    ({"passed": 1, "error": 2}, "1 OF 1 PASSED, 2 errors", "error"),
+    ({"error": 3}, "INCONCLUSIVE: 3 errors", "error"),
+    ({"unsure": 2}, "INCONCLUSIVE: 2 unsure", "unsure"),
+    ({"passed": 2, "unsure": 1}, "2 OF 2 PASSED, 1 unsure", "passed"),
+    ({"none": 5}, "5 JUDGED", "none"),
+    ({"none": 5, "error": 1}, "5 JUDGED, 1 error", "error"),
+]
 
 
-@pytest.mark.parametrize(
-    ("counts", "allowed", "answer", "colour"),
-    [
-        ({"passed": 3}, 0.0, "PASSED", "passed"),
-        ({"passed": 9, "failed": 1}, 0.0, "PASSED 90% of 80%", "passed"),
-        ({"passed": 3, "failed": 1}, 0.0, "FAILED 75% of 80%", "failed"),
-        ({"passed": 3, "failed": 1, "error": 1}, 0.0, "INCONCLUSIVE: 1 error", "error"),
-        ({"passed": 3, "failed": 1, "error": 1}, 0.2, "FAILED 75% of 80%", "failed"),
-        ({"unsure": 2}, 0.0, "INCONCLUSIVE: 2 unsure", "error"),
-    ],
-)
-def test_with_a_rate_a_page_of_judgements_begins_with_whether_enough_passed(
-    counts: dict[Verdict, int], allowed: float, answer: str, colour: Verdict
-) -> None:
-    gate = PassGate(pass_if={"label": "match"}, pass_rate=0.8, allow_errors=allowed)
+def test_a_page_of_judgements_begins_with_how_many_passed(subtests: pytest.Subtests) -> None:
+    for counts, answer, colour in COUNTED:
+        with subtests.test(answer):
+            assert answer_of_judgements(counts) == (answer, colour)
 
-    assert answer_of_judgements(counts, gate) == (answer, colour)
+
+GATED: list[tuple[dict[Verdict, int], float, str, Verdict]] = [
+    ({"passed": 3}, 0.0, "PASSED", "passed"),
+    ({"passed": 9, "failed": 1}, 0.0, "PASSED 90% of 80%", "passed"),
+    ({"passed": 3, "failed": 1}, 0.0, "FAILED 75% of 80%", "failed"),
+    ({"passed": 3, "failed": 1, "error": 1}, 0.0, "INCONCLUSIVE: 1 error", "error"),
+    ({"passed": 3, "failed": 1, "error": 1}, 0.2, "FAILED 75% of 80%", "failed"),
+    ({"unsure": 2}, 0.0, "INCONCLUSIVE: 2 unsure", "error"),
+]
+
+
+def test_with_a_rate_a_page_of_judgements_begins_with_whether_enough_passed(subtests: pytest.Subtests) -> None:
+    for counts, allowed, answer, colour in GATED:
+        with subtests.test(answer):
+            gate = PassGate(pass_if={"label": "match"}, pass_rate=0.8, allow_errors=allowed)
+
+            assert answer_of_judgements(counts, gate) == (answer, colour)
 
 
 @pytest.mark.parametrize(

@@ -244,20 +244,21 @@ def listed(*names: str) -> list[ListedThread]:
     return [ListedThread.model_validate(about | {"thread_id": name, "status": "waiting"}) for name in names]
 
 
-@pytest.mark.parametrize(
-    ("names", "cases", "line"),
-    [
-        ((), 0, ""),
-        (("a",), 0, "1 WAITING FOR A PERSON"),
-        (("b/x", "b/y"), 2, "2 WAITING FOR A PERSON, in batches"),
-        (("a", "b/x"), 1, "2 WAITING FOR A PERSON: 1 thread, 1 case in batches"),
-        ((), 1, "1 WAITING FOR A PERSON, in a batch"),
-    ],
-)
-def test_the_line_of_the_list_counts_what_its_columns_count(names: tuple[str, ...], cases: int, line: str) -> None:
-    batch = BatchSummary(batch_id="b", created="", status="finished", total=3, waiting=cases)
+LINES = [
+    ((), 0, ""),
+    (("a",), 0, "1 WAITING FOR A PERSON"),
+    (("b/x", "b/y"), 2, "2 WAITING FOR A PERSON, in batches"),
+    (("a", "b/x"), 1, "2 WAITING FOR A PERSON: 1 thread, 1 case in batches"),
+    ((), 1, "1 WAITING FOR A PERSON, in a batch"),
+]
 
-    assert waiting_line(listed(*names), [batch]) == line
+
+def test_the_line_of_the_list_counts_what_its_columns_count(subtests: pytest.Subtests) -> None:
+    for names, cases, line in LINES:
+        with subtests.test(line):
+            batch = BatchSummary(batch_id="b", created="", status="finished", total=3, waiting=cases)
+
+            assert waiting_line(listed(*names), [batch]) == line
 
 
 async def test_what_a_person_said_of_an_earlier_draft_is_on_the_card_and_in_the_terminal(client: Client, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from itertools import product
 from pathlib import Path
 
 import httpx2
@@ -41,15 +42,17 @@ async def test_its_own_page_is_answered_by_either_name_of_this_machine(browser: 
     assert (here.status_code, by_name.status_code) == (200, 200)
 
 
-@pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "localhost", "127.0.0.1:1", "localhost.:{port}", "[::1]:{port}", ""]
-)
-async def test_a_name_that_was_rebound_to_this_machine_is_refused(browser: Browser, host: str) -> None:
-    got = await browser.get("/", Host=host.format(port=browser.port))
-    said = await browser.say("/threads/x/interrupt", Host=host.format(port=browser.port))
+HOSTS = ["evil.example", "evil.example:{port}", "127.0.0.1", "localhost", "127.0.0.1:1", "localhost.:{port}", "[::1]:{port}", ""]
 
-    assert (got.status_code, said.status_code) == (421, 421)
-    assert f"http://127.0.0.1:{browser.port}" in words(got)
+
+async def test_a_name_that_was_rebound_to_this_machine_is_refused(browser: Browser, subtests: pytest.Subtests) -> None:
+    for host in HOSTS:
+        with subtests.test(host):
+            got = await browser.get("/", Host=host.format(port=browser.port))
+            said = await browser.say("/threads/x/interrupt", Host=host.format(port=browser.port))
+
+            assert (got.status_code, said.status_code) == (421, 421)
+            assert f"http://127.0.0.1:{browser.port}" in words(got)
 
 
 async def test_a_form_of_another_site_is_refused(browser: Browser) -> None:
@@ -68,13 +71,15 @@ async def test_a_simple_request_without_a_preflight_is_refused(browser: Browser)
     assert (answer.status_code, form.status_code) == (415, 415)
 
 
-@pytest.mark.parametrize(
-    "origin", [FOREIGN, "null", "http://localhost:{port}", "https://127.0.0.1:{port}", "http://127.0.0.1:1", "http://127.0.0.1"]
-)
-async def test_another_origin_is_refused_even_with_the_token(browser: Browser, origin: str) -> None:
-    answer = await browser.say("/threads/x/interrupt", Origin=origin.format(port=browser.port))
+ORIGINS = [FOREIGN, "null", "http://localhost:{port}", "https://127.0.0.1:{port}", "http://127.0.0.1:1", "http://127.0.0.1"]
 
-    assert answer.status_code == 403
+
+async def test_another_origin_is_refused_even_with_the_token(browser: Browser, subtests: pytest.Subtests) -> None:
+    for origin in ORIGINS:
+        with subtests.test(origin):
+            answer = await browser.say("/threads/x/interrupt", Origin=origin.format(port=browser.port))
+
+            assert answer.status_code == 403
 
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "none"])
@@ -105,24 +110,24 @@ async def test_a_script_of_this_machine_that_read_the_page_may_speak_without_an_
     assert "no thread 'x'" in words(answer)
 
 
-@pytest.mark.parametrize(
-    ("mode", "dest"),
-    [
-        ("navigate", "iframe"),
-        ("navigate", "frame"),
-        ("no-cors", "script"),
-        ("no-cors", "image"),
-        ("cors", "empty"),
-        ("no-cors", "style"),
-        ("navigate", "object"),
-    ],
+FETCHES = (
+    ("navigate", "iframe"),
+    ("navigate", "frame"),
+    ("no-cors", "script"),
+    ("no-cors", "image"),
+    ("cors", "empty"),
+    ("no-cors", "style"),
+    ("navigate", "object"),
 )
-@pytest.mark.parametrize("site", ["cross-site", "same-site"])
-async def test_another_site_can_neither_frame_nor_load_nor_fetch_a_page(browser: Browser, site: str, mode: str, dest: str) -> None:
-    answer = await browser.get("/", Sec_Fetch_Site=site, Sec_Fetch_Mode=mode, Sec_Fetch_Dest=dest)
 
-    assert answer.status_code == 403
-    assert browser.token not in answer.text
+
+async def test_another_site_can_neither_frame_nor_load_nor_fetch_a_page(browser: Browser, subtests: pytest.Subtests) -> None:
+    for site, (mode, dest) in product(("cross-site", "same-site"), FETCHES):
+        with subtests.test(site=site, mode=mode, dest=dest):
+            answer = await browser.get("/", Sec_Fetch_Site=site, Sec_Fetch_Mode=mode, Sec_Fetch_Dest=dest)
+
+            assert answer.status_code == 403
+            assert browser.token not in answer.text
 
 
 async def test_another_site_may_link_to_a_page(browser: Browser) -> None:
@@ -131,27 +136,29 @@ async def test_another_site_may_link_to_a_page(browser: Browser) -> None:
     assert answer.status_code == 200
 
 
-@pytest.mark.parametrize("method", ["HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
-async def test_other_methods_are_refused_and_no_preflight_is_granted(browser: Browser, method: str) -> None:
-    asked = {"Origin": FOREIGN, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-gradeloop-token"}
-    answer = await browser.http.request(method, f"{browser.address}/threads/x/interrupt", headers=asked)
+async def test_other_methods_are_refused_and_no_preflight_is_granted(browser: Browser, subtests: pytest.Subtests) -> None:
+    for method in ["HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]:
+        with subtests.test(method):
+            asked = {"Origin": FOREIGN, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "x-gradeloop-token"}
+            answer = await browser.http.request(method, f"{browser.address}/threads/x/interrupt", headers=asked)
 
-    assert answer.status_code == 405
-    assert not [name for name in answer.headers if name.lower().startswith("access-control-")]
+            assert answer.status_code == 405
+            assert not [name for name in answer.headers if name.lower().startswith("access-control-")]
 
 
-@pytest.mark.parametrize("path", ["/", "/?part=1", "/nowhere", "/threads/none", "/batches/none"])
-async def test_every_answer_has_the_headers_that_keep_it_to_itself(browser: Browser, path: str) -> None:
-    answers = [
-        await browser.get(path),
-        await browser.get(path, Host="evil.example"),
-        await browser.say("/threads/x/interrupt", Origin=FOREIGN),
-    ]
+async def test_every_answer_has_the_headers_that_keep_it_to_itself(browser: Browser, subtests: pytest.Subtests) -> None:
+    for path in ["/", "/?part=1", "/nowhere", "/threads/none", "/batches/none"]:
+        with subtests.test(path):
+            answers = [
+                await browser.get(path),
+                await browser.get(path, Host="evil.example"),
+                await browser.say("/threads/x/interrupt", Origin=FOREIGN),
+            ]
 
-    for answer in answers:
-        assert {name: answer.headers[name] for name in HEADERS} == HEADERS
-        assert "access-control-allow-origin" not in answer.headers
-        assert "server" not in answer.headers
+            for answer in answers:
+                assert {name: answer.headers[name] for name in HEADERS} == HEADERS
+                assert "access-control-allow-origin" not in answer.headers
+                assert "server" not in answer.headers
 
 
 async def test_a_body_that_is_too_large_is_refused_whatever_it_says_of_its_length(browser: Browser) -> None:
@@ -256,10 +263,11 @@ def test_a_port_is_its_own_one_that_was_asked_for_or_any() -> None:
     assert asked_port({"GRADELOOP_PAGE_PORT": " 8300 "}) == 8300
 
 
-@pytest.mark.parametrize("named", ["x", "-1", "65536", "8e3", "99999999999999999999", "²"])
-def test_what_is_no_port_is_refused_in_words(named: str) -> None:
-    with pytest.raises(InvalidRequest, match=r"GRADELOOP_PAGE_PORT is .*; write a port from 1 to 65535"):
-        asked_port({"GRADELOOP_PAGE_PORT": named})
+def test_what_is_no_port_is_refused_in_words(subtests: pytest.Subtests) -> None:
+    for named in ["x", "-1", "65536", "8e3", "99999999999999999999", "²"]:
+        said = pytest.raises(InvalidRequest, match=r"GRADELOOP_PAGE_PORT is .*; write a port from 1 to 65535")
+        with subtests.test(named), said:
+            asked_port({"GRADELOOP_PAGE_PORT": named})
 
 
 async def test_the_token_stands_in_the_page_alone(browser: Browser) -> None:
