@@ -84,7 +84,7 @@ def loses() -> str:
 """
 
 
-@pytest.mark.parametrize("caller", ["grader", "check"])
+@pytest.mark.parametrize("caller", ["grader", pytest.param("check", marks=pytest.mark.slow)])
 async def test_no_key_is_left_by_its_beginning_where_a_text_is_cut(gradeloop: CommandLine, caller: str) -> None:
     (gradeloop.folder / "tools.py").write_text(LEAKY)
     calls = [{"name": "says", "arguments": {}, "id": "1"}, {"name": "loses", "arguments": {}, "id": "2"}]
@@ -133,36 +133,37 @@ def test_what_a_worker_logs_has_no_key_not_in_a_traceback_either(monkeypatch: py
     assert CANARY[:12] not in logged
 
 
-@pytest.mark.parametrize(
-    ("variables", "found"),
-    [
-        ({"SHOP_TOKEN": "abcdefgh12345"}, {"abcdefgh12345"}),
-        ({"STORE": "postgresql://me:pass-word-1@host/db"}, {"pass-word-1"}),
-        ({"TLS_KEY": "/etc/ssl/key.pem", "MONKEY": "no secret at all", "TOKENS": "123456789", "A_KEY": "short"}, set()),
-        ({"A_KEY": "/aB3+xYz0123456789=="}, {"/aB3+xYz0123456789=="}),
-        ({"A_KEY": "/aB3/xYz0123456789+="}, {"/aB3/xYz0123456789+="}),
-        ({"PWD": "/usr/lib", "GOOGLE_APPLICATION_CREDENTIALS": "/usr/lib/no-such.json", "SSH_AUTH_SOCK": "/tmp/ssh-a/agent.1"}, set()),
-        *(
-            ({name: "abcdefgh12345"}, {"abcdefgh12345"})
-            for name in (
-                *("PGPASSWORD", "GITHUB_PAT", "OPENAI_API_KEY_2", "OPENAI_API_KEY2", "STRIPE_KEY_LIVE", "MYSQL_PWD", "SMTP_PASS"),
-                *("SECRETKEY", "SSH_PASSPHRASE", "GHTOKEN", "db_password_old", "REGISTRY_AUTH", "AWS_SECRET_ACCESS_KEY"),
-            )
-        ),
-        ({"OPENAI_API_KEYS": "abcdefgh1,abcdefgh2"}, {"abcdefgh1,abcdefgh2", "abcdefgh1", "abcdefgh2"}),
-        ({"GRADELOOP_ENCRYPTION_KEYS": "python:our_kms:keys"}, set()),
-        ({"STORE": "postgresql://gradeloop@host/db"}, set()),
-        ({"STORE": "postgresql://me:pass%2Fword-1@host/db"}, {"pass%2Fword-1", "pass/word-1"}),
-        ({"STORE": "postgresql+psycopg://me:pass/word-1@host/db"}, {"pass/word-1"}),
-        ({"STORE": "postgresql://host/db?user=me&password=pass-word-1"}, {"pass-word-1"}),
-        ({"DSN": "host=db user=me password=pass-word-1"}, {"pass-word-1"}),
-        ({"STORAGE": "AccountName=me;AccountKey=abcdefgh1234==;Suffix=core"}, {"abcdefgh1234=="}),
-        ({"REMOTE": "https://ghp0123456789abcdef@host/me/it.git"}, {"ghp0123456789abcdef"}),
-        ({"OTEL_EXPORTER_OTLP_HEADERS": "x-api-key=abcdefgh1234,x-team=everybody"}, {"abcdefgh1234"}),
-    ],
-)
-def test_the_secrets_of_an_environment_are_known_by_their_names(variables: dict[str, str], found: set[str]) -> None:
-    assert environment_secrets(variables) == found
+SECRETS = [
+    ({"SHOP_TOKEN": "abcdefgh12345"}, {"abcdefgh12345"}),
+    ({"STORE": "postgresql://me:pass-word-1@host/db"}, {"pass-word-1"}),
+    ({"TLS_KEY": "/etc/ssl/key.pem", "MONKEY": "no secret at all", "TOKENS": "123456789", "A_KEY": "short"}, set()),
+    ({"A_KEY": "/aB3+xYz0123456789=="}, {"/aB3+xYz0123456789=="}),
+    ({"A_KEY": "/aB3/xYz0123456789+="}, {"/aB3/xYz0123456789+="}),
+    ({"PWD": "/usr/lib", "GOOGLE_APPLICATION_CREDENTIALS": "/usr/lib/no-such.json", "SSH_AUTH_SOCK": "/tmp/ssh-a/agent.1"}, set()),
+    *(
+        ({name: "abcdefgh12345"}, {"abcdefgh12345"})
+        for name in (
+            *("PGPASSWORD", "GITHUB_PAT", "OPENAI_API_KEY_2", "OPENAI_API_KEY2", "STRIPE_KEY_LIVE", "MYSQL_PWD", "SMTP_PASS"),
+            *("SECRETKEY", "SSH_PASSPHRASE", "GHTOKEN", "db_password_old", "REGISTRY_AUTH", "AWS_SECRET_ACCESS_KEY"),
+        )
+    ),
+    ({"OPENAI_API_KEYS": "abcdefgh1,abcdefgh2"}, {"abcdefgh1,abcdefgh2", "abcdefgh1", "abcdefgh2"}),
+    ({"GRADELOOP_ENCRYPTION_KEYS": "python:our_kms:keys"}, set()),
+    ({"STORE": "postgresql://gradeloop@host/db"}, set()),
+    ({"STORE": "postgresql://me:pass%2Fword-1@host/db"}, {"pass%2Fword-1", "pass/word-1"}),
+    ({"STORE": "postgresql+psycopg://me:pass/word-1@host/db"}, {"pass/word-1"}),
+    ({"STORE": "postgresql://host/db?user=me&password=pass-word-1"}, {"pass-word-1"}),
+    ({"DSN": "host=db user=me password=pass-word-1"}, {"pass-word-1"}),
+    ({"STORAGE": "AccountName=me;AccountKey=abcdefgh1234==;Suffix=core"}, {"abcdefgh1234=="}),
+    ({"REMOTE": "https://ghp0123456789abcdef@host/me/it.git"}, {"ghp0123456789abcdef"}),
+    ({"OTEL_EXPORTER_OTLP_HEADERS": "x-api-key=abcdefgh1234,x-team=everybody"}, {"abcdefgh1234"}),
+]
+
+
+def test_the_secrets_of_an_environment_are_known_by_their_names(subtests: pytest.Subtests) -> None:
+    for variables, found in SECRETS:
+        with subtests.test(str(variables)):
+            assert environment_secrets(variables) == found
 
 
 async def exported(gradeloop: CommandLine) -> str:

@@ -26,6 +26,7 @@ from gradeloop.temporal.server import ServerInfo, free_port, server_command, ser
 from gradeloop.web import temporal_ui
 from gradeloop.web.codec_server import codec_application
 from gradeloop.web.serving import serving_app
+from tests.rig.cli import CommandLine
 from tests.rig.threads import a_thread, answering, request, serving
 
 TOKEN = "the token of the tests"
@@ -107,27 +108,29 @@ async def test_a_key_that_is_not_here_is_named(served: httpx2.AsyncClient) -> No
     assert "encrypted with the key 'k9', which the tests does not have (k1)" in answer.json()["error"]
 
 
-@pytest.mark.parametrize(
-    ("flags", "why"),
-    [
-        (["--address", "here"], "--address is 'here'; write HOST:PORT"),
-        (["--address", "0.0.0.0:0"], "is open to others; set GRADELOOP_CODEC_TOKEN"),
-        (["--address", "example.com:80"], "is open to others; set GRADELOOP_CODEC_TOKEN"),
-        (["--address", "127.0.0.1:99999"], "--address is '127.0.0.1:99999'; write HOST:PORT"),
-        (["--origin", "the ui"], "--origin is 'the ui'; write scheme and host"),
-    ],
+WRONG_FLAGS = (
+    (["--address", "here"], "--address is 'here'; write HOST:PORT"),
+    (["--address", "0.0.0.0:0"], "is open to others; set GRADELOOP_CODEC_TOKEN"),
+    (["--address", "example.com:80"], "is open to others; set GRADELOOP_CODEC_TOKEN"),
+    (["--address", "127.0.0.1:99999"], "--address is '127.0.0.1:99999'; write HOST:PORT"),
+    (["--origin", "the ui"], "--origin is 'the ui'; write scheme and host"),
 )
-def test_a_flag_that_is_wrong_is_a_sentence(tmp_path: Path, flags: list[str], why: str) -> None:
-    ended = subprocess.run(command(*flags), env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False)
-
-    assert (ended.returncode, why in ended.stderr, "Traceback" in ended.stderr) == (2, True, False)
 
 
-def test_without_keys_the_command_names_the_variable(tmp_path: Path) -> None:
-    bare = environment(tmp_path) | {"GRADELOOP_ENCRYPTION_KEYS": ""}
-    ended = subprocess.run(command(), env=bare, capture_output=True, text=True, timeout=60, check=False)
+def test_a_flag_that_is_wrong_is_a_sentence(commands: CommandLine, tmp_path: Path, subtests: pytest.Subtests) -> None:
+    keys = environment(tmp_path)["GRADELOOP_ENCRYPTION_KEYS"]
+    for flags, why in WRONG_FLAGS:
+        with subtests.test(why):
+            run = commands.alone if "--origin" in flags else commands  # it is refused with its port open, which ends with the process
+            done = run("codec", *flags, GRADELOOP_ENCRYPTION_KEYS=keys)
 
-    assert (ended.returncode, "GRADELOOP_ENCRYPTION_KEYS is not set; name the file of keys" in ended.stderr) == (2, True)
+            assert (done.code, why in done.err, "Traceback" in done.err) == (2, True, False)
+
+
+def test_without_keys_the_command_names_the_variable(commands: CommandLine) -> None:
+    done = commands.alone("codec", "--address", "127.0.0.1:0", GRADELOOP_ENCRYPTION_KEYS="")
+
+    assert (done.code, "GRADELOOP_ENCRYPTION_KEYS is not set; name the file of keys" in done.err) == (2, True)
 
 
 def command(*flags: str) -> list[str]:

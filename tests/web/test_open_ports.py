@@ -21,6 +21,8 @@ from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import free_port
 from tests.rig.cli import CommandLine
 
+pytestmark = pytest.mark.slow
+
 FOREIGN = "http://evil.example"
 START = {
     "workflowType": {"name": "GradingThread"},
@@ -168,7 +170,6 @@ async def test_no_port_does_or_says_anything_for_another_site(served: Served) ->
     assert await started(served) == []
 
 
-@pytest.mark.slow
 async def test_a_page_of_another_site_in_chromium_starts_nothing_and_reads_nothing(served: Served, browser: Browser) -> None:
     page = await browser.new_page()
     with socket.create_server(("127.0.0.1", 0)) as site:
@@ -198,7 +199,6 @@ async def test_a_page_of_another_site_in_chromium_starts_nothing_and_reads_nothi
     assert await started(served) == []
 
 
-@pytest.mark.slow
 async def test_temporals_ui_is_one_click_away_and_shows_the_threads_of_the_users_server(served: Served, browser: Browser) -> None:
     client = await connect(Connection(served.server, "default", embedded=True))
     await client.start_workflow("Anything", {"bird": "osprey"}, id="shown", task_queue="nobody")
