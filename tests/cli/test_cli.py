@@ -3,8 +3,6 @@
 import json
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,6 @@ from gradeloop.contract.evaluation import RunStatus
 from gradeloop.contract.thread import RunResult
 from gradeloop.temporal.worker import application_folder
 from tests.rig.cli import CommandLine, draft, ended, line_of, verdict
-
-SDKS = ("anthropic", "openai", "google.genai", "temporalio", "rich", "workflows", "activities")
 
 
 @pytest.fixture(scope="module")
@@ -39,6 +35,7 @@ def test_the_demo_is_satisfied_after_two_iterations_and_names_the_test_that_fail
     assert done.err == ""
 
 
+@pytest.mark.slow
 def test_the_demo_on_a_terminal_shows_criteria_turning_green_and_red_and_leaves_the_cursor_visible(gradeloop: CommandLine) -> None:
     screen = gradeloop.terminal("demo")
 
@@ -74,6 +71,7 @@ def test_text_that_the_terminals_encoding_lacks_does_not_break_the_run(gradeloop
     assert as_json.result["output"] == "春の海 — ひねもす"
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_ends_the_command_without_a_traceback(gradeloop: CommandLine) -> None:
     task = gradeloop.task("unread", [draft("a", delay=0.5), verdict()])
     gradeloop("run", task)  # or a slow start of the worker says how long it takes
@@ -135,19 +133,18 @@ STATUSES: dict[RunStatus | None, int] = {
 }
 
 
-@pytest.mark.parametrize("status", STATUSES)
-def test_the_exit_code_tells_the_runs_status(status: RunStatus | None) -> None:
+def test_the_exit_code_tells_the_runs_status() -> None:
     empty: dict[str, Any] = dict.fromkeys(("grading_run_id", "output", "best_iteration", "last_output", "score", "messages", "error"))
     fields: dict[str, Any] = {
         "thread_id": "t",
-        "status": status,
         "iterations": 0,
         "evaluations": (),
         "messages_truncated": False,
         "usage": {},
     }
 
-    assert code_of(RunEnding("t", "ended", RunResult.model_validate(empty | fields))) == STATUSES[status]
+    ended = {status: RunResult.model_validate(empty | fields | {"status": status}) for status in STATUSES}
+    assert {status: code_of(RunEnding("t", "ended", result)) for status, result in ended.items()} == STATUSES
 
 
 def test_a_run_that_reaches_its_last_iteration_ends_with_1(gradeloop: CommandLine) -> None:
@@ -280,8 +277,7 @@ def test_a_second_ctrl_c_leaves_at_once(gradeloop: CommandLine) -> None:
 def test_a_detached_run_is_left_running_and_can_be_watched(gradeloop: CommandLine) -> None:
     task = gradeloop.task("detached", [draft("a", delay=1), verdict()], thread="detached-1")
     detached = gradeloop("run", task, "--detach")
-    meanwhile = gradeloop.start("watch", "detached-1")
-    shown = ended(meanwhile)
+    shown = gradeloop("watch", "detached-1")
     afterwards = gradeloop("watch", "detached-1", "--json")
 
     assert detached.code == shown.code == afterwards.code == 0
@@ -291,6 +287,7 @@ def test_a_detached_run_is_left_running_and_can_be_watched(gradeloop: CommandLin
     assert afterwards.result["status"] == "satisfied"
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_watching_leaves_the_run_alone(gradeloop: CommandLine) -> None:
     gradeloop("run", gradeloop.task("watched", [draft("a", delay=60)], thread="watched-1", rubric=None), "--detach")
     screen = gradeloop.terminal("watch", "watched-1")
@@ -459,12 +456,6 @@ def test_dev_serves_the_queue_gradeloop_until_ctrl_c_and_dev_stop_ends_what_is_l
     assert "Traceback" not in served.err
     assert stopped.code == 0
     assert "no embedded server was running" in stopped.out
-
-
-def test_help_and_the_bare_package_load_no_sdk() -> None:
-    code = f"import sys; import gradeloop.cli, gradeloop; print([name for name in {SDKS!r} if name in sys.modules])"
-
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
 def test_help_names_every_command(gradeloop: CommandLine) -> None:

@@ -61,23 +61,24 @@ def until_stored(gradeloop: CommandLine, batch: str) -> None:
 MIXED = [passes(), fails("bad"), breaks("odd")]
 
 
-@pytest.mark.parametrize(
-    ("outputs", "flags", "code", "results"),
-    [
-        (["good"], (), 0, "1 passed of 1"),
-        (["good", "bad"], (), 1, "1 passed, 1 failed of 2"),
-        (["good", "bad"], ("--pass-rate", "0.5"), 0, "1 passed, 1 failed of 2"),
-        (["good", "odd"], (), 3, "1 passed, 1 error of 2"),
-        (["good", "odd"], ("--allow-errors", "0.5"), 0, "1 passed, 1 error of 2"),
-        (["bad", "odd"], ("--allow-errors", "0.5"), 1, "1 failed, 1 error of 2"),
-        (["odd"], ("--allow-errors", "1"), 3, "1 error of 1"),
-    ],
-)
-def test_the_exit_code_is_the_gate(gradeloop: CommandLine, outputs: list[str], flags: tuple[str, ...], code: int, results: str) -> None:
-    done = gradeloop("eval", suite(gradeloop, "gate", MIXED, outputs), *flags)
+GATES = [
+    (["good"], (), 0, "1 passed of 1"),
+    (["good", "bad"], (), 1, "1 passed, 1 failed of 2"),
+    (["good", "bad"], ("--pass-rate", "0.5"), 0, "1 passed, 1 failed of 2"),
+    (["good", "odd"], (), 3, "1 passed, 1 error of 2"),
+    (["good", "odd"], ("--allow-errors", "0.5"), 0, "1 passed, 1 error of 2"),
+    (["bad", "odd"], ("--allow-errors", "0.5"), 1, "1 failed, 1 error of 2"),
+    (["odd"], ("--allow-errors", "1"), 3, "1 error of 1"),
+]
 
-    assert done.code == code, done.err
-    assert f"Results: {results}" in done.out
+
+def test_the_exit_code_is_the_gate(gradeloop: CommandLine, subtests: pytest.Subtests) -> None:
+    for outputs, flags, code, results in GATES:
+        with subtests.test(results):
+            done = gradeloop("eval", suite(gradeloop, "gate", MIXED, outputs), *flags)
+
+            assert done.code == code, done.err
+            assert f"Results: {results}" in done.out
 
 
 def test_a_gate_that_flags_name_is_kept_with_the_batch_and_every_answer_agrees(gradeloop: CommandLine) -> None:
@@ -260,16 +261,15 @@ REFUSED: list[tuple[dict[str, Any], tuple[str, ...], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("more", "flags", "words"), REFUSED)
-def test_a_mistake_is_one_sentence_and_nothing_is_run(
-    gradeloop: CommandLine, more: dict[str, Any], flags: tuple[str, ...], words: str
-) -> None:
-    done = gradeloop("eval", suite(gradeloop, "wrong", [passes()], ["good"], **more), *flags)
+def test_a_mistake_is_one_sentence_and_nothing_is_run(gradeloop: CommandLine, subtests: pytest.Subtests) -> None:
+    for more, flags, words in REFUSED:
+        with subtests.test(words):
+            done = gradeloop("eval", suite(gradeloop, "wrong", [passes()], ["good"], **more), *flags)
 
-    assert done.code == 2, done.out
-    assert words in done.err
-    assert "Traceback" not in done.err
-    assert done.out == ""
+            assert done.code == 2, done.out
+            assert words in done.err
+            assert "Traceback" not in done.err
+            assert done.out == ""
 
 
 def test_a_dataset_in_another_encoding_is_told_with_its_place(gradeloop: CommandLine) -> None:
@@ -283,36 +283,37 @@ def test_a_dataset_in_another_encoding_is_told_with_its_place(gradeloop: Command
     assert "0xe9" in done.err
 
 
-@pytest.mark.parametrize(
-    ("flags", "words"),
-    [
-        ((), "No suite is named, and this folder has none of gradeloop.yaml, suite.yaml, promptfooconfig.yaml"),
-        (("gate.yaml", "-c", "gate.yaml"), "the suite is named twice, as 'gate.yaml' and with --config 'gate.yaml'; keep one"),
-        (("--watch", "--attach", "a"), "--watch runs a suite again and again; leave --attach out"),
-        (("gate.yaml", "--watch", "--detach"), "--watch runs a suite again and again; leave --detach out"),
-        (("gate.yaml", "--filter-pattern", "("), "--filter-pattern: '(' is no regular expression"),
-        (("gate.yaml", "--filter-metadata", "kind"), "--filter-metadata: 'kind' is no pair; write KEY=VALUE"),
-        (("gate.yaml", "--var", "=x"), "--var: '=x' is no pair; write NAME=VALUE"),
-        (("gate.yaml", "-t", "none.csv"), "--tests: the file 'none.csv' does not exist"),
-        (("gate.yaml", "-p", "none.txt"), "--prompts: the file 'none.txt' does not exist"),
-        (("gate.yaml", "--env-file", "none.env"), "--env-file: 'none.env' cannot be read: No such file or directory"),
-        (("gate.yaml", "--filter-failing", "none.json"), "there is no file 'none.json'"),
-        (("--attach", "nosuch"), "there is no batch 'nosuch' in the store."),
-        (("--attach", "a", "--resume", "b"), "--attach and --resume exclude each other; keep one"),
-        (("--resume", "a", "--grader", "openai:x"), "need a suite; a batch keeps the ones it was started with"),
-        (("none.yaml",), "does not exist"),
-        ((".",), "is no YAML file"),
-        (("gate.yaml", "--budget-usd", "0"), "--budget-usd: Input should be greater than 0"),
-        (("gate.yaml", "--pass-rate", "1.5"), "--pass-rate"),
-    ],
-)
-def test_flags_that_do_not_go_together_are_refused(gradeloop: CommandLine, flags: tuple[str, ...], words: str) -> None:
-    suite(gradeloop, "gate", [passes()], ["good"])
+WRONG_FLAGS = [
+    ((), "No suite is named, and this folder has none of gradeloop.yaml, suite.yaml, promptfooconfig.yaml"),
+    (("gate.yaml", "-c", "gate.yaml"), "the suite is named twice, as 'gate.yaml' and with --config 'gate.yaml'; keep one"),
+    (("--watch", "--attach", "a"), "--watch runs a suite again and again; leave --attach out"),
+    (("gate.yaml", "--watch", "--detach"), "--watch runs a suite again and again; leave --detach out"),
+    (("gate.yaml", "--filter-pattern", "("), "--filter-pattern: '(' is no regular expression"),
+    (("gate.yaml", "--filter-metadata", "kind"), "--filter-metadata: 'kind' is no pair; write KEY=VALUE"),
+    (("gate.yaml", "--var", "=x"), "--var: '=x' is no pair; write NAME=VALUE"),
+    (("gate.yaml", "-t", "none.csv"), "--tests: the file 'none.csv' does not exist"),
+    (("gate.yaml", "-p", "none.txt"), "--prompts: the file 'none.txt' does not exist"),
+    (("gate.yaml", "--env-file", "none.env"), "--env-file: 'none.env' cannot be read: No such file or directory"),
+    (("gate.yaml", "--filter-failing", "none.json"), "there is no file 'none.json'"),
+    (("--attach", "nosuch"), "there is no batch 'nosuch' in the store."),
+    (("--attach", "a", "--resume", "b"), "--attach and --resume exclude each other; keep one"),
+    (("--resume", "a", "--grader", "openai:x"), "need a suite; a batch keeps the ones it was started with"),
+    (("none.yaml",), "does not exist"),
+    ((".",), "is no YAML file"),
+    (("gate.yaml", "--budget-usd", "0"), "--budget-usd: Input should be greater than 0"),
+    (("gate.yaml", "--pass-rate", "1.5"), "--pass-rate"),
+]
 
-    done = gradeloop("eval", *flags)
 
-    assert done.code == 2
-    assert words in done.err
+def test_flags_that_do_not_go_together_are_refused(gradeloop: CommandLine, subtests: pytest.Subtests) -> None:
+    for flags, words in WRONG_FLAGS:
+        with subtests.test(words):
+            suite(gradeloop, "gate", [passes()], ["good"])
+
+            done = gradeloop("eval", *flags)
+
+            assert done.code == 2
+            assert words in done.err
 
 
 def test_a_worker_with_another_store_is_found_out(gradeloop: CommandLine, tmp_path: Path) -> None:
@@ -371,6 +372,7 @@ def test_what_only_the_worker_knows_is_told_as_a_mistake_too(gradeloop: CommandL
     assert "Traceback" not in unpriced.err + elsewhere.err
 
 
+@pytest.mark.slow
 async def test_ctrl_c_while_a_batch_is_being_started_says_that_it_runs(gradeloop: CommandLine, client: Client, tmp_path: Path) -> None:
     queue, url = f"unbegun-{tmp_path.name}", f"sqlite:///{tmp_path / 'unbegun.db'}"
     name, store = suite(gradeloop, queue, [passes()], ["good"]), Store(url)
@@ -412,6 +414,7 @@ async def follow_while_away(
     return Done(done.code, done.out, "".join(lines) + done.err)
 
 
+@pytest.mark.slow
 async def test_a_store_that_is_away_is_waited_for_with_a_line(gradeloop: CommandLine, server_url: str) -> None:
     name = suite(gradeloop, "store-away", [passes(delay=0.3)], [f"store number {at}" for at in range(8)], concurrency=1)
     async with cut_wire(server_url) as (wire, through):
@@ -424,6 +427,7 @@ async def test_a_store_that_is_away_is_waited_for_with_a_line(gradeloop: Command
     assert "the store answers again" in done.err
 
 
+@pytest.mark.slow
 async def test_a_store_that_stays_away_is_given_up_with_the_code_of_no_verdict_and_the_batch_goes_on(
     gradeloop: CommandLine, server_url: str
 ) -> None:

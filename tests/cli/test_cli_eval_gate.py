@@ -102,24 +102,23 @@ def test_a_batch_that_runs_again_loses_its_corrected_rate(gradeloop: CommandLine
     assert "corrected pass rate" not in retried.out
 
 
-@pytest.mark.parametrize(
-    ("line", "flags", "words"),
-    [
-        (None, ("--gate", "corrected", "--pass-rate", "0.5"), "--gate corrected needs --labels FILE, by which it corrects"),
-        ({}, ("--gate", "corrected"), "--pass-rate SHARE below 1, or the suite's pass_rate, against which it decides"),
-        ({}, ("--detach",), "--labels corrects the results of a batch that has ended; leave --detach out"),
-        ({"output": None}, (), "the label of 'case-0' by 'label' has no output; add the text that was labelled"),
-        ({"label_value": {"status": "good"}}, (), "line 1: label_value status: 'good' is not one of ['passed', 'failed']"),
-        ({"label_value": {"result": "passed"}}, (), "line 1: label_value has 'result'"),
-    ],
-)
-def test_a_mistake_is_refused_before_anything_is_judged(
-    gradeloop: CommandLine, line: dict[str, Any] | None, flags: tuple[str, ...], words: str
-) -> None:
-    label = {"agent_run_id": "case-0", "label_value": {"status": "passed"}, "output": "good one"}
-    (gradeloop.folder / "wrong.jsonl").write_text(json.dumps(label | (line or {})))
-    given = ("--labels", "wrong.jsonl") if line is not None else ()
+MISTAKES = [
+    (None, ("--gate", "corrected", "--pass-rate", "0.5"), "--gate corrected needs --labels FILE, by which it corrects"),
+    ({}, ("--gate", "corrected"), "--pass-rate SHARE below 1, or the suite's pass_rate, against which it decides"),
+    ({}, ("--detach",), "--labels corrects the results of a batch that has ended; leave --detach out"),
+    ({"output": None}, (), "the label of 'case-0' by 'label' has no output; add the text that was labelled"),
+    ({"label_value": {"status": "good"}}, (), "line 1: label_value status: 'good' is not one of ['passed', 'failed']"),
+    ({"label_value": {"result": "passed"}}, (), "line 1: label_value has 'result'"),
+]
 
-    done = gradeloop("eval", suite(gradeloop, ["good one"], "mistake"), *given, *flags)
 
-    assert (done.code, words in done.err, "Traceback" in done.err) == (2, True, False), done.err
+def test_a_mistake_is_refused_before_anything_is_judged(gradeloop: CommandLine, subtests: pytest.Subtests) -> None:
+    for line, flags, words in MISTAKES:
+        with subtests.test(words):
+            label = {"agent_run_id": "case-0", "label_value": {"status": "passed"}, "output": "good one"}
+            (gradeloop.folder / "wrong.jsonl").write_text(json.dumps(label | (line or {})))
+            given = ("--labels", "wrong.jsonl") if line is not None else ()
+
+            done = gradeloop("eval", suite(gradeloop, ["good one"], "mistake"), *given, *flags)
+
+            assert (done.code, words in done.err, "Traceback" in done.err) == (2, True, False), done.err

@@ -12,10 +12,7 @@ from typing import Any
 from xml.etree.ElementTree import fromstring
 
 import pytest
-from typer.testing import CliRunner
 
-from gradeloop.cli.main import app
-from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import STORE_FILE
 from tests.rig.cli import CommandLine, line_of
 from tests.rig.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, fails
@@ -193,17 +190,17 @@ CODES: dict[str, tuple[str, tuple[str, ...], int]] = {
 }
 
 
-@pytest.mark.parametrize("name", CODES)
-def test_the_exit_code_says_what_came_of_it(gradeloop: CommandLine, name: str) -> None:
-    said, flags, code = CODES[name]
-    judge = write(gradeloop, "coded.yaml", FRANCE | {"rubric_text": f"Of {said}."})
-    scripted = write(gradeloop, "coded.replies.yaml", {"replies": SAID[said]})
+def test_the_exit_code_says_what_came_of_it(gradeloop: CommandLine, subtests: pytest.Subtests) -> None:
+    for name, (said, flags, code) in CODES.items():
+        with subtests.test(name):
+            judge = write(gradeloop, "coded.yaml", FRANCE | {"rubric_text": f"Of {said}."})
+            scripted = write(gradeloop, "coded.replies.yaml", {"replies": SAID[said]})
 
-    done = gradeloop("judge", judge, "runs.jsonl", "--scripted", scripted, *flags)
+            done = gradeloop("judge", judge, "runs.jsonl", "--scripted", scripted, *flags)
 
-    assert done.code == code, done.out + done.err
-    words = {0: "PASSED", 1: "FAILED", 3: "INCONCLUSIVE"}
-    assert [word for word in words.values() if word in done.out] == ([words[code]] if "--pass-rate" in flags else [])
+            assert done.code == code, done.out + done.err
+            words = {0: "PASSED", 1: "FAILED", 3: "INCONCLUSIVE"}
+            assert [word for word in words.values() if word in done.out] == ([words[code]] if "--pass-rate" in flags else [])
 
 
 def test_failures_are_read_until_a_retry_is_asked_for(gradeloop: CommandLine) -> None:
@@ -516,8 +513,8 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
 
 
 @pytest.fixture
-def mistaken(gradeloop: CommandLine, monkeypatch: pytest.MonkeyPatch) -> CommandLine:
-    """Put files with mistakes into the folder, and go there."""
+def mistaken(gradeloop: CommandLine) -> CommandLine:
+    """Put files with mistakes into the folder."""
     write(gradeloop, "bad.yaml", FRANCE | {"output_schema": {"type": "string"}})
     write(gradeloop, "bad_rubric.yaml", {"criteria": [{"description": ""}]})
     write(gradeloop, "rubric.txt", "- names the capital")
@@ -526,35 +523,18 @@ def mistaken(gradeloop: CommandLine, monkeypatch: pytest.MonkeyPatch) -> Command
     write(gradeloop, "unjudged.yaml", FRANCE | {"id": "x", "rubric_text": "Nobody was judged by this."})
     write(gradeloop, "long.jsonl", {"messages": [{"role": "assistant", "content": "x" * 600_001}]})
     write(gradeloop, "taken.yaml", FRANCE | {"id": "x"})
-    monkeypatch.setenv("GRADELOOP_STATE_DIR", str(gradeloop.state))
-    monkeypatch.chdir(gradeloop.folder)
     return gradeloop
 
 
-@pytest.mark.usefixtures("mistaken")
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_told_in_a_sentence(name: str) -> None:
-    """In this process, since none of them gets as far as the server; what `main` makes of them is looked at below."""
-    arguments, message = MISTAKES[name]
-    if name == "a taken name":
-        CliRunner().invoke(app, ["registry", "create", "taken", "taken.yaml"])
+def test_a_mistake_is_told_in_a_sentence(mistaken: CommandLine, subtests: pytest.Subtests) -> None:
+    mistaken("registry", "create", "taken", "taken.yaml")
+    for name, (arguments, message) in MISTAKES.items():
+        with subtests.test(name):
+            done = mistaken(*arguments)
 
-    done = CliRunner().invoke(app, list(arguments))
-
-    words = str(done.exception) if isinstance(done.exception, InvalidRequest) else done.output
-    assert message in " ".join(words.split()), words
-    assert done.exit_code == (1 if isinstance(done.exception, InvalidRequest) else 2)
-
-
-@pytest.mark.parametrize("name", ["no judge", "a bad label", "a rate above 1"])
-def test_a_mistake_ends_the_command_with_2_and_no_traceback(mistaken: CommandLine, name: str) -> None:
-    arguments, message = MISTAKES[name]
-
-    done = mistaken(*arguments)
-
-    assert done.code == 2, done.out + done.err
-    assert message in " ".join(done.err.split()), done.err
-    assert "Traceback" not in done.err
+            assert done.code == 2, done.out + done.err
+            assert message in " ".join(done.err.split()), done.err
+            assert "Traceback" not in done.err
 
 
 @pytest.mark.parametrize("arguments", [("judge", "judge.yaml", "runs.jsonl", *SCRIPTED), ("registry", "list", "demo")])

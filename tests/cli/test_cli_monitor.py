@@ -88,36 +88,37 @@ def test_a_monitor_is_created_run_looked_at_and_deleted(gradeloop: CommandLine) 
     assert (gone.code, "there is no monitor 'support' in the store" in gone.err) == (2, True)
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (("--source", "kafka:runs"), "write folder:/PATH, s3://BUCKET/PREFIX, sql:VARIABLE, otlp, otlp:SERVICE or threads"),
-        (("--source", "s3:runs"), "is no source; write folder:/PATH, s3://BUCKET/PREFIX"),
-        (("--source", "s3://x"), "source.bucket"),
-        (("--source", "s3://runs", "--quiet", "0s"), "--quiet '0s' is too short: S3 tells times to the second"),
-        (("--source", "s3://runs", "--quiet", "1s"), "write 2s or more, or leave it out"),
-        (("--source", "threads", "--quiet", "0s"), "the server lists a thread a little after its end"),
-        (("--source", "threads", "--quiet", "0.5s"), "write 1s or more, or leave it out"),
-        (("--source", "folder:runs", "--quiet", "0"), "--quiet '0' is no time; write a number with s, m, h or d behind it"),
-        (("--source", "s3://runs", "--where", "a=b"), "--where is for the sources otlp and threads; leave it out"),
-        (("--source", "otlp", "--quiet", "5s"), "--quiet is for folders, buckets and threads; leave it out"),
-        (
-            ("--source", "otlp", "--where", "shop"),
-            "--where 'shop' is no pair; write KEY=VALUE, such as deployment.",
-        ),
-        (("--source", "threads", "--where", "status=running"), "status=running is no status of a finished thread; known: satisfied"),
-        (("--source", "threads", "--where", "tenant=a"), "source.threads.where.tenant"),
-        (("--source", "sql:DB"), "needs --query and --watermark"),
-        (("--source", "folder:runs", "--alert", "rate < 1"), "such as 'pass_rate < 0.9'"),
-        (("--source", "folder:runs", "--sample", "7"), "write 7% or 0.07"),
-        (("--source", "folder:runs", "--every", "soon"), "such as 10m"),
-        (("--source", "folder:runs", "--sample", "paid=100%"), "name it with --stratum"),
-    ],
-)
-def test_a_mistake_is_refused_in_a_sentence(gradeloop: CommandLine, flags: tuple[str, ...], said: str) -> None:
-    done = gradeloop("monitor", "create", "wrong", "--judge", "judge.yaml", "--scripted", "replies.yaml", *flags)
+MISTAKES = [
+    (("--source", "kafka:runs"), "write folder:/PATH, s3://BUCKET/PREFIX, sql:VARIABLE, otlp, otlp:SERVICE or threads"),
+    (("--source", "s3:runs"), "is no source; write folder:/PATH, s3://BUCKET/PREFIX"),
+    (("--source", "s3://x"), "source.bucket"),
+    (("--source", "s3://runs", "--quiet", "0s"), "--quiet '0s' is too short: S3 tells times to the second"),
+    (("--source", "s3://runs", "--quiet", "1s"), "write 2s or more, or leave it out"),
+    (("--source", "threads", "--quiet", "0s"), "the server lists a thread a little after its end"),
+    (("--source", "threads", "--quiet", "0.5s"), "write 1s or more, or leave it out"),
+    (("--source", "folder:runs", "--quiet", "0"), "--quiet '0' is no time; write a number with s, m, h or d behind it"),
+    (("--source", "s3://runs", "--where", "a=b"), "--where is for the sources otlp and threads; leave it out"),
+    (("--source", "otlp", "--quiet", "5s"), "--quiet is for folders, buckets and threads; leave it out"),
+    (
+        ("--source", "otlp", "--where", "shop"),
+        "--where 'shop' is no pair; write KEY=VALUE, such as deployment.",
+    ),
+    (("--source", "threads", "--where", "status=running"), "status=running is no status of a finished thread; known: satisfied"),
+    (("--source", "threads", "--where", "tenant=a"), "source.threads.where.tenant"),
+    (("--source", "sql:DB"), "needs --query and --watermark"),
+    (("--source", "folder:runs", "--alert", "rate < 1"), "such as 'pass_rate < 0.9'"),
+    (("--source", "folder:runs", "--sample", "7"), "write 7% or 0.07"),
+    (("--source", "folder:runs", "--every", "soon"), "such as 10m"),
+    (("--source", "folder:runs", "--sample", "paid=100%"), "name it with --stratum"),
+]
 
-    assert (done.code, said in done.err, "Traceback" in done.err) == (2, True, False), done.err
+
+def test_a_mistake_is_refused_in_a_sentence(gradeloop: CommandLine, subtests: pytest.Subtests) -> None:
+    for flags, said in MISTAKES:
+        with subtests.test(str(flags)):
+            done = gradeloop("monitor", "create", "wrong", "--judge", "judge.yaml", "--scripted", "replies.yaml", *flags)
+
+            assert (done.code, said in done.err, "Traceback" in done.err) == (2, True, False), done.err
 
 
 def test_a_judge_that_is_not_there_is_refused_with_the_command_that_writes_one(gradeloop: CommandLine) -> None:

@@ -109,11 +109,12 @@ FILTERS = [
 ]
 
 
-@pytest.mark.parametrize(("flags", "names"), FILTERS)
-def test_filters_select_the_cases_that_run(gradeloop: CommandLine, flags: tuple[str, ...], names: list[str]) -> None:
-    write(gradeloop.folder, {"promptfooconfig.yaml": GREETINGS})
+def test_filters_select_the_cases_that_run(gradeloop: CommandLine, subtests: pytest.Subtests) -> None:
+    for flags, names in FILTERS:
+        with subtests.test(str(flags)):
+            write(gradeloop.folder, {"promptfooconfig.yaml": GREETINGS})
 
-    assert [case["vars"]["name"] for case in results(gradeloop, *flags)] == names
+            assert [case["vars"]["name"] for case in results(gradeloop, *flags)] == names
 
 
 def test_a_filter_that_selects_nothing_is_named(gradeloop: CommandLine) -> None:
@@ -226,8 +227,8 @@ def test_an_env_file_has_keys_for_the_worker_alone(gradeloop: CommandLine) -> No
         gradeloop.folder, {"promptfooconfig.yaml": GREETINGS.replace("scripted:two", "openai:gpt-5"), ".env": f"OPENAI_API_KEY={secret}\n"}
     )
 
-    ignored, refused = gradeloop.alone("validate"), gradeloop.alone("validate", "--env-file", "replies.yaml")
-    done = gradeloop.alone("validate", "--env-file", ".env", OPENAI_API_KEY="")
+    ignored, refused = gradeloop("validate"), gradeloop("validate", "--env-file", "replies.yaml")
+    done = gradeloop("validate", "--env-file", ".env", OPENAI_API_KEY="")
 
     assert (ignored.code, refused.code) == (2, 2)
     assert "no NAME=VALUE" in refused.err

@@ -84,28 +84,28 @@ def why(done: Done, *around: str) -> str:
     return said
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_run_validate_eval_and_check_refuse_with_the_same_sentence(gradeloop: CommandLine, name: str) -> None:
-    more, words = REFUSED[name]
-    task, suite = written(gradeloop, name, more)
-    keys = {"OPENAI_API_KEY": "a-key"}
-    of_the_case = ("case 'one': ", "the case 'one': ")
+def test_run_validate_eval_and_check_refuse_with_the_same_sentence(gradeloop: CommandLine, subtests: pytest.Subtests) -> None:
+    for name, (more, words) in REFUSED.items():
+        with subtests.test(name):
+            task, suite = written(gradeloop, name, more)
+            keys = {"OPENAI_API_KEY": "a-key"}
+            of_the_case = ("case 'one': ", "the case 'one': ")
 
-    run = gradeloop("run", task, "--json", **keys)
-    evaluated = gradeloop("eval", suite, **keys)
-    assert words in run.err, run
-    assert (run.code, evaluated.code) == (2, 2)
-    assert run.out == ""
-    for kept in ({"OPENAI_API_KEY": ""}, keys):
-        one, two, three = (
-            gradeloop("validate", task, **kept),
-            gradeloop("validate", suite, **kept),
-            gradeloop("eval", "--check", suite, **kept),
-        )
-        assert (one.code, two.code, three.code) == (2, 2, 2), (one, two, three)
-        assert why(one) == why(run)
-        assert why(two, *of_the_case) == why(three, f"{suite}: refused: ", *of_the_case) == why(evaluated, *of_the_case)
-    assert why(evaluated, *of_the_case) == why(run)
+            run = gradeloop("run", task, "--json", **keys)
+            evaluated = gradeloop("eval", suite, **keys)
+            assert words in run.err, run
+            assert (run.code, evaluated.code) == (2, 2)
+            assert run.out == ""
+            for kept in ({"OPENAI_API_KEY": ""}, keys):
+                one, two, three = (
+                    gradeloop("validate", task, **kept),
+                    gradeloop("validate", suite, **kept),
+                    gradeloop("eval", "--check", suite, **kept),
+                )
+                assert (one.code, two.code, three.code) == (2, 2, 2), (one, two, three)
+                assert why(one) == why(run)
+                assert why(two, *of_the_case) == why(three, f"{suite}: refused: ", *of_the_case) == why(evaluated, *of_the_case)
+            assert why(evaluated, *of_the_case) == why(run)
 
 
 def test_what_runs_is_found_whole(gradeloop: CommandLine) -> None:
@@ -136,6 +136,7 @@ def test_a_refused_start_shows_no_thread(gradeloop: CommandLine, flags: tuple[st
     assert "refused-thread" not in done.out
 
 
+@pytest.mark.slow
 def test_a_look_at_a_file_asks_a_worker_of_its_own(gradeloop: CommandLine) -> None:
     task, _ = written(gradeloop, "", checked("word_cuont"))
 

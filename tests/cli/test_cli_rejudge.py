@@ -68,21 +68,22 @@ def test_stale_verdicts_are_marked_on_every_page(gradeloop: CommandLine) -> None
     assert "stale" not in page("geo/capital@2")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("judge", "geo/capital", "--again", "all.jsonl"), "--again and --only-judge go together"),
-        (("judge", "geo/capital", "--only-judge", "capital@1"), "--again and --only-judge go together"),
-        (("judge", "geo/capital"), "no run is named"),
-        (("judge", "geo/capital", "--again", "--only-judge", "capital@1", "--no-store"), "leave --no-store out"),
-        (("judge", "geo/capital", "--again", "--only-judge", "capital@7", *SCRIPTED), "has no version 7"),
-        (("judge", "geo/capital", "--again", "--only-judge", "capital@1", "other.jsonl", *SCRIPTED), "has judged none of these 1 run"),
-    ],
-)
-def test_a_mistake_ends_with_2_and_its_cure(gradeloop: CommandLine, arguments: tuple[str, ...], message: str) -> None:
-    (gradeloop.folder / "other.jsonl").write_text(json.dumps({"id": "z", "messages": [{"role": "assistant", "content": "x"}]}))
+MISTAKES = [
+    (("judge", "geo/capital", "--again", "all.jsonl"), "--again and --only-judge go together"),
+    (("judge", "geo/capital", "--only-judge", "capital@1"), "--again and --only-judge go together"),
+    (("judge", "geo/capital"), "no run is named"),
+    (("judge", "geo/capital", "--again", "--only-judge", "capital@1", "--no-store"), "leave --no-store out"),
+    (("judge", "geo/capital", "--again", "--only-judge", "capital@7", *SCRIPTED), "has no version 7"),
+    (("judge", "geo/capital", "--again", "--only-judge", "capital@1", "other.jsonl", *SCRIPTED), "has judged none of these 1 run"),
+]
 
-    done = gradeloop(*arguments)
 
-    assert done.code == 2, done.out + done.err
-    assert message in done.err
+def test_a_mistake_ends_with_2_and_its_cure(gradeloop: CommandLine, subtests: pytest.Subtests) -> None:
+    for arguments, message in MISTAKES:
+        with subtests.test(message):
+            (gradeloop.folder / "other.jsonl").write_text(json.dumps({"id": "z", "messages": [{"role": "assistant", "content": "x"}]}))
+
+            done = gradeloop(*arguments)
+
+            assert done.code == 2, done.out + done.err
+            assert message in done.err

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 
 from tests.cli.test_cli_eval import batch_of, suite
 from tests.rig.batches import breaks, drafted, fails, passes
@@ -90,13 +91,13 @@ def test_the_newest_of_all_is_what_no_name_means(gradeloop: CommandLine) -> None
     assert "<h1>refunds</h1>" in page(gradeloop, "latest", "--kind", "batch")
 
 
-@pytest.mark.parametrize("name", ["out.json", "out.jsonl"])
-def test_a_batch_is_told_from_the_file_that_it_was_written_to_without_server_or_store(gradeloop: CommandLine, name: str) -> None:
+def test_a_batch_is_told_from_the_file_that_it_was_written_to_without_server_or_store(gradeloop: CommandLine) -> None:
     elsewhere = {"GRADELOOP_STATE_DIR": str(gradeloop.folder / "nowhere"), "TEMPORAL_ADDRESS": "127.0.0.1:9"}
-    done = gradeloop("report", name, "-o", "file.html", **elsewhere)
+    for name in ("out.json", "out.jsonl"):
+        done = gradeloop("report", name, "-o", f"{name}.html", **elsewhere)
 
-    assert done.code == 0, done.err
-    assert "case-1" in (gradeloop.folder / "file.html").read_text()
+        assert done.code == 0, done.err
+        assert "case-1" in (gradeloop.folder / f"{name}.html").read_text()
 
 
 def test_judgements_are_told_from_a_file_and_from_the_store(gradeloop: CommandLine) -> None:
@@ -215,14 +216,14 @@ MISTAKES = {
 }
 
 
-@pytest.mark.parametrize("name", MISTAKES)
-def test_a_mistake_is_told_in_a_sentence(gradeloop: CommandLine, name: str) -> None:
-    arguments, words = MISTAKES[name]
-    done = gradeloop("report", *arguments)
+def test_a_mistake_is_told_in_a_sentence(gradeloop: CommandLine, subtests: pytest.Subtests) -> None:
+    for name, (arguments, words) in MISTAKES.items():
+        with subtests.test(name):
+            done = gradeloop("report", *arguments)
 
-    assert done.code == 2, done.out + done.err
-    assert words in done.err
-    assert "Traceback" not in done.err
+            assert done.code == 2, done.out + done.err
+            assert words in done.err
+            assert "Traceback" not in done.err
 
 
 def test_an_older_page_stays_where_the_new_one_cannot_be_written(gradeloop: CommandLine) -> None:
@@ -250,21 +251,28 @@ def next_of(text: str) -> list[str]:
     return shlex.split(line)
 
 
-@pytest.mark.parametrize(
-    ("replies", "code", "step"),
-    [([fails("bad")], 1, "report BATCH --open"), ([breaks("bad")], 3, "retry BATCH")],
-    ids=["failed", "error"],
-)
-def test_what_a_batch_says_comes_next_works(gradeloop: CommandLine, replies: list[dict[str, Any]], code: int, step: str) -> None:
-    done = gradeloop("eval", suite(gradeloop, f"next-{code}", replies, [f"bad, {code} comes of it"]))
-    batch = batch_of(done)
-    words = next_of(done.out + done.err)
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Return the addresses that a command opens in the browser, as it opens them."""
+    addresses: list[str] = []
+    monkeypatch.setattr(typer, "launch", addresses.append)
+    return addresses
 
-    assert done.code == code, done.err
-    assert " ".join(words) == step.replace("BATCH", batch)
-    again = gradeloop.alone(*words, *(["-o", "next.html", "--overwrite"] if words[0] == "report" else []), BROWSER="true")
-    assert again.code == (0 if words[0] == "report" else code), again.err
-    assert next_of(gradeloop("batches", "show", batch).out) == words
+
+def test_what_a_batch_says_comes_next_works(gradeloop: CommandLine, opened: list[str], subtests: pytest.Subtests) -> None:
+    for replies, code, step in (([fails("bad")], 1, "report BATCH --open"), ([breaks("bad")], 3, "retry BATCH")):
+        with subtests.test(step):
+            done = gradeloop("eval", suite(gradeloop, f"next-{code}", replies, [f"bad, {code} comes of it"]))
+            batch = batch_of(done)
+            words = next_of(done.out + done.err)
+            reports = words[0] == "report"
+
+            assert done.code == code, done.err
+            assert " ".join(words) == step.replace("BATCH", batch)
+            again = gradeloop(*words, *(["-o", "next.html", "--overwrite"] if reports else []))
+            assert again.code == (0 if reports else code), again.err
+            assert opened == [(gradeloop.folder / "next.html").as_uri()]
+            assert next_of(gradeloop("batches", "show", batch).out) == words
 
 
 def test_a_judge_in_json_is_found_as_one_in_yaml_is(gradeloop: CommandLine) -> None:
@@ -284,15 +292,16 @@ def test_a_judge_in_json_is_found_as_one_in_yaml_is(gradeloop: CommandLine) -> N
     assert "the store has no judgements by 'unused.json'; judge some runs first: gradeloop judge unused.json RUNS" in refused.err
 
 
-def test_what_a_judge_says_comes_next_works(gradeloop: CommandLine) -> None:
+def test_what_a_judge_says_comes_next_works(gradeloop: CommandLine, opened: list[str]) -> None:
     asked = ("judge", "judge.yaml", "runs.jsonl", "--scripted", "replies.yaml", "--pass", "label=no match")
     by_file, by_judge = gradeloop(*asked, "-o", "of next.jsonl", "--overwrite"), gradeloop(*asked)
 
     assert next_of(by_file.out) == ["report", "of next.jsonl", "--open"]
     assert next_of(by_judge.out) == ["report", "judge.yaml", "--pass", "label=no match", "--open"]
     for done in (by_file, by_judge):
-        shown = gradeloop.alone(*next_of(done.out), "-o", "next.html", "--overwrite", BROWSER="true")
+        shown = gradeloop(*next_of(done.out), "-o", "next.html", "--overwrite")
         assert shown.code == 0, shown.err
+        assert opened.pop() == (gradeloop.folder / "next.html").as_uri()
         assert "2 judgements" in (gradeloop.folder / "next.html").read_text()
     passed = gradeloop(*asked[:-1], "label=match")
     assert "next:" not in passed.out + passed.err

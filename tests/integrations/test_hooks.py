@@ -60,6 +60,7 @@ def run_hook(name: str, folder: Path, given: str = "") -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 async def test_the_agent_goes_on_until_its_change_meets_the_rubric(repository: Path) -> None:
     unchanged = await stop(repository)
     (repository / "new.py").write_text("def double(x): return 2 * x\n")
@@ -75,6 +76,7 @@ async def test_the_agent_goes_on_until_its_change_meets_the_rubric(repository: P
     assert tested == (0, "")
 
 
+@pytest.mark.slow
 async def test_an_agent_is_not_held_by_a_judge_that_fails(repository: Path) -> None:
     (repository / "new.py").write_text("nonsense\n")
 
@@ -84,6 +86,7 @@ async def test_an_agent_is_not_held_by_a_judge_that_fails(repository: Path) -> N
     assert "not graded: there is no verdict" in said
 
 
+@pytest.mark.slow
 async def test_a_commit_is_stopped_that_does_not_meet_the_rubric(repository: Path) -> None:
     (repository / ".git/hooks/pre-commit").write_text(f"#!/bin/sh\nexec '{sys.executable}' '{HOOKS / 'pre_commit.py'}' '{MODEL}'\n")
     (repository / ".git/hooks/pre-commit").chmod(0o755)

@@ -430,41 +430,41 @@ OWN_GRADERS: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", OWN_JUDGES)
 async def test_agents_choose_no_judge_no_activity_and_no_tool_in_any_place_of_a_rubric(
-    models: ScriptedModels, tmp_path: Path, name: str
+    models: ScriptedModels, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    models.script()
-    rubric, place = OWN_JUDGES[name]
-    (tmp_path / "judge.json").write_text(json.dumps(rubric))
-    run = {"id": "x", "transcripts": [{"messages": [{"role": "assistant", "content": "hi"}]}]}
+    for name, (rubric, place) in OWN_JUDGES.items():
+        with subtests.test(name):
+            models.script()
+            (tmp_path / "judge.json").write_text(json.dumps(rubric))
+            run = {"id": "x", "transcripts": [{"messages": [{"role": "assistant", "content": "hi"}]}]}
 
-    async with inside(roots=[tmp_path]) as agent:
-        answers = [
-            await refused(agent, "grade", output="hello", rubric=rubric),
-            await refused(agent, "grade", output="hello", rubric_file="judge.json"),
-            await refused(agent, "judge_run", judge={"rubric": rubric}, run=run),
-            await refused(agent, "judge_run", judge_file="judge.json", run=run),
-            await refused(agent, "revise", task="Write.", rubric=rubric),
-            await refused(agent, "check_rubric", rubric=rubric),
-        ]
+            async with inside(roots=[tmp_path]) as agent:
+                answers = [
+                    await refused(agent, "grade", output="hello", rubric=rubric),
+                    await refused(agent, "grade", output="hello", rubric_file="judge.json"),
+                    await refused(agent, "judge_run", judge={"rubric": rubric}, run=run),
+                    await refused(agent, "judge_run", judge_file="judge.json", run=run),
+                    await refused(agent, "revise", task="Write.", rubric=rubric),
+                    await refused(agent, "check_rubric", rubric=rubric),
+                ]
 
-    assert all(f"{place} was not granted; leave it out, or ask this server's user" in answer for answer in answers), answers
-    assert not models.calls
+            assert all(f"{place} was not granted; leave it out, or ask this server's user" in answer for answer in answers), answers
+            assert not models.calls
 
 
-@pytest.mark.parametrize("name", OWN_GRADERS)
-async def test_agents_choose_no_judge_beside_a_rubric(models: ScriptedModels, name: str) -> None:
-    models.script()
-    judge, place = OWN_GRADERS[name]
+async def test_agents_choose_no_judge_beside_a_rubric(models: ScriptedModels, subtests: pytest.Subtests) -> None:
+    for name, (judge, place) in OWN_GRADERS.items():
+        with subtests.test(name):
+            models.script()
 
-    async with inside() as agent:
-        answer = await refused(
-            agent, "judge_run", judge={"rubric": MONTH} | judge if "rubric_text" not in judge else judge, run={"id": "x"}
-        )
+            async with inside() as agent:
+                answer = await refused(
+                    agent, "judge_run", judge={"rubric": MONTH} | judge if "rubric_text" not in judge else judge, run={"id": "x"}
+                )
 
-    assert place in answer
-    assert not models.calls
+            assert place in answer
+            assert not models.calls
 
 
 async def test_the_servers_own_grader_and_what_its_user_grants_may_be_named(models: ScriptedModels) -> None:
@@ -586,23 +586,24 @@ async def test_whatever_an_agent_sends_elsewhere_is_answered_in_a_sentence(model
     assert not models.calls
 
 
-@pytest.mark.parametrize(
-    ("flags", "message"),
-    [
-        ({"root": [Path("/no/such/folder")]}, "--root '/no/such/folder' is no folder"),
-        ({"budget_usd": -1.0}, "--budget-usd is -1.0; write US dollars"),
-        ({"grader": "claude"}, "--grader: "),
-        ({"grant": ["payments"]}, "--grant 'payments': write KIND:NAME, the kind one of model, address, tool, queue"),
-        ({"grant": ["model:claude"]}, "--grant: "),
-        ({"scripted": Path("/no/such/file")}, "--scripted: '/no/such/file' does not exist"),
-        ({"http": "8246"}, "--http is '8246'; write HOST:PORT"),
-    ],
-)
-def test_a_flag_that_is_wrong_is_refused_in_a_sentence(flags: dict[str, Any], message: str) -> None:
-    with pytest.raises(InvalidRequest) as refusal:
-        mcp(**flags)
+WRONG_FLAGS: list[tuple[dict[str, Any], str]] = [
+    ({"root": [Path("/no/such/folder")]}, "--root '/no/such/folder' is no folder"),
+    ({"budget_usd": -1.0}, "--budget-usd is -1.0; write US dollars"),
+    ({"grader": "claude"}, "--grader: "),
+    ({"grant": ["payments"]}, "--grant 'payments': write KIND:NAME, the kind one of model, address, tool, queue"),
+    ({"grant": ["model:claude"]}, "--grant: "),
+    ({"scripted": Path("/no/such/file")}, "--scripted: '/no/such/file' does not exist"),
+    ({"http": "8246"}, "--http is '8246'; write HOST:PORT"),
+]
 
-    assert message in str(refusal.value)
+
+def test_a_flag_that_is_wrong_is_refused_in_a_sentence(subtests: pytest.Subtests) -> None:
+    for flags, message in WRONG_FLAGS:
+        with subtests.test(message):
+            with pytest.raises(InvalidRequest) as refusal:
+                mcp(**flags)
+
+            assert message in str(refusal.value)
 
 
 def test_without_the_package_it_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

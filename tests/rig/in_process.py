@@ -204,7 +204,7 @@ _CHOICES: dict[str, SandboxChoice] = {}
 
 def _chosen(settings: WorkerSettings, *, all_of_them: bool = False) -> SandboxChoice:
     """Try the machine's sandboxes once a test run."""
-    wanted = f"{settings.sandbox.model_dump_json()} {all_of_them}"
+    wanted = f"{settings.sandbox.use} {settings.sandbox.read_only} {all_of_them}"
     if wanted not in _CHOICES:
         _CHOICES[wanted] = _REALLY_CHOSEN(settings, all_of_them=all_of_them)
     return _CHOICES[wanted]

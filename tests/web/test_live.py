@@ -4,7 +4,6 @@ import asyncio
 import re
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -225,20 +224,22 @@ class TestThreadPage:
         assert "Traceback" not in page.text
         assert there in listed
 
-    @pytest.mark.parametrize("name", ["a/b", "a%2Fb", "a?b#c", "100%25", "ünï ✓", "a/interrupt", "=x", "a b&c=d", "'><b>"])
-    async def test_an_id_may_hold_any_character(self, client: Client, tmp_path: Path, name: str) -> None:
-        thread_id = f"{name}-{uuid4()}"
+    async def test_an_id_may_hold_any_character(self, client: Client, tmp_path: Path, subtests: pytest.Subtests) -> None:
+        names = ("a/b", "a%2Fb", "a?b#c", "100%25", "ünï ✓", "a/interrupt", "=x", "a b&c=d", "'><b>")
         async with running(client, tmp_path) as (served, browser):
-            turn = await served.begun(thread_id, "generator")
-            listed = await shows(browser, "/", thread_id)
-            page = await browser.get(thread_path(thread_id))
-            taken = await browser.say(f"{thread_path(thread_id)}/interrupt")
-            result = await turn
+            for name in names:
+                with subtests.test(name):
+                    thread_id = f"{name}-{uuid4()}"
+                    turn = await served.begun(thread_id, "generator")
+                    listed = await shows(browser, "/", thread_id)
+                    page = await browser.get(thread_path(thread_id))
+                    taken = await browser.say(f"{thread_path(thread_id)}/interrupt")
+                    result = await turn
 
-        assert f'href="{thread_path(thread_id)}"' in listed
-        assert page.status_code == 200
-        assert f"{thread_path(thread_id)}/interrupt" in page.text
-        assert (ok(taken), result.status) == (True, "interrupted")
+                    assert f'href="{thread_path(thread_id)}"' in listed
+                    assert page.status_code == 200
+                    assert f"{thread_path(thread_id)}/interrupt" in page.text
+                    assert (ok(taken), result.status) == (True, "interrupted")
 
     def test_an_id_is_decoded_once(self) -> None:
         for name in ("%25", "%2525", "a/b", ".", "..", "=", "==", "=..", "ü", "a+b", " "):
@@ -260,6 +261,16 @@ class TestThreadPage:
         assert evil in unescape(page.text)
         assert part.text.count("</main>") == 1
         assert browser.token not in part.text
+
+
+UNREADABLE = [
+    ("# only a heading", "the rubric has no criterion"),
+    ('{"criteria": ["x"], "scorign": "mean"}', "the rubric, line 1, column 1: unknown key 'scorign'. Did you mean 'scoring'?"),
+    ("name: x\ncriteria:\n  - id: a\n    description: b\n    weight: much\n", "line 5"),
+    ("criteria:\n  - [", "the rubric, line"),
+    ("prompt: file:///etc/passwd\ncriteria: [a]\n", "a pasted rubric cannot refer to a file"),
+    ('{"criteria": [{"description": "a", "prompt": "file:///etc/passwd"}]}', "a pasted rubric cannot refer to a file"),
+]
 
 
 class TestSteering:
@@ -357,22 +368,13 @@ class TestSteering:
         assert [criterion.description for criterion in state.rubric.criteria] == ["it is good", "it is short"]
         assert "rubric_supplied" in types
 
-    @pytest.mark.parametrize(
-        ("text", "words"),
-        [
-            ("# only a heading", "the rubric has no criterion"),
-            ('{"criteria": ["x"], "scorign": "mean"}', "the rubric, line 1, column 1: unknown key 'scorign'. Did you mean 'scoring'?"),
-            ("name: x\ncriteria:\n  - id: a\n    description: b\n    weight: much\n", "line 5"),
-            ("criteria:\n  - [", "the rubric, line"),
-            ("prompt: file:///etc/passwd\ncriteria: [a]\n", "a pasted rubric cannot refer to a file"),
-            ('{"criteria": [{"description": "a", "prompt": "file:///etc/passwd"}]}', "a pasted rubric cannot refer to a file"),
-        ],
-    )
-    def test_a_rubric_that_cannot_be_read_is_refused_with_its_place(self, text: str, words: str) -> None:
-        with pytest.raises(InvalidRequest) as caught:
-            pasted_rubric(text)
+    def test_a_rubric_that_cannot_be_read_is_refused_with_its_place(self, subtests: pytest.Subtests) -> None:
+        for text, words in UNREADABLE:
+            with subtests.test(words):
+                with pytest.raises(InvalidRequest) as caught:
+                    pasted_rubric(text)
 
-        assert words in str(caught.value)
+                assert words in str(caught.value)
 
     @pytest.mark.parametrize(
         "text", ["- a\n- b", "Style:\n- a: b\n- b", '  {"criteria": ["a", "b"]}', "name: x\ncriteria:\n  - a\n  - b\n"]
@@ -709,6 +711,7 @@ class TestDev:
         assert page.status_code == 200, page.text
         assert "a poem of four lines" in page.text
 
+    @pytest.mark.slow
     def test_a_port_that_was_asked_for_is_the_pages_or_a_refusal(self, gradeloop: CommandLine) -> None:
         with listening(0) as taken:
             port = str(taken.getsockname()[1])
@@ -720,6 +723,7 @@ class TestDev:
         assert f"GRADELOOP_PAGE_PORT is {port}, a port that cannot be opened" in refused.err
         assert address == f"http://127.0.0.1:{port}"
 
+    @pytest.mark.slow
     def test_without_what_the_page_takes_the_rest_is_served_and_it_is_said_how_to_get_it(
         self, gradeloop: CommandLine, tmp_path: Path
     ) -> None:
@@ -729,13 +733,6 @@ class TestDev:
         stopped(dev, printed)
 
         assert page == "not served; install it with: pip install 'gradeloop[embedded]'"
-
-
-def test_help_loads_neither_the_page_nor_its_server() -> None:
-    code = "import sys, gradeloop, gradeloop.cli.main; print([each for each in ('starlette', 'uvicorn', 'jinja2') if each in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout.strip() == "[]"
 
 
 def test_a_style_and_a_script_of_the_page_need_no_inline_handlers() -> None:
