@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
 
 import pytest
 from playwright.async_api import Browser, Page
@@ -27,10 +26,10 @@ NARROW = {"width": 400, "height": 900}
 TOOL = "look_up_the_customer_in_the_register_of_contracts_and_return_every_open_invoice_of_this_year"
 
 
-async def opened(browser: Browser, folder: Path, html: str, scheme: Literal["light", "dark"] = "light") -> Page:
+async def opened(browser: Browser, folder: Path, html: str) -> Page:
     """Open a page from disk in a narrow window, with all that is folded unfolded."""
     (folder / "page.html").write_text(html)
-    page = await browser.new_page(viewport=NARROW, color_scheme=scheme)  # type: ignore[arg-type]  # Playwright's own type of sizes
+    page = await browser.new_page(viewport=NARROW, color_scheme="light")  # type: ignore[arg-type]  # Playwright's own type of sizes
     await page.goto((folder / "page.html").as_uri())
     await page.evaluate("for (const each of document.querySelectorAll('details')) each.open = true")
     return page
@@ -50,8 +49,7 @@ def waiting() -> WaitingThread:
 
 
 @pytest.mark.parametrize("name", ["diff", "inbox", "batch", "run", "judgement", "judgements", "waiting"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_nothing_is_cut_in_a_narrow_window(browser: Browser, tmp_path: Path, name: str, scheme: Literal["light", "dark"]) -> None:
+async def test_nothing_is_cut_in_a_narrow_window(browser: Browser, tmp_path: Path, name: str) -> None:
     pages: dict[str, Callable[[], str]] = {
         "diff": lambda: compared(tmp_path),
         "inbox": lambda: inbox_page([waiting(), card("a dog ran")], token="t"),
@@ -61,10 +59,12 @@ async def test_nothing_is_cut_in_a_narrow_window(browser: Browser, tmp_path: Pat
         "judgements": gated_page,
         "waiting": lambda: run_page(rejecting(), live=SteeredPage(token="t", path="/p", thread="/p", status="waiting", open=True, tag="")),
     }
-    page = await opened(browser, tmp_path, pages[name](), scheme)
+    page = await opened(browser, tmp_path, pages[name]())
 
     assert await cut_off(page) == []
     assert await too_wide(page) <= 0
+    assert await axe_findings(page) == []
+    await page.emulate_media(color_scheme="dark")
     assert await axe_findings(page) == []
     await page.close()
 
