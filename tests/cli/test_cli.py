@@ -18,12 +18,6 @@ from gradeloop.temporal.worker import application_folder
 from tests.rig.cli import CommandLine, draft, ended, line_of, verdict
 
 
-@pytest.fixture(scope="module")
-def gradeloop(commands: CommandLine) -> CommandLine:
-    """Return the command with a server of this module's own, which ends with it."""
-    return commands
-
-
 def test_the_demo_is_satisfied_after_two_iterations_and_names_the_test_that_failed_first(gradeloop: CommandLine) -> None:
     done = gradeloop("demo")
 
@@ -456,15 +450,6 @@ def test_dev_serves_the_queue_gradeloop_until_ctrl_c_and_dev_stop_ends_what_is_l
     assert "Traceback" not in served.err
     assert stopped.code == 0
     assert "no embedded server was running" in stopped.out
-
-
-def test_help_names_every_command(gradeloop: CommandLine) -> None:
-    done = gradeloop("--help")
-
-    assert done.code == 0
-    commands = "run demo resume watch state show list rubric registry judge agreement interrupt cancel close init schema worker dev"
-    assert all(f"  {name} " in done.out for name in commands.split())
-    assert "..." not in done.out.partition("Run and watch a thread:")[2]
 
 
 def test_schema_prints_the_contract_whole_or_by_name(gradeloop: CommandLine) -> None:

@@ -2,17 +2,10 @@
 
 import json
 
-import pytest
-
 from tests.rig.cli import CommandLine
 from tests.rig.judging import FRANCE, answers, fails
 
 RULED = FRANCE | {"pass_if": {"label": "match"}}
-
-
-@pytest.fixture(scope="module")
-def gradeloop(commands: CommandLine) -> CommandLine:
-    return commands
 
 
 def test_the_command_measures_writes_a_page_and_fails_under_a_bound(gradeloop: CommandLine) -> None:

@@ -62,23 +62,24 @@ def gradeloop(commands: CommandLine) -> CommandLine:
     return commands
 
 
-@pytest.mark.parametrize(
-    ("flags", "code", "said"),
-    [
-        ((), 0, ""),
-        (("--fail-on", "regressions"), 1, "--fail-on regressions: 1 case regressed"),
-        (("--fail-on", "errors"), 1, "--fail-on errors: 1 case went from a verdict to an error"),
-        (("--fail-on", "criteria"), 1, "--fail-on criteria: 1 criterion regressed in at least one case"),
-        (("--fail-on", "any"), 1, "--fail-on any: 4 findings (regressed cases and criteria"),
-        (("--fail-on", "errors", "--fail-on", "regressions"), 1, "1 case went from a verdict to an error\n--fail-on regressions"),
-        (("--fail-on", "typo"), 2, "'typo' is not one of"),
-    ],
-)
-def test_the_exit_code_is_the_gate(gradeloop: CommandLine, flags: tuple[str, ...], code: int, said: str) -> None:
-    done = gradeloop("diff", "before.json", "after.jsonl", *flags)
+GATES = [
+    ((), 0, ""),
+    (("--fail-on", "regressions"), 1, "--fail-on regressions: 1 case regressed"),
+    (("--fail-on", "errors"), 1, "--fail-on errors: 1 case went from a verdict to an error"),
+    (("--fail-on", "criteria"), 1, "--fail-on criteria: 1 criterion regressed in at least one case"),
+    (("--fail-on", "any"), 1, "--fail-on any: 4 findings (regressed cases and criteria"),
+    (("--fail-on", "errors", "--fail-on", "regressions"), 1, "1 case went from a verdict to an error\n--fail-on regressions"),
+    (("--fail-on", "typo"), 2, "'typo' is not one of"),
+]
 
-    assert done.code == code, done.err
-    assert said in done.err
+
+def test_the_exit_code_is_the_gate(gradeloop: CommandLine, subtests: pytest.Subtests) -> None:
+    for flags, code, said in GATES:
+        with subtests.test(str(said)):
+            done = gradeloop("diff", "before.json", "after.jsonl", *flags)
+
+            assert done.code == code, done.err
+            assert said in done.err
 
 
 def test_the_gate_is_the_first_word_on_terminal_and_page(gradeloop: CommandLine) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.cli.test_cli_eval import batch_of
+from tests.cli.test_cli_eval import suite as written
 from tests.rig.batches import breaks, fails, passes
 from tests.rig.cli import CommandLine
 
@@ -13,19 +14,9 @@ LENIENT = [passes("good"), passes("lucky"), breaks("odd"), fails("bad")]
 """A judge that passes what is good, and half of what is not."""
 
 
-@pytest.fixture(scope="module")
-def gradeloop(commands: CommandLine) -> CommandLine:
-    """Return the command with a folder of its own."""
-    return commands
-
-
 def suite(gradeloop: CommandLine, outputs: list[str], name: str, **more: Any) -> str:
-    """Write a suite of these outputs, and return the file's name."""
-    (gradeloop.folder / f"{name}.replies.yaml").write_text(json.dumps({"replies": LENIENT}))
-    tests = [{"id": f"case-{at}", "output": output} for at, output in enumerate(outputs)]
-    fields = {"name": name, "grader": "scripted:judge", "scripted": f"{name}.replies.yaml", "rubric": "- it is good", "tests": tests}
-    (gradeloop.folder / f"{name}.yaml").write_text(json.dumps(fields | more))
-    return f"{name}.yaml"
+    """Write a suite of these outputs that the lenient judge judges, and return the file's name."""
+    return written(gradeloop, name, LENIENT, outputs, **more)
 
 
 LABELLED = [*(f"good {at}" for at in range(60)), *(f"lucky {at}" for at in range(60, 90)), *(f"bad {at}" for at in range(90, 120))]

@@ -26,12 +26,6 @@ NOTHING = "prompts: ['Say {{ q }}']\nproviders: [echo]\ntests: [{vars: {q: a}}, 
 ALL_LEFT_OUT = "prompts: [a]\nproviders: [echo]\ntests: [{assert: [{type: webhook, value: 'https://x.y'}]}]\n"
 
 
-@pytest.fixture(scope="module")
-def gradeloop(commands: CommandLine) -> CommandLine:
-    """Return the command with a folder of its own."""
-    return commands
-
-
 def written(gradeloop: CommandLine, name: str, text: str) -> str:
     """Write a configuration, and return its name."""
     (gradeloop.folder / name).write_text(text)

@@ -4,8 +4,6 @@ import asyncio
 import json
 from pathlib import Path
 
-import pytest
-
 from activities.providers.scripted import Script
 from tests.rig.cli import CommandLine
 from tests.rig.failing_models import listening
@@ -15,12 +13,6 @@ LISTED = {"id": "openai:gpt-5-mini", "fallback": ["openai_compatible:third"]}
 KEYLESS = {"id": "openai:gpt-5-mini", "fallback": ["openai_compatible:third", "anthropic:claude-haiku-4-5"]}
 
 WITHOUT_KEY = "'anthropic:claude-haiku-4-5' needs a key and ANTHROPIC_API_KEY is not set; set it, or name another model"
-
-
-@pytest.fixture(scope="module")
-def gradeloop(commands: CommandLine) -> CommandLine:
-    """Return the command, in a folder of its own."""
-    return commands
 
 
 def written(folder: Path, name: str, fields: object) -> str:

@@ -88,6 +88,7 @@ def test_the_commands_are_listed_in_groups_without_being_cut(columns: str) -> No
 
     titles = [line.removesuffix(":") for line in shown.splitlines() if line.removesuffix(":") in GROUPS]
     assert titles == list(GROUPS)
+    assert [name for name in TOP.commands if f"  {name} " not in shown] == []
     assert "..." not in shown.partition("Run and watch a thread:")[2]
 
 

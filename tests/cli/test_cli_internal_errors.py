@@ -18,11 +18,6 @@ from tests.rig.cli import CommandLine
 from tests.rig.judging import FRANCE
 
 
-@pytest.fixture(scope="module")
-def gradeloop(commands: CommandLine) -> CommandLine:
-    return commands
-
-
 def invalid() -> object:
     return TypeAdapter(dict[str, int]).validate_python({str(at): "no number" for at in range(200)})
 
