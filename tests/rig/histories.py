@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from temporalio.client import Client, WorkflowHandle, WorkflowHistory
 from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunner
 
 from rig.counting_server import CountingServer
 from rig.processes import Engine, WorkerProcess, engine_in
@@ -56,6 +57,30 @@ def _without_traces(part: Any) -> Any:
     if isinstance(part, dict):
         return {key: _without_traces(value) for key, value in part.items() if key != "stackTrace"}
     return [_without_traces(value) for value in part] if isinstance(part, list) else part
+
+
+async def differences(
+    workflows: Sequence[type], histories: Mapping[str, WorkflowHistory], runner: WorkflowRunner | None = None
+) -> dict[str, str]:
+    """Replay histories with one worker, and return why those differ that do.
+
+    Args:
+        workflows: The workflows' code.
+        histories: The histories by name.
+        runner: A sandbox, which loads `workflows` anew for each history; without one they replay as a worker runs them.
+    """
+
+    async def each() -> AsyncIterator[WorkflowHistory]:
+        for history in histories.values():
+            yield history
+
+    replayer = Replayer(workflows=workflows, workflow_runner=runner or UnsandboxedWorkflowRunner(), data_converter=pydantic_data_converter)
+    names, found = {id(history): name for name, history in histories.items()}, {}
+    async with replayer.workflow_replay_iterator(each()) as results:
+        async for result in results:
+            found[names.pop(id(result.history))] = str(result.replay_failure or "")
+    assert not names, f"never replayed: {', '.join(names.values())}"
+    return {name: why for name, why in found.items() if why}
 
 
 def attempts(history: WorkflowHistory) -> list[int]:

@@ -15,7 +15,7 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowHistory
 from temporalio.exceptions import ApplicationError
-from temporalio.worker import Replayer, Worker
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 from temporalio.workflow import ActivityConfig
 
 from activities.errors import FailureKind, ModelFault
@@ -33,7 +33,7 @@ from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.store.engine import Store
 from worker import build
-from workflows import RUNNER, activity_calls, grading_batch, tool_calls
+from workflows import activity_calls, grading_batch, tool_calls
 from workflows.grading_thread import GradingThreadWorkflow
 
 WRITER, JUDGE = "scripted:writer", "scripted:judge"
@@ -487,7 +487,8 @@ async def runs_of(client: Client, thread_id: str) -> list[str]:
 
 
 async def replay(client: Client, thread_id: str) -> None:
-    """Replay every run of a thread's chain with the workflow's code as it is."""
-    replayer = Replayer(workflows=[GradingThreadWorkflow], workflow_runner=RUNNER, data_converter=client.data_converter)
+    """Replay every run of a thread's chain with the workflow's code as it is, in no sandbox: a worker has none."""
+    runner = UnsandboxedWorkflowRunner()
+    replayer = Replayer(workflows=[GradingThreadWorkflow], workflow_runner=runner, data_converter=client.data_converter)
     for run_id in await runs_of(client, thread_id):
         await replayer.replay_workflow(await client.get_workflow_handle(thread_id, run_id=run_id).fetch_history())
