@@ -28,6 +28,7 @@ from tests.rig.reading import ReadsAgain
 if TYPE_CHECKING:
     from playwright.async_api import Browser
 
+    from tests.rig.kit import Kit
     from tests.rig.provider_server import ProviderServer
 
 __all__ = ["environment", "patient_detector_of_deadlocks"]
@@ -84,6 +85,19 @@ async def client(temporal_server: ServerInfo) -> Client:
     """Connect to the test run's server as every part of gradeloop does; a query that is to be sent again is."""
     connected = await connect(Connection(temporal_server.address, "default", embedded=False))
     return Client(**connected.config() | {"interceptors": [ReadsAgain()]})
+
+
+@pytest.fixture(scope="session")
+async def kit(temporal_server: ServerInfo, tmp_path_factory: pytest.TempPathFactory) -> "AsyncIterator[Kit]":
+    """Run one worker of the shipped test kit for all the tests that script its models."""
+    from gradeloop.testing import ScriptedModels, worker
+    from tests.rig.kit import TOOLS, Kit
+
+    models, server = ScriptedModels(), Connection(temporal_server.address, "default", embedded=False)
+    file = tmp_path_factory.mktemp("tools") / "tools.py"
+    file.write_text(TOOLS)
+    async with worker(models, tools=[file], server=server) as process:
+        yield Kit(models, process, server)
 
 
 @pytest.fixture(scope="module")

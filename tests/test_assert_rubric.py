@@ -3,7 +3,6 @@
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -11,30 +10,19 @@ import pytest
 
 from gradeloop.errors import InvalidRequest, JudgeFailed
 from gradeloop.judges.contract import JudgeResult
-from gradeloop.temporal.connect import Connection
-from gradeloop.temporal.server import ServerInfo
-from gradeloop.testing import MODEL, Reply, ScriptedModels, WorkerProcess, assert_rubric, worker
+from gradeloop.testing import MODEL, Reply, ScriptedModels, assert_rubric
+from tests.rig.kit import Kit
 
 RUBRIC = "- names the capital\n- is brief"
 
 
-@pytest.fixture(scope="module")
-async def served(temporal_server: ServerInfo) -> AsyncIterator[tuple[ScriptedModels, WorkerProcess]]:
-    """Run a worker with scripted models for the whole file."""
-    models = ScriptedModels()
-    connection = Connection(temporal_server.address, "default", embedded=False)
-    async with worker(models, server=connection) as process:
-        yield models, process
-
-
 @pytest.fixture
-def models(served: tuple[ScriptedModels, WorkerProcess], temporal_server: ServerInfo, monkeypatch: pytest.MonkeyPatch) -> ScriptedModels:
-    """Have `assert_rubric` find that worker, and return its models."""
-    models, process = served
-    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_server.address)
-    monkeypatch.setenv("GRADELOOP_TASK_QUEUE", process.queue)
-    models.script()
-    return models
+def models(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> ScriptedModels:
+    """Have `assert_rubric` find the run's worker, and return its models."""
+    monkeypatch.setenv("TEMPORAL_ADDRESS", kit.server.address)
+    monkeypatch.setenv("GRADELOOP_TASK_QUEUE", kit.process.queue)
+    kit.models.script()
+    return kit.models
 
 
 def asserted(output: str, **options: Any) -> JudgeResult:

@@ -6,17 +6,15 @@ import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
-from collections.abc import AsyncIterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gradeloop.temporal.connect import Connection
-from gradeloop.temporal.server import ServerInfo
-from gradeloop.testing import MODEL, ScriptedModels, worker
+from gradeloop.testing import MODEL, ScriptedModels
 from tests.docs.runner import block_of
+from tests.rig.kit import Kit
 
 PLUGIN = [] if entry_points(group="pytest11", name="gradeloop") else ["-p", "gradeloop.pytest_plugin"]
 """What loads the plugin where gradeloop is not installed as a package."""
@@ -24,7 +22,7 @@ PLUGIN = [] if entry_points(group="pytest11", name="gradeloop") else ["-p", "gra
 TESTS = """
 import pytest
 
-pytestmark = pytest.mark.rubric("- names the capital\\n- is brief", request="Capital of France?")
+pytestmark = pytest.mark.rubric("- names the capital\\n- is brief", request="Capital of France, in FOLDER?")
 
 
 def test_good(grade):
@@ -60,12 +58,10 @@ class Run:
 
 
 @pytest.fixture
-async def run(temporal_server: ServerInfo, tmp_path: Path) -> AsyncIterator[Run]:
-    (tmp_path / "test_answers.py").write_text(TESTS)
-    models = ScriptedModels(verdicts=lambda call: {"c2": "it has 4 words"} if "more" in (call.draft or "") else {})
-    server = Connection(temporal_server.address, "default", embedded=False)
-    async with worker(models, server=server) as process:
-        yield Run(tmp_path, {"TEMPORAL_ADDRESS": server.address, "GRADELOOP_TASK_QUEUE": process.queue}, models)
+def run(kit: Kit, tmp_path: Path) -> Run:
+    (tmp_path / "test_answers.py").write_text(TESTS.replace("FOLDER", tmp_path.name))
+    kit.models.script(verdicts=lambda call: {"c2": "it has 4 words"} if "more" in (call.draft or "") else {})
+    return Run(tmp_path, {"TEMPORAL_ADDRESS": kit.server.address, "GRADELOOP_TASK_QUEUE": kit.process.queue}, kit.models)
 
 
 def verdicts_of(junit: Path) -> dict[str, list[Any]]:
@@ -73,6 +69,7 @@ def verdicts_of(junit: Path) -> dict[str, list[Any]]:
     return {str(case.get("name")): [json.loads(str(p.get("value"))) for p in case.iter("property")] for case in cases}
 
 
+@pytest.mark.slow
 async def test_verdicts_are_passes_and_failures_recorded_and_replayed_without_a_server(run: Run) -> None:
     code, out = await run("--gradeloop-record", "verdicts.jsonl", "--junitxml", "junit.xml")
     asked = len(run.models.calls)
@@ -92,6 +89,7 @@ async def test_verdicts_are_passes_and_failures_recorded_and_replayed_without_a_
     assert "2 passed" in replayed
 
 
+@pytest.mark.slow
 async def test_the_processes_of_xdist_share_worker_and_recording(run: Run) -> None:
     code, out = await run("-n", "2", "--gradeloop-record", "verdicts.jsonl")
 
@@ -100,8 +98,10 @@ async def test_the_processes_of_xdist_share_worker_and_recording(run: Run) -> No
     assert len({json.loads(line)["key"] for line in (run.folder / "verdicts.jsonl").read_text().splitlines()}) == 4
 
 
-async def test_an_output_that_was_not_recorded_fails_with_the_cure(run: Run) -> None:
-    (run.folder / "empty.jsonl").touch()
+async def test_an_output_that_was_not_recorded_fails_with_the_cure(tmp_path: Path) -> None:
+    (tmp_path / "test_answers.py").write_text(TESTS)
+    (tmp_path / "empty.jsonl").touch()
+    run = Run(tmp_path, {}, ScriptedModels())
 
     code, out = await run("--gradeloop-replay", "empty.jsonl", "-k", "good", judge=False)
 
@@ -109,6 +109,7 @@ async def test_an_output_that_was_not_recorded_fails_with_the_cure(run: Run) -> 
     assert "1 of 1 verdicts are not in empty.jsonl; record them with --gradeloop-record empty.jsonl" in out
 
 
+@pytest.mark.slow
 async def test_the_test_on_the_page_about_testing_passes(run: Run) -> None:
     (run.folder / "test_answers.py").write_text(block_of("docs/testing.md", "python fixture").text)
 

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,36 +12,21 @@ from gradeloop.client.client import GradingClient
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.client import Judge
-from gradeloop.temporal.connect import Connection
-from gradeloop.temporal.server import ServerInfo
 from gradeloop.testing import MODEL, ModelCall, Reply, ScriptedModels, ToolUse, WorkerProcess, temporal_server, worker
-
-TOOLS = '''
-def count_lines(text: str) -> int:
-    """Count the lines of a text."""
-    return len(text.splitlines())
-'''
+from tests.rig.kit import Kit
 
 
-@pytest.fixture(scope="module")
-def models() -> ScriptedModels:
-    """Return the models of this file's worker."""
-    return ScriptedModels()
+@pytest.fixture
+def models(kit: Kit) -> ScriptedModels:
+    """Return the models of the run's worker, without what another test has them say."""
+    kit.models.script()
+    return kit.models
 
 
-@pytest.fixture(scope="module")
-async def server(temporal_server: ServerInfo) -> Connection:
-    """Return the run's server as the kit takes it."""
-    return Connection(temporal_server.address, "default", embedded=False)
-
-
-@pytest.fixture(scope="module")
-async def served(models: ScriptedModels, server: Connection, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WorkerProcess]:
-    """Run one worker with an evidence tool for the whole file."""
-    file = tmp_path_factory.mktemp("tools") / "tools.py"
-    file.write_text(TOOLS)
-    async with worker(models, tools=[file], server=server) as served:
-        yield served
+@pytest.fixture
+def served(kit: Kit) -> WorkerProcess:
+    """Return the run's worker."""
+    return kit.process
 
 
 def request(**more: Any) -> dict[str, Any]:
@@ -89,7 +73,6 @@ async def test_a_function_answers_calls_and_a_grader_may_use_the_workers_tools(s
 
 
 async def test_a_grader_that_is_bound_by_a_schema_answers_without_tags(served: WorkerProcess, models: ScriptedModels) -> None:
-    models.script()
     bound = {"id": MODEL, "config": {"structured_output": True}}
 
     result = await served.client.run(request(grader={"model": bound}))
@@ -108,7 +91,6 @@ async def test_a_text_in_a_graders_place_is_sent_as_it_is(served: WorkerProcess,
 
 
 async def test_calls_that_fail_are_made_again(served: WorkerProcess, models: ScriptedModels) -> None:
-    models.script()
     models.fail("generator", status=None)
     models.fail("grader", status=429, retry_after=0.1)
 
@@ -119,7 +101,6 @@ async def test_calls_that_fail_are_made_again(served: WorkerProcess, models: Scr
 
 
 async def test_a_refused_key_ends_the_run(served: WorkerProcess, models: ScriptedModels) -> None:
-    models.script()
     models.fail(status=401)
 
     result = await served.client.run(request())
@@ -149,7 +130,6 @@ async def test_a_judge_is_scripted_like_any_grader(served: WorkerProcess, models
 
 
 async def test_a_call_waits_at_a_gate_until_it_is_opened(served: WorkerProcess, models: ScriptedModels) -> None:
-    models.script()
     gate = models.gate("grader", iteration=0)
     thread = await served.client.start(request())
 
@@ -164,7 +144,6 @@ async def test_a_call_waits_at_a_gate_until_it_is_opened(served: WorkerProcess, 
 
 @pytest.mark.slow
 async def test_a_thread_outlives_its_workers(served: WorkerProcess, models: ScriptedModels) -> None:
-    models.script()
     await served.kill()
     thread = await served.client.start(request())
 
@@ -180,7 +159,6 @@ async def test_a_thread_outlives_its_workers(served: WorkerProcess, models: Scri
 async def test_a_worker_has_a_server_of_its_own_which_the_service_finds(models: ScriptedModels, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "a real one")
     before = dict(os.environ)
-    models.script()
 
     async with temporal_server() as server, worker(models, server=server) as served:
         async with GradingClient.connect(task_queue=served.queue) as client:
@@ -194,11 +172,12 @@ async def test_a_worker_has_a_server_of_its_own_which_the_service_finds(models: 
         await served.client.state(result.thread_id)
 
 
-async def test_a_worker_that_cannot_serve_its_tools_says_why(models: ScriptedModels, server: Connection, tmp_path: Path) -> None:
+@pytest.mark.slow
+async def test_a_worker_that_cannot_serve_its_tools_says_why(kit: Kit, tmp_path: Path) -> None:
     (tmp_path / "tools.py").write_text("import numpyx")
 
     with pytest.raises(InvalidRequest, match=r"tools\.py' does not import: .*numpyx"):
-        async with worker(models, tools=[tmp_path / "tools.py"], server=server):
+        async with worker(kit.models, tools=[tmp_path / "tools.py"], server=kit.server):
             pass
 
 
