@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import gradeloop
+from tests.rig.tables import over
 
 PUBLIC = [
     "AgentRun",
@@ -80,7 +81,7 @@ def test_the_public_names_are_these() -> None:
     assert sorted(gradeloop.__all__) == PUBLIC
 
 
-@pytest.mark.parametrize("name", PUBLIC)
+@over("name", PUBLIC)
 def test_a_public_name_is_imported_from_the_package(name: str) -> None:
     scope: dict[str, object] = {}
     exec(f"from gradeloop import {name}", scope)

@@ -9,6 +9,7 @@ from temporalio.common import RetryPolicy
 from activities.attempts import ATTEMPTS, MALFORMED_ATTEMPTS, CallLimits, FailedAttempts, Ruling, failed_call, next_pause
 from activities.errors import FailureDetails, FailureKind, ModelFault
 from gradeloop.contract.messages import Usage
+from tests.rig.tables import over
 
 NOW = 1_700_000_000.0
 
@@ -59,7 +60,7 @@ def test_the_third_malformed_reply_that_was_paid_for_is_final_whatever_came_betw
     assert finals(MALFORMED, RATE, MALFORMED, SERVER, MALFORMED) == [False] * 4 + [True]
 
 
-@pytest.mark.parametrize("failed", [TIMEOUT, fault("server", 409), fault("timeout")])
+@over("failed", [TIMEOUT, fault("server", 409), fault("timeout")])
 def test_the_eighth_failure_of_its_kind_is_final(failed: ModelFault) -> None:
     assert ATTEMPTS == 8
     assert finals(*[failed] * 8) == [False] * 7 + [True]
@@ -87,7 +88,7 @@ def test_a_server_that_answers_nobody_is_away_and_each_further_failure_looks_aga
     assert finals(*[failed] * 10, answered=lambda _: False) == [False] * 10
 
 
-@pytest.mark.parametrize(
+@over(
     "failed",
     [
         *(fault("server", status) for status in (502, 503, 504)),

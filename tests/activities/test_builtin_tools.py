@@ -18,7 +18,11 @@ from activities.tools.registry import BUILTIN_NAMES, ToolRegistry, build_builtin
 from gradeloop.errors import InvalidRequest
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.settings.worker import WorkerSettings
+from tests.rig.tables import over
 from tests.rig.threads import draft, grade, request, serving, wants
+
+FOR_EVER = 120.0
+"""Seconds that no check takes, though the machine be busy; what is not bounded takes years."""
 
 
 @cache
@@ -64,7 +68,7 @@ class TestFiles:
         assert [(match["path"], match["line"]) for match in found["matches"]] == [("docs/a.txt", 2), ("docs/deep/b.txt", 1)]
         assert found["passed_over"] == "1 large or binary files"
 
-    @pytest.mark.parametrize(
+    @over(
         ("path", "expected"),
         [
             ("docs/../secret", "leads out of its root"),
@@ -119,7 +123,7 @@ class TestFiles:
         found = await called("search_files", {"pattern": "(a+)+$"}, files={"roots": {"d": tmp_path}})
 
         assert found["matches"] == []
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < FOR_EVER
 
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -167,7 +171,7 @@ class TestFetchPage:
 
         assert outcome == {"url": f"http://{site}/html", "status": 200, "text": "Hours\nOpen 9 to\n18"}
 
-    @pytest.mark.parametrize(
+    @over(
         ("path", "expected"),
         [
             ("/away", "the host 'example.com' is not allowed; those that are: "),
@@ -186,7 +190,7 @@ class TestFetchPage:
 
         assert (len(outcome["text"]), outcome["cut_at_bytes"]) == (65_536, 65_536)
 
-    @pytest.mark.parametrize(
+    @over(
         ("url", "expected"),
         [
             ("http://other.com/", "the host 'other.com' is not allowed"),
@@ -205,7 +209,7 @@ class TestFetchPage:
         with pytest.raises(ValueError, match=expected):
             await called("fetch_page", {"url": url}, **self.settings(site))
 
-    @pytest.mark.parametrize("address", ["169.254.169.254", "192.0.0.192", "::169.254.169.254", "64:ff9b:1::a9fe:a9fe", "fec0::1"])
+    @over("address", ["169.254.169.254", "192.0.0.192", "::169.254.169.254", "64:ff9b:1::a9fe:a9fe", "fec0::1"])
     async def test_an_allowed_name_that_leads_into_a_private_network_is_refused(
         self, address: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -232,7 +236,7 @@ SCHEMA = {
 
 
 class TestJsonSchema:
-    @pytest.mark.parametrize(
+    @over(
         ("text", "expected"),
         [
             ('{"name": "ann"}', None),
@@ -254,7 +258,7 @@ class TestJsonSchema:
         if expected:
             assert found["errors"][0].startswith(expected)
 
-    @pytest.mark.parametrize(
+    @over(
         ("schema", "expected"),
         [
             ({"type": "strng"}, "the schema is none: "),
@@ -277,9 +281,9 @@ class TestJsonSchema:
 
         with pytest.raises(ValueError, match="the check takes more than 200000 steps"):
             await called("json_schema_check", {"schema": schema}, "1")
-        assert time.monotonic() - began < 30
+        assert time.monotonic() - began < FOR_EVER
 
-    @pytest.mark.parametrize("keyword", ["pattern", "patternProperties", "additionalProperties"])
+    @over("keyword", ["pattern", "patternProperties", "additionalProperties"])
     async def test_no_pattern_holds_the_worker(self, keyword: str) -> None:
         evil, long = "(a+)+$", "a" * 50 + "!"
         schemas: dict[str, Any] = {
@@ -290,9 +294,9 @@ class TestJsonSchema:
         began = time.monotonic()
         await called("json_schema_check", {"schema": schemas[keyword]}, f'["{long}", {{"{long}": 1}}]')
 
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < FOR_EVER
 
-    @pytest.mark.parametrize(
+    @over(
         ("step", "text", "ok"),
         [
             (0.5, "1e400", False),
@@ -320,11 +324,11 @@ class TestJsonSchema:
 
         assert (await called("json_schema_check", {"schema": {"uniqueItems": True}}, text))["ok"] is True
         assert (await called("json_schema_check", {"schema": {"uniqueItems": True}}, "[1, 2, 1]"))["ok"] is False
-        assert time.monotonic() - began < 20
+        assert time.monotonic() - began < FOR_EVER
 
 
 class TestText:
-    @pytest.mark.parametrize(
+    @over(
         ("arguments", "ok"),
         [
             ({"pattern": "spring"}, True),
@@ -340,12 +344,12 @@ class TestText:
     async def test_a_pattern_is_found_or_not(self, arguments: dict[str, Any], ok: bool) -> None:
         assert (await called("regex_check", arguments, "it is spring\n```\nx = 1\n```\n"))["ok"] is ok
 
-    @pytest.mark.parametrize("pattern", ["(", "(?=a)", "(a)\\1", "a{1001}", "x" * 10_001])
+    @over("pattern", ["(", "(?=a)", "(a)\\1", "a{1001}", "x" * 10_001])
     async def test_a_pattern_that_is_none_is_refused(self, pattern: str) -> None:
         with pytest.raises(ValueError, match="the pattern"):
             await called("regex_check", {"pattern": pattern}, "a")
 
-    @pytest.mark.parametrize(
+    @over(
         ("arguments", "ok"), [({}, True), ({"maximum": 3}, True), ({"maximum": 2}, False), ({"minimum": 4}, False), ({"minimum": 3}, True)]
     )
     async def test_words_and_tokens_are_counted(self, arguments: dict[str, Any], ok: bool) -> None:
@@ -370,7 +374,7 @@ CHECKS: list[tuple[dict[str, Any], str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("check", "good", "gap", "bad"), CHECKS, ids=[str(check[0]["tool"]) for check in CHECKS])
+@over(("check", "good", "gap", "bad"), CHECKS)
 async def test_a_check_serves_as_a_criterion_without_a_model(client: Client, check: dict[str, Any], good: str, gap: str, bad: str) -> None:
     rubric = {"criteria": [{"id": "c1", "description": "it holds", "check": check}]}
     async with serving(client, draft(text=bad), draft(1, good)) as served:
@@ -381,7 +385,7 @@ async def test_a_check_serves_as_a_criterion_without_a_model(client: Client, che
     assert gap in (result.evaluations[0].criteria[0].gap or "")
 
 
-@pytest.mark.parametrize(
+@over(
     ("check", "expected"),
     [
         (

@@ -23,6 +23,7 @@ from gradeloop.sandbox.choice import SandboxChoice, SandboxMode, choose_sandboxe
 from gradeloop.sandbox.landlock import version
 from gradeloop.settings.worker import WorkerSettings
 from tests.rig import forgeries
+from tests.rig.tables import over
 from tests.rig.threads import draft, request, serving
 
 ROOT = Path(__file__).parents[2]
@@ -215,7 +216,7 @@ class TestRunPytest:
 
         assert found["passed"] == 5
 
-    @pytest.mark.parametrize(
+    @over(
         ("arguments", "expected"),
         [
             ({}, "the suite has no test"),
@@ -498,7 +499,7 @@ class TestSuites:
         with pytest.raises(SandboxError, match=r"pytest cannot collect '.*', which is not of the suite: PermissionError"):
             await place.call("run_pytest", {"files": SUITE}, SHAPES)
 
-    @pytest.mark.parametrize("module", ["conftest", "json", "pytest", "sitecustomize"])
+    @over("module", ["conftest", "json", "pytest", "sitecustomize"])
     async def test_a_module_that_python_or_pytest_has_itself_is_refused(self, programs: Place, module: str) -> None:
         with pytest.raises(ValueError, match=f"module is '{module}', which Python or pytest has itself; give another name"):
             await programs.call("run_pytest", {"files": SUITE, "module": module}, SHAPES)

@@ -13,6 +13,7 @@ from temporalio.exceptions import CancelledError as TemporalCancelledError
 
 from activities.errors import PERMANENT, RETRYABLE, FailureKind, ModelFault, conceal, failure, model_fault, retry_after
 from gradeloop.errors import InvalidRequest
+from tests.rig.tables import over
 
 MODEL = "openai:m"
 ADDRESS = "http://127.0.0.1:9"
@@ -57,8 +58,8 @@ async def answered(sdk: str, status: int, content: Any, headers: dict[str, str] 
     return failure(error, model=MODEL)
 
 
-@pytest.mark.parametrize("sdk", SDKS)
-@pytest.mark.parametrize(
+@over("sdk", SDKS)
+@over(
     ("status", "words", "kind"),
     [
         (302, "", "bad_request"),
@@ -96,7 +97,7 @@ def test_a_kind_is_either_retried_or_permanent() -> None:
     assert not RETRYABLE & set(PERMANENT)
 
 
-@pytest.mark.parametrize(
+@over(
     ("sdk", "status", "code", "exact", "kind"),
     [
         ("openai", 429, "insufficient_quota", "insufficient_quota", "quota_exhausted"),
@@ -158,8 +159,8 @@ async def test_a_page_of_html_is_cut_and_stands_on_one_line(sdk: str) -> None:
     assert error.message.endswith("…")
 
 
-@pytest.mark.parametrize("sdk", SDKS)
-@pytest.mark.parametrize(
+@over("sdk", SDKS)
+@over(
     ("headers", "seconds"),
     [
         ({"retry-after": "7"}, 7.0),
@@ -203,8 +204,8 @@ def raising(error: Exception) -> Respond:
     return respond
 
 
-@pytest.mark.parametrize("sdk", SDKS)
-@pytest.mark.parametrize(
+@over("sdk", SDKS)
+@over(
     ("cause", "kind"),
     [
         (httpx2.ConnectError("refused"), "connection"),
@@ -230,8 +231,8 @@ async def test_a_connection_failure_names_the_host() -> None:
     assert error.message == f"APIConnectionError, openai:m: {words}"
 
 
-@pytest.mark.parametrize("sdk", SDKS)
-@pytest.mark.parametrize(("key", "scheme"), [("a\nb", "http"), ("KEY", "ftp")])
+@over("sdk", SDKS)
+@over(("key", "scheme"), [("a\nb", "http"), ("KEY", "ftp")])
 async def test_a_key_or_an_address_that_http_cannot_send_is_a_matter_of_configuration(sdk: str, key: str, scheme: str) -> None:
     server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
     import anthropic
@@ -250,7 +251,7 @@ async def test_a_key_or_an_address_that_http_cannot_send_is_a_matter_of_configur
     assert key not in error.message or key == "KEY"
 
 
-@pytest.mark.parametrize(
+@over(
     ("error", "kind"),
     [
         (json.JSONDecodeError("Expecting value", "", 0), "malformed_response"),
@@ -283,7 +284,7 @@ def test_a_fault_of_configuration_is_the_sentence_alone() -> None:
     assert failure(ModelFault("config", "OPENAI_API_KEY is not set."), model=MODEL).message == "OPENAI_API_KEY is not set."
 
 
-@pytest.mark.parametrize("error", [KeyError("x"), ValueError("x"), RuntimeError("x"), InvalidRequest("x")])
+@over("error", [KeyError("x"), ValueError("x"), RuntimeError("x"), InvalidRequest("x")])
 def test_anything_else_is_a_bug_under_its_own_name_and_not_retried(error: Exception) -> None:
     seen = failure(error, model=MODEL)
 
@@ -297,7 +298,7 @@ def test_what_temporal_already_understands_is_left_as_it_is() -> None:
     assert failure(error, model=MODEL) is error
 
 
-@pytest.mark.parametrize("error", [asyncio.CancelledError(), TemporalCancelledError("stop"), KeyboardInterrupt(), SystemExit()])
+@over("error", [asyncio.CancelledError(), TemporalCancelledError("stop"), KeyboardInterrupt(), SystemExit()])
 def test_a_cancellation_is_never_turned_into_a_failure(error: BaseException) -> None:
     with pytest.raises(type(error)) as caught:
         failure(error, model=MODEL)
@@ -305,7 +306,7 @@ def test_a_cancellation_is_never_turned_into_a_failure(error: BaseException) -> 
     assert caught.value is error
 
 
-@pytest.mark.parametrize(
+@over(
     ("text", "shown"),
     [
         ("Incorrect API key provided: sk-proj-abc***xyz.", "Incorrect API key provided: [key]."),

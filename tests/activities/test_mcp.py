@@ -16,6 +16,7 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
+from activities.providers.base import ModelRequest
 from activities.tool_call import tool_activity
 from activities.tools.base import ToolContext
 from activities.tools.mcp import McpServers
@@ -51,56 +52,48 @@ async def serving_mcp(client: Client, settings: dict[str, McpSettings], *replies
 
 async def heard(client: Client, settings: dict[str, McpSettings], tool: str, **arguments: Any) -> str:
     """Return what the grader is told of a call."""
+    (answer,) = (await told(client, settings, {"name": tool, "arguments": arguments})).messages[-1:]
+    return answer.content
+
+
+async def told(client: Client, settings: dict[str, McpSettings], *calls: dict[str, Any]) -> ModelRequest:
+    """Return the grader's request behind its calls."""
     argument = request("- x")
-    argument["grader"]["tools"] = [tool]
-    call = {"name": tool, "arguments": arguments}
-    async with serving_mcp(client, settings, draft(), wants("grader", call), grade(step=1)) as served:
+    argument["grader"]["tools"] = sorted({call["name"] for call in calls})
+    async with serving_mcp(client, settings, draft(), wants("grader", *calls), grade(step=1)) as served:
         result = await asyncio.wait_for(served.run(argument), 240)
     assert result.status == "satisfied"
-    return served.models.requests_of("grader")[1].messages[-1].content
+    return served.models.requests_of("grader")[1]
 
 
-async def test_a_listed_tool_answers_a_grader(client: Client, tmp_path: Path) -> None:
-    assert await heard(client, shop(tmp_path), "shop__opening_hours", day="sunday") == "closed"
+async def test_a_listed_tool_answers_a_grader_in_bounds_and_is_told_what_it_needs(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
+    monkeypatch.setenv("SHOP_TOKEN", "token")
+    calls: list[dict[str, Any]] = [{"name": f"shop__{name}"} for name in ("broken", "picture", "everything", "environment")]
+    calls += [{"name": "shop__opening_hours", "arguments": given} for given in ({"day": "sunday"}, {"hour": 3})]
+
+    asked = await told(client, shop(tmp_path, environment=["SHOP_TOKEN"]), *calls)
+
+    broken, picture, everything, environment, hours, mistaken = [one.content for one in asked.messages if one.role == "tool"]
+    assert hours == "closed"
     assert (tmp_path / "calls").read_text() == "sunday\n"
-
-
-@pytest.mark.slow
-async def test_the_model_is_told_what_the_server_says_of_a_tool(tmp_path: Path) -> None:
-    async with McpServers(shop(tmp_path)) as servers:
-        spec = next(tool.spec for tool in servers.tools if tool.spec.name == "shop__opening_hours")
-
+    assert "validation error" in mistaken.lower()
+    assert "no such shelf" in broken
+    assert picture.startswith("[image/png, 1340 characters of base64, sha256 ")
+    assert len(everything.encode()) <= EVIDENCE_BYTES
+    assert everything.startswith("HEADxx")
+    assert everything.endswith("xxTAIL")
+    assert "[… the middle of 5000008 bytes left out …]" in everything
+    assert "SHOP_TOKEN" in environment.split()
+    assert "OPENAI_API_KEY" not in environment.split()
+    spec = next(tool for tool in asked.tools if tool.name == "shop__opening_hours")
     assert spec.description == "Tell when the shop is open."
     assert spec.parameters["properties"] == {"day": {"title": "Day", "type": "string"}}
 
 
 @pytest.mark.slow
-async def test_five_megabytes_come_back_as_head_and_tail(client: Client, tmp_path: Path) -> None:
-    answer = await heard(client, shop(tmp_path), "shop__everything")
-
-    assert len(answer.encode()) <= EVIDENCE_BYTES
-    assert answer.startswith("HEADxx")
-    assert answer.endswith("xxTAIL")
-    assert "[… the middle of 5000008 bytes left out …]" in answer
-
-
-async def test_a_tool_that_fails_is_told_and_a_picture_is_named(client: Client, tmp_path: Path) -> None:
-    assert "no such shelf" in await heard(client, shop(tmp_path), "shop__broken")
-    assert (await heard(client, shop(tmp_path), "shop__picture")).startswith("[image/png, 1340 characters of base64, sha256 ")
-    assert "validation error" in (await heard(client, shop(tmp_path), "shop__opening_hours", hour=3)).lower()
-
-
-@pytest.mark.slow
-async def test_a_server_gets_no_variables_but_those_that_are_named(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-canary")
-    monkeypatch.setenv("SHOP_TOKEN", "token")
-
-    answer = await heard(client, shop(tmp_path, environment=["SHOP_TOKEN"]), "shop__environment")
-
-    assert "SHOP_TOKEN" in answer.split()
-    assert "OPENAI_API_KEY" not in answer.split()
-
-
 async def test_what_does_not_say_that_it_only_reads_is_refused_by_name_unless_it_is_meant(tmp_path: Path) -> None:
     async with McpServers(shop(tmp_path, tools=["order", "reserve", "nothing"])) as servers:
         refused = ToolRegistry([], ToolContext(WorkerSettings()), servers)
@@ -176,6 +169,7 @@ async def test_a_server_that_does_not_start_refuses_its_tools_and_takes_nothing_
     assert [tool_activity(tool) for tool in tools]
 
 
+@pytest.mark.slow
 async def test_a_server_over_http_answers_too(client: Client, tmp_path: Path) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

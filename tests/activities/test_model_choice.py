@@ -1,12 +1,11 @@
 """Which model a call asks next, decided on its record alone."""
 
-import pytest
-
 from activities.attempts import CallLimits, FailedAttempts, Ruling
 from activities.errors import FailureKind, ModelFault
 from activities.fallback import ModelTurn, choose_model
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
+from tests.rig.tables import over
 
 SPEC = ModelSpec.model_validate({"id": "scripted:a", "fallback": ["scripted:b", "scripted:c"], "fallback_after": 60})
 LIMITS = CallLimits(outage_seconds=600)
@@ -22,7 +21,7 @@ def after(kind: FailureKind, turn: ModelTurn, seconds: float, taken: tuple[str, 
     return following.model.id if following.model else "over" if following.ruling.final else following.ruling.left
 
 
-@pytest.mark.parametrize(
+@over(
     ("kind", "turn", "seconds", "taken", "expected"),
     [
         ("rate_limited", ModelTurn(), 20, (), 40.0),

@@ -10,7 +10,7 @@ import pytest
 from tests.races.places import CALLS, PAIRS, PLACES, PLAIN, Place, difference
 from tests.races.race import FIRST_TURN, Race
 
-SAMPLE = 150
+SAMPLE = 80
 """The pairs that every test run looks at, spread over all places by a fixed seed."""
 
 

@@ -77,6 +77,7 @@ async def test_a_worker_ends_itself_when_idle_but_not_under_an_open_thread(
     assert not ready.exists()
 
 
+@pytest.mark.slow
 async def test_sigterm_ends_a_worker_with_0(temporal_server: ServerInfo, tmp_path: Path) -> None:
     ready = tmp_path / "ready"
     process = await started(temporal_server, "--task-queue", f"ended-{uuid4()}", "--ready-file", str(ready))
@@ -164,6 +165,7 @@ def test_a_worker_that_cannot_serve_says_why_to_whoever_started_it(
     assert written.strip().splitlines()[-1] == document["error"]
 
 
+@pytest.mark.slow
 async def test_a_process_that_cannot_serve_ends_with_its_code_and_its_reason_as_last_words(
     temporal_server: ServerInfo, tmp_path: Path
 ) -> None:

@@ -35,6 +35,7 @@ from gradeloop.temporal.worker import (
     ensure_worker_of,
     keep_worker_alive,
 )
+from tests.rig.tables import over
 
 SERVER = Connection("127.0.0.1:7233", "default", embedded=False)
 
@@ -177,19 +178,23 @@ def test_a_queue_is_named_from_the_names_of_the_keys_of_endpoints(monkeypatch: p
     assert with_table not in {before, queue_with(monkeypatch, "HOUSE_SECRET", "one")}
 
 
-@pytest.mark.parametrize(
-    "name",
+@over(
+    ("name", "values"),
     [
-        *("OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GOOGLE_GEMINI_BASE_URL", "GRADELOOP_BASE_URLS"),
-        *("OLLAMA_BASE_URL", "AZURE_OPENAI_ENDPOINT", "GRADELOOP_PROVIDERS"),
+        *(
+            (f"{name}_BASE_URL", ("http://127.0.0.1:1", "http://127.0.0.1:2"))
+            for name in ("OPENAI", "ANTHROPIC", "GOOGLE_GEMINI", "OLLAMA")
+        ),
+        *((name, ("http://a", "http://b")) for name in ("GRADELOOP_BASE_URLS", "AZURE_OPENAI_ENDPOINT", "GRADELOOP_PROVIDERS")),
+        ("GRADELOOP_OUTAGE_TIMEOUT", ("60", "70")),
     ],
 )
-def test_a_queue_is_named_from_the_endpoints_values(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    assert queue_with(monkeypatch, name, "http://127.0.0.1:1") != queue_with(monkeypatch, name, "http://127.0.0.1:2")
+def test_a_queue_is_named_from_the_endpoints_and_the_wait_for_a_provider(
+    monkeypatch: pytest.MonkeyPatch, name: str, values: tuple[str, str]
+) -> None:
+    one, other = (queue_with(monkeypatch, name, value) for value in values)
 
-
-def test_a_queue_is_named_from_the_wait_for_a_provider_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert queue_with(monkeypatch, "GRADELOOP_OUTAGE_TIMEOUT", "60") != queue_with(monkeypatch, "GRADELOOP_OUTAGE_TIMEOUT", "70")
+    assert one != other
 
 
 def test_a_queue_is_named_from_the_server_and_the_namespace() -> None:
@@ -259,7 +264,7 @@ note, process.Resident.note = process.Resident.note, killed
 """
 
 
-@pytest.mark.parametrize("ends", ["later", KILLED_IN_START], ids=["later", "before it could note the pid"])
+@pytest.mark.parametrize("ends", [pytest.param("later", marks=pytest.mark.slow), KILLED_IN_START], ids=["later", "before the pid is noted"])
 async def test_a_worker_outlives_the_command_that_started_it(workers: Path, environment: Path, ends: str) -> None:
     code = f"""
 import asyncio, os, pathlib, signal, time
@@ -335,16 +340,21 @@ async def test_a_slow_worker_is_waited_for_as_long_as_it_lives_and_the_seconds_a
     tools.write_text(SLOW)
     spec = WorkerSpec((tools,))
     starting = asyncio.create_task(ensure_worker(spec, SERVER))
-    await until(lambda: len(caplog.messages) >= 3)
+
+    def notices() -> list[str]:
+        return [said for said in caplog.messages if said.startswith("the worker of")]
+
+    await until(lambda: len(notices()) >= 3)
     waits = not starting.done()
     let_go(workers, spec.task_queue(SERVER))
     task_queue = await starting
 
+    first, *others = notices()
     assert waits
-    assert re.fullmatch(rf"the worker of {task_queue} is not ready yet, \d+ s; its log: .*\.log\. .*", caplog.messages[0])
-    assert "`gradeloop dev`" in caplog.messages[0]
-    assert "`gradeloop watch`" in caplog.messages[0]
-    assert all(re.search(r"yet, \d+ s$", said) for said in caplog.messages[1:])
+    assert re.fullmatch(rf"the worker of {task_queue} is not ready yet, \d+ s; its log: .*\.log\. .*", first)
+    assert "`gradeloop dev`" in first
+    assert "`gradeloop watch`" in first
+    assert all(re.search(r"yet, \d+ s$", said) for said in others)
 
 
 async def test_commands_that_come_while_a_worker_starts_wait_for_that_one_also_where_its_command_is_gone(
@@ -446,9 +456,7 @@ async def test_where_a_worker_cannot_be_replaced_a_process_that_serves_its_queue
             await keeping
 
 
-@pytest.mark.parametrize(
-    ("identity", "is_dead"), [("{dead}@{host}", True), ("{own}@{host}", False), ("{dead}@another-machine", False), ("a-name", False)]
-)
+@over(("identity", "is_dead"), [("{dead}@{host}", True), ("{own}@{host}", False), ("{dead}@another-machine", False), ("a-name", False)])
 def test_a_poller_is_dead_only_where_it_was_a_process_of_this_machine(identity: str, is_dead: bool) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
@@ -530,6 +538,7 @@ def real(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("real")
+@pytest.mark.slow
 async def test_worker_py_serves_its_queue_and_ends_itself_when_idle(workers: Path, temporal_server: ServerInfo, client: Client) -> None:
     server = Connection(temporal_server.address, "default", embedded=True)
     task_queue = await ensure_worker(WorkerSpec(), server)
@@ -546,6 +555,7 @@ async def test_worker_py_serves_its_queue_and_ends_itself_when_idle(workers: Pat
 
 
 @pytest.mark.usefixtures("real")
+@pytest.mark.slow
 async def test_worker_py_says_which_tools_file_it_cannot_serve(tools: Path, temporal_server: ServerInfo) -> None:
     tools.write_text("import numpyx")
     server = Connection(temporal_server.address, "default", embedded=True)

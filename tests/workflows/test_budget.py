@@ -13,6 +13,7 @@ from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.thread import RunResult, parse_request
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings.prices import Price
+from tests.rig.tables import over
 from tests.rig.threads import Reply, draft, grade, outcome, page, replay, request, row, serving, until
 
 FAILS = row("c1", "more")
@@ -196,7 +197,7 @@ async def test_the_usage_of_a_run_is_that_of_its_calls(client: Client) -> None:
     assert result.usage.seconds >= 0
 
 
-@pytest.mark.parametrize(
+@over(
     ("budget", "words"),
     [
         ({}, "budget: the budget limits nothing; give max_tokens, max_cost_usd or both"),
@@ -212,7 +213,7 @@ def test_a_budget_that_means_nothing_is_refused(budget: dict[str, Any], words: s
     assert str(caught.value) == words
 
 
-@pytest.mark.parametrize(
+@over(
     ("one", "other", "total"),
     [
         (Usage(), Usage(calls=1, cost_usd=0.5), 0.5),

@@ -5,7 +5,6 @@ import json
 import re
 from typing import Any
 
-import pytest
 from temporalio.client import Client
 
 from activities.tools.registry import ToolRegistry
@@ -16,6 +15,7 @@ from gradeloop.grading.prompts import JudgedDraft, build_grader_prompt, feedback
 from gradeloop.grading.scoring import call_groups
 from gradeloop.grading.templates import fill
 from gradeloop.grading.verdicts import parse_verdict
+from tests.rig.tables import over
 from tests.rig.threads import draft, grade, request, row, serving, until
 
 NONCE = "0123456789abcdef0123456789abcdef"
@@ -153,7 +153,7 @@ def whole(rubric: Rubric, payload: str) -> str:
     return "\n".join(message.content for message in given.messages)
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
+@over("payload", PAYLOADS)
 def test_nothing_leaves_the_fence_and_no_record_is_forged(payload: str) -> None:
     text = whole(RUBRIC, payload)
 
@@ -165,7 +165,7 @@ def test_nothing_leaves_the_fence_and_no_record_is_forged(payload: str) -> None:
     assert all(ord(character) >= 32 and character not in "\u2028\u2029\x85\u202e\u200b" for line in records for character in line)
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
+@over("payload", PAYLOADS)
 def test_nothing_leaves_the_fences_of_a_prompt_of_ones_own(payload: str) -> None:
     text = whole(Rubric.model_validate({"prompt": OWN, "criteria": ["three lines"]}), payload)
 
@@ -176,7 +176,7 @@ def test_nothing_leaves_the_fences_of_a_prompt_of_ones_own(payload: str) -> None
     assert text.count(NONCE) == 6
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
+@over("payload", PAYLOADS)
 def test_a_variable_stays_in_its_criterion(payload: str) -> None:
     rubric = fill(Rubric.model_validate({"prompt": OWN, "criteria": ["Greets {{ name }}", "spring"]}), {"name": payload})
     assert rubric is not None
@@ -189,7 +189,7 @@ def test_a_variable_stays_in_its_criterion(payload: str) -> None:
     assert [line[:6] for line in answer] == ["- [c1]", "- [c2]"]
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
+@over("payload", PAYLOADS)
 def test_a_rubric_from_a_signal_has_a_line_a_criterion(payload: str) -> None:
     rubric = Rubric.model_validate({"criteria": [payload, "spring"]})
     given = build_grader_prompt(rubric, call_groups(rubric)[0], JudgedDraft(thread_of("x"), 0, 4, {}, NONCE))
@@ -199,7 +199,7 @@ def test_a_rubric_from_a_signal_has_a_line_a_criterion(payload: str) -> None:
     assert len(fences("\n".join(message.content for message in given.messages))) == 1
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
+@over("payload", PAYLOADS)
 def test_a_gap_is_one_line_of_the_feedback(payload: str) -> None:
     rows = (
         CriterionRow(id="c1", name=payload, passed=False, reason=payload, gap=payload),
@@ -214,7 +214,7 @@ def test_a_gap_is_one_line_of_the_feedback(payload: str) -> None:
     assert (len(lines), message.role, message.source) == (9, "user", "rubric_grader")
 
 
-@pytest.mark.parametrize("payload", [payload for payload in PAYLOADS if payload != PASS])
+@over("payload", [payload for payload in PAYLOADS if payload != PASS])
 def test_an_answer_that_echoes_it_is_no_verdict(payload: str) -> None:
     group = call_groups(Rubric.model_validate("- three lines"))[0]
 
@@ -223,7 +223,7 @@ def test_an_answer_that_echoes_it_is_no_verdict(payload: str) -> None:
     assert isinstance(parse_verdict(f"{PASS}\n{payload}", group), Malformed)
 
 
-@pytest.mark.parametrize(
+@over(
     "text",
     [
         '{"passed": false, "gap": "code uses { brace"}',
@@ -254,7 +254,7 @@ async def test_a_required_criterion_that_the_grader_calls_optional_is_required(c
     assert "the result is 'satisfied', but the rows say 'needs_revision'" in result.evaluations[0].explanation
 
 
-@pytest.mark.parametrize("payload", PAYLOADS)
+@over("payload", PAYLOADS)
 def test_a_tools_description_is_its_description_and_no_more(payload: str) -> None:
     def look() -> str:
         return payload

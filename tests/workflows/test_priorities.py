@@ -15,6 +15,7 @@ from activities.tools.registry import ToolRegistry
 from gradeloop.contract.thread import RunResult, parse_request
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings.worker import WorkerSettings
+from tests.rig.tables import over
 from tests.rig.threads import Models, draft, request, serving
 from worker import build
 
@@ -103,7 +104,7 @@ async def test_a_queue_starts_no_more_calls_a_second_than_it_may(client: Client)
     assert took > 1.5
 
 
-@pytest.mark.parametrize(
+@over(
     ("priority", "words"),
     [
         ({"level": 0}, "priority.level: Input should be greater than or equal to 1, got '0'"),
