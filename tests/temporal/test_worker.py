@@ -20,6 +20,7 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 import worker
+from activities.tools.base import UNTRIED
 from gradeloop.client.client import GradingClient
 from gradeloop.settings.endpoints import EndpointSettings, named_endpoints
 from gradeloop.settings.secrets import scrubbed
@@ -126,6 +127,7 @@ def end(temporal_server: ServerInfo, monkeypatch: pytest.MonkeyPatch, capsys: py
     def run(*flags: str, **variables: str) -> tuple[int, str]:
         for name, value in {"TEMPORAL_ADDRESS": temporal_server.address, **variables}.items():
             monkeypatch.setenv(name, value)
+        monkeypatch.setattr(worker, "find_sandboxes", lambda *_, **__: UNTRIED)
         with ThreadPoolExecutor(1) as alone:
             code = alone.submit(worker.main, flags).result()
         return code, capsys.readouterr().err

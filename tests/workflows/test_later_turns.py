@@ -9,20 +9,11 @@ import pytest
 from temporalio.client import Client
 
 from activities.providers.base import Step
-from gradeloop.contract.messages import ToolCall
 from gradeloop.contract.thread import RunResult
-from tests.rig.threads import SECONDS, WRITER, Served, a_thread, answering, replay, serving, start, verdict_text
+from tests.rig.threads import SECONDS, Served, a_thread, answering, replay, serving, start, verdict_text
 
-Phase = Literal["drafting", "waiting for approval", "grading", "waiting for a person", "interrupted in its draft", "interrupted in grading"]
+Phase = Literal["drafting", "waiting for a person"]
 PERSON = {"criteria": ["it is good", {"id": "kind", "description": "kind", "human": True}]}
-
-
-def look() -> str:
-    """Look."""
-    return "seen"
-
-
-look.needs_approval = True  # type: ignore[attr-defined]  # how a tool is marked
 
 
 class Later:
@@ -31,34 +22,24 @@ class Later:
     def __init__(self, served: Served, phase: Phase) -> None:
         self.served, self.phase, self.thread = served, phase, a_thread()
 
-    def _draft(self, _: Step, number: int) -> str | tuple[ToolCall, ...]:
-        if self.phase == "waiting for approval" and number == 3:
-            return (ToolCall(id="one", name="look"),)
-        return f"draft {number}"
-
     async def begin(self) -> asyncio.Task[RunResult]:
         """Come to the phase of the second turn, and return that turn."""
         served, models = self.served, self.served.models
-        models.answers = {"generator": self._draft, "grader": lambda _, number: verdict_text(number > 1)}
+        models.answers["grader"] = lambda _, number: verdict_text(number > 1)
         models.hold_second("generator")
         rubric = PERSON if self.phase == "waiting for a person" else "- it is good"
-        generator = {"model": WRITER, "tools": ["look"] if self.phase == "waiting for approval" else []}
-        first = asyncio.create_task(served.client.invoke(self.thread, "hello", start=start(generator=generator, rubric=rubric)))
+        first = asyncio.create_task(served.client.invoke(self.thread, "hello", start=start(rubric=rubric)))
         await models.called("generator", 2)
         await served.client.interrupt(self.thread)
         await first
         models.release()
-        held: Literal["generator", "grader"] = "grader" if "grading" in self.phase else "generator"
-        if "waiting" not in self.phase:
-            models.hold(held)
+        if self.phase == "drafting":
+            models.hold("generator")
         turn = asyncio.create_task(served.client.invoke(self.thread, "more", key="two"))
-        if "waiting" in self.phase:
-            await served.until(self.thread, lambda state: state.status == "waiting")
+        if self.phase == "drafting":
+            await models.called("generator", 3)
         else:
-            await models.called(held, 2 if held == "grader" else 3)
-        if "interrupted" in self.phase:
-            await served.client.interrupt(self.thread)
-            await turn
+            await served.until(self.thread, lambda state: state.status == "waiting")
         return turn
 
     async def override(self) -> None:
@@ -71,19 +52,15 @@ class Later:
         """Do what the turn waits for, and return how it ended."""
         client, models = self.served.client, self.served.models
         models.release()
-        if self.phase == "waiting for approval":
-            await client.approve(self.thread, by="ann")
-        elif self.phase == "waiting for a person":
+        if self.phase == "waiting for a person":
             await self.served.until(self.thread, lambda state: state.status == "waiting" and state.iteration == 0)
             await client.decide(self.thread, "kind", True, by="ann")
-        elif "interrupted" in self.phase:
-            return await client.resume(self.thread)
         return await asyncio.wait_for(client.invoke(self.thread, "more", key="two"), SECONDS)
 
 
 @asynccontextmanager
 async def later(client: Client, phase: Phase) -> AsyncIterator[Later]:
-    async with serving(client, models=answering(), tools=[look]) as served:
+    async with serving(client, models=answering()) as served:
         yield Later(served, phase)
 
 
@@ -100,14 +77,13 @@ async def test_a_later_turn_whose_run_an_override_ends_has_a_draft_and_a_run_of_
         ends = {event.grading_run_id: event.status for event in await story.served.events(story.thread) if event.type == "run_ended"}
         await replay(client, story.thread)
 
-    assert between.status == ("running" if phase in {"drafting", "grading"} else before.status)
+    assert between.status == ("running" if phase == "drafting" else before.status)
     assert (result.status, result.output) == ("satisfied", contents[-1])
     assert next(message.content for message in result.messages or ()) == "more"
     assert [evaluation.draft for evaluation in result.evaluations] == [len(contents) - 1]
     assert result.grading_run_id != before.grading_run_id
     assert ends == {before.grading_run_id: "satisfied", result.grading_run_id: "satisfied"}
-    again = {"waiting for approval": 1, "interrupted in its draft": 1}  # the draft behind the tool call; the one that was stopped
-    assert story.served.models.count("generator") == drafts + again.get(phase, 0)
+    assert story.served.models.count("generator") == drafts
 
 
 async def test_an_override_of_a_turns_own_draft_ends_it_with_that_draft(client: Client) -> None:

@@ -17,8 +17,6 @@ from tests.rig.threads import (
     a_thread,
     answering,
     draft,
-    ended,
-    failing_until,
     grade,
     page,
     replay,
@@ -192,20 +190,6 @@ async def test_a_decision_that_nothing_waits_for_is_refused(client: Client) -> N
     assert late[0] == "StaleDecision"
 
 
-async def test_a_new_rubric_takes_over_from_one_that_waits(client: Client) -> None:
-    replies = [draft(), grade(), {"role": "grader", "run": 1, "verdict": grade()["verdict"]}]
-    async with serving(client, *replies) as served:
-        thread = await served.start(request(RUBRIC, idle_timeout=60))
-        await waiting(thread)
-        await served.client.supply_rubric(thread.id, "- three lines, and a joke")
-        await until(thread, "idle")
-        result = await served.client.last_result(thread.id)
-        await thread.signal("close")
-
-    assert result is not None
-    assert (result.status, result.evaluations[0].criteria[0].name) == ("satisfied", "three lines, and a joke")
-
-
 async def test_who_waits_with_a_key_gets_the_new_rubrics_result(client: Client) -> None:
     more = {"role": "grader", "run": 1, "verdict": grade()["verdict"]}
     async with serving(client, draft(), grade(), more) as served:
@@ -236,20 +220,6 @@ async def test_a_turn_that_queued_behind_a_person_is_not_left_hanging(client: Cl
 
     assert (dropped.status, dropped.messages) == ("interrupted", ())
     assert result.status == {"close": "waiting", "interrupt": "interrupted"}[how]
-
-
-async def test_waiting_can_be_interrupted_and_resumed(client: Client) -> None:
-    async with serving(client, draft(), grade()) as served:
-        thread = await served.start(request(RUBRIC))
-        await waiting(thread)
-        await thread.signal("interrupt")
-        await until(thread, "interrupted")
-        resumed = await thread.execute_update("resume", result_type=RunResult)
-        asked = await waiting(thread)
-        await thread.execute_update("decide", asked | {"passed": True})
-        result = await thread.result()
-
-    assert (resumed.status, result.status, len(served.models.requests_of("grader"))) == ("waiting", "satisfied", 1)
 
 
 async def test_a_thread_that_waits_goes_on_from_its_checkpoint(client: Client) -> None:
@@ -292,30 +262,6 @@ async def test_an_override_that_meets_the_rubric_ends_a_run_in_flight(client: Cl
 
     assert (result.status, result.output, result.iterations, result.overridden_result) == ("satisfied", "draft 0", 1, "satisfied")
     assert served.models.requests_of("grader")[1:] == []
-
-
-async def test_an_override_that_comes_with_the_next_verdict_ends_the_run_all_the_same(client: Client) -> None:
-    models = answering()
-    models.answers["grader"] = failing_until(1)
-    models.hold_second("grader")
-    async with serving(client, models=models, only="activities") as calls:
-        thread = a_thread()
-        handle = client.get_workflow_handle(thread)
-        async with serving(client, models=models, task_queue=calls.task_queue, only="workflows") as served:
-            turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start()))
-            await models.called("grader", 2)
-            (judged,) = (await page(handle, "evaluations"))["items"]
-        said = {"grading_run_id": judged["grading_run_id"], "iteration": 0, "criterion": "c1", "passed": True, "why": "x", "by": "ann"}
-        overriding = asyncio.create_task(handle.execute_update("override", said))
-        await asyncio.sleep(0.5)
-        models.release()
-        await ended(client, thread)
-        async with serving(client, models=models, task_queue=calls.task_queue, only="workflows"):
-            answer, result = await asyncio.wait_for(asyncio.gather(overriding, turn), 240)
-            await replay(client, thread)
-
-    assert result.status == "satisfied"
-    assert answer["overridden_result"] == "satisfied"
 
 
 async def test_an_override_of_what_is_not_there_is_refused(client: Client) -> None:

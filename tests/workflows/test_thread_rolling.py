@@ -121,7 +121,7 @@ async def sent_until_answered(thread: WorkflowHandle[Any, Any], turn: dict[str, 
             told.append(error.cause.message)
 
 
-@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("keyed", [False, pytest.param(True, marks=pytest.mark.slow)])
 async def test_a_turn_that_is_sent_again_while_its_thread_rolls_over_is_done_once(served: Served, keyed: bool) -> None:
     """A service in another language sends plain JSON."""
     thread = a_thread()
@@ -199,7 +199,7 @@ async def test_an_interrupted_run_goes_on_in_a_thread_that_rolled_over(served: S
     await replay(served.temporal, thread)
 
 
-@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("named", [True, pytest.param(False, marks=pytest.mark.slow)])
 async def test_whoever_resumed_a_run_gets_its_end_from_a_later_temporal_run(served: Served, named: bool) -> None:
     thread = a_thread()
     served.models.answers["grader"] = failing_until(15)

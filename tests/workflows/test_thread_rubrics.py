@@ -210,25 +210,6 @@ async def test_a_rubric_supplied_while_the_generator_works_judges_its_draft(serv
     await replay(served.temporal, thread)
 
 
-async def test_a_rubric_supplied_while_the_second_draft_is_written_judges_that_one(served: Served) -> None:
-    thread = a_thread()
-    served.models.answers["grader"] = failing_until(1)
-    served.models.hold("grader")
-    turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start()))
-    await served.models.called("grader")
-    served.models.release()
-    served.models.hold("generator")
-    await served.models.called("generator", 2)
-
-    served.models.answers["grader"] = failing_until(0)
-    await supplied(served, thread, "- it is better")
-    served.models.release()
-    result = await turn
-
-    assert (result.iterations, result.output, result.evaluations[0].iteration) == (1, "draft 2", 0)
-    assert served.models.steps("grader") == [(0, 0), (1, 0)]
-
-
 async def test_a_rubric_supplied_while_grading_cancels_the_grading(served: Served) -> None:
     thread = a_thread()
     turn = await served.begun(thread, "grader")
@@ -273,31 +254,6 @@ async def test_a_verdict_in_the_same_task_is_recorded_on_the_old_run_first(clien
         await replay(client, thread)
 
 
-async def test_a_rubric_supplied_to_an_interrupted_thread_waits_with_it(served: Served) -> None:
-    thread = a_thread()
-    stopped = await interrupted(served, thread, "grader")
-
-    await supplied(served, thread, "- it is better")
-    state = await served.client.state(thread)
-    result = await served.client.resume(thread)
-
-    assert (state.status, state.rubric and state.rubric.criteria[0].description) == ("interrupted", "it is better")
-    assert state.grading_run_id not in (None, stopped.grading_run_id)
-    assert (result.grading_run_id, result.status, result.output) == (state.grading_run_id, "satisfied", "draft 1")
-    assert (await statuses(served, thread))[0] == (stopped.grading_run_id, "superseded")
-
-
-async def test_a_rubric_supplied_to_a_thread_interrupted_in_its_draft_judges_the_draft_to_come(served: Served) -> None:
-    thread = a_thread()
-    await interrupted(served, thread, "generator")
-
-    await supplied(served, thread, "- it is better")
-    result = await served.client.resume(thread)
-
-    assert (result.status, result.iterations, result.output) == ("satisfied", 1, "draft 2")
-    assert result.evaluations[0].criteria[0].name == "it is better"
-
-
 @pytest.mark.parametrize(("rubric", "calls"), [("- it is better", 2), ("- it is good\n", 1)])
 async def test_a_rubric_supplied_to_an_idle_thread_judges_the_last_draft(served: Served, rubric: str, calls: int) -> None:
     thread = a_thread()
@@ -309,64 +265,6 @@ async def test_a_rubric_supplied_to_an_idle_thread_judges_the_last_draft(served:
     evaluations = (await served.client.evaluations(thread)).items
     assert len({evaluation.grading_run_id for evaluation in evaluations}) == len(evaluations) == 2
     assert (served.models.count("generator"), served.models.count("grader")) == (1, calls)
-
-
-@pytest.mark.parametrize("role", ["generator", "grader"])
-async def test_the_active_rubric_supplied_again_changes_nothing_while_running(served: Served, role: Role) -> None:
-    thread = a_thread()
-    turn = await served.begun(thread, role)
-    before = (await served.client.state(thread)).grading_run_id
-
-    await supplied(served, thread, " - it is good\n\n")
-    served.models.release()
-    result = await turn
-
-    assert (result.grading_run_id, result.status) == (before, "satisfied")
-    assert (served.models.count("generator"), served.models.count("grader")) == (1, 1)
-
-
-async def test_of_several_rubrics_in_one_task_the_last_wins(client: Client) -> None:
-    models = answering()
-    async with serving(client, models=models) as served:
-        thread = a_thread()
-        await served.client.invoke(thread, "hello", start=start())
-        task_queue = served.task_queue
-    for name in ("better", "nicer", "best"):
-        await served.client.supply_rubric(thread, f"- it is {name}")
-    async with serving(client, models=models, task_queue=task_queue):
-        await models.called("grader", 2)
-        await served.until(thread, lambda state: state.status == "idle")
-
-        evaluations = (await served.client.evaluations(thread)).items
-        assert [evaluation.criteria[0].name for evaluation in evaluations] == ["it is good", "it is best"]
-        assert (await served.types(thread)).count("rubric_supplied") == 3
-
-
-async def test_the_last_of_two_rubrics_supplied_to_a_draft_judges_it(served: Served) -> None:
-    thread = a_thread()
-    turn = await served.begun(thread, "generator")
-
-    await supplied(served, thread, "- it is better")
-    await supplied(served, thread, "- it is best")
-    served.models.release()
-    result = await turn
-
-    assert result.evaluations[0].criteria[0].name == "it is best"
-    assert served.models.count("grader") == 1
-
-
-async def test_a_rubric_taken_back_before_it_counted_changes_nothing(served: Served) -> None:
-    thread = a_thread()
-    turn = await served.begun(thread, "generator")
-    before = (await served.client.state(thread)).grading_run_id
-
-    await supplied(served, thread, "- it is better")
-    await supplied(served, thread, "- it is good")
-    served.models.release()
-    result = await turn
-
-    assert result.grading_run_id == before
-    assert result.evaluations[0].criteria[0].name == "it is good"
 
 
 @pytest.mark.parametrize("role", ["generator", "grader"])
@@ -448,26 +346,6 @@ async def test_a_thousand_rubrics_while_grading_leave_a_thread_that_answers(serv
     await replay(served.temporal, thread)
 
 
-@pytest.mark.parametrize("role", ["generator", "grader"])
-async def test_a_rubric_cleared_in_the_middle_of_a_run_ends_it(served: Served, role: Role) -> None:
-    thread = a_thread()
-    turn = await served.begun(thread, role)
-    before = (await served.client.state(thread)).grading_run_id
-
-    await supplied(served, thread, "")
-    if role == "generator":
-        served.models.release()
-    result = await turn
-    served.models.release()
-
-    assert result.output == "draft 1"
-    assert (result.status, result.grading_run_id, result.evaluations) == ("superseded", before, ())
-    assert (before, "superseded") in await statuses(served, thread)
-    assert served.models.count("generator") == 1
-    again = await served.client.invoke(thread, "more", rubric="- it is good")
-    assert (again.status, again.grading_run_id != before) == ("satisfied", True)
-
-
 @pytest.mark.parametrize("door", ["supply_rubric", "invoke"])
 async def test_a_rubric_judges_the_draft_with_which_an_override_ended_the_run(served: Served, door: str) -> None:
     thread = a_thread()
@@ -504,19 +382,3 @@ async def test_a_rubric_supplied_before_any_is_set_opens_the_first_run(served: S
     result = await turn
 
     assert (result.status, result.iterations) == ("satisfied", 1)
-
-
-async def test_a_person_and_a_rubric_at_once_leave_the_new_run_interrupted(served: Served) -> None:
-    thread = a_thread()
-    turn = await served.begun(thread, "grader")
-    before = (await served.client.state(thread)).grading_run_id
-
-    await served.client.supply_rubric(thread, "- it is better")
-    await served.client.interrupt(thread)
-    stopped = await turn
-    served.models.release()
-    resumed = await served.client.resume(thread)
-
-    assert stopped.status == "interrupted"
-    assert resumed.grading_run_id != before
-    assert (resumed.status, resumed.evaluations[-1].criteria[0].name) == ("satisfied", "it is better")

@@ -8,21 +8,18 @@ import pytest
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from gradeloop.contract.messages import ToolCall
-from gradeloop.contract.thread import GradingThread, RunResult
+from gradeloop.contract.thread import GradingThread
 from gradeloop.errors import InvalidRequest, ThreadNotFound, ThreadTooLarge
 from tests.rig.threads import (
     Role,
     Served,
     a_thread,
     answering,
-    at_once,
     failing_until,
     history_length,
     replay,
     serving,
     start,
-    verdict_text,
 )
 
 
@@ -72,14 +69,6 @@ async def test_a_turn_of_no_thread_is_refused_without_a_start(served: Served) ->
         await served.client.invoke(a_thread(), "hello")
 
 
-async def test_without_a_rubric_nothing_is_graded(served: Served) -> None:
-    result = await served.client.invoke(a_thread(), "hello", start=start(rubric=..., grader=...))
-
-    assert (result.status, result.grading_run_id, result.score, result.evaluations) == (None, None, None, ())
-    assert result.output == "draft 1"
-    assert served.models.count("grader") == 0
-
-
 async def test_two_turns_at_once_are_done_one_after_the_other(served: Served) -> None:
     thread = a_thread()
 
@@ -99,6 +88,8 @@ async def test_eight_turns_queue_behind_the_one_in_flight_and_the_ninth_is_refus
     await served.until(thread, lambda state: state.queued == 8)
 
     refused = await refusal(served, thread, "invoke", {"messages": [{"role": "user", "content": "too many"}]})
+    with pytest.raises(InvalidRequest, match="8 turns are queued already"):
+        await served.client.invoke(thread, "too many")
     served.models.release()
     results = await asyncio.gather(first, *queued)
 
@@ -108,18 +99,6 @@ async def test_eight_turns_queue_behind_the_one_in_flight_and_the_ninth_is_refus
     said = await served.contents(thread)
     assert len(said) == 18
     assert sorted(said[2::2]) == sorted(f"queued {number}" for number in range(8))
-
-
-async def test_a_refused_turn_reaches_the_caller_as_an_error(served: Served) -> None:
-    thread = a_thread()
-    first = await served.begun(thread, "generator")
-    queued = [asyncio.create_task(served.client.invoke(thread, f"queued {number}")) for number in range(8)]
-    await served.until(thread, lambda state: state.queued == 8)
-
-    with pytest.raises(InvalidRequest, match="8 turns are queued already"):
-        await served.client.invoke(thread, "too many")
-    served.models.release()
-    await asyncio.gather(first, *queued)
 
 
 @pytest.mark.parametrize(
@@ -224,97 +203,6 @@ async def test_an_interrupt_consumes_no_iteration(served: Served) -> None:
     assert served.models.count("generator") == 2
 
 
-async def test_tool_calls_that_had_ended_when_the_run_was_interrupted_are_not_made_again(client: Client) -> None:
-    looks: list[str] = []
-    slow = asyncio.Event()
-
-    async def look(what: str) -> str:
-        """Look at it."""
-        looks.append(what)
-        if what == "slowly" and looks.count("slowly") == 1:
-            await slow.wait()
-        return f"saw {what}"
-
-    async with serving(client, models=answering(), tools=[look]) as served:
-        thread = a_thread()
-        calls = tuple(ToolCall(id=f"call-{what}", name="look", arguments={"what": what}) for what in ("quickly", "slowly"))
-        served.models.answers["grader"] = lambda step, _: calls if step.step == 0 else verdict_text()
-        grader = {"model": "scripted:judge", "tools": ["look"]}
-        turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start(grader=grader)))
-        await until_kept(served, thread)
-
-        await served.client.interrupt(thread)
-        stopped = await turn
-        resumed = await served.client.invoke(thread)
-
-        assert (stopped.status, resumed.status, resumed.grading_run_id) == ("interrupted", "satisfied", stopped.grading_run_id)
-        assert sorted(looks) == ["quickly", "slowly", "slowly"]
-        assert (served.models.count("generator"), served.models.count("grader")) == (1, 2)
-        await replay(client, thread)
-
-
-async def until_kept(served: Served, thread: str) -> None:
-    """Wait until the first of the grader's two tool calls has its result."""
-    async with asyncio.timeout(240):
-        while True:
-            state: Any = (await served.client.checkpoint(thread))["thread"] if served.models.count("grader") else {}
-            grading = ((state.get("run") or {}).get("grading")) or {}
-            if grading.get("conversations", {}).get("0/0", {}).get("results"):
-                return
-            await asyncio.sleep(0.02)
-
-
-async def interrupt(served: Served, thread: str) -> None:
-    """Interrupt a thread that nobody serves at the moment."""
-    await served.client.interrupt(thread)
-
-
-async def test_an_interrupt_that_comes_with_the_end_of_the_run_does_nothing(client: Client) -> None:
-    models = answering()
-    async with at_once(client, models, "grader", interrupt) as (served, thread, result):
-        assert (result.status, result.iterations) == ("satisfied", 1)
-        assert models.count("grader") == 1
-        assert (await served.client.state(thread)).status == "idle"
-        assert (await served.client.invoke(thread, "more")).status == "satisfied"
-        await replay(client, thread)
-
-
-async def test_an_interrupt_that_comes_with_a_verdict_keeps_the_verdict(client: Client) -> None:
-    models = answering()
-    models.answers["grader"] = failing_until(1)
-    async with at_once(client, models, "grader", interrupt) as (served, thread, stopped):
-        resumed = await served.client.invoke(thread)
-
-        assert (stopped.status, [evaluation.result for evaluation in stopped.evaluations]) == ("interrupted", ["needs_revision"])
-        assert (resumed.status, resumed.iterations, resumed.grading_run_id) == ("satisfied", 2, stopped.grading_run_id)
-        assert models.steps("grader") == [(0, 0), (0, 1)]
-        assert await served.contents(thread) == ["hello", "draft 1", "rubric_grader", "draft 2"]
-        await replay(client, thread)
-
-
-async def test_an_interrupt_that_comes_with_a_draft_keeps_the_draft(client: Client) -> None:
-    models = answering()
-    async with at_once(client, models, "generator", interrupt) as (served, thread, stopped):
-        resumed = await served.client.invoke(thread)
-
-        assert (stopped.status, stopped.last_output) == ("interrupted", "draft 1")
-        assert (resumed.status, resumed.grading_run_id) == ("satisfied", stopped.grading_run_id)
-        assert models.count("generator") == 1
-
-
-async def test_an_interrupt_of_an_idle_thread_does_nothing(served: Served) -> None:
-    thread = a_thread()
-    await served.client.invoke(thread, "hello", start=start())
-    events = await served.events(thread)
-
-    await served.client.interrupt(thread)
-    state = await served.client.state(thread)
-
-    assert state.status == "idle"
-    assert await served.events(thread) == events
-    assert (await served.client.invoke(thread, "again")).status == "satisfied"
-
-
 async def test_queued_turns_return_interrupted_and_leave_nothing_behind(served: Served) -> None:
     thread = a_thread()
     turn = await served.begun(thread, "generator")
@@ -384,19 +272,6 @@ async def test_an_interrupted_run_takes_new_messages_in_at_the_same_iteration(se
     assert said == ["hello", "draft 1", "rubric_grader", "mind this too", "draft 3", "rubric_grader", "draft 4"]
 
 
-async def test_new_messages_while_grading_was_interrupted_ask_for_a_new_draft(served: Served) -> None:
-    thread = a_thread()
-    turn = await served.begun(thread, "grader")
-    await served.client.interrupt(thread)
-    stopped = await turn
-    served.models.release()
-
-    result = await served.client.invoke(thread, "mind this too", rubric="- it is good  ")
-
-    assert (result.grading_run_id, result.iterations, result.output) == (stopped.grading_run_id, 1, "draft 2")
-    assert served.models.steps("grader") == [(0, 0), (0, 0)]
-
-
 async def test_a_generator_that_fails_for_good_interrupts_the_run_and_it_goes_on(served: Served) -> None:
     thread = a_thread()
     answers = served.models.answers["generator"]
@@ -442,22 +317,6 @@ async def test_an_interrupted_thread_stays_open_though_it_does_not_idle(served: 
     assert result == resumed
 
 
-async def test_two_who_resume_at_once_go_on_with_one_run(served: Served) -> None:
-    thread = a_thread()
-    turn = await served.begun(thread, "grader")
-    await served.client.interrupt(thread)
-    stopped = await turn
-    served.models.release()
-
-    ended = await asyncio.gather(*(served.client.resume(thread) for _ in range(3)), return_exceptions=True)
-
-    results = [result for result in ended if isinstance(result, RunResult)]
-    assert results
-    assert {(result.grading_run_id, result.status) for result in results} == {(stopped.grading_run_id, "satisfied")}
-    assert all(isinstance(result, InvalidRequest) for result in ended if not isinstance(result, RunResult))
-    assert served.models.count("grader") == 2
-
-
 async def test_a_closing_thread_serves_its_queue_and_refuses_more(served: Served) -> None:
     thread = a_thread()
     turn = await served.begun(thread, "generator")
@@ -474,27 +333,6 @@ async def test_a_closing_thread_serves_its_queue_and_refuses_more(served: Served
     assert (await served.client.result(thread)).output == "draft 3"
     assert "late" not in await served.contents(thread)
     await replay(served.temporal, thread)
-
-
-async def test_a_thread_closed_while_a_turn_is_in_flight_ends_with_its_result(served: Served) -> None:
-    thread = a_thread()
-    turn = await served.begun(thread, "grader")
-
-    await served.client.close_thread(thread)
-    served.models.release()
-
-    assert await served.client.result(thread) == await turn
-
-
-async def test_an_interrupted_thread_can_be_closed(served: Served) -> None:
-    thread = a_thread()
-    turn = await served.begun(thread, "grader")
-    await served.client.interrupt(thread)
-    stopped = await turn
-
-    await served.client.close_thread(thread)
-
-    assert await served.client.result(thread) == stopped
 
 
 async def test_the_typed_interface_serves_another_service(served: Served) -> None:
