@@ -104,7 +104,7 @@ async def test_a_suite_of_ones_own_starts_server_and_worker_and_shows_the_gaps(t
 
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_suite.py"]
     process = await asyncio.create_subprocess_exec(*command, cwd=tmp_path, stdout=asyncio.subprocess.PIPE)
-    out, _ = await asyncio.wait_for(process.communicate(), 100)
+    out, _ = await asyncio.wait_for(process.communicate(), 240)
     stopped = await asyncio.create_subprocess_exec(
         str(Path(sys.executable).parent / "gradeloop"), "dev", "stop", stdout=asyncio.subprocess.PIPE
     )

@@ -52,7 +52,7 @@ class Run:
         grader = ["--gradeloop-grader", MODEL] if judge else []
         environment = {**os.environ, **(self._environment if judge else {"TEMPORAL_ADDRESS": "127.0.0.1:1"})}
         done = await asyncio.to_thread(
-            subprocess.run, [*command, *grader], cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=100
+            subprocess.run, [*command, *grader], cwd=self.folder, env=environment, capture_output=True, text=True, check=False, timeout=240
         )
         return done.returncode, done.stdout + done.stderr
 
@@ -125,6 +125,6 @@ def test_a_run_that_grades_nothing_loads_nothing_of_gradeloop_but_the_plugin(tmp
         "    print('LOADED', sorted(n for n in sys.modules if n.startswith(names)))\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-s", *PLUGIN, "-p", "no:hypothesispytest", "test_plain.py"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
 
     assert "LOADED ['gradeloop', 'gradeloop.pytest_plugin']" in done.stdout, done.stdout

@@ -11,7 +11,7 @@ from temporalio.testing import ActivityEnvironment
 import worker
 from activities import model_call
 from activities.model_call import heartbeats
-from tests.rig.threads import draft, grade, request, row, serving, wants
+from tests.rig.threads import SECONDS, draft, grade, request, row, serving, wants
 from workflows import RUNNER
 
 
@@ -84,7 +84,7 @@ async def test_workflows_touch_nothing_that_temporals_sandbox_refuses(client: Cl
     ]
     async with serving(client, *replies, tools=[look]) as served:
         running = served.run(request("- it is good", grader={"model": "scripted:judge", "tools": ["look"]}))
-        result = await asyncio.wait_for(running, 20)
+        result = await asyncio.wait_for(running, SECONDS)
 
     assert result.status == "satisfied"
     assert result.iterations == 2

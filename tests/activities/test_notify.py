@@ -15,6 +15,7 @@ from activities.notify import NotifyActivities, Webhook
 from gradeloop.contract.notice import AskedOfPerson, Notice, NoticeCall, NoticeContent
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings.worker import NotifySettings
+from tests.rig.tables import over
 from tests.rig.webhooks import hooked
 
 NOTICE = Notice(
@@ -134,7 +135,7 @@ async def test_a_webhook_that_this_worker_does_not_have_is_refused() -> None:
         await post({}, webhook="other")
 
 
-@pytest.mark.parametrize(
+@over(
     ("table", "environment", "message"),
     [
         ({"url": "HOOK"}, {}, r"notify\.ops\.url: the variable 'HOOK' is not set"),
@@ -149,9 +150,7 @@ def test_a_worker_says_which_setting_is_wrong_before_it_serves(table: dict[str, 
         NotifyActivities({"ops": NotifySettings.model_validate(table)}, environment)
 
 
-@pytest.mark.parametrize(
-    "table", [{"url": "http://a.example"}, {"url": "a.example/x"}, {"url": "A", "on": []}, {"url": "A", "secret": "x y"}]
-)
+@over("table", [{"url": "http://a.example"}, {"url": "a.example/x"}, {"url": "A", "on": []}, {"url": "A", "secret": "x y"}])
 def test_malformed_settings_are_refused(table: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         NotifySettings.model_validate(table)

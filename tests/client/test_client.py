@@ -23,6 +23,7 @@ from gradeloop.temporal import server
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.process import Resident
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
+from tests.rig.tables import over
 from tests.rig.threads import (
     SECONDS,
     Served,
@@ -316,7 +317,7 @@ async def test_messages_are_a_text_or_a_list_of_them(served: Served) -> None:
     assert await served.contents(thread) == ["hello", "draft 1", "one", "two", "draft 2"]
 
 
-@pytest.mark.parametrize("wrong", [{"rubric": "# heading"}, {"max_iterations": 0}, {"key": ""}, {"messages": [{"role": "user"}]}])
+@over("wrong", [{"rubric": "# heading"}, {"max_iterations": 0}, {"key": ""}, {"messages": [{"role": "user"}]}])
 async def test_a_bad_turn_is_refused_before_a_server_is_asked(wrong: dict[str, Any], client: Client) -> None:
     with pytest.raises(InvalidRequest):
         await GradingClient(client).invoke("any", **({"messages": "hello"} | wrong))

@@ -30,6 +30,7 @@ from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.temporal.codec import EncryptionCodec, KeyRing, load_ring, read_keys
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo
+from tests.rig.tables import over
 from tests.rig.threads import a_thread, answering, ended, replay, request, serving, start
 
 SECRET = "osprey-4711"
@@ -306,7 +307,7 @@ async def test_a_payload_that_was_changed_or_has_another_key_does_not_open(keys:
         await codec().decode([sealed])
 
 
-@pytest.mark.parametrize(
+@over(
     ("content", "why"),
     [
         ("", "has no key"),

@@ -63,12 +63,13 @@ def set_aside(long: float) -> dict[str, Any]:
     return told
 
 
-def test_what_is_loaded_is_set_aside_after_each_long_search_a_few_times() -> None:
+def test_what_is_loaded_is_set_aside_after_each_long_search_a_few_times_and_given_back_at_the_end() -> None:
     told = set_aside(0)
 
     assert told["counts"][0] > 1_000
     assert [after > before for before, after in pairwise(told["counts"])] == [True] * TIMES + [False] * 2
     assert (told["found"], told["callbacks"]) == (True, 0)
+    assert told["after"] == {"counts": 0, "callbacks": 0}
 
 
 def test_what_a_short_search_leaves_stays_where_it_is() -> None:
@@ -76,13 +77,10 @@ def test_what_a_short_search_leaves_stays_where_it_is() -> None:
 
     assert len(set(told["counts"])) == 1
     assert (told["found"], told["callbacks"]) == (True, 1)
+    assert told["after"] == {"counts": 0, "callbacks": 0}
 
 
-@pytest.mark.parametrize("long", [0, 60])
-def test_what_was_set_aside_is_given_back_at_the_end(long: float) -> None:
-    assert set_aside(long)["after"] == {"counts": 0, "callbacks": 0}
-
-
+@pytest.mark.slow
 async def test_a_worker_sets_aside_what_it_has_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said = tmp_path / "said"
     monkeypatch.setattr("rig.processes.TOOLS", WATCHES.format(path=str(said)))

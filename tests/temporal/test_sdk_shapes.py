@@ -21,6 +21,7 @@ from temporalio.worker._workflow import _WorkflowWorker
 
 from gradeloop.temporal import runtime
 from gradeloop.temporal.runtime import ClosableService
+from tests.rig.tables import over
 from workflows.run_ahead import FROM_EVENTS, TAKES_BACK, WRITES, RunAheadGuard
 
 JOBS = {
@@ -136,10 +137,9 @@ GOOGLE = [
 ]
 
 
-@pytest.mark.parametrize(
+@over(
     ("package", "shape"),
     [(package, shape) for package, shapes in (("temporalio", TEMPORAL), ("httpx2", HTTP), ("google-genai", GOOGLE)) for shape in shapes],
-    ids=lambda value: value.part if isinstance(value, Shape) else value,
 )
 def test_what_an_sdk_does_not_promise_is_as_we_know_it(package: str, shape: Shape) -> None:
     assert shape.changes() == [], f"{package} {version(package)} has changed {shape.part}, on which {shape.relies} relies"

@@ -17,6 +17,7 @@ from activities.tools.registry import ToolRegistry
 from gradeloop.contract.evaluation import EVIDENCE_BYTES, CriterionRow, build_evidence, parse_check_outcome
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest
+from tests.rig.tables import over
 from tests.rig.threads import draft, grade, request, row, serving, story, wants
 
 
@@ -162,7 +163,7 @@ def test_half_a_surrogate_pair_does_not_break_the_evidence() -> None:
     assert build_evidence("1", "a\ud800b").text == "a?b"
 
 
-@pytest.mark.parametrize(
+@over(
     ("value", "passed", "gap"),
     [
         (True, True, None),
@@ -185,7 +186,7 @@ async def test_a_check_decides_its_criterion_without_a_model(client: Client, val
     assert result.evaluations[0].explanation == f"{int(passed)} of 1 checks pass."
 
 
-@pytest.mark.parametrize("value", [None, "yes", 1, 0, {"ok": "true"}, {"ok": 1}, {"passed": True}, {}, [True]])
+@over("value", [None, "yes", 1, 0, {"ok": "true"}, {"ok": 1}, {"passed": True}, {}, [True]])
 def test_what_is_neither_true_false_nor_ok_is_the_checkers_error(value: object) -> None:
     with pytest.raises(TypeError, match="a check returns true, false or an object with 'ok'"):
         parse_check_outcome(value)
@@ -238,7 +239,7 @@ async def test_a_check_that_fails_once_and_then_decides_is_no_error(client: Clie
     assert (result.status, len(tries)) == ("satisfied", 2)
 
 
-@pytest.mark.parametrize(("extract", "given"), [("text", "Here:\n```python\nx = 1\n```\nDone."), ("code", "x = 1\n")])
+@over(("extract", "given"), [("text", "Here:\n```python\nx = 1\n```\nDone."), ("code", "x = 1\n")])
 async def test_a_check_is_given_the_draft_or_its_code(client: Client, extract: str, given: str) -> None:
     seen: list[str] = []
 
@@ -337,7 +338,7 @@ def read_transcript(record: int) -> str:
     return str(record)
 
 
-@pytest.mark.parametrize(
+@over(
     ("function", "why"),
     [
         (bare, "the tool 'bare': parameter 'x' needs a type annotation and a name of its own"),

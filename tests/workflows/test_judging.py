@@ -16,6 +16,7 @@ from gradeloop.judges.client import Judge, build_judge
 from gradeloop.judges.contract import JudgeResult, judging_id, parse_judging
 from gradeloop.judges.prompt import render_run
 from tests.rig.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, bench, fails, fresh, judged, spoiled
+from tests.rig.tables import over
 from tests.rig.threads import fall_silent, row, story, verdict
 
 CRITERIA: dict[str, Any] = {"rubric": "- names the capital\n- is brief", "grader": {"model": "scripted:judge"}}
@@ -317,7 +318,7 @@ async def test_a_run_without_an_answer_is_refused_whoever_asks(client: Client, j
     assert (await Judge(judge, client).request(AgentRun.model_validate(part))).run.excerpt is not None
 
 
-@pytest.mark.parametrize("name", RAW)
+@over("name", RAW)
 async def test_a_raw_start_that_is_malformed_fails_at_once_in_words(client: Client, name: str) -> None:
     argument, message = RAW[name]
     async with bench(client, FRANCE) as (_, served):

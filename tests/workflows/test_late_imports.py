@@ -43,13 +43,18 @@ def histories(folder):
         yield from [read] if "events" in read else read.values()
 
 
+async def recorded():
+    for number, history in enumerate(histories(Path(sys.argv[1]))):
+        yield WorkflowHistory.from_json(f"recorded-{number}", history)
+
+
 async def main_():
     global replayed
     sys.meta_path.insert(0, Watch())
     replayer = Replayer(workflows=list(worker.WORKFLOWS), workflow_runner=runner, data_converter=pydantic_data_converter)
-    for history in histories(Path(sys.argv[1])):
-        await replayer.replay_workflow(WorkflowHistory.from_json(f"recorded-{replayed}", history), raise_on_replay_failure=False)
-        replayed += 1
+    async with replayer.workflow_replay_iterator(recorded()) as results:
+        async for _ in results:
+            replayed += 1
 
 
 asyncio.run(main_())

@@ -64,7 +64,7 @@ def ends(summary: BatchSummary, results: list[CaseResult]) -> tuple[str, int, in
     return summary.status, summary.passed, summary.errors, [result.error for result in results if result.error][:3]
 
 
-@pytest.mark.parametrize("retry_after", [None, 1.0])
+@pytest.mark.parametrize("retry_after", [None, pytest.param(1.0, marks=pytest.mark.slow)])
 async def test_a_batch_at_a_rate_limit_has_no_error_and_no_pause(client: Client, tmp_path: Path, retry_after: float | None) -> None:
     provider = LimitedProvider(a_minute=300, burst=5, retry_after=retry_after)
     async with judging(client, tmp_path, provider) as batches:
@@ -75,7 +75,7 @@ async def test_a_batch_at_a_rate_limit_has_no_error_and_no_pause(client: Client,
     assert len(provider.refused) > 0
 
 
-@pytest.mark.parametrize("model", ["openai:gpt-x", "anthropic:claude-x"])
+@pytest.mark.parametrize("model", ["openai:gpt-x", pytest.param("anthropic:claude-x", marks=pytest.mark.slow)])
 async def test_headers_are_read_ahead_of_the_first_refusal(client: Client, tmp_path: Path, model: str) -> None:
     provider = LimitedProvider(a_minute=600, burst=20, reports=True)
     async with judging(client, tmp_path, provider) as batches:

@@ -513,10 +513,6 @@ async def test_every_recorded_history_replays_in_temporals_sandbox() -> None:
     assert await differences([GradingThreadWorkflow], {name: recorded(name) for name in ENDINGS}, RUNNER) == {}
 
 
-async def test_temporals_sandbox_takes_the_workflows() -> None:
-    assert await differences([GradingThreadWorkflow], {name: recorded(name) for name in ("votes_and_a_function", "tools")}, RUNNER) == {}
-
-
 def test_the_worker_was_killed_in_one_call() -> None:
     assert attempts(recorded(KILLED)) == [1, 2, 1, 1]
 

@@ -145,7 +145,14 @@ MOMENTS: dict[Callable[[Listed], Awaitable[None]], str] = {
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.__name__)
+RARE = {a_draft_under_another_rubric, a_cleared_rubric_while_a_call_waits, a_call_that_was_approved, another_rubric_while_interrupted}
+"""Moments at which the slow tests look."""
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [pytest.param(moment, marks=pytest.mark.slow if moment in RARE else (), id=moment.__name__) for moment in MOMENTS],
+)
 async def test_the_search_attributes_are_those_of_the_state(client: Client, moment: Callable[[Listed], Awaitable[None]]) -> None:
     async with serving(client, models=answering(), tools=[look]) as served:
         one = Listed(served)

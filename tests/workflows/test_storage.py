@@ -15,6 +15,7 @@ from gradeloop.contract.thread import STATE_BYTES
 from gradeloop.errors import InvalidRequest, ThreadClosed, ThreadTooLarge
 from gradeloop.temporal.connect import Connection, LocalFolder, build_converter, connect
 from gradeloop.temporal.server import ServerInfo
+from tests.rig.tables import over
 from tests.rig.threads import Served, a_thread, answering, replay, serving, start
 
 PART = "x" * (1024 * 1024 - 200)
@@ -160,15 +161,13 @@ async def test_a_damaged_payload_is_never_handed_out(folder: Path) -> None:
         await driver.retrieve(None, claims)  # type: ignore[arg-type]  # not used
 
 
-@pytest.mark.parametrize("name", ["../../secret", "/etc/passwd", ""])
+@over("name", ["../../secret", "/etc/passwd", ""])
 async def test_a_claim_names_no_file_outside_of_the_folder(folder: Path, name: str) -> None:
     with pytest.raises(ValueError, match="names no stored payload"):
         await LocalFolder(folder).retrieve(None, [StorageDriverClaim(claim_data={"sha256": name})])  # type: ignore[arg-type]  # not used
 
 
-@pytest.mark.parametrize(
-    "url", ["file://relative", "file://host/folder", "ftp://bucket", "s3://", "s3://bucket/prefix", "/folder", "gs:bucket"]
-)
+@over("url", ["file://relative", "file://host/folder", "ftp://bucket", "s3://", "s3://bucket/prefix", "/folder", "gs:bucket"])
 async def test_a_storage_that_is_none_is_refused_with_the_forms_that_are(url: str) -> None:
     with pytest.raises(InvalidRequest, match="names no storage; write file:///folder, s3://bucket or gs://bucket"):
         await build_converter(url)

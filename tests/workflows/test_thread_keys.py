@@ -77,9 +77,8 @@ async def test_the_update_id_is_the_key_where_none_is_given(served: Served) -> N
     assert served.models.count("generator") == 2
 
 
-@pytest.mark.parametrize("other", [saying("something else"), saying("hello", rubric="- other"), saying("hello", max_iterations=2), {}])
 @pytest.mark.parametrize("ended", [True, False])
-async def test_the_same_key_with_another_payload_is_refused(served: Served, other: dict[str, Any], ended: bool) -> None:
+async def test_the_same_key_with_another_payload_is_refused(served: Served, ended: bool) -> None:
     thread = a_thread()
     served.models.hold("generator")
     turn = asyncio.create_task(served.client.invoke(thread, "hello", key="k", start=start()))
@@ -88,12 +87,13 @@ async def test_the_same_key_with_another_payload_is_refused(served: Served, othe
         served.models.release()
         await turn
 
-    with pytest.raises(WorkflowUpdateFailedError) as caught:
-        await raw(served, thread, other | {"key": "k"}, "another-id")
+    for number, other in enumerate((saying("something else"), saying("hello", rubric="- other"), saying("hello", max_iterations=2), {})):
+        with pytest.raises(WorkflowUpdateFailedError) as caught:
+            await raw(served, thread, other | {"key": "k"}, f"another-id-{number}")
+        assert isinstance(caught.value.cause, ApplicationError)
+        assert "key 'k' was used for another turn; give this one a key of its own" in caught.value.cause.message
     served.models.release()
 
-    assert isinstance(caught.value.cause, ApplicationError)
-    assert "key 'k' was used for another turn; give this one a key of its own" in caught.value.cause.message
     assert (await turn).status == "satisfied"
 
 

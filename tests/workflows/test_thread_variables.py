@@ -40,7 +40,9 @@ async def refused(task: Sent) -> str:
     return str(caught.value)
 
 
-@pytest.mark.parametrize("phase", ["generator", "grader", "waiting", "interrupted"])
+@pytest.mark.parametrize(
+    "phase", ["generator", "waiting", *(pytest.param(name, marks=pytest.mark.slow) for name in ("grader", "interrupted"))]
+)
 async def test_a_queued_turns_rubric_is_filled_with_the_variables_of_the_turns_before_it(served: Served, phase: Any) -> None:
     thread, person = a_thread(), {"id": "kind", "description": "kind", "human": True}
     first = {"criteria": ["about {{ x }}", person] if phase == "waiting" else ["about {{ x }}"]}

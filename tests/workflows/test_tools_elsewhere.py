@@ -19,6 +19,7 @@ from temporalio.worker import Worker
 from gradeloop.contract.evaluation import EVIDENCE_BYTES
 from gradeloop.contract.thread import Grader, RunResult, parse_request
 from gradeloop.errors import InvalidRequest
+from tests.rig.tables import over
 from tests.rig.threads import draft, grade, request, serving, story, wants
 from tests.rig.typescript_example import build_example
 from workflows import activity_calls
@@ -141,7 +142,7 @@ async def test_it_may_be_a_check(client: Client, value: object, status: str) -> 
         assert "a check returns true, false or an object with 'ok'" in result.evaluations[0].explanation
 
 
-@pytest.mark.parametrize(
+@over(
     ("tools", "expected"),
     [
         ([{"name": "look"}], "grader.tools[0].description: Field required"),

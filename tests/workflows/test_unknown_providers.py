@@ -13,12 +13,13 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.judges.client import Judge
 from tests.rig.batches import batching, case
 from tests.rig.judging import MATCH, answers, fresh
+from tests.rig.tables import over
 from tests.rig.threads import JUDGE, WRITER, draft, refusal, request, serving
 
 UNKNOWN = "unknown provider 'antropic'. Did you mean 'anthropic'?"
 
 
-@pytest.mark.parametrize(
+@over(
     "argument",
     [
         request(generator={"model": "antropic:claude"}),
@@ -28,7 +29,6 @@ UNKNOWN = "unknown provider 'antropic'. Did you mean 'anthropic'?"
         request("- x", grader={"model": {"id": JUDGE, "fallback": ["antropic:claude"]}}),
         request("- x", generator={"activity": "write", "task_queue": "elsewhere"}, grader={"model": "antropic:claude"}),
     ],
-    ids=["generator", "grader", "criterion", "panel", "fallback", "remote generator"],
 )
 async def test_a_thread_with_an_unknown_provider_is_refused_by_name(client: Client, argument: dict[str, Any]) -> None:
     async with serving(client, draft()) as served:
