@@ -15,6 +15,13 @@ LATER = "a later turn: generate 8"
 
 NAMED: dict[str, tuple[str, ...]] = {
     "another rubric judges the second draft, which is being written": (SECOND, "another rubric"),
+    "a passing verdict that comes with another rubric is recorded on the old run first": (LAST_VERDICT, "another rubric", "result"),
+    "so is a failing one": (VERDICT, "another rubric", "result"),
+    "another rubric judges the last draft of an idle thread": (IDLE, "another rubric"),
+    "the rubric in force judges the last draft of an idle thread": (IDLE, "the rubric in force"),
+    "nothing said to an interrupted thread resumes its run": (STOPPED, "invoke, no messages"),
+    "another rubric supersedes an interrupted run": (STOPPED, "invoke, no messages, another rubric"),
+    "another rubric with a message supersedes an interrupted run": (STOPPED, "invoke, another rubric"),
     "another rubric waits with a run that was interrupted": (STOPPED, "another rubric"),
     "another rubric judges the draft of a turn that was interrupted before it": ("interrupted at generate 1", "another rubric"),
     "the rubric in force changes nothing while a draft is written": (DRAFTS, "the rubric in force"),
@@ -26,6 +33,8 @@ NAMED: dict[str, tuple[str, ...]] = {
     "a rubric that is taken back leaves a verdict that comes with it": (LAST_VERDICT, "another rubric", "the rubric in force", "result"),
     "a cleared rubric ends the run at a draft": (DRAFTS, "a cleared rubric"),
     "a cleared rubric ends the run at a grading": (GRADES, "a cleared rubric"),
+    "a malformed rubric changes nothing while a draft is written": (DRAFTS, "a malformed rubric"),
+    "a malformed rubric changes nothing while a draft is graded": (GRADES, "a malformed rubric"),
     "a person's interrupt counts beside another rubric": (GRADES, "another rubric", "interrupt"),
     "an interrupt does nothing where the run ends with it": (LAST_VERDICT, "interrupt", "result"),
     "an interrupt keeps the verdict that comes with it": (VERDICT, "interrupt", "result"),
