@@ -131,7 +131,7 @@ async def test_a_watcher_misses_and_repeats_nothing_across_a_restart_of_the_work
     async with serving(client, models=models) as served:
         thread = a_thread()
         await served.client.start(start(messages=[{"role": "user", "content": "hello"}], idle_timeout=0), thread_id=thread)
-        watcher = Watched(served.client, thread)
+        watcher = Watched(served.client, thread, patience=SECONDS)
         await models.called("grader", 2)
     await asyncio.sleep(0.7)
     async with serving(client, models=models, task_queue=served.task_queue):
