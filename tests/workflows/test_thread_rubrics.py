@@ -209,10 +209,7 @@ def failing_the_first(_: Step, number: int) -> str:
 
 @pytest.mark.parametrize(
     ("role", "raw"),
-    [
-        *(("generator", raw) for raw in (17, "\n# nothing\n", None)),
-        *(("grader", raw) for raw in ({"criteria": "x"}, {"criterion": []})),
-    ],
+    [("generator", 17), ("generator", "\n# nothing\n"), ("generator", None), ("grader", {"criteria": "x"}), ("grader", {"criterion": []})],
 )
 async def test_a_malformed_rubric_is_recorded_and_changes_nothing_else(served: Served, role: Role, raw: Any) -> None:
     thread = a_thread()
