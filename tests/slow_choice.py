@@ -59,6 +59,7 @@ STANDS_ON = {
     "tests/sandbox": ("src/gradeloop/sandbox/",),
     "tests/settings": ("src/gradeloop/settings/",),
     "tests/stats": ("src/gradeloop/stats/",),
+    "tests/store": ("src/gradeloop/store/",),
     "tests/suites": ("src/gradeloop/suites/",),
     "tests/telemetry": ("src/gradeloop/telemetry/", "deploy/observability/"),
     "tests/temporal": ("src/gradeloop/temporal/", "worker.py"),
