@@ -16,6 +16,8 @@ from pathlib import Path
 from types import FrameType
 
 SET_CHILD_SUBREAPER = 36  # prctl(2): orphans become children of this process, which can then count them
+FRUGAL = {"GOGC": "300", "GOMEMLIMIT": "500MiB", "GOMAXPROCS": "1"}
+"""How Temporal's server, a program in Go, spends memory instead of a processor's time: every process of the tests has one."""
 PATIENCE = 10.0
 """Seconds that what the tests left running has to end by itself."""
 INTERRUPTED = 130
@@ -63,7 +65,7 @@ def supervise(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="gl-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o1777)  # as the system's own: some tests run what they start as another user
         # What pytest keeps of the last runs stays where it looks for it.
-        environment = {"PYTEST_DEBUG_TEMPROOT": tempfile.gettempdir(), **os.environ, "TMPDIR": folder}
+        environment = {**FRUGAL, "PYTEST_DEBUG_TEMPROOT": tempfile.gettempdir(), **os.environ, "TMPDIR": folder}
         command: subprocess.Popen[bytes] | None = None
 
         def interrupt(number: int, _: FrameType | None) -> None:
