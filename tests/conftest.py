@@ -23,6 +23,7 @@ from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
 from rig.fixtures import environment, patient_detector_of_deadlocks
 from tests.rig.cli import CommandLine
+from tests.rig.leftovers import end_all
 from tests.rig.reading import ReadsAgain
 
 if TYPE_CHECKING:
@@ -72,12 +73,18 @@ async def temporal_server(server_folder: Path) -> AsyncIterator[ServerInfo]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRADELOOP_STATE_DIR", folder)
         server = await ensure_server(time_skipping=True)
+    SERVERS.append(server)
     try:
         yield server
     finally:
+        SERVERS.clear()
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("GRADELOOP_STATE_DIR", folder)
             await stop_server()
+
+
+SERVERS: list[ServerInfo] = []
+"""The run's server, once a test needs it."""
 
 
 @pytest.fixture(scope="session")
@@ -85,6 +92,14 @@ async def client(temporal_server: ServerInfo) -> Client:
     """Connect to the test run's server as every part of gradeloop does; a query that is to be sent again is."""
     connected = await connect(Connection(temporal_server.address, "default", embedded=False))
     return Client(**connected.config() | {"interceptors": [ReadsAgain()]})
+
+
+@pytest.fixture(autouse=True, scope="module")
+async def nothing_left_open() -> AsyncIterator[None]:
+    """End what the tests of a module left open on the run's server."""
+    yield
+    for server in SERVERS:
+        await end_all(await connect(Connection(server.address, "default", embedded=False)))
 
 
 @pytest.fixture(scope="session")

@@ -14,6 +14,7 @@ from gradeloop.client.listing import threads
 from gradeloop.client.waiting import WaitingThread, read_waiting
 from gradeloop.client.watch import DetailedEvent
 from gradeloop.errors import InvalidRequest
+from tests.rig.leftovers import end_all
 from tests.rig.threads import SECONDS, Served, a_thread, answering, failing_until, serving, start
 
 ASKS = {"criteria": [{"id": "c1", "description": "it is friendly", "human": True}]}
@@ -23,6 +24,7 @@ ASKS = {"criteria": [{"id": "c1", "description": "it is friendly", "human": True
 async def served(client: Client) -> AsyncIterator[Served]:
     async with serving(client, models=answering()) as one:
         yield one
+    await end_all(client)
 
 
 async def waiting_of(served: Served, *threads: str) -> list[WaitingThread]:

@@ -3,8 +3,8 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -18,6 +18,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 from temporalio.workflow import ActivityConfig
 
+from activities import model_call
 from activities.errors import FailureKind, ModelFault
 from activities.providers import Providers
 from activities.providers.base import ModelReply, ModelRequest, Step
@@ -321,10 +322,9 @@ async def serving(
     called, queue = models or Models(replies, environment), task_queue or f"queue-{uuid4()}"
     configured = WorkerSettings(task_queue=queue, **settings)
     registry = ToolRegistry(tools, ToolContext(configured, sandboxes))
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, _short_heartbeats() if quick else nullcontext():
         if quick:
             patch.setattr("worker.Worker", partial(_quick, only))
-            patch.setattr("activities.model_call.HEARTBEAT_SECONDS", CANCEL_SECONDS)
         async with build(client, called, registry, configured, search_attributes=True, store=store):
             try:
                 yield Served(client, queue, called, registry)
@@ -333,6 +333,23 @@ async def serving(
                     called.release()
     if models is None:
         await called.aclose()
+
+
+@contextmanager
+def _short_heartbeats() -> Iterator[None]:
+    """Have calls hear soon that they are cancelled while one of these is open: workers end in any order."""
+    _QUICK.append(model_call.HEARTBEAT_SECONDS)
+    model_call.HEARTBEAT_SECONDS = CANCEL_SECONDS
+    try:
+        yield
+    finally:
+        if len(_QUICK) == 1:
+            model_call.HEARTBEAT_SECONDS = _QUICK[0]
+        _QUICK.pop()
+
+
+_QUICK: list[float] = []
+"""The beats that were found, the worker's own first."""
 
 
 def _quick(only: str, *arguments: Any, **options: Any) -> Worker:
