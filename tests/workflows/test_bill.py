@@ -333,6 +333,7 @@ class FailingOnce(Models):
         return await super().complete(request)
 
 
+@pytest.mark.slow
 async def test_what_was_paid_for_is_in_the_history_before_it_is_asked_again_and_what_was_free_is_not(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
