@@ -15,7 +15,8 @@ PYTHONS := $(PYTHON) python3.13 python3.12 python3.11 python3.14 python3 python
 
 help:
 	@echo 'make demo       a draft is judged, revised and accepted, on a real Temporal server of its own'
-	@echo 'make test       the tests, in about twelve minutes on two cores; browsers, PostgreSQL and bubblewrap are used where they are there'
+	@echo 'make test       the tests, in about seven minutes on two cores; PostgreSQL and bubblewrap are used where they are there'
+	@echo 'make test-core  those of the thread alone: loop, providers, tools, client, server'
 	@echo 'make test-slow  those that kill processes, attack every sandbox, drive a browser, install the wheel or run every documented program a hundred times: 25 minutes'
 	@echo 'make test-cost  CPU seconds of the tests by folder, beside those that tests/house.toml records'
 	@echo 'make histories  records the histories that tests/histories lacks, which workflow code has to replay'
@@ -42,10 +43,10 @@ CORE := $(addprefix tests/,activities client contract files grading providers ra
 PYTEST := $(BIN)/python -m tests.supervised -m pytest --dist loadfile --no-loadscope-reorder --max-worker-restart 2
 
 test: $(VENV)/.ready-dev
-	$(PYTEST) --numprocesses 3 -m 'not slow and not storm' $(addprefix --ignore=,$(HOUSE)) $(ARGS)
+	$(PYTEST) --numprocesses 4 -m 'not slow and not storm' $(addprefix --ignore=,$(HOUSE)) $(ARGS)
 
 test-core: $(VENV)/.ready-dev
-	$(PYTEST) --numprocesses 3 -m 'not slow and not storm' $(CORE) $(ARGS)
+	$(PYTEST) --numprocesses 4 -m 'not slow and not storm' $(CORE) $(ARGS)
 
 test-slow: $(VENV)/.ready-dev
 	$(PYTEST) --numprocesses 2 -m 'slow or hypothesis' --hypothesis-profile thorough $(ARGS)

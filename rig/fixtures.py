@@ -1,5 +1,6 @@
 """Fixtures of every test: an environment without keys, and workflows that may wait for a processor. A conftest imports them."""
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,12 +20,15 @@ DEADLOCK_SECONDS = 30
 """How long a workflow may think before the SDK fails its task; its own 2 seconds pass on a machine that is busy with other tests, too."""
 
 
+FOLDERS = itertools.count()
+
+
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Give the test no provider key, no Temporal server, and a state folder of its own, which is returned."""
     for name in [name for name in os.environ if name.startswith(PRIVATE)]:
         monkeypatch.delenv(name)
-    folder = tmp_path_factory.mktemp("state")
+    folder = tmp_path_factory.mktemp(f"state-{next(FOLDERS)}", numbered=False)  # pytest would read all the others to find a number
     profiles = folder / "no-profiles.toml"
     profiles.touch()
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(profiles))
