@@ -16,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 
 SET_CHILD_SUBREAPER = 36  # prctl(2): orphans become children of this process, which can then count them
-FRUGAL = {"GOGC": "300", "GOMEMLIMIT": "500MiB", "GOMAXPROCS": "1"}
+FRUGAL = {"GOGC": "200", "GOMAXPROCS": "1"}
 """How Temporal's server, a program in Go, spends memory instead of a processor's time: every process of the tests has one."""
 PATIENCE = 10.0
 """Seconds that what the tests left running has to end by itself."""
