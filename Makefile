@@ -36,10 +36,10 @@ demo: $(VENV)/.ready-demo
 # Laws of the house and of deployment: `make check` runs them, and `make test` does not do it again.
 HOUSE := $(addprefix tests/test_,house.py house_counts.py slow_choice.py deploy.py helm_chart.py kubernetes.py licences.py)
 
-# The thread: the loop, its providers and tools, the client, the server. Its neighbours (batches, suites, judges, monitors) are left out.
+# The folders of the thread: loop, providers, tools, client, server. Those of workflows and activities hold tests of batches and judgements, too.
 CORE := $(addprefix tests/,activities client contract files grading providers races settings store temporal workflows)
 
-# More processes than a machine with two cores has: most tests wait for a server or a child.
+# Four processes, also on two cores: most tests wait for a server or a child.
 PYTEST := $(BIN)/python -m tests.supervised -m pytest --dist loadfile --no-loadscope-reorder --max-worker-restart 2
 
 test: $(VENV)/.ready-dev

@@ -17,7 +17,7 @@ from types import FrameType
 
 SET_CHILD_SUBREAPER = 36  # prctl(2): orphans become children of this process, which can then count them
 FRUGAL = {"GOGC": "200", "GOMAXPROCS": "1"}
-"""How Temporal's server, a program in Go, spends memory instead of a processor's time: every process of the tests has one."""
+"""Settings with which Temporal's server, a program in Go, takes more memory and less processor time: each test process runs one."""
 PATIENCE = 10.0
 """Seconds that what the tests left running has to end by itself."""
 INTERRUPTED = 130

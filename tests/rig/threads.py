@@ -18,6 +18,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 from temporalio.workflow import ActivityConfig
 
+import worker
 from activities import model_call
 from activities.errors import FailureKind, ModelFault
 from activities.providers import Providers
@@ -33,7 +34,6 @@ from gradeloop.contract.thread import RunResult
 from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.store.engine import Store
-from worker import build
 from workflows import activity_calls, grading_batch, tool_calls
 from workflows.grading_thread import GradingThreadWorkflow
 
@@ -322,10 +322,8 @@ async def serving(
     called, queue = models or Models(replies, environment), task_queue or f"queue-{uuid4()}"
     configured = WorkerSettings(task_queue=queue, **settings)
     registry = ToolRegistry(tools, ToolContext(configured, sandboxes))
-    with pytest.MonkeyPatch.context() as patch, _short_heartbeats() if quick else nullcontext():
-        if quick:
-            patch.setattr("worker.Worker", partial(_quick, only))
-        async with build(client, called, registry, configured, search_attributes=True, store=store):
+    with _quick_calls(only) if quick else nullcontext():
+        async with worker.build(client, called, registry, configured, search_attributes=True, store=store):
             try:
                 yield Served(client, queue, called, registry)
             finally:
@@ -335,21 +333,27 @@ async def serving(
         await called.aclose()
 
 
+OPEN: list[str] = []
+"""The parts that the quick workers serve, the newest last."""
+
+HEARTBEAT_SECONDS = model_call.HEARTBEAT_SECONDS
+
+
 @contextmanager
-def _short_heartbeats() -> Iterator[None]:
-    """Have calls hear soon that they are cancelled while one of these is open: workers end in any order."""
-    _QUICK.append(model_call.HEARTBEAT_SECONDS)
-    model_call.HEARTBEAT_SECONDS = CANCEL_SECONDS
+def _quick_calls(only: str) -> Iterator[None]:
+    """Have calls hear at once that they are cancelled while a worker is open; workers end in any order, the last one restores the rest."""
+    OPEN.append(only)
+    _build_quick_workers()
     try:
         yield
     finally:
-        if len(_QUICK) == 1:
-            model_call.HEARTBEAT_SECONDS = _QUICK[0]
-        _QUICK.pop()
+        OPEN.remove(only)
+        _build_quick_workers()
 
 
-_QUICK: list[float] = []
-"""The beats that were found, the worker's own first."""
+def _build_quick_workers() -> None:
+    worker.Worker = partial(_quick, OPEN[-1]) if OPEN else Worker  # type: ignore[assignment, attr-defined]  # a test's stand-in
+    model_call.HEARTBEAT_SECONDS = CANCEL_SECONDS if OPEN else HEARTBEAT_SECONDS
 
 
 def _quick(only: str, *arguments: Any, **options: Any) -> Worker:

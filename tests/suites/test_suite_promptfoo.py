@@ -175,6 +175,10 @@ def test_a_variable_that_is_more_of_a_template_is_refused(tmp_path: Path, value:
     ("template", "filled"),
     [
         ("{{ q | dump }}", '{"a":["<b>",1]}'),
+        ("{{ q | dump(1) }}", '{\n "a": [\n  "<b>",\n  1\n ]\n}'),
+        ("{{ q | dump('-') }}", '{\n-"a": [\n--"<b>",\n--1\n-]\n}'),
+        ("{{ q | dump(0) }}{{ q | dump('-3' | int) }}{{ q | dump('') }}", '{"a":["<b>",1]}' * 3),
+        ("{{ q.a | dump(99) }}", f'[\n{" " * 10}"<b>",\n{" " * 10}1\n]'),
         ("{{ q.a | join('-') | replace('b', 'c') }}", "<c>-1"),
         ("{{ q.a | first | escape }}{{ '<i>' }}", "&lt;b&gt;<i>"),
         ("{{ q.a | first | safe | length }}", "3"),

@@ -383,8 +383,8 @@ def _load(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
 
 
 def _dump(value: Any, spaces: int | str | None = None) -> str:  # noqa: ANN401 - JSON of any shape
-    """Write a value as JavaScript's `JSON.stringify` does, which indents by 10 at most."""
-    indent = spaces[:10] if isinstance(spaces, str) else min(spaces or 0, 10)
+    """Write JSON as JavaScript's `JSON.stringify` does, indented by 0 to 10."""
+    indent = spaces[:10] if isinstance(spaces, str) else max(0, min(spaces or 0, 10))
     return _bounded_json(value, indent or None, (",", ": ") if indent else (",", ":"))
 
 
