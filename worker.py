@@ -18,6 +18,8 @@ from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import ResourceBasedSlotConfig, Worker, WorkerDeploymentConfig, WorkerTuner
 
 from activities.batch_activities import batch_activities
+from activities.calls.limiter import CallLimiter
+from activities.calls.shared_paces import SharedPaces
 from activities.capabilities import CapabilityActivities, WorkerCapabilities, WorkerServices
 from activities.generate import GeneratorActivities
 from activities.grade import GraderActivities
@@ -27,9 +29,7 @@ from activities.notify import NotifyActivities
 from activities.providers import Providers
 from activities.providers.environment import Environment
 from activities.providers.key_check import examine
-from activities.providers.limiter import CallLimiter
 from activities.providers.scripted import Recording, Script
-from activities.providers.shared_paces import SharedPaces
 from activities.state_cache import GradingSettings, RunLoader, ThreadLoader
 from activities.tenant_budgets import TenantBudgets
 from activities.tool_call import TranscriptActivities, find_worker, tool_activity

@@ -8,11 +8,11 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.attempts import ATTEMPTS, CallLimits
+from activities.calls.limiter import CallLimiter
 from activities.drafts import NOBODY
 from activities.errors import ModelFault
 from activities.left_attempts import LeftAttempts
 from activities.providers import Providers
-from activities.providers.limiter import CallLimiter
 from activities.providers.scripted import Recording
 from activities.state_cache import GradingSettings, GradingSettingsRef, ThreadLoader
 from activities.store_attempts import invalid

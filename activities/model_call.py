@@ -16,13 +16,13 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, Fa
 
 from activities.attempts import ATTEMPTS, MALFORMED_ATTEMPTS, CallLimits, FailedAttempts, Ruling, failed_call, next_pause, waiting_call
 from activities.call_telemetry import count_failure, count_reply, count_wait, traced
+from activities.calls.limiter import LIMITED, MustWait, Permit
+from activities.calls.rate_headers import kept_headers
 from activities.capabilities import WorkerServices
 from activities.errors import FailureDetails, ModelFault, conceal, failure, first_detail, model_fault, paid_by, priced_error
 from activities.fallback import FALLBACK, CarriedTurn, ModelChoice, ModelTurn, NextAttempt, choose_model, fit_for
 from activities.left_attempts import Turn
 from activities.providers.base import ModelReply, ModelRequest, sendable
-from activities.providers.limiter import LIMITED, CallTurn, ModelLimiter, MustWait, leaving
-from activities.providers.rate_headers import kept_headers
 from gradeloop.contract.base import Sparse, Strict
 from gradeloop.contract.messages import MESSAGE_BYTES, Usage
 from gradeloop.contract.model_spec import ModelSpec
@@ -265,7 +265,7 @@ async def paid_call(
     """
     choice = choice or heartbeat.choose(request.spec)
     request = fit_for(request if request.thread else replace(request, thread=activity.info().workflow_id or ""), choice.chain[0])
-    with leaving(await _turn(services, choice, request, heartbeat, limits)) as turn:
+    with await _permit(services, choice, request, heartbeat, limits) as permit:
         tenant, earlier = services.budgets.limited(current_tenant()), heartbeat.spent
         if tenant is not None:
             priced = services.providers.cost(request.spec, Usage(calls=1)) is not None
@@ -274,20 +274,17 @@ async def paid_call(
             await before()
             earlier = heartbeat.spent  # of which what is counted already is gone
         try:
-            return await _send(services, choice, request, heartbeat, limits, turn)
+            return await _send(services, choice, request, heartbeat, limits, permit)
         finally:
             if tenant is not None:
                 await services.budgets.count(tenant, heartbeat.spent.minus(earlier))
 
 
-def _limiter(services: WorkerServices, request: ModelRequest) -> ModelLimiter:
-    spec = request.spec
-    return services.limiter.limiter(spec.provider, services.providers.address_of(spec), spec.model)
-
-
-async def _turn(services: WorkerServices, choice: ModelChoice, request: ModelRequest, heartbeat: Heartbeat, limits: CallLimits) -> CallTurn:
+async def _permit(services: WorkerServices, choice: ModelChoice, request: ModelRequest, heartbeat: Heartbeat, limits: CallLimits) -> Permit:
     """Wait for the call's turn where that is soon; else end the attempt, so that the call waits in no slot of the worker."""
-    limiter, info, model = _limiter(services, request), activity.info(), request.spec.id
+    spec, info = request.spec, activity.info()
+    endpoint = services.providers.address_of(spec)
+    limiter = services.limiter.limiter(spec.provider, endpoint, spec.model)
     characters = len(request.system) + sum(len(message.content) for message in request.messages)
     since = heartbeat.failed.waiting_since or time.time()
     try:
@@ -298,20 +295,19 @@ async def _turn(services: WorkerServices, choice: ModelChoice, request: ModelReq
         heartbeat.fail(heartbeat.failed.after_wait(since))
         away_since = heartbeat.failed.away_since or (since if limiter.answered < since else now)
         away = now - away_since
-        fault = ModelFault("rate_limited", "its rate limit left no room for the call", model=model)
+        fault = ModelFault("rate_limited", "its rate limit left no room for the call", model=spec.id)
         following = choice.after_wait(away_since, limits, now)
         if following.model is not None:
             heartbeat.turn_to(following)
             raise fallback_call(fault, following.model, heartbeat) from None
         if away < limits.outage_seconds:
             longest = min(limits.outage_seconds - away, following.ruling.left or limits.outage_seconds)
-            raise waiting_call(model, heartbeat.spent, min(wait.seconds, longest)) from None
-        endpoint = services.providers.address_of(request.spec)
+            raise waiting_call(spec.id, heartbeat.spent, min(wait.seconds, longest)) from None
         raise failed_call(fault, Ruling(final=True, away=away), heartbeat.spent, endpoint=endpoint, pause=None) from None
 
 
 async def _send(
-    services: WorkerServices, choice: ModelChoice, request: ModelRequest, heartbeat: Heartbeat, limits: CallLimits, turn: CallTurn
+    services: WorkerServices, choice: ModelChoice, request: ModelRequest, heartbeat: Heartbeat, limits: CallLimits, permit: Permit
 ) -> ModelReply:
     """Call a model once, and tell its limiter how that went."""
     clock = asyncio.get_running_loop().time
@@ -325,9 +321,9 @@ async def _send(
         except Exception as error:  # noqa: BLE001 - the one classifier decides
             if isinstance(error, ModelFault) and services.recording:
                 services.recording.fault(request, error)
-            raise await _failed(services, choice, request, error, heartbeat, limits, turn) from None
-        turn.usage = reply.usage
-        await turn.limiter.accepted(turn, kept)
+            raise await _failed(services, choice, request, error, heartbeat, limits, permit) from None
+        permit.usage = reply.usage
+        await permit.limiter.accepted(permit, kept)
     heartbeat.spent += reply.usage  # told with the next heartbeat: one for each reply would cost the server a third more
     count_reply(request, reply.usage)
     services.providers.note_answer(request.spec)
@@ -379,7 +375,7 @@ async def _failed(
     error: Exception,
     heartbeat: Heartbeat,
     limits: CallLimits,
-    turn: CallTurn,
+    permit: Permit,
 ) -> ApplicationError:
     """Count a failed attempt, and return its failure for Temporal."""
     fault = model_fault(error, model=request.spec.id)
@@ -389,7 +385,7 @@ async def _failed(
     providers, info, now = services.providers, activity.info(), time.time()
     if fault.usage is not None:
         heartbeat.spent += fault.usage
-        turn.usage = fault.usage
+        permit.usage = fault.usage
     heartbeat.fail(heartbeat.failed.after(fault, now))
     ruling = heartbeat.failed.judge(fault, limits, now, lambda moment: providers.answered_since(request.spec, moment))
     following = choice.after_failure(fault, heartbeat.failed, ruling, limits, now)
@@ -398,7 +394,7 @@ async def _failed(
     if fault.kind in LIMITED:
         since = heartbeat.failed.waiting_since or now
         heartbeat.fail(heartbeat.failed.after_wait(since))
-        fault.retry_after = await turn.limiter.refused(turn, fault, f"{info.workflow_run_id}/{info.activity_id}", since)
+        fault.retry_after = await permit.limiter.refused(permit, fault, f"{info.workflow_run_id}/{info.activity_id}", since)
         waits = request.spec.id
     elif heartbeat.failed.waiting_since is not None:  # Temporal counts attempts that only waited
         fault.retry_after = fault.retry_after or pause

@@ -19,10 +19,10 @@ from temporalio.client import Client
 from temporalio.runtime import BufferedMetricUpdate, MetricBuffer, OpenTelemetryConfig, PrometheusConfig, Runtime, TelemetryConfig
 
 from activities.call_telemetry import count_failure, count_reply, count_wait
+from activities.calls.limiter import CallLimiter
 from activities.providers import Providers
 from activities.providers.base import ModelRequest, Step
 from activities.providers.environment import Environment
-from activities.providers.limiter import CallLimiter
 from activities.providers.scripted import Script
 from activities.tools.registry import ToolRegistry
 from gradeloop.admin.sampling import sample_once

@@ -42,8 +42,8 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     call: Any = {**activity_calls.MODEL_CALL, "schedule_to_close_timeout": timedelta(days=8), "retry_policy": again}
     monkeypatch.setattr("workflows.activity_calls.MODEL_CALL", call)
     monkeypatch.setattr("workflows.grading_batch.MODEL_CALL", call)
-    monkeypatch.setattr("activities.providers.pace.FIRST_PAUSE", 0.02)
-    monkeypatch.setattr("activities.providers.pace.LONGEST_PAUSE", 0.05)
+    monkeypatch.setattr("activities.calls.pace.FIRST_PAUSE", 0.02)
+    monkeypatch.setattr("activities.calls.pace.LONGEST_PAUSE", 0.05)
 
 
 class Provider:

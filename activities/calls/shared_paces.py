@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from activities.providers.limiter import LocalPaces
-from activities.providers.pace import Pace
+from activities.calls.limiter import LocalPaces
+from activities.calls.pace import Pace
 from gradeloop.errors import StoreUnavailable
 
 if TYPE_CHECKING:  # a worker without a store does not load SQLAlchemy

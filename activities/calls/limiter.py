@@ -6,15 +6,15 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol, TypeVar
+from typing import Protocol, Self, TypeVar
 
+from activities.calls.pace import Pace
+from activities.calls.rate_headers import MINUTE, KeptHeaders, ReportedLimit, reported_limits
 from activities.errors import ModelFault
-from activities.providers.pace import Pace
-from activities.providers.rate_headers import MINUTE, KeptHeaders, ReportedLimit, reported_limits
 from gradeloop.contract.messages import Usage
 from gradeloop.settings.endpoints import CallCeilings
 from gradeloop.telemetry.metrics import LIMITER_IN_FLIGHT, LIMITER_WAITING, LIMITER_WINDOW
@@ -139,8 +139,8 @@ class _Waiter:
 
 
 @dataclass
-class CallTurn:
-    """A call that may be made."""
+class Permit:
+    """A call that may be made; it ends with the `with` block that enters it."""
 
     limiter: "ModelLimiter"
     started: float
@@ -148,6 +148,12 @@ class CallTurn:
     """The tokens that it was reckoned to take."""
     usage: Usage = field(default_factory=Usage)
     """What it cost, once that is known."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.limiter.leave(self)
 
 
 class ModelLimiter:
@@ -187,7 +193,7 @@ class ModelLimiter:
         """When the model last accepted a call, in seconds since 1970."""
         return self._pace.answered
 
-    async def enter(self, call: str, since: float, characters: int) -> CallTurn:
+    async def enter(self, call: str, since: float, characters: int) -> Permit:
         """Wait for a call's turn, in the order of their first attempts.
 
         Args:
@@ -201,7 +207,7 @@ class ModelLimiter:
         tokens = characters / CHARACTERS_A_TOKEN + self._cost.get("output-tokens", 0.0)
         self._outside.pop(call, None)
         if not self._inside and await self._try(tokens) is None:
-            return CallTurn(self, time.time(), tokens)
+            return Permit(self, time.time(), tokens)
         seconds, full = self.seconds_to_wait(since), len(self._inside) >= self._most_inside
         if seconds > INSIDE_SECONDS or full:
             raise MustWait(self._hand_back(call, since, max(seconds, INSIDE_SECONDS if full else 0.0)))
@@ -220,7 +226,7 @@ class ModelLimiter:
             raise MustWait(self._hand_back(call, since, wait.seconds)) from None
         finally:
             self._forget(waiter)
-        return CallTurn(self, time.time(), tokens)
+        return Permit(self, time.time(), tokens)
 
     def _forget(self, waiter: _Waiter) -> None:
         with suppress(ValueError):
@@ -334,24 +340,24 @@ class ModelLimiter:
             return max(0.0, seen.limit.reset - passed)
         return min(lacking / seen.limit.rate, max(seen.limit.reset, MINUTE))
 
-    async def accepted(self, turn: CallTurn, kept: KeptHeaders) -> None:
+    async def accepted(self, permit: Permit, kept: KeptHeaders) -> None:
         """Note that a call was not refused, and what its reply reports of limits."""
         now = time.time()
-        self._latency = now - turn.started if not self._latency else 0.8 * self._latency + 0.2 * (now - turn.started)
+        self._latency = now - permit.started if not self._latency else 0.8 * self._latency + 0.2 * (now - permit.started)
         self._window += 1 / self._window if self._lost else 1
-        usage = turn.usage
+        usage = permit.usage
         counts = {"tokens": usage.tokens, "input-tokens": usage.input, "output-tokens": usage.output}
         for what, taken in counts.items():
             if taken and usage.calls:
                 self._cost[what] = 0.8 * self._cost.get(what, taken) + 0.2 * taken
         for what, limit in reported_limits(kept.headers).items():
             seen = self._headroom.get(what)
-            if seen is None or turn.started >= seen.started:
-                self._headroom[what] = _Headroom(limit, turn.started, kept.sent or turn.started)
+            if seen is None or permit.started >= seen.started:
+                self._headroom[what] = _Headroom(limit, permit.started, kept.sent or permit.started)
         named = self._named_rate()
 
         def accept(pace: Pace) -> tuple[Pace, None]:
-            pace = pace.accept(now, turn.started)
+            pace = pace.accept(now, permit.started)
             return (pace if named is None else pace.learn(named)), None
 
         self._pace, _ = await self._paces.change(self._key, accept)
@@ -366,19 +372,19 @@ class ModelLimiter:
         rates = [rate for rate, calls in near if calls <= self._in_flight + 1]
         return min(rates, default=None)
 
-    async def refused(self, turn: CallTurn, fault: ModelFault, call: str, since: float) -> float:
+    async def refused(self, permit: Permit, fault: ModelFault, call: str, since: float) -> float:
         """Note that a call was refused for its rate, and return the seconds after which it may be made again."""
         now, floor = time.time(), LEAST_WINDOW + 2 * (self._pace.current or 0.0) * self._latency
-        if turn.started > self._pace.last_refused:
+        if permit.started > self._pace.last_refused:
             self._window = max(floor, min(self._window, self._in_flight * SHRINK))
             self._lost = True
-        self._pace, _ = await self._paces.change(self._key, lambda pace: (pace.refuse(now, turn.started, fault.retry_after), None))
+        self._pace, _ = await self._paces.change(self._key, lambda pace: (pace.refuse(now, permit.started, fault.retry_after), None))
         return self._hand_back(call, since, max(self.seconds_to_wait(since), 0.05))
 
-    def leave(self, turn: CallTurn) -> None:
+    def leave(self, permit: Permit) -> None:
         """Note that a call has ended, however it did."""
-        taken = turn.usage.tokens
-        self._leave(turn.tokens, turn.tokens if taken is None or not turn.usage.calls else taken)
+        taken = permit.usage.tokens
+        self._leave(permit.tokens, permit.tokens if taken is None or not permit.usage.calls else taken)
         self._changed.set()
 
 
@@ -408,12 +414,3 @@ class CallLimiter:
             found = [self._ceilings.setdefault(name, Ceiling(asked)) for name, asked in names.items() if asked is not None]
             self._models[key] = ModelLimiter(" ".join(key), self._paces, tuple(found), self._inside)
         return self._models[key]
-
-
-@contextmanager
-def leaving(turn: CallTurn) -> Iterator[CallTurn]:
-    """Note at the end of the block that the call has ended."""
-    try:
-        yield turn
-    finally:
-        turn.limiter.leave(turn)

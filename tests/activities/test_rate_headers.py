@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from activities.providers.rate_headers import ReportedLimit, reported_limits
+from activities.calls.rate_headers import ReportedLimit, reported_limits
 from tests.rig.provider_server import recordings
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, tzinfo=UTC)

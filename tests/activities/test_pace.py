@@ -2,7 +2,7 @@
 
 import pytest
 
-from activities.providers.pace import MANY_WAIT, Pace
+from activities.calls.pace import MANY_WAIT, Pace
 
 NOW = 1_800_000_000.0
 
