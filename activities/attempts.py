@@ -10,9 +10,10 @@ from pydantic import Field
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from activities.errors import RETRYABLE, FailureDetails, ModelFault, failure
+from activities.errors import RETRYABLE, FailureDetails, failure
 from gradeloop.contract.base import Recorded
 from gradeloop.contract.messages import Usage
+from gradeloop.contract.provider import ModelFault
 from gradeloop.contract.thread import OUTAGE_SECONDS
 from gradeloop.text import duration
 

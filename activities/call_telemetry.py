@@ -3,9 +3,8 @@
 from collections.abc import Awaitable
 
 from activities.attempts import OUTAGE
-from activities.errors import ModelFault
-from activities.providers.base import ModelReply, ModelRequest
 from gradeloop.contract.messages import Usage
+from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest
 from gradeloop.telemetry.metrics import (
     COST,
     GRADER_ERRORS,

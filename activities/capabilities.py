@@ -10,7 +10,6 @@ from temporalio.exceptions import ApplicationError
 from activities.attempts import ATTEMPTS, CallLimits
 from activities.calls.limiter import CallLimiter
 from activities.drafts import NOBODY
-from activities.errors import ModelFault
 from activities.left_attempts import LeftAttempts
 from activities.providers import Providers
 from activities.providers.scripted import Recording
@@ -25,6 +24,7 @@ from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import GraderSpec, ModelSpec, remote_tools, worker_tools
 from gradeloop.contract.notice import Webhooks
+from gradeloop.contract.provider import ModelFault
 from gradeloop.contract.thread import OUTAGE_SECONDS, Grader
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.call_checks import needs_logprobs

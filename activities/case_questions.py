@@ -13,13 +13,13 @@ from activities.fallback import ModelChoice
 from activities.grade import GraderQuestion, answer_form, answer_tag, grader_request, seeded
 from activities.judge import LARGE_BYTES, judge_request, read_answer, refuse_unconstrained
 from activities.model_call import current_tenant
-from activities.providers.base import ModelReply, ModelRequest, Step
 from gradeloop.batches.cases import CaseConversation, units_of
 from gradeloop.batches.contract import Case, CaseCall
 from gradeloop.batches.judged import JudgedRecords, rollout_key, vote_key
 from gradeloop.contract.evaluation import CheckOutcome, Malformed, Verdict
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelReply, ModelRequest, Step
 from gradeloop.contract.thread import Grader
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.grading.cache_key import key_of_tenant

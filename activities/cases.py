@@ -21,7 +21,6 @@ from activities.fallback import ModelChoice
 from activities.generate import drafting_model
 from activities.kept_replies import Bill, KeptReplies, PaidReply
 from activities.model_call import CANCELLED, Heartbeat, heartbeats, paid_attempt, paid_call
-from activities.providers.base import ModelRequest
 from activities.state_cache import CaseLoader
 from activities.store_attempts import activity_call, invalid, store_attempt, store_away
 from gradeloop.batches.case_checks import CheckedOutput, Drafted, find, has_checks
@@ -59,6 +58,7 @@ from gradeloop.batches.judged import records_of, result_of_judged
 from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase, WaitNote
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelRequest
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.grading.scoring import CallGroup

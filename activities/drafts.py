@@ -1,9 +1,9 @@
 """The call that drafts a case: what a model is sent, and the draft that its reply is."""
 
-from activities.providers.base import ModelRequest, Step
 from gradeloop.batches.contract import Case, CaseCall
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelRequest, Step
 from gradeloop.contract.thread import Generator
 from gradeloop.grading.call_checks import needs_logprobs
 from gradeloop.grading.function_calls import show_calls

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import Literal, TypeVar, get_args
+from typing import TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_json
@@ -15,25 +15,9 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, is
 
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Usage
+from gradeloop.contract.provider import FailureKind, ModelFault
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.text import whole_characters
-
-FailureKind = Literal[
-    "rate_limited",
-    "overloaded",
-    "server",
-    "connection",
-    "timeout",
-    "malformed_response",
-    "quota_exhausted",
-    "auth",
-    "bad_request",
-    "not_found",
-    "context_overflow",
-    "refused",
-    "truncated",
-    "config",
-]
 
 RETRYABLE: frozenset[FailureKind] = frozenset({"rate_limited", "overloaded", "server", "connection", "timeout", "malformed_response"})
 
@@ -100,9 +84,6 @@ _BY_MESSAGE: tuple[tuple[FailureKind, re.Pattern[str], frozenset[int | None]], .
 
 _PAID = "paid_usage"
 
-_THINKING_REFUSED = re.compile(r"block is bound to a different|encrypted[_ ]content", re.IGNORECASE)
-"""What Anthropic says of thinking behind another conversation or of another account, and OpenAI of reasoning that it cannot decrypt."""
-
 _BY_CLASS: tuple[tuple[FailureKind, frozenset[str]], ...] = (
     ("config", frozenset({"UnsupportedProtocol", "LocalProtocolError", "InvalidURL", "UnicodeEncodeError"})),
     ("malformed_response", frozenset({"JSONDecodeError", "UnknownApiResponseError", "DecodingError", "BodyTooLarge"})),
@@ -137,61 +118,6 @@ def first_detail(details: Sequence[object], model: type[Detail]) -> Detail | Non
         return model.model_validate(details[0]) if details else None
     except ValidationError:
         return None
-
-
-class ModelFault(Exception):
-    """A model call that gave no answer."""
-
-    def __init__(  # noqa: PLR0913 - one argument a fact
-        self,
-        kind: FailureKind,
-        message: str,
-        *,
-        model: str = "",
-        status: int | None = None,
-        retry_after: float | None = None,
-        error: str = "",
-        usage: Usage | None = None,
-        raisable: bool = False,
-    ) -> None:
-        super().__init__(message)
-        self.kind: FailureKind = kind
-        self.message = message
-        self.model = model
-        self.status = status
-        self.retry_after = retry_after
-        """Seconds that the provider asks us to wait."""
-        self.error = error
-        """The class name of the exception behind it; empty where the fault is our own finding."""
-        self.usage = usage
-        """What the reply cost that gave no answer; None where no reply came."""
-        self.raisable = raisable
-        """True for a completion that was cut at its own cap, below what the model can write."""
-
-    @property
-    def refuses_thinking(self) -> bool:
-        """Whether the provider refused the thinking of an earlier reply, so that the call may succeed without it."""
-        return self.kind == "bad_request" and _THINKING_REFUSED.search(self.message) is not None
-
-    def concealed(self, model: str, secrets: Collection[str]) -> "ModelFault":
-        """Return the fault as others may see it: with the model, without keys, its wait capped."""
-        return ModelFault(
-            self.kind,
-            conceal(self.message, secrets),
-            model=model,
-            status=self.status,
-            retry_after=_wait(self.kind, self.retry_after),
-            error=self.error,
-            usage=self.usage,
-            raisable=self.raisable,
-        )
-
-    def __str__(self) -> str:
-        """Return exception, HTTP status and model, then the provider's message."""
-        if self.kind == "config" and not self.error:
-            return self.message
-        status = f"HTTP {self.status}" if self.status else ""
-        return f"{', '.join(part for part in (self.error, status, self.model) if part)}: {self.message}".removeprefix(": ")
 
 
 def failure(
@@ -263,9 +189,18 @@ def paid_by(error: BaseException) -> Usage | None:
 
 
 def model_fault(error: Exception, *, model: str, secrets: Collection[str] = ()) -> ModelFault | None:
-    """Return the fault that an exception is, by its status, codes and class names; None for any other exception (a bug)."""
+    """Return the fault that an exception is, without keys and its wait capped; None for an exception that is a bug."""
     if isinstance(error, ModelFault):
-        return error.concealed(model, secrets)
+        return ModelFault(
+            error.kind,
+            conceal(error.message, secrets),
+            model=model,
+            status=error.status,
+            retry_after=_wait(error.kind, error.retry_after),
+            error=error.error,
+            usage=error.usage,
+            raisable=error.raisable,
+        )
     facts = failure_facts(error)
     if facts.status or facts.codes:
         kind: FailureKind | None = error_kind(facts.status, facts.codes, facts.message)

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pydantic import JsonValue
 
 from activities.attempts import CallLimits, FailedAttempts, Ruling
-from activities.errors import RETRYABLE, FailureKind, ModelFault
-from activities.providers.base import ModelRequest
+from activities.errors import RETRYABLE
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import FALLBACK_SECONDS, ModelSpec
+from gradeloop.contract.provider import FailureKind, ModelFault, ModelRequest
 
 FALLBACK = "fallback"
 """The error type of an attempt after which the next model is asked."""

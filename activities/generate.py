@@ -4,11 +4,11 @@ from temporalio import activity
 
 from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
 from activities.model_call import Heartbeat, PaidCall, UnansweredAttempt, paid_call, paid_turn, refuse_unsendable
-from activities.providers.base import ModelRequest, Step
 from activities.state_cache import GradingSettings, ThreadRef
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelRequest, Step
 from gradeloop.contract.thread import Generator
 from gradeloop.grading.prompts import build_generator_system, is_turn_limit, last_draft_message
 

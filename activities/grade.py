@@ -11,13 +11,13 @@ from temporalio.exceptions import ApplicationError
 
 from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
 from activities.model_call import Heartbeat, PaidCall, UnansweredAttempt, paid_call, paid_turn, refuse_unsendable
-from activities.providers.base import ModelRequest, Step, ToolSpec
 from activities.state_cache import GradingSettings, LogRef, ThreadRef
 from activities.tools.registry import READ_TRANSCRIPT, RESERVED
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.evaluation import CheckOutcome, Malformed, Verdict, pass_score_schema, verdict_schema
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelRequest, Step, ToolSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Grader
 from gradeloop.errors import InvalidRequest

@@ -8,14 +8,14 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
 from activities.capabilities import WorkerServices, model_notes
-from activities.errors import ModelFault, failure
+from activities.errors import failure
 from activities.grade import answer_form, seeded
 from activities.model_call import Heartbeat, PaidCall, UnansweredAttempt, paid_call, paid_turn, refuse_unsendable
-from activities.providers.base import ModelRequest, Step
 from activities.state_cache import LogRef, RunLoader, Subject, SubjectRef
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelFault, ModelRequest, Step
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.grading.prompts import sent_sha256
 from gradeloop.judges.answers import InvalidAnswer, ValidAnswer, parse_answer

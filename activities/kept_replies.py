@@ -11,10 +11,10 @@ from temporalio.exceptions import ApplicationError
 
 from activities.fallback import ModelChoice
 from activities.left_attempts import Account, left_to_next, take_over, wait_for_end
-from activities.providers.base import ModelReply
 from gradeloop.batches.cases import Charge
 from gradeloop.batches.store import WaitNote
 from gradeloop.contract.messages import Usage
+from gradeloop.contract.provider import ModelReply
 
 
 @dataclass(frozen=True)

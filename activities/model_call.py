@@ -19,13 +19,14 @@ from activities.call_telemetry import count_failure, count_reply, count_wait, tr
 from activities.calls.limiter import LIMITED, MustWait, Permit
 from activities.calls.rate_headers import kept_headers
 from activities.capabilities import WorkerServices
-from activities.errors import FailureDetails, ModelFault, conceal, failure, first_detail, model_fault, paid_by, priced_error
+from activities.errors import FailureDetails, conceal, failure, first_detail, model_fault, paid_by, priced_error
 from activities.fallback import FALLBACK, CarriedTurn, ModelChoice, ModelTurn, NextAttempt, choose_model, fit_for
 from activities.left_attempts import Turn
-from activities.providers.base import ModelReply, ModelRequest, sendable
+from activities.providers.base import sendable
 from gradeloop.contract.base import Sparse, Strict
 from gradeloop.contract.messages import MESSAGE_BYTES, Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest
 
 HEARTBEAT_SECONDS = 1.0
 """A cancellation comes back with a heartbeat alone, so this and the worker's throttle of 2 s decide how soon a call stops."""

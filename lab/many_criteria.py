@@ -15,11 +15,11 @@ from rich.table import Table
 from temporalio.client import Client
 
 from activities.providers import Providers
-from activities.providers.base import ModelReply, ModelRequest
 from activities.providers.environment import Environment
 from activities.providers.scripted import Script
 from activities.tools.registry import ToolRegistry
 from gradeloop.contract.messages import Message, Usage
+from gradeloop.contract.provider import ModelReply, ModelRequest
 from gradeloop.contract.thread import RunResult
 from gradeloop.exit_codes import leave
 from gradeloop.settings.worker import WorkerSettings

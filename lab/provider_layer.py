@@ -15,11 +15,11 @@ from rich.console import Console
 from rich.table import Table
 
 from activities.providers import Providers
-from activities.providers.base import ModelRequest, Step
 from activities.providers.environment import Environment
 from gradeloop.contract.evaluation import verdict_schema
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelRequest, Step
 from lab.served_app import served
 from rig.limited_provider import VERDICT
 

@@ -6,9 +6,9 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from activities.generate import GenerateCall, GeneratorTurn
-from activities.providers.base import Step
 from gradeloop.contract.messages import Message, Usage, unanswered
 from gradeloop.contract.model_spec import tool_names
+from gradeloop.contract.provider import Step
 from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.prompts import feedback_message
 from workflows import observed, thread_rules

@@ -7,12 +7,12 @@ from typing import Any
 from temporalio.exceptions import ActivityError
 
 from activities.grade import GradeCall, GraderTurn
-from activities.providers.base import Step
 from activities.tool_call import ToolRequest
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.evaluation import Judgement
 from gradeloop.contract.messages import Log, Message, Usage, code_of, unanswered
 from gradeloop.contract.model_spec import GraderSpec, ModelSpec, RemoteGrader
+from gradeloop.contract.provider import Step
 from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.cache_key import KEPT, reuse_key
 from gradeloop.grading.scoring import (

@@ -9,12 +9,12 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from activities.judge import JudgeCall, JudgeTurn
-from activities.providers.base import Step
 from activities.state_cache import GradingSettings, Subject, SubjectPage, SubjectRef
 from gradeloop.contract.base import Page, page_of
 from gradeloop.contract.evaluation import Malformed
 from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import Step
 from gradeloop.contract.thread import Generator
 from gradeloop.contract.transcript import RUN_BYTES, draft_index, request_index, run_as_messages
 from gradeloop.errors import InvalidRequest

@@ -14,8 +14,8 @@ from typing import Protocol, Self, TypeVar
 
 from activities.calls.pace import Pace
 from activities.calls.rate_headers import MINUTE, KeptHeaders, ReportedLimit, reported_limits
-from activities.errors import ModelFault
 from gradeloop.contract.messages import Usage
+from gradeloop.contract.provider import ModelFault
 from gradeloop.settings.endpoints import CallCeilings
 from gradeloop.telemetry.metrics import LIMITER_IN_FLIGHT, LIMITER_WAITING, LIMITER_WINDOW
 

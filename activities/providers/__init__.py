@@ -12,10 +12,10 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from activities.errors import FailureKind, ModelFault, model_fault, note_paid, paid_by
+from activities.errors import model_fault, note_paid, paid_by
 from activities.providers.address_call import read_call
 from activities.providers.anthropic import AnthropicMessages
-from activities.providers.base import CapField, ModelReply, ModelRequest, Provider, deadline
+from activities.providers.base import deadline
 from activities.providers.cap_field import LearnsCapField
 from activities.providers.endpoint import Endpoint
 from activities.providers.environment import Environment, settings_complaint
@@ -28,6 +28,7 @@ from activities.store_attempts import invalid
 from gradeloop.contract.http_call import HTTP_REQUEST
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import CapField, FailureKind, ModelFault, ModelReply, ModelRequest, Provider
 from gradeloop.settings.catalog import load_catalogue
 from gradeloop.settings.default_model import DEFAULTS
 from gradeloop.settings.endpoints import EndpointProtocol, unknown_provider

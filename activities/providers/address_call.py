@@ -2,9 +2,9 @@
 
 from pydantic import ValidationError
 
-from activities.errors import ModelFault
 from gradeloop.contract.http_call import HttpCall
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelFault
 from gradeloop.errors import explain
 
 

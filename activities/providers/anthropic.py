@@ -8,12 +8,8 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from activities.errors import ModelFault
 from activities.providers.base import (
     JsonObject,
-    ModelReply,
-    ModelRequest,
-    Step,
     assistant_reply,
     call_id,
     completion_cap,
@@ -34,6 +30,7 @@ from activities.providers.base import (
 from activities.providers.thinking import THINKING, circumstances, first_with_thinking, with_circumstances
 from gradeloop.contract.images import Image, split_images
 from gradeloop.contract.messages import Message, Usage
+from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.settings.catalog import capability_of
 from gradeloop.settings.endpoints import Cloud
 

@@ -1,4 +1,4 @@
-"""What all providers share: requests and replies of models, limits of a call, JSON and streams as they arrive."""
+"""What all providers share: limits of a call, JSON and streams as they arrive."""
 
 import asyncio
 import json
@@ -7,18 +7,15 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from activities.errors import ModelFault, conceal, error_kind, excerpt, note_paid, reported_codes, reported_message
-from gradeloop.contract.base import Strict
-from gradeloop.contract.functions import DeclaredFunction, OutputForm
-from gradeloop.contract.images import Image
+from activities.errors import conceal, error_kind, excerpt, note_paid, reported_codes, reported_message
 from gradeloop.contract.messages import LogProbs, Message, ToolCall, Usage
-from gradeloop.contract.model_spec import CALL_SECONDS, LONGEST_TIMEOUT, ModelSpec
+from gradeloop.contract.model_spec import CALL_SECONDS, LONGEST_TIMEOUT
+from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.grading.checks import DEPTH, NESTING_DEPTH, depth, refuse_constant
 from gradeloop.settings.catalog import capability_of
 from gradeloop.text import whole_characters
@@ -47,96 +44,6 @@ MAX_TOKENS = 16_384
 
 RAISE_FACTOR = 4
 """How many times its cap a completion gets, once, after it was cut at the cap."""
-
-
-class ToolSpec(Strict):
-    """A tool as a model sees it."""
-
-    name: str
-    description: str
-    parameters: dict[str, JsonValue]
-    """JSON Schema of the arguments: an object."""
-
-
-class Step(Strict):
-    """The address of a call in its thread; a recorded or scripted reply is found by it."""
-
-    role: Literal["generator", "grader"]
-    run: int = 0
-    """The ordinal of the grading run in the thread, from 0."""
-    iteration: int = 0
-    group: int = 0
-    sample: int = 0
-    step: int = 0
-    """The ordinal of the model turn in its conversation, from 0."""
-
-
-CapField = Literal["max_tokens", "max_completion_tokens"]
-
-
-@dataclass(frozen=True)
-class ModelRequest:
-    """One call of one model."""
-
-    spec: ModelSpec
-    step: Step
-    messages: tuple[Message, ...]
-    system: str = ""
-    thread: str = ""
-    """What the calls that continue one another share: the thread, judgement or case; a provider that caches prompts keeps them together."""
-    tools: tuple[ToolSpec, ...] = ()
-    schema: dict[str, Any] | None = None
-    """JSON Schema of the answer, in the dialect that all providers take; None for free text."""
-    schema_name: str = "verdict"
-    tools_allowed: bool = True
-    """False on a last turn: the tools stay declared (earlier turns name them) but the model must answer."""
-    cap_field: CapField = "max_tokens"
-    """The name of the completion's cap in Chat Completions."""
-    breakpoints: tuple[int, ...] = ()
-    """Indexes of the messages up to which the prompt is the beginning of later ones, so that a provider may cache it; three at most.
-
-    The system prompt is always such a beginning.
-    """
-    tag: str | None = None
-    """The name of the tags around the answer, where no schema binds it."""
-    raised: bool = False
-    """True where the completion was cut at its cap before: it gets `RAISE_FACTOR` times as much, as far as the model goes."""
-    without_thinking: bool = False
-    """True where the provider refused the thinking of earlier messages: none of it is sent."""
-    functions: tuple[DeclaredFunction, ...] = ()
-    """Functions that the reply may call, beside no tools: nobody runs them."""
-    function_choice: str | None = None
-    """`auto`, `none`, `required`, or the name of the function to call."""
-    output_form: OutputForm | None = None
-    """The JSON that the reply is asked to be, where no schema of ours binds it."""
-    images: tuple[Image, ...] = ()
-    """Images whose labels stand in the user's messages."""
-    logprobs: bool = False
-    """Whether the reply is to say how probable its tokens were."""
-    embedded: tuple[str, ...] = ()
-    """The draft and the texts to which it is compared by their embeddings; nothing is completed then."""
-
-
-@dataclass(frozen=True)
-class ModelReply:
-    """An assistant message with text or tool calls, and what it cost."""
-
-    message: Message
-    usage: Usage = field(default_factory=Usage)
-    logprobs: LogProbs | None = None
-    """How probable its tokens were, where that was asked for and is known."""
-
-
-class Provider(Protocol):
-    """An adapter of one vendor protocol."""
-
-    async def complete(self, request: ModelRequest) -> ModelReply:
-        """Make exactly one paid call and return its reply.
-
-        Raises:
-            ModelFault: The call failed, or its reply is no answer (refused, truncated, malformed, empty).
-        """
-        ...
 
 
 def completion_cap(request: ModelRequest) -> int:

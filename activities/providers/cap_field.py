@@ -4,8 +4,8 @@ import re
 from dataclasses import replace
 
 from activities.errors import failure_facts
-from activities.providers.base import CapField, ModelReply, ModelRequest, Provider
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import CapField, ModelReply, ModelRequest, Provider
 from gradeloop.settings.endpoints import listed_model
 
 _OTHER: dict[CapField, CapField] = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from activities.errors import ModelFault
-from activities.providers.base import JsonObject, ModelReply, ModelRequest, json_object, malformed, paid_reply, reply_timeout, reported
+from activities.providers.base import JsonObject, json_object, malformed, paid_reply, reply_timeout, reported
 from gradeloop.contract.messages import Message, Usage
+from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest
 
 if TYPE_CHECKING:
     from google.genai import Client

@@ -8,13 +8,10 @@ from urllib.parse import urlencode
 
 from pydantic import JsonValue
 
-from activities.errors import ModelFault, excerpt
+from activities.errors import excerpt
 from activities.providers.base import (
     SILENCE,
     JsonObject,
-    ModelReply,
-    ModelRequest,
-    Step,
     assistant_reply,
     call_id,
     completion_cap,
@@ -37,6 +34,7 @@ from activities.providers.base import (
 from activities.providers.embeddings import embed_google
 from gradeloop.contract.images import Image, split_images
 from gradeloop.contract.messages import Message, Usage
+from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest, Step
 
 if TYPE_CHECKING:
     from google.genai import Client

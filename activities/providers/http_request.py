@@ -6,11 +6,12 @@ import httpx2
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from activities.errors import ModelFault, error_kind, excerpt, reported_codes, reported_message
+from activities.errors import error_kind, excerpt, reported_codes, reported_message
 from activities.providers.address_call import read_call
-from activities.providers.base import ModelReply, ModelRequest, assistant_reply, json_value, malformed, reply_timeout
+from activities.providers.base import assistant_reply, json_value, malformed, reply_timeout
 from gradeloop.contract.http_call import HttpCall
 from gradeloop.contract.messages import Usage
+from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest
 from gradeloop.text import clip
 
 _UNMETERED = Usage(input=None, output=None, calls=1)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from activities.errors import ModelFault
+from gradeloop.contract.provider import ModelFault
 from gradeloop.settings.secrets import environment_secrets, remember_secret
 
 logger = logging.getLogger("gradeloop.providers")

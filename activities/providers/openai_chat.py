@@ -11,9 +11,6 @@ from pydantic_core import to_json
 
 from activities.providers.base import (
     JsonObject,
-    ModelReply,
-    ModelRequest,
-    ToolSpec,
     assistant_reply,
     call_id,
     completion_cap,
@@ -39,6 +36,7 @@ from gradeloop.contract.functions import CHOICES, DeclaredFunction
 from gradeloop.contract.images import Image, split_images
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelReply, ModelRequest, ToolSpec
 from gradeloop.settings.catalog import capability_of
 
 if TYPE_CHECKING:

@@ -8,8 +8,6 @@ from pydantic_core import to_json
 
 from activities.providers.base import (
     JsonObject,
-    ModelReply,
-    ModelRequest,
     assistant_reply,
     call_id,
     completion_cap,
@@ -35,6 +33,7 @@ from gradeloop.contract.functions import CHOICES
 from gradeloop.contract.images import Image, split_images
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelConfig
+from gradeloop.contract.provider import ModelReply, ModelRequest
 from gradeloop.settings.catalog import capability_of
 
 if TYPE_CHECKING:

@@ -9,10 +9,9 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, NonNegativeInt, ValidationError, model_validator
 
-from activities.errors import FailureKind, ModelFault
-from activities.providers.base import ModelReply, ModelRequest, Step
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import LogProbs, Message, ToolCall, Usage
+from gradeloop.contract.provider import FailureKind, ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.verdicts import text_between_tags

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from pydantic import JsonValue
 
-from activities.providers.base import ModelReply, ModelRequest
+from gradeloop.contract.provider import ModelReply, ModelRequest
 
 THINKING = frozenset({"thinking", "redacted_thinking"})
 """The types of Anthropic's blocks that a change of what stands before them makes invalid."""

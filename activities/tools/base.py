@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, create_model
 
-from activities.providers.base import ToolSpec
+from gradeloop.contract.provider import ToolSpec
 from gradeloop.errors import InvalidRequest
 from gradeloop.sandbox import Limits, Sandbox
 from gradeloop.sandbox.choice import SandboxChoice

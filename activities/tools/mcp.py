@@ -12,8 +12,8 @@ import httpx2
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.providers.base import ToolSpec
 from activities.tools.base import DIGITS, Tool, ToolUnavailable, require_package
+from gradeloop.contract.provider import ToolSpec
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings.secrets import SHORTEST, scrubbed
 from gradeloop.settings.worker import McpSettings

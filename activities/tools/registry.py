@@ -14,7 +14,6 @@ from typing import Any
 
 from pydantic import ConfigDict, JsonValue, ValidationError, create_model
 
-from activities.providers.base import ToolSpec
 from activities.tools.base import DIGITS, Tool, ToolContext, ToolUnavailable, in_process, require_package, tool_of
 from activities.tools.code import build_code_check, build_run_command, build_run_pytest, build_run_python, call_check, comparison_check
 from activities.tools.files import build_file_tools
@@ -22,6 +21,7 @@ from activities.tools.mcp import McpServers
 from activities.tools.text import count_tokens, json_schema_check, regex_check, text_check, word_count
 from activities.tools.web import build_fetch_page
 from gradeloop.contract.model_spec import OfferedTool
+from gradeloop.contract.provider import ToolSpec
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.text import did_you_mean

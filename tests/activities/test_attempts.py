@@ -7,8 +7,9 @@ import pytest
 from temporalio.common import RetryPolicy
 
 from activities.attempts import ATTEMPTS, MALFORMED_ATTEMPTS, CallLimits, FailedAttempts, Ruling, failed_call, next_pause
-from activities.errors import FailureDetails, FailureKind, ModelFault
+from activities.errors import FailureDetails
 from gradeloop.contract.messages import Usage
+from gradeloop.contract.provider import FailureKind, ModelFault
 from tests.rig.tables import over
 
 NOW = 1_700_000_000.0

@@ -11,7 +11,8 @@ import pytest
 from temporalio.exceptions import ApplicationError
 from temporalio.exceptions import CancelledError as TemporalCancelledError
 
-from activities.errors import PERMANENT, RETRYABLE, FailureKind, ModelFault, conceal, failure, model_fault, retry_after
+from activities.errors import PERMANENT, RETRYABLE, conceal, failure, model_fault, retry_after
+from gradeloop.contract.provider import FailureKind, ModelFault
 from gradeloop.errors import InvalidRequest
 from tests.rig.tables import over
 

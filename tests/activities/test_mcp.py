@@ -16,12 +16,12 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
-from activities.providers.base import ModelRequest
 from activities.tool_call import tool_activity
 from activities.tools.base import ToolContext
 from activities.tools.mcp import McpServers
 from activities.tools.registry import ToolRegistry
 from gradeloop.contract.evaluation import EVIDENCE_BYTES
+from gradeloop.contract.provider import ModelRequest
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings.worker import McpSettings, WorkerSettings
 from tests.rig.threads import Models, Served, draft, grade, request, row, wants

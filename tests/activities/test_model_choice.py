@@ -1,10 +1,10 @@
 """Which model a call asks next, decided on its record alone."""
 
 from activities.attempts import CallLimits, FailedAttempts, Ruling
-from activities.errors import FailureKind, ModelFault
 from activities.fallback import ModelTurn, choose_model
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import FailureKind, ModelFault
 from tests.rig.tables import over
 
 SPEC = ModelSpec.model_validate({"id": "scripted:a", "fallback": ["scripted:b", "scripted:c"], "fallback_after": 60})

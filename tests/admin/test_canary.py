@@ -13,8 +13,8 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from temporalio.client import Client
 
-from activities.errors import ModelFault
 from activities.providers.base import _event, json_object
+from gradeloop.contract.provider import ModelFault
 from gradeloop.settings.secrets import environment_secrets, scrubbed
 from gradeloop.telemetry.logs import TextFormatter
 from gradeloop.temporal.connect import Connection, connect

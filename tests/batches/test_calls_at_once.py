@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from activities.errors import ModelFault
-from activities.providers.base import ModelReply, ModelRequest
 from gradeloop.contract.messages import Usage
+from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest
 from tests.rig.batches import batching, case, drafted, passes
 
 

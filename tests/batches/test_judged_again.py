@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from activities.errors import ModelFault
 from gradeloop.batches.judge_many import Judged
 from gradeloop.contract.messages import Usage
+from gradeloop.contract.provider import ModelFault
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.judges.abstention import dearer_judge
 from gradeloop.judges.contract import parse_judge

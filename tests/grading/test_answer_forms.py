@@ -11,11 +11,11 @@ import pytest
 from temporalio.client import Client
 
 from activities.providers import Providers
-from activities.providers.base import ModelReply, ModelRequest
 from activities.providers.environment import Environment
 from activities.providers.scripted import Script
 from activities.tools.registry import ToolRegistry
 from gradeloop.contract.messages import Message, ToolCall
+from gradeloop.contract.provider import ModelReply, ModelRequest
 from gradeloop.contract.thread import RunResult
 from gradeloop.grading.verdicts import text_between_tags
 from gradeloop.settings.catalog import Capability

@@ -10,11 +10,10 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
-from activities.errors import ModelFault
-from activities.providers.base import ModelReply, ModelRequest, Step
 from activities.tools.registry import ToolRegistry
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.contract.thread import RunResult
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import parse_judge

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from activities.providers.base import ModelRequest, Step
 from activities.providers.openai_responses import CacheKeys, cache_key
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelRequest, Step
 
 
 def asked(thread: str, **more: Any) -> ModelRequest:

@@ -10,12 +10,12 @@ from aiohttp import web
 from pydantic import ValidationError
 from temporalio.client import Client
 
-from activities.errors import ModelFault
 from activities.providers import Providers
-from activities.providers.base import IDLE_TIMEOUT, ModelRequest, Step, deadline, silence
+from activities.providers.base import IDLE_TIMEOUT, deadline, silence
 from activities.providers.environment import Environment
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import LONGEST_TIMEOUT, ModelSpec
+from gradeloop.contract.provider import ModelFault, ModelRequest, Step
 from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.cache_key import reuse_key
 from gradeloop.grading.scoring import call_groups

@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 
-from activities.errors import ModelFault
-from activities.providers.base import ModelReply
 from gradeloop.contract.functions import CallForm, DeclaredFunction, OutputForm
 from gradeloop.contract.images import Image, split_images
 from gradeloop.contract.messages import Message, ToolCall
+from gradeloop.contract.provider import ModelFault, ModelReply
 from gradeloop.grading.function_calls import called_value, calls_functions, show_calls
 from tests.rig.provider_server import ProviderServer, Recorded, reply
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from activities.errors import ModelFault
-from activities.providers.base import ModelReply
+from gradeloop.contract.provider import ModelFault, ModelReply
 from tests.rig.provider_server import ProviderServer, raw_body
 
 

@@ -11,12 +11,12 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from activities.errors import ModelFault, conceal
+from activities.errors import conceal
 from activities.providers import Providers
-from activities.providers.base import ModelReply, ModelRequest, Step
 from activities.providers.environment import Environment
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.settings.endpoints import EndpointSettings, load_presets
 from tests.providers.test_providers_vertex import credentials
 from tests.rig.provider_server import provider_at, reply

@@ -8,12 +8,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
-from activities.errors import ModelFault
 from activities.providers import Providers
-from activities.providers.base import ModelReply, ModelRequest, Step
 from activities.providers.environment import Environment
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest, Step
 
 Ask = Callable[..., Awaitable[tuple[ModelReply, dict[str, Any]]]]
 SAID = (Message(role="user", content="unused"),)

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from activities.errors import ModelFault
 from activities.providers import Providers
-from activities.providers.base import ModelReply
 from activities.providers.environment import Environment
 from gradeloop.contract.messages import LogProbs
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelFault, ModelReply
 from tests.rig.provider_server import ProviderServer, Recorded
 
 Events = list[dict[str, Any]]

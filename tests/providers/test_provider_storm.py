@@ -13,13 +13,13 @@ import pytest
 from aiohttp import web
 from temporalio.client import Client
 
-from activities.errors import RETRYABLE, ModelFault, failure
+from activities.errors import RETRYABLE, failure
 from activities.providers import Providers
-from activities.providers.base import ModelReply, ModelRequest, Step
 from activities.providers.environment import Environment
 from activities.tools.registry import ToolRegistry
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.contract.thread import RunResult
 from gradeloop.settings.worker import WorkerSettings
 from tests.rig.provider_server import PROTOCOLS, Cut, Handler, ProviderServer, Received, raw_body, recordings, send

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from activities.errors import ModelFault
 from activities.providers import Providers
 from activities.providers.environment import OPENAI_URL, Environment
 from activities.providers.scripted import Script
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelFault
 from gradeloop.errors import InvalidRequest
 
 KEYS = {"ANTHROPIC_API_KEY": "ant-1", "OPENAI_API_KEY": "oai-2", "OPENROUTER_API_KEY": "orr-3", "GEMINI_API_KEY": "goo-4"}

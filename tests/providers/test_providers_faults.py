@@ -7,9 +7,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from activities.errors import FailureKind
-from activities.providers.base import ModelReply, Step, ToolSpec
 from gradeloop.contract.messages import Message, ToolCall, Usage
+from gradeloop.contract.provider import FailureKind, ModelReply, Step, ToolSpec
 from tests.rig.provider_server import ProviderServer, raw_body, timeless
 
 BOTH = ("anthropic:m", "openai_compatible:m")

@@ -15,9 +15,9 @@ from pydantic import BaseModel, TypeAdapter
 
 from activities.errors import RETRYABLE, failure
 from activities.providers import Providers
-from activities.providers.base import ModelReply, ToolSpec
 from activities.providers.environment import Environment
 from gradeloop.contract.messages import Message, ToolCall, Usage
+from gradeloop.contract.provider import ModelReply, ToolSpec
 from tests.rig.provider_server import PROTOCOLS, ProviderServer, Recorded, recordings, timeless, turns
 
 STATION: dict[str, Any] = {

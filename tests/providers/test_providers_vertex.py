@@ -10,10 +10,10 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
 from activities.providers import Providers
-from activities.providers.base import ModelRequest, Step
 from activities.providers.environment import Environment
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelRequest, Step
 
 ANSWER = {"candidates": [{"content": {"role": "model", "parts": [{"text": "Paris."}]}, "finishReason": "STOP"}]}
 

@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
-from activities.errors import ModelFault
 from activities.providers import google, openai_responses
-from activities.providers.base import ModelReply, ModelRequest, Step
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest, Step
 
 Read = Callable[[Any, ModelRequest], ModelReply]
 

@@ -6,13 +6,12 @@ from typing import Any, get_args
 
 import pytest
 
-from activities.errors import FailureKind, ModelFault
 from activities.providers import Providers
-from activities.providers.base import ModelReply, ModelRequest, Step
 from activities.providers.environment import Environment
 from activities.providers.scripted import Script
 from gradeloop.contract.messages import Message, ToolCall, Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import FailureKind, ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.errors import InvalidRequest
 
 

@@ -5,12 +5,11 @@ from typing import Any
 
 import pytest
 
-from activities.errors import ModelFault
 from activities.providers import Providers, openai_chat, openai_responses
-from activities.providers.base import ModelRequest, Step
 from activities.providers.environment import Environment, settings_complaint
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelFault, ModelRequest, Step
 from gradeloop.settings.catalog import Capability, capability_of, lacks_place_for_thinking
 from tests.rig.vendor_rules import RuledVendors, ruled_vendors, rules_of
 

@@ -11,14 +11,13 @@ import pytest
 from aiohttp import web
 from httpcore2 import AnyIOBackend, ConnectError
 
-from activities.errors import ModelFault
 from activities.providers import Providers
 from activities.providers import http as public_network
 from activities.providers import http as transport
-from activities.providers.base import ModelRequest, Step
 from activities.providers.environment import Environment
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelFault, ModelRequest, Step
 from gradeloop.settings.catalog import Capability
 from tests.rig.provider_server import Handler, ProviderServer
 

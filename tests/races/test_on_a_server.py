@@ -9,9 +9,8 @@ import pytest
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
-from activities.errors import ModelFault
-from activities.providers.base import ModelReply, ModelRequest
 from gradeloop.contract.messages import Message, ToolCall, Usage
+from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest
 from tests.races.events import Cancel, Decide, End, Event, Interrupt, Invoke, Resume, Supply, in_servers_order
 from tests.races.model import Model
 from tests.races.places import CALLS, KINDS, PERSON, PLAIN

@@ -15,12 +15,11 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from pydantic import BaseModel, ConfigDict
 
-from activities.errors import FailureKind, ModelFault
 from activities.providers import Providers
-from activities.providers.base import ModelReply, ModelRequest, Step
 from activities.providers.environment import Environment
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import FailureKind, ModelFault, ModelReply, ModelRequest, Step
 
 JsonObject = dict[str, Any]
 

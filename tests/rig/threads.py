@@ -20,9 +20,7 @@ from temporalio.workflow import ActivityConfig
 
 import worker
 from activities import model_call
-from activities.errors import FailureKind, ModelFault
 from activities.providers import Providers
-from activities.providers.base import ModelReply, ModelRequest, Step
 from activities.providers.environment import Environment
 from activities.providers.scripted import Script
 from activities.tools.base import UNTRIED, ToolContext
@@ -30,6 +28,7 @@ from activities.tools.registry import ToolRegistry
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.evaluation import Event
 from gradeloop.contract.messages import Message, ToolCall, Usage
+from gradeloop.contract.provider import FailureKind, ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.contract.thread import RunResult
 from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.settings.worker import WorkerSettings

@@ -21,7 +21,6 @@ from temporalio.runtime import BufferedMetricUpdate, MetricBuffer, OpenTelemetry
 from activities.call_telemetry import count_failure, count_reply, count_wait
 from activities.calls.limiter import CallLimiter
 from activities.providers import Providers
-from activities.providers.base import ModelRequest, Step
 from activities.providers.environment import Environment
 from activities.providers.scripted import Script
 from activities.tools.registry import ToolRegistry
@@ -29,6 +28,7 @@ from gradeloop.admin.sampling import sample_once
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelRequest, Step
 from gradeloop.errors import InvalidRequest, StoreUnavailable
 from gradeloop.sandbox.monty import Monty
 from gradeloop.settings.worker import WorkerSettings

@@ -14,10 +14,9 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client, WorkflowUpdateStage
 from temporalio.common import RetryPolicy
 
-from activities.errors import FailureKind, ModelFault
-from activities.providers.base import ModelReply, ModelRequest
 from gradeloop.client.call_waits import describe_call_wait
 from gradeloop.contract.messages import Usage
+from gradeloop.contract.provider import FailureKind, ModelFault, ModelReply, ModelRequest
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from tests.rig.failing_models import USED, Answer, FailingModels, calling, listening
 from tests.rig.threads import (

@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import pytest
 from temporalio.client import Client
 
-from activities.providers.base import Step
+from gradeloop.contract.provider import Step
 from gradeloop.contract.thread import RunResult
 from tests.rig.threads import SECONDS, Served, a_thread, answering, replay, serving, start, verdict_text
 

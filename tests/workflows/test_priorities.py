@@ -10,8 +10,8 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client, WorkflowHandle
 from temporalio.service import RPCError
 
-from activities.providers.base import ModelReply, ModelRequest
 from activities.tools.registry import ToolRegistry
+from gradeloop.contract.provider import ModelReply, ModelRequest
 from gradeloop.contract.thread import RunResult, parse_request
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings.worker import WorkerSettings

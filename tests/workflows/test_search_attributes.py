@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from activities.providers.base import Step
 from gradeloop.contract.messages import ToolCall
+from gradeloop.contract.provider import Step
 from gradeloop.contract.thread import SEARCH_ATTRIBUTES, RunResult
 from tests.rig.threads import SECONDS, WRITER, Role, Served, a_thread, answering, replay, serving, start
 

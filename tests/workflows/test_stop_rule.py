@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowHandle
 
-from activities.errors import FailureKind
 from gradeloop.contract.messages import ToolCall, Usage
+from gradeloop.contract.provider import FailureKind
 from gradeloop.contract.thread import RunResult
 from tests.rig.threads import (
     SECONDS,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from activities.providers.base import Step
+from gradeloop.contract.provider import Step
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest
 from tests.rig.threads import (

@@ -289,7 +289,7 @@ async def test_a_generator_that_fails_for_good_interrupts_the_run_and_it_goes_on
 
 
 def broken(*_: object) -> str:
-    from activities.errors import ModelFault
+    from gradeloop.contract.provider import ModelFault
 
     raise ModelFault("not_found", "the model is gone", model="scripted:writer")
 

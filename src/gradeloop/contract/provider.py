@@ -1,0 +1,165 @@
+"""What an adapter of a model's protocol is given and what it returns: requests, replies, faults, endpoints, and the registry's row."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from pydantic import JsonValue
+
+from gradeloop.contract.base import Strict
+from gradeloop.contract.functions import DeclaredFunction, OutputForm
+from gradeloop.contract.images import Image
+from gradeloop.contract.messages import LogProbs, Message, Usage
+from gradeloop.contract.model_spec import ModelSpec
+
+FailureKind = Literal[
+    "rate_limited",
+    "overloaded",
+    "server",
+    "connection",
+    "timeout",
+    "malformed_response",
+    "quota_exhausted",
+    "auth",
+    "bad_request",
+    "not_found",
+    "context_overflow",
+    "refused",
+    "truncated",
+    "config",
+]
+
+_THINKING_REFUSED = re.compile(r"block is bound to a different|encrypted[_ ]content", re.IGNORECASE)
+"""What Anthropic says of thinking behind another conversation or of another account, and OpenAI of reasoning that it cannot decrypt."""
+
+
+class ModelFault(Exception):
+    """A model call that gave no answer."""
+
+    def __init__(  # noqa: PLR0913 - one argument a fact
+        self,
+        kind: FailureKind,
+        message: str,
+        *,
+        model: str = "",
+        status: int | None = None,
+        retry_after: float | None = None,
+        error: str = "",
+        usage: Usage | None = None,
+        raisable: bool = False,
+    ) -> None:
+        super().__init__(message)
+        self.kind: FailureKind = kind
+        self.message = message
+        self.model = model
+        self.status = status
+        self.retry_after = retry_after
+        """Seconds that the provider asks us to wait."""
+        self.error = error
+        """The class name of the exception behind it; empty where the fault is our own finding."""
+        self.usage = usage
+        """What the reply cost that gave no answer; None where no reply came."""
+        self.raisable = raisable
+        """True for a completion that was cut at its own cap, below what the model can write."""
+
+    @property
+    def refuses_thinking(self) -> bool:
+        """Whether the provider refused the thinking of an earlier reply, so that the call may succeed without it."""
+        return self.kind == "bad_request" and _THINKING_REFUSED.search(self.message) is not None
+
+    def __str__(self) -> str:
+        """Return exception, HTTP status and model, then the provider's message."""
+        if self.kind == "config" and not self.error:
+            return self.message
+        status = f"HTTP {self.status}" if self.status else ""
+        return f"{', '.join(part for part in (self.error, status, self.model) if part)}: {self.message}".removeprefix(": ")
+
+
+class ToolSpec(Strict):
+    """A tool as a model sees it."""
+
+    name: str
+    description: str
+    parameters: dict[str, JsonValue]
+    """JSON Schema of the arguments: an object."""
+
+
+class Step(Strict):
+    """The address of a call in its thread; a recorded or scripted reply is found by it."""
+
+    role: Literal["generator", "grader"]
+    run: int = 0
+    """The ordinal of the grading run in the thread, from 0."""
+    iteration: int = 0
+    group: int = 0
+    sample: int = 0
+    step: int = 0
+    """The ordinal of the model turn in its conversation, from 0."""
+
+
+CapField = Literal["max_tokens", "max_completion_tokens"]
+
+
+@dataclass(frozen=True)
+class ModelRequest:
+    """One call of one model."""
+
+    spec: ModelSpec
+    step: Step
+    messages: tuple[Message, ...]
+    system: str = ""
+    thread: str = ""
+    """What the calls that continue one another share: the thread, judgement or case; a provider that caches prompts keeps them together."""
+    tools: tuple[ToolSpec, ...] = ()
+    schema: dict[str, Any] | None = None
+    """JSON Schema of the answer, in the dialect that all providers take; None for free text."""
+    schema_name: str = "verdict"
+    tools_allowed: bool = True
+    """False on a last turn: the tools stay declared (earlier turns name them) but the model must answer."""
+    cap_field: CapField = "max_tokens"
+    """The name of the completion's cap in Chat Completions."""
+    breakpoints: tuple[int, ...] = ()
+    """Indexes of the messages up to which the prompt is the beginning of later ones, so that a provider may cache it; three at most.
+
+    The system prompt is always such a beginning.
+    """
+    tag: str | None = None
+    """The name of the tags around the answer, where no schema binds it."""
+    raised: bool = False
+    """True where the completion was cut at its cap before: it gets `RAISE_FACTOR` times as much, as far as the model goes."""
+    without_thinking: bool = False
+    """True where the provider refused the thinking of earlier messages: none of it is sent."""
+    functions: tuple[DeclaredFunction, ...] = ()
+    """Functions that the reply may call, beside no tools: nobody runs them."""
+    function_choice: str | None = None
+    """`auto`, `none`, `required`, or the name of the function to call."""
+    output_form: OutputForm | None = None
+    """The JSON that the reply is asked to be, where no schema of ours binds it."""
+    images: tuple[Image, ...] = ()
+    """Images whose labels stand in the user's messages."""
+    logprobs: bool = False
+    """Whether the reply is to say how probable its tokens were."""
+    embedded: tuple[str, ...] = ()
+    """The draft and the texts to which it is compared by their embeddings; nothing is completed then."""
+
+
+@dataclass(frozen=True)
+class ModelReply:
+    """An assistant message with text or tool calls, and what it cost."""
+
+    message: Message
+    usage: Usage = field(default_factory=Usage)
+    logprobs: LogProbs | None = None
+    """How probable its tokens were, where that was asked for and is known."""
+
+
+class Provider(Protocol):
+    """An adapter of one vendor protocol."""
+
+    async def complete(self, request: ModelRequest) -> ModelReply:
+        """Make exactly one paid call and return its reply.
+
+        Raises:
+            ModelFault: The call failed, or its reply is no answer (refused, truncated, malformed, empty).
+        """
+        ...
