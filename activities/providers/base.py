@@ -16,9 +16,8 @@ from activities.errors import conceal, error_kind, excerpt, note_paid, reported_
 from gradeloop.contract.messages import LogProbs, Message, ToolCall, Usage
 from gradeloop.contract.model_spec import CALL_SECONDS, LONGEST_TIMEOUT
 from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest, Step
-from gradeloop.grading.checks import DEPTH, NESTING_DEPTH, depth, refuse_constant
 from gradeloop.settings.catalog import capability_of
-from gradeloop.text import whole_characters
+from gradeloop.text import JSON_DEPTH, NESTING_DEPTH, depth, refuse_constant, whole_characters
 
 if TYPE_CHECKING:
     import httpx2
@@ -124,8 +123,8 @@ def json_value(text: bytes | str) -> JsonValue:
             value = json.loads(decoded, parse_constant=refuse_constant)
         except RecursionError:
             raise ValueError("it is nested too deeply") from None
-        if depth(value) > DEPTH:
-            raise ValueError(f"it is nested more than {DEPTH} deep") from None
+        if depth(value) > JSON_DEPTH:
+            raise ValueError(f"it is nested more than {JSON_DEPTH} deep") from None
     return value
 
 

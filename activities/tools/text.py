@@ -6,7 +6,8 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from gradeloop.contract.messages import code_of
-from gradeloop.grading.checks import TextCheckKind, compile_pattern, read_json, run_text_check, schema_errors, validate_schema
+from gradeloop.grading.checks import TextCheckKind, compile_pattern, run_text_check, schema_errors, validate_schema
+from gradeloop.text import read_json
 
 Encoding = Literal["o200k_base", "cl100k_base"]
 

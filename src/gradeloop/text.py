@@ -1,8 +1,13 @@
-"""Text for people: numbers, money and rates, suggestions for misspelled names, and safe characters for a terminal."""
+"""Text for people and programs: numbers, suggestions for misspelled names, safe characters for a terminal, JSON read strictly."""
 
 import difflib
+import json
+import math
 import re
 from collections.abc import Collection
+from typing import Any
+
+from pydantic_core import PydanticSerializationError, to_json
 
 ROW_CHARACTERS = 4_000
 """The characters that are kept of a reason, a gap or an explanation: longer than any that helps."""
@@ -173,3 +178,122 @@ def without_commands(text: str) -> str:
 def json_without_commands(text: str) -> str:
     """Return JSON of the same value in which no string holds a command of a CI system: its first character is escaped."""
     return _ANYWHERE.sub(lambda found: f"\\u{ord(found[0][0]):04x}{found[0][1:]}", text)
+
+
+NESTING_DEPTH = 100
+"""The deepest nesting of lists and objects: parsers give up at 200 and more, and some of them hang."""
+
+
+def strict_json(text: str) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Parse a text that is one JSON value.
+
+    Raises:
+        ValueError: The text is no JSON, or nested too deeply.
+        RecursionError: It is nested more deeply than the parser goes.
+    """
+    return acceptable(_DECODER.decode(text))
+
+
+def leading_json(text: str, start: int) -> tuple[Any, int]:
+    """Parse the JSON value that begins at `start`, and return it and the position after it.
+
+    Raises:
+        ValueError: There is no JSON, or it is nested too deeply.
+        RecursionError: It is nested more deeply than the parser goes.
+    """
+    value, end = _DECODER.raw_decode(text, start)
+    return acceptable(value), end
+
+
+def acceptable(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Return the value if every parser accepts it: one that is deeply nested, or holds half a character, hangs or breaks its receiver.
+
+    Raises:
+        ValueError: It is such a value.
+    """
+    if depth(value) > NESTING_DEPTH:
+        raise ValueError(f"it is nested more than {NESTING_DEPTH} deep")
+    try:
+        to_json(value)
+    except (PydanticSerializationError, UnicodeEncodeError):
+        raise ValueError("a text in it holds half of a surrogate pair") from None
+    return value
+
+
+def depth(value: object) -> int:
+    """Return how deeply a value is nested, without recursion on Python's own stack."""
+    deepest, pending = 0, [(value, 1)]
+    while pending:
+        part, level = pending.pop()
+        deepest = max(deepest, level)
+        inner = part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        pending += [(item, level + 1) for item in inner]
+    return deepest
+
+
+def canonical_json(value: Any) -> str:  # noqa: ANN401 - JSON of any shape
+    """Return the same text for equal JSON, and another for any other: 1 and 1.0 are one value, 1 and true are two."""
+    return json.dumps(_whole_numbers(value), sort_keys=True)
+
+
+def _whole_numbers(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Return the value with floats that are whole numbers as integers."""
+    if isinstance(value, dict):
+        return {key: _whole_numbers(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_whole_numbers(item) for item in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the pairs as an object, as a hook of `json`.
+
+    Raises:
+        ValueError: A key appears twice.
+    """
+    read: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in read:
+            raise ValueError(f"the key {clip(key)} appears twice")
+        read[key] = value
+    return read
+
+
+def refuse_constant(name: str) -> Any:  # noqa: ANN401 - json's hook
+    """Refuse NaN and Infinity, as a hook of `json`."""
+    raise ValueError(f"{name} is not JSON")
+
+
+def _finite_number(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {clip(text)} is too large")
+    return number
+
+
+_DECODER = json.JSONDecoder(object_pairs_hook=refuse_duplicate_keys, parse_constant=refuse_constant, parse_float=_finite_number)
+
+
+JSON_DEPTH = 200
+"""The deepest nesting of checked JSON and of a schema."""
+
+
+JSON_BYTES = 1024 * 1024
+"""The largest JSON that is checked."""
+
+
+def read_json(text: str) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Parse a text as JSON, within bounds.
+
+    Raises:
+        ValueError: It is no JSON, or too large or too deeply nested to be checked.
+    """
+    if len(text.encode(errors="replace")) > JSON_BYTES:
+        raise ValueError(f"the JSON has more than {JSON_BYTES} bytes")
+    try:
+        value = json.loads(text, parse_constant=refuse_constant)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"no JSON: {str(error)[:200]}") from None
+    if (deep := depth(value)) > JSON_DEPTH:
+        raise ValueError(f"the JSON is nested {deep} deep, {JSON_DEPTH} at most")
+    return value

@@ -15,7 +15,7 @@ from gradeloop.contract.functions import CallForm
 from gradeloop.contract.messages import MESSAGE_BYTES, LogProbs, Usage, code_of
 from gradeloop.contract.thread import Generator
 from gradeloop.grading.call_checks import CALL_CHECK, CALLED, FINISHED, run_call_check, validate_call_check
-from gradeloop.grading.checks import NESTING_DEPTH, depth, read_json, run_text_checks
+from gradeloop.grading.checks import run_text_checks
 from gradeloop.grading.code_checks import CODE_CHECK, code_call, parse_code_check, read_assertion, read_text
 from gradeloop.grading.comparisons import COMPARISON_CHECK, validate_comparison
 from gradeloop.grading.function_calls import called_value, calls_functions
@@ -24,7 +24,7 @@ from gradeloop.grading.text_kinds import CALLS
 from gradeloop.sandbox.code_calls import CodeSandbox, Language
 from gradeloop.sandbox.execution import SandboxError
 from gradeloop.sandbox.processes import await_in_process
-from gradeloop.text import whole_characters
+from gradeloop.text import NESTING_DEPTH, depth, read_json, whole_characters
 
 TEXT_CHECK = "text_check"
 """The tool that compares a text."""

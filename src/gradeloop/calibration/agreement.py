@@ -13,7 +13,6 @@ from gradeloop.calibration.labels import ComparedKey, Label, LabelSet, comparabl
 from gradeloop.calibration.stability import Stability, measure_band, measure_panel, measure_stability
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.checks import canonical_json
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
 from gradeloop.judges.pass_rule import PassRule, refuse_two_values
 from gradeloop.judges.schema import value_at
@@ -23,6 +22,7 @@ from gradeloop.stats.intervals import wilson
 from gradeloop.stats.panel import EffectiveVotes
 from gradeloop.stats.reliability import cohen_kappa
 from gradeloop.stats.selective import Band
+from gradeloop.text import canonical_json
 
 
 class Disagreement(Strict):

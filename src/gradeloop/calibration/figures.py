@@ -13,11 +13,11 @@ from pydantic import JsonValue
 
 from gradeloop.calibration.labels import ComparedKey
 from gradeloop.contract.base import Strict
-from gradeloop.grading.checks import canonical_json
 from gradeloop.stats.bootstrap import REPLICATES, bootstrap
 from gradeloop.stats.intervals import Interval, wilson
 from gradeloop.stats.rates import binary_rates, set_f1
 from gradeloop.stats.reliability import Level, cohen_kappa, gwet_ac1, weighted_alpha, weighted_kappa
+from gradeloop.text import canonical_json
 
 
 class Figure(Strict):

@@ -11,10 +11,10 @@ from gradeloop.batches.contract import BatchSummary, Case, CaseResult
 from gradeloop.batches.reader import BatchReader
 from gradeloop.calibration.agreement import judge_error
 from gradeloop.calibration.labels import Label, comparable
-from gradeloop.grading.checks import canonical_json
 from gradeloop.judges.contract import JudgeConfig, JudgeResult
 from gradeloop.judges.schema import value_at
 from gradeloop.stats.gated_rate import GatedRate, hold_rate
+from gradeloop.text import canonical_json
 
 Rule = Sequence[tuple[tuple[str, ...], JsonValue]]
 """What passes: the value of every key, by its path."""

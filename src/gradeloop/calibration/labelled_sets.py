@@ -14,8 +14,7 @@ from pydantic import JsonValue, ValidationError
 from gradeloop.contract.base import Strict
 from gradeloop.contract.transcript import RunMessage
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.grading.checks import strict_json
-from gradeloop.text import clip
+from gradeloop.text import clip, strict_json
 from gradeloop.transcripts.runs import ANSWERS, QUESTIONS
 
 Form = Literal["pair", "verdict", "score"]

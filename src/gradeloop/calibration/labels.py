@@ -9,10 +9,9 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.grading.checks import canonical_json, strict_json
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig
 from gradeloop.judges.schema import problems_of, refuse_schema
-from gradeloop.text import clip, did_you_mean
+from gradeloop.text import canonical_json, clip, did_you_mean, strict_json
 
 _DOCENT_KEYS = ("id", "label_set_id", "creator_email", "created_at")
 """Keys of Docent's labels that are ignored."""

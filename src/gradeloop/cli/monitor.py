@@ -24,7 +24,6 @@ from gradeloop.contract.thread import TASK_QUEUE
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import GradeloopError, InvalidRequest, explain
 from gradeloop.files.output import refuse_foreign
-from gradeloop.grading.checks import canonical_json
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, SchemaJudge
 from gradeloop.judges.pass_rule import PassRule
 from gradeloop.judges.sources import load_judge, names_file, with_model
@@ -60,7 +59,7 @@ from gradeloop.monitors.overview import (
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
 from gradeloop.temporal.worker import WorkerSpec, ensure_worker, is_polled, wake_worker
-from gradeloop.text import clip, counted, duration, json_without_commands, money, one_line, parse_share
+from gradeloop.text import canonical_json, clip, counted, duration, json_without_commands, money, one_line, parse_share
 from gradeloop.transcripts.readers import read_run_file
 
 app = typer.Typer(rich_markup_mode=None)

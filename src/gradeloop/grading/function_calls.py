@@ -5,7 +5,7 @@ from pydantic_core import to_json
 
 from gradeloop.contract.functions import CallForm
 from gradeloop.contract.messages import Message, ToolCall
-from gradeloop.grading.checks import read_json
+from gradeloop.text import read_json
 
 
 def show_calls(message: Message, form: CallForm) -> str:

@@ -11,8 +11,8 @@ from typing import Any
 
 from gradeloop.contract.evaluation import Malformed, Quote, QuoteMatch, Verdict, VerdictRow
 from gradeloop.contract.messages import Message
-from gradeloop.grading.checks import read_json
 from gradeloop.grading.prompts import escape_invisible, records
+from gradeloop.text import read_json
 
 QUOTE_BYTES = 12
 """The least bytes, in UTF-8, of a quote that is part of a line: a shorter one stands in almost any text."""

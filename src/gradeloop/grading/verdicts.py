@@ -14,10 +14,9 @@ from gradeloop.contract.evaluation import Malformed, Verdict, VerdictResult, Ver
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.errors import MISTAKES, explain
-from gradeloop.grading.checks import strict_json
 from gradeloop.grading.prompts import missing_message, repair_message
 from gradeloop.grading.scoring import CallGroup, GraderAnswer
-from gradeloop.text import clip
+from gradeloop.text import clip, strict_json
 
 REPAIRS = 2
 """The turns in which a grader may repair a malformed verdict."""

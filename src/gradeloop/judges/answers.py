@@ -14,11 +14,11 @@ from pydantic import JsonValue
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.checks import acceptable, canonical_json, leading_json, strict_json
 from gradeloop.judges.citations import Citation, citations_of
 from gradeloop.judges.contract import REASONING, SchemaJudge
 from gradeloop.judges.schema import OutputKey, citing_texts, keys_of, problems_of, value_at, with_presence, with_value, without_nulls
 from gradeloop.stats.intervals import wilson
+from gradeloop.text import acceptable, canonical_json, leading_json, strict_json
 
 ANSWER_BYTES = 64 * 1024
 """The largest output, as JSON: 25 rollouts and as many reflections stay within one payload."""

@@ -8,11 +8,10 @@ from pydantic import JsonValue
 
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.checks import canonical_json
 from gradeloop.grading.contradictions import contradicted, contradiction
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, PassGate
 from gradeloop.judges.schema import keys_of, value_at
-from gradeloop.text import clip, did_you_mean
+from gradeloop.text import canonical_json, clip, did_you_mean
 
 _GOOD = {"true", "pass", "passes", "passed", "match", "yes", "correct", "satisfied", "met"}
 """The values that mean that an answer is good: a rule may as well pass the absence of something, of which a reason speaks otherwise."""

@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple
 from pydantic import JsonValue
 
 from gradeloop.errors import MISTAKES
-from gradeloop.grading.checks import canonical_json, compile_pattern, multiple_of
-from gradeloop.text import clip, did_you_mean
+from gradeloop.grading.checks import compile_pattern, multiple_of
+from gradeloop.text import canonical_json, clip, did_you_mean
 
 Path = tuple[str, ...]
 Schema = Mapping[str, Any]

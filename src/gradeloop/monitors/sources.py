@@ -20,7 +20,6 @@ from temporalio.client import Client
 
 from gradeloop.contract.transcript import why_unanswered
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.checks import strict_json
 from gradeloop.monitors.buckets import ObjectPlace, read_bucket
 from gradeloop.monitors.contract import BucketSource, FolderSource, MonitorSource, OtlpSource, SqlSource, ThreadsSource
 from gradeloop.monitors.finished_threads import ThreadPlace, read_threads
@@ -28,7 +27,7 @@ from gradeloop.monitors.received import read_received
 from gradeloop.monitors.source_items import SourceItem, read_items
 from gradeloop.settings.secrets import remember_secret, scrubbed
 from gradeloop.store.engine import Store
-from gradeloop.text import encodable
+from gradeloop.text import encodable, strict_json
 from gradeloop.transcripts.forms import parse_runs
 from gradeloop.transcripts.unreadable import ODD_SHAPES, UnreadableMessage
 

@@ -14,9 +14,8 @@ from gradeloop.batches.contract import CASE_BYTES
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.roots import FileScope
 from gradeloop.files.yaml import Location, located_error, read_placed
-from gradeloop.grading.checks import leading_json
 from gradeloop.suites.suite import FILE, SuiteTest, is_file
-from gradeloop.text import clip, did_you_mean
+from gradeloop.text import clip, did_you_mean, leading_json
 
 SPECIAL = ("id", "description", "output", "rubric", "threshold")
 """Columns of CSV that are fields of the test; all others are variables."""

@@ -20,8 +20,7 @@ from gradeloop.contract.transcript import (
     ToolCallPart,
     ToolResultPart,
 )
-from gradeloop.grading.checks import strict_json
-from gradeloop.text import clip
+from gradeloop.text import clip, strict_json
 from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, flag_at, without
 
 CIPHERTEXT = ("signature", "encrypted_content", "thoughtSignature", "thought_signature", "encryptedContent", "google_thought_signature")

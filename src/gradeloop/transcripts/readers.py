@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from gradeloop.contract.transcript import AgentRun, RunMessage, why_unanswered
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.checks import acceptable, strict_json
+from gradeloop.text import acceptable, strict_json
 from gradeloop.transcripts.formats.inspect_logs import parse_sample
 from gradeloop.transcripts.forms import PEEKED, Detected, Notes, detect_lines, line_of, odd_one, parse_runs
 from gradeloop.transcripts.message_forms import is_message

@@ -9,8 +9,7 @@ from typing import Any
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.errors import explain
-from gradeloop.grading.checks import acceptable
-from gradeloop.text import clip, encodable
+from gradeloop.text import acceptable, clip, encodable
 
 Json = Any
 """JSON of any shape, as others wrote it."""

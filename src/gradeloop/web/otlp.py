@@ -21,9 +21,8 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.checks import NESTING_DEPTH, depth
 from gradeloop.monitors.received import ReceivedSpan
-from gradeloop.text import clip, encodable, one_line
+from gradeloop.text import NESTING_DEPTH, clip, depth, encodable, one_line
 from gradeloop.transcripts.formats.spans import CONVENTIONS, attributes_of
 from gradeloop.transcripts.unreadable import ODD_SHAPES, dict_of, require_rows
 
