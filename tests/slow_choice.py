@@ -45,7 +45,6 @@ STANDS_ON = {
     "tests/batches": ("src/gradeloop/batches/", "src/gradeloop/store/", "workflows/grading_batch.py", "activities/"),
     "tests/calibration": ("src/gradeloop/calibration/", "src/gradeloop/stats/"),
     "tests/cli": ("src/gradeloop/cli/", "src/gradeloop/files/", "src/gradeloop/exit_codes.py", "examples/"),
-    "tests/compare": ("src/gradeloop/compare/",),
     "tests/contract": ("src/gradeloop/contract/",),
     "tests/docs": ("docs/", "examples/", "README.md", "src/gradeloop/client/", "src/gradeloop/generators.py"),
     "tests/grading": ("src/gradeloop/grading/", "src/gradeloop/text.py"),

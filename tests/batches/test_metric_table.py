@@ -7,9 +7,9 @@ import pytest
 from ruamel.yaml import YAML
 
 from gradeloop.batches.contract import BatchSummary, CaseResult
+from gradeloop.batches.exports import read_export
 from gradeloop.batches.metric_table import MetricTable, metric_lines
 from gradeloop.batches.outputs import Outputs
-from gradeloop.compare.sources import read_export
 from gradeloop.contract.evaluation import CriterionRow, Override
 from gradeloop.contract.named_metrics import DerivedMetric, MetricShare
 from gradeloop.errors import InvalidRequest

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from gradeloop.batches.compare.comparison import BatchSource, Comparison, compare_batches, compared_case, load_batch, total_cost
 from gradeloop.batches.contract import BatchRequest, Case, CaseResult, Upload, build_result
+from gradeloop.batches.exports import read_export
 from gradeloop.batches.outputs import Outputs
 from gradeloop.batches.reader import BatchReader
 from gradeloop.batches.store import BatchStore
-from gradeloop.compare.compare import Comparison, compare_batches
-from gradeloop.compare.sources import load_batch, read_batch_file
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import Store
@@ -217,6 +217,11 @@ async def _compared(store: Store, a: str, b: str) -> Comparison:
     return await asyncio.to_thread(lambda: compare_batches(*(load_batch(value, lambda: BatchReader(store)) for value in (a, b))))
 
 
+def read_batch_file(path: Path) -> BatchSource:
+    """Return the batch in a file, as a comparison has it."""
+    return read_export(path, compared_case)
+
+
 def test_a_file_is_read_as_its_cases_are_whatever_lays_it_out(tmp_path: Path) -> None:
     results = [case(0, "failed", criteria=(row("c1", passed=False, gap=HOSTILE.replace("\ud800", "")),)), case(1), case(2, "error")]
     whole, lines = written(tmp_path / "a.json", results), written(tmp_path / "a.jsonl", results)
@@ -255,7 +260,7 @@ def test_lines_of_one_case_that_come_again_are_noted_and_the_last_one_counts(tmp
 
     assert {case.id: case.status for case in found.cases} == {"case-0": "passed", "case-1": "passed"}
     assert found.notes == (f"{path}: 1 line of cases that come again; the last one of each counts",)
-    assert found.cost.tokens == 240
+    assert total_cost(found.cases).tokens == 240
 
 
 NO_EXPORTS = [

@@ -23,11 +23,11 @@ from activities.tools.registry import BUILTIN_NAMES, READ_TRANSCRIPT, ToolRegist
 from gradeloop import errors, exit_codes
 from gradeloop.batches import contract as batch_contract
 from gradeloop.batches import outputs, reader, store
+from gradeloop.batches.compare.comparison import OUTCOMES, ComparisonGate
 from gradeloop.batches.contract import BatchRequest, CaseStatus
 from gradeloop.cli.task_file import TaskFile
 from gradeloop.client.client import GradingClient
 from gradeloop.client.watch import PATIENCE_SECONDS
-from gradeloop.compare.compare import OUTCOMES, ComparisonGate
 from gradeloop.contract import base as contract_base
 from gradeloop.contract import messages, model_spec, rubric, thread, transcript
 from gradeloop.contract.criterion import VOTES

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from gradeloop.batches.exports import read_export
 from gradeloop.calibration.judgements import read_results
 from gradeloop.calibration.labelled_sets import read_labelled_set
 from gradeloop.calibration.labels import read_labels
-from gradeloop.compare.sources import read_export
 from gradeloop.errors import InvalidRequest
 from gradeloop.suites.datasets import read_jsonl
 from gradeloop.transcripts.readers import read_run_file

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from pydantic import JsonValue
 
+from gradeloop.batches.compare.comparison import BatchSource, ComparedCase, Comparison, ShownCase, compare_batches
 from gradeloop.batches.outputs import Outputs
-from gradeloop.compare.compare import Comparison, compare_batches
-from gradeloop.compare.sources import BatchSource, ComparedCase, ShownCase
 from gradeloop.contract.evaluation import CriterionRow, DraftInQuestion, Evaluation, PendingCall, WaitingCriterion, WaitingFor
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
 from gradeloop.contract.rubric import Rubric

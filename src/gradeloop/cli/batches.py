@@ -12,6 +12,8 @@ from rich.text import Text
 
 from gradeloop.batches.answer import answer_of, results_line
 from gradeloop.batches.client import BatchClient
+from gradeloop.batches.compare.comparison import load_batch, stored_source
+from gradeloop.batches.compare.wording import baseline_of
 from gradeloop.batches.markdown import BatchStory
 from gradeloop.batches.outputs import JsonFile, Outputs
 from gradeloop.batches.reader import LATEST, BatchReader
@@ -19,8 +21,6 @@ from gradeloop.cli.commands import BASELINE_HELP, BatchId, Json, Limit, OutputOp
 from gradeloop.cli.render.batch import answer_lines, batch_table, case_lines
 from gradeloop.cli.render.results import result_lines
 from gradeloop.cli.render.table import show_lines
-from gradeloop.compare.baseline import baseline_of
-from gradeloop.compare.sources import load_batch, stored_source
 from gradeloop.errors import InvalidRequest
 from gradeloop.stats.gated_rate import gate_lines
 from gradeloop.store.engine import own_store

@@ -14,6 +14,8 @@ from rich.text import Text
 
 from gradeloop.batches.answer import ANSWER_STYLES, BatchAnswer, answer_of, gate_exit_code, next_step, results_line
 from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
+from gradeloop.batches.compare.comparison import load_batch, stored_source
+from gradeloop.batches.compare.wording import baseline_of
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
 from gradeloop.batches.markdown import BatchStory
 from gradeloop.batches.metric_table import MetricTable, metric_lines
@@ -56,8 +58,6 @@ from gradeloop.cli.follow import BatchFollower
 from gradeloop.cli.render.batch import BatchProgressView
 from gradeloop.cli.render.results import result_lines
 from gradeloop.cli.task_file import budget_of
-from gradeloop.compare.baseline import baseline_of
-from gradeloop.compare.sources import load_batch, stored_source
 from gradeloop.errors import InvalidRequest, StoreLost, StoreUnavailable
 from gradeloop.exit_codes import STOPPED
 from gradeloop.files.rubric import require_files

@@ -15,10 +15,10 @@ from pydantic import JsonValue, ValidationError
 from typer.core import TyperCommand
 
 from gradeloop.batches.client import SpooledCases
+from gradeloop.batches.compare.comparison import load_batch
 from gradeloop.batches.contract import BatchRequest, CaseStatus
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.folder import own_config_file
-from gradeloop.compare.sources import load_batch
 from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.exit_codes import BAD_INPUT, CAPPED, SATISFIED

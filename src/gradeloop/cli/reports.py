@@ -12,13 +12,17 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from gradeloop.batches.outputs import as_json as batch_json
-from gradeloop.batches.reader import BatchReader
-from gradeloop.cli.commands import Json, Overwrite, codes_help, share_flag
-from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, Column, show_lines, table
-from gradeloop.compare.compare import CaseComparison, Comparison, ComparisonGate, CriterionTally, Outcome, compare_batches
-from gradeloop.compare.sources import load_batch, read_outputs
-from gradeloop.compare.wording import (
+from gradeloop.batches.compare.comparison import (
+    CaseComparison,
+    Comparison,
+    ComparisonGate,
+    CriterionTally,
+    Outcome,
+    compare_batches,
+    load_batch,
+    read_outputs,
+)
+from gradeloop.batches.compare.wording import (
     batch_facts,
     change_reason,
     comparison_step,
@@ -31,6 +35,10 @@ from gradeloop.compare.wording import (
     score_change,
     side_result,
 )
+from gradeloop.batches.outputs import as_json as batch_json
+from gradeloop.batches.reader import BatchReader
+from gradeloop.cli.commands import Json, Overwrite, codes_help, share_flag
+from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, Column, show_lines, table
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
 from gradeloop.files.output import PAGE
 from gradeloop.reports.diff_page import OutputPair, changed_ids, comparison_page, output_pairs

@@ -4,19 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gradeloop.compare.baseline import one_sentence
-from gradeloop.compare.compare import CaseComparison, CaseSide, Comparison, ComparisonGate, CriterionSide, Outcome
-from gradeloop.compare.sources import ShownCase, is_batch_file
-from gradeloop.compare.wording import (
+from gradeloop.batches.compare.comparison import CaseComparison, CaseSide, Comparison, ComparisonGate, CriterionSide, Outcome, ShownCase
+from gradeloop.batches.compare.wording import (
     batch_facts,
     change_reason,
     comparison_step,
     gated_answer,
+    one_sentence,
     outcome_label,
     passed_of,
     score_change,
     side_result,
 )
+from gradeloop.batches.exports import is_batch_file
 from gradeloop.contract.evaluation import DraftPiece
 from gradeloop.grading.changes import changes
 from gradeloop.reports.html import document

@@ -13,10 +13,10 @@ from pydantic import JsonValue
 from gradeloop.batches.answer import ANSWER_COLOURS, STATUS_LABELS, answer_of, failure_reason, next_step, rate_of, report_step
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import JUDGING_PREFIX, BatchSummary, Case, CaseResult, CaseStatus
+from gradeloop.batches.exports import read_export
 from gradeloop.batches.metric_table import MetricTable
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client.client import GradingClient
-from gradeloop.compare.sources import read_export
 from gradeloop.contract.evaluation import Evaluation, EvaluationResult, VerdictResult
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.errors import GradeloopError

@@ -12,11 +12,23 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from gradeloop.batches.contract import Case, CaseResult, build_result
+from gradeloop.batches.compare.comparison import (
+    GAP_CHARACTERS,
+    OUTCOMES,
+    BatchSource,
+    CaseComparison,
+    ComparedCase,
+    Comparison,
+    ComparisonGate,
+    Cost,
+    compare_batches,
+    compared_case,
+    group_runs,
+    total_cost,
+)
+from gradeloop.batches.compare.wording import p_value, points, side_result
+from gradeloop.batches.contract import BatchStatus, BatchSummary, Case, CaseResult, build_result
 from gradeloop.cli.reports import ROWS, comparison_lines
-from gradeloop.compare.compare import OUTCOMES, CaseComparison, Comparison, ComparisonGate, align, compare_batches, group_runs
-from gradeloop.compare.sources import GAP_CHARACTERS, BatchSource, ComparedCase, Cost, compared_case, total_cost
-from gradeloop.compare.wording import p_value, points, side_result
 from gradeloop.errors import InvalidRequest
 from gradeloop.reports.diff_page import MOST_SAME, comparison_page
 from gradeloop.stats.intervals import Interval, difference, mcnemar, paired_difference, wilson
@@ -26,8 +38,13 @@ from tests.rig.batches import case as asked
 OVERRIDE = {"passed": False, "why": "it is not", "by": "ann", "time": "2026-01-02T03:04:05Z"}
 
 
-def source(*results: CaseResult, name: str = "a", **facts: Any) -> BatchSource:
-    return BatchSource(name, tuple(compared_case(result) for result in results), **facts)
+def source(
+    *results: CaseResult, name: str = "a", suite: str | None = None, status: BatchStatus | None = None, notes: tuple[str, ...] = ()
+) -> BatchSource:
+    known = None
+    if suite or status:
+        known = BatchSummary(batch_id=name, name=suite, created="2026-01-02", status=status or "finished", total=len(results))
+    return BatchSource(name, tuple(compared_case(result) for result in results), known, notes)
 
 
 def between(a: Sequence[CaseResult], b: Sequence[CaseResult], **facts: Any) -> Comparison:
@@ -287,18 +304,14 @@ def test_only_what_is_a_repetition_is_taken_for_one(subtests: pytest.Subtests) -
 
 
 IDS = st.tuples(st.sampled_from(["a", "b", "a/1", "a/2", "a/1/1", "a/1/2", "b/2", "b/3", "/1", "c"]), st.integers(0, 2))
-BATCH = st.lists(IDS, unique_by=lambda item: item[0], max_size=10)
 
 
-@given(BATCH, BATCH)
-def test_every_case_of_both_is_accounted_for_exactly_once(a: list[tuple[str, int]], b: list[tuple[str, int]]) -> None:
-    ours, theirs = ([ComparedCase(name, repeat, "passed", None, ()) for name, repeat in value] for value in (a, b))
-    pairs = list(align(ours, theirs))
+@given(st.lists(IDS, unique_by=lambda item: item[0], max_size=10))
+def test_every_run_is_accounted_for_exactly_once(drawn: list[tuple[str, int]]) -> None:
+    grouped = group_runs([ComparedCase(name, repeat, "passed", None, ()) for name, repeat in drawn])
 
-    assert sorted(run.id for pair in pairs for run in pair.a) == sorted(name for name, _ in a)
-    assert sorted(run.id for pair in pairs for run in pair.b) == sorted(name for name, _ in b)
-    assert len({pair.id for pair in pairs}) == len(pairs)
-    assert all(pair.a or pair.b for pair in pairs)
+    assert sorted(run.id for runs in grouped.values() for run in runs) == sorted(name for name, _ in drawn)
+    assert all(grouped.values())
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.sampled_from(["passed", "failed", "unsure", "error", "queued"])), max_size=10), st.data())
@@ -403,8 +416,10 @@ def test_the_whole_is_compared_over_the_cases_judged_in_both() -> None:
 
 
 def test_an_unknown_cost_makes_the_sum_unknown_and_nothing_does_not() -> None:
-    assert total_cost([Cost(tokens=1, cost_usd=0.5), Cost()]) == Cost(tokens=1, cost_usd=0.5)
-    assert total_cost([Cost(tokens=1, cost_usd=0.5), Cost(tokens=2)]) == Cost(tokens=3)
+    priced, unpriced, free = (ComparedCase("a", 0, "passed", None, (), "", *cost) for cost in ((1, 0.5), (2, None), (0, None)))
+
+    assert total_cost([priced, free]) == Cost(tokens=1, cost_usd=0.5)
+    assert total_cost([priced, unpriced]) == Cost(tokens=3)
     assert total_cost([]) == Cost()
 
 

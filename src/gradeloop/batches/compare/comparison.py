@@ -1,19 +1,24 @@
 """The comparison of two batches: case by case, criterion by criterion, and the gate on it."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
+from sys import intern
 from typing import Literal, get_args
 
 from pydantic import ConfigDict, Field
 
-from gradeloop.batches.contract import BatchStatus, CaseStatus
-from gradeloop.compare.sources import BatchSource, ComparedCase, ComparedVerdict, Cost
+from gradeloop.batches.answer import unsure_reason
+from gradeloop.batches.contract import BatchStatus, BatchSummary, CaseResult, CaseStatus
+from gradeloop.batches.exports import ReadBatch, read_batch
+from gradeloop.batches.reader import BatchReader
 from gradeloop.contract.base import Strict
+from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.errors import InvalidRequest
 from gradeloop.stats.intervals import Interval, difference, mcnemar, mean, paired_difference, wilson
-from gradeloop.text import clip, counted
+from gradeloop.text import clip, counted, one_line, shortened
 
 
 class ComparisonGate(StrEnum):
@@ -51,6 +56,15 @@ class PassRate(Strict):
     interval: Interval
     cases: int
     """Judged cases, each of which counts once."""
+
+
+class Cost(Strict):
+    """The tokens and the cost of a batch."""
+
+    tokens: int | None = 0
+    """Input and output tokens; None where the server of some call does not report them."""
+    cost_usd: float | None = None
+    """None where the price or the tokens of some call are unknown, or no model was called."""
 
 
 class BatchFacts(Strict):
@@ -214,43 +228,164 @@ class Comparison(Strict):
         return sum(found.values()) + self.counts.get("removed", 0) if gate is ComparisonGate.ANY else found[gate]
 
 
+GAP_CHARACTERS = 300
+"""The most characters of a gap that are kept: 100,000 cases fit into memory, and a table shows less."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedVerdict:
+    """A verdict on a criterion."""
+
+    id: str
+    name: str
+    passed: bool | None
+    """The grader's verdict, or that of the person who overrode it; None where there is no verdict."""
+    overridden: bool = False
+    gap: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedCase:
+    """One run of a case."""
+
+    id: str
+    repeat: int
+    status: CaseStatus
+    score: float | None
+    verdicts: tuple[ComparedVerdict, ...]
+    error: str = ""
+    tokens: int | None = 0
+    """Input and output tokens; None where the server of some call does not report them."""
+    cost_usd: float | None = None
+
+    @property
+    def judged(self) -> bool:
+        """Whether the run has a verdict; an error is not one."""
+        return self.status in {"passed", "failed"}
+
+
+def compared_case(result: CaseResult) -> ComparedCase:
+    """Return the part of a result that a comparison needs."""
+    verdicts = tuple(_verdict(row) for row in result.criteria)
+    error = unsure_reason(result) if result.status == "unsure" else result.error
+    spent = result.usage
+    return ComparedCase(result.id, result.repeat, result.status, result.score, verdicts, _cut(error), spent.tokens, spent.cost_usd)
+
+
+def _verdict(row: CriterionRow) -> ComparedVerdict:
+    if (override := row.override) is not None:
+        gap = "" if override.passed else _cut(override.why)
+        return ComparedVerdict(intern(row.id), intern(row.name), override.passed, overridden=True, gap=gap)
+    passed = None if row.unverified else row.passed
+    if passed:
+        return _passing(row.id, row.name)
+    return ComparedVerdict(intern(row.id), intern(row.name), passed, gap=_cut(row.gap or row.reason))
+
+
+@lru_cache(maxsize=10_000)
+def _passing(name: str, text: str) -> ComparedVerdict:
+    """Return the passing verdict on a criterion, one object for all cases that pass it."""
+    return ComparedVerdict(intern(name), intern(text), passed=True)
+
+
+def _cut(text: str | None) -> str:
+    """Return the beginning of an error or a gap."""
+    whole = text or ""
+    return whole if len(whole) <= GAP_CHARACTERS else f"{whole[: GAP_CHARACTERS - 1]}…"
+
+
+BatchSource = ReadBatch[ComparedCase]
+"""A batch to compare."""
+
+
+def load_batch(named: str, reader: Callable[[], BatchReader]) -> BatchSource:
+    """Load a batch to compare; see `read_batch`."""
+    return read_batch(named, reader, compared_case)
+
+
+def stored_source(summary: BatchSummary, results: Iterable[CaseResult]) -> BatchSource:
+    """Return a batch of the store, its results gone through once."""
+    return ReadBatch(summary.batch_id, [compared_case(result) for result in results], summary)
+
+
+OUTPUT_CHARACTERS = 20_000
+"""The most characters of an output that a comparison shows."""
+
+
+@dataclass(frozen=True)
+class ShownCase:
+    """What a comparison shows of a case beside its verdict."""
+
+    output: str
+    asked: str
+    """The case's description and variables, in one line; empty where it has neither."""
+
+
+ASKED_CHARACTERS = 400
+"""The most characters of what was asked."""
+
+
+def read_outputs(named: str, ids: Collection[str], reader: Callable[[], BatchReader]) -> dict[str, ShownCase]:
+    """Return the outputs of some cases of a batch that `load_batch` reads, by the cases' ids; of a repeated case, that of its first run."""
+    found: dict[str, ShownCase] = {}
+
+    def keep(result: CaseResult) -> None:
+        name = result.id if result.id in ids else result.id.removesuffix(f"/{result.repeat + 1}")
+        if name in ids and result.output is not None:
+            found.setdefault(name, ShownCase(shortened(result.output, OUTPUT_CHARACTERS), _asked(result)))
+
+    read_batch(named, reader, keep)
+    return found
+
+
+def _asked(result: CaseResult) -> str:
+    """Return what a case asks: its description and its variables, where they are texts or numbers, each text once."""
+    known = {name: one_line(str(value)) for name, value in result.vars.items() if isinstance(value, str | int | float)}
+    about = one_line(result.description or "")
+    about = "" if any(about in value for value in known.values()) else about
+    values = [f"{name}: {value}" for name, value in known.items() if not value or value not in about]
+    return shortened(" · ".join([*([about] if about else []), *values]), ASKED_CHARACTERS)
+
+
+def total_cost(cases: Iterable[ComparedCase]) -> Cost:
+    """Return the sum; it is unknown where a case that used tokens has no known cost."""
+    tokens, dollars, unreported, unknown = 0, 0.0, False, False
+    for case in cases:
+        tokens += case.tokens or 0
+        dollars += case.cost_usd or 0.0
+        unreported |= case.tokens is None
+        unknown |= case.cost_usd is None and case.tokens != 0
+    return Cost(tokens=None if unreported else tokens, cost_usd=None if unknown or not (tokens or unreported) else dollars)
+
+
 def compare_batches(a: BatchSource, b: BatchSource) -> Comparison:
     """Compare two batches case by case and criterion by criterion.
 
     Raises:
         InvalidRequest: They have no case in common; the message gives the probable reason.
     """
-    refuse_unrelated(a, b, [*group_runs(a.cases)], [*group_runs(b.cases)])
-    tallies, rows = CriterionTallies(), []
-    for pair in align(a.cases, b.cases):
-        changes = _changes(pair, tallies)
-        rows.append(_row(pair, tuple(sorted(changes, key=lambda change: OUTCOMES.index(change.outcome)))))
+    runs_a, runs_b = group_runs(a.cases), group_runs(b.cases)
+    refuse_unrelated(a, b, [*runs_a], [*runs_b])
+    tallies, rows = dict[str, _Tally](), []
+    for name in dict.fromkeys([*runs_a, *runs_b]):
+        before, now = runs_a.get(name, ()), runs_b.get(name, ())
+        changes = sorted(_changes(before, now, tallies), key=lambda change: OUTCOMES.index(change.outcome))
+        rows.append(_row(name, _side(before), _side(now), tuple(changes)))
     counts = Counter(row.outcome for row in rows)
+    worst_first = sorted(tallies.items(), key=lambda item: (-item[1].outcomes["regressed"], item[1].outcomes["improved"]))
     return Comparison(
-        a=_facts(a),
-        b=_facts(b),
-        counts={outcome: counts[outcome] for outcome in OUTCOMES if counts[outcome]},
+        a=_facts(a, runs_a.values()),
+        b=_facts(b, runs_b.values()),
+        counts=_in_order(counts),
         overall=_overall(rows),
         cases=tuple(sorted(rows, key=lambda row: (OUTCOMES.index(row.outcome), _improvement(row)))),
-        criteria=tallies.worst_first(),
-        notes=tuple(comparison_notes(a, b, tallies.reworded)),
+        criteria=tuple(tally.row(name) for name, tally in worst_first),
+        notes=tuple(comparison_notes(a, b, [name for name, tally in tallies.items() if tally.reworded])),
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The runs of one case in both batches; none where a batch lacks it."""
-
-    id: str
-    a: tuple[ComparedCase, ...]
-    b: tuple[ComparedCase, ...]
-
-
-def align(a: Sequence[ComparedCase], b: Sequence[ComparedCase]) -> Iterator[Pair]:
-    """Yield every case once: the cases of A in their order, then those that only B has."""
-    runs_a, runs_b = group_runs(a), group_runs(b)
-    for name in dict.fromkeys([*runs_a, *runs_b]):
-        yield Pair(name, runs_a.get(name, ()), runs_b.get(name, ()))
+def _in_order(counts: Counter[Outcome]) -> dict[Outcome, int]:
+    return {outcome: counts[outcome] for outcome in OUTCOMES if counts[outcome]}
 
 
 def group_runs(cases: Sequence[ComparedCase]) -> dict[str, tuple[ComparedCase, ...]]:
@@ -308,12 +443,11 @@ SCORE_EPSILON = 1e-9
 """The least change of a score that counts: sums of decimal weights are not exact."""
 
 
-def _row(pair: Pair, changes: tuple[CriterionChange, ...]) -> CaseComparison:
-    a, b = _side(pair.a), _side(pair.b)
+def _row(name: str, a: CaseSide | None, b: CaseSide | None, changes: tuple[CriterionChange, ...]) -> CaseComparison:
     outcome, interval = outcome_of(a, b)
     by = 0.0 if a is None or b is None or a.score is None or b.score is None else b.score - a.score
     moved = None if abs(by) <= SCORE_EPSILON else "up" if by > 0 else "down"
-    return CaseComparison(id=pair.id, outcome=outcome, a=a, b=b, difference=interval, score_change=moved, changes=changes)
+    return CaseComparison(id=name, outcome=outcome, a=a, b=b, difference=interval, score_change=moved, changes=changes)
 
 
 def _side(runs: Sequence[ComparedCase]) -> CaseSide | None:
@@ -357,19 +491,20 @@ def _rate(rates: Sequence[float]) -> PassRate | None:
     return None if rate is None else PassRate(rate=rate, interval=wilson(rate * len(rates), len(rates)), cases=len(rates))
 
 
-def _facts(batch: BatchSource) -> BatchFacts:
-    sides = [side for runs in group_runs(batch.cases).values() if (side := _side(runs)) and side.judged]
+def _facts(batch: BatchSource, runs: Iterable[Sequence[ComparedCase]]) -> BatchFacts:
+    sides = [side for of_case in runs if (side := _side(of_case)) and side.judged]
+    known = batch.summary
     return BatchFacts(
         source=batch.source,
-        batch_id=batch.batch_id,
-        suite=batch.suite,
-        created=batch.created,
-        status=batch.status,
+        batch_id=known and known.batch_id,
+        suite=known and known.name,
+        created=known and known.created,
+        status=known and known.status,
         runs=len(batch.cases),
         statuses=dict(Counter(case.status for case in batch.cases)),
         pass_rate=_rate([side.passed / side.judged for side in sides]),
         score=mean(case.score for case in batch.cases if case.judged and case.score is not None),
-        cost=batch.cost,
+        cost=Cost(tokens=known.usage.tokens, cost_usd=known.usage.cost_usd) if known else total_cost(batch.cases),
     )
 
 
@@ -378,63 +513,51 @@ _MAX_TEXTS = 1_000
 
 
 @dataclass
-class _Counts:
+class _Tally:
+    """The counts of a criterion, which grow case by case."""
+
     name: str
     texts: set[str] = field(default_factory=set)
     outcomes: Counter[Outcome] = field(default_factory=Counter)
     a: Counter[str] = field(default_factory=Counter)
     b: Counter[str] = field(default_factory=Counter)
+    reworded: bool = False
+    """Whether its text changed in some case."""
 
-
-class CriterionTallies:
-    """Counts, case by case, what became of each criterion."""
-
-    def __init__(self) -> None:
-        self._counts: dict[str, _Counts] = {}
-        self.reworded: Counter[str] = Counter()
-        """The number of cases in which a criterion's text changed, by its id."""
-
-    def add(self, name: str, text: str, outcome: Outcome, a: CriterionSide | None, b: CriterionSide | None, *, reworded: bool) -> None:
-        """Count a criterion of one case."""
-        counts = self._counts.setdefault(name, _Counts(text))
-        if outcome == "regressed" and not counts.outcomes[outcome]:
-            counts.name = text
-        counts.outcomes[outcome] += 1
-        if len(counts.texts) < _MAX_TEXTS:
-            counts.texts.add(text)
-        self.reworded[name] += reworded
+    def add(self, text: str, outcome: Outcome, a: CriterionSide | None, b: CriterionSide | None) -> None:
+        """Count the criterion of one case."""
+        if outcome == "regressed" and not self.outcomes[outcome]:
+            self.name = text
+        self.outcomes[outcome] += 1
+        if len(self.texts) < _MAX_TEXTS:
+            self.texts.add(text)
         if a is None or b is None:
             return
-        for total, side in ((counts.a, a), (counts.b, b)):
+        for total, side in ((self.a, a), (self.b, b)):
             total.update(judged=side.judged, passed=side.passed, overridden=int(side.overridden))
 
-    def worst_first(self) -> tuple[CriterionTally, ...]:
-        """Return the criteria, those that regressed in most cases first."""
-        order = sorted(self._counts.items(), key=lambda item: (-item[1].outcomes["regressed"], item[1].outcomes["improved"]))
-        return tuple(_tally(name, counts) for name, counts in order)
+    def row(self, name: str) -> CriterionTally:
+        """Return the counts as they are shown."""
+        a, b = (
+            CriterionSide(judged=total["judged"], passed=total["passed"], overridden=total["overridden"] > 0) for total in (self.a, self.b)
+        )
+        return CriterionTally(id=name, name=self.name, texts=len(self.texts), counts=_in_order(self.outcomes), a=a, b=b)
 
 
-def _tally(name: str, counts: _Counts) -> CriterionTally:
-    a, b = (
-        CriterionSide(judged=total["judged"], passed=total["passed"], overridden=total["overridden"] > 0) for total in (counts.a, counts.b)
-    )
-    outcomes: dict[Outcome, int] = {outcome: counts.outcomes[outcome] for outcome in OUTCOMES if counts.outcomes[outcome]}
-    return CriterionTally(id=name, name=counts.name, texts=len(counts.texts), counts=outcomes, a=a, b=b)
-
-
-def _changes(pair: Pair, tallies: CriterionTallies) -> Iterable[CriterionChange]:
-    """Yield the criteria whose verdict changed; none of a case that has no verdict in one of the batches."""
-    before, now = _verdicts(pair.a), _verdicts(pair.b)
+def _changes(a: Sequence[ComparedCase], b: Sequence[ComparedCase], tallies: dict[str, _Tally]) -> Iterator[CriterionChange]:
+    """Count the criteria of a case, and yield those whose verdict changed; none where one of the batches has no verdict on the case."""
+    before, now = _verdicts(a), _verdicts(b)
     if not before or not now:
         return
     for name in dict.fromkeys([*before, *now]):
-        a, b = (_criterion_side(verdicts.get(name, [])) for verdicts in (before, now))
-        outcome, _ = outcome_of(a, b)
         texts = [verdicts[name][0].name for verdicts in (before, now) if name in verdicts]
-        reworded = len(set(texts)) > 1
-        tallies.add(name, texts[0], outcome, a, b, reworded=reworded)
+        one, other = (_criterion_side(verdicts.get(name, [])) for verdicts in (before, now))
+        outcome, _ = outcome_of(one, other)
+        tally, reworded = tallies.setdefault(name, _Tally(texts[0])), len(set(texts)) > 1
+        tally.add(texts[0], outcome, one, other)
+        tally.reworded |= reworded
         if outcome not in {"same", "unjudged"}:
-            yield CriterionChange(id=name, name=texts[-1], outcome=outcome, a=a, b=b, reworded=reworded)
+            yield CriterionChange(id=name, name=texts[-1], outcome=outcome, a=one, b=other, reworded=reworded)
 
 
 def _verdicts(runs: Sequence[ComparedCase]) -> dict[str, list[ComparedVerdict]]:
@@ -472,29 +595,35 @@ def _probable_reason(a: BatchSource, b: BatchSource, ids_a: Sequence[str], ids_b
         if any(name.rpartition("/")[0] in known for name in long_ids):
             labels = f"the ids of {longer.source} end in labels, since its suite has several prompts or generators"
             return f"{labels}; compare batches of suites with the same number of them"
-    if a.suite and b.suite and a.suite != b.suite:
-        return f"they come from different suites, {clip(a.suite)} and {clip(b.suite)}"
+    if suites := _different_suites(a, b):
+        return f"they come from different suites, {suites}"
     derived = "the id of a test without an `id` is derived from its description, vars and messages, and changes with them"
     return f"{derived}; give the tests an `id`"
+
+
+def _different_suites(a: BatchSource, b: BatchSource) -> str | None:
+    one, other = (batch.summary and batch.summary.name for batch in (a, b))
+    return f"{clip(one)} and {clip(other)}" if one and other and one != other else None
 
 
 _MAX_NAMES = 5
 """The most criteria that a note names."""
 
 
-def comparison_notes(a: BatchSource, b: BatchSource, reworded: Mapping[str, int]) -> Iterator[str]:
+def comparison_notes(a: BatchSource, b: BatchSource, reworded: Sequence[str]) -> Iterator[str]:
     """Yield what the reader should know about the two batches before the numbers."""
     for batch in (a, b):
         yield from batch.notes
         statuses = Counter(case.status for case in batch.cases)
         if missing := statuses["queued"] + statuses["waiting"]:
-            status = f"is {batch.status}" if batch.status in {"running", "paused", "stopped"} else "has not ended"
+            known = batch.summary.status if batch.summary else None
+            status = f"is {known}" if known in {"running", "paused", "stopped"} else "has not ended"
             yield f"{batch.source} {status}: {missing:,} of {len(batch.cases):,} cases have no verdict yet"
-    if a.suite and b.suite and a.suite != b.suite:
-        yield f"A and B come from different suites: {clip(a.suite)} and {clip(b.suite)}"
-    if changed := [name for name, cases in reworded.items() if cases]:
-        more = f" and {len(changed) - _MAX_NAMES:,} more" if len(changed) > _MAX_NAMES else ""
-        yield f"criteria with another text in B: {', '.join(changed[:_MAX_NAMES])}{more}; their verdicts may not be comparable"
+    if suites := _different_suites(a, b):
+        yield f"A and B come from different suites: {suites}"
+    if reworded:
+        more = f" and {len(reworded) - _MAX_NAMES:,} more" if len(reworded) > _MAX_NAMES else ""
+        yield f"criteria with another text in B: {', '.join(reworded[:_MAX_NAMES])}{more}; their verdicts may not be comparable"
     for letter, batch in (("A", a), ("B", b)):
         if overridden := sum(verdict.overridden for case in batch.cases for verdict in case.verdicts):
             yield f"people overrode {counted(overridden, 'verdict')} on criteria in {letter}; the verdicts on cases stay the grader's"

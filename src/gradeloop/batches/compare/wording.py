@@ -5,8 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gradeloop.batches.answer import STATUS_LABELS
-from gradeloop.compare.compare import (
+from gradeloop.batches.compare.comparison import (
     BatchFacts,
+    BatchSource,
     CaseComparison,
     CaseSide,
     Comparison,
@@ -14,8 +15,10 @@ from gradeloop.compare.compare import (
     CriterionSide,
     Outcome,
     Overall,
+    compare_batches,
 )
-from gradeloop.compare.sources import is_batch_file
+from gradeloop.batches.exports import is_batch_file
+from gradeloop.batches.markdown import Baseline, RegressedCase
 from gradeloop.text import counted, money, one_line, percent, token_count
 
 OUTCOME_LABELS: dict[Outcome, str] = {
@@ -196,3 +199,19 @@ def gate_line(comparison: Comparison, gate: ComparisonGate) -> str:
     number = comparison.findings(gate)
     one, many, finding = _FINDINGS[gate]
     return f"--fail-on {gate}: {number:,} {one if number == 1 else many} {finding}"
+
+
+def baseline_of(before: BatchSource, now: BatchSource) -> Baseline:
+    """Return the comparison with an earlier batch, as a summary in Markdown has it."""
+    found = compare_batches(before, now)
+    regressed = tuple(
+        RegressedCase(row.id, side_result(row.a), side_result(row.b), change_reason(row))
+        for row in found.cases
+        if row.outcome in {"regressed", "lost", "unsure"}
+    )
+    return Baseline(before.source, f"{comparison_answer(found)}; {one_sentence(found)}", regressed)
+
+
+def one_sentence(found: Comparison) -> str:
+    """Return the comparison in one sentence: the change of the pass rate, and whether chance explains it."""
+    return "; ".join(overall_lines(found)) or counts_line(found.counts, len(found.cases))
