@@ -17,21 +17,22 @@ from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import ResourceBasedSlotConfig, Worker, WorkerDeploymentConfig, WorkerTuner
 
-from activities.batch_activities import batch_activities
+from activities.batches.batch_activities import batch_activities
+from activities.batches.case_admission import refusal
+from activities.batches.judge import JudgeActivities
 from activities.calls.limiter import CallLimiter
 from activities.calls.shared_paces import SharedPaces
+from activities.calls.tenant_budgets import TenantBudgets
 from activities.capabilities import CapabilityActivities, WorkerCapabilities, WorkerServices
 from activities.generate import GeneratorActivities
 from activities.grade import GraderActivities
-from activities.judge import JudgeActivities
-from activities.monitor_ticks import monitor_activities
+from activities.monitors.monitor_ticks import monitor_activities
 from activities.notify import NotifyActivities
 from activities.providers import Providers
 from activities.providers.environment import Environment
 from activities.providers.key_check import examine
 from activities.providers.scripted import Recording, Script
-from activities.state_cache import GradingSettings, RunLoader, ThreadLoader
-from activities.tenant_budgets import TenantBudgets
+from activities.state_cache import GradingSettings, ThreadLoader
 from activities.tool_call import TranscriptActivities, find_worker, tool_activity
 from activities.tools.base import ToolContext
 from activities.tools.mcp import McpServers
@@ -172,7 +173,7 @@ def _model_activities(
     limiter = CallLimiter(endpoint_ceilings(settings.providers) | settings.limits, settings.max_concurrent_activities, paces)
     budgets = TenantBudgets(settings.tenant_budgets, store)
     services = WorkerServices(providers, tools, ThreadLoader(), capabilities, recording, settings.outage_timeout, limiter, budgets)
-    judge = JudgeActivities(services, RunLoader())
+    judge = JudgeActivities(services)
     return [
         CapabilityActivities(services).admit,
         GeneratorActivities(services).generate,
@@ -327,7 +328,7 @@ async def refusals(settings: WorkerSettings, asked: str | bytes) -> list[str | N
     providers.needs_keys = False
     tools = ToolRegistry.looked_at(settings.tools, ToolContext(settings, await asyncio.to_thread(find_sandboxes, settings)))
     services = WorkerServices(providers, tools, ThreadLoader(), WorkerCapabilities(search_attributes=False, external_storage=False))
-    return [await services.refusal(one) for one in TypeAdapter(list[GradingSettings | Case]).validate_json(asked)]
+    return [await refusal(services, one) for one in TypeAdapter(list[GradingSettings | Case]).validate_json(asked)]
 
 
 async def _examine(settings: WorkerSettings) -> None:

@@ -5,32 +5,27 @@ from datetime import UTC, datetime
 
 from pydantic import Field
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
-from activities.attempts import ATTEMPTS, CallLimits
+from activities.calls.abandoned_attempts import LeftAttempts
+from activities.calls.attempts import ATTEMPTS, CallLimits
 from activities.calls.limiter import CallLimiter
-from activities.drafts import NOBODY
-from activities.left_attempts import LeftAttempts
+from activities.calls.tenant_budgets import TenantBudgets
 from activities.providers import Providers
 from activities.providers.scripted import Recording
 from activities.state_cache import GradingSettings, GradingSettingsRef, ThreadLoader
 from activities.store_attempts import invalid
-from activities.tenant_budgets import TenantBudgets
 from activities.tools.base import Tool
 from activities.tools.registry import ToolRegistry
-from gradeloop.batches.case_checks import refuse_undecidable
-from gradeloop.batches.contract import Case
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import GraderSpec, ModelSpec, remote_tools, worker_tools
 from gradeloop.contract.notice import Webhooks
 from gradeloop.contract.provider import ModelFault
-from gradeloop.contract.thread import OUTAGE_SECONDS, Grader
+from gradeloop.contract.thread import OUTAGE_SECONDS
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.call_checks import needs_logprobs
 from gradeloop.grading.grants import named_in
 from gradeloop.grading.scoring import call_groups
-from gradeloop.judges.contract import SchemaJudge, refuse_unanswered
 from gradeloop.settings.catalog import settings_notes
 
 
@@ -117,33 +112,6 @@ class WorkerServices:
         except (InvalidRequest, ModelFault) as error:
             raise invalid(str(error)) from None
 
-    async def refuse_case(self, case: Case) -> None:
-        """Refuse a case of a batch that this worker cannot serve.
-
-        Raises:
-            ApplicationError: Of type `InvalidRequest`; its message names the case.
-        """
-        settings = case_settings(case)
-        try:
-            if case.judging is not None:
-                refuse_unanswered(case.judging.run)
-                self.providers.refuse_unknown(case.judging.judge.models if isinstance(case.judging.judge, SchemaJudge) else ())
-            self.refuse_unservable(settings)
-            if case.escalate is not None:
-                self.refuse_unservable(settings.model_copy(update={"grader": Grader(model=case.escalate)}))
-            await refuse_undecidable(case, self.tools.code)
-        except (ApplicationError, ValueError) as error:
-            why = error.message if isinstance(error, ApplicationError) else error
-            raise invalid(f"the case {case.id!r}: {why}") from None
-
-    async def refusal(self, asked: GradingSettings | Case) -> str | None:
-        """Return why this worker would refuse a thread with these settings, or a case; None where it would not."""
-        try:
-            await self.refuse_case(asked) if isinstance(asked, Case) else self.refuse_unservable(asked)
-        except ApplicationError as error:
-            return error.message
-        return None
-
     def refuse_uncallable(self, spec: ModelSpec) -> None:
         """Refuse a model that this worker cannot call, and one with such a fallback: an outage is too late to hear of a missing key.
 
@@ -208,11 +176,6 @@ class WorkerServices:
         if self.providers.cost(model, Usage(calls=1)) is None:
             cure = "add its price to the file that GRADELOOP_PRICES names, or set budget.max_tokens instead"
             raise InvalidRequest(f"budget.max_cost_usd: the price of {model.id!r} is not known on this worker; {cure}")
-
-
-def case_settings(case: Case, *, priced: bool = False) -> GradingSettings:
-    """Return the settings of a case."""
-    return GradingSettings(generator=case.generator or NOBODY, grader=case.grader, rubric=case.rubric, priced=priced)
 
 
 def model_notes(model: ModelSpec | None) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 from temporalio import activity
 
+from activities.calls.paid_call import Heartbeat, PaidCall, UnansweredAttempt, paid_call, paid_turn, refuse_unsendable
 from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
-from activities.model_call import Heartbeat, PaidCall, UnansweredAttempt, paid_call, paid_turn, refuse_unsendable
 from activities.state_cache import GradingSettings, ThreadRef
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Message, Usage

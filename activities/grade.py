@@ -9,8 +9,8 @@ from pydantic import Field
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.calls.paid_call import Heartbeat, PaidCall, UnansweredAttempt, paid_call, paid_turn, refuse_unsendable
 from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
-from activities.model_call import Heartbeat, PaidCall, UnansweredAttempt, paid_call, paid_turn, refuse_unsendable
 from activities.state_cache import GradingSettings, LogRef, ThreadRef
 from activities.tools.registry import READ_TRANSCRIPT, RESERVED
 from gradeloop.contract.base import Recorded, Sparse

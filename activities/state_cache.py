@@ -1,11 +1,11 @@
-"""What calls know of threads, judged runs and cases: references to them, and this process's copies, bounded in bytes."""
+"""Settings and messages of threads as calls know them: references to them, and this process's copies, bounded in bytes."""
 
 import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from temporalio import activity
 
@@ -14,11 +14,6 @@ from gradeloop.contract.messages import Log, Message
 from gradeloop.contract.queries import recorded
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader, OutageTimeout
-from gradeloop.contract.transcript import AgentRun
-from gradeloop.judges.contract import SchemaJudge
-
-if TYPE_CHECKING:  # workflows import this module, and no database
-    from gradeloop.batches.store import BatchStore, StoredCase
 
 THREAD_CACHE_BYTES = 256 * 1024 * 1024
 """Messages kept in a worker process: some 170 threads of the largest size."""
@@ -28,15 +23,6 @@ CACHED_LOGS = 8192
 
 CACHED_SETTINGS = 512
 """Rubrics and settings kept in a worker process, at most some 100 KiB a thread."""
-
-RUN_CACHE_BYTES = 256 * 1024 * 1024
-"""Judged runs kept in a worker process: some 170 of the largest size."""
-
-CASE_CACHE_BYTES = 64 * 1024 * 1024
-"""Cases kept in a worker process."""
-
-OBJECT_OVERHEAD = 4
-"""How many times its JSON a case takes as objects, about."""
 
 
 class GradingSettings(Strict):
@@ -78,28 +64,6 @@ class ThreadRef(Strict):
 
     brief: GradingSettingsRef
     messages: LogRef
-
-
-class Subject(Strict):
-    """A finished run that is judged, and the judge."""
-
-    judge: SchemaJudge
-    run: AgentRun
-
-
-class SubjectRef(Strict):
-    """A subject by its sha256 and size, and in full where a call carries it."""
-
-    sha256: str
-    bytes: int
-    subject: Sparse[Subject | None] = None
-
-
-class SubjectPage(Strict):
-    """A stretch of a subject's JSON."""
-
-    text: str
-    next: int | None
 
 
 Key = TypeVar("Key", bound=Hashable)
@@ -175,7 +139,7 @@ class ThreadLoader:
         """Return the settings of the calling activity's thread."""
         settings = reference.brief or self._settings.get(reference.sha256)
         if settings is None:
-            settings = GradingSettings.model_validate(await _query("brief", []))
+            settings = GradingSettings.model_validate(await query_workflow("brief", []))
         self._settings.put(reference.sha256, settings)
         return settings
 
@@ -229,7 +193,7 @@ async def _fetch_log(log: Log, reference: LogRef) -> Log:
     """Page what is lacking from the workflow, all of it where the copy at hand is not a prefix."""
     for fetched in (log.first(reference.count), Log()):
         while len(fetched) < reference.count:
-            answer = await _query("log", [reference.key, len(fetched), reference.count - len(fetched)])
+            answer = await query_workflow("log", [reference.key, len(fetched), reference.count - len(fetched)])
             page = Page[Message].model_validate(answer)
             for message in page.items:
                 fetched.append(message)
@@ -240,72 +204,8 @@ async def _fetch_log(log: Log, reference: LogRef) -> Log:
     raise LookupError(f"the thread's {reference.key} do not match their reference ({reference.count} messages)")
 
 
-class RunLoader:
-    """Judged runs with their judges, by reference."""
-
-    def __init__(self) -> None:
-        self._subjects: ByteBoundedCache[str, Subject] = ByteBoundedCache(RUN_CACHE_BYTES)
-        self._fetching: dict[str, asyncio.Lock] = {}
-
-    async def subject(self, reference: SubjectRef) -> Subject:
-        """Return what a call refers to, from the call itself, from memory, or from the workflow."""
-        if reference.subject is not None:
-            return self._keep(reference, reference.subject)
-        lock = self._fetching.setdefault(reference.sha256, asyncio.Lock())
-        try:
-            async with lock:
-                return self._subjects.get(reference.sha256) or self._keep(reference, await _fetch_subject(reference))
-        finally:
-            if not lock.locked():
-                self._fetching.pop(reference.sha256, None)
-
-    def _keep(self, reference: SubjectRef, subject: Subject) -> Subject:
-        self._subjects.put(reference.sha256, subject, reference.bytes)
-        return subject
-
-
-async def _fetch_subject(reference: SubjectRef) -> Subject:
-    parts: list[str] = []
-    offset: int | None = 0
-    while offset is not None:
-        page = SubjectPage.model_validate(await _query("subject", [offset]))
-        parts.append(page.text)
-        offset = page.next
-    text = "".join(parts)
-    if hashlib.sha256(text.encode()).hexdigest() != reference.sha256:
-        raise LookupError(f"what the workflow judges does not match its reference ({reference.bytes} bytes)")
-    return Subject.model_validate_json(text)
-
-
-async def _query(name: str, arguments: list[object]) -> object:
+async def query_workflow(name: str, arguments: list[object]) -> object:
     """Ask the calling activity's workflow."""
     info = activity.info()
     handle = activity.client().get_workflow_handle(str(info.workflow_id), run_id=info.workflow_run_id)
     return await recorded(lambda patience: handle.query(name, args=arguments, rpc_timeout=patience))
-
-
-class CaseLoader:
-    """Cases of batches, by batch and position."""
-
-    def __init__(self, store: "BatchStore") -> None:
-        self._store = store
-        self._cases: ByteBoundedCache[tuple[str, int], StoredCase] = ByteBoundedCache(CASE_CACHE_BYTES)
-
-    async def load(self, batch_id: str, position: int, attempt: int) -> "StoredCase":
-        """Return a case as its attempt began; one of another attempt is read anew."""
-        stored = self._cases.get((batch_id, position))
-        return stored if stored and stored.attempt == attempt else await self.reload(batch_id, position)
-
-    async def reload(self, batch_id: str, position: int) -> "StoredCase":
-        """Return a case as it is in the store now."""
-        stored = await self._store.case(batch_id, position)
-        self.put(batch_id, position, stored)
-        return stored
-
-    def put(self, batch_id: str, position: int, stored: "StoredCase") -> None:
-        """Keep a copy of a case."""
-        self._cases.put((batch_id, position), stored, OBJECT_OVERHEAD * (stored.case.size() + len(stored.draft or "")))
-
-    def drop(self, batch_id: str, position: int) -> None:
-        """Forget a case, which has changed or ended."""
-        self._cases.drop((batch_id, position))

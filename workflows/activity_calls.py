@@ -11,10 +11,10 @@ from temporalio.common import Priority, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
 from temporalio.workflow import ActivityCancellationType, ActivityConfig, ActivityHandle
 
-from activities.attempts import TENANT_BUDGET
+from activities.calls.attempts import TENANT_BUDGET
+from activities.calls.paid_call import PaidCall, UnansweredAttempt
 from activities.capabilities import WorkerCapabilities
 from activities.errors import PERMANENT, FailureDetails, first_detail
-from activities.model_call import PaidCall, UnansweredAttempt
 from activities.state_cache import GradingSettings, GradingSettingsRef, LogRef, ThreadRef
 from gradeloop.contract import thread as contract
 from gradeloop.contract.evaluation import InterruptReason
@@ -44,7 +44,7 @@ MODEL_CALL = ActivityConfig(
     ),
     cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
 )
-"""Options of a model call: which failure is its last one, the call itself decides (`activities/attempts.py`).
+"""Options of a model call: which failure is its last one, the call itself decides (`activities/calls/attempts.py`).
 
 Six hours and more are above any deadline of the client's own, which ends a call; a lost worker is missed by its heartbeats. Eight days are
 above the longest wait for a provider; a resumed call never overlaps the one that it replaces.
@@ -113,7 +113,7 @@ STORE_CALL = ActivityConfig(
 )
 """Options of a call that reads or writes the worker's store alone: it waits for the store as long as a model call for its provider.
 
-Which other error is its last one, the call itself decides (`activities/cases.py`).
+Which other error is its last one, the call itself decides (`activities/batches/cases.py`).
 """
 
 TOOL_CALLS = 25

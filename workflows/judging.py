@@ -8,8 +8,8 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from activities.judge import JudgeCall, JudgeTurn
-from activities.state_cache import GradingSettings, Subject, SubjectPage, SubjectRef
+from activities.batches.judge import JudgeCall, JudgeTurn, Subject, SubjectPage, SubjectRef
+from activities.state_cache import GradingSettings
 from gradeloop.contract.base import Page, page_of
 from gradeloop.contract.evaluation import Malformed
 from gradeloop.contract.messages import Log, Message, Usage

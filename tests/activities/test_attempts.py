@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from temporalio.common import RetryPolicy
 
-from activities.attempts import ATTEMPTS, MALFORMED_ATTEMPTS, CallLimits, FailedAttempts, Ruling, failed_call, next_pause
+from activities.calls.attempts import ATTEMPTS, MALFORMED_ATTEMPTS, CallLimits, FailedAttempts, Ruling, failed_call, next_pause
 from activities.errors import FailureDetails
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.provider import FailureKind, ModelFault

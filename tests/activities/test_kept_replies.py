@@ -7,7 +7,7 @@ import pytest
 from temporalio import activity
 from temporalio.client import Client
 
-from activities.model_call import Heartbeat
+from activities.calls.paid_call import Heartbeat
 from tests.rig.batches import batching, case, passes
 
 BEATS = 4

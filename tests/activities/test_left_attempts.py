@@ -8,10 +8,10 @@ import pytest
 from temporalio import activity
 from temporalio.testing import ActivityEnvironment
 
-from activities import left_attempts
-from activities.attempts import FailedAttempts
-from activities.fallback import ModelTurn
-from activities.left_attempts import LeftAttempts
+from activities.calls import abandoned_attempts
+from activities.calls.abandoned_attempts import LeftAttempts
+from activities.calls.attempts import FailedAttempts
+from activities.calls.fallback import ModelTurn
 from gradeloop.contract.messages import Message, Usage
 
 ANSWER = Message(role="assistant", content="an answer")
@@ -74,7 +74,7 @@ async def test_the_next_attempt_takes_the_reply_of_one_that_was_given_up() -> No
 
 
 async def test_work_that_no_attempt_takes_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(left_attempts, "UNCLAIMED_SECONDS", 0.02)
+    monkeypatch.setattr(abandoned_attempts, "UNCLAIMED_SECONDS", 0.02)
     left, work = LeftAttempts(), Work()
     await given_up(left, work)
     await asyncio.sleep(0.1)
@@ -83,7 +83,7 @@ async def test_work_that_no_attempt_takes_is_cancelled(monkeypatch: pytest.Monke
 
 
 async def test_work_that_an_attempt_has_taken_is_cancelled_with_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(left_attempts, "UNCLAIMED_SECONDS", 0.02)
+    monkeypatch.setattr(abandoned_attempts, "UNCLAIMED_SECONDS", 0.02)
     left, work = LeftAttempts(), Work()
     await given_up(left, work)
     environment = attempt(2)

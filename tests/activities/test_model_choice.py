@@ -1,7 +1,7 @@
 """Which model a call asks next, decided on its record alone."""
 
-from activities.attempts import CallLimits, FailedAttempts, Ruling
-from activities.fallback import ModelTurn, choose_model
+from activities.calls.attempts import CallLimits, FailedAttempts, Ruling
+from activities.calls.fallback import ModelTurn, choose_model
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import FailureKind, ModelFault

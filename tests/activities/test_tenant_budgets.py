@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from activities.tenant_budgets import TenantBudgets, used_today
+from activities.calls.tenant_budgets import TenantBudgets, used_today
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import InvalidRequest

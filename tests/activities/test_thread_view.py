@@ -53,7 +53,7 @@ class Queries:
 def queries(monkeypatch: pytest.MonkeyPatch) -> Queries:
     """Answer queries from MESSAGES."""
     answering = Queries(MESSAGES)
-    monkeypatch.setattr(state_cache, "_query", answering)
+    monkeypatch.setattr(state_cache, "query_workflow", answering)
     return answering
 
 
@@ -112,7 +112,7 @@ async def test_a_tail_that_was_too_large_to_carry_is_fetched_alone(queries: Quer
 
 async def test_a_long_thread_is_paged(monkeypatch: pytest.MonkeyPatch) -> None:
     paging = Queries(MESSAGES, page=2)
-    monkeypatch.setattr(state_cache, "_query", paging)
+    monkeypatch.setattr(state_cache, "query_workflow", paging)
 
     assert await read(ThreadLoader(), reference(5)) == texts(5)
     assert [asked[2:] for asked in paging.asked] == [(0, 5), (2, 3), (4, 1)]
@@ -241,11 +241,11 @@ async def _first_half(client: Client, *replies: dict[str, Any]) -> AsyncIterator
 def _watched(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
     """Keep what the workflow is asked."""
     asked: list[tuple[Any, ...]] = []
-    real: Callable[..., Any] = state_cache._query
+    real: Callable[..., Any] = state_cache.query_workflow
 
     async def watching(name: str, arguments: list[Any]) -> object:
         asked.append((name, *arguments))
         return await real(name, arguments)
 
-    monkeypatch.setattr(state_cache, "_query", watching)
+    monkeypatch.setattr(state_cache, "query_workflow", watching)
     return asked

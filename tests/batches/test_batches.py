@@ -15,7 +15,7 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from activities.cases import BatchActivities
+from activities.batches.cases import BatchActivities
 from gradeloop.batches.answer import spending
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import CaseAnswer, GradingBatch

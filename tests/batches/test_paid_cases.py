@@ -10,7 +10,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.common import RetryPolicy
 
-from activities.tenant_budgets import used_today
+from activities.calls.tenant_budgets import used_today
 from gradeloop.batches.cases import Charge
 from gradeloop.batches.contract import BatchSummary, CaseResult
 from gradeloop.batches.store import BatchStore

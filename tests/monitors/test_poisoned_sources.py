@@ -12,7 +12,7 @@ import pytest
 from sqlalchemy import create_engine, text
 from temporalio.client import Client
 
-from activities.monitor_ticks import _SourceReader
+from activities.monitors.monitor_ticks import _SourceReader
 from gradeloop.client.thread import ThreadHandle
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.backfill import MonitorBackfiller

@@ -6,11 +6,11 @@ from typing import Any
 from pydantic import BaseModel
 from temporalio.api.common.v1 import Payload
 
-from activities.attempts import FailedAttempts
+from activities.calls.attempts import FailedAttempts
+from activities.calls.paid_call import UnansweredAttempt
 from activities.capabilities import ToolFacts, WorkerCapabilities
 from activities.generate import GenerateCall, GeneratorTurn
 from activities.grade import GradeCall, GraderTurn
-from activities.model_call import UnansweredAttempt
 from activities.state_cache import GradingSettings, GradingSettingsRef, LogRef
 from activities.tool_call import ToolRequest
 from gradeloop.contract.evaluation import CheckOutcome, Evidence, Verdict, VerdictRow

@@ -12,7 +12,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 
 from activities import generate, grade
-from activities import judge as judging
+from activities.batches import judge as judging
 from activities.state_cache import ThreadLoader
 from gradeloop.contract.messages import Usage
 from gradeloop.judges.client import Judge

@@ -8,8 +8,8 @@ from typing import Any, Protocol, TypeVar
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from activities.attempts import FailedAttempts
-from activities.fallback import ModelTurn
+from activities.calls.attempts import FailedAttempts
+from activities.calls.fallback import ModelTurn
 from activities.state_cache import ByteBoundedCache
 from gradeloop.contract.messages import Message, Usage
 

@@ -1,18 +1,19 @@
 """The activity `judge`: one turn of a schema judge, an output that keeps its schema or what is wrong with the answer."""
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
 
 from pydantic import JsonValue
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
+from activities.calls.paid_call import Heartbeat, PaidCall, UnansweredAttempt, paid_call, paid_turn, refuse_unsendable
 from activities.capabilities import WorkerServices, model_notes
 from activities.errors import failure
 from activities.grade import answer_form, seeded
-from activities.model_call import Heartbeat, PaidCall, UnansweredAttempt, paid_call, paid_turn, refuse_unsendable
-from activities.state_cache import LogRef, RunLoader, Subject, SubjectRef
-from gradeloop.contract.base import Recorded, Sparse
+from activities.state_cache import ByteBoundedCache, LogRef, query_workflow
+from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelFault, ModelRequest, Step
@@ -26,6 +27,31 @@ from gradeloop.judges.schema import for_provider
 
 LARGE_BYTES = 64 * 1024
 """The size of a subject, or of an answer, above which it is read in a thread: the worker's loop has heartbeats to send."""
+
+RUN_CACHE_BYTES = 256 * 1024 * 1024
+"""Judged runs kept in a worker process: some 170 of the largest size."""
+
+
+class Subject(Strict):
+    """A finished run that is judged, and the judge."""
+
+    judge: SchemaJudge
+    run: AgentRun
+
+
+class SubjectRef(Strict):
+    """A subject by its sha256 and size, and in full where a call carries it."""
+
+    sha256: str
+    bytes: int
+    subject: Sparse[Subject | None] = None
+
+
+class SubjectPage(Strict):
+    """A stretch of a subject's JSON."""
+
+    text: str
+    next: int | None
 
 
 class JudgeCall(PaidCall):
@@ -58,12 +84,49 @@ class JudgeTurn(Recorded):
     """What an evaluation says about the model that was called."""
 
 
+class RunLoader:
+    """Judged runs with their judges, by reference."""
+
+    def __init__(self) -> None:
+        self._subjects: ByteBoundedCache[str, Subject] = ByteBoundedCache(RUN_CACHE_BYTES)
+        self._fetching: dict[str, asyncio.Lock] = {}
+
+    async def subject(self, reference: SubjectRef) -> Subject:
+        """Return what a call refers to, from the call itself, from memory, or from the workflow."""
+        if reference.subject is not None:
+            return self._keep(reference, reference.subject)
+        lock = self._fetching.setdefault(reference.sha256, asyncio.Lock())
+        try:
+            async with lock:
+                return self._subjects.get(reference.sha256) or self._keep(reference, await _fetch_subject(reference))
+        finally:
+            if not lock.locked():
+                self._fetching.pop(reference.sha256, None)
+
+    def _keep(self, reference: SubjectRef, subject: Subject) -> Subject:
+        self._subjects.put(reference.sha256, subject, reference.bytes)
+        return subject
+
+
+async def _fetch_subject(reference: SubjectRef) -> Subject:
+    parts: list[str] = []
+    offset: int | None = 0
+    while offset is not None:
+        page = SubjectPage.model_validate(await query_workflow("subject", [offset]))
+        parts.append(page.text)
+        offset = page.next
+    text = "".join(parts)
+    if hashlib.sha256(text.encode()).hexdigest() != reference.sha256:
+        raise LookupError(f"what the workflow judges does not match its reference ({reference.bytes} bytes)")
+    return Subject.model_validate_json(text)
+
+
 class JudgeActivities:
     """The activities `judge` and `default_judge`."""
 
-    def __init__(self, services: WorkerServices, runs: RunLoader) -> None:
+    def __init__(self, services: WorkerServices) -> None:
         self._services = services
-        self._runs = runs
+        self._runs = RunLoader()
 
     @activity.defn(name="judge")
     async def judge(self, call: JudgeCall) -> JudgeTurn | UnansweredAttempt:

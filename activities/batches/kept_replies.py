@@ -9,8 +9,8 @@ from typing import Any
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.fallback import ModelChoice
-from activities.left_attempts import Account, left_to_next, take_over, wait_for_end
+from activities.calls.abandoned_attempts import Account, left_to_next, take_over, wait_for_end
+from activities.calls.fallback import ModelChoice
 from gradeloop.batches.cases import Charge
 from gradeloop.batches.store import WaitNote
 from gradeloop.contract.messages import Usage

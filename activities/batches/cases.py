@@ -11,17 +11,26 @@ from temporalio import activity
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from activities.attempts import OUTAGE, TENANT_BUDGET
-from activities.capabilities import WorkerServices, case_settings
-from activities.case_comparisons import Asked, CaseComparisons, waiting
-from activities.case_escalation import CaseEscalations
-from activities.case_questions import CaseQuestion, RolloutQuestion, VoteQuestion, apart
-from activities.drafts import NOBODY, draft_request, draft_text
-from activities.fallback import ModelChoice
+from activities.batches.case_admission import NOBODY, case_settings, refuse_case
+from activities.batches.case_questions import (
+    Asked,
+    CaseComparisons,
+    CaseEscalations,
+    CaseQuestion,
+    RolloutQuestion,
+    VoteQuestion,
+    apart,
+    draft_request,
+    draft_text,
+    waiting,
+)
+from activities.batches.kept_replies import Bill, KeptReplies, PaidReply
+from activities.calls.attempts import OUTAGE, TENANT_BUDGET
+from activities.calls.fallback import ModelChoice
+from activities.calls.paid_call import CANCELLED, Heartbeat, heartbeats, paid_attempt, paid_call
+from activities.capabilities import WorkerServices
 from activities.generate import drafting_model
-from activities.kept_replies import Bill, KeptReplies, PaidReply
-from activities.model_call import CANCELLED, Heartbeat, heartbeats, paid_attempt, paid_call
-from activities.state_cache import CaseLoader
+from activities.state_cache import ByteBoundedCache
 from activities.store_attempts import activity_call, invalid, store_attempt, store_away
 from gradeloop.batches.case_checks import CheckedOutput, Drafted, find, has_checks
 from gradeloop.batches.cases import (
@@ -64,6 +73,12 @@ from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.grading.scoring import CallGroup
 from gradeloop.judges.contract import JudgeResult, SchemaJudge
 
+CASE_CACHE_BYTES = 64 * 1024 * 1024
+"""Cases kept in a worker process."""
+
+OBJECT_OVERHEAD = 4
+"""How many times its JSON a case takes as objects, about."""
+
 KEPT_FINDINGS = 500
 """The findings of cases in flight that are kept: several questions about a case need the same, and code takes a start of the sandbox."""
 
@@ -99,7 +114,7 @@ class BatchActivities:
                 models = f"{case_settings(case).sha256()} {case.escalate and case.escalate.model_dump_json()}"
                 if models not in checked or case.judging is not None:  # whose run is its own
                     checked.add(models)
-                    await self._services.refuse_case(case)
+                    await refuse_case(self._services, case)
             async with store_attempt():
                 return await self._store.add(upload)
 
@@ -596,3 +611,30 @@ def _own_key_parts(call: CaseCall, stored: StoredCase) -> list[str]:
     """Return what keeps a question apart from the same one in other cases: past the cache, or in another repetition."""
     past_cache = [call.batch_id, stored.case.id, str(stored.fresh)] if stored.fresh or not call.cache else []
     return [*past_cache, *([f"repeat {stored.case.repeat}"] if stored.case.repeat else [])]
+
+
+class CaseLoader:
+    """Cases of batches, by batch and position."""
+
+    def __init__(self, store: BatchStore) -> None:
+        self._store = store
+        self._cases: ByteBoundedCache[tuple[str, int], StoredCase] = ByteBoundedCache(CASE_CACHE_BYTES)
+
+    async def load(self, batch_id: str, position: int, attempt: int) -> StoredCase:
+        """Return a case as its attempt began; one of another attempt is read anew."""
+        stored = self._cases.get((batch_id, position))
+        return stored if stored and stored.attempt == attempt else await self.reload(batch_id, position)
+
+    async def reload(self, batch_id: str, position: int) -> StoredCase:
+        """Return a case as it is in the store now."""
+        stored = await self._store.case(batch_id, position)
+        self.put(batch_id, position, stored)
+        return stored
+
+    def put(self, batch_id: str, position: int, stored: StoredCase) -> None:
+        """Keep a copy of a case."""
+        self._cases.put((batch_id, position), stored, OBJECT_OVERHEAD * (stored.case.size() + len(stored.draft or "")))
+
+    def drop(self, batch_id: str, position: int) -> None:
+        """Forget a case, which has changed or ended."""
+        self._cases.drop((batch_id, position))

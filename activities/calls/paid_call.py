@@ -14,14 +14,23 @@ from pydantic_core import PydanticSerializationError, to_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError
 
-from activities.attempts import ATTEMPTS, MALFORMED_ATTEMPTS, CallLimits, FailedAttempts, Ruling, failed_call, next_pause, waiting_call
-from activities.call_telemetry import count_failure, count_reply, count_wait, traced
+from activities.calls.abandoned_attempts import Turn
+from activities.calls.attempts import (
+    ATTEMPTS,
+    MALFORMED_ATTEMPTS,
+    CallLimits,
+    FailedAttempts,
+    Ruling,
+    failed_call,
+    next_pause,
+    waiting_call,
+)
+from activities.calls.call_telemetry import count_failure, count_reply, count_wait, traced
+from activities.calls.fallback import FALLBACK, CarriedTurn, ModelChoice, ModelTurn, NextAttempt, choose_model, fit_for
 from activities.calls.limiter import LIMITED, MustWait, Permit
 from activities.calls.rate_headers import kept_headers
 from activities.capabilities import WorkerServices
 from activities.errors import FailureDetails, conceal, failure, first_detail, model_fault, paid_by, priced_error
-from activities.fallback import FALLBACK, CarriedTurn, ModelChoice, ModelTurn, NextAttempt, choose_model, fit_for
-from activities.left_attempts import Turn
 from activities.providers.base import sendable
 from gradeloop.contract.base import Sparse, Strict
 from gradeloop.contract.messages import MESSAGE_BYTES, Usage

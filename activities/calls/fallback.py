@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import JsonValue
 
-from activities.attempts import CallLimits, FailedAttempts, Ruling
+from activities.calls.attempts import CallLimits, FailedAttempts, Ruling
 from activities.errors import RETRYABLE
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Message

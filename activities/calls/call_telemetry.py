@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable
 
-from activities.attempts import OUTAGE
+from activities.calls.attempts import OUTAGE
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest
 from gradeloop.telemetry.metrics import (

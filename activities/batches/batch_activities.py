@@ -5,8 +5,8 @@ from typing import Any
 
 from temporalio import activity
 
+from activities.batches.cases import BatchActivities
 from activities.capabilities import WorkerServices
-from activities.cases import BatchActivities
 from activities.store_attempts import invalid
 from gradeloop.batches.contract import NO_STORE, BatchRequest, OpenedBatch
 from gradeloop.batches.store import BatchStore

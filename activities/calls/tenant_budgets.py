@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from temporalio.exceptions import ApplicationError
 
-from activities.attempts import TENANT_BUDGET
+from activities.calls.attempts import TENANT_BUDGET
 from activities.errors import FailureDetails
 from activities.store_attempts import store_away
 from gradeloop.contract.messages import Usage

@@ -1,0 +1,440 @@
+"""Questions about a case to models: drafts, votes of graders, rollouts of judges, comparisons, and what a dearer model is asked anew."""
+
+import asyncio
+import hashlib
+from abc import abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Protocol
+
+from activities.batches.case_admission import NOBODY
+from activities.batches.judge import LARGE_BYTES, judge_request, read_answer, refuse_unconstrained
+from activities.calls.fallback import ModelChoice
+from activities.calls.paid_call import Heartbeat, current_tenant
+from activities.capabilities import WorkerServices, model_notes
+from activities.grade import GraderQuestion, answer_form, answer_tag, grader_request, seeded
+from gradeloop.batches.case_checks import CheckedOutput
+from gradeloop.batches.cases import CaseConversation, ParkedCase, groups_to_ask_anew, units_of
+from gradeloop.batches.comparing import Choice, Contender, choices_of, compare
+from gradeloop.batches.contract import Case, CaseAnswer, CaseCall, CaseResult
+from gradeloop.batches.judged import JudgedRecords, records_of, rollout_key, vote_key
+from gradeloop.batches.store import COMPARISON_UNIT, ESCALATION_UNIT, BatchStore, CaseLookup, StoredCase
+from gradeloop.contract.evaluation import CheckOutcome, Malformed, Verdict
+from gradeloop.contract.messages import Message, Usage
+from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelReply, ModelRequest, Step
+from gradeloop.contract.thread import Grader
+from gradeloop.contract.transcript import AgentRun
+from gradeloop.grading.cache_key import key_of_tenant
+from gradeloop.grading.call_checks import needs_logprobs
+from gradeloop.grading.function_calls import show_calls
+from gradeloop.grading.prompts import JudgedDraft, build_generator_system, sent_sha256
+from gradeloop.grading.quotes import verify_quotes
+from gradeloop.grading.scoring import CallGroup
+from gradeloop.grading.verdicts import earlier_answers, parse_verdict
+from gradeloop.judges.answers import Rollout, ValidAnswer, shorten_raw
+from gradeloop.judges.contract import SchemaJudge
+from gradeloop.judges.prompt import repair_message
+
+
+def draft_request(case: Case, call: CaseCall, model: ModelSpec) -> ModelRequest:
+    """Return the call of a case's draft."""
+    generator = case.generator or NOBODY
+    return ModelRequest(
+        spec=model,
+        step=Step(role="generator"),
+        messages=case.messages,
+        system=build_generator_system(generator.system_prompt, case.rubric if generator.show_rubric else None),
+        functions=generator.functions,
+        function_choice=generator.function_choice,
+        output_form=generator.output_form,
+        images=case.images,
+        raised=call.raised,
+        logprobs=needs_logprobs(case.rubric),
+    )
+
+
+def draft_text(case: Case, reply: Message) -> str:
+    """Return the draft that a reply is: its text, or as JSON the functions that it calls, which nobody runs."""
+    shown = case.generator.shown_as if case.generator else None
+    return show_calls(reply, shown or "chat")
+
+
+class CaseQuestion(Protocol):
+    """One question about a case, and how its answer is read into the conversation about it."""
+
+    @property
+    @abstractmethod
+    def judge(self) -> ModelSpec:
+        """The model that is to answer, with its fallbacks."""
+
+    @property
+    @abstractmethod
+    def choice(self) -> ModelChoice:
+        """The model that this attempt asks."""
+
+    @property
+    @abstractmethod
+    def group_index(self) -> int:
+        """The call group that the question belongs to."""
+
+    @abstractmethod
+    def key(self, tools: str) -> str:
+        """Return the key under which the answer of the model that is asked is kept for the same question asked again.
+
+        Args:
+            tools: The sha256 of no tools at all, as graders are offered them.
+        """
+
+    @abstractmethod
+    async def request(self, call: CaseCall, conversation: CaseConversation) -> ModelRequest:
+        """Return the call to the model.
+
+        Raises:
+            ApplicationError: Of type `config`: the model cannot answer as it is asked to.
+        """
+
+    async def take(self, reply: ModelReply, request: ModelRequest, call: CaseCall, conversation: CaseConversation) -> None:
+        """Read an answer into the conversation."""
+
+    def reuse(self, verdict: str, conversation: CaseConversation) -> None:
+        """Take a cached answer, as JSON, into the conversation."""
+
+
+@dataclass(frozen=True)
+class VoteQuestion:
+    """A vote of a grader on a group of criteria."""
+
+    case: Case
+    group: CallGroup
+    sample: int
+    judge: ModelSpec
+    choice: ModelChoice
+    records: JudgedRecords
+    checks: dict[str, CheckOutcome]
+
+    @property
+    def group_index(self) -> int:
+        """See `CaseQuestion.group_index`."""
+        return self.group.index
+
+    def key(self, tools: str) -> str:
+        """See `CaseQuestion.key`."""
+        return vote_key(self.case, self.group, self.sample, self.choice.model, self.records, self.checks, tools)
+
+    async def request(self, call: CaseCall, conversation: CaseConversation) -> ModelRequest:
+        """See `CaseQuestion.request`."""
+        records, group = self.records, self.group
+        repeat = self.case.repeat + _repeat_of(self.case)
+        model = seeded(self.choice.model, self.sample + repeat * len(self.group.judges))
+        return grader_request(
+            GraderQuestion(
+                rubric=self.case.rubric,
+                group=group,
+                grader=self.case.grader or Grader(),
+                model=model,
+                judged=JudgedDraft(records.messages, records.request, records.draft, self.checks, call.nonce),
+                scratch=conversation.scratch,
+                step=Step(role="grader", group=group.index, sample=self.sample, step=conversation.steps),
+                tag=answer_tag(call.nonce, str(call.unit)) if answer_form(model) == "tagged" else None,
+                raised=call.raised,
+                transformed=self.case.judging is None,
+            )
+        )
+
+    async def take(self, reply: ModelReply, request: ModelRequest, call: CaseCall, conversation: CaseConversation) -> None:
+        """See `CaseQuestion.take`."""
+        group, earlier = self.group, earlier_answers(conversation.scratch)
+        if self.case.judging is not None:
+            conversation.notes = model_notes(request.spec)
+            if not conversation.scratch:
+                conversation.prompt_sha256 = sent_sha256(request.system, request.messages, call.nonce, request.tag)
+        reading = parse_verdict(reply.message.content, group, conversation.pending or None, earlier=earlier, tag=request.tag)
+        reading = verify_quotes(reading, self.records.messages) if group.quoted else reading
+        conversation.note(reply.message, reading, group, sum(len(asked.ids) for asked, _ in units_of(self.case)))
+
+    def reuse(self, verdict: str, conversation: CaseConversation) -> None:
+        """See `CaseQuestion.reuse`."""
+        conversation.verdict = Verdict.model_validate_json(verdict)
+
+
+@dataclass(frozen=True)
+class RolloutQuestion:
+    """A rollout of a judge with a schema over a finished run."""
+
+    case: Case
+    schema_judge: SchemaJudge
+    run: AgentRun
+    sample: int
+    judge: ModelSpec
+    choice: ModelChoice
+    group_index: int = 0
+
+    @cached_property
+    def _is_large(self) -> bool:
+        return self.case.size() > LARGE_BYTES
+
+    def key(self, tools: str) -> str:  # noqa: ARG002 - no tools are offered
+        """See `CaseQuestion.key`."""
+        return rollout_key(self.schema_judge, self.run, self.choice.model, self.schema_judge.sample_at(self.sample), _repeat_of(self.case))
+
+    async def request(self, call: CaseCall, conversation: CaseConversation) -> ModelRequest:
+        """See `CaseQuestion.request`."""
+        for model in self.judge.chain:
+            refuse_unconstrained(self.schema_judge, model)
+        own, count = self.schema_judge.sample_at(self.sample), self.schema_judge.n_rollouts_per_input
+        step = Step(role="grader", sample=self.sample, step=conversation.steps)
+        asked = seeded(self.choice.model, own + _repeat_of(self.case) * count)
+        ask = partial(judge_request, self.schema_judge, self.run, call.nonce, conversation.scratch, asked, step)
+        ask = partial(ask, again=count > 1, raised=call.raised)
+        return await asyncio.to_thread(ask) if self._is_large else ask()
+
+    async def take(self, reply: ModelReply, request: ModelRequest, call: CaseCall, conversation: CaseConversation) -> None:
+        """See `CaseQuestion.take`."""
+        content = reply.message.content
+        answer = await read_answer(content, self.schema_judge, self.run, is_large=self._is_large)
+        conversation.notes = model_notes(request.spec)
+        if not conversation.scratch:
+            conversation.prompt_sha256 = sent_sha256(request.system, request.messages, call.nonce)
+        rollout = Rollout(
+            index=self.sample,
+            repairs=conversation.repairs,
+            model=self._named_model(),
+            prompt_sha256=conversation.prompt_sha256,
+        )
+        conversation.steps += 1
+        if isinstance(answer, ValidAnswer):
+            conversation.rollout = rollout.model_copy(update={"output": answer.output, "citations": answer.citations})
+            conversation.scratch = []
+            return
+        following = conversation.take(
+            Malformed(problems=answer.problems), (), ask_again=lambda problems, _: repair_message(self.schema_judge, problems)
+        )
+        if isinstance(following, Message):
+            conversation.scratch = [*conversation.scratch, reply.message, following]
+            return
+        invalid = {"invalid": "; ".join(answer.problems), "raw_text": shorten_raw(content)}
+        conversation.rollout, conversation.scratch = rollout.model_copy(update=invalid), []
+
+    def reuse(self, verdict: str, conversation: CaseConversation) -> None:
+        """See `CaseQuestion.reuse`."""
+        found = Rollout.model_validate_json(verdict)
+        conversation.rollout = found.model_copy(update={"index": self.sample, "model": self._named_model()})
+        conversation.prompt_sha256 = found.prompt_sha256
+
+    def _named_model(self) -> str | None:
+        """Return the id of a fallback, or of a panel's model; None for the judge's own model."""
+        return self.choice.model.id if self.choice.fallback or self.schema_judge.panel else None
+
+
+def _repeat_of(case: Case) -> int:
+    """Return which judgement of the same run by the same judge a case is."""
+    return case.judging.repeat if case.judging is not None else 0
+
+
+def apart(key: str, own: Sequence[str]) -> str:
+    """Return the key of a question that is kept apart from the same one in other cases where `own` says so, and of other tenants always."""
+    apart_from_cases = hashlib.sha256("/".join([*own, key]).encode()).hexdigest() if own else key
+    return key_of_tenant(apart_from_cases, current_tenant())
+
+
+NOTHING_TO_COMPARE = "there is nothing to compare it with: the other outputs are errors"
+"""The error of the only output that is none."""
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A question beyond those about a case alone, and how its call ended."""
+
+    conversation: CaseConversation
+    limit: str | None = None
+    """The limit for which no model was asked."""
+    new: bool = False
+    """Whether a model, or the cache, has just answered."""
+
+
+Ask = Callable[[CaseCall, CaseQuestion, str, CaseLookup, Heartbeat], Awaitable[Asked]]
+"""Answers a question by the cache or a paid call, and stores the conversation."""
+
+
+class CaseComparisons:
+    """Comparisons of cases, on one store."""
+
+    def __init__(self, services: WorkerServices, store: BatchStore, ask: Ask) -> None:
+        self._services = services
+        self._store = store
+        self._ask = ask
+
+    async def known(self, call: CaseCall, stored: StoredCase) -> CaseAnswer | None:
+        """Return that a case waits for others, or has them compared; None where it is not judged yet, or compared with none."""
+        ids = stored.case.compared_with
+        if not ids:
+            return None
+        others = await self._store.parked(call.batch_id, ids)
+        mine = next((parked for position, _, parked in others if position == call.position), None)
+        return None if mine is None else waiting(mine)
+
+    async def answer(
+        self, call: CaseCall, stored: StoredCase, heartbeat: Heartbeat, own_key: Sequence[str]
+    ) -> CaseAnswer | list[Contender]:
+        """Answer the next question that compares a case with others; return the cases where none is left.
+
+        Raises:
+            ApplicationError: The call failed.
+        """
+        contenders = await self.contenders(call, stored)
+        able = [contender for contender in contenders if not contender.is_error]
+        outputs = [contender.parked.output for contender in able]
+        for choice in choices_of(stored.case) if len(able) > 1 else ():
+            asked = await self._asked(call, stored, choice, outputs, heartbeat, own_key)
+            if asked.limit is not None:
+                return CaseAnswer(held=asked.limit)
+            if asked.new or not asked.conversation.ended:
+                return CaseAnswer(again=True)
+        return contenders
+
+    async def contenders(self, call: CaseCall, stored: StoredCase) -> list[Contender]:
+        """Return the cases that are compared, with what each comes to by itself."""
+        found = []
+        for position, other, parked in await self._store.parked(call.batch_id, stored.case.compared_with):
+            conversations = await self._store.conversations(call.batch_id, position, other.attempt)
+            found.append(Contender.of(position, other, parked or ParkedCase(), conversations))
+        return found
+
+    async def results(
+        self, call: CaseCall, contenders: Sequence[Contender], failed: str | None = None, lost: Usage | None = None
+    ) -> dict[int, CaseResult]:
+        """Return what all cases come to, by their positions; what the questions cost is that of the one that compares.
+
+        Args:
+            call: The call that compares.
+            contenders: The cases.
+            failed: Why they could not be compared.
+            lost: What the call cost that failed.
+        """
+        able = [contender for contender in contenders if not contender.is_error]
+        mine = next(contender for contender in contenders if contender.position == call.position)
+        choices = choices_of(mine.stored.case) if len(able) > 1 else []
+        answers = {choice.unit: (await self._look_up(call, choice)).conversation for choice in choices}
+        spent = sum((conversation.usage for conversation in answers.values()), lost or Usage())
+        why, outcomes = failed, dict[int, dict[str, object]]()
+        if len(able) < len(contenders[:2]):
+            why = why or NOTHING_TO_COMPARE
+        if why is None:
+            try:
+                outcomes = dict(zip((one.position for one in able), compare(able, answers), strict=True))  # type: ignore[arg-type]  # outcomes
+            except ValueError as error:
+                why = str(error)
+        results = {}
+        for one in contenders:
+            usage = spent if one.position == call.position else Usage()
+            found = outcomes.get(one.position)
+            result = one.result(found, usage) if found is not None else one.failed(why or "", usage)  # type: ignore[arg-type]  # as above
+            whole = {"attempt": one.stored.attempt, "usage": one.stored.spent + result.usage}
+            results[one.position] = result.model_copy(update=whole)
+        return results
+
+    async def _asked(
+        self, call: CaseCall, stored: StoredCase, choice: Choice, outputs: Sequence[str], heartbeat: Heartbeat, own_key: Sequence[str]
+    ) -> Asked:
+        first = await self._look_up(call, choice)
+        if first.conversation.ended:
+            return Asked(first.conversation)
+        case = stored.case
+        model = choice.model() or (case.grader.model if case.grader else None) or self._services.providers.default_grader()
+        sample = int(choice.reverse)
+        question = RolloutQuestion(case, choice.judge(len(outputs)), choice.run(outputs), sample, model, heartbeat.choose(model))
+        anew = [f"attempt {call.attempt}"] if call.attempt else []  # what could not be told is asked again, and not looked up
+        key = apart(question.key(""), [*own_key, *anew])
+        lookup = await self._store.look_up(call.batch_id, _comparison_place(call, choice), key)
+        at_unit = call.model_copy(update={"unit": COMPARISON_UNIT + choice.unit})
+        return await self._ask(at_unit, question, key, lookup, heartbeat)
+
+    async def _look_up(self, call: CaseCall, choice: Choice) -> CaseLookup:
+        return await self._store.look_up(call.batch_id, _comparison_place(call, choice))
+
+
+def waiting(parked: ParkedCase) -> CaseAnswer:
+    """Return that a case waits for those that it is compared with, or has them compared."""
+    return CaseAnswer(compares=True) if parked.compares else CaseAnswer(parked=True)
+
+
+def _comparison_place(call: CaseCall, choice: Choice) -> tuple[int, int, int]:
+    return (call.position, call.attempt, COMPARISON_UNIT + choice.unit)
+
+
+Find = Callable[[StoredCase, str], Awaitable[CheckedOutput]]
+"""Returns what is found of a case without a model."""
+
+
+class CaseEscalations:
+    """Questions to the models of `escalate`, on one store."""
+
+    def __init__(self, services: WorkerServices, store: BatchStore, find: Find, ask: Ask) -> None:
+        self._services = services
+        self._store = store
+        self._find = find
+        self._ask = ask
+        self._locks: dict[tuple[str, int], asyncio.Lock] = {}
+        """Cases that are escalated: of several calls about one, as after an outage, the first asks."""
+
+    async def answer(self, call: CaseCall, stored: StoredCase, heartbeat: Heartbeat, own_key: Sequence[str]) -> CaseAnswer | None:
+        """Ask the dearer model the next question about a case; None where there is none.
+
+        Raises:
+            ApplicationError: The call failed.
+        """
+        if stored.case.escalate is None:
+            return None
+        async with self._alone(call):
+            group = await self._next(call, stored)
+            if group is None:
+                return None
+            found = await self._find(stored, stored.output or "")
+            shown = found.shown.get(group.criteria[0].id, found.output)
+            model = stored.case.escalate
+            records = records_of(stored.case, shown)
+            question = VoteQuestion(stored.case, group, 0, model, heartbeat.choose(model), records, found.checks)
+            key = apart(question.key(self._services.tools.sha256(())), own_key)
+            lookup = await self._store.look_up(call.batch_id, _escalation_place(call, group), key)
+            at_unit = call.model_copy(update={"unit": ESCALATION_UNIT + group.index})
+            asked = await self._ask(at_unit, question, key, lookup, heartbeat)
+            return CaseAnswer(held=asked.limit) if asked.limit is not None else CaseAnswer(again=True)
+
+    async def is_due(self, stored: StoredCase, conversations: Sequence[CaseConversation]) -> bool:
+        """Return whether a dearer model is to be asked about a case with these conversations."""
+        if stored.case.escalate is None:
+            return False
+        return bool(groups_to_ask_anew(stored.case, await self._find(stored, stored.output or ""), conversations))
+
+    async def failing(self, call: CaseCall, stored: StoredCase) -> int | None:
+        """Return the number of the question whose call to the dearer model has failed for good; None where it was another's."""
+        group = await self._next(call, stored) if stored.case.escalate is not None else None
+        return None if group is None else ESCALATION_UNIT + group.index
+
+    @staticmethod
+    def failed(stored: StoredCase, unit: int) -> CaseConversation:
+        """Return the conversation of a question that the dearer model does not answer; its error is the caller's."""
+        return CaseConversation(group=unit - ESCALATION_UNIT, judge=stored.case.escalate.id if stored.case.escalate else None)
+
+    async def _next(self, call: CaseCall, stored: StoredCase) -> CallGroup | None:
+        conversations = await self._store.conversations(call.batch_id, call.position, call.attempt)
+        found = await self._find(stored, stored.output or "")
+        return next(iter(groups_to_ask_anew(stored.case, found, conversations)), None)
+
+    @asynccontextmanager
+    async def _alone(self, call: CaseCall) -> AsyncIterator[None]:
+        place = (call.batch_id, call.position)
+        lock = self._locks.setdefault(place, asyncio.Lock())
+        try:
+            async with lock:
+                yield
+        finally:
+            if not lock.locked():
+                self._locks.pop(place, None)
+
+
+def _escalation_place(call: CaseCall, group: CallGroup) -> tuple[int, int, int]:
+    return (call.position, call.attempt, ESCALATION_UNIT + group.index)
