@@ -15,8 +15,7 @@ from gradeloop.batches.markdown import MOST_BYTES, Baseline, BatchStory, Markdow
 from gradeloop.batches.outputs import Outputs
 from gradeloop.cli.render.batch import answer_lines
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
-from gradeloop.stats.correction import JudgeError
-from gradeloop.stats.gated_rate import GatedRate, hold_rate
+from gradeloop.stats.correction import GatedRate, JudgeError, hold_rate
 from tests.rig.batch_results import case, summary_of
 
 

@@ -21,7 +21,7 @@ from gradeloop.batches.outputs import Outputs
 from gradeloop.batches.undecided import undecided_batches
 from gradeloop.contract.evaluation import Verdict
 from gradeloop.reports.read_batch import stored_batch_page
-from gradeloop.stats.selective import choose_band
+from gradeloop.stats.votes import choose_band
 from tests.rig.batch_results import case as result_in
 from tests.rig.batch_results import summary_of
 from tests.rig.batches import batching, breaks, case, drafted

@@ -8,13 +8,12 @@ from typing import NamedTuple
 import pytest
 from scipy.stats import binom  # type: ignore[import-untyped]  # it has no types
 
-from gradeloop.calibration.agreement import judge_error
 from gradeloop.calibration.check_report import Answered, report_check
 from gradeloop.calibration.labelled_sets import Item, LabelledSet, read_labelled_set
 from gradeloop.calibration.questions import ask_about
 from gradeloop.judges.contract import JudgeResult, parse_judge
 from gradeloop.stats.bootstrap import binomial
-from gradeloop.stats.correction import corrected_rate
+from gradeloop.stats.correction import JudgeError, corrected_rate
 from tests.rig.judging import FRANCE
 
 CHECKS = 1000
@@ -79,7 +78,7 @@ def simulated_items(folder: Path) -> dict[bool, list[SimulatedItem]]:
             Answered(question, JudgeResult.model_validate(fields | {"output": output, "result_type": kind}))
             for output, kind in (({"label": "match"}, "DIRECT_RESULT"), ({"label": "no match"}, "DIRECT_RESULT"), ({}, "FAILURE"))
         ]
-        found[question.item.opinions[0].value is True].append(SimulatedItem(question.item, *answers))
+        found[question.item.annotations[0].value is True].append(SimulatedItem(question.item, *answers))
     return found
 
 
@@ -101,7 +100,7 @@ def test_intervals_of_a_check_cover_the_truth_in_95_of_100_checks(rate: float, t
         labelled = LabelledSet(name="simulated", why="", form="verdict", items=tuple(row.item for row in asked))
 
         found = report_check(JUDGE, labelled, answers, replicates=REPLICATES).figures
-        error = judge_error([pair for pair, known in zip(zip(labels, verdicts, strict=True), answered, strict=True) if known])
+        error = JudgeError.of_pairs([pair for pair, known in zip(zip(labels, verdicts, strict=True), answered, strict=True) if known])
         further = binomial(generator, FURTHER_RUNS, rate * SENSITIVITY + (1 - rate) * (1 - SPECIFICITY))
         corrected = corrected_rate(further, FURTHER_RUNS, error)
         intervals = {name: (figure.low, figure.high) for name, figure in found.items()}

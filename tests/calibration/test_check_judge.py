@@ -93,7 +93,7 @@ def write(folder: Path, rows: list[dict[str, Any]], name: str = "Natural/set.jso
 def shown(found: LabelledSet) -> list[str]:
     lines = []
     for item in found.items:
-        people = ",".join(f"{opinion.by}={opinion.value}" for opinion in item.opinions)
+        people = ",".join(f"{annotation.by}={annotation.value}" for annotation in item.annotations)
         parts = [" ".join(message.content for message in messages) for messages in (item.messages, *item.answers)]
         lines.append(f"{item.id}: {people} [{item.category}] {' | '.join(parts)}")
     return lines

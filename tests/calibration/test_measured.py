@@ -1,21 +1,24 @@
 """What an agreement measures beside accuracy: silence, staleness, several people, repetition, panels, and the corrected pass rate."""
 
 import json
+import math
 import random
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy.stats import spearmanr  # type: ignore[import-untyped]  # none of these has types
+from sklearn import metrics  # type: ignore[import-untyped]
 
 from gradeloop.calibration.agreement import Agreement, measure_agreement
-from gradeloop.calibration.figures import NumberFigures
-from gradeloop.calibration.judgements import refuse_foreign_results, select_judgements
-from gradeloop.calibration.labels import Label, LabelSet, label_schema
+from gradeloop.calibration.figures import NumberFigures, Rated, measure
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, judging_id, parse_judge
-from gradeloop.stats.rates import spearman
+from gradeloop.judges.judgements import refuse_foreign_results, select_judgements
+from gradeloop.judges.labels import ComparedKey, Label, LabelSet, label_schema
 from gradeloop.stats.reliability import weighted_alpha, weighted_kappa
 from tests.rig.judging import FRANCE, PARIS
 
@@ -271,6 +274,31 @@ def test_repeated_judgements_are_votes_of_a_band_where_there_are_no_others() -> 
     assert (band.threshold, band.coverage) == (1.0, 0.5)
 
 
+def spearman(pairs: Counter[tuple[float, float]]) -> float | None:
+    """Return scipy's rank correlation; None where it is undefined, since one of the two never varies."""
+    columns = list(zip(*pairs.elements(), strict=True))
+    return float(spearmanr(*columns).statistic) if columns and all(len(set(column)) > 1 for column in columns) else None
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_the_shares_of_a_value_are_scikit_learns() -> None:
+    generator, key = random.Random(5), ComparedKey(("passed",), "category", (True, False), True)
+    for _ in range(200):
+        pairs = [(generator.random() < 0.7, generator.random() < 0.6) for _ in range(generator.randint(3, 40))]
+        rated = [Rated(str(judged).lower(), (str(label).lower(),)) for label, judged in pairs]
+        labels, judged = zip(*pairs, strict=True)
+        precision, recall, f1, _ = metrics.precision_recall_fscore_support(labels, judged, average="binary", zero_division=np.nan)
+        specificity = metrics.recall_score(labels, judged, pos_label=False, zero_division=np.nan)
+
+        found = measure(key, rated, replicates=1)
+
+        expected = {"precision": precision, "recall": recall, "tpr": recall, "f1": f1, "tnr": specificity}
+        expected |= {"accuracy": metrics.accuracy_score(labels, judged)}
+        assert {name: found[name].value for name in expected} == {
+            name: None if math.isnan(value) else pytest.approx(value) for name, value in expected.items()
+        }
+
+
 def test_the_figures_of_numbers_are_those_of_the_statistics() -> None:
     """The sums that are made ready for the bootstrap give what the plain statistics give, for 200 random sets and one draw of them."""
     generator = random.Random(4)
@@ -292,7 +320,7 @@ def test_the_figures_of_numbers_are_those_of_the_statistics() -> None:
         expected = {
             "weighted_kappa": weighted_kappa(cells),
             "alpha": weighted_alpha(units, "interval"),
-            "spearman": spearman(cells),
+            "spearman": spearman(pairs),
             "mean_error": sum(abs(one - other) * times for (one, other), times in cells.items()) / sum(cells.values()) if cells else None,
         }
         assert found == {name: None if value is None else pytest.approx(value, abs=1e-9) for name, value in expected.items()}

@@ -30,7 +30,6 @@ from activities.providers.environment import Environment
 from activities.tools.base import Tool, ToolContext, tool_of
 from activities.tools.registry import build_builtins
 from gradeloop import testing
-from gradeloop.calibration.labels import Label
 from gradeloop.cli.main import app
 from gradeloop.cli.schemas import _RECEIVED, _SENT, json_schemas
 from gradeloop.cli.task_file import Task, TaskFlags, read_task
@@ -47,6 +46,7 @@ from gradeloop.grading.scoring import GraderAnswer, PassFindings, aggregate, cal
 from gradeloop.grading.templates import fill
 from gradeloop.grading.verdicts import parse_verdict
 from gradeloop.judges.contract import CriteriaJudge, SchemaJudge, parse_judge
+from gradeloop.judges.labels import Label
 from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.sandbox.monty import Monty
 from gradeloop.settings.catalog import capability_of, load_catalogue

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from gradeloop.batches.exports import read_export
-from gradeloop.calibration.judgements import read_results
 from gradeloop.calibration.labelled_sets import read_labelled_set
-from gradeloop.calibration.labels import read_labels
 from gradeloop.errors import InvalidRequest
+from gradeloop.judges.judgements import read_results
+from gradeloop.judges.labels import read_labels
 from gradeloop.suites.datasets import read_jsonl
 from gradeloop.transcripts.readers import read_run_file
 from tests.rig.batch_results import case

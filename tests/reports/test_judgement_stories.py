@@ -10,12 +10,12 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from gradeloop.calibration.judgements import read_results
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.grading.prompts import records
 from gradeloop.judges.citations import citations_of
 from gradeloop.judges.contract import JudgeResult, PassGate
+from gradeloop.judges.judgements import read_results
 from gradeloop.judges.registry import Registry
 from gradeloop.reports.judgement_page import JudgementSource, answer_of_judgements, judgements_next
 from gradeloop.reports.model import RunReport, Verdict

@@ -9,11 +9,9 @@ import pytest
 from gradeloop.stats.bootstrap import binomial, bootstrap
 from gradeloop.stats.correction import JudgeError, corrected_rate, labels_wanted
 from gradeloop.stats.intervals import wilson
-from gradeloop.stats.panel import effective_votes, flip_rate
 from gradeloop.stats.ranking import bradley_terry, rank
-from gradeloop.stats.rates import binary_rates
-from gradeloop.stats.reliability import cohen_kappa, gwet_ac1
-from gradeloop.stats.selective import choose_band
+from gradeloop.stats.reliability import cohen_kappa, f1, gwet_ac1
+from gradeloop.stats.votes import choose_band, effective_votes, flip_rate
 
 RUNS = 1000
 LOWEST = 0.93
@@ -43,7 +41,7 @@ Cells = dict[tuple[bool, bool], float]
 STATISTICS: dict[str, Callable[[Cells], float | None]] = {
     "kappa": cohen_kappa,
     "ac1": lambda cells: gwet_ac1(cells, 2),
-    "f1": lambda cells: binary_rates(cells, True).f1,
+    "f1": lambda cells: f1(cells, True),
 }
 
 

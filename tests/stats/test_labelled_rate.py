@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from gradeloop.stats.labelled_rate import LEAST_LABELS, SampleLabels, labelled_rate
+from gradeloop.stats.correction import LEAST_LABELS, SampleLabels, labelled_rate
 
 
 def test_each_label_counts_for_the_runs_that_it_stands_for() -> None:

@@ -10,7 +10,7 @@ from gradeloop.contract.criterion import TOLERANCE
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
 from gradeloop.judges.contract import PassGate
-from gradeloop.stats.gated_rate import GatedRate, labels_cure
+from gradeloop.stats.correction import GatedRate
 from gradeloop.text import counted, one_line
 
 STATUS_LABELS: dict[CaseStatus, tuple[str, str]] = {
@@ -253,6 +253,27 @@ def _in_words(rate: float, wanted: float, judged: int, noun: str) -> str:
     if rate == 1:
         return ""
     return f"{_percent(rate, wanted)} of {counted(judged, f'judged {noun}')} passed, {_plain(wanted, 4)} wanted"
+
+
+def gate_lines(found: GatedRate) -> list[str]:
+    """Return what a person reads: the rate as the judge says, the corrected one, and the decision."""
+    if not found.runs:
+        return ["corrected pass rate: nothing was judged"]
+    labels = found.error.passed + found.error.failed
+    raw = f"{found.passed / found.runs:.1%} as the judge says"
+    if found.corrected is None:
+        lines = [f"corrected pass rate: unknown ({raw}); {labels} labels with a verdict, both kinds are needed, better than chance"]
+    else:
+        rate = found.corrected
+        lines = [f"corrected pass rate: {rate.value:.1%} ({rate.low:.1%} to {rate.high:.1%}), {raw}; by {labels} labels with a verdict"]
+    if found.decision == "inconclusive":
+        lines.append(f"inconclusive at {found.threshold:.1%}: {labels_cure(found)}")
+    return lines
+
+
+def labels_cure(found: GatedRate) -> str:
+    """Return what would decide where the rate does not."""
+    return "no number of labels would decide; judge more runs" if found.wanted is None else f"about {found.wanted} labels would decide"
 
 
 def corrected_answer(found: GatedRate) -> BatchAnswer:

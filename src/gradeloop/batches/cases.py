@@ -38,7 +38,7 @@ from gradeloop.grading.scoring import (
 from gradeloop.grading.verdicts import GraderConversation, first_judge
 from gradeloop.judges.answers import Rollout
 from gradeloop.judges.contract import CriteriaJudge, JudgeResult, JudgingRequest, SchemaJudge
-from gradeloop.stats.selective import is_below
+from gradeloop.stats.votes import is_below
 from gradeloop.text import shortened
 
 

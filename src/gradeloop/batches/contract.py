@@ -24,7 +24,7 @@ from gradeloop.errors import InvalidRequest, explain
 from gradeloop.grading.call_checks import CALL_CHECK
 from gradeloop.grading.comparisons import comparisons_of
 from gradeloop.judges.contract import JudgeResult, JudgingRequest
-from gradeloop.stats.gated_rate import GatedRate
+from gradeloop.stats.correction import GatedRate
 from gradeloop.text import clip, did_you_mean
 
 CASE_BYTES = 1024 * 1024

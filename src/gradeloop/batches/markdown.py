@@ -13,6 +13,7 @@ from gradeloop.batches.answer import (
     CriterionCounts,
     answer_of,
     failure_reason,
+    gate_lines,
     next_step,
     results_line,
     score_text,
@@ -20,7 +21,6 @@ from gradeloop.batches.answer import (
 from gradeloop.batches.contract import BatchSummary, CaseResult, CaseStatus
 from gradeloop.batches.metric_table import MetricFigure
 from gradeloop.files.output import MARKDOWN_MARK
-from gradeloop.stats.gated_rate import gate_lines
 from gradeloop.text import counted, encodable, one_line, shortened
 
 MOST_BYTES = 64 * 1024

@@ -7,21 +7,19 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from gradeloop.calibration.figures import Figure, Rated, comparable_value, measure
-from gradeloop.calibration.judgements import Judgements
-from gradeloop.calibration.labels import ComparedKey, Label, LabelSet, comparable, compared_keys
-from gradeloop.calibration.stability import Stability, measure_band, measure_panel, measure_stability
+from gradeloop.calibration.figures import Rated, measure
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
+from gradeloop.judges.judgements import Judgements, Stability, measure_stability
+from gradeloop.judges.labels import ComparedKey, Label, LabelSet, comparable, comparable_value, compared_keys
 from gradeloop.judges.pass_rule import PassRule, refuse_two_values
-from gradeloop.judges.schema import value_at
+from gradeloop.judges.schema import objects_in, value_at
 from gradeloop.stats.bootstrap import bootstrap
-from gradeloop.stats.correction import CorrectedRate, JudgeError, corrected_rate
-from gradeloop.stats.intervals import wilson
-from gradeloop.stats.panel import EffectiveVotes
+from gradeloop.stats.correction import CorrectedRate, JudgeError, hold_verdicts
+from gradeloop.stats.intervals import Estimate, wilson
 from gradeloop.stats.reliability import cohen_kappa
-from gradeloop.stats.selective import Band
+from gradeloop.stats.votes import Band, EffectiveVotes, choose_band, effective_votes
 from gradeloop.text import canonical_json
 
 
@@ -42,11 +40,11 @@ class HumanCeiling(Strict):
 
     raters: int
     runs: int
-    human: dict[str, Figure]
+    human: dict[str, Estimate]
     """`accuracy`, the share of pairs of people who agree, and `kappa`."""
-    judge: dict[str, Figure]
+    judge: dict[str, Estimate]
     """The same of the judge and each person."""
-    difference: Figure
+    difference: Estimate
     """The judge's accuracy minus that of people; above 0, the judge agrees with people more than they do with one another."""
 
 
@@ -56,7 +54,7 @@ class MeasuredPassRate(Strict):
     passed: int
     runs: int
     """The runs that were judged and have no label; all judged ones where all have."""
-    raw: Figure
+    raw: Estimate
     corrected: CorrectedRate | None
     """None where the labels allow no correction: a class has none, or the judge is no better than chance."""
     error: JudgeError
@@ -74,9 +72,9 @@ class KeyAgreement(Strict):
     answered: int
     """How many of those runs have a value of the judge."""
     positive: JsonValue = None
-    figures: dict[str, Figure]
+    figures: dict[str, Estimate]
     """The figures by name: coverage, accuracy (of what was answered), accuracy_all (the unanswered count as wrong), kappa and others."""
-    rates: dict[str, dict[str, Figure]] = Field(default_factory=dict)
+    rates: dict[str, dict[str, Estimate]] = Field(default_factory=dict)
     """The rates of every value against the others, by the value as JSON, where there are more than two."""
     confusion: dict[str, dict[str, int]] = Field(default_factory=dict)
     """Counts by the label's value, then by the judge's; both as JSON, so that `true` is no text."""
@@ -200,11 +198,11 @@ MANY_VALUES = range(3, 21)
 """How many values a key has whose values have rates of their own: with two, the rates of one say all."""
 
 
-def _rates_by_value(key: ComparedKey, rated: Sequence[Rated]) -> dict[str, dict[str, Figure]]:
+def _rates_by_value(key: ComparedKey, rated: Sequence[Rated]) -> dict[str, dict[str, Estimate]]:
     """Return the rates of each value against all others, where there are more than two."""
     if key.kind not in {"category", "ordered"} or len(key.values) not in MANY_VALUES:
         return {}
-    rates: dict[str, dict[str, Figure]] = {}
+    rates: dict[str, dict[str, Estimate]] = {}
     for value in key.values:
         figures = measure(ComparedKey(key.path, "category", key.values, value), rated, replicates=1000)
         rates[canonical_json(value)] = {name: figures[name] for name in ("tpr", "tnr", "precision", "recall", "f1")}
@@ -231,14 +229,10 @@ def human_ceiling(rated: Sequence[Rated], raters: int) -> HumanCeiling | None:
 
     values, intervals = figures(counts), bootstrap(counts, figures)
     runs = sum(counts)
-    made = [
-        Figure(value=value, low=interval and interval.low, high=interval and interval.high, of=runs)
-        for value, interval in zip(values, intervals, strict=True)
-    ]
+    made = [Estimate.within(value, interval, runs) for value, interval in zip(values, intervals, strict=True)]
     for at in (0, 2):
         if (share := values[at]) is not None:
-            interval = wilson(share * runs, runs)
-            made[at] = Figure(value=share, low=interval.low, high=interval.high, of=runs)
+            made[at] = Estimate.within(share, wilson(share * runs, runs), runs)
     return HumanCeiling(
         raters=raters,
         runs=runs,
@@ -246,13 +240,6 @@ def human_ceiling(rated: Sequence[Rated], raters: int) -> HumanCeiling | None:
         judge={"accuracy": made[2], "kappa": made[3]},
         difference=made[4],
     )
-
-
-def judge_error(pairs: Sequence[tuple[bool, bool]]) -> JudgeError:
-    """Return how often a judge was right on runs that people passed and failed: a pair is a label and a verdict."""
-    counts = Counter(pairs)
-    good, bad = counts[True, True] + counts[True, False], counts[False, True] + counts[False, False]
-    return JudgeError(passed=good, passed_found=counts[True, True], failed=bad, failed_found=counts[False, False])
 
 
 def _pass_rate(
@@ -264,23 +251,12 @@ def _pass_rate(
     positive = canonical_json(key.positive)
     values = {run: judged_value(judge, key, judgements.verdict(run)) for run in judgements.by_run}
     verdicts = {run: canonical_json(value) == positive for run, value in values.items() if value is not None}
-    pairs = []
-    for run, rows in labels.items():
-        votes = [canonical_json(value_at(label.label_value, key.path)) == positive for label in rows]
-        if run in verdicts and 2 * sum(votes) != len(votes):  # people who are split say nothing
-            pairs.append((2 * sum(votes) > len(votes), verdicts[run]))
-    counted = [passed for run, passed in verdicts.items() if run not in labels] or list(verdicts.values())
-    if not counted:
+    people = {run: [canonical_json(value_at(label.label_value, key.path)) == positive for label in rows] for run, rows in labels.items()}
+    found = hold_verdicts(people, verdicts, verdicts, None)
+    if not found.runs:
         return None
-    error, passed = judge_error(pairs), sum(counted)
-    interval = wilson(passed, len(counted))
-    return MeasuredPassRate(
-        passed=passed,
-        runs=len(counted),
-        raw=Figure(value=passed / len(counted), low=interval.low, high=interval.high, of=len(counted)),
-        corrected=corrected_rate(passed, len(counted), error),
-        error=error,
-    )
+    raw = Estimate.share(found.passed, found.runs)
+    return MeasuredPassRate(passed=found.passed, runs=found.runs, raw=raw, corrected=found.corrected, error=found.error)
 
 
 def _disagreements(judge: JudgeConfig, key: ComparedKey, labels: Sequence[Label], judgements: Judgements) -> list[Disagreement]:
@@ -311,3 +287,63 @@ def judge_reason(judge: JudgeConfig, path: tuple[str, ...], output: Mapping[str,
         return next((str(row.get("reason") or "") for row in rows if isinstance(row, dict) and row.get("id") == path[-1]), "")
     texts = [name for name, inner in judge.output_schema["properties"].items() if inner["type"] == "string" and "enum" not in inner]
     return next((str(output[name]) for name in ("explanation", *texts) if output.get(name)), "")
+
+
+def measure_panel(judge: JudgeConfig, key: ComparedKey, judgements: Judgements, labels: Mapping[str, JsonValue]) -> EffectiveVotes | None:
+    """Return what the votes within one judgement are worth: rollouts of a schema, graders of a criterion.
+
+    Votes count as right or wrong by the labels: it is errors in common that make them worth less.
+
+    Args:
+        judge: The judge.
+        key: The key that is voted on.
+        judgements: Its judgements.
+        labels: What people say of runs, for this key.
+    """
+    rows: list[list[float]] = []
+    for run in judgements.by_run:
+        result = judgements.verdict(run)
+        votes = [] if result is None else _votes(judge, key, result.output, result.result_metadata)
+        label = labels.get(run)
+        if label is not None and len(votes) > 1 and None not in votes:
+            rows.append([float(comparable_value(key.kind, vote) != comparable_value(key.kind, label)) for vote in votes])
+    size = max((len(row) for row in rows), default=0)
+    return effective_votes([row for row in rows if len(row) == size])
+
+
+def _votes(judge: JudgeConfig, key: ComparedKey, output: Mapping[str, JsonValue], metadata: Mapping[str, JsonValue]) -> list[JsonValue]:
+    """Return the votes behind a judgement's value."""
+    if isinstance(judge, CriteriaJudge):
+        named = [row for row in objects_in(output.get("criteria")) if row.get("id") == key.path[-1]]
+        return [vote.get("passed") for vote in objects_in(named[0].get("votes"))] if named and key.path[0] == "criteria" else []
+    outputs = [rollout.get("output") for rollout in objects_in(metadata.get("rollouts"))]
+    return [value_at(given, key.path) if isinstance(given, dict) else None for given in outputs]
+
+
+def measure_band(
+    judge: JudgeConfig, key: ComparedKey, judgements: Judgements, labels: Mapping[str, Sequence[JsonValue]], risk: float
+) -> Band | None:
+    """Return from which share of votes on the judge may decide alone, so that its error stays below a risk.
+
+    Args:
+        judge: The judge.
+        key: The key that is decided.
+        judgements: Its judgements; votes are those within one, else the repeated judgements of a run.
+        labels: What people say of runs, for this key; most of them decide, and people who are split say nothing.
+        risk: The error rate to stay below.
+    """
+    verdicts: list[tuple[float, bool]] = []
+    for run, said in labels.items():
+        result = judgements.verdict(run)
+        value = None if result is None else value_at(comparable(judge, result.output), key.path)
+        ((label, count), *others) = Counter(comparable_value(key.kind, one) for one in said).most_common(2)
+        if result is None or value is None or (others and others[0][1] == count):
+            continue
+        votes = [vote for vote in _votes(judge, key, result.output, result.result_metadata) if vote is not None]
+        if len(votes) < 2:  # noqa: PLR2004 - one vote is no share
+            repeats = [value_at(comparable(judge, row.output), key.path) for row in judgements.by_run[run] if not row.failed]
+            votes = [vote for vote in repeats if vote is not None]
+        verdict = comparable_value(key.kind, value)
+        same = sum(comparable_value(key.kind, vote) == verdict for vote in votes)
+        verdicts.append((same / len(votes), verdict == label))
+    return choose_band(verdicts, risk) if verdicts else None

@@ -5,17 +5,17 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from gradeloop.calibration.agreement import HumanCeiling, human_ceiling
-from gradeloop.calibration.figures import Figure, Rated, comparable_value, measure
+from gradeloop.calibration.figures import Rated, measure
 from gradeloop.calibration.labelled_sets import Form, Item, LabelledSet
-from gradeloop.calibration.labels import ComparedKey
 from gradeloop.calibration.questions import Order, Question, combine, passages
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Usage
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, SchemaJudge
+from gradeloop.judges.labels import ComparedKey, comparable_value
 from gradeloop.judges.pass_rule import PassRule
 from gradeloop.stats.bootstrap import REPLICATES
-from gradeloop.stats.intervals import wilson
-from gradeloop.stats.ranking import Standing, rank
+from gradeloop.stats.intervals import Estimate
+from gradeloop.stats.ranking import RankedCandidate, rank
 from gradeloop.text import shortened
 
 WORST = 10
@@ -57,8 +57,8 @@ class CategoryFigures(Strict):
 
     name: str
     items: int
-    answered: Figure
-    agreement: Figure
+    answered: Estimate
+    agreement: Estimate
     """Accuracy of all items, what is unanswered counting as wrong; of scores, the mean absolute error."""
 
 
@@ -66,9 +66,9 @@ class ProbeFinding(Strict):
     """How a change that ought to change nothing changed the judge's verdicts."""
 
     name: str
-    changed: Figure
+    changed: Estimate
     """The share of verdicts that are another one after the change."""
-    toward: Figure | None = None
+    toward: Estimate | None = None
     """The share of changed verdicts that went to the side that the change favours."""
     what: str
     """What was changed, in words."""
@@ -83,10 +83,10 @@ class CheckReport(Strict):
     why: str
     form: Form
     items: int
-    figures: dict[str, Figure]
+    figures: dict[str, Estimate]
     categories: tuple[CategoryFigures, ...]
     ceiling: HumanCeiling | None = None
-    standings: tuple[Standing, ...] = ()
+    standings: tuple[RankedCandidate, ...] = ()
     """Who won how often, as the judge says; empty where the authors are not known."""
     probes: tuple[ProbeFinding, ...] = ()
     usage: Usage
@@ -147,7 +147,7 @@ def report_check(
     verdicts, key = verdicts_of(answers), KEYS[labelled.form]
     rated = {item.id: _rated(key, item, verdicts.get(item.id)) for item in labelled.items}
     figures = measure(key, list(rated.values()), replicates=replicates) | _pair_figures(labelled, answers, verdicts)
-    people = len({opinion.by for item in labelled.items for opinion in item.opinions})
+    people = len({annotation.by for item in labelled.items for annotation in item.annotations})
     return CheckReport(
         judge=(judge.name if isinstance(judge, SchemaJudge) else None) or judge.rubric_id,
         model=next((answer.result.model for answer in answers if answer.result.model), None),
@@ -170,16 +170,8 @@ def report_check(
 
 
 def _rated(key: ComparedKey, item: Item, verdict: bool | float | str | None) -> Rated:
-    labels = tuple(sorted((comparable_value(key.kind, opinion.value) for opinion in item.opinions), key=str))
+    labels = tuple(sorted((comparable_value(key.kind, annotation.value) for annotation in item.annotations), key=str))
     return Rated(None if verdict is None else comparable_value(key.kind, verdict), labels)
-
-
-def share(part: float, whole: int) -> Figure:
-    """Return a share with Wilson's interval; without a value where there is nothing to share."""
-    if not whole:
-        return Figure()
-    interval = wilson(part, whole)
-    return Figure(value=part / whole, low=interval.low, high=interval.high, of=whole)
 
 
 class OrderCounts(NamedTuple):
@@ -206,7 +198,7 @@ def compare_orders(answers: Sequence[Answered]) -> OrderCounts:
 
 def _pair_figures(
     labelled: LabelledSet, answers: Sequence[Answered], verdicts: Mapping[str, bool | float | str | None]
-) -> dict[str, Figure]:
+) -> dict[str, Estimate]:
     """Return what only pairs have: consistency of both orders, preference for a position, and the share of best answers found."""
     if labelled.form != "pair":
         return {}
@@ -214,11 +206,11 @@ def _pair_figures(
     groups: dict[str, list[bool]] = {}
     for item in labelled.items:
         if item.group:
-            groups.setdefault(item.group, []).append(verdicts.get(item.id) == item.opinions[0].value)
-    figures = {"consistency": share(orders.pairs - orders.differing, orders.pairs)} if orders.pairs else {}
+            groups.setdefault(item.group, []).append(verdicts.get(item.id) == item.annotations[0].value)
+    figures = {"consistency": Estimate.share(orders.pairs - orders.differing, orders.pairs)} if orders.pairs else {}
     if orders.differing:
-        figures["first_position"] = share(orders.first, orders.differing)
-    return figures | ({"best_of_group": share(sum(map(all, groups.values())), len(groups))} if groups else {})
+        figures["first_position"] = Estimate.share(orders.first, orders.differing)
+    return figures | ({"best_of_group": Estimate.share(sum(map(all, groups.values())), len(groups))} if groups else {})
 
 
 def _categories(labelled: LabelledSet, key: ComparedKey, rated: Mapping[str, Rated]) -> tuple[CategoryFigures, ...]:
@@ -233,7 +225,7 @@ def _categories(labelled: LabelledSet, key: ComparedKey, rated: Mapping[str, Rat
     return tuple(found)
 
 
-def _standings(labelled: LabelledSet, verdicts: Mapping[str, bool | float | str | None]) -> tuple[Standing, ...]:
+def _standings(labelled: LabelledSet, verdicts: Mapping[str, bool | float | str | None]) -> tuple[RankedCandidate, ...]:
     wins: dict[tuple[str, str], float] = {}
     for item in labelled.items:
         verdict = verdicts.get(item.id)
@@ -253,7 +245,7 @@ def _worst(
     for item in labelled.items:
         verdict = verdicts.get(item.id)
         if verdict is not None:
-            distance = math.fsum(_distance(key, verdict, opinion.value) for opinion in item.opinions) / len(item.opinions)
+            distance = math.fsum(_distance(key, verdict, annotation.value) for annotation in item.annotations) / len(item.annotations)
             ranked.append((distance, item))
     ranked.sort(key=lambda row: -row[0])
     return tuple(_shown(item, first[item.id], str(verdicts[item.id])) for distance, item in ranked[:WORST] if distance > 0)
@@ -270,7 +262,7 @@ def _shown(item: Item, answer: Answered, verdict: str) -> WorstDisagreement:
     return WorstDisagreement(
         id=item.id,
         category=item.category,
-        people=tuple(f"{opinion.by}: {opinion.value}" for opinion in item.opinions),
+        people=tuple(f"{annotation.by}: {annotation.value}" for annotation in item.annotations),
         judge=verdict,
         reason=str(output.get("explanation") or ""),
         criterion=item.criterion,

@@ -9,25 +9,11 @@ from math import sqrt
 from operator import mul
 from typing import NamedTuple
 
-from pydantic import JsonValue
-
-from gradeloop.calibration.labels import ComparedKey
-from gradeloop.contract.base import Strict
+from gradeloop.judges.labels import ComparedKey
 from gradeloop.stats.bootstrap import REPLICATES, bootstrap
-from gradeloop.stats.intervals import Interval, wilson
-from gradeloop.stats.rates import binary_rates, set_f1
-from gradeloop.stats.reliability import Level, cohen_kappa, gwet_ac1, weighted_alpha, weighted_kappa
+from gradeloop.stats.intervals import Estimate, Interval, wilson
+from gradeloop.stats.reliability import Level, chance_agreement, cohen_kappa, f1, gwet_ac1, set_f1, weighted_alpha, weighted_kappa
 from gradeloop.text import canonical_json
-
-
-class Figure(Strict):
-    """A figure with its 95 % interval; without a value where it is undefined, and without an interval where that is."""
-
-    value: float | None = None
-    low: float | None = None
-    high: float | None = None
-    of: int = 0
-    """The number of runs over which it is computed."""
 
 
 class Rated(NamedTuple):
@@ -38,16 +24,7 @@ class Rated(NamedTuple):
     labels: tuple[float | str | frozenset[str], ...]
 
 
-def comparable_value(kind: str, value: JsonValue) -> float | str | frozenset[str]:
-    """Return a value as it is compared: numbers as numbers, lists as sets, everything else as canonical JSON."""
-    if kind == "number" and isinstance(value, int | float):
-        return float(value)
-    if kind == "set" and isinstance(value, list):
-        return frozenset(map(canonical_json, value))
-    return canonical_json(value)
-
-
-def measure(key: ComparedKey, rated: Sequence[Rated], *, replicates: int = REPLICATES) -> dict[str, Figure]:
+def measure(key: ComparedKey, rated: Sequence[Rated], *, replicates: int = REPLICATES) -> dict[str, Estimate]:
     """Return the figures of a key, by name.
 
     Args:
@@ -61,30 +38,20 @@ def measure(key: ComparedKey, rated: Sequence[Rated], *, replicates: int = REPLI
     shares, others = sums.shares(counts), sums.others(counts)
     names = list(others)
     intervals = bootstrap(counts, lambda draw: list(sums.others(draw).values()), replicates=replicates) if names else []
-    figures = {name: _share_figure(share) for name, share in shares.items()}
-    answered = sum(row.judged is not None for row in rated)
+    figures = {name: Estimate.share(*share) for name, share in shares.items()}
+    answered, chance = sum(row.judged is not None for row in rated), chance_agreement(sums.cells(counts))
     for name, interval in zip(names, intervals, strict=True):
         value = others[name]
-        found = _widened(name, value, interval, answered, sums.expected(counts))
-        figures[name] = Figure(value=value, low=found and found.low, high=found and found.high, of=answered)
+        figures[name] = Estimate.within(value, _widened(name, value, interval, answered, chance), answered)
     return figures
 
 
 class Share(NamedTuple):
     """A share of labels, and the number of runs that they are of."""
 
-    part: float
-    whole: float
+    part: int
+    whole: int
     runs: int
-
-
-def _share_figure(share: Share) -> Figure:
-    """Return a share with Wilson's interval over runs: several labels of one run are one run."""
-    if not share.whole or not share.runs:
-        return Figure(of=share.runs)
-    value = share.part / share.whole
-    interval = wilson(value * share.runs, share.runs)
-    return Figure(value=value, low=interval.low, high=interval.high, of=share.runs)
 
 
 def _widened(name: str, value: float | None, interval: Interval | None, runs: int, expected: float) -> Interval | None:
@@ -163,15 +130,12 @@ class _Sums:
         if self.key.kind == "ordered":
             placed = {(places[label], places[judged]): count for (label, judged), count in cells.items()}
             figures["weighted_kappa"] = weighted_kappa(placed)
-        figures["alpha"] = self.alpha(counts, "ordinal" if self.key.kind == "ordered" else "nominal")
+        level: Level = "ordinal" if self.key.kind == "ordered" else "nominal"
+        figures["alpha"] = weighted_alpha(zip(self._units, counts, strict=True), level)
         figures["ac1"] = gwet_ac1(cells, len(self.key.values))
         if self.key.positive is not None:
-            figures["f1"] = binary_rates(cells, canonical_json(self.key.positive)).f1
+            figures["f1"] = f1(cells, canonical_json(self.key.positive))
         return figures
-
-    def alpha(self, counts: Sequence[int], level: Level) -> float | None:
-        """Return Krippendorff's alpha over the judge and all people."""
-        return weighted_alpha(zip(self._units, counts, strict=True), level)
 
     @cached_property
     def _numbers(self) -> "NumberFigures":
@@ -193,21 +157,8 @@ class _Sums:
     @cached_property
     def _units(self) -> Sequence[Sequence[float]]:
         """The values of every kind of run as numbers, judge and people alike."""
-        units = [[*kind.labels, *(() if kind.judged is None else (kind.judged,))] for kind in self.kinds]
-        if self.key.kind == "number":
-            return [[float(value) for value in unit if not isinstance(value, frozenset)] for unit in units]
-        return [[self._places[value] for value in unit] for unit in units]
-
-    def expected(self, counts: Sequence[int]) -> float:
-        """Return how often label and judge would agree by chance."""
-        cells = self.cells(counts)
-        total = sum(cells.values())
-        first: dict[object, float] = {}
-        second: dict[object, float] = {}
-        for (label, judged), count in cells.items():
-            first[label] = first.get(label, 0.0) + count
-            second[judged] = second.get(judged, 0.0) + count
-        return sum(count * second.get(value, 0.0) for value, count in first.items()) / total**2 if total else 1.0
+        values = ([*kind.labels, *(() if kind.judged is None else (kind.judged,))] for kind in self.kinds)
+        return [[self._places[value] for value in unit] for unit in values]
 
 
 def _number(value: object) -> float | None:
@@ -240,15 +191,9 @@ PERCENT = frozenset(NAMES) - {"kappa", "weighted_kappa", "alpha", "ac1", "spearm
 """Figures that are written in percent."""
 
 
-def figure_texts(name: str, figure: Figure) -> tuple[str, str]:
+def figure_texts(name: str, figure: Estimate) -> tuple[str, str]:
     """Return a figure and its interval as text."""
-    form = "{:.1%}" if name in PERCENT else "{:.3f}"
-    if figure.value is None:
-        return "undefined", ""
-    value = form.format(figure.value)
-    if figure.low is None or figure.high is None:
-        return value, ""
-    return value, f"{form.format(figure.low)} to {form.format(figure.high)}"
+    return figure.texts("{:.1%}" if name in PERCENT else "{:.3f}")
 
 
 class NumberFigures:

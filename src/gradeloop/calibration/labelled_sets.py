@@ -26,7 +26,7 @@ Preference = Literal["A", "B", "tie"]
 Row = Mapping[str, Any]
 
 
-class Opinion(Strict):
+class Annotation(Strict):
     """What one person says of an item."""
 
     by: str = "label"
@@ -41,7 +41,7 @@ class Item(Strict):
     """The conversation before the answers."""
     answers: tuple[tuple[RunMessage, ...], ...]
     """The answer, or the two answers A and B, each as its messages."""
-    opinions: tuple[Opinion, ...]
+    annotations: tuple[Annotation, ...]
     category: str = ""
     criterion: str = ""
     """What this item is to be judged by, where every item has its own."""
@@ -99,16 +99,16 @@ def read_labelled_set(path: Path) -> LabelledSet:
 
 
 def _merge(items: Sequence[Item]) -> list[Item]:
-    """Join the opinions of several people on one item; of two of one person the first counts."""
+    """Join the annotations of several people on one item; of two of one person the first counts."""
     merged: dict[str, Item] = {}
     for item in items:
         if (known := merged.get(item.id)) is None:
             merged[item.id] = item
         else:
-            people = {opinion.by for opinion in known.opinions}
-            more = tuple(opinion for opinion in item.opinions if opinion.by not in people)
-            merged[item.id] = known.model_copy(update={"opinions": known.opinions + more})
-    return [item for item in merged.values() if item.opinions]
+            people = {annotation.by for annotation in known.annotations}
+            more = tuple(annotation for annotation in item.annotations if annotation.by not in people)
+            merged[item.id] = known.model_copy(update={"annotations": known.annotations + more})
+    return [item for item in merged.values() if item.annotations]
 
 
 def _rows(path: Path) -> dict[str, Row]:
@@ -183,7 +183,7 @@ def _judge_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
         id=str(row.get("pair_id") or number),
         messages=_conversation(row["question"]),
         answers=(_answer(row["response_A"]), _answer(row["response_B"])),
-        opinions=(Opinion(value=value),),
+        annotations=(Annotation(value=value),),
         category=str(row.get("source") or ""),
     )
 
@@ -208,7 +208,7 @@ def _reward_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
             id=f"{name}/{at}",
             messages=_conversation(row["prompt"]),
             answers=(_answer(pair[0]), _answer(pair[1])),
-            opinions=(Opinion(value="A" if first else "B"),),
+            annotations=(Annotation(value="A" if first else "B"),),
             category=str(row.get("subset") or ""),
             models=authors if first or not authors else (authors[1], authors[0]),
             group=name,
@@ -222,8 +222,8 @@ def _health_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
         id=f"{name}/{_digest(row['rubric'])}",
         messages=_conversation(row["prompt"]),
         answers=(_answer(row["completion"]),),
-        opinions=tuple(
-            Opinion.model_validate({"by": str(people[at]) if at < len(people) else f"physician {at + 1}", "value": _yes_or_no(label)})
+        annotations=tuple(
+            Annotation.model_validate({"by": str(people[at]) if at < len(people) else f"physician {at + 1}", "value": _yes_or_no(label)})
             for at, label in enumerate(labels)
         ),
         category=str(row.get("category") or ""),
@@ -248,7 +248,7 @@ def _mt_bench(row: Row, _number: str, _: Path) -> Iterator[Item]:
         id=f"{row['question_id']}/{names[0]}/{names[1]}/turn {turn}",
         messages=(),
         answers=(conversations[0], conversations[1]),
-        opinions=(Opinion(by=_person(row.get("judge")), value=value),),
+        annotations=(Annotation(by=_person(row.get("judge")), value=value),),
         category=f"turn {turn}",
         models=names,
     )
@@ -265,7 +265,7 @@ def _llm_bar(row: Row, number: str, path: Path) -> Iterator[Item]:
         id=number,
         messages=_conversation(row["input"]),
         answers=(_answer(row["output_1"]), _answer(row["output_2"])),
-        opinions=(Opinion(value="A" if str(row["label"]) == "1" else "B"),),
+        annotations=(Annotation(value="A" if str(row["label"]) == "1" else "B"),),
         category=path.parent.name,
     )
 
@@ -283,7 +283,7 @@ def _flask(row: Row, number: str, _: Path) -> Iterator[Item]:
                 id=f"{name}/{skill}",
                 messages=_conversation(row["instruction"] if "instruction" in row else row["text"]),
                 answers=(_answer(answer),),
-                opinions=(Opinion(by=_person(row.get("annotator")), value=number_given),),
+                annotations=(Annotation(by=_person(row.get("annotator")), value=number_given),),
                 category=skill,
                 criterion=f"{skill}, on a scale from 1 (worst) to 5 (best)",
             )
@@ -345,7 +345,7 @@ def _own_format(path: Path, keys: set[str], rows: Sequence[Row]) -> tuple[str, s
             id=str(row.get(lower.get("id", "")) or number),
             messages=_conversation(row[prompt]) if prompt else (),
             answers=tuple(_answer(row[name]) for name in answers),
-            opinions=(Opinion(by=str(row.get(lower.get("created_by", "")) or "label"), value=_own_value(form, said, label)),),
+            annotations=(Annotation(by=str(row.get(lower.get("created_by", "")) or "label"), value=_own_value(form, said, label)),),
             category=str(row.get(lower.get("category", "")) or ""),
             criterion=str(row.get(lower.get("criterion", "")) or ""),
         )
@@ -360,7 +360,7 @@ def _yes_or_no(value: JsonValue) -> bool | None:
     return True if text in _YES else False if text in _NO else None
 
 
-def _own_value(form: Form, value: JsonValue, label: str) -> Any:  # noqa: ANN401 - one of an opinion's values
+def _own_value(form: Form, value: JsonValue, label: str) -> Any:  # noqa: ANN401 - one of an annotation's values
     if form == "pair":
         if (winner := _WINNERS.get(str(value).strip().lower())) is None:
             raise ValueError(f"{label} is {clip(str(value))}; write A, B or tie")

@@ -5,11 +5,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from gradeloop.calibration.check_report import Answered, ProbeFinding, compare_orders, share, verdicts_of
+from gradeloop.calibration.check_report import Answered, ProbeFinding, compare_orders, verdicts_of
 from gradeloop.calibration.labelled_sets import Item, LabelledSet
 from gradeloop.calibration.questions import Question, run_of
 from gradeloop.contract.transcript import RunMessage
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig
+from gradeloop.stats.intervals import Estimate
 
 ProbeName = Literal["order", "verbosity", "style", "self-preference", "paraphrase", "repetition"]
 
@@ -63,8 +64,8 @@ def probe_finding(name: ProbeName, labelled: LabelledSet, answers: Sequence[Answ
         return _self_preference(labelled, answers)
     if name == "order" and labelled.form == "pair":
         orders = compare_orders(answers)
-        first = share(orders.first, orders.differing)
-        return ProbeFinding(name="order", changed=share(orders.differing, orders.pairs), toward=first, what=WHAT["order"])
+        first = Estimate.share(orders.first, orders.differing)
+        return ProbeFinding(name="order", changed=Estimate.share(orders.differing, orders.pairs), toward=first, what=WHAT["order"])
     asked = {answer.question.item.id for answer in probed}
     before = {item: value for item, value in verdicts_of(answers).items() if item in asked and value is not None}
     after = {item: value for item, value in verdicts_of(probed).items() if value is not None and item in before}
@@ -72,8 +73,8 @@ def probe_finding(name: ProbeName, labelled: LabelledSet, answers: Sequence[Answ
     toward = None
     if name == "verbosity":
         padded = {item.id: _padded_side(item) for item in labelled.items}
-        toward = share(sum(_is_toward(before[item], after[item], padded[item]) for item in changed), len(changed))
-    return ProbeFinding(name=name, changed=share(len(changed), len(after)), toward=toward, what=WHAT[name])
+        toward = Estimate.share(sum(_is_toward(before[item], after[item], padded[item]) for item in changed), len(changed))
+    return ProbeFinding(name=name, changed=Estimate.share(len(changed), len(after)), toward=toward, what=WHAT[name])
 
 
 def _is_toward(before: object, after: object, side: str) -> bool:
@@ -114,13 +115,14 @@ def _self_preference(labelled: LabelledSet, answers: Sequence[Answered]) -> Prob
         if len(sides) != 1 or verdict is None:
             continue
         known += 1
-        people = [opinion.value for opinion in item.opinions]
+        people = [annotation.value for annotation in item.annotations]
         label = max(people, key=people.count)
         if verdict != label:
             differing += 1
             favoured += verdict == sides[0] or (verdict == "tie" and label != sides[0])
     what = WHAT["self-preference"] + (f" (family {own})" if own else " (the judge's family is not known)")
-    return ProbeFinding(name="self-preference", changed=share(differing, known), toward=share(favoured, differing), what=what)
+    changed = Estimate.share(differing, known)
+    return ProbeFinding(name="self-preference", changed=changed, toward=Estimate.share(favoured, differing), what=what)
 
 
 def _with_item(question: Question, item: Item) -> Question:
@@ -140,7 +142,7 @@ def _padded_side(item: Item) -> str:
     """Return which answer of a pair is padded: the one that most people like less, B where they are split; nothing for one answer."""
     if len(item.answers) == 1:
         return ""
-    values = [opinion.value for opinion in item.opinions]
+    values = [annotation.value for annotation in item.annotations]
     return "A" if values.count("B") > values.count("A") else "B"
 
 

@@ -8,11 +8,11 @@ from typing import Any, Literal
 from pydantic import ValidationError
 
 from gradeloop.calibration.labelled_sets import Form, Item, LabelledSet
-from gradeloop.calibration.labels import compared_keys
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, SchemaJudge
+from gradeloop.judges.labels import compared_keys
 from gradeloop.judges.pass_rule import PassRule, refuse_two_values
 from gradeloop.judges.schema import value_at
 

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from gradeloop.batches.answer import answer_of, results_line
+from gradeloop.batches.answer import answer_of, gate_lines, results_line
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.compare.comparison import load_batch, stored_source
 from gradeloop.batches.compare.wording import baseline_of
@@ -22,7 +22,6 @@ from gradeloop.cli.render.batch import answer_lines, batch_table, case_lines
 from gradeloop.cli.render.results import result_lines
 from gradeloop.cli.render.table import show_lines
 from gradeloop.errors import InvalidRequest
-from gradeloop.stats.gated_rate import gate_lines
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
 from gradeloop.text import clip

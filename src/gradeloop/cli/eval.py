@@ -12,18 +12,17 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from gradeloop.batches.answer import ANSWER_STYLES, BatchAnswer, answer_of, gate_exit_code, next_step, results_line
+from gradeloop.batches.answer import ANSWER_STYLES, BatchAnswer, answer_of, gate_exit_code, gate_lines, next_step, results_line
 from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
 from gradeloop.batches.compare.comparison import load_batch, stored_source
 from gradeloop.batches.compare.wording import baseline_of
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
+from gradeloop.batches.gate import gate_batch
 from gradeloop.batches.markdown import BatchStory
 from gradeloop.batches.metric_table import MetricTable, metric_lines
 from gradeloop.batches.outage import StoreWatch, store_timeout
 from gradeloop.batches.outputs import SUFFIXES, Outputs, json_line
 from gradeloop.batches.reader import BatchReader
-from gradeloop.calibration.gate import gate_batch
-from gradeloop.calibration.labels import read_case_labels
 from gradeloop.cli.commands import (
     BASELINE_HELP,
     AllowOutside,
@@ -61,8 +60,8 @@ from gradeloop.cli.task_file import budget_of
 from gradeloop.errors import InvalidRequest, StoreLost, StoreUnavailable
 from gradeloop.exit_codes import STOPPED
 from gradeloop.files.rubric import require_files
+from gradeloop.judges.labels import read_case_labels
 from gradeloop.settings.worker import find_outside_roots
-from gradeloop.stats.gated_rate import gate_lines
 from gradeloop.store.engine import STORE_VARIABLE, own_store
 from gradeloop.suites.filters import CaseFilters
 from gradeloop.suites.load import read_suite

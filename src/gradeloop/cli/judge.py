@@ -14,17 +14,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from temporalio.client import Client
 
-from gradeloop.batches.answer import ANSWER_COLOURS, corrected_answer
+from gradeloop.batches.answer import ANSWER_COLOURS, corrected_answer, gate_lines
+from gradeloop.batches.gate import gate_rate
 from gradeloop.batches.judge_many import Judged, judge_many
-from gradeloop.calibration.gate import gate_rate
-from gradeloop.calibration.judgements import select_judgements
-from gradeloop.calibration.labels import LabelSet, compared_keys, label_schema, read_labels
-from gradeloop.calibration.stability import measure_stability
 from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust, codes_help, ctrl_c, share_flag
 from gradeloop.cli.folder import own_config_file, own_outside_roots
 from gradeloop.cli.rejudge import judged_runs, load_older_judge, preview_lines, preview_of
 from gradeloop.cli.render.judgement_table import answer_line, answer_of_results, failure_lines, result_table, results_line
-from gradeloop.cli.render.measures import stability_lines
 from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import budget_of
 from gradeloop.client.client import GradingClient
@@ -37,6 +33,8 @@ from gradeloop.judges.abstention import dearer_judge
 from gradeloop.judges.chunks import is_too_long, parts_of
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, PassGate
+from gradeloop.judges.judgements import measure_stability, select_judgements, stability_lines
+from gradeloop.judges.labels import LabelSet, compared_keys, label_schema, read_labels
 from gradeloop.judges.pass_rule import PassRule, with_gate
 from gradeloop.judges.prompt import refuse_cut
 from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, read_judge, with_model
@@ -44,7 +42,7 @@ from gradeloop.reports.judgement_outputs import READ_BACK, JudgementOutputs
 from gradeloop.reports.judgement_page import JudgementSource
 from gradeloop.reports.subject import judgement_story
 from gradeloop.settings.worker import find_outside_roots
-from gradeloop.stats.gated_rate import GatedRate, gate_lines
+from gradeloop.stats.correction import GatedRate
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker, keep_worker_alive

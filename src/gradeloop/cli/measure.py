@@ -11,18 +11,18 @@ from rich.table import Table
 
 from gradeloop.calibration.agreement import Agreement, KeyAgreement, measure_agreement
 from gradeloop.calibration.figures import NAMES, figure_texts
-from gradeloop.calibration.judgements import read_results, refuse_foreign_results, select_judgements
-from gradeloop.calibration.labels import read_labels
 from gradeloop.cli.commands import AllowOutside, Grader, Json, codes_help, share_flag
 from gradeloop.cli.folder import own_outside_roots
 from gradeloop.cli.judge import JudgeName, open_registry
-from gradeloop.cli.render.measures import figure_table, stability_lines
+from gradeloop.cli.render.measures import figure_table
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import NO_VERDICT
 from gradeloop.judges.contract import JudgeConfig
+from gradeloop.judges.judgements import read_results, refuse_foreign_results, select_judgements, stability_lines
+from gradeloop.judges.labels import read_labels
 from gradeloop.judges.sources import load_judge, load_runs, names_file, with_model
-from gradeloop.stats.selective import Band
+from gradeloop.stats.votes import Band
 from gradeloop.text import counted, one_line
 
 app = typer.Typer(rich_markup_mode=None)

@@ -13,8 +13,6 @@ import typer
 from pydantic import ValidationError
 from temporalio.client import Client
 
-from gradeloop.calibration.gate import passes_rule
-from gradeloop.calibration.labels import read_labels
 from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust
 from gradeloop.cli.folder import own_config_file, own_outside_roots
 from gradeloop.cli.monitor_labels import label
@@ -25,7 +23,8 @@ from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import GradeloopError, InvalidRequest, explain
 from gradeloop.files.output import refuse_foreign
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, SchemaJudge
-from gradeloop.judges.pass_rule import PassRule
+from gradeloop.judges.labels import read_labels
+from gradeloop.judges.pass_rule import PassRule, passes_rule
 from gradeloop.judges.sources import load_judge, names_file, with_model
 from gradeloop.monitors.anchor_runs import LABEL_KEY, Anchor, anchors_of, plan_of_anchors
 from gradeloop.monitors.anchors import ANCHORS_PER_TICK, MOST_ANCHORS

@@ -10,13 +10,13 @@ import typer
 from rich.text import Text
 
 from gradeloop.calibration.agreement import Agreement, measure_agreement
-from gradeloop.calibration.judgements import Judgements
-from gradeloop.calibration.labels import Label, LabelSet, label_schema
 from gradeloop.cli.commands import Json, Overwrite
 from gradeloop.cli.measure import agreement_lines
 from gradeloop.cli.render.table import show_lines
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.output import refuse_foreign
+from gradeloop.judges.judgements import Judgements
+from gradeloop.judges.labels import Label, LabelSet, label_schema
 from gradeloop.monitors.contract import MonitorDefinition
 from gradeloop.monitors.labelling import LabelledRun, LabelTask, MonitorLabels, label_value
 from gradeloop.monitors.overview import MonitorReader

@@ -9,7 +9,6 @@ import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from gradeloop.calibration.rubric_lint import doubt_rubric
 from gradeloop.cli.commands import AllowOutside, Json, ThreadId
 from gradeloop.cli.folder import own_outside_roots
 from gradeloop.cli.render.run import gate_lines, prompt_lines, rubric_lines
@@ -22,6 +21,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.files.output import replacing
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import load_rubric
+from gradeloop.judges.rubric_lint import lint_rubric
 from gradeloop.settings.paths import user_name
 from gradeloop.suites.convert import as_yaml, convert_file
 from gradeloop.suites.migration import convert_configuration
@@ -71,9 +71,9 @@ def check(file: RubricFile, *, allow_outside: AllowOutside = None, as_json: Json
     read = Rubric.model_validate(load_rubric(file, FileScope.of(file, own_outside_roots(allow_outside))))
     lines = [line.head + line.body for line in rubric_lines(read)]
     show_lines(read.model_dump(mode="json", exclude_none=True), [*lines, *gate_lines(read)], as_json=as_json)
-    for doubt in doubt_rubric(read):
-        better = f"; better: {' / '.join(map(one_line, doubt.better))}" if doubt.better else ""
-        typer.echo(f"{doubt.criterion}: {doubt.problem}: {one_line(doubt.why)}{better}", err=True)
+    for finding in lint_rubric(read):
+        better = f"; better: {' / '.join(map(one_line, finding.better))}" if finding.better else ""
+        typer.echo(f"{finding.criterion}: {finding.problem}: {one_line(finding.why)}{better}", err=True)
 
 
 @rubric_app.command()

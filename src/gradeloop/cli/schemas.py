@@ -10,7 +10,6 @@ from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult, Upload
-from gradeloop.calibration.labels import Label
 from gradeloop.cli.task_file import TaskFile
 from gradeloop.contract.evaluation import Evaluation, Event, verdict_schema
 from gradeloop.contract.messages import Message
@@ -30,6 +29,7 @@ from gradeloop.contract.thread import (
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import CriteriaJudge, JudgeResult, JudgingRequest, SchemaJudge
+from gradeloop.judges.labels import Label
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.suites.suite import SuiteFile
 from gradeloop.text import clip, did_you_mean

@@ -9,7 +9,6 @@ import typer
 from rich.text import Text
 
 from gradeloop.calibration.labelled_sets import read_labelled_set
-from gradeloop.calibration.labels import is_labels, read_labels
 from gradeloop.cli.commands import AllowOutside, Json
 from gradeloop.cli.eval import Config, EnvFile
 from gradeloop.cli.eval_options import choose_suite, find_suite, refuse_unservable_suite
@@ -24,6 +23,7 @@ from gradeloop.files.rubric import load_rubric
 from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.templates import fill
 from gradeloop.judges.contract import CriteriaJudge
+from gradeloop.judges.labels import is_labels, read_labels
 from gradeloop.judges.sources import read_judge
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import load_settings

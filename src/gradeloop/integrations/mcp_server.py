@@ -12,7 +12,6 @@ from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
-from gradeloop.calibration.rubric_lint import doubt_rubric
 from gradeloop.contract.base import Strict
 from gradeloop.contract.evaluation import WaitingFor
 from gradeloop.errors import GradeloopError
@@ -20,6 +19,7 @@ from gradeloop.integrations.agent_session import JUDGEMENT, AgentSession, SpentS
 from gradeloop.integrations.judging_progress import Report
 from gradeloop.judges.contract import JudgeResult
 from gradeloop.judges.registry import Registry
+from gradeloop.judges.rubric_lint import lint_rubric
 from gradeloop.reports.judgement_page import judgement_head, judgement_page
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.plain_text import explain_run
@@ -200,8 +200,8 @@ class AgentTools:
             for criterion in read.criteria
         )
         problems = tuple(
-            RubricProblem(criterion=doubt.criterion, problem=doubt.problem, why=doubt.why, better=doubt.better)
-            for doubt in doubt_rubric(read)
+            RubricProblem(criterion=finding.criterion, problem=finding.problem, why=finding.why, better=finding.better)
+            for finding in lint_rubric(read)
         )
         return RubricCheck(criteria=criteria, problems=problems)
 

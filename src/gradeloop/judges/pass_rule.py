@@ -16,6 +16,9 @@ from gradeloop.text import canonical_json, clip, did_you_mean
 _GOOD = {"true", "pass", "passes", "passed", "match", "yes", "correct", "satisfied", "met"}
 """The values that mean that an answer is good: a rule may as well pass the absence of something, of which a reason speaks otherwise."""
 
+Rule = Sequence[tuple[tuple[str, ...], JsonValue]]
+"""What passes: the value of every key, by its path."""
+
 
 class PassRule:
     """The rule that passes a judgement: the output has every `--pass KEY=VALUE`, else every value of the judge's own `pass_if`.
@@ -66,6 +69,14 @@ class PassRule:
             allow_errors: The share of judgements, 0 to 1, that may be failures.
         """
         return PassGate(pass_if=self.values, pass_rate=pass_rate, allow_errors=allow_errors) if self.stated else None
+
+
+def passes_rule(rule: Rule, output: Mapping[str, JsonValue]) -> bool | None:
+    """Return whether an output or a label passes; None where it lacks a value that the rule asks for."""
+    values = [(value_at(dict(output), path), wanted) for path, wanted in rule]
+    if any(value is None for value, _ in values):
+        return None
+    return all(canonical_json(value) == canonical_json(wanted) for value, wanted in values)
 
 
 def refuse_two_values(key: str, values: Sequence[JsonValue]) -> None:
@@ -134,7 +145,7 @@ def _own_values(judge: JudgeConfig, schema: Mapping[str, Any]) -> list[tuple[tup
     return [(paths[name], value) for name, value in own.items() if name in paths]
 
 
-def _passes(result: JudgeResult, wanted: Sequence[tuple[tuple[str, ...], JsonValue]]) -> bool | None:
+def _passes(result: JudgeResult, wanted: Rule) -> bool | None:
     if result.failed or result.unsure or not wanted:
         return None
     return all(canonical_json(value_at(result.output, path)) == canonical_json(value) for path, value in wanted)

@@ -13,7 +13,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgeConfig, JudgeResult
 from gradeloop.judges.pass_rule import PassRule
 from gradeloop.monitors.ticks import monitor_of
-from gradeloop.stats.labelled_rate import SampleLabels
+from gradeloop.stats.correction import SampleLabels
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
 from gradeloop.text import clip

@@ -17,10 +17,9 @@ from gradeloop.monitors.labelling import sample_labels
 from gradeloop.monitors.removal import remove_monitor
 from gradeloop.monitors.ticks import Monitor, clear_alert, definition_json, lock_monitor, read_monitor
 from gradeloop.monitors.windows import DECLINE, DRIFT, JUDGE, counts_of
-from gradeloop.stats.correction import CorrectedRate, JudgeError, corrected_rate
+from gradeloop.stats.correction import LEAST_LABELS, CorrectedRate, JudgeError, SampleLabels, corrected_rate, labelled_rate
 from gradeloop.stats.drift import CusumState
 from gradeloop.stats.intervals import Interval, paired_difference, wilson
-from gradeloop.stats.labelled_rate import LEAST_LABELS, SampleLabels, labelled_rate
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
 from gradeloop.text import clip, counted, did_you_mean, percent

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from gradeloop.batches.answer import ANSWER_COLOURS, STATUS_LABELS, answer_of, failure_reason, next_step, rate_of, report_step
+from gradeloop.batches.answer import ANSWER_COLOURS, STATUS_LABELS, answer_of, failure_reason, gate_lines, next_step, rate_of, report_step
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import JUDGING_PREFIX, BatchSummary, Case, CaseResult, CaseStatus
 from gradeloop.batches.exports import read_export
@@ -27,7 +27,6 @@ from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.next_step import NextStep
 from gradeloop.reports.read_judgement import read_case_judgement, registered_name
 from gradeloop.reports.read_thread import read_thread_report
-from gradeloop.stats.gated_rate import gate_lines
 from gradeloop.temporal.connect import connect, find
 from gradeloop.temporal.worker import OURS, ensure_worker_of
 from gradeloop.text import counted, money, percent, token_count

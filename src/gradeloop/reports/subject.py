@@ -14,12 +14,12 @@ from temporalio.client import Client
 
 from gradeloop.batches.contract import BatchSummary
 from gradeloop.batches.reader import BatchReader
-from gradeloop.calibration.judgements import is_document, read_results
 from gradeloop.client.client import GradingClient, open_thread
 from gradeloop.client.listing import LATEST, threads
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, StoreUnavailable
 from gradeloop.judges.contract import JudgeResult, PassGate
+from gradeloop.judges.judgements import is_document, read_results
 from gradeloop.judges.pass_rule import PassRule, gate_of_outputs, in_words, with_gate
 from gradeloop.judges.sources import load_runs, parse_reference
 from gradeloop.reports.collection_page import Head

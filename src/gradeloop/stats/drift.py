@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from gradeloop.contract.base import Strict
+from gradeloop.stats.intervals import Figures, upper_bound
 
 Direction = Literal["down", "up"]
 
@@ -16,7 +16,7 @@ _LOWEST = 1e-6
 """A baseline of exactly 0 or 1 would make one single result an infinite surprise."""
 
 
-class DriftState(Strict):
+class DriftState(Figures):
     """What a drift test remembers between windows; a new state begins a test."""
 
     windows: int = 0
@@ -76,7 +76,7 @@ class DriftTest:
         return min(max(rate, _LOWEST), 1 - _LOWEST)
 
 
-class CusumState(Strict):
+class CusumState(Figures):
     """What a CUSUM remembers between windows."""
 
     total: float = 0.0
@@ -118,22 +118,7 @@ def lowest_likely_rate(passed: int, runs: int, error: float = 0.025) -> float:
 
     Source: Clopper and Pearson 1934, https://doi.org/10.1093/biomet/26.4.404.
     """
-    if not runs or not passed:
-        return 0.0
-    low, high = 0.0, passed / runs
-    for _ in range(60):
-        middle = (low + high) / 2
-        low, high = (middle, high) if _at_least(passed, runs, middle) < error else (low, middle)
-    return low
-
-
-def _at_least(passed: int, runs: int, rate: float) -> float:
-    """Return the probability that at least so many pass."""
-    if rate <= 0:
-        return 0.0
-    logs = (math.lgamma(runs + 1) - math.lgamma(count + 1) - math.lgamma(runs - count + 1) for count in range(passed, runs + 1))
-    odds, rest = math.log(rate), math.log1p(-rate)
-    return math.fsum(math.exp(log + count * odds + (runs - count) * rest) for log, count in zip(logs, range(passed, runs + 1), strict=True))
+    return 1 - upper_bound(runs - passed, runs, error) if runs else 0.0
 
 
 def _shifted(rate: float, shift: float) -> float:

@@ -1,20 +1,63 @@
-"""The 95 % intervals of pass rates and of their differences, and McNemar's test."""
+"""The 95 % intervals of pass rates and of their differences, exact bounds, and McNemar's test."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import NormalDist
+from typing import Any
 
-from gradeloop.contract.base import Strict
+from pydantic import BaseModel, ConfigDict, ValidationInfo, model_validator
 
 CONFIDENCE = 0.95
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
-class Interval(Strict):
+class Figures(BaseModel):
+    """A frozen model of figures, which refuses unknown keys, but ignores them in what a later version recorded."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _ignores_later_keys(cls, value: Any, info: ValidationInfo) -> Any:  # noqa: ANN401 - raw input of any shape
+        later = info.context is not None and isinstance(value, Mapping)  # the one context that there is says that the data is recorded
+        return {key: item for key, item in value.items() if key in cls.model_fields} if later else value
+
+
+class Interval(Figures):
     """The 95 % confidence interval of a rate, or of a difference of two."""
 
     low: float
     high: float
+
+
+class Estimate(Figures):
+    """A figure with its 95 % interval; without a value where it is undefined, and without an interval where that is."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    of: int = 0
+    """The number of runs over which it is computed."""
+
+    @classmethod
+    def within(cls, value: float | None, interval: Interval | None, of: int) -> "Estimate":
+        """Return a figure with the interval in which it lies."""
+        return cls(value=value, low=interval and interval.low, high=interval and interval.high, of=of)
+
+    @classmethod
+    def share(cls, part: float, whole: int, runs: int | None = None) -> "Estimate":
+        """Return a share with Wilson's interval over as many runs as the whole has; several labels of one run are one run."""
+        runs = whole if runs is None else runs
+        if not whole or not runs:
+            return cls(of=runs)
+        return cls.within(part / whole, wilson(part if runs == whole else part / whole * runs, runs), runs)
+
+    def texts(self, form: str = "{:.1%}") -> tuple[str, str]:
+        """Return the figure and its interval as text."""
+        if self.value is None:
+            return "undefined", ""
+        bounds = "" if self.low is None or self.high is None else f"{form.format(self.low)} to {form.format(self.high)}"
+        return form.format(self.value), bounds
 
 
 def wilson(passed: float, runs: int) -> Interval:
@@ -72,13 +115,31 @@ def mcnemar(fell: int, rose: int) -> float:
 
     Source: McNemar 1947, https://doi.org/10.1007/BF02295996; exact as in https://doi.org/10.1186/1471-2288-13-91.
     """
-    count = fell + rose
-    return min(1.0, 2 * math.fsum(_tosses(count, heads) for heads in range(min(fell, rose) + 1)))
+    return min(1.0, 2 * at_most(min(fell, rose), fell + rose, 0.5))
 
 
-def _tosses(count: int, heads: int) -> float:
-    """Return the probability of so many heads in so many tosses; logarithms make 100,000 tosses as fast as ten."""
-    return math.exp(math.lgamma(count + 1) - math.lgamma(heads + 1) - math.lgamma(count - heads + 1) - count * math.log(2))
+def upper_bound(errors: int, count: int, level: float) -> float:
+    """Return the highest rate under which so few errors still have this probability.
+
+    Source: Clopper and Pearson 1934, https://doi.org/10.1093/biomet/26.4.404.
+    """
+    if not count or errors >= count:
+        return 1.0
+    low, high = errors / count, 1.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if at_most(errors, count, middle) > level else (low, middle)
+    return high
+
+
+def at_most(errors: int, count: int, share: float) -> float:
+    """Return the probability of at most so many errors; logarithms make 100,000 as fast as ten."""
+    if share >= 1:
+        return 0.0
+    log_share, log_rest, ways = math.log(share or 1e-300), math.log1p(-share), math.lgamma(count + 1)
+    return math.fsum(
+        math.exp(ways - math.lgamma(k + 1) - math.lgamma(count - k + 1) + k * log_share + (count - k) * log_rest) for k in range(errors + 1)
+    )
 
 
 def mean(values: Iterable[float]) -> float | None:

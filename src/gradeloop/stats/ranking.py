@@ -3,14 +3,13 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from gradeloop.contract.base import Strict
-from gradeloop.stats.intervals import wilson
+from gradeloop.stats.intervals import Figures, wilson
 
 Wins = Mapping[tuple[str, str], float]
 """How often the first of two beat the second; a tie counts half for both."""
 
 
-class Standing(Strict):
+class RankedCandidate(Figures):
     """One candidate in a ranking."""
 
     name: str
@@ -23,20 +22,20 @@ class Standing(Strict):
     """The Bradley-Terry strength as a natural logarithm, with a mean of 0; None where the comparisons do not decide it."""
 
 
-def rank(wins: Wins) -> list[Standing]:
+def rank(wins: Wins) -> list[RankedCandidate]:
     """Return the candidates by strength, the best first; by win rate where no strength can be computed."""
     names = sorted({name for pair in wins for name in pair})
     strengths = bradley_terry(wins)
-    standings = []
+    ranked = []
     for name in names:
         won = sum(count for (winner, _), count in wins.items() if winner == name)
         games = won + sum(count for (_, loser), count in wins.items() if loser == name)
         if not games:
             continue
         interval = wilson(won, math.ceil(games))
-        strength = strengths.get(name) if strengths else None
-        standings.append(Standing(name=name, win_rate=won / games, low=interval.low, high=interval.high, games=games, strength=strength))
-    return sorted(standings, key=lambda row: (-(row.strength if row.strength is not None else row.win_rate), row.name))
+        about = {"win_rate": won / games, "low": interval.low, "high": interval.high, "games": games}
+        ranked.append(RankedCandidate(name=name, strength=strengths.get(name) if strengths else None, **about))
+    return sorted(ranked, key=lambda row: (-(row.strength if row.strength is not None else row.win_rate), row.name))
 
 
 ROUNDS = 10_000

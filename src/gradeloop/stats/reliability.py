@@ -1,7 +1,7 @@
-"""The agreement of several raters beyond chance: Cohen's kappa, Gwet's AC1 and Krippendorff's alpha."""
+"""The agreement of raters: Cohen's kappa, Gwet's AC1, Krippendorff's alpha, and F1 of a value or of sets."""
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Literal, TypeVar
 
 Rating = TypeVar("Rating", bound=Hashable)
@@ -18,11 +18,15 @@ def cohen_kappa(counts: Mapping[tuple[Rating, Rating], float]) -> float | None:
 
     Source: Cohen 1960, https://doi.org/10.1177/001316446002000104.
     """
-    total, same, first, second = _marginals(counts)
-    if not total:
-        return None
-    chance = sum(count * second.get(value, 0.0) for value, count in first.items()) / (total * total)
+    total, same, _, _ = _marginals(counts)
+    chance = chance_agreement(counts)
     return None if chance >= 1 - _ROUNDING else (same / total - chance) / (1 - chance)
+
+
+def chance_agreement(counts: Mapping[tuple[Rating, Rating], float]) -> float:
+    """Return how often two raters would agree by chance, 0 to 1; 1 without ratings."""
+    total, _, first, second = _marginals(counts)
+    return sum(count * second.get(value, 0.0) for value, count in first.items()) / (total * total) if total else 1.0
 
 
 def gwet_ac1(counts: Mapping[tuple[Rating, Rating], float], categories: int) -> float | None:
@@ -137,3 +141,21 @@ def _float_ranks(totals: Mapping[float, int]) -> dict[float, float]:
         ranks[value] = below + totals[value] / 2
         below += totals[value]
     return ranks
+
+
+def f1(counts: Mapping[tuple[Rating, Rating], float], positive: Rating) -> float | None:
+    """Return the F1 of one value, the positive one, against all others; None where neither rater ever says it.
+
+    Args:
+        counts: How often the label was the one value and the judge's the other.
+        positive: The value that counts as positive.
+    """
+    hits = counts.get((positive, positive), 0.0)
+    said = sum(count * ((label == positive) + (judged == positive)) for (label, judged), count in counts.items())
+    return 2 * hits / said if said else None
+
+
+def set_f1(label: Collection[Hashable], judged: Collection[Hashable]) -> float:
+    """Return the F1 of two sets, 0 to 1; two empty ones agree."""
+    one, other = set(label), set(judged)
+    return 2 * len(one & other) / (len(one) + len(other)) if one or other else 1.0

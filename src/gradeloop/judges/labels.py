@@ -245,3 +245,12 @@ def _positive(name: str, values: tuple[JsonValue, ...], positive: Mapping[str, J
     if values == ("satisfied", "needs_revision", "failed"):
         return values[0]
     return True if True in values and isinstance(values[0], bool) else None
+
+
+def comparable_value(kind: str, value: JsonValue) -> float | str | frozenset[str]:
+    """Return a value as it is compared: numbers as numbers, lists as sets, everything else as canonical JSON."""
+    if kind == "number" and isinstance(value, int | float):
+        return float(value)
+    if kind == "set" and isinstance(value, list):
+        return frozenset(map(canonical_json, value))
+    return canonical_json(value)

@@ -1,18 +1,23 @@
-"""The judgements that count for a measurement: those of this judge, and of these very runs."""
+"""The judgements that count for a measurement, and how often the same judgement, made again, says something else."""
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import JsonValue, ValidationError
 
+from gradeloop.contract.base import Strict
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.judges.contract import JUDGEMENTS_SCHEMA, JudgeConfig, JudgeResult, judging_id
-from gradeloop.text import clip
+from gradeloop.judges.labels import ComparedKey, comparable, comparable_value
+from gradeloop.judges.schema import value_at
+from gradeloop.stats.intervals import Estimate
+from gradeloop.stats.votes import flip_rate
+from gradeloop.text import clip, counted, one_line
 
 
 @dataclass(frozen=True)
@@ -135,3 +140,68 @@ def refuse_foreign_results(path: Path, judge: JudgeConfig, results: Sequence[Jud
                 f"{path}, judgement {number}: {result.agent_run_id!r} was judged by {by}, and this judge is {own}; "
                 "name the judge that wrote it, with its --grader if it had one"
             )
+
+
+FLIPPING = 10
+"""The most runs that are named as flipping."""
+
+
+class FlipRate(Strict):
+    """A run on which a judge does not say the same again."""
+
+    agent_run_id: str
+    rate: float
+    values: tuple[JsonValue, ...]
+    """What the judge said, repeat by repeat."""
+
+
+class Stability(Strict):
+    """How often repeated judgements of the same runs differ, for one key."""
+
+    key: str
+    runs: int
+    """How many runs were judged at least twice."""
+    judgements: int
+    flip_rate: Estimate
+    """The probability that two judgements of the same run differ; 1 minus it is the judge's agreement with itself."""
+    flipping: tuple[FlipRate, ...]
+    """The runs that flip most."""
+
+
+def measure_stability(judge: JudgeConfig, judgements: Judgements, keys: Sequence[ComparedKey]) -> tuple[Stability, ...]:
+    """Return how often repeated judgements differ, for each key; empty where no run was judged twice."""
+    return tuple(found for key in keys if (found := _stability(judge, judgements, key)) is not None)
+
+
+def _stability(judge: JudgeConfig, judgements: Judgements, key: ComparedKey) -> Stability | None:
+    rows: list[FlipRate] = []
+    total = 0
+    for run, results in judgements.by_run.items():
+        values = [value_at(comparable(judge, result.output), key.path) for result in results if not result.failed]
+        given = [value for value in values if value is not None]
+        rate = flip_rate([comparable_value(key.kind, value) for value in given])
+        if rate is not None:
+            rows.append(FlipRate(agent_run_id=run, rate=rate, values=tuple(given)))
+            total += len(given)
+    if not rows:
+        return None
+    worst = sorted((row for row in rows if row.rate), key=lambda row: -row.rate)[:FLIPPING]
+    return Stability(
+        key=key.name,
+        runs=len(rows),
+        judgements=total,
+        flip_rate=Estimate.share(sum(row.rate for row in rows), len(rows)),
+        flipping=tuple(worst),
+    )
+
+
+SHOWN = 3
+"""The most runs that flip on a terminal."""
+
+
+def stability_lines(row: Stability) -> Iterator[str]:
+    """Yield how often a judge does not say the same again."""
+    value, interval = row.flip_rate.texts()
+    yield f"{row.key}: two judgements of one run differ in {value} ({interval}); {counted(row.runs, 'run')} judged repeatedly"
+    for run in row.flipping[:SHOWN]:
+        yield f"  {one_line(run.agent_run_id)} flips in {run.rate:.0%}: {clip(json.dumps(list(run.values), ensure_ascii=False))}"

@@ -1,15 +1,15 @@
-"""The rules about criteria: what they doubt, what they leave alone, and what they propose."""
+"""The rules about criteria: what they find, what they leave alone, and what they propose."""
 
 from typing import Any
 
 import pytest
 
-from gradeloop.calibration.rubric_lint import Doubt, doubt_rubric
 from gradeloop.contract.rubric import Rubric
+from gradeloop.judges.rubric_lint import LintFinding, lint_rubric
 
 
-def doubts(*criteria: Any) -> list[Doubt]:
-    return doubt_rubric(Rubric.model_validate({"criteria": list(criteria)}))
+def findings(*criteria: Any) -> list[LintFinding]:
+    return lint_rubric(Rubric.model_validate({"criteria": list(criteria)}))
 
 
 COMPOUND: dict[str, tuple[str, ...]] = {
@@ -23,7 +23,7 @@ COMPOUND: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("text", COMPOUND)
 def test_a_criterion_of_several_claims_is_split(text: str) -> None:
-    (found,) = [doubt for doubt in doubts(text) if doubt.problem == "compound"]
+    (found,) = [finding for finding in findings(text) if finding.problem == "compound"]
 
     assert found.better == COMPOUND[text]
 
@@ -39,13 +39,13 @@ NEGATED: dict[str, tuple[str, ...]] = {
 
 @pytest.mark.parametrize("text", NEGATED)
 def test_a_double_negation_is_turned_around_where_a_rule_knows_how(text: str) -> None:
-    (found,) = [doubt for doubt in doubts(text) if doubt.problem == "double negation"]
+    (found,) = [finding for finding in findings(text) if finding.problem == "double negation"]
 
     assert found.better == NEGATED[text]
 
 
 def test_negate_over_a_negation_is_a_double_one() -> None:
-    (found,) = doubts({"description": "It does not mention Lyon", "negate": True})
+    (found,) = findings({"description": "It does not mention Lyon", "negate": True})
 
     assert found.problem == "double negation"
     assert "leave negate out" in found.why
@@ -62,9 +62,9 @@ def test_negate_over_a_negation_is_a_double_one() -> None:
     ],
 )
 def test_what_is_vague_or_unseen_is_named_with_its_words(text: str, problem: str, words: str) -> None:
-    found = doubts(text)
+    found = findings(text)
 
-    assert [(doubt.problem, doubt.words) for doubt in found] == [(problem, words)]
+    assert [(finding.problem, finding.words) for finding in found] == [(problem, words)]
 
 
 @pytest.mark.parametrize(
@@ -80,8 +80,8 @@ def test_what_is_vague_or_unseen_is_named_with_its_words(text: str, problem: str
     ],
 )
 def test_a_criterion_that_says_one_thing_that_can_be_seen_is_left_alone(text: str) -> None:
-    assert doubts(text) == []
+    assert findings(text) == []
 
 
 def test_what_a_check_decides_is_left_alone() -> None:
-    assert doubts({"description": "It is good and names Paris", "check": {"tool": "text_check"}}) == []
+    assert findings({"description": "It is good and names Paris", "check": {"tool": "text_check"}}) == []

@@ -11,7 +11,7 @@ from gradeloop.contract.rubric import Rubric
 Problem = Literal["compound", "vague", "double negation", "unverifiable"]
 
 
-class Doubt(Strict):
+class LintFinding(Strict):
     """What may be wrong with a criterion, and a better wording where a rule knows one."""
 
     criterion: str
@@ -23,12 +23,12 @@ class Doubt(Strict):
     """Criteria to write instead; empty where only the author can know."""
 
 
-def doubt_rubric(rubric: Rubric) -> list[Doubt]:
-    """Return the doubts about a rubric's criteria that a model judges, in order.
+def lint_rubric(rubric: Rubric) -> list[LintFinding]:
+    """Return the findings on a rubric's criteria that a model judges, in order.
 
     Compound criteria are where judges are exploited most: https://arxiv.org/abs/2605.12474.
     """
-    return [doubt for criterion in rubric.criteria if criterion.check is None for rule in _RULES for doubt in rule(criterion)]
+    return [finding for criterion in rubric.criteria if criterion.check is None for rule in _RULES for finding in rule(criterion)]
 
 
 _VERB = (
@@ -40,8 +40,8 @@ _NEXT_CLAIM = rf"(?:it |they |the \w+ )?(?:also |not |does not |must |is |has |{
 _JOINT = re.compile(rf"(?:,? and(?: also)?| as well as|;) (?={_NEXT_CLAIM})", re.IGNORECASE)
 
 
-def _compound(criterion: Criterion) -> Iterator[Doubt]:
-    """Yield a doubt about a criterion of several claims; its claims are the better criteria."""
+def _compound(criterion: Criterion) -> Iterator[LintFinding]:
+    """Yield a finding about a criterion of several claims; its claims are the better criteria."""
     text = criterion.text.strip().rstrip(".")
     first = _CLAUSE.match(text)
     parts = [part.strip(" ,.") for part in _JOINT.split(text)] if first else [text]
@@ -52,7 +52,7 @@ def _compound(criterion: Criterion) -> Iterator[Doubt]:
     subject = first["subject"] if first and len(parts) > 1 else ""
     better = tuple(part if at == 0 or not subject or _has_subject(part) else f"{subject}{part}" for at, part in enumerate(found))
     why = "it makes several claims, and one verdict cannot say which of them fails"
-    yield Doubt(criterion=criterion.id, problem="compound", words=text, why=why, better=tuple(_sentence(part) for part in better))
+    yield LintFinding(criterion=criterion.id, problem="compound", words=text, why=why, better=tuple(_sentence(part) for part in better))
 
 
 def _has_subject(part: str) -> bool:
@@ -80,11 +80,11 @@ _VAGUE = {
 """Words that people read differently, with what to write instead."""
 
 
-def _vague(criterion: Criterion) -> Iterator[Doubt]:
-    """Yield a doubt about every kind of word that two people read differently."""
+def _vague(criterion: Criterion) -> Iterator[LintFinding]:
+    """Yield a finding about every kind of word that two people read differently."""
     for words, why in _VAGUE.items():
         if found := re.search(rf"\b(?:{words})(?!\w)", criterion.text, re.IGNORECASE):
-            yield Doubt(criterion=criterion.id, problem="vague", words=found[0], why=f"people read {found[0]!r} differently; {why}")
+            yield LintFinding(criterion=criterion.id, problem="vague", words=found[0], why=f"people read {found[0]!r} differently; {why}")
 
 
 _POSITIVE: tuple[tuple[str, str], ...] = (
@@ -97,22 +97,22 @@ _POSITIVE: tuple[tuple[str, str], ...] = (
 _NEGATIONS = re.compile(r"\b(?:not|no|never|none|nothing|without|neither|nor|lacks?|fails? to|avoids?|omits?)\b|n't\b", re.IGNORECASE)
 
 
-def _doubly_negated(criterion: Criterion) -> Iterator[Doubt]:
-    """Yield a doubt about a criterion that denies twice: in its words, or by `negate` and its words."""
+def _doubly_negated(criterion: Criterion) -> Iterator[LintFinding]:
+    """Yield a finding about a criterion that denies twice: in its words, or by `negate` and its words."""
     text = criterion.text
     for pattern, words in _POSITIVE:
         if found := re.search(pattern, text, re.IGNORECASE):
             better = re.sub(pattern, words, text, count=1, flags=re.IGNORECASE)
             why = "it denies twice; graders lose count"
-            yield Doubt(criterion=criterion.id, problem="double negation", words=found[0], why=why, better=(better,))
+            yield LintFinding(criterion=criterion.id, problem="double negation", words=found[0], why=why, better=(better,))
             return
     count = len(_NEGATIONS.findall(text))
     if criterion.negate and count:
         why = "negate turns it around, and its words deny, too; leave negate out and say what must hold"
-        yield Doubt(criterion=criterion.id, problem="double negation", words=text, why=why)
+        yield LintFinding(criterion=criterion.id, problem="double negation", words=text, why=why)
     elif count > 1 and not re.search(r"\bneither\b.*\bnor\b", text, re.IGNORECASE) and len(re.split(r"[.;]|\band\b|\bor\b", text)) < count:
         why = "it denies twice; say what must be there instead"
-        yield Doubt(criterion=criterion.id, problem="double negation", words=text, why=why)
+        yield LintFinding(criterion=criterion.id, problem="double negation", words=text, why=why)
 
 
 _UNSEEN = {
@@ -136,11 +136,11 @@ _UNSEEN = {
 """Words for what no transcript shows, with what to write instead."""
 
 
-def _unverifiable(criterion: Criterion) -> Iterator[Doubt]:
-    """Yield a doubt about what no transcript shows."""
+def _unverifiable(criterion: Criterion) -> Iterator[LintFinding]:
+    """Yield a finding about what no transcript shows."""
     for words, why in _UNSEEN.items():
         if found := re.search(rf"\b(?:{words})\b", criterion.text, re.IGNORECASE):
-            yield Doubt(criterion=criterion.id, problem="unverifiable", words=found[0], why=why)
+            yield LintFinding(criterion=criterion.id, problem="unverifiable", words=found[0], why=why)
 
 
-_RULES: tuple[Callable[[Criterion], Iterator[Doubt]], ...] = (_compound, _vague, _doubly_negated, _unverifiable)
+_RULES: tuple[Callable[[Criterion], Iterator[LintFinding]], ...] = (_compound, _vague, _doubly_negated, _unverifiable)

@@ -1,23 +1,15 @@
 """A gate that knows the judge's error: the pass rate of judgements, or of a batch, corrected by labels, against a threshold."""
 
 import asyncio
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TypeVar
-
-from pydantic import JsonValue
 
 from gradeloop.batches.contract import BatchSummary, Case, CaseResult
 from gradeloop.batches.reader import BatchReader
-from gradeloop.calibration.agreement import judge_error
-from gradeloop.calibration.labels import Label, comparable
 from gradeloop.judges.contract import JudgeConfig, JudgeResult
-from gradeloop.judges.schema import value_at
-from gradeloop.stats.gated_rate import GatedRate, hold_rate
-from gradeloop.text import canonical_json
-
-Rule = Sequence[tuple[tuple[str, ...], JsonValue]]
-"""What passes: the value of every key, by its path."""
+from gradeloop.judges.labels import Label, comparable
+from gradeloop.judges.pass_rule import Rule, passes_rule
+from gradeloop.stats.correction import GatedRate, hold_verdicts
 
 
 def gate_rate(
@@ -44,35 +36,7 @@ def gate_rate(
             people.setdefault(label.agent_run_id, []).append(said)
     verdicts = {result.agent_run_id: said for result in results if (said := _verdict(judge, rule, result)) is not None}
     known = {run: said for run, result in earlier.items() if (said := _verdict(judge, rule, result)) is not None} | verdicts
-    return gate_verdicts(people, verdicts, known, threshold)
-
-
-Named = TypeVar("Named", bound=Hashable)
-"""What a run is known by: its id, or its id and what it says."""
-
-
-def gate_verdicts(
-    people: Mapping[Named, Sequence[bool]], verdicts: Mapping[Named, bool], known: Mapping[Named, bool], threshold: float | None
-) -> GatedRate:
-    """Return the pass rate of verdicts, corrected by those that are known of what people labelled.
-
-    Args:
-        people: Whether people say that a labelled run passes; most of them decide, and where they are split they say nothing.
-        verdicts: The verdicts whose rate is asked for; those with a label measure the error instead, unless all have one.
-        known: These verdicts, and further ones of the same judge that have a label.
-        threshold: The least rate, 0 to 1; None to decide nothing.
-    """
-    pairs = [(2 * sum(votes) > len(votes), known[run]) for run, votes in people.items() if run in known and 2 * sum(votes) != len(votes)]
-    counted = [said for run, said in verdicts.items() if run not in people] or list(verdicts.values())
-    return hold_rate(sum(counted), len(counted), judge_error(pairs), threshold)
-
-
-def passes_rule(rule: Rule, output: Mapping[str, JsonValue]) -> bool | None:
-    """Return whether an output or a label passes; None where it lacks a value that the rule asks for."""
-    values = [(value_at(dict(output), path), wanted) for path, wanted in rule]
-    return (
-        None if any(value is None for value, _ in values) else all(canonical_json(value) == canonical_json(want) for value, want in values)
-    )
+    return hold_verdicts(people, verdicts, known, threshold)
 
 
 def _verdict(judge: JudgeConfig, rule: Rule, result: JudgeResult) -> bool | None:
@@ -107,7 +71,7 @@ async def gate_batch(reader: BatchReader, summary: BatchSummary, labels: Sequenc
             people.setdefault((label.agent_run_id, label.output), []).append(status == "passed")
     verdicts = await asyncio.to_thread(_verdicts, reader, summary.batch_id)
     known = await _earlier_verdicts(reader, summary, people.keys() - verdicts.keys())
-    return gate_verdicts(people, verdicts, known | verdicts, threshold)
+    return hold_verdicts(people, verdicts, known | verdicts, threshold)
 
 
 def _verdicts(reader: BatchReader, batch_id: str) -> dict[Output, bool]:

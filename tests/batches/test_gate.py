@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
-from gradeloop.calibration.gate import gate_rate
-from gradeloop.calibration.labels import Label
+from gradeloop.batches.answer import gate_lines
+from gradeloop.batches.gate import gate_rate
 from gradeloop.judges.contract import JudgeResult, parse_judge
+from gradeloop.judges.labels import Label
 from gradeloop.stats.bootstrap import binomial
-from gradeloop.stats.gated_rate import GatedRate, gate_lines
+from gradeloop.stats.correction import GatedRate
 from tests.rig.judging import FRANCE
 
 JUDGE = parse_judge(FRANCE)

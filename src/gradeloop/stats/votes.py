@@ -1,0 +1,116 @@
+"""What the votes of a panel are worth, how often a judge says the same again, and from which share of votes on it may decide."""
+
+import math
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from itertools import combinations
+
+from gradeloop.stats.intervals import CONFIDENCE, Figures, at_most, upper_bound
+
+
+class EffectiveVotes(Figures):
+    """How many independent votes a panel's votes are worth."""
+
+    votes: int
+    effective: float
+    """Between 1 and `votes`."""
+    correlation: float
+    """The mean correlation of two judges."""
+
+
+def effective_votes(rows: Sequence[Sequence[float]]) -> EffectiveVotes | None:
+    """Return how many independent votes the votes of a panel are worth: Kish's effective sample size of correlated votes.
+
+    Args:
+        rows: For each run, what every judge said as a number, in the same order of judges; with labels, 1 where the judge was wrong.
+
+    Returns:
+        None with fewer than two judges or runs, or where no pair of judges varies.
+
+    Source: "Nine Judges, Two Effective Votes", https://arxiv.org/abs/2605.29800; Kish 1965, the design effect.
+    """
+    if len(rows) < 2 or len(rows[0]) < 2:  # noqa: PLR2004 - a correlation wants two of both
+        return None
+    columns = list(zip(*rows, strict=True))
+    known = [found for one, other in combinations(columns, 2) if (found := _correlation(one, other)) is not None]
+    if not known:
+        return None
+    votes, correlation = len(columns), math.fsum(known) / len(known)
+    effective = votes / (1 + (votes - 1) * max(correlation, 0.0))
+    return EffectiveVotes(votes=votes, effective=effective, correlation=correlation)
+
+
+def _correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
+    """Return Pearson's correlation; None where one of the two never varies."""
+    count = len(one)
+    first, second = math.fsum(one) / count, math.fsum(other) / count
+    spread, other_spread = math.fsum((value - first) ** 2 for value in one), math.fsum((value - second) ** 2 for value in other)
+    if spread <= 0 or other_spread <= 0:
+        return None
+    return math.fsum((a - first) * (b - second) for a, b in zip(one, other, strict=True)) / math.sqrt(spread * other_spread)
+
+
+def flip_rate(values: Sequence[Hashable]) -> float | None:
+    """Return the share of pairs of repeated judgements that differ, 0 to 1; None with fewer than two."""
+    count = len(values)
+    if count < 2:  # noqa: PLR2004 - a flip wants two
+        return None
+    same = sum(times * (times - 1) for times in Counter(values).values())
+    return 1 - same / (count * (count - 1))
+
+
+class Band(Figures):
+    """The verdicts that a judge may give alone: those at least this confident."""
+
+    threshold: float
+    """The lowest confidence that decides; what is below it is unsure."""
+    risk: float
+    """The error rate that was asked for, of the verdicts that decide."""
+    error: float
+    """The share of errors among the labelled verdicts that decide."""
+    bound: float
+    """The upper bound of that error, at 95 % for all thresholds together."""
+    coverage: float
+    """The share of labelled verdicts that decide."""
+    labels: int
+
+
+def is_below(share: float, threshold: float) -> bool:
+    """Return whether a share of votes is too small to decide; what rounding takes from it does not count."""
+    return share < threshold - 1e-9
+
+
+LEVELS = 20
+"""The most thresholds that are tried; more of them would widen every bound."""
+
+
+def choose_band(verdicts: Sequence[tuple[float, bool]], risk: float) -> Band | None:
+    """Return the band that decides most while its error stays below a risk, with 95 % certainty.
+
+    Every threshold is tested by the exact binomial bound of its error, divided among all thresholds that are tried.
+
+    Args:
+        verdicts: The confidence of each labelled verdict, and whether it was right.
+        risk: The error rate to stay below, above 0 and below 1.
+
+    Returns:
+        None where no threshold can be trusted with so few labels.
+
+    Source: Geifman and El-Yaniv 2017, "Selective Classification for Deep Neural Networks", https://arxiv.org/abs/1705.08500.
+    """
+    levels = sorted({confidence for confidence, _ in verdicts})
+    tried = [levels[len(levels) * at // LEVELS] for at in range(LEVELS)] if len(levels) > LEVELS else levels
+    for threshold in tried:
+        decided = [right for confidence, right in verdicts if confidence >= threshold]
+        errors = len(decided) - sum(decided)
+        level = (1 - CONFIDENCE) / len(tried)
+        if errors < len(decided) and at_most(errors, len(decided), risk) <= level:
+            return Band(
+                threshold=threshold,
+                risk=risk,
+                error=errors / len(decided),
+                bound=upper_bound(errors, len(decided), level),
+                coverage=len(decided) / len(verdicts),
+                labels=len(verdicts),
+            )
+    return None
