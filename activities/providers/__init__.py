@@ -4,57 +4,32 @@ import asyncio
 import math
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from functools import cached_property
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 
 from activities.errors import model_fault, note_paid, paid_by
-from activities.providers.address_call import read_call
-from activities.providers.anthropic import AnthropicMessages
 from activities.providers.base import deadline
-from activities.providers.cap_field import LearnsCapField
-from activities.providers.endpoint import Endpoint
 from activities.providers.environment import Environment, settings_complaint
-from activities.providers.google import GoogleGenAI
+from activities.providers.http_request import read_call
 from activities.providers.keys import KeySource
-from activities.providers.openai_chat import OpenAIChat
-from activities.providers.openai_responses import OpenAIResponses
-from activities.providers.scripted import Script, Scripted
+from activities.providers.scripted import Script
 from activities.store_attempts import invalid
 from gradeloop.contract.http_call import HTTP_REQUEST
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
-from gradeloop.contract.provider import CapField, FailureKind, ModelFault, ModelReply, ModelRequest, Provider
+from gradeloop.contract.provider import Endpoint, FailureKind, ModelFault, ModelReply, ModelRequest, Provider
+from gradeloop.extensions import load
 from gradeloop.settings.catalog import load_catalogue
 from gradeloop.settings.default_model import DEFAULTS
-from gradeloop.settings.endpoints import EndpointProtocol, unknown_provider
+from gradeloop.settings.endpoints import CLOUD_PACKAGES, PROTOCOLS, unknown_provider
 from gradeloop.settings.prices import PUBLISHED, load_prices
 from gradeloop.text import clip
 
 if TYPE_CHECKING:
-    from activities.providers.http import SdkClients
-
-_EXTRAS: dict[EndpointProtocol, str] = {
-    "anthropic": "anthropic",
-    "openai_responses": "openai",
-    "openai_chat": "openai",
-    "google": "google",
-}
-"""The extra that installs what a protocol needs; what a cloud needs beside it is an extra of the cloud's name."""
-
-_PACKAGES = {
-    "anthropic": "anthropic",
-    "openai": "openai",
-    "google": "google.genai",
-    "azure": "azure.identity",
-    "bedrock": "boto3",
-    "vertex": "google.auth.transport.requests",
-}
-"""The package that is imported, by the extra that installs it."""
+    import httpx2
 
 _ROTATIONS = 3
 """How often a call is made again with another key, where the endpoint refuses one that has changed since."""
@@ -81,19 +56,31 @@ class Providers:
         """
         self._call_timeout = call_timeout
         self._environment = environment
-        self._script = script
+        self.script = script
         self._prices = load_prices(environment.prices)
         load_catalogue()  # so that a table that cannot be read is refused at the start
         self._adapters: dict[tuple[str, str], tuple[Endpoint, Provider]] = {}
-        self._learned: dict[tuple[str, str], dict[str, CapField]] = {}
+        self._memories: dict[tuple[str, str], dict[str, str]] = {}
+        self._pools: dict[bool, httpx2.AsyncClient] = {}
         self._loaded: set[str] = set()
         self._answered: dict[tuple[str, str], float] = {}  # seconds since 1970, by provider and base URL
 
-    @cached_property
-    def _clients(self) -> "SdkClients":
-        from activities.providers.http import SdkClients  # httpx2, which nobody needs before the first call
+    @property
+    def ambient_headers(self) -> frozenset[str]:
+        """Headers that SDKs would send to any host; see `Connections`."""
+        return self._environment.ambient_headers
 
-        return SdkClients(self._environment.ambient_headers)
+    def client(self, endpoint: Endpoint) -> "httpx2.AsyncClient":
+        """Return the pool of connections for an endpoint; see `Connections`."""
+        from activities.providers import http  # httpx2, which nobody needs before the first call
+
+        if endpoint.guarded not in self._pools:
+            self._pools[endpoint.guarded] = http.http_client(http.sdk_timeout(), guarded=endpoint.guarded)
+        return self._pools[endpoint.guarded]
+
+    def memory(self, endpoint: Endpoint) -> dict[str, str]:
+        """Return what an endpoint's adapters remember; see `Connections`."""
+        return self._memories.setdefault((endpoint.provider, endpoint.base_url), {})
 
     def check(self, spec: ModelSpec) -> None:
         """Refuse a model that this worker cannot call.
@@ -126,8 +113,13 @@ class Providers:
         key = (spec.provider, endpoint.base_url)
         made = self._adapters.get(key)
         if made is None or made[0] != endpoint:
-            made = self._adapters[key] = (endpoint, self._adapter(spec, endpoint))
+            made = self._adapters[key] = (endpoint, self.adapter(spec.provider, endpoint))
         return made[1]
+
+    def adapter(self, provider: str, endpoint: Endpoint) -> Provider:
+        """Make the adapter of a provider's protocol for an endpoint."""
+        made: Provider = load(PROTOCOLS.find(self._environment.protocol(provider) or "").adapter)(self, endpoint)
+        return made
 
     @property
     def secrets(self) -> frozenset[str]:
@@ -206,8 +198,8 @@ class Providers:
     async def _served(self, request: ModelRequest) -> ModelReply:
         """Make a call, and once more where the endpoint refuses a key that has changed meanwhile."""
         spec, server = request.spec, self._environment.servers.get(request.spec.provider)
-        for extra in self._extras(spec.provider):
-            await self._load(extra)
+        for package, _ in self._packages(spec.provider):
+            await self._load(package)
         if server is None:
             return await self.get(spec).complete(request)
         self.check(spec)
@@ -222,13 +214,13 @@ class Providers:
                     raise
         return await self.get(spec).complete(sent)
 
-    def _extras(self, provider: str) -> tuple[str, ...]:
-        """Return the extras that a provider's calls need."""
+    def _packages(self, provider: str) -> Iterator[tuple[str, str]]:
+        """Yield the packages that a provider's calls need, each with what pip installs."""
         protocol, server = self._environment.protocol(provider), self._environment.servers.get(provider)
-        own = [_EXTRAS[protocol]] if protocol else []
-        if server and (server.place.cloud in {"bedrock", "vertex"} or server.takes_tokens):
-            own.append(str(server.place.cloud))
-        return tuple(own)
+        if protocol and (row := PROTOCOLS.find(protocol)).package:
+            yield row.package, row.install
+        if server and server.place.cloud and (server.place.cloud != "azure" or server.takes_tokens):
+            yield CLOUD_PACKAGES[server.place.cloud], f"gradeloop[{server.place.cloud}]"
 
     def _metered(self, spec: ModelSpec, usage: Usage, seconds: float) -> Usage:
         cost = usage.cost_usd
@@ -236,21 +228,22 @@ class Providers:
             cost = self.cost(spec, usage)
         return usage.model_copy(update={"attempts": 1, "seconds": round(seconds, 3), "cost_usd": cost})
 
-    async def _load(self, extra: str | None) -> None:
+    async def _load(self, package: str) -> None:
         """Import an SDK, and the prices, at its first use, in a thread.
 
         It takes seconds on a busy machine, in which all calls must send heartbeats.
         """
-        if extra and extra not in self._loaded and _installed(extra):
-            for module in (_PACKAGES[extra], PUBLISHED):
+        if package not in self._loaded and _installed(package):
+            for module in (package, PUBLISHED):
                 await asyncio.to_thread(import_module, module)
-            self._loaded.add(extra)
+            self._loaded.add(package)
 
     async def aclose(self) -> None:
         """Close the connections."""
         self._adapters.clear()
-        if "_clients" in vars(self):
-            await self._clients.aclose()
+        pools, self._pools = self._pools, {}
+        for pool in pools.values():
+            await pool.aclose()
 
     def refuse_without_logprobs(self, spec: ModelSpec) -> None:
         """Refuse a model whose protocol has no log probabilities, and one with such a fallback.
@@ -259,13 +252,14 @@ class Providers:
             ModelFault: Of kind `config`.
         """
         for model in spec.chain:
-            if model.provider == HTTP_REQUEST or self._environment.protocol(model.provider) == "anthropic":
+            protocol = self._environment.protocol(model.provider)
+            if protocol and not PROTOCOLS.find(protocol).log_probs:
                 why = f"{model.id!r}: its API does not say how probable its tokens are, which perplexity is calculated from; leave one out"
                 raise ModelFault("config", why, model=spec.id)
 
     def _complaint(self, spec: ModelSpec) -> str | None:
         if spec.provider == "scripted":
-            known = self._script or not self.needs_keys
+            known = self.script or not self.needs_keys
             return None if known else f"{spec.id!r} needs a file of replies; name it with `scripted:` where the worker is started"
         if spec.provider == HTTP_REQUEST:
             return self._request_complaint(spec)
@@ -274,10 +268,11 @@ class Providers:
         server = self._environment.servers.get(spec.provider)
         if server and server.complaint and self.needs_keys:
             return f"{spec.id!r} cannot be called: {server.complaint}; set it in the worker's environment"
-        for extra in self._extras(spec.provider):
-            if not _installed(extra) and (extra != "azure" or self.needs_keys):
-                what = "AZURE_OPENAI_API_KEY, or for tokens of Entra ID a package" if extra == "azure" else "a package"
-                return f"{spec.id!r} needs {what} that is not installed here; run: pip install 'gradeloop[{extra}]'"
+        for package, requirement in self._packages(spec.provider):
+            for_tokens = package == CLOUD_PACKAGES["azure"]
+            if not _installed(package) and (self.needs_keys or not for_tokens):
+                what = "AZURE_OPENAI_API_KEY, or for tokens of Entra ID a package" if for_tokens else "a package"
+                return f"{spec.id!r} needs {what} that is not installed here; run: pip install {requirement!r}"
         of_the_key = self._key_complaint(spec) if self.needs_keys else None
         return self._address_complaint(spec) or of_the_key or settings_complaint(spec)
 
@@ -316,23 +311,6 @@ class Providers:
             return f"{origin} holds white space or a character that no key has; set it again"
         return None
 
-    def _adapter(self, spec: ModelSpec, endpoint: Endpoint) -> Provider:
-        if spec.provider == "scripted" and self._script:
-            return Scripted(self._script)
-        if spec.provider == HTTP_REQUEST:
-            from activities.providers.http_request import HttpRequest
-
-            return HttpRequest(self._clients.plain(endpoint), endpoint.base_url)
-        protocol = self._environment.protocol(spec.provider)
-        if protocol == "anthropic":
-            return AnthropicMessages(self._clients.anthropic(endpoint), endpoint.cloud)
-        if protocol == "google":
-            return GoogleGenAI(self._clients.google(endpoint), endpoint.query)
-        if protocol == "openai_responses":
-            return OpenAIResponses(self._clients.openai(endpoint))
-        learned = self._learned.setdefault((spec.provider, endpoint.base_url), {})
-        return LearnsCapField(OpenAIChat(self._clients.openai(endpoint)), urlsplit(endpoint.base_url).hostname or "", learned)
-
 
 def _unlisted(url: str) -> str:
     return f"base_url {clip(url)} is not allowed on this worker; add it to the worker's GRADELOOP_BASE_URLS: {url}"
@@ -367,8 +345,8 @@ def _timed_out(request: ModelRequest, seconds: float, paid: Usage | None) -> Mod
     return ModelFault("timeout", text, model=request.spec.id, usage=paid)
 
 
-def _installed(extra: str) -> bool:
+def _installed(package: str) -> bool:
     try:
-        return find_spec(_PACKAGES[extra]) is not None
+        return find_spec(package) is not None
     except ModuleNotFoundError:  # of the package above it
         return False

@@ -1,6 +1,11 @@
-"""Which IP addresses are public: the tables of Python 3.13, whatever Python runs, and what they lack."""
+"""Addresses of servers: URLs that can be read in one way only, and the IP addresses that are public, whatever Python runs."""
 
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+import re
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from urllib.parse import SplitResult, urlsplit
+
+from gradeloop.errors import InvalidRequest
+from gradeloop.text import clip
 
 IPAddress = IPv4Address | IPv6Address
 
@@ -52,3 +57,71 @@ def reached_address(address: IPAddress) -> IPAddress:
 
 def _within(address: IPAddress, networks: list[IPv4Network | IPv6Network]) -> bool:
     return any(address.version == network.version and address in network for network in networks)
+
+
+_USER = re.compile(r"//[^/]*@")
+"""The user and the password in a URL."""
+
+_DEVIOUS = re.compile(r"[^\x21-\x7e]|[@\\]|%(?:2[eEfF]|5[cC])|/\.{1,2}(?:/|$)|[^:]//")
+"""Spellings that a server, or a client on the way to it, may read as another path."""
+
+_PORTS = {"http": 80, "https": 443}
+
+
+def base_url(value: str, variable: str) -> str:
+    """Return a base URL without the slash at its end.
+
+    Raises:
+        InvalidRequest: It is none, or may be read in two ways; the message begins with `variable`.
+    """
+    if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#@]*)?", value) or is_devious(value) or split_url(value) is None:
+        cure = "write http(s)://host[:port][/path], without user, query or fragment"
+        raise InvalidRequest(f"{variable}: {clip(_USER.sub('//', value))} is no base URL; {cure}")
+    return value.rstrip("/")
+
+
+def is_devious(url: str) -> bool:
+    """Return whether a server, or a client on the way to it, may read a URL as another path."""
+    return _DEVIOUS.search(url) is not None
+
+
+def split_url(url: str) -> SplitResult | None:
+    """Split a URL; None where its host or port is not one."""
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return None
+    return parts if parts.hostname else None
+
+
+def names_public_host(url: str) -> bool:
+    """Return whether a URL is https and names a public host, as far as the name shows; the address behind it is checked at the call."""
+    parts = None if is_devious(url) else split_url(url)
+    if parts is None or parts.scheme != "https" or not parts.hostname:
+        return False
+    try:
+        return is_public(ip_address(parts.hostname))
+    except ValueError:
+        return "." in parts.hostname and not parts.hostname.endswith((".localhost", ".local", ".internal"))
+
+
+def _place(url: str) -> tuple[tuple[str, str, int | None], list[str]] | None:
+    """Return the origin and the path's segments; None for a URL whose path may be read in two ways."""
+    parts = None if is_devious(url) else split_url(url)
+    if parts is None:
+        return None
+    origin = (parts.scheme.lower(), (parts.hostname or "").lower(), parts.port or _PORTS.get(parts.scheme.lower()))
+    return origin, [segment for segment in parts.path.split("/") if segment]
+
+
+def same_place(url: str, other: str) -> bool:
+    """Return whether two URLs name one place, which neither may leave open."""
+    place = _place(url)
+    return place is not None and place == _place(other)
+
+
+def is_below(url: str, prefix: str) -> bool:
+    """Return whether a URL is at or below another one."""
+    place, top = _place(url), _place(prefix)
+    return place is not None and top is not None and place[0] == top[0] and place[1][: len(top[1])] == top[1]

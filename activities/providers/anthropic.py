@@ -9,12 +9,14 @@ from pydantic import JsonValue
 from pydantic_core import from_json
 
 from activities.providers.base import (
+    MODELS_PAGE,
     JsonObject,
     assistant_reply,
     call_id,
     completion_cap,
     count,
     error_in_reply,
+    listed,
     malformed,
     opaque,
     paid_reply,
@@ -30,12 +32,52 @@ from activities.providers.base import (
 from activities.providers.thinking import THINKING, circumstances, first_with_thinking, with_circumstances
 from gradeloop.contract.images import Image, split_images
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest, Step
+from gradeloop.contract.provider import Cloud, Connections, Endpoint, ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.settings.catalog import capability_of
-from gradeloop.settings.endpoints import Cloud
 
 if TYPE_CHECKING:
-    from activities.providers.http import AnthropicClient
+    from anthropic import AsyncAnthropic
+    from anthropic.lib.bedrock import AsyncAnthropicBedrock
+    from anthropic.lib.vertex import AsyncAnthropicVertex
+
+    AnthropicClient = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
+
+
+def connect(connections: Connections, endpoint: Endpoint) -> "AnthropicMessages":
+    """Return the adapter of an endpoint, with the cloud's own client where it is a cloud's.
+
+    Raises:
+        ModelFault: The cloud has no such region.
+    """
+    from anthropic import AsyncAnthropic, omit  # a second that only its users pay
+
+    from activities.providers.http import sdk_headers, sdk_timeout
+
+    settings: dict[str, Any] = {
+        "http_client": connections.client(endpoint),
+        "timeout": sdk_timeout(),
+        "max_retries": 0,
+        "default_headers": sdk_headers(connections, endpoint, omit),
+        "default_query": dict(endpoint.query),
+        "open_telemetry": False,
+    }
+    client: AnthropicClient
+    if endpoint.cloud == "bedrock":
+        from anthropic.lib.bedrock import AsyncAnthropicBedrock
+
+        address = endpoint.base_url if endpoint.named else None
+        try:
+            client = AsyncAnthropicBedrock(aws_region=endpoint.location, api_key=endpoint.key, base_url=address, **settings)
+        except ValueError as error:  # of a region that is nowhere
+            raise ModelFault("config", f"bedrock: {error}") from None
+    elif endpoint.cloud == "vertex":
+        from anthropic.lib.vertex import AsyncAnthropicVertex
+
+        settings |= {"region": endpoint.location or "global", "project_id": endpoint.project or "", "base_url": endpoint.base_url}
+        client = AsyncAnthropicVertex(access_token=endpoint.key, **settings)
+    else:
+        client = AsyncAnthropic(api_key=endpoint.key, base_url=endpoint.base_url, webhook_key="", **settings)
+    return AnthropicMessages(client, endpoint.cloud)
 
 
 _GROWS = {"text_delta": "text", "thinking_delta": "thinking", "signature_delta": "signature"}
@@ -147,6 +189,10 @@ class AnthropicMessages:
         async with call(**known, messages=[], stream=streamed, extra_body=sent, extra_headers=headers, timeout=wait) as response:
             reply = model_reply(await reply_body(response.http_response, MessageAssembly(), _usage), request)
         return with_circumstances(reply, request, "anthropic", bound)
+
+    async def models(self) -> tuple[str, ...]:
+        """Return the models that the endpoint lists; see `ListsModels`."""
+        return listed(await self._client.get("/v1/models", cast_to=object, options={"params": {"limit": MODELS_PAGE}}))
 
 
 def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:

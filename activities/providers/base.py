@@ -78,6 +78,16 @@ SILENCE: ContextVar[float | None] = ContextVar("silence", default=None)
 
 JsonObject = dict[str, JsonValue]
 
+MODELS_PAGE = 200
+"""The models of an endpoint that are looked at."""
+
+
+def listed(answer: object) -> tuple[str, ...]:
+    """Return the names of models, in whatever form a server lists them."""
+    rows = answer.get("data") if isinstance(answer, dict) else answer
+    names = [row.get("id") if isinstance(row, dict) else row for row in rows] if isinstance(rows, list) else []
+    return tuple(name for name in names if isinstance(name, str))
+
 
 def request_body(body: Mapping[str, Any], extra: Mapping[str, Any]) -> dict[str, Any]:
     """Return a request's body with the user's own settings, to be sent as the SDK's `extra_body`.

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from activities.errors import excerpt
 from activities.providers.base import (
+    MODELS_PAGE,
     SILENCE,
     JsonObject,
     assistant_reply,
@@ -34,7 +35,8 @@ from activities.providers.base import (
 from activities.providers.embeddings import embed_google
 from gradeloop.contract.images import Image, split_images
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest, Step
+from gradeloop.contract.model_spec import LONGEST_TIMEOUT
+from gradeloop.contract.provider import Connections, Endpoint, ModelFault, ModelReply, ModelRequest, Step
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -45,6 +47,25 @@ _BLOCKED = {
     "IMAGE_PROHIBITED_CONTENT", "IMAGE_RECITATION",
 }  # fmt: skip
 _LEVELS = {"none": "MINIMAL", "minimal": "MINIMAL", "low": "LOW", "medium": "MEDIUM", "high": "HIGH", "xhigh": "XHIGH", "max": "XHIGH"}
+
+
+def connect(connections: Connections, endpoint: Endpoint) -> "GoogleGenAI":
+    """Return the adapter of an endpoint, for Vertex AI where it names a project."""
+    from google.genai import Client, types  # a third of a second that only its users pay
+
+    options = types.HttpOptions(
+        base_url=endpoint.base_url if endpoint.named or not endpoint.project else None,
+        api_version="v1",
+        timeout=LONGEST_TIMEOUT * 1000,
+        httpx_async_client=connections.client(endpoint),
+        headers=dict(endpoint.headers),
+        retry_options=types.HttpRetryOptions(attempts=1),
+    )
+    if endpoint.project:
+        client = Client(vertexai=True, project=endpoint.project, location=endpoint.location, http_options=options)
+    else:
+        client = Client(vertexai=False, api_key=endpoint.key, http_options=options)
+    return GoogleGenAI(client, endpoint.query)
 
 
 class GoogleGenAI:
@@ -74,6 +95,11 @@ class GoogleGenAI:
             except (ValueError, RecursionError) as error:  # the SDK's own parser's too
                 raise malformed(f"an event of the stream cannot be read: {type(error).__name__}: {error}") from None
         return model_reply(whole_object(body), request)
+
+    async def models(self) -> tuple[str, ...]:
+        """Return the models that the endpoint lists; see `ListsModels`."""
+        page = await self._client.aio.models.list(config={"page_size": MODELS_PAGE})
+        return tuple((model.name or "").removeprefix("models/") for model in page.page)
 
 
 def _merge(body: JsonObject, chunk: JsonObject) -> None:

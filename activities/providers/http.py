@@ -4,7 +4,7 @@ import asyncio
 import functools
 import socket
 import ssl
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from http import HTTPStatus
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import TYPE_CHECKING, Any
@@ -15,20 +15,13 @@ from httpcore2 import SOCKET_OPTION, AnyIOBackend, AsyncConnectionPool, AsyncNet
 from activities.calls.rate_headers import keep_headers, keep_sending
 from activities.providers.addresses import is_public, reached_address
 from activities.providers.base import CONNECT_TIMEOUT, IDLE_TIMEOUT, SILENCE
-from activities.providers.endpoint import NO_KEY, Endpoint
+from activities.providers.environment import NO_KEY
 from gradeloop.contract.model_spec import LONGEST_TIMEOUT
-from gradeloop.contract.provider import ModelFault
+from gradeloop.contract.provider import Connections, Endpoint
 from gradeloop.telemetry.traces import put_context
 
 if TYPE_CHECKING:
-    from anthropic import AsyncAnthropic
-    from anthropic.lib.bedrock import AsyncAnthropicBedrock
-    from anthropic.lib.vertex import AsyncAnthropicVertex
-    from google.genai import Client
     from openai import AsyncOpenAI
-
-    AnthropicClient = AsyncAnthropic | AsyncAnthropicBedrock | AsyncAnthropicVertex
-
 
 BODY_BYTES = 16 * 1024 * 1024
 """The largest reply: many times the longest completion with all its events."""
@@ -47,131 +40,45 @@ KEY_HEADERS = frozenset({"api-key", "x-api-key"})
 LIST_SERVER = "list the server in GRADELOOP_BASE_URLS"
 
 
-class SdkClients:
-    """Makes SDK clients that share a pool, and closes the pool."""
+def sdk_headers(connections: Connections, endpoint: Endpoint, omit: object) -> dict[str, Any]:
+    """Return the headers of an SDK's calls, without those that `*_CUSTOM_HEADERS` would add, but for a pinned version of the protocol.
 
-    def __init__(self, ambient_headers: frozenset[str]) -> None:
-        self._ambient_headers = ambient_headers
-        self._pools: dict[bool, httpx2.AsyncClient] = {}
-
-    def anthropic(self, endpoint: Endpoint) -> "AnthropicClient":
-        """Return a client of the Messages API, of the cloud's own where the endpoint is a cloud's."""
-        from anthropic import AsyncAnthropic, omit  # a second that only its users pay
-
-        if endpoint.cloud == "bedrock":
-            return self._bedrock(endpoint)
-        if endpoint.cloud == "vertex":
-            return self._vertex(endpoint)
-        return AsyncAnthropic(
-            api_key=endpoint.key,
-            base_url=endpoint.base_url,
-            webhook_key="",
-            http_client=self._pool(endpoint),
-            timeout=_timeout(),
-            max_retries=0,
-            default_headers=self._headers(endpoint, omit),  # type: ignore[arg-type]  # the SDK's own way to leave a header out
-            default_query=dict(endpoint.query),
-            open_telemetry=False,
-        )
-
-    def _bedrock(self, endpoint: Endpoint) -> "AsyncAnthropicBedrock":
-        from anthropic import omit
-        from anthropic.lib.bedrock import AsyncAnthropicBedrock
-
-        try:
-            return AsyncAnthropicBedrock(
-                aws_region=endpoint.location,
-                api_key=endpoint.key,
-                base_url=endpoint.base_url if endpoint.named else None,
-                http_client=self._pool(endpoint),
-                timeout=_timeout(),
-                max_retries=0,
-                default_headers=self._left_out(omit) | dict(endpoint.headers),  # type: ignore[arg-type]  # as above
-                default_query=dict(endpoint.query),
-                open_telemetry=False,
-            )
-        except ValueError as error:  # of a region that is nowhere
-            raise ModelFault("config", f"bedrock: {error}") from None
-
-    def _vertex(self, endpoint: Endpoint) -> "AsyncAnthropicVertex":
-        from anthropic import omit
-        from anthropic.lib.vertex import AsyncAnthropicVertex
-
-        return AsyncAnthropicVertex(
-            region=endpoint.location or "global",
-            project_id=endpoint.project or "",
-            access_token=endpoint.key,
-            base_url=endpoint.base_url,
-            http_client=self._pool(endpoint),
-            timeout=_timeout(),
-            max_retries=0,
-            default_headers=self._left_out(omit) | dict(endpoint.headers),  # type: ignore[arg-type]  # as above
-            default_query=dict(endpoint.query),
-            open_telemetry=False,
-        )
-
-    def openai(self, endpoint: Endpoint) -> "AsyncOpenAI":
-        """Return a client of the Responses API, and of Chat Completions."""
-        from openai import AsyncOpenAI, omit  # half a second that only its users pay
-
-        return AsyncOpenAI(
-            api_key=endpoint.key,
-            base_url=endpoint.base_url,
-            admin_api_key="",
-            organization="",
-            project="",
-            webhook_secret="",
-            http_client=self._pool(endpoint),
-            timeout=_timeout(),
-            max_retries=0,
-            default_headers={**self._headers(endpoint, omit), "OpenAI-Organization": omit, "OpenAI-Project": omit},  # type: ignore[dict-item]  # as above
-            default_query=dict(endpoint.query),
-        )
-
-    def google(self, endpoint: Endpoint) -> "Client":
-        """Return a client of the Gemini API, of Vertex AI where the endpoint names a project."""
-        from google.genai import Client, types  # a third of a second that only its users pay
-
-        options = types.HttpOptions(
-            base_url=endpoint.base_url if endpoint.named or not endpoint.project else None,
-            api_version="v1",
-            timeout=LONGEST_TIMEOUT * 1000,
-            httpx_async_client=self._pool(endpoint),
-            headers=dict(endpoint.headers),
-            retry_options=types.HttpRetryOptions(attempts=1),
-        )
-        if endpoint.project:
-            return Client(vertexai=True, project=endpoint.project, location=endpoint.location, http_options=options)
-        return Client(vertexai=False, api_key=endpoint.key, http_options=options)
-
-    def plain(self, endpoint: Endpoint) -> httpx2.AsyncClient:
-        """Return the pool itself, for requests that no SDK makes."""
-        return self._pool(endpoint)
-
-    async def aclose(self) -> None:
-        """Close the connections; a later client opens a new pool."""
-        pools, self._pools = self._pools, {}
-        for pool in pools.values():
-            await pool.aclose()
-
-    def _pool(self, endpoint: Endpoint) -> httpx2.AsyncClient:
-        if endpoint.guarded not in self._pools:
-            self._pools[endpoint.guarded] = http_client(_timeout(), guarded=endpoint.guarded)
-        return self._pools[endpoint.guarded]
-
-    def _headers(self, endpoint: Endpoint, omit: object) -> Mapping[str, object]:
-        """Leave out what `*_CUSTOM_HEADERS` would add to calls of any host, but for a pinned version of the protocol."""
-        own = {name.lower() for name in endpoint.headers}
-        key: dict[str, object] = {} if "authorization" in own else {"Authorization": f"Bearer {endpoint.key}"}
-        if endpoint.key == NO_KEY and own & KEY_HEADERS and endpoint.protocol == "anthropic":  # the other SDK insists on it
-            key = {"Authorization": omit}
-        return self._left_out(omit) | key | dict(endpoint.headers)
-
-    def _left_out(self, omit: object) -> dict[str, object]:
-        return {name: omit for name in self._ambient_headers if name.lower() != "anthropic-version"}
+    Args:
+        connections: Knows which headers those are.
+        endpoint: The endpoint, whose own headers come last. A cloud's client writes the key itself.
+        omit: The SDK's own way to leave a header out.
+    """
+    left_out: dict[str, Any] = {name: omit for name in connections.ambient_headers if name.lower() != "anthropic-version"}
+    own = {name.lower() for name in endpoint.headers}
+    key: dict[str, Any] = (
+        {} if "authorization" in own or endpoint.cloud in {"bedrock", "vertex"} else {"Authorization": f"Bearer {endpoint.key}"}
+    )
+    if endpoint.key == NO_KEY and own & KEY_HEADERS and endpoint.protocol == "anthropic":  # the other SDK insists on it
+        key = {"Authorization": omit}
+    return left_out | key | dict(endpoint.headers)
 
 
-def _timeout() -> httpx2.Timeout:
+def openai_client(connections: Connections, endpoint: Endpoint) -> "AsyncOpenAI":
+    """Return a client of the Responses API, and of Chat Completions."""
+    from openai import AsyncOpenAI, omit  # half a second that only its users pay
+
+    return AsyncOpenAI(
+        api_key=endpoint.key,
+        base_url=endpoint.base_url,
+        admin_api_key="",
+        organization="",
+        project="",
+        webhook_secret="",
+        http_client=connections.client(endpoint),
+        timeout=sdk_timeout(),
+        max_retries=0,
+        default_headers=sdk_headers(connections, endpoint, omit) | {"OpenAI-Organization": omit, "OpenAI-Project": omit},
+        default_query=dict(endpoint.query),
+    )
+
+
+def sdk_timeout() -> httpx2.Timeout:
+    """Return the waits of an SDK's client, which each call makes shorter."""
     return httpx2.Timeout(LONGEST_TIMEOUT, read=IDLE_TIMEOUT, connect=CONNECT_TIMEOUT)
 
 

@@ -1,27 +1,48 @@
 """A generator that is an address: one request, whose reply is the draft, or holds it."""
 
 from http import HTTPStatus
+from typing import TYPE_CHECKING
 
-import httpx2
-from pydantic import JsonValue
+from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
 from activities.errors import error_kind, excerpt, reported_codes, reported_message
-from activities.providers.address_call import read_call
 from activities.providers.base import assistant_reply, json_value, malformed, reply_timeout
 from gradeloop.contract.http_call import HttpCall
 from gradeloop.contract.messages import Usage
-from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest
+from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import Connections, Endpoint, ModelFault, ModelReply, ModelRequest
+from gradeloop.errors import explain
 from gradeloop.text import clip
+
+if TYPE_CHECKING:
+    import httpx2
 
 _UNMETERED = Usage(input=None, output=None, calls=1)
 """What a call used of which nobody says what it did."""
 
 
+def read_call(spec: ModelSpec) -> HttpCall:
+    """Return what a model of this kind sends.
+
+    Raises:
+        ModelFault: Its settings are none of a request.
+    """
+    try:
+        return HttpCall.model_validate({"method": spec.model.upper(), **spec.config.extra})
+    except ValidationError as error:
+        raise ModelFault("config", f"{spec.id!r}: extra: {explain(error)}", model=spec.id) from None
+
+
+def connect(connections: Connections, endpoint: Endpoint) -> "HttpRequest":
+    """Return the adapter of an address."""
+    return HttpRequest(connections.client(endpoint), endpoint.base_url)
+
+
 class HttpRequest:
     """Sends what a case says to an address; the conversation itself is a part of that already."""
 
-    def __init__(self, client: httpx2.AsyncClient, url: str) -> None:
+    def __init__(self, client: "httpx2.AsyncClient", url: str) -> None:
         self._client = client
         self._url = url
 

@@ -54,8 +54,9 @@ class KeyVariable:
     """A key in a variable of the worker, read once."""
 
     def __init__(self, names: tuple[str, ...], environ: Mapping[str, str]) -> None:
-        self.origin = next((name for name in names if environ.get(name, "").strip()), names[0] if names else "the key")
-        self._key = environ.get(self.origin, "").strip() or None
+        found = next((name for name in names if environ.get(name, "").strip()), None)
+        self._key = environ[found].strip() if found else None
+        self.origin = found or (f"{names[0]} (or {names[1]})" if len(names) > 1 else names[0] if names else "the key")
         if self._key and not environment_secrets(dict.fromkeys(names, self._key)):  # by its name it is no secret
             remember_secret(self._key)
 

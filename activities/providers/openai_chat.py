@@ -5,10 +5,12 @@ import re
 from collections.abc import Iterator
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from pydantic import JsonValue
 from pydantic_core import to_json
 
+from activities.errors import failure_facts
 from activities.providers.base import (
     JsonObject,
     assistant_reply,
@@ -16,6 +18,7 @@ from activities.providers.base import (
     completion_cap,
     count,
     error_in_reply,
+    listed,
     log_probs,
     malformed,
     objects,
@@ -36,8 +39,9 @@ from gradeloop.contract.functions import CHOICES, DeclaredFunction
 from gradeloop.contract.images import Image, split_images
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
-from gradeloop.contract.provider import ModelReply, ModelRequest, ToolSpec
+from gradeloop.contract.provider import Connections, Endpoint, ModelReply, ModelRequest, ToolSpec
 from gradeloop.settings.catalog import capability_of
+from gradeloop.settings.endpoints import listed_model
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -113,24 +117,83 @@ _OPAQUE = ("reasoning", "reasoning_content", "reasoning_details")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
+_OTHER = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+"""The names of a completion's cap, by which compatible servers differ, each with the other one."""
+
+_OPENAI_MODEL = re.compile(r"(openai/)?(gpt-[3-9]|chatgpt-|o[1-9]\b).*|ft:(gpt-|o[1-9]).*")
+_OPENAI_HOSTS = (".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com", "api.openai.com")
+_UNKNOWN_FIELD = re.compile(
+    r"not supported|unsupported|unrecogni[sz]ed|unknown|unexpected|extra (inputs|fields)|not permitted", re.IGNORECASE
+)
+_UNKNOWN_CODES = frozenset({"unsupported_parameter", "unknown_parameter"})
+_BAD_FIELD_STATUSES = frozenset({400, 422})
+
+
+def connect(connections: Connections, endpoint: Endpoint) -> "OpenAIChat":
+    """Return the adapter of an endpoint."""
+    from activities.providers.http import openai_client
+
+    return OpenAIChat(openai_client(connections, endpoint), endpoint, connections.memory(endpoint))
+
+
 class OpenAIChat:
     """Speaks Chat Completions through its SDK; reads the raw body, since compatible servers differ from the SDK's types."""
 
-    def __init__(self, client: "AsyncOpenAI") -> None:
+    def __init__(self, client: "AsyncOpenAI", endpoint: Endpoint, memory: dict[str, str]) -> None:
         self._client = client
+        self._endpoint = endpoint
+        self._memory = memory
 
     async def complete(self, request: ModelRequest) -> ModelReply:
-        """Make one call; see `Provider`."""
+        """Make one call, and the same one once more where the server does not know the cap by its name; see `Provider`.
+
+        The refusal of one name teaches the other, once a model.
+        """
         if request.embedded:
             return await embed_openai(self._client, request)
+        model, host = request.spec.model, urlsplit(self._endpoint.base_url).hostname or ""
+        field = self._memory.get(model) or cap_field(request.spec, host)
+        try:
+            return await self._call(request, field)
+        except Exception as error:
+            if not refuses_field(error, field):
+                raise
+            self._memory[model] = _OTHER[field]
+        return await self._call(request, _OTHER[field])
+
+    async def _call(self, request: ModelRequest, field: str) -> ModelReply:
         bound = circumstances(request, f"{self._client.base_url} {self._client.api_key}")
         first = first_with_thinking(request, bound) if _is_claude(request) or request.without_thinking else 0
-        body, streamed = wire_request(request, first), capability_of(request.spec).stream
+        body, streamed = wire_request(request, first, field), capability_of(request.spec).stream
         body |= {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
         call, sent = self._client.chat.completions.with_streaming_response.create, request_body(body, request.spec.config.extra)
         async with call(model=body["model"], messages=[], extra_body=sent, timeout=reply_timeout(request, streamed=streamed)) as response:
             reply = model_reply(await reply_body(response.http_response, ChatAssembly(), _usage), request)
         return with_circumstances(reply, request, request.spec.provider, bound) if _is_claude(request) else reply
+
+    async def models(self) -> tuple[str, ...]:
+        """Return the models that the endpoint lists; OpenRouter, whose list is open to everybody, is asked for the key itself."""
+        if self._endpoint.provider == "openrouter":
+            await self._client.get("/key", cast_to=object)
+            return ()
+        return listed(await self._client.get("/models", cast_to=object))
+
+
+def cap_field(spec: ModelSpec, host: str) -> str:
+    """Return the cap's name for a model: OpenAI's own models, on Azure too, take the newer one alone, and other servers often the older."""
+    if spec.provider == "openrouter":
+        return "max_tokens"
+    own = host.endswith(_OPENAI_HOSTS) or listed_model(spec.provider, spec.model)[0] == "openai" or _OPENAI_MODEL.fullmatch(spec.model)
+    return "max_completion_tokens" if own else "max_tokens"
+
+
+def refuses_field(error: Exception, field: str) -> bool:
+    """Return whether an error says that the server does not know a field, not that its value is wrong."""
+    facts = failure_facts(error)
+    if facts.status not in _BAD_FIELD_STATUSES:
+        return False
+    is_named = re.search(rf"\b{field}\b", facts.message) is not None or getattr(error, "param", None) == field
+    return is_named and (not _UNKNOWN_CODES.isdisjoint(facts.codes) or _UNKNOWN_FIELD.search(facts.message) is not None)
 
 
 def _is_claude(request: ModelRequest) -> bool:
@@ -145,7 +208,7 @@ BREAKPOINTS = 3
 """Marks beside the one on the system prompt: Anthropic takes four."""
 
 
-def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
+def wire_request(request: ModelRequest, first: int = 0, field: str = "max_tokens") -> dict[str, Any]:
     """Return the request's body, with the reasoning of the messages from index `first` on."""
     config = request.spec.config
     system = [_marked({"role": "system", "content": request.system}, request)] if request.system else []
@@ -165,7 +228,7 @@ def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
         schema = {"name": request.schema_name, "strict": True, "schema": request.schema}
         body["response_format"] = {"type": "json_schema", "json_schema": schema}
     body |= _declared(request)
-    return {request.cap_field if name == "max_tokens" else name: value for name, value in body.items() if value is not None}
+    return {field if name == "max_tokens" else name: value for name, value in body.items() if value is not None}
 
 
 def _thinking(spec: ModelSpec) -> dict[str, Any]:

@@ -1,5 +1,8 @@
 """The Responses API, as OpenAI speaks it for its own models; nothing is stored there."""
 
+import hashlib
+import time
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +16,7 @@ from activities.providers.base import (
     completion_cap,
     count,
     error_in_reply,
+    listed,
     log_probs,
     malformed,
     objects,
@@ -33,16 +37,20 @@ from gradeloop.contract.functions import CHOICES
 from gradeloop.contract.images import Image, split_images
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelConfig
-from gradeloop.contract.provider import ModelReply, ModelRequest
+from gradeloop.contract.provider import Connections, Endpoint, ModelReply, ModelRequest
 from gradeloop.settings.catalog import capability_of
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
-import hashlib
-import time
-from collections import OrderedDict, deque
 
 _ENDED = {"response.completed", "response.incomplete", "response.failed"}
+
+
+def connect(connections: Connections, endpoint: Endpoint) -> "OpenAIResponses":
+    """Return the adapter of an endpoint."""
+    from activities.providers.http import openai_client
+
+    return OpenAIResponses(openai_client(connections, endpoint))
 
 
 class OpenAIResponses:
@@ -64,6 +72,10 @@ class OpenAIResponses:
         async with call(model=body["model"], stream=streamed, extra_body=sent, timeout=wait) as response:
             reply = model_reply(await reply_body(response.http_response, ResponseAssembly(), _usage), request)
         return with_circumstances(reply, request, "openai")
+
+    async def models(self) -> tuple[str, ...]:
+        """Return the models that the endpoint lists; see `ListsModels`."""
+        return listed(await self._client.get("/models", cast_to=object))
 
 
 class ResponseAssembly:

@@ -5,17 +5,20 @@ import json
 import re
 from collections.abc import Collection
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field, JsonValue, NonNegativeInt, ValidationError, model_validator
 
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import LogProbs, Message, ToolCall, Usage
-from gradeloop.contract.provider import FailureKind, ModelFault, ModelReply, ModelRequest, Step
+from gradeloop.contract.provider import Endpoint, FailureKind, ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.verdicts import text_between_tags
 from gradeloop.settings.secrets import scrubbed
+
+if TYPE_CHECKING:
+    from activities.providers import Providers
 
 _CODES = re.compile(r"\b(verdict-)?[0-9a-f]{16,32}\b")
 """The random codes of fences and tags, which may contain any short text."""
@@ -134,6 +137,11 @@ class Script(Strict):
             return cls.model_validate(value)
         except ValidationError as error:
             raise InvalidRequest(f"the scripted file {str(path)!r}: {explain(error)}") from None
+
+
+def connect(providers: "Providers", _endpoint: Endpoint) -> "Scripted":
+    """Return the adapter of the worker's script."""
+    return Scripted(providers.script or Script(replies=()))
 
 
 class Scripted:

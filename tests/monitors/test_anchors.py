@@ -213,7 +213,7 @@ def test_an_alert_reads_as_what_has_moved() -> None:
 def change_judge(monitor: Watched, *replies: dict[str, Any]) -> None:
     """Have the provider answer as another model, under the same name."""
     models: Any = monitor.batches.served.models
-    models._script = Script.model_validate({"replies": replies})
+    models.script = Script.model_validate({"replies": replies})
     models._adapters.clear()
 
 

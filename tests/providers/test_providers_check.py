@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from activities.providers import Providers
-from activities.providers.environment import OPENAI_URL, Environment
+from activities.providers.environment import Environment
 from activities.providers.scripted import Script
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelFault
@@ -239,7 +239,7 @@ def test_each_provider_gets_its_own_key_at_its_own_address() -> None:
 
 def test_a_key_goes_to_no_other_address_than_the_one_that_the_environment_names() -> None:
     assert endpoint("openai_compatible:m", "http://h/v1") == ("http://h/v1", "EMPTY")
-    assert endpoint("openai_compatible:m", OPENAI_URL) == (OPENAI_URL, "EMPTY")
+    assert endpoint("openai_compatible:m", "https://api.openai.com/v1") == ("https://api.openai.com/v1", "EMPTY")
     assert endpoint("openai_compatible:m", "http://o/v1/deeper", OPENAI_BASE_URL="http://o/v1") == ("http://o/v1/deeper", "EMPTY")
     assert endpoint("openai_compatible:m", "http://o/v1/", OPENAI_BASE_URL="http://o/v1") == ("http://o/v1", "oai-2")
     assert endpoint("openai_compatible:m", OPENAI_BASE_URL="http://o/v1") == ("http://o/v1", "oai-2")

@@ -10,6 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from temporalio.client import Client
 
+from tests.rig.provider_server import call_openrouter_at
 from tests.rig.threads import Models, a_thread, serving, verdict_text
 
 JsonObject = dict[str, Any]
@@ -93,7 +94,7 @@ async def test_claude_behind_openrouter_caches_its_prompts_and_leaves_refused_th
         return web.json_response({"choices": [choice], "usage": {"prompt_tokens": 10, "completion_tokens": 1}})
 
     async with server(answer) as (url, seen):
-        monkeypatch.setattr("activities.providers.environment.OPENROUTER_URL", url)
+        call_openrouter_at(url, monkeypatch)
         models = Models(environment={"OPENROUTER_API_KEY": "sk-test"})
         async with serving(client, models=models, tools=[look]) as served:
             generator = {"model": ROUTED, "tools": ["look"], "system_prompt": "Write well."}

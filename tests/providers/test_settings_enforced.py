@@ -11,6 +11,7 @@ from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelFault, ModelRequest, Step
 from gradeloop.settings.catalog import Capability, capability_of, lacks_place_for_thinking
+from tests.rig.provider_server import call_openrouter_at
 from tests.rig.vendor_rules import RuledVendors, ruled_vendors, rules_of
 
 CLAUDES = (
@@ -185,7 +186,7 @@ async def test_the_settings_of_an_unknown_model_are_passed_on(vendors: RuledVend
 
 
 async def test_openrouter_gets_its_own_setting_of_thinking(vendors: RuledVendors, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("activities.providers.environment.OPENROUTER_URL", f"{vendors.url}/v1")
+    call_openrouter_at(f"{vendors.url}/v1", monkeypatch)
     providers = Providers(Environment.read(vendors.environment))
     for thinking, sent in {2048: {"max_tokens": 2048}, "adaptive": {"enabled": True}, "disabled": {"enabled": False}}.items():
         spec = ModelSpec.model_validate({"id": "openrouter:anthropic/claude-haiku-5.5", "config": {"thinking": thinking}})

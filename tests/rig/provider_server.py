@@ -20,6 +20,7 @@ from activities.providers.environment import Environment
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import FailureKind, ModelFault, ModelReply, ModelRequest, Step
+from gradeloop.settings.endpoints import presets_by_name
 
 JsonObject = dict[str, Any]
 
@@ -32,6 +33,12 @@ PROTOCOLS = {
     "google_genai": "google",
 }
 """The file of recordings, by the provider whose calls have its protocol."""
+
+
+def call_openrouter_at(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give OpenRouter, whose address no variable changes, another base URL."""
+    presets: Any = presets_by_name()
+    monkeypatch.setitem(presets, "openrouter", presets["openrouter"].model_copy(update={"base_url": url}))
 
 
 class Recorded(BaseModel):

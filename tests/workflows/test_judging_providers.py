@@ -11,6 +11,7 @@ from temporalio.client import Client
 
 from gradeloop.judges.client import Judge
 from tests.rig.judging import MATCH, fresh
+from tests.rig.provider_server import call_openrouter_at
 from tests.rig.threads import serving
 
 RUBRIC = {"rubric_text": "The agent says that the capital of France is Paris.", "n_rollouts_per_input": 2}
@@ -81,7 +82,7 @@ async def test_the_example_on_each_provider(
     client: Client, vendors: Vendors, monkeypatch: pytest.MonkeyPatch, provider: str, mode: str
 ) -> None:
     url = str(vendors.server.make_url("")).rstrip("/")
-    monkeypatch.setattr("activities.providers.environment.OPENROUTER_URL", f"{url}/v1")
+    call_openrouter_at(f"{url}/v1", monkeypatch)
     judge = RUBRIC | {"judge_model": MODELS[provider], "output_parsing_mode": mode}
     async with serving(client, environment=keys(url)) as served:
         result = await Judge(judge, client, task_queue=served.task_queue)(fresh(f"{provider}-{mode}"))

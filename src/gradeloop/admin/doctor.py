@@ -20,7 +20,7 @@ from gradeloop.contract.model_spec import ModelConfig, ModelSpec
 from gradeloop.contract.thread import SEARCH_ATTRIBUTES
 from gradeloop.errors import GradeloopError, InvalidRequest
 from gradeloop.settings.catalog import MODELS, read_catalogue
-from gradeloop.settings.default_model import DEFAULTS, KEYS, default_model
+from gradeloop.settings.default_model import DEFAULTS, default_model, keyed_providers
 from gradeloop.settings.prices import PRICES, Price, load_prices
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import CONFIG_FILE, TRUST_COMMAND, TRUST_FLAG
@@ -49,6 +49,7 @@ KEY_VERDICTS = {
     "unreachable": "not checked: no answer from",
     "not installed": "not checked: package missing for",
     "not set": "none for",
+    "not asked": "not checked: no list of models at",
 }
 """The result of a key's check, before the address of its provider."""
 
@@ -176,7 +177,7 @@ async def _check_worker(*, trust: bool) -> list[Finding]:
 
 def _read_examination(report: dict[str, Any]) -> Iterator[Finding]:
     for key in report["keys"]:
-        ok = key["verdict"] == "accepted"
+        ok = None if key["verdict"] == "not asked" else key["verdict"] == "accepted"
         why = "" if ok else f": {key['why']}"
         yield Finding(subject=f"key of {key['provider']}", ok=ok, detail=f"{KEY_VERDICTS[key['verdict']]} {key['address']}{why}")
     if not report["keys"]:
@@ -216,7 +217,7 @@ def tables_finding(report: dict[str, Any], today: date) -> Finding:
 
 def _retired_finding(today: date) -> Finding:
     """Return the models of the providers whose keys are set that are no longer served, or all of them where no key is set."""
-    keyed = {provider for provider, names in KEYS.items() if any(os.environ.get(name, "").strip() for name in names)}
+    keyed = keyed_providers(os.environ)
     retired = read_catalogue(os.environ.get(MODELS, "").strip()).retired
     rows = [row for row in retired if row.on <= today and (not keyed or row.provider in keyed)]
     shown = "; ".join(f"{row.provider} since {row.on}: {', '.join(row.models)}" for row in rows)

@@ -1,8 +1,9 @@
 """What an adapter of a model's protocol is given and what it returns: requests, replies, faults, endpoints, and the registry's row."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import JsonValue
 
@@ -11,6 +12,9 @@ from gradeloop.contract.functions import DeclaredFunction, OutputForm
 from gradeloop.contract.images import Image
 from gradeloop.contract.messages import LogProbs, Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
+
+if TYPE_CHECKING:
+    import httpx2
 
 FailureKind = Literal[
     "rate_limited",
@@ -97,9 +101,6 @@ class Step(Strict):
     """The ordinal of the model turn in its conversation, from 0."""
 
 
-CapField = Literal["max_tokens", "max_completion_tokens"]
-
-
 @dataclass(frozen=True)
 class ModelRequest:
     """One call of one model."""
@@ -116,8 +117,6 @@ class ModelRequest:
     schema_name: str = "verdict"
     tools_allowed: bool = True
     """False on a last turn: the tools stay declared (earlier turns name them) but the model must answer."""
-    cap_field: CapField = "max_tokens"
-    """The name of the completion's cap in Chat Completions."""
     breakpoints: tuple[int, ...] = ()
     """Indexes of the messages up to which the prompt is the beginning of later ones, so that a provider may cache it; three at most.
 
@@ -154,7 +153,10 @@ class ModelReply:
 
 
 class Provider(Protocol):
-    """An adapter of one vendor protocol."""
+    """An adapter of one protocol, for one endpoint.
+
+    An adapter that can also list models has a method `models` like `ListsModels`, by which `gradeloop doctor` tries the endpoint's key.
+    """
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make exactly one paid call and return its reply.
@@ -163,3 +165,85 @@ class Provider(Protocol):
             ModelFault: The call failed, or its reply is no answer (refused, truncated, malformed, empty).
         """
         ...
+
+
+class ListsModels(Provider, Protocol):
+    """An adapter that can say which models its endpoint has."""
+
+    async def models(self) -> tuple[str, ...]:
+        """Return the names of the models that the endpoint lists for our key; none where it lists none."""
+        ...
+
+
+Cloud = Literal["azure", "bedrock", "vertex"]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """An address at which models are called, and our key there."""
+
+    base_url: str
+    key: str | None = field(default=None, repr=False)
+    named: bool = False
+    """Whether the worker's settings or variables name the address."""
+    project: str | None = None
+    """The Google Cloud project whose Vertex AI is called, with the machine's own credentials and no key."""
+    location: str | None = None
+    """The region of a cloud."""
+    guarded: bool = False
+    """Whether only a wildcard allows the address, so that it must not lead into a private network."""
+    protocol: str | None = None
+    """The protocol that it speaks."""
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    query: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: Mapping[str, JsonValue] = field(default_factory=dict)
+    """Keys of every request's body; a request already has them in `config.extra`."""
+    cloud: Cloud | None = None
+    """The cloud whose own client is used."""
+    provider: str = field(default="", compare=False)
+    """The name by which models are called here: `PROVIDER:model`."""
+    origin: str = field(default="", compare=False)
+    """The variable or file of the key; empty where the server is called without one."""
+
+
+class Connections(Protocol):
+    """What the adapters of one worker share."""
+
+    @property
+    def ambient_headers(self) -> frozenset[str]:
+        """Headers that an SDK would take from a variable of its own and send to any host; they are left out of every request."""
+        ...
+
+    def client(self, endpoint: Endpoint) -> "httpx2.AsyncClient":
+        """Return the worker's pool of connections; for a guarded endpoint, one that reaches only public addresses."""
+        ...
+
+    def memory(self, endpoint: Endpoint) -> dict[str, str]:
+        """Return what the adapters of an endpoint remember about it: it outlives an adapter, which is made anew for a new key."""
+        ...
+
+
+@dataclass(frozen=True)
+class ModelProtocol:
+    """A protocol in which models are called: a row of the registry `protocols`.
+
+    Example:
+        ```python
+        PROTOCOLS = (ModelProtocol("acme", "acme.adapter:connect", package="acme_sdk", install="acme-sdk"),)
+        ```
+    """
+
+    name: str
+    """Its name as the `protocol` of an endpoint's table."""
+    adapter: str
+    """A function of `Connections` and `Endpoint` that returns a `Provider`, as `module:attribute`; it is imported at the first call."""
+    package: str = ""
+    """The package that the adapter imports; empty where it needs none."""
+    install: str = ""
+    """The requirement by which pip installs that package."""
+    tables: str = "openai_compatible"
+    """The provider under which its models and prices are looked up, where no preset says more."""
+    log_probs: bool = True
+    """Whether its replies can say how probable their tokens are."""
+    open: bool = True
+    """Whether an endpoint's table may name it."""

@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from gradeloop.contract.model_spec import ModelConfig, ModelSpec
+from gradeloop.contract.model_spec import PROVIDERS, ModelConfig, ModelSpec
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.grants import named_in
-from gradeloop.settings.endpoints import missing_key, silent_address, unknown_provider
+from gradeloop.settings.endpoints import presets_by_name, silent_address, unknown_provider
 
 AS_OF = "2026-11-22"
 
@@ -44,13 +44,23 @@ DEFAULTS: tuple[DefaultRule, ...] = (
 )
 """Tried in order."""
 
-KEYS = {
-    "anthropic": ("ANTHROPIC_API_KEY",),
-    "openai": ("OPENAI_API_KEY",),
-    "google_genai": ("GEMINI_API_KEY", "GOOGLE_API_KEY", "PALM_API_KEY", "GOOGLE_CLOUD_PROJECT"),
-    "openrouter": ("OPENROUTER_API_KEY",),
-}
-"""The key variables of each provider that needs one of them."""
+
+def missing_key(provider: str, environ: Mapping[str, str]) -> str | None:
+    """Return the variable that has to be set before a provider's models can be called; None where none has to be."""
+    preset = presets_by_name().get(provider)
+    if preset is None or preset.keyless or preset.cloud == "azure" or _is_set(environ, *preset.keys, *preset.projects):
+        return None
+    return next((rule.variables[0] for rule in DEFAULTS if rule.provider == provider), preset.keys[0])
+
+
+def keyed_providers(environ: Mapping[str, str]) -> frozenset[str]:
+    """Return the providers of every worker that need a key and have one in this environment."""
+    presets = [preset for name, preset in presets_by_name().items() if name in PROVIDERS]
+    return frozenset(preset.name for preset in presets if _is_set(environ, *preset.keys, *preset.projects))
+
+
+def _is_set(environ: Mapping[str, str], *names: str) -> bool:
+    return any(environ.get(name, "").strip() for name in names)
 
 
 @dataclass(frozen=True)
@@ -126,9 +136,7 @@ def refuse_unservable(
         provider, is_own = model.provider, model.provider in endpoints
         if complaint := unknown_provider(provider, endpoints):
             raise InvalidRequest(f"{where}: {complaint}")
-        has_key = is_own or any(environ.get(name, "").strip() for name in KEYS.get(provider, ()))
-        missing = None if has_key else KEYS[provider][0] if provider in KEYS else missing_key(provider, environ)
-        if missing is not None and calls:
+        if calls and not is_own and (missing := missing_key(provider, environ)):
             raise InvalidRequest(f"{where} needs a key and {missing} is not set; set it, or name another model")
         if provider == "scripted" and not scripted and model.id != UNNAMED:
             raise InvalidRequest(f"{where} needs a file of replies; name it as 'scripted:' in the file, or with --scripted")

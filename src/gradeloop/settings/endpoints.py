@@ -7,21 +7,52 @@ import tomllib
 from collections.abc import Collection, Iterable, Mapping
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, JsonValue, field_validator, model_validator
+from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema, field_validator, model_validator
+from pydantic_core import PydanticKnownError
 
 from gradeloop.contract.base import Strict
 from gradeloop.contract.documented import Documented
+from gradeloop.contract.http_call import HTTP_REQUEST
 from gradeloop.contract.model_spec import ALIASES, PROVIDER_NAME, PROVIDERS
+from gradeloop.contract.provider import Cloud, ModelProtocol
+from gradeloop.extensions import Registry
 from gradeloop.text import clip, did_you_mean
 
 if TYPE_CHECKING:
     from gradeloop.settings.trust import ConfigFile
 
-EndpointProtocol = Literal["anthropic", "openai_responses", "openai_chat", "google"]
-Cloud = Literal["azure", "bedrock", "vertex"]
+BUILT_IN = (
+    ModelProtocol("anthropic", "activities.providers.anthropic:connect", "anthropic", "gradeloop[anthropic]", "anthropic", log_probs=False),
+    ModelProtocol("openai_responses", "activities.providers.openai_responses:connect", "openai", "gradeloop[openai]", "openai"),
+    ModelProtocol("openai_chat", "activities.providers.openai_chat:connect", "openai", "gradeloop[openai]"),
+    ModelProtocol("google", "activities.providers.google:connect", "google.genai", "gradeloop[google]", "google_genai"),
+    ModelProtocol(HTTP_REQUEST, "activities.providers.http_request:connect", log_probs=False, open=False),
+    ModelProtocol("scripted", "activities.providers.scripted:connect", open=False),
+)
+
+PROTOCOLS = Registry[ModelProtocol]("protocols", "protocol", "gradeloop.settings.endpoints:BUILT_IN")
+"""The protocols in which models are called; a new one is a row and its adapter."""
+
+CLOUD_PACKAGES: Mapping[Cloud, str] = {"azure": "azure.identity", "bedrock": "boto3", "vertex": "google.auth.transport.requests"}
+"""The package that a cloud's endpoints need beside their protocol's, for tokens in the case of Azure; its extra has the cloud's name."""
+
+
+def _is_a_protocol(value: str) -> str:
+    known = [row.name for row in PROTOCOLS if row.open]
+    if value not in known:
+        expected = f"{', '.join(map(repr, known[:-1]))} or {known[-1]!r}"
+        raise PydanticKnownError("literal_error", {"expected": expected})
+    return value
+
+
+EndpointProtocol = Annotated[
+    str,
+    AfterValidator(_is_a_protocol),
+    WithJsonSchema({"enum": [row.name for row in BUILT_IN if row.open], "type": "string"}),
+]
 
 PROVIDERS_VARIABLE = "GRADELOOP_PROVIDERS"
 
@@ -42,15 +73,6 @@ _RESERVED_HEADERS = frozenset({"host", "content-length", "content-type", "connec
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VARIABLE = re.compile(r"[A-Z_][A-Z0-9_]*")
 _REFERENCE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
-
-TABLES: dict[EndpointProtocol, str] = {
-    "anthropic": "anthropic",
-    "openai_responses": "openai",
-    "openai_chat": "openai_compatible",
-    "google": "google_genai",
-}
-"""The provider under which the models of a protocol are looked up, where no preset says more."""
-
 
 CeilingName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9_-]*(:.+)?$", max_length=300)]
 """A provider (`openai`), all of whose calls are counted together, or one of its models (`openai:gpt-6-luna`)."""
@@ -74,7 +96,7 @@ class Preset(Strict):
     """A provider that is known by name."""
 
     name: str
-    protocol: EndpointProtocol
+    protocol: str
     base_url: str
     """Its address; `${NAME}` in it is a variable of the worker."""
     keys: tuple[str, ...] = ()
@@ -92,6 +114,8 @@ class Preset(Strict):
     """The variables that may have its region."""
     projects: tuple[str, ...] = ()
     """The variables that may have its project."""
+    switches: tuple[str, ...] = ()
+    """Variables; where one is 1 or true, the models of its project are called, with this machine's credentials and no key."""
 
 
 class PresetTable(Strict):
@@ -242,8 +266,8 @@ def _merged(name: str, endpoint: EndpointSettings) -> NamedEndpoint:
     if endpoint.key is not None:
         said["keyless"] = False
     preset = preset_of(name, endpoint)
-    base = preset.model_dump() if preset else {"tables": TABLES[said["protocol"]], "keyless": True}
-    return NamedEndpoint.model_validate(base | said | {"name": name})
+    base = preset.model_dump() if preset else {"tables": PROTOCOLS.find(said["protocol"]).tables, "keyless": True}
+    return NamedEndpoint.model_validate(base | said | {"name": name, "switches": ()})
 
 
 def endpoint_ceilings(own: Mapping[str, EndpointSettings]) -> dict[str, CallCeilings]:
@@ -315,15 +339,6 @@ def unknown_provider(provider: str, own: Collection[str]) -> str | None:
         return None
     cure = f"an endpoint of your own is a table [providers.{provider}] in the worker's gradeloop.toml"
     return f"unknown provider {provider!r}.{did_you_mean(provider, sorted(known))} Or else: {cure}."
-
-
-def missing_key(provider: str, environ: Mapping[str, str]) -> str | None:
-    """Return the variable that has to be set before a preset's models can be called; None where none has to be."""
-    preset = presets_by_name().get(provider)
-    by_token = preset is not None and preset.cloud == "azure"
-    if preset is None or preset.keyless or by_token or any(environ.get(name, "").strip() for name in preset.keys):
-        return None
-    return preset.keys[0]
 
 
 CONNECT_SECONDS = 1.0

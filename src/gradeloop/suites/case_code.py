@@ -15,7 +15,7 @@ from gradeloop.files.yaml import Location
 from gradeloop.grading.call_checks import CALL_CHECK, PROBABLE_KINDS
 from gradeloop.sandbox.code_calls import CodeCall, CodeResult, local_code_sandbox
 from gradeloop.sandbox.execution import SandboxError
-from gradeloop.settings.endpoints import presets_by_name
+from gradeloop.settings.endpoints import PROTOCOLS, presets_by_name
 from gradeloop.suites.code_files import parse_transform, refuse_code
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.suite import Defaults, Prompt
@@ -53,7 +53,7 @@ def refuse_unknown_call(rubric: Rubric, asked: Mapping[str, object], where: Loca
     if probable and isinstance(generator, Generator) and generator.model is not None:
         for model in generator.model.chain:
             preset = presets_by_name().get(model.provider)
-            if model.provider == HTTP_REQUEST or (preset and preset.protocol == "anthropic"):
+            if model.provider == HTTP_REQUEST or (preset and not PROTOCOLS.find(preset.protocol).log_probs):
                 raise InvalidRequest(f"{where}: {probable} needs log probabilities, which {model.provider} does not give; leave one out")
 
 
