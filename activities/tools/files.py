@@ -25,8 +25,8 @@ SEARCHED_BYTES = 2 * 1024 * 1024
 SEARCH_SECONDS = 20.0
 
 
-def build_file_tools(context: ToolContext) -> list[Callable[..., Any]]:
-    """Return the tools `read_file`, `list_files` and `search_files`."""
+def build_file_tool(name: str, context: ToolContext) -> Callable[..., Any]:
+    """Return `read_file`, `list_files` or `search_files`, over the folders of the worker's settings."""
     if not context.settings.files.roots:
         raise ToolUnavailable("no root is named; name folders under [files.roots] in gradeloop.toml")
     roots = Roots(context.settings.files.roots)
@@ -58,7 +58,8 @@ Args:
 Args:
     pattern: (?i) at its beginning ignores case.
     path: A folder or file; begins with a root: {known}. Empty searches all roots."""
-    return [read_file, list_files, search_files]
+    functions: dict[str, Callable[..., Any]] = {"read_file": read_file, "list_files": list_files, "search_files": search_files}
+    return functions[name]
 
 
 def _stretch(file: int, offset: int, path: str) -> dict[str, Any]:

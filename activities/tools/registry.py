@@ -7,6 +7,7 @@ import inspect
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
@@ -16,13 +17,15 @@ from pydantic import ConfigDict, JsonValue, ValidationError, create_model
 
 from activities.tools.base import DIGITS, Tool, ToolContext, ToolUnavailable, in_process, require_package, tool_of
 from activities.tools.code import build_code_check, build_run_command, build_run_pytest, build_run_python, call_check, comparison_check
-from activities.tools.files import build_file_tools
+from activities.tools.files import build_file_tool
 from activities.tools.mcp import McpServers
 from activities.tools.text import count_tokens, json_schema_check, regex_check, text_check, word_count
 from activities.tools.web import build_fetch_page
+from gradeloop.contract.functions import EvidenceTool
 from gradeloop.contract.model_spec import OfferedTool
 from gradeloop.contract.provider import ToolSpec
 from gradeloop.errors import InvalidRequest, explain
+from gradeloop.extensions import Registry
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.text import did_you_mean
 
@@ -34,39 +37,38 @@ def _build_count_tokens(_: ToolContext) -> Function:
     return in_process(count_tokens)
 
 
-_BUILDERS: dict[str, Callable[[ToolContext], Function]] = {
-    "run_python": build_run_python,
-    "run_pytest": build_run_pytest,
-    "run_command": build_run_command,
-    "fetch_page": build_fetch_page,
-    "json_schema_check": lambda _: in_process(json_schema_check),
-    "regex_check": lambda _: in_process(regex_check),
-    "count_tokens": _build_count_tokens,
-    "word_count": lambda _: in_process(word_count),
-    "text_check": lambda _: in_process(text_check),
-    "code_check": build_code_check,
-    "call_check": lambda _: call_check,
-    "comparison_check": lambda _: comparison_check,
-}
-_FILES = ("read_file", "list_files", "search_files")
+BUILT_IN = (
+    EvidenceTool("run_python", build_run_python),
+    EvidenceTool("run_pytest", build_run_pytest),
+    EvidenceTool("run_command", build_run_command),
+    EvidenceTool("fetch_page", build_fetch_page),
+    EvidenceTool.of(in_process(json_schema_check)),
+    EvidenceTool.of(in_process(regex_check)),
+    EvidenceTool("count_tokens", _build_count_tokens),
+    EvidenceTool.of(in_process(word_count)),
+    EvidenceTool.of(in_process(text_check)),
+    EvidenceTool("code_check", build_code_check),
+    EvidenceTool.of(call_check),
+    EvidenceTool.of(comparison_check),
+    *(EvidenceTool(name, partial(build_file_tool, name)) for name in ("read_file", "list_files", "search_files")),
+)
+"""All built-in tools but `read_transcript`, which is part of grading itself."""
 
-BUILTIN_NAMES = (*_BUILDERS, *_FILES)
-"""The names of all built-in tools but `read_transcript`, which is part of grading itself."""
+BUILTIN_NAMES = tuple(row.name for row in BUILT_IN)
+
+TOOLS = Registry[EvidenceTool]("tools", "tool", "activities.tools.registry:BUILT_IN")
+"""The tools of a worker, beside those of its files and its MCP servers."""
 
 
-def build_builtins(context: ToolContext) -> tuple[list[Function], dict[str, str]]:
-    """Return the tools that this worker can offer, and for every other one why not."""
+def build_rows(context: ToolContext) -> tuple[list[Function], dict[str, str]]:
+    """Return the functions that this worker can offer, and for every other row why not."""
     offered: list[Function] = []
     refused: dict[str, str] = {}
-    for name, build in _BUILDERS.items():
+    for row in TOOLS:
         try:
-            offered.append(build(context))
+            offered.append(row.build(context))
         except ToolUnavailable as why:
-            refused[name] = str(why)
-    try:
-        offered += build_file_tools(context)
-    except ToolUnavailable as why:
-        refused |= dict.fromkeys(_FILES, str(why))
+            refused[row.name] = str(why)
     return offered, refused
 
 
@@ -102,7 +104,7 @@ class ToolRegistry:
         unread: Iterable[str] = (),
     ) -> None:
         context = context or ToolContext(WorkerSettings())
-        offered, self.refused = build_builtins(context)
+        offered, self.refused = build_rows(context)
         self.refused |= mcp.refused if mcp else {}
         self.code = context.code
         """The sandboxes in which assertions in code run."""

@@ -17,7 +17,7 @@ import pytest
 from temporalio.client import Client
 
 from activities.tools.base import Tool, ToolContext, tool_of
-from activities.tools.registry import build_builtins
+from activities.tools.registry import build_rows
 from gradeloop.sandbox import SandboxError, pytest_suite
 from gradeloop.sandbox.choice import SandboxChoice, SandboxMode, choose_sandboxes
 from gradeloop.sandbox.landlock import version
@@ -46,7 +46,7 @@ class Place:
 
     def tools(self, **settings: Any) -> dict[str, Tool]:
         """Return the built-in tools by name, under these settings."""
-        offered, _ = build_builtins(ToolContext(WorkerSettings(**settings), choice_of(self.name)))
+        offered, _ = build_rows(ToolContext(WorkerSettings(**settings), choice_of(self.name)))
         return {tool.spec.name: tool for tool in map(tool_of, offered)}
 
     async def call(self, name: str, arguments: dict[str, Any], text: str = "", **settings: Any) -> Any:

@@ -16,7 +16,7 @@ import psutil  # type: ignore[import-untyped]  # it has no types
 import pytest
 
 from activities.tools.base import Tool, ToolContext, tool_of
-from activities.tools.registry import BUILTIN_NAMES, build_builtins
+from activities.tools.registry import BUILTIN_NAMES, build_rows
 from gradeloop.batches.case_checks import Drafted, find
 from gradeloop.batches.contract import Case
 from gradeloop.contract.rubric import Rubric
@@ -110,7 +110,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def offered(**settings: Any) -> dict[str, Tool]:
-    built, _ = build_builtins(ToolContext(WorkerSettings(**settings), here()))
+    built, _ = build_rows(ToolContext(WorkerSettings(**settings), here()))
     return {tool.spec.name: tool for tool in map(tool_of, built)}
 
 

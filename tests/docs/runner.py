@@ -28,7 +28,7 @@ from pydantic import BaseModel
 from activities.notify import NotifyActivities
 from activities.providers.environment import Environment
 from activities.tools.base import Tool, ToolContext, tool_of
-from activities.tools.registry import build_builtins
+from activities.tools.registry import build_rows
 from gradeloop import testing
 from gradeloop.cli.main import app
 from gradeloop.cli.schemas import _RECEIVED, _SENT, json_schemas
@@ -289,7 +289,7 @@ def tools() -> dict[str, Tool]:
     """Return all built-in tools; their sandbox is one that needs nothing of the machine, for nothing is run."""
     settings = WorkerSettings(commands={"x": {"argv": ["/bin/sh"]}}, fetch={"hosts": ["a"]}, files={"roots": {"r": ROOT}})
     context = ToolContext(settings, SandboxChoice(Monty(), Monty(), Monty(), ()))
-    return {tool.spec.name: tool for tool in map(tool_of, build_builtins(context)[0])}
+    return {tool.spec.name: tool for tool in map(tool_of, build_rows(context)[0])}
 
 
 def is_signature(block: Block) -> None:

@@ -1,7 +1,9 @@
-"""Functions that a draft may call instead of saying something, and the form that a draft is asked to have; nobody runs the functions."""
+"""Functions that models may call: those that nobody runs, whose call is the draft, with the form of a draft; and evidence tools."""
 
 import json
-from typing import Annotated, Literal, Self
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, JsonValue, model_validator
 
@@ -71,3 +73,26 @@ def refuse_odd_functions(functions: tuple[DeclaredFunction, ...], choice: str | 
 
 CHOICES = ("auto", "none", "required")
 """Whether a model may call a function, or must; the name of a function says which one it must call."""
+
+
+@dataclass(frozen=True)
+class EvidenceTool:
+    """A tool that a worker runs for graders and generators: a row of the registry `tools`.
+
+    Example:
+        ```python
+        def count_vowels(draft: str) -> dict[str, int]:
+            return {"vowels": sum(letter in "aeiou" for letter in draft)}
+
+        TOOLS = (EvidenceTool.of(count_vowels),)
+        ```
+    """
+
+    name: str
+    build: Callable[[Any], Callable[..., Any]]
+    """Takes the worker's `ToolContext`, and returns the function of that name; its annotations are the tool's parameters."""
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> "EvidenceTool":
+        """Return the tool that a function is on every worker."""
+        return cls(function.__name__, lambda _: function)
