@@ -43,6 +43,7 @@ from gradeloop.contract.thread import BATCH_WORKFLOW
 from gradeloop.contract.thread import WORKFLOW as THREAD_WORKFLOW
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
 from gradeloop.exit_codes import INTERNAL, leave
+from gradeloop.grading.checks import CHECKS
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.settings.endpoints import PROVIDERS_VARIABLE, NamedEndpoint, endpoint_ceilings, named_endpoints
 from gradeloop.settings.secrets import scrubbed
@@ -108,6 +109,7 @@ def build(
         activations: Is told of every step of its workflows.
     """
     settings = settings or WorkerSettings()
+    _ = CHECKS.rows  # loaded here, never first within a workflow's task
     evidence, versioning = settings.role == "evidence", _versioning(settings)
     return Worker(
         client,

@@ -23,7 +23,7 @@ from gradeloop.contract.notice import Webhooks
 from gradeloop.contract.provider import ModelFault
 from gradeloop.contract.thread import OUTAGE_SECONDS
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.call_checks import needs_logprobs
+from gradeloop.grading.checks import needs_logprobs
 from gradeloop.grading.grants import named_in
 from gradeloop.grading.scoring import call_groups
 from gradeloop.settings.catalog import settings_notes

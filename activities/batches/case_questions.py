@@ -28,7 +28,7 @@ from gradeloop.contract.provider import ModelReply, ModelRequest, Step
 from gradeloop.contract.thread import Grader
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.grading.cache_key import key_of_tenant
-from gradeloop.grading.call_checks import needs_logprobs
+from gradeloop.grading.checks import needs_logprobs
 from gradeloop.grading.function_calls import show_calls
 from gradeloop.grading.prompts import JudgedDraft, build_generator_system, sent_sha256
 from gradeloop.grading.quotes import verify_quotes

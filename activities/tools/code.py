@@ -3,16 +3,18 @@
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import JsonValue
 
 from activities.tools.base import ToolContext, ToolUnavailable, require_package
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import code_of
-from gradeloop.grading.call_checks import run_call_check
-from gradeloop.grading.checks import compile_pattern
+from gradeloop.grading.call_checks import CALL_CHECK
+from gradeloop.grading.checks import CheckedDraft, KindOf, run_check
 from gradeloop.grading.code_checks import code_call, parse_code_check, read_assertion
+from gradeloop.grading.comparisons import COMPARISON_CHECK
+from gradeloop.grading.json_schema import compile_pattern
 from gradeloop.sandbox.pytest_suite import SuiteRun, run_suite
 from gradeloop.settings.worker import CommandSettings
 
@@ -130,7 +132,7 @@ def build_code_check(context: ToolContext) -> Callable[..., CheckOutcome]:
 
 
 def call_check(
-    kind: Literal["latency", "cost", "finish-reason", "perplexity", "perplexity-score"],
+    kind: Annotated[str, KindOf(CALL_CHECK)],
     draft: str,
     value: JsonValue = None,
     negate: bool = False,
@@ -142,13 +144,12 @@ def call_check(
         value: The most milliseconds or US dollars, the reason for which it ended, the highest perplexity, or its lowest score.
         negate: True passes where it does not hold.
     """
-    del draft
-    outcome = run_call_check(None, {"kind": kind, "value": value, "negate": negate})
+    outcome = run_check(CALL_CHECK, CheckedDraft(draft), {"kind": kind, "value": value, "negate": negate})
     return {"ok": outcome.passed}
 
 
 def comparison_check(
-    kind: Literal["select-best", "max-score"],
+    kind: Annotated[str, KindOf(COMPARISON_CHECK)],
     draft: str,
     value: str | None = None,
     grader: JsonValue = None,

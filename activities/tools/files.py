@@ -10,7 +10,7 @@ from typing import Any
 
 from activities.tools.base import ToolContext, ToolUnavailable
 from gradeloop.files.roots import Roots
-from gradeloop.grading.checks import compile_pattern
+from gradeloop.grading.json_schema import compile_pattern
 from gradeloop.sandbox.processes import await_in_process
 
 STRETCH_BYTES = 32 * 1024

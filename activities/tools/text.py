@@ -1,12 +1,13 @@
 """Tools that look at text: words, tokens, regular expressions, JSON schemas. They run in processes of their own."""
 
 import functools
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import JsonValue
 
 from gradeloop.contract.messages import code_of
-from gradeloop.grading.checks import TextCheckKind, compile_pattern, run_text_check, schema_errors, validate_schema
+from gradeloop.grading.checks import TEXT_CHECK, KindOf, run_text_check
+from gradeloop.grading.json_schema import compile_pattern, schema_errors, validate_schema
 from gradeloop.text import read_json
 
 Encoding = Literal["o200k_base", "cl100k_base"]
@@ -51,7 +52,7 @@ def regex_check(
 
 
 def text_check(
-    kind: TextCheckKind, draft: str, value: JsonValue = None, negate: bool = False, threshold: float | None = None
+    kind: Annotated[str, KindOf(TEXT_CHECK)], draft: str, value: JsonValue = None, negate: bool = False, threshold: float | None = None
 ) -> dict[str, Any]:
     """Compare the draft with a text, or look for texts, a pattern or JSON in it.
 

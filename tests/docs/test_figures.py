@@ -21,7 +21,7 @@ from activities.providers import base, http
 from activities.providers.environment import Environment
 from activities.tools import code, files, mcp, web
 from activities.tools.registry import BUILTIN_NAMES, READ_TRANSCRIPT, ToolRegistry
-from gradeloop import errors, exit_codes
+from gradeloop import errors, exit_codes, text
 from gradeloop.batches import contract as batch_contract
 from gradeloop.batches import outputs, reader, store
 from gradeloop.batches.compare.comparison import OUTCOMES, ComparisonGate
@@ -38,7 +38,7 @@ from gradeloop.contract.model_spec import PROVIDERS, ModelConfig, ModelSpec
 from gradeloop.contract.notice import ALL_KINDS
 from gradeloop.contract.thread import Generator, InvokeRequest, ThreadRequest
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading import checks
+from gradeloop.grading import json_schema, text_checks
 from gradeloop.grading.prompts import TRANSCRIPT_BUDGET
 from gradeloop.grading.templates import VARS_BYTES
 from gradeloop.grading.verdicts import METADATA_BYTES, REPAIRS
@@ -388,15 +388,15 @@ def test_the_limits_of_the_tools_are_the_codes() -> None:
         "redirections": f"{web.REDIRECTS}",
     }
     assert tool_limits("json_schema_check") == {
-        "the draft's JSON": f"{checks.JSON_BYTES // MIB} MiB, nested {checks.DEPTH} deep",
-        "steps": f"{checks.STEPS:,}",
-        "reported": f"{checks.ERRORS} errors",
+        "the draft's JSON": f"{text.JSON_BYTES // MIB} MiB, nested {text.JSON_DEPTH} deep",
+        "steps": f"{json_schema.STEPS:,}",
+        "reported": f"{json_schema.ERRORS} errors",
     }
     assert tool_limits("text_check") == {
-        "a pattern": f"{checks.PATTERN_CHARACTERS:,} characters",
-        "JSON": f"{checks.JSON_BYTES // MIB} MiB, nested {checks.DEPTH} deep; {checks.BEGINNINGS:,} starts tried",
+        "a pattern": f"{json_schema.PATTERN_CHARACTERS:,} characters",
+        "JSON": f"{text.JSON_BYTES // MIB} MiB, nested {text.JSON_DEPTH} deep; {text_checks.BEGINNINGS:,} starts tried",
     }
-    assert tool_limits("regex_check")["a pattern"] == f"{checks.PATTERN_CHARACTERS:,} characters"
+    assert tool_limits("regex_check")["a pattern"] == f"{json_schema.PATTERN_CHARACTERS:,} characters"
     assert tool_limits("read_transcript")["per call"] == f"{tool_call.PAGE_CHARACTERS:,} characters"
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from pydantic import JsonValue
 
 from gradeloop.contract.criterion import Criterion
-from gradeloop.grading.checks import BEGINNINGS, KINDS, run_text_check
+from gradeloop.grading.checks import TEXT_CHECK, kinds_of, run_text_check
+from gradeloop.grading.text_checks import BEGINNINGS
 
 ORDER: dict[str, JsonValue] = {"type": "object", "required": ["sku"]}
 
@@ -100,7 +101,7 @@ def test_negated_it_is_turned_round(subtests: pytest.Subtests) -> None:
 
 
 def test_every_kind_is_in_the_table() -> None:
-    assert {row[0] for row in TABLE} == set(KINDS)
+    assert {row[0] for row in TABLE} == set(kinds_of(TEXT_CHECK))
 
 
 def test_arguments_that_cannot_be_used_are_refused(subtests: pytest.Subtests) -> None:

@@ -10,12 +10,10 @@ from temporalio.client import Client
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import read_yaml
-from gradeloop.grading.checks import run_text_check, takes_threshold
+from gradeloop.grading.checks import CHECKS, run_text_check
 from gradeloop.grading.scoring import result_of, score_of
-from gradeloop.suites.assertion_kinds import SIMILAR_TYPES
-from gradeloop.suites.assertions import ASSERTION_TYPES, JUDGED_TYPES
+from gradeloop.suites.assertion_types import assertion_types
 from gradeloop.suites.convert import as_yaml, convert_file, from_mastra, from_promptfoo
-from gradeloop.suites.graded import GRADED_TYPES
 from gradeloop.suites.providers import parse_provider
 from tests.grading.test_scoring import Row, judgement_of
 from tests.rig.threads import draft, request, serving
@@ -64,9 +62,9 @@ THRESHOLDS: dict[str, float | None] = {
 
 
 def test_the_table_has_every_type_that_measures() -> None:
-    measured = {kind for kind in ASSERTION_TYPES if takes_threshold(kind)} | set(GRADED_TYPES) | set(SIMILAR_TYPES) | set(JUDGED_TYPES)
+    others = {"javascript", "python", "select-best", "max-score", *(kind.name for kind in CHECKS if not kind.takes_threshold)}
 
-    assert {kind.removeprefix("not-") for kind in measured} == set(THRESHOLDS)
+    assert set(assertion_types()) - others == set(THRESHOLDS)
 
 
 def with_one(kind: str, **more: Any) -> Rubric:
@@ -76,12 +74,10 @@ def with_one(kind: str, **more: Any) -> Rubric:
 
 
 def test_a_score_passes_from_the_default_of_promptfoos_threshold_on(subtests: pytest.Subtests) -> None:
-    kinds = [kind for kind in THRESHOLDS if not takes_threshold(kind)]
+    kinds = [kind for kind in THRESHOLDS if kind not in CHECKS.rows]
     given: tuple[dict[str, Any], ...] = ({}, {"threshold": None})
     for threshold, kind, negated in itertools.product(given, kinds, ("", "not-")):
         with subtests.test(threshold=threshold, kind=kind, negated=negated):
-            if f"{negated}{kind}" not in ASSERTION_TYPES:
-                pytest.skip("the type has no such form")
             default, rubric = THRESHOLDS[kind], with_one(f"{negated}{kind}", **threshold)
             met, missed = ("needs_revision", "satisfied") if negated else ("satisfied", "needs_revision")
 

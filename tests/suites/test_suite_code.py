@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gradeloop.contract.model_spec import ModelSpec
-from gradeloop.suites.graded import GRADED
+from gradeloop.suites.assertion_types import GRADED
 from gradeloop.suites.plan import SuiteFlags
 from tests.rig.suites import cases, refusal
 
@@ -147,7 +147,7 @@ def test_an_embedding_model_that_is_not_called_is_refused(tmp_path: Path) -> Non
 
 
 def test_a_model_graded_type_is_a_criterion_with_a_prompt_of_ours(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for kind in (*GRADED, "model-graded-factuality", "not-factuality"):
+    for kind in (*filter("llm-rubric".__ne__, GRADED), "model-graded-factuality", "not-factuality"):
         with subtests.test(kind=kind):
             text = config(
                 f"{{type: {kind}, value: it is true, provider: 'scripted:own'}}", variables="{q: x, context: the facts, query: why}"

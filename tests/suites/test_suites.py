@@ -10,7 +10,7 @@ import pytest
 from gradeloop.cli.schemas import json_schemas
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import read_yaml
-from gradeloop.grading.checks import KINDS
+from gradeloop.grading.checks import TEXT_CHECK, kinds_of
 from gradeloop.suites import plan
 from gradeloop.suites.load import read_suite
 from gradeloop.suites.plan import SuiteFlags
@@ -393,7 +393,7 @@ def test_the_pages_suite_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert [case.id.partition("/")[0] for case in found[::2]] == ["why-86adaf376d", "refund", "are-you-open-today-7eab06dd9b"]
     fields = {*SuiteFile.model_fields, *(entry.alias or name for name, entry in SuiteTest.model_fields.items())} - {"name"}
     assert not [field for field in fields if f"`{field}`" not in page]
-    assert all(f"`{kind}`" in page for kind in KINDS)
+    assert all(f"`{kind}`" in page for kind in kinds_of(TEXT_CHECK))
     assert f"{plan.MAX_CASES:,} cases a suite" in page
 
 

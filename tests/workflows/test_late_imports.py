@@ -97,7 +97,7 @@ print(json.dumps(sorted(sys.modules)))
 ROOMS = ("workflows", "gradeloop.contract", "gradeloop.grading", "gradeloop.judges", "gradeloop.files")
 """Whose functions workflows call."""
 
-CHECKS_RUN = "gradeloop.grading.text_kinds"
+CHECKS_RUN = "gradeloop.grading.text_checks"
 """Measures a draft where an activity asks it to; a workflow only checks its arguments, for which it imports nothing."""
 
 

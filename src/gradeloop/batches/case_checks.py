@@ -14,20 +14,16 @@ from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.functions import CallForm
 from gradeloop.contract.messages import MESSAGE_BYTES, LogProbs, Usage, code_of
 from gradeloop.contract.thread import Generator
-from gradeloop.grading.call_checks import CALL_CHECK, CALLED, FINISHED, run_call_check, validate_call_check
-from gradeloop.grading.checks import run_text_checks
+from gradeloop.grading.call_checks import CALL_CHECK, CALLED
+from gradeloop.grading.checks import CHECKS, FINISHED, TEXT_CHECK, CheckedDraft, run_check, run_text_checks, valid_kind
 from gradeloop.grading.code_checks import CODE_CHECK, code_call, parse_code_check, read_assertion, read_text
-from gradeloop.grading.comparisons import COMPARISON_CHECK, validate_comparison
+from gradeloop.grading.comparisons import COMPARISON_CHECK
 from gradeloop.grading.function_calls import called_value, calls_functions
 from gradeloop.grading.grants import named_in
-from gradeloop.grading.text_kinds import CALLS
 from gradeloop.sandbox.code_calls import CodeSandbox, Language
 from gradeloop.sandbox.execution import SandboxError
 from gradeloop.sandbox.processes import await_in_process
 from gradeloop.text import NESTING_DEPTH, depth, read_json, whole_characters
-
-TEXT_CHECK = "text_check"
-"""The tool that compares a text."""
 
 OWN_CHECKS = frozenset({TEXT_CHECK, CODE_CHECK, CALL_CHECK, COMPARISON_CHECK})
 """The checks that a batch decides without calling a tool."""
@@ -67,10 +63,10 @@ async def refuse_undecidable(case: Case, code: CodeSandbox) -> None:
         ValueError: A check is invalid, or its language has no sandbox here; the message names it.
     """
     await _text_outcomes(case, "")
-    for tool, validate in ((CALL_CHECK, validate_call_check), (COMPARISON_CHECK, validate_comparison)):
+    for tool in (CALL_CHECK, COMPARISON_CHECK):
         for criterion in _checked_by(case, tool):
             try:
-                validate(_arguments(criterion))
+                valid_kind(tool, _arguments(criterion))
             except ValueError as error:
                 raise _undecided(criterion, error) from None
     try:
@@ -93,9 +89,10 @@ async def find(case: Case, drafted: Drafted, code: CodeSandbox) -> CheckedOutput
     own = await _given_to_checks(case, drafted, value, code)
     found = await _text_outcomes(case, output, own)
     ended = CALLED if case.generator and case.generator.functions and calls_functions(drafted.output, _form(case.generator)) else FINISHED
+    draft = CheckedDraft(drafted.output, drafted.spent, ended, drafted.logprobs)
     for criterion in _checked_by(case, CALL_CHECK):
         try:
-            found[criterion.id] = run_call_check(drafted.spent, _arguments(criterion), ended, drafted.logprobs)
+            found[criterion.id] = run_check(CALL_CHECK, draft, _arguments(criterion))
         except ValueError as error:
             raise _undecided(criterion, error) from None
     values = {criterion.id: own.get(criterion.id, value) for criterion in case.rubric.checked}
@@ -219,7 +216,8 @@ async def _text_outcomes(case: Case, output: str, own: Mapping[str, JsonValue] |
 def _with_functions(case: Case, check: Check) -> Check:
     """Return a check of function calls with the functions that the generator has, where it names none of its own."""
     functions = case.generator.functions if case.generator else ()
-    if not functions or check.arguments.get("kind") not in CALLS or check.arguments.get("value") is not None:
+    kind = CHECKS.rows.get(str(check.arguments.get("kind")))
+    if not functions or kind is None or not kind.takes_functions or check.arguments.get("value") is not None:
         return check
     declared: list[JsonValue] = [function.model_dump(include={"name", "parameters"}) for function in functions]
     return check.model_copy(update={"arguments": {**check.arguments, "value": declared}})

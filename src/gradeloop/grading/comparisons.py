@@ -2,24 +2,19 @@
 
 import math
 from collections.abc import Mapping, Sequence
-
-from pydantic import JsonValue
+from typing import NoReturn
 
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.rubric import Rubric
-from gradeloop.text import clip, did_you_mean
+from gradeloop.grading.checks import Arguments, CheckedDraft, CheckKind
+from gradeloop.text import clip
 
 COMPARISON_CHECK = "comparison_check"
 """The tool that compares outputs; only a batch knows those of other cases."""
 
-COMPARISON_KINDS = ("select-best", "max-score")
-"""The kinds of comparisons, by promptfoo's names."""
-
 CRITERION_CHARACTERS = 10_000
 """The longest text by which a judge chooses."""
-
-_ARGUMENTS = {"select-best": {"kind", "value", "grader"}, "max-score": {"kind", "method", "weights", "threshold"}}
 
 
 def comparisons_of(rubric: Rubric) -> list[Criterion]:
@@ -33,23 +28,20 @@ def without_comparisons(rubric: Rubric) -> Rubric:
     return rubric.model_copy(update={"criteria": rest})
 
 
-def validate_comparison(arguments: Mapping[str, JsonValue]) -> None:
-    """Raise ValueError where arguments are missing or unfit for the kind."""
-    kind = str(arguments.get("kind"))
-    if kind not in COMPARISON_KINDS:
-        raise ValueError(f"there is no kind {clip(kind)}.{did_you_mean(kind, list(COMPARISON_KINDS))}")
-    if odd := sorted(set(arguments) - _ARGUMENTS[kind]):
-        raise ValueError(f"unknown argument {odd[0]!r} of {kind}; give {', '.join(sorted(_ARGUMENTS[kind]))}")
-    value = arguments.get("value")
-    if kind == "select-best" and not (isinstance(value, str) and len(value.strip()) > 0 and len(value) <= CRITERION_CHARACTERS):
-        raise ValueError(
-            f"the value of select-best is {clip(str(value))}; write by what the best is chosen, {CRITERION_CHARACTERS} characters at most"
-        )
-    if kind == "max-score":
-        _validate_scoring(arguments)
+def _refuse_unknown(arguments: Arguments, *known: str) -> None:
+    if odd := sorted(set(arguments) - set(known)):
+        raise ValueError(f"unknown argument {odd[0]!r} of {arguments['kind']}; give {', '.join(known)}")
 
 
-def _validate_scoring(arguments: Mapping[str, JsonValue]) -> None:
+def _validate_choice(arguments: Arguments) -> None:
+    _refuse_unknown(arguments, "grader", "kind", "value")
+    value, most = arguments.get("value"), CRITERION_CHARACTERS
+    if not isinstance(value, str) or not value.strip() or len(value) > most:
+        raise ValueError(f"the value of select-best is {clip(str(value))}; write by what the best is chosen, {most} characters at most")
+
+
+def _validate_scoring(arguments: Arguments) -> None:
+    _refuse_unknown(arguments, "kind", "method", "threshold", "weights")
     if arguments.get("method", "average") not in {"average", "sum"}:
         raise ValueError(f"the method of max-score is {clip(str(arguments['method']))}; write average or sum")
     weights = arguments.get("weights", {})
@@ -60,14 +52,7 @@ def _validate_scoring(arguments: Mapping[str, JsonValue]) -> None:
             raise ValueError(f"{name} of max-score is {clip(str(value))}; write a number from 0")
 
 
-def describe_comparison(arguments: Mapping[str, JsonValue]) -> str:
-    """Return the requirement as a sentence."""
-    if arguments["kind"] == "select-best":
-        return f"of the test's outputs it is the best by: {str(arguments['value']).strip()}"
-    return "of the test's outputs it has the best scores"
-
-
-def total_score(rubric: Rubric, scores: Mapping[str, float], arguments: Mapping[str, JsonValue]) -> float:
+def total_score(rubric: Rubric, scores: Mapping[str, float], arguments: Arguments) -> float:
     """Return what an output's own criteria come to for `max-score`.
 
     Args:
@@ -83,7 +68,7 @@ def total_score(rubric: Rubric, scores: Mapping[str, float], arguments: Mapping[
     return total if arguments.get("method") == "sum" else total / whole if whole else 0.0
 
 
-def best_by_score(totals: Sequence[float], arguments: Mapping[str, JsonValue]) -> list[CheckOutcome]:
+def best_by_score(totals: Sequence[float], arguments: Arguments) -> list[CheckOutcome]:
     """Return what `max-score` says of each output: the first with the highest total passes, if that reaches the threshold."""
     best, threshold = max(range(len(totals)), key=lambda at: totals[at]), float(str(arguments.get("threshold") or 0))
     found = []
@@ -99,3 +84,18 @@ def best_by_choice(count: int, chosen: int, why: str) -> list[CheckOutcome]:
     """Return what `select-best` says of each output: the one that was chosen passes."""
     gap = f"answer {chosen + 1} of {count} was chosen: {why}" if why else f"answer {chosen + 1} of {count} was chosen"
     return [CheckOutcome(passed=at == chosen, gap=None if at == chosen else gap) for at in range(count)]
+
+
+def _run_alone(_: CheckedDraft, arguments: Arguments) -> NoReturn:
+    raise ValueError(f"{arguments['kind']}: the other outputs are known in a batch alone, with compared_with")
+
+
+def _describe_choice(arguments: Arguments) -> str:
+    return f"of the test's outputs it is the best by: {str(arguments['value']).strip()}"
+
+
+KINDS = (
+    CheckKind("select-best", _run_alone, _describe_choice, _validate_choice, COMPARISON_CHECK),
+    CheckKind("max-score", _run_alone, lambda _: "of the test's outputs it has the best scores", _validate_scoring, COMPARISON_CHECK),
+)
+"""The kinds of comparisons, by promptfoo's names."""

@@ -11,7 +11,7 @@ from typing import Any, Literal, NamedTuple
 from pydantic import JsonValue
 
 from gradeloop.errors import MISTAKES
-from gradeloop.grading.checks import compile_pattern, multiple_of
+from gradeloop.grading.json_schema import compile_pattern, multiple_of
 from gradeloop.text import canonical_json, clip, did_you_mean
 
 Path = tuple[str, ...]

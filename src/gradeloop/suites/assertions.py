@@ -1,4 +1,4 @@
-"""Assertions and provider ids of promptfoo, as criteria and models of ours."""
+"""The assertions of a test in promptfoo's format, as a rubric of ours and as named metrics."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,32 +12,14 @@ from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.named_metrics import MetricShare
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
-from gradeloop.files.yaml import Location, located_error, read_yaml
-from gradeloop.grading.call_checks import CALL_KINDS
-from gradeloop.grading.checks import KINDS, describe_text_check, takes_threshold, validate_text_check
-from gradeloop.grading.comparisons import COMPARISON_CHECK, COMPARISON_KINDS, comparisons_of, without_comparisons
-from gradeloop.grading.templates import fill_rubric, fill_text, fill_value
-from gradeloop.suites.assertion_kinds import CODE_TYPES, SIMILAR_TYPES, build_criterion, known_keys, own_transform, refused_type
-from gradeloop.suites.chats import read_chat
-from gradeloop.suites.code_files import is_code_file
+from gradeloop.files.yaml import Location, located_error
+from gradeloop.grading.comparisons import COMPARISON_CHECK, comparisons_of, without_comparisons
+from gradeloop.grading.templates import fill_rubric, fill_text
+from gradeloop.suites.assertion_types import Assertion
 from gradeloop.suites.fields import as_list, as_object, refuse_others
-from gradeloop.suites.graded import GRADED_KEYS, GRADED_TYPES, build_graded
-from gradeloop.suites.providers import parse_provider
-from gradeloop.text import clip, did_you_mean
-
-JUDGED_TYPES = {"llm-rubric": False, "not-llm-rubric": True}
-"""The types that a model judges, and whether the verdict is negated."""
-
-PROMPT_CRITERION = "What the rubricPrompt asks for"
-"""The criterion of an assertion with a prompt and no value."""
 
 METRIC_CHARACTERS = 200
 """The most characters of a metric's name."""
-
-_PLAIN_TYPES = (*KINDS, *CODE_TYPES, *CALL_KINDS, *SIMILAR_TYPES)
-
-ASSERTION_TYPES = (*JUDGED_TYPES, *GRADED_TYPES, *COMPARISON_KINDS, "assert-set", *_PLAIN_TYPES, *(f"not-{kind}" for kind in _PLAIN_TYPES))
-"""All types of assertions that have a counterpart."""
 
 
 @dataclass(frozen=True)
@@ -168,42 +150,14 @@ class _Reader:
     def criterion(self, value: JsonValue, where: Location) -> dict[str, Any]:
         """Return the criterion, or the group of criteria, of an assertion; a key without a value is absent, as in promptfoo."""
         fields = {key: item for key, item in as_object(value, where).items() if item is not None}
-        kind = fields.get("type")
+        kind = str(fields.get("type"))
         if kind == "assert-set":
             return self._group(fields, where)
-        if not isinstance(kind, str) or kind not in ASSERTION_TYPES:
-            raise (refused_type(str(kind), where) if kind else None) or InvalidRequest(
-                f"{where}: the type {clip(str(kind))} has no counterpart; write it as a check, a function of the worker's tools."
-                f"{did_you_mean(str(kind).removeprefix('not-'), ['llm-rubric', 'assert-set', *KINDS])}"
-            )
-        criterion = self._plain(fields, kind, where)
+        criterion = Assertion(kind, fields, where, self.options, self.variables, self.allow_code).criterion()
         weight = fields.get("weight", 1)
         criterion |= {"weight": weight} if weight != 1 else {}
         criterion |= {"required": False} if weight == 0 else {}
         return criterion | ({"id": fields["metric"]} if fields.get("metric") is not None else {})
-
-    def _plain(self, fields: Mapping[str, JsonValue], kind: str, where: Location) -> dict[str, Any]:
-        if is_code_file(fields.get("value")) and kind.removeprefix("not-") not in CODE_TYPES:
-            name = as_object(fields.get("value"), where).get("file")
-            raise InvalidRequest(f"{where.at('value')}: {clip(str(name))} is code, which makes no value here; write the value out")
-        if kind in JUDGED_TYPES:
-            return _judged(fields, kind, where, self.options) | own_transform(fields, where, allow_code=self.allow_code)
-        if kind in GRADED_TYPES:
-            return self._graded(fields, kind, where) | own_transform(fields, where, allow_code=self.allow_code)
-        if keys := known_keys(kind):
-            refuse_others(fields, keys, where)
-            return build_criterion(fields, kind, where, self.options, self.variables, allow_code=self.allow_code)
-        criterion = _checked(fields, kind, where, self.variables)
-        criterion["check"] |= own_transform(fields, where, allow_code=self.allow_code)
-        return criterion
-
-    def _graded(self, fields: Mapping[str, JsonValue], kind: str, where: Location) -> dict[str, Any]:
-        window = kind.endswith("conversation-relevance") and isinstance(fields.get("config"), dict)
-        refuse_others(as_object(fields["config"], where.at("config")) if window else {}, {"windowSize"}, where.at("config"))
-        refuse_others({key: item for key, item in fields.items() if key != "config" or not window}, set(GRADED_KEYS), where)
-        prompt = fields.get("rubricPrompt", self.options.get("rubricPrompt"))
-        chat = read_chat(prompt, where.at("rubricPrompt")) if isinstance(prompt, str) else None
-        return build_graded(fields, kind, where, self.variables, chat or prompt) | _grader(fields, self.options, where)
 
     def _group(self, fields: Mapping[str, JsonValue], where: Location) -> dict[str, Any]:
         refuse_others(fields, {"type", "assert", "threshold", "weight", "metric"}, where)
@@ -212,43 +166,6 @@ class _Reader:
         group: dict[str, Any] = {"group": fields.get("metric", f"assert[{where.path[-1]}]"), "criteria": members}
         group |= {name: fields[name] for name in ("threshold", "weight") if name in fields}
         return group | ({"required": False} if fields.get("weight") == 0 else {})
-
-
-def _judged(fields: Mapping[str, JsonValue], kind: str, where: Location, options: Mapping[str, JsonValue]) -> dict[str, Any]:
-    refuse_others(fields, {"type", "value", "threshold", "provider", "rubricPrompt", "weight", "metric", "transform"}, where)
-    prompt = fields.get("rubricPrompt", options.get("rubricPrompt"))
-    if fields.get("value") is None and prompt is None:
-        raise InvalidRequest(f"{where}: the assertion has no value; write what must hold")
-    scale: dict[str, Any] = {"min": 0, "max": 1} | ({"threshold": fields["threshold"]} if "threshold" in fields else {})
-    criterion: dict[str, Any] = {"description": fields.get("value", PROMPT_CRITERION), "form": "pass_score", "score": scale}
-    criterion |= {"negate": True} if JUDGED_TYPES[kind] else {}
-    criterion |= _grader(fields, options, where)
-    chat = read_chat(prompt, where.at("rubricPrompt")) if isinstance(prompt, str) else None
-    return criterion | ({"prompt": chat or prompt} if prompt is not None else {})
-
-
-def _grader(fields: Mapping[str, JsonValue], options: Mapping[str, JsonValue], where: Location) -> dict[str, Any]:
-    """Return the model that judges, where one is named; of providers by their use it is the one for texts."""
-    for provider in (fields.get("provider"), options.get("provider")):
-        chosen = provider.get("text") if isinstance(provider, dict) and "id" not in provider else provider
-        if chosen is not None:
-            return {"grader": parse_provider(chosen, where)}
-    return {}
-
-
-def _checked(fields: Mapping[str, JsonValue], kind: str, where: Location, variables: Mapping[str, JsonValue]) -> dict[str, Any]:
-    keys = {"type", "value", "weight", "metric", "transform"}
-    refuse_others(fields, keys | {"threshold"} if takes_threshold(kind) else keys, where)
-    negate, plain = kind.startswith("not-"), kind.removeprefix("not-")
-    arguments: dict[str, JsonValue] = {"kind": plain, **({"negate": True} if negate else {})}
-    arguments |= {key: fill_value(fields[key], variables, str(where)) for key in ("value", "threshold") if key in fields}
-    if plain.endswith("-json") and isinstance(arguments.get("value"), str):
-        arguments["value"] = read_yaml(str(arguments["value"]), f"{where}: the schema")
-    try:
-        validate_text_check(arguments)
-    except ValueError as error:
-        raise InvalidRequest(f"{where.at('value')}: {error}") from None
-    return {"description": describe_text_check(arguments), "check": {"tool": "text_check", "arguments": arguments}}
 
 
 def _with_ids(criteria: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -12,7 +12,8 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location
-from gradeloop.grading.call_checks import CALL_CHECK, PROBABLE_KINDS
+from gradeloop.grading.call_checks import CALL_CHECK
+from gradeloop.grading.checks import CHECKS
 from gradeloop.sandbox.code_calls import CodeCall, CodeResult, local_code_sandbox
 from gradeloop.sandbox.execution import SandboxError
 from gradeloop.settings.endpoints import PROTOCOLS, presets_by_name
@@ -49,7 +50,7 @@ def refuse_unknown_call(rubric: Rubric, asked: Mapping[str, object], where: Loca
     generator = asked.get("generator")
     if kinds and (asked.get("loop") or not isinstance(generator, Generator) or generator.model is None):
         raise InvalidRequest(f"{where}: {kinds[0]} is that of one call that drafts, which this case has not; leave the assertion out")
-    probable = next((kind for kind in kinds if kind in PROBABLE_KINDS), None)
+    probable = next((kind for kind in kinds if kind in CHECKS.rows and CHECKS.rows[kind].needs_logprobs), None)
     if probable and isinstance(generator, Generator) and generator.model is not None:
         for model in generator.model.chain:
             preset = presets_by_name().get(model.provider)

@@ -26,6 +26,7 @@ from gradeloop.grading.templates import fill_rubric, is_template
 from gradeloop.settings.default_model import UNNAMED, refuse_unservable, require_default_model
 from gradeloop.settings.endpoints import own_names
 from gradeloop.settings.trust import find_config_file
+from gradeloop.suites.assertion_types import SHOWS_VARIABLES
 from gradeloop.suites.assertions import AssertionList, located
 from gradeloop.suites.case_code import output_of_code, prompt_of_code, refuse_unknown_call, transforms_of
 from gradeloop.suites.case_ids import CaseIds
@@ -34,7 +35,6 @@ from gradeloop.suites.chat_images import without_images
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.filters import CaseFilters, PlannedCase
 from gradeloop.suites.findings import Findings
-from gradeloop.suites.graded import SHOWS_VARIABLES
 from gradeloop.suites.http_targets import fill_target
 from gradeloop.suites.overrides import Overrides
 from gradeloop.suites.suite import Defaults, GraderSetting, Prompt, SuiteMessage, SuiteSettings

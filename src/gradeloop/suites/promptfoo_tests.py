@@ -17,8 +17,7 @@ from gradeloop.errors import InvalidRequest, field_path
 from gradeloop.files.roots import FileScope
 from gradeloop.files.yaml import Location, located_error, read_yaml
 from gradeloop.grading.templates import is_template
-from gradeloop.suites.assertion_kinds import REFUSED_TYPES
-from gradeloop.suites.assertions import ASSERTION_TYPES
+from gradeloop.suites.assertion_types import REFUSED_TYPES, assertion_types
 from gradeloop.suites.case_code import run_code
 from gradeloop.suites.code_files import names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import DatasetRow, LocatedTest, find_files, match_files, parse_number, read_rows, refuse_number
@@ -408,9 +407,8 @@ _EXPECTED = re.compile(r"__expected\d*")
 _CONFIG = re.compile(r"__config:(?P<column>__expected\d*):threshold")
 _ASSERTION = re.compile(r"(?P<type>(?:not-)?[a-z][a-z-]*)(?:\((?P<threshold>\d+(?:\.\d+)?)\))?(?::(?P<value>.*))?", re.DOTALL)
 _OTHER_NAMES = {"fn": "javascript", "eval": "javascript", "grade": "llm-rubric"}
-_TYPES = {*(kind.removeprefix("not-") for kind in ASSERTION_TYPES), *REFUSED_TYPES, "skill-used"}
-_TYPES -= {"assert-set", "bert-score", "max-score", "select-best"}
-"""The types that a cell may begin with; a type without a counterpart is refused by its name."""
+_NOT_IN_CELLS = {"bert-score", "max-score", "select-best"}
+"""The types that a cell does not begin with; any other one without a counterpart is refused by its name."""
 
 _CELL_THRESHOLDS: Mapping[str, float] = {
     "similar": 0.8,
@@ -477,7 +475,8 @@ def _parse_assertion(text: str, where: Location) -> dict[str, JsonValue]:
     """Parse a cell such as `contains: 5 days`; a text without a type is the expected output."""
     match = _ASSERTION.fullmatch(text)
     kind = _OTHER_NAMES.get(match["type"], match["type"]) if match else ""
-    if match is None or kind.removeprefix("not-") not in _TYPES:
+    known = {*assertion_types(), *REFUSED_TYPES, "skill-used"} - _NOT_IN_CELLS
+    if match is None or kind.removeprefix("not-") not in known:
         return {"type": "equals", "value": text}
     value = (match["value"] or "").strip()
     default = _CELL_THRESHOLDS.get(kind.removeprefix("not-"))

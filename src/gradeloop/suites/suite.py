@@ -1,10 +1,13 @@
 """The fields of a suite file, and the files that its values name."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Discriminator, Field, JsonValue, Tag, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, GetJsonSchemaHandler, JsonValue, Tag, model_validator
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from gradeloop.batches.contract import RETRIES, Abstention, CaseId
 from gradeloop.contract.base import READS_SHARES, OrText, Strict
@@ -19,11 +22,9 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, load_rubric, refuse_bad_rubric
 from gradeloop.files.yaml import Location, read_yaml
-from gradeloop.grading.call_checks import CALL_KINDS
-from gradeloop.grading.checks import KINDS
+from gradeloop.suites.assertion_types import common_types
 from gradeloop.suites.chat_images import MEDIA_TYPES, image_file
 from gradeloop.suites.code_files import names_code, read_code_file
-from gradeloop.suites.graded import GRADED
 from gradeloop.text import clip
 
 
@@ -41,35 +42,31 @@ def refuse_unclear_name(value: Any) -> Any:  # noqa: ANN401 - raw input of any s
 GraderSetting = Annotated[Grader, BeforeValidator(_wrap_model, json_schema_input_type=ModelSpec | Grader)]
 """A grader as in a thread's request, or its model alone, as text or object."""
 
-_OTHERS = (*GRADED, "javascript", "python", "similar", *CALL_KINDS, *KINDS)
-"""The types of assertions beside `llm-rubric` that may be negated."""
 
-Assertions = Annotated[
-    tuple[JsonValue, ...],
-    WithJsonSchema(
-        {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "type": {"enum": ["llm-rubric", "assert-set", *_OTHERS, *(f"not-{kind}" for kind in ("llm-rubric", *_OTHERS))]},
-                    "value": {"description": "The expected value; for llm-rubric, the criterion."},
-                    "assert": {"type": "array", "description": "The members of an assert-set."},
-                    "threshold": {"type": "number"},
-                    "weight": {
-                        "type": "number",
-                        "minimum": 0,
-                        "description": "Weight in the score; 0 reports the assertion without counting it.",
-                    },
-                    "metric": {"type": "string", "description": "The criterion's id, and the named metric in which its score counts."},
-                    "provider": {"description": "The model that judges this assertion."},
-                    "rubricPrompt": {"description": "The grader's prompt, with {{ output }} in it."},
-                },
-                "required": ["type"],
+@dataclass(frozen=True)
+class _ListsAssertions:
+    """Gives the assertions of a suite file their JSON Schema, with the types that there are when it is asked for."""
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        judged, *others = common_types()
+        properties = {
+            "type": {"enum": [judged, "assert-set", *others, *(f"not-{kind}" for kind in (judged, *others))]},
+            "value": {"description": "The expected value; for llm-rubric, the criterion."},
+            "assert": {"type": "array", "description": "The members of an assert-set."},
+            "threshold": {"type": "number"},
+            "weight": {
+                "type": "number",
+                "minimum": 0,
+                "description": "Weight in the score; 0 reports the assertion without counting it.",
             },
+            "metric": {"type": "string", "description": "The criterion's id, and the named metric in which its score counts."},
+            "provider": {"description": "The model that judges this assertion."},
+            "rubricPrompt": {"description": "The grader's prompt, with {{ output }} in it."},
         }
-    ),
-]
+        return {"type": "array", "items": {"type": "object", "properties": properties, "required": ["type"]}}
+
+
+Assertions = Annotated[tuple[JsonValue, ...], _ListsAssertions()]
 """Assertions in promptfoo's format; their fields are checked where they become criteria."""
 
 
