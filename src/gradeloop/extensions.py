@@ -109,7 +109,7 @@ class Registry(Generic[Row]):
 
     Example:
         ```python
-        FORMATS = Registry[Format]("formats", "format", "gradeloop.transcripts.forms:FORMATS")
+        FORMATS = Registry[Format]("formats", "format", "gradeloop.transcripts.registry:FORMATS")
         FORMATS.find("inspect")
         ```
     """

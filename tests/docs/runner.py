@@ -55,7 +55,7 @@ from gradeloop.settings.worker import FetchSettings, McpSettings, NotifySettings
 from gradeloop.suites.convert import from_mastra, from_promptfoo
 from gradeloop.suites.load import read_suite
 from gradeloop.suites.plan import SuiteFlags
-from gradeloop.transcripts.forms import detect
+from gradeloop.transcripts.registry import detect
 from tests.conftest import ROOT
 from tests.rig.cli import Done
 

@@ -53,7 +53,7 @@ from gradeloop.settings.default_model import DEFAULTS
 from gradeloop.settings.endpoints import EndpointSettings, load_presets, preset_variables
 from gradeloop.settings.worker import FetchSettings, SandboxSettings, WorkerSettings
 from gradeloop.temporal import connect
-from gradeloop.transcripts.forms import FORMATS
+from gradeloop.transcripts.registry import FORMATS
 from gradeloop.web.guard import DEFAULT, VARIABLE
 from tests.conftest import ROOT
 from tests.docs.runner import codes, commands, flags, rows, section, text_of, tools, variables

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gradeloop.contract.transcript import AgentRun, RunMessage
-from gradeloop.transcripts.forms import UnreadableMessage, parse_runs
+from gradeloop.transcripts.registry import UnreadableMessage, parse_runs
 
 TASK = {"role": "user", "content": "Find Zürich."}
 CALL = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": '{"command": "ls"}'}}

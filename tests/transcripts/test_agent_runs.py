@@ -10,8 +10,8 @@ import pytest
 from gradeloop.contract.transcript import AgentRun, draft_index, request_index, run_as_messages
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.prompt import blocks_of
-from gradeloop.transcripts.forms import line_of, parse_runs
 from gradeloop.transcripts.readers import read_run_file, refuse_duplicate_ids
+from gradeloop.transcripts.registry import line_of, parse_runs
 from tests.rig.judging import spoiled
 from tests.rig.provider_server import all_exchanges
 

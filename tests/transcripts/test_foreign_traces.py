@@ -8,8 +8,8 @@ import pytest
 
 from gradeloop.contract.transcript import TRANSCRIPTS, RunMessage
 from gradeloop.errors import InvalidRequest
+from gradeloop.transcripts.assemble import merge_histories
 from gradeloop.transcripts.readers import read_run_file
-from gradeloop.transcripts.runs import merge_histories
 from tests.rig.transcripts import shown, shown_value
 
 Json = Any

@@ -13,7 +13,7 @@ from gradeloop.contract.transcript import AgentRun, draft_index, request_index, 
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.prompts import TRANSCRIPT_BUDGET, Records
 from gradeloop.judges.prompt import refuse_cut, render_run
-from gradeloop.transcripts.forms import parse_runs
+from gradeloop.transcripts.registry import parse_runs
 
 NONCE = "0f" * 16
 CALL = {"id": "c1", "name": "bash", "arguments": {"cmd": "rm -rf /"}}

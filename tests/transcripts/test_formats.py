@@ -12,8 +12,8 @@ import pytest
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.prompt import render_run
-from gradeloop.transcripts.forms import PEEKED, UnreadableMessage, detect, parse_runs
 from gradeloop.transcripts.readers import Reading, distinct_ids, read_run_file
+from gradeloop.transcripts.registry import PEEKED, UnreadableMessage, detect, parse_runs
 from tests.rig.judging import spoiled
 from tests.rig.transcripts import FORMATS, SAMPLES
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from gradeloop.transcripts.trace_tree import ancestors
+from gradeloop.transcripts.assemble import ancestors
 from tests.rig.transcripts import shown, shown_value
 
 Json = Any

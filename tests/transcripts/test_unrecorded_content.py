@@ -8,8 +8,8 @@ import pytest
 
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
-from gradeloop.transcripts.forms import UnreadableMessage, parse_runs
 from gradeloop.transcripts.readers import Reading, read_run_file
+from gradeloop.transcripts.registry import UnreadableMessage, parse_runs
 
 Attributes = dict[str, Any]
 

@@ -15,7 +15,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.transcript import RunMessage
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.text import clip, strict_json
-from gradeloop.transcripts.runs import ANSWERS, QUESTIONS
+from gradeloop.transcripts.assemble import ANSWERS, QUESTIONS
 
 Form = Literal["pair", "verdict", "score"]
 """What is asked: which of two answers is better, whether one passes, or how good it is."""

@@ -23,8 +23,8 @@ from gradeloop.settings.trust import find_config_file
 from gradeloop.store.engine import Store, own_store
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker, keep_worker_alive, wake_worker
+from gradeloop.transcripts.json_access import UnreadableMessage
 from gradeloop.transcripts.message_forms import parse_messages
-from gradeloop.transcripts.unreadable import UnreadableMessage
 
 BATCH_SECONDS = 0.05
 """How long a completion waits for others that are judged with it."""

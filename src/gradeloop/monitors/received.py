@@ -21,7 +21,7 @@ from gradeloop.store.engine import Store, stored_moment
 from gradeloop.store.tables import table
 from gradeloop.text import encodable, one_line, shortened
 from gradeloop.transcripts.formats.spans import CONVENTIONS, read_trace
-from gradeloop.transcripts.unreadable import ODD_SHAPES, UnreadableMessage, dict_of
+from gradeloop.transcripts.json_access import ODD_SHAPES, UnreadableMessage, dict_of
 
 TRACE_BYTES = 32 * 1024 * 1024
 """The most JSON of one trace: a run above it is beyond what any judge reads."""

@@ -7,8 +7,8 @@ from typing import NamedTuple
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.text import encodable, headline
+from gradeloop.transcripts.json_access import ODD_SHAPES
 from gradeloop.transcripts.readers import Reading, read_run_file
-from gradeloop.transcripts.unreadable import ODD_SHAPES
 
 
 class SourceItem(NamedTuple):

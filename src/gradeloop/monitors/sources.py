@@ -28,8 +28,8 @@ from gradeloop.monitors.source_items import SourceItem, read_items
 from gradeloop.settings.secrets import remember_secret, scrubbed
 from gradeloop.store.engine import Store
 from gradeloop.text import encodable, strict_json
-from gradeloop.transcripts.forms import parse_runs
-from gradeloop.transcripts.unreadable import ODD_SHAPES, UnreadableMessage
+from gradeloop.transcripts.json_access import ODD_SHAPES, UnreadableMessage
+from gradeloop.transcripts.registry import parse_runs
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, CursorResult, Engine

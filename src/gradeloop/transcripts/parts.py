@@ -21,7 +21,7 @@ from gradeloop.contract.transcript import (
     ToolResultPart,
 )
 from gradeloop.text import clip, strict_json
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of, first_of, flag_at, without
+from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, flag_at, without
 
 CIPHERTEXT = ("signature", "encrypted_content", "thoughtSignature", "thought_signature", "encryptedContent", "google_thought_signature")
 """Keys whose values mean something to their provider alone: they are left out."""

@@ -19,11 +19,11 @@ from typing import NamedTuple
 from gradeloop.contract.transcript import AgentRun, RunMessage, why_unanswered
 from gradeloop.errors import InvalidRequest
 from gradeloop.text import acceptable, strict_json
-from gradeloop.transcripts.formats.inspect_logs import parse_sample
-from gradeloop.transcripts.forms import PEEKED, Detected, Notes, detect_lines, line_of, odd_one, parse_runs
+from gradeloop.transcripts.assemble import run_of
+from gradeloop.transcripts.formats.agent_benchmarks import parse_sample
+from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of
 from gradeloop.transcripts.message_forms import is_message
-from gradeloop.transcripts.runs import run_of
-from gradeloop.transcripts.unreadable import Json, UnreadableMessage, dict_of
+from gradeloop.transcripts.registry import PEEKED, Detected, Notes, detect_lines, line_of, odd_one, parse_runs
 
 FILE_BYTES = 1024 * 1024 * 1024
 """The largest file, and the largest entry of an Inspect archive."""

@@ -24,7 +24,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.received import ReceivedSpan
 from gradeloop.text import NESTING_DEPTH, clip, depth, encodable, one_line
 from gradeloop.transcripts.formats.spans import CONVENTIONS, attributes_of
-from gradeloop.transcripts.unreadable import ODD_SHAPES, dict_of, require_rows
+from gradeloop.transcripts.json_access import ODD_SHAPES, dict_of, require_rows
 
 T = TypeVar("T")
 Signal = Literal["traces", "logs"]

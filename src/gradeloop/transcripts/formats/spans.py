@@ -12,21 +12,23 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from gradeloop.contract.transcript import AgentRun, RunMessage
-from gradeloop.transcripts.message_forms import build_message, parse_messages
-from gradeloop.transcripts.parts import read_call, text_of
-from gradeloop.transcripts.runs import (
+from gradeloop.transcripts.assemble import (
+    ToolRecord,
+    ancestors,
     build_trace,
     error_message,
     exchange,
     has_content,
+    join_tools,
     merge_histories,
+    not_repeated,
     read_side,
     refuse_unrecorded_calls,
     run_or_error,
+    sums_up,
     transcript_of,
 )
-from gradeloop.transcripts.trace_tree import ToolRecord, ancestors, join_tools, not_repeated, sums_up
-from gradeloop.transcripts.unreadable import (
+from gradeloop.transcripts.json_access import (
     Json,
     UnreadableMessage,
     dict_of,
@@ -37,6 +39,8 @@ from gradeloop.transcripts.unreadable import (
     require_rows,
     rows_of,
 )
+from gradeloop.transcripts.message_forms import build_message, parse_messages
+from gradeloop.transcripts.parts import read_call, text_of
 
 _RESOURCES = ("resourceSpans", "resource_spans", "resourceLogs", "resource_logs", "batches")
 _METRICS = ("resourceMetrics", "resource_metrics", "resourceProfiles")

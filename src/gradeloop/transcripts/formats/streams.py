@@ -7,10 +7,9 @@ from itertools import pairwise
 
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.text import clip
+from gradeloop.transcripts.assemble import run_of_each
 from gradeloop.transcripts.formats.training_sets import parse_reply
-from gradeloop.transcripts.parts import without_ciphertext
-from gradeloop.transcripts.runs import run_of_each
-from gradeloop.transcripts.unreadable import (
+from gradeloop.transcripts.json_access import (
     Json,
     UnreadableMessage,
     dict_of,
@@ -22,6 +21,7 @@ from gradeloop.transcripts.unreadable import (
     rows_of,
     without,
 )
+from gradeloop.transcripts.parts import without_ciphertext
 
 
 @dataclass

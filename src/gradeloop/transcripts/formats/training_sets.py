@@ -4,10 +4,8 @@ from collections.abc import Iterator
 
 from gradeloop.contract.transcript import AgentRun, RunMessage, ToolCallPart
 from gradeloop.text import clip
-from gradeloop.transcripts.message_forms import build_message, is_message, parse_messages
-from gradeloop.transcripts.parts import read_call, text_of
-from gradeloop.transcripts.runs import ANSWERS, QUESTIONS, error_message, exchange, id_of, read_side, run_of, with_answer
-from gradeloop.transcripts.unreadable import (
+from gradeloop.transcripts.assemble import ANSWERS, QUESTIONS, error_message, exchange, id_of, read_side, run_of, with_answer
+from gradeloop.transcripts.json_access import (
     Json,
     UnreadableMessage,
     dict_of,
@@ -19,6 +17,8 @@ from gradeloop.transcripts.unreadable import (
     rows_of,
     without,
 )
+from gradeloop.transcripts.message_forms import build_message, is_message, parse_messages
+from gradeloop.transcripts.parts import read_call, text_of
 
 _SPEAKERS = {
     **dict.fromkeys(("human", "user"), "user"),

@@ -1,4 +1,4 @@
-"""What cannot be read of a transcript, with the way to the value that is wrong; and values of JSON taken with care."""
+"""Access to JSON that others wrote: values taken with care, and errors with the way to the value that is wrong."""
 
 import json
 from collections.abc import Callable, Iterator

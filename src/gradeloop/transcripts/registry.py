@@ -13,20 +13,16 @@ from pydantic import JsonValue, ValidationError
 from gradeloop.contract.transcript import AgentRun, RunTranscript
 from gradeloop.errors import explain
 from gradeloop.text import clip
+from gradeloop.transcripts.assemble import IDS, build_run, id_of, require_messages, run_of, transcript_of, with_answer
 from gradeloop.transcripts.formats import (
     agent_benchmarks,
     coding_agents,
-    inspect_logs,
-    langgraph,
     spans,
     streams,
     trace_exports,
     training_sets,
 )
-from gradeloop.transcripts.message_forms import is_langchain, is_message, messages_at, parse_messages
-from gradeloop.transcripts.pydantic_ai_forms import is_pydantic_ai
-from gradeloop.transcripts.runs import IDS, build_run, id_of, require_messages, run_of, transcript_of, with_answer
-from gradeloop.transcripts.unreadable import (
+from gradeloop.transcripts.json_access import (
     Json,
     UnreadableMessage,
     dict_of,
@@ -37,6 +33,7 @@ from gradeloop.transcripts.unreadable import (
     rows_of,
     without,
 )
+from gradeloop.transcripts.message_forms import is_langchain, is_message, is_pydantic_ai, messages_at, parse_messages
 
 __all__ = ["FORMATS", "PEEKED", "Detected", "Format", "Notes", "UnreadableMessage", "detect", "line_of", "odd_one", "parse_runs"]
 
@@ -377,7 +374,7 @@ def _parse_conversation(value: Json, name: str) -> Iterator[AgentRun]:
 
 FORMATS = (
     Format("OpenTelemetry spans", spans.recognise, spans.parse, whole=True),
-    Format("Inspect log", inspect_logs.recognise, inspect_logs.parse, several="samples"),
+    Format("Inspect log", agent_benchmarks.recognise_inspect, agent_benchmarks.parse_inspect, several="samples"),
     Format("transcripts", _recognise_transcripts, _parse_transcripts),
     Format("ATIF trajectory", agent_benchmarks.recognise_atif, agent_benchmarks.parse_atif),
     Format("SWE-agent trajectory", coding_agents.recognise_swe_agent, coding_agents.parse_swe_agent),
@@ -387,7 +384,7 @@ FORMATS = (
     Format("OpenHands events", agent_benchmarks.recognise_openhands, agent_benchmarks.parse_openhands, whole=True),
     Format("tau-bench run", agent_benchmarks.recognise_tau, agent_benchmarks.parse_tau, several="simulations"),
     Format("stream of a provider", streams.recognise, streams.parse, whole=True),
-    Format("LangGraph state", langgraph.recognise, langgraph.parse, whole=True),
+    Format("LangGraph state", trace_exports.recognise_langgraph, trace_exports.parse_langgraph, whole=True),
     Format("LangSmith run", trace_exports.recognise_langsmith, trace_exports.parse_langsmith, whole=True),
     Format("batch", training_sets.recognise_batch, training_sets.parse_batch),
     Format("preference pair", training_sets.recognise_preference, training_sets.parse_preference, rows=True),
