@@ -280,7 +280,7 @@ async def _serve(
 async def _receive(settings: WorkerSettings, ready: ReadyFile) -> None:
     """Receive traces until a signal ends it; this needs no Temporal server."""
     try:
-        from gradeloop.web.receiver import open_door, receiving
+        from gradeloop.monitors.receiver import open_door, receiving
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"starlette", "uvicorn", "opentelemetry"}:
             raise

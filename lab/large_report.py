@@ -10,8 +10,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
+from gradeloop.batches.pages.read_batch import batch_page
 from gradeloop.reports.html import write_page
-from gradeloop.reports.read_batch import batch_page
 from gradeloop.web.site import SteeredPage
 from rig.browser import FLAGS, executable
 from rig.large_batch import report_of

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gradeloop.batches.contract import BatchSummary, Case, CaseResult
+from gradeloop.batches.pages.read_batch import BatchReport, head_of
 from gradeloop.contract.evaluation import CriterionRow, Quote
 from gradeloop.contract.messages import Usage
-from gradeloop.reports.read_batch import BatchReport, head_of
 
 WORDS = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8").split()
 """What outputs are made of: as compressible as prose."""

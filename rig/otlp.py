@@ -13,9 +13,9 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
 from gradeloop.monitors.received import ReceivedRun, ReceivedSpans, read_received
+from gradeloop.monitors.receiver import open_door, receiving
 from gradeloop.settings.worker import ReceiverSettings
 from gradeloop.store.engine import Store
-from gradeloop.web.receiver import open_door, receiving
 
 PROTOBUF = {"content-type": "application/x-protobuf"}
 JSON = {"content-type": "application/json"}

@@ -57,6 +57,7 @@ SAME_FILE_NAMES = {
     "client",
     "contract",
     "errors",
+    "extension",
     "judge",
     "registry",
     "rubric",

@@ -17,10 +17,9 @@ from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelFault, ModelRequest, Step
-from gradeloop.contract.transcript import AgentRun
+from gradeloop.contract.transcript import AgentRun, Citation
 from gradeloop.grading.prompts import sent_sha256
 from gradeloop.judges.answers import InvalidAnswer, ValidAnswer, parse_answer
-from gradeloop.judges.citations import Citation
 from gradeloop.judges.contract import SchemaJudge
 from gradeloop.judges.prompt import build_judge_prompt
 from gradeloop.judges.schema import for_provider

@@ -93,7 +93,7 @@ def parts(of: Callable[[Extension], str]) -> Iterator[Any]:
     yield from (load(name) for extension in extensions() if (name := of(extension)))
 
 
-class Named(Protocol):
+class RegistryRow(Protocol):
     """A row of a registry."""
 
     @property
@@ -101,7 +101,7 @@ class Named(Protocol):
         """What it is called in files and flags."""
 
 
-Row = TypeVar("Row", bound=Named)
+Row = TypeVar("Row", bound=RegistryRow)
 
 
 class Registry(Generic[Row]):

@@ -12,8 +12,8 @@ from aiohttp.test_utils import TestServer
 
 from gradeloop.admin import doctor
 from gradeloop.admin.doctor import Finding, receiver_finding
+from gradeloop.monitors import receiver as receivers
 from gradeloop.settings.worker import ReceiverSettings
-from gradeloop.web import receiver as receivers
 from rig.otlp import Receiving, chat, receiver, request_of
 from tests.rig.cli import CommandLine
 

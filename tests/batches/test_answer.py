@@ -8,12 +8,12 @@ import pytest
 from rich.console import Console
 
 from gradeloop.batches.answer import BatchAnswer, answer_of, gate_exit_code, next_step
+from gradeloop.batches.cli.batch_view import answer_lines
 from gradeloop.batches.compare.comparison import stored_source
 from gradeloop.batches.compare.wording import baseline_of
 from gradeloop.batches.contract import BatchSummary
 from gradeloop.batches.markdown import MOST_BYTES, Baseline, BatchStory, MarkdownFile, RegressedCase
 from gradeloop.batches.outputs import Outputs
-from gradeloop.cli.render.batch import answer_lines
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
 from gradeloop.stats.correction import GatedRate, JudgeError, hold_rate
 from tests.rig.batch_results import case, summary_of

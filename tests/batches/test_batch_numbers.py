@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from gradeloop.batches.cli.batches import export
 from gradeloop.batches.contract import BatchRequest, Case, CaseStatus, Upload, build_result
+from gradeloop.batches.pages.read_batch import stored_batch_page
 from gradeloop.batches.reader import BatchReader
 from gradeloop.batches.store import BatchStore
-from gradeloop.cli.batches import export
 from gradeloop.contract.messages import Usage
-from gradeloop.reports.read_batch import stored_batch_page
 from gradeloop.store.engine import STORE_VARIABLE, Store
 from tests.rig.batches import case
 

@@ -22,12 +22,12 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # i
 from ruamel.yaml import YAML
 
 from gradeloop.batches.answer import failure_reason
+from gradeloop.batches.cli.batch_view import case_lines
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult
 from gradeloop.batches.outputs import CELL_CHARACTERS, COLUMNS, CsvFile, Outputs, escape_formula, unescape_cell
-from gradeloop.cli.render.batch import case_lines
+from gradeloop.batches.pages.read_batch import BatchReport, batch_page, head_of
 from gradeloop.cli.schemas import json_schemas
 from gradeloop.errors import InvalidRequest
-from gradeloop.reports.read_batch import BatchReport, batch_page, head_of
 from gradeloop.text import encodable
 from tests.rig.batch_results import HOSTILE, TEXTS, case, cases, row, summary_of
 

@@ -20,9 +20,9 @@ from gradeloop.batches.answer import spending
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import CaseAnswer, GradingBatch
 from gradeloop.batches.outputs import Outputs
+from gradeloop.batches.pages.read_batch import stored_batch_page
 from gradeloop.client.client import GradingClient
 from gradeloop.errors import GradeloopError, InvalidRequest
-from gradeloop.reports.read_batch import stored_batch_page
 from tests.rig.batches import JUDGE, Batches, batching, breaks, case, drafted, fails, passes
 from tests.rig.stores import ON_EITHER
 from tests.rig.threads import fall_silent, row, serving, verdict

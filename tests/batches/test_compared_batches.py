@@ -12,6 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
+from gradeloop.batches.cli.diff import ROWS, comparison_lines
 from gradeloop.batches.compare.comparison import (
     GAP_CHARACTERS,
     OUTCOMES,
@@ -28,9 +29,8 @@ from gradeloop.batches.compare.comparison import (
 )
 from gradeloop.batches.compare.wording import p_value, points, side_result
 from gradeloop.batches.contract import BatchStatus, BatchSummary, Case, CaseResult, build_result
-from gradeloop.cli.reports import ROWS, comparison_lines
+from gradeloop.batches.pages.diff_page import MOST_SAME, comparison_page
 from gradeloop.errors import InvalidRequest
-from gradeloop.reports.diff_page import MOST_SAME, comparison_page
 from gradeloop.stats.intervals import Interval, difference, mcnemar, paired_difference, wilson
 from tests.rig.batch_results import HOSTILE, case, row
 from tests.rig.batches import case as asked

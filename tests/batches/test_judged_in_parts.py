@@ -5,12 +5,12 @@ from typing import Any
 
 from temporalio.client import Client
 
+from gradeloop.batches.pages.read_judgement import read_judgement_reports
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.judges.chunks import chunked_id, requests_in_parts
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import parse_judge
-from gradeloop.reports.read_judgement import read_judgement_reports
 from tests.batches.test_judge_many import calls, judged, runs
 from tests.rig.batches import batching
 from tests.rig.judging import FRANCE, answers, fails

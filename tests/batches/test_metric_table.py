@@ -10,10 +10,10 @@ from gradeloop.batches.contract import BatchSummary, CaseResult
 from gradeloop.batches.exports import read_export
 from gradeloop.batches.metric_table import MetricTable, metric_lines
 from gradeloop.batches.outputs import Outputs
+from gradeloop.batches.pages.read_batch import report_of_file
 from gradeloop.contract.evaluation import CriterionRow, Override
 from gradeloop.contract.named_metrics import DerivedMetric, MetricShare
 from gradeloop.errors import InvalidRequest
-from gradeloop.reports.read_batch import report_of_file
 
 
 def row(name: str, score: float | None, *, passed: bool = True, unverified: bool = False, override: Override | None = None) -> CriterionRow:

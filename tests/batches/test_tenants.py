@@ -18,7 +18,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.grading.cache_key import key_of_tenant, tenant_digits
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import JudgingRequest, judging_id
-from gradeloop.judges.registry import Registry
+from gradeloop.judges.registry import JudgeRegistry
 from tests.rig.batches import batching, case, drafted, passes
 from tests.rig.judging import FRANCE, MATCH, PARIS, answers
 from tests.rig.threads import request
@@ -110,7 +110,7 @@ async def test_a_batch_is_neither_followed_nor_resumed_by_another_tenant(client:
 async def test_the_judgements_of_a_tenant_go_with_it_and_those_of_others_stay(client: Client, tmp_path: Path) -> None:
     results: list[Judged] = []
     async with batching(client, tmp_path, answers(MATCH)) as batches:
-        run, registry = AgentRun.model_validate(PARIS | {"id": tmp_path.name}), Registry(batches.store)
+        run, registry = AgentRun.model_validate(PARIS | {"id": tmp_path.name}), JudgeRegistry(batches.store)
         for tenant in ("acme", "beta"):
             judge = Judge(FRANCE, client, task_queue=batches.served.task_queue, priority=Priority(tenant=tenant))
             await judge_many(judge, [run], results.append)

@@ -18,9 +18,9 @@ from gradeloop.batches.case_checks import CheckedOutput
 from gradeloop.batches.cases import CaseConversation, result_of_answers, units_of
 from gradeloop.batches.contract import Case, CaseResult
 from gradeloop.batches.outputs import Outputs
+from gradeloop.batches.pages.read_batch import stored_batch_page
 from gradeloop.batches.undecided import undecided_batches
 from gradeloop.contract.evaluation import Verdict
-from gradeloop.reports.read_batch import stored_batch_page
 from gradeloop.stats.votes import choose_band
 from tests.rig.batch_results import case as result_in
 from tests.rig.batch_results import summary_of

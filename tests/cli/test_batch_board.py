@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.console import Console, RenderableType
 
+from gradeloop.batches.cli.batch_view import LATEST, MOST_LINES, BatchProgressView, Throughput, batch_table, case_lines, span
+from gradeloop.batches.cli.results_table import result_lines
 from gradeloop.batches.contract import BatchSummary, CaseResult
+from gradeloop.batches.pages.read_batch import BatchReport, batch_page, head_of
 from gradeloop.cli.render import table as tables_of
-from gradeloop.cli.render.batch import LATEST, MOST_LINES, BatchProgressView, Throughput, batch_table, case_lines, span
-from gradeloop.cli.render.results import result_lines
 from gradeloop.cli.render.table import Column
 from gradeloop.contract.evaluation import Override, Quote, Vote
 from gradeloop.contract.messages import Usage
-from gradeloop.reports.read_batch import BatchReport, batch_page, head_of
 from gradeloop.text import money
 from tests.rig.batch_results import HOSTILE, case, cases, row, summary_of
 

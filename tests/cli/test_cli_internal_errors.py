@@ -12,7 +12,7 @@ from pydantic import TypeAdapter
 from typer.core import TyperCommand
 
 import worker
-from gradeloop.cli.commands import COMMANDS
+from gradeloop.cli.commands import command_groups
 from gradeloop.exit_codes import CODES, INTERNAL
 from tests.rig.cli import CommandLine
 from tests.rig.judging import FRANCE
@@ -34,7 +34,7 @@ ERRORS: dict[str, Callable[[], object]] = {
     "several at once": lambda: (_ for _ in ()).throw(ExceptionGroup("of tasks", [ValueError("x")])),
     "a recursion": lambda: json.loads("[" * 100_000),
 }
-NAMES = [name for rows in COMMANDS.values() for name in rows]
+NAMES = [name for rows in command_groups().values() for name in rows]
 
 
 def test_what_nobody_foresaw_ends_with_a_code_of_its_own_and_a_sentence(

@@ -12,7 +12,7 @@ from typing import IO, Any
 
 import pytest
 
-from gradeloop.cli.eval_options import SUITE_NAMES
+from gradeloop.suites.cli.eval_options import SUITE_NAMES
 from tests.rig.cli import CommandLine, Done
 
 REPLIES = [

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gradeloop.cli.validate import FileKind, find_kind
+from gradeloop.suites.cli.validate import FileKind, find_kind
 from tests.conftest import ROOT
 from tests.rig.cli import CommandLine
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from gradeloop.cli.monitor_suite import write_suite
-from gradeloop.cli.validate import check_file
 from gradeloop.errors import InvalidRequest
+from gradeloop.monitors.cli.monitor_suite import write_suite
 from gradeloop.monitors.contract import MonitorDefinition
+from gradeloop.suites.cli.validate import check_file
 from gradeloop.suites.load import read_suite
 from tests.monitors.test_monitoring import watched
 from tests.rig.batches import fails

@@ -26,6 +26,7 @@ from gradeloop.batches import contract as batch_contract
 from gradeloop.batches import outputs, reader, store
 from gradeloop.batches.compare.comparison import OUTCOMES, ComparisonGate
 from gradeloop.batches.contract import BatchRequest, CaseStatus
+from gradeloop.batches.pages import collection_page, read_batch
 from gradeloop.cli.task_file import TaskFile
 from gradeloop.client.client import GradingClient
 from gradeloop.client.watch import PATIENCE_SECONDS
@@ -45,7 +46,6 @@ from gradeloop.grading.verdicts import METADATA_BYTES, REPAIRS
 from gradeloop.judges import answers
 from gradeloop.judges import contract as judge_contract
 from gradeloop.judges import schema as output_schema
-from gradeloop.reports import collection_page, read_batch
 from gradeloop.reports.html import FOLDER
 from gradeloop.reports.run_page import MARKS
 from gradeloop.sandbox import cgroups, monty, suite_runner

@@ -19,9 +19,9 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import TextContent
 
 from activities.tools.registry import BUILTIN_NAMES, RESERVED
-from gradeloop.cli.agent_server import mcp
 from gradeloop.errors import InvalidRequest
 from gradeloop.integrations.agent_session import READING_CHECKS, AgentSession, SessionLimits, SessionModels
+from gradeloop.integrations.cli import mcp
 from gradeloop.integrations.mcp_server import build_server, serving_http
 from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
@@ -355,10 +355,10 @@ async def test_a_rubric_is_checked_without_a_call(models: ScriptedModels) -> Non
 
 
 async def test_a_run_is_judged_by_a_registered_judge_and_a_failed_judge_is_no_verdict(models: ScriptedModels) -> None:
-    from gradeloop.judges.registry import Registry
+    from gradeloop.judges.registry import JudgeRegistry
     from gradeloop.store.engine import own_store
 
-    await Registry(own_store()).create_rubric("support", {"id": "month", "rubric": MONTH})
+    await JudgeRegistry(own_store()).create_rubric("support", {"id": "month", "rubric": MONTH})
     models.script(verdicts=names_the_month)
     run = {"id": "run-1", "transcripts": [{"messages": [{"role": "assistant", "content": "Frogs in May."}]}]}
 
@@ -486,11 +486,11 @@ def test_the_tools_that_every_agent_may_name_are_tools() -> None:
 
 
 async def test_a_registered_judge_names_whom_its_user_chose(models: ScriptedModels) -> None:
-    from gradeloop.judges.registry import Registry
+    from gradeloop.judges.registry import JudgeRegistry
     from gradeloop.store.engine import own_store
 
     rubric = {"criteria": [CRITERION | {"grader": SECOND}]}
-    await Registry(own_store()).create_rubric("support", {"id": "chosen", "rubric": rubric})
+    await JudgeRegistry(own_store()).create_rubric("support", {"id": "chosen", "rubric": rubric})
     models.script(verdicts=[{}])
 
     async with inside() as agent:

@@ -14,7 +14,7 @@ from gradeloop.judges.abstention import with_unsure
 from gradeloop.judges.client import Judge
 from gradeloop.judges.client import parse_run as run_of
 from gradeloop.judges.contract import JudgeResult, parse_judge
-from gradeloop.judges.registry import Registry
+from gradeloop.judges.registry import JudgeRegistry
 from gradeloop.store.engine import Store
 from tests.rig.batches import batching
 from tests.rig.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, bench, fresh
@@ -89,7 +89,7 @@ async def test_an_unsure_verdict_stays_one_where_the_dearer_judge_fails(client: 
 
 
 async def test_what_is_done_with_unsure_verdicts_is_registered_and_does_not_change_the_judge(tmp_path: Path) -> None:
-    registry = Registry(Store(f"sqlite:///{tmp_path}/geo.db"))
+    registry = JudgeRegistry(Store(f"sqlite:///{tmp_path}/geo.db"))
     plain = await registry.create_rubric("geo", {key: value for key, value in SPLIT.items() if key != "abstain"} | {"id": "paris"})
     stricter = await registry.add_version("geo", "paris", SPLIT)
     same = await registry.add_version("geo", "paris", SPLIT)

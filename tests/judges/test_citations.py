@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradeloop.contract.transcript import AgentRun
+from gradeloop.contract.transcript import AgentRun, Citation
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.answers import InvalidAnswer, ValidAnswer, parse_answer
-from gradeloop.judges.citations import CITATIONS, NOT_CLOSED, OPEN_ENDED, UNREADABLE, Citation, CitedBlock, citations_of
+from gradeloop.judges.citations import CITATIONS, NOT_CLOSED, OPEN_ENDED, UNREADABLE, CitedBlock, citations_of
 from gradeloop.judges.contract import SchemaJudge, parse_judge
 from gradeloop.judges.prompt import Block, blocks_of, render_run
 

@@ -11,7 +11,7 @@ from temporalio.client import Client
 from gradeloop.errors import InvalidRequest, StoreUnavailable
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import CriteriaJudge, JudgeResult, SchemaJudge
-from gradeloop.judges.registry import Registry
+from gradeloop.judges.registry import JudgeRegistry
 from gradeloop.store.engine import STORE_FILE, Store, store_url
 from gradeloop.store.upgrade import VERSION
 from tests.rig.judging import FRANCE, MATCH, answers, fresh
@@ -21,14 +21,14 @@ OTHER = FRANCE | {"rubric_text": "Another rubric."}
 
 
 @pytest.fixture
-def registry(url: str) -> Iterator[Registry]:
+def registry(url: str) -> Iterator[JudgeRegistry]:
     """Return a registry in an empty database."""
     store = Store(url)
-    yield Registry(store)
+    yield JudgeRegistry(store)
     store.close()
 
 
-async def test_a_rubric_is_created_and_found_again(registry: Registry) -> None:
+async def test_a_rubric_is_created_and_found_again(registry: JudgeRegistry) -> None:
     made = await registry.create_rubric("demo", FRANCE | {"id": "france"})
 
     assert await registry.get_rubric("demo", "france") == made
@@ -37,13 +37,13 @@ async def test_a_rubric_is_created_and_found_again(registry: Registry) -> None:
     assert (made.id, made.version) == ("france", 1)
 
 
-async def test_a_rubric_without_an_id_is_named_by_its_content(registry: Registry) -> None:
+async def test_a_rubric_without_an_id_is_named_by_its_content(registry: JudgeRegistry) -> None:
     made = await registry.create_rubric("demo", FRANCE)
 
     assert made.id == f"rubric-{made.sha256()[:12]}"
 
 
-async def test_criteria_are_registered_too(registry: Registry) -> None:
+async def test_criteria_are_registered_too(registry: JudgeRegistry) -> None:
     made = await registry.create_rubric("demo", {"id": "haiku", "rubric": "- three lines\n- spring"})
     found = await registry.get_rubric("demo", "haiku")
 
@@ -52,7 +52,7 @@ async def test_criteria_are_registered_too(registry: Registry) -> None:
     assert [criterion.id for criterion in found.rubric.criteria] == ["c1", "c2"]
 
 
-async def test_what_is_unchanged_is_no_new_version_and_any_change_is_one(registry: Registry) -> None:
+async def test_what_is_unchanged_is_no_new_version_and_any_change_is_one(registry: JudgeRegistry) -> None:
     await registry.create_rubric("demo", FRANCE | {"id": "france"})
     same = await registry.add_version("demo", "france", FRANCE)
     second = await registry.add_version("demo", "france", OTHER)
@@ -66,7 +66,7 @@ async def test_what_is_unchanged_is_no_new_version_and_any_change_is_one(registr
     assert (await registry.get_rubric("demo", "france", 2)).sha256() == second.sha256()
 
 
-async def test_rubrics_are_listed_by_collection_with_their_newest_version(registry: Registry) -> None:
+async def test_rubrics_are_listed_by_collection_with_their_newest_version(registry: JudgeRegistry) -> None:
     await registry.create_rubric("demo", FRANCE | {"id": "b"})
     await registry.add_version("demo", "b", OTHER)
     await registry.create_rubric("demo", {"id": "a", "rubric": "- x"})
@@ -79,7 +79,7 @@ async def test_rubrics_are_listed_by_collection_with_their_newest_version(regist
     assert await registry.list_rubrics("nothing") == []
 
 
-async def test_the_same_rubric_created_twice_is_one_and_another_of_its_id_is_refused(registry: Registry) -> None:
+async def test_the_same_rubric_created_twice_is_one_and_another_of_its_id_is_refused(registry: JudgeRegistry) -> None:
     first = await registry.create_rubric("demo", FRANCE | {"id": "france"})
 
     assert await registry.create_rubric("demo", FRANCE | {"id": "france"}) == first
@@ -89,7 +89,7 @@ async def test_the_same_rubric_created_twice_is_one_and_another_of_its_id_is_ref
 
 async def test_versions_that_are_added_at_once_all_count(url: str) -> None:
     stores = [Store(url) for _ in range(6)]
-    registries = [Registry(store) for store in stores]
+    registries = [JudgeRegistry(store) for store in stores]
     await asyncio.gather(*(registry.create_rubric("demo", FRANCE | {"id": "france"}) for registry in registries))
     texts = [FRANCE | {"rubric_text": f"Version {at}."} for at in range(4)]
 
@@ -101,7 +101,7 @@ async def test_versions_that_are_added_at_once_all_count(url: str) -> None:
         store.close()
 
 
-async def test_what_is_not_there_is_told_with_what_is(registry: Registry) -> None:
+async def test_what_is_not_there_is_told_with_what_is(registry: JudgeRegistry) -> None:
     await registry.create_rubric("demo", FRANCE | {"id": "france"})
 
     with pytest.raises(
@@ -116,7 +116,7 @@ async def test_what_is_not_there_is_told_with_what_is(registry: Registry) -> Non
         await registry.create_rubric("demo", FRANCE | {"id": "a/b"})
 
 
-async def test_judgements_are_kept_by_judge_and_replaced_by_their_id(registry: Registry) -> None:
+async def test_judgements_are_kept_by_judge_and_replaced_by_their_id(registry: JudgeRegistry) -> None:
     judge = await registry.create_rubric("demo", FRANCE | {"id": "france"})
     fields = {"rubric_id": "france", "rubric_version": 1, "output": MATCH, "result_type": "DIRECT_RESULT"}
     first = JudgeResult.model_validate(fields | {"id": "judging-1", "agent_run_id": "b"})
@@ -133,7 +133,7 @@ async def test_judgements_are_kept_by_judge_and_replaced_by_their_id(registry: R
 async def test_a_judge_out_of_the_registry_is_called_on_runs(client: Client, url: str) -> None:
     store = Store(url)
     async with serving(client, answers(MATCH)) as served:
-        registry = Registry(store)
+        registry = JudgeRegistry(store)
         await registry.create_rubric("demo", OTHER | {"id": "france"})
         await registry.add_version("demo", "france", FRANCE)
         judge = await Judge.from_registry("demo", "france", registry=registry, client=client, task_queue=served.task_queue)
@@ -145,19 +145,19 @@ async def test_a_judge_out_of_the_registry_is_called_on_runs(client: Client, url
 
 async def test_a_store_of_a_newer_version_is_refused_with_the_cure(url: str) -> None:
     store = Store(url)
-    await Registry(store).list_rubrics("demo")
+    await JudgeRegistry(store).list_rubrics("demo")
     await store.write(lambda connection: connection.execute(text("UPDATE store_version SET version_num = '0099'")))
     store.close()
 
     with pytest.raises(StoreUnavailable, match=f"is of version 99, this gradeloop knows {VERSION}; install a newer gradeloop"):
-        await Registry(Store(url)).list_rubrics("demo")
+        await JudgeRegistry(Store(url)).list_rubrics("demo")
 
 
 async def test_a_store_that_cannot_be_reached_is_told_without_its_password() -> None:
     store = Store("postgresql://me:secret@127.0.0.1:1/none")
 
     with pytest.raises(StoreUnavailable) as caught:
-        await Registry(store).list_rubrics("demo")
+        await JudgeRegistry(store).list_rubrics("demo")
 
     assert "the store 'postgresql://me@127.0.0.1:1/none' cannot be used" in str(caught.value)
     assert "secret" not in str(caught.value)
@@ -167,7 +167,7 @@ async def test_a_file_that_is_no_database_is_told(tmp_path: Path) -> None:
     (tmp_path / STORE_FILE).write_text("text" * 1000)
 
     with pytest.raises(StoreUnavailable, match="file is not a database"):
-        await Registry(Store(f"sqlite:///{tmp_path / STORE_FILE}")).list_rubrics("demo")
+        await JudgeRegistry(Store(f"sqlite:///{tmp_path / STORE_FILE}")).list_rubrics("demo")
 
 
 @pytest.mark.parametrize(

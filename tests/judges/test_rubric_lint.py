@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from gradeloop.contract.rubric import Rubric
-from gradeloop.judges.rubric_lint import LintFinding, lint_rubric
+from gradeloop.grading.rubric_lint import LintFinding, lint_rubric
 
 
 def findings(*criteria: Any) -> list[LintFinding]:

@@ -11,13 +11,13 @@ from sqlalchemy import func, select
 from temporalio.client import Client
 
 from activities.providers.scripted import Script
-from gradeloop.cli.monitor import read_anchors
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import SchemaJudge, parse_judge
 from gradeloop.monitors import anchors
 from gradeloop.monitors.anchor_runs import anchors_of, plan_of_anchors
 from gradeloop.monitors.anchors import ANCHOR_BASELINE, AnchorCounts, AnchorState, moved_of
+from gradeloop.monitors.cli.monitor import read_anchors
 from gradeloop.monitors.contract import Alert, AlertRule, MonitorDefinition, MonitorState, Rate, TickReport
 from gradeloop.monitors.overview import MonitorReader, MonitorSummary, anchor_text
 from gradeloop.monitors.windows import settle

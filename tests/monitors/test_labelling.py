@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from gradeloop.cli.monitor_labels import agreement_of, as_labels
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgeResult, parse_judge
 from gradeloop.judges.labels import read_labels
+from gradeloop.monitors.cli.monitor_labels import agreement_of, as_labels
 from gradeloop.monitors.contract import MonitorDefinition
 from gradeloop.monitors.labelling import LabelledRun, MonitorLabels, WaitingLabels, label_value
 from gradeloop.monitors.overview import labels_text

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from gradeloop.cli.render.batch import case_lines
+from gradeloop.batches.cli.batch_view import case_lines
 from gradeloop.cli.render.run import row_lines
 from gradeloop.contract.evaluation import CriterionRow, Evaluation
 from gradeloop.contract.rubric import Rubric

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from gradeloop.batches.cli.diff import compare_named, comparison_lines, pairs_of
 from gradeloop.batches.compare.comparison import load_batch
 from gradeloop.batches.compare.wording import baseline_of
 from gradeloop.batches.contract import CaseResult
 from gradeloop.batches.outputs import Outputs
-from gradeloop.cli.reports import compare_named, comparison_lines, pairs_of
-from gradeloop.reports.diff_page import comparison_page
+from gradeloop.batches.pages.diff_page import comparison_page
 from tests.cli.test_cli_diff import no_store
 from tests.rig.batch_results import case, row, summary_of
 from tests.rig.page_payloads import PAYLOADS

@@ -9,13 +9,13 @@ from pydantic import JsonValue
 
 from gradeloop.batches.compare.comparison import BatchSource, ComparedCase, Comparison, ShownCase, compare_batches
 from gradeloop.batches.outputs import Outputs
+from gradeloop.batches.pages.collection_page import labels_of
+from gradeloop.batches.pages.diff_page import output_pairs
+from gradeloop.batches.pages.read_batch import BatchReport, batch_page, head_of, report_of_file
 from gradeloop.contract.evaluation import CriterionRow, DraftInQuestion, Evaluation, PendingCall, WaitingCriterion, WaitingFor
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
 from gradeloop.contract.rubric import Rubric
-from gradeloop.reports.collection_page import labels_of
-from gradeloop.reports.diff_page import output_pairs
 from gradeloop.reports.model import RunReport, SchemaVerdict
-from gradeloop.reports.read_batch import BatchReport, batch_page, head_of, report_of_file
 from gradeloop.reports.run_page import failing_rows, run_answer, run_next_step, run_page
 from gradeloop.text import headline
 from gradeloop.web.site import SteeredPage

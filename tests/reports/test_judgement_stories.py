@@ -10,16 +10,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from gradeloop.contract.transcript import AgentRun
-from gradeloop.errors import InvalidRequest, ServerUnreachable
-from gradeloop.grading.prompts import records
-from gradeloop.judges.citations import citations_of
-from gradeloop.judges.contract import JudgeResult, PassGate
-from gradeloop.judges.judgements import read_results
-from gradeloop.judges.registry import Registry
-from gradeloop.reports.judgement_page import JudgementSource, answer_of_judgements, judgements_next
-from gradeloop.reports.model import RunReport, Verdict
-from gradeloop.reports.read_judgement import (
+from gradeloop.batches.pages.read_judgement import (
     ANOTHER_RUN,
     INVALID,
     MISPLACED,
@@ -27,6 +18,14 @@ from gradeloop.reports.read_judgement import (
     read_judgement_reports,
     read_stored_judgements,
 )
+from gradeloop.contract.transcript import AgentRun
+from gradeloop.errors import InvalidRequest, ServerUnreachable
+from gradeloop.grading.prompts import records
+from gradeloop.judges.citations import citations_of
+from gradeloop.judges.contract import JudgeResult, PassGate
+from gradeloop.judges.judgements import read_results
+from gradeloop.judges.registry import JudgeRegistry
+from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.run_page import run_page
 from gradeloop.store.engine import Store, store_url
 from gradeloop.temporal.connect import Connection, connect
@@ -336,7 +335,7 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 async def test_judgements_in_the_store_are_found_by_their_judge() -> None:
     store = Store(store_url(embedded=True))
-    registry = Registry(store)
+    registry = JudgeRegistry(store)
     judge = await registry.create_rubric("demo", FRANCE | {"id": "france"})
     fields = {"agent_run_id": "paris", "rubric_id": "france", "rubric_version": 1, "output": MATCH, "result_type": "DIRECT_RESULT"}
     results = [JudgeResult.model_validate(fields | {"id": f"judging-{repeat}"}) for repeat in range(2)]

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page
 
+from gradeloop.batches.pages.read_batch import batch_page
 from gradeloop.client.waiting import WaitingThread
 from gradeloop.contract.evaluation import PendingCall, WaitingFor
-from gradeloop.reports.read_batch import batch_page
 from gradeloop.reports.run_page import run_page
 from gradeloop.web.app import inbox_page
 from gradeloop.web.site import SteeredPage

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from gradeloop.reports.collection_page import Entry, Head, Tile, collection_page
+from gradeloop.batches.pages.collection_page import Entry, Head, Tile, collection_page
+from gradeloop.batches.pages.read_batch import BatchReport, batch_page, head_of
 from gradeloop.reports.html import FOLDER
 from gradeloop.reports.model import RunReport
-from gradeloop.reports.read_batch import BatchReport, batch_page, head_of
 from gradeloop.reports.run_page import run_page
 from gradeloop.web.site import SteeredPage
 from rig.large_batch import report_of
@@ -448,7 +448,7 @@ async def test_a_page_without_cases_says_so_and_works(browser: Browser, tmp_path
 async def test_rows_beyond_the_first_are_unpacked_filtered_and_opened_by_their_address(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradeloop.reports.collection_page.PLAIN_ROWS", 20)
+    monkeypatch.setattr("gradeloop.batches.pages.collection_page.PLAIN_ROWS", 20)
     html = batch_page(report_of(60))
     page, seen = await opened(browser, tmp_path, html)
     await page.wait_for_function("document.querySelectorAll('#table tbody tr').length === 60")
@@ -500,7 +500,7 @@ async def test_rows_are_sorted_by_their_verdicts_in_the_order_in_which_the_page_
 async def test_a_live_page_lists_rows_beyond_the_first_and_again_after_an_update(
     browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gradeloop.reports.collection_page.PLAIN_ROWS", 20)
+    monkeypatch.setattr("gradeloop.batches.pages.collection_page.PLAIN_ROWS", 20)
     live = SteeredPage(token="t", path="/batches/b")
     page, seen = await opened(browser, tmp_path, batch_page(report_of(60), live=live))
     await expect(page.locator("#table tbody tr")).to_have_count(60)

@@ -14,10 +14,7 @@ from hypothesis import strategies as st
 
 from gradeloop.batches.answer import CriterionCounts
 from gradeloop.batches.contract import Case, CaseResult
-from gradeloop.contract.evaluation import Quote
-from gradeloop.contract.messages import Message, ToolCall, Usage
-from gradeloop.grading.changes import Changes, changes
-from gradeloop.reports.collection_page import (
+from gradeloop.batches.pages.collection_page import (
     CaseRow,
     Entry,
     Head,
@@ -30,11 +27,23 @@ from gradeloop.reports.collection_page import (
     row_of,
     with_differences,
 )
+from gradeloop.batches.pages.judgement_page import judgement_head, judgement_page
+from gradeloop.batches.pages.read_batch import (
+    BatchReport,
+    batch_page,
+    entries,
+    head_of,
+    past_batches,
+    read_case_report,
+    thread_of,
+    with_thread,
+)
+from gradeloop.contract.evaluation import Quote
+from gradeloop.contract.messages import Message, ToolCall, Usage
+from gradeloop.grading.changes import Changes, changes
 from gradeloop.reports.html import data, seconds, when
-from gradeloop.reports.judgement_page import judgement_head, judgement_page
 from gradeloop.reports.markup import shown
 from gradeloop.reports.model import RunReport
-from gradeloop.reports.read_batch import BatchReport, batch_page, entries, head_of, past_batches, read_case_report, thread_of, with_thread
 from gradeloop.reports.run_page import Highlight, Quoted, RunView, run_page, segments
 from gradeloop.text import percent
 from tests.rig.batch_results import case, row, summary_of
@@ -324,7 +333,7 @@ def test_what_people_said_is_in_the_table() -> None:
 
 
 def test_a_page_of_too_many_cases_leaves_out_those_that_passed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradeloop.reports.collection_page.TABLE_BYTES", 1_100)
+    monkeypatch.setattr("gradeloop.batches.pages.collection_page.TABLE_BYTES", 1_100)
     results = [case(at, "failed" if at % 4 == 3 else "passed", id=f"{at // 2}/{at % 2}", label=str(at % 2)) for at in range(12)]
     page = batch_page(BatchReport(head_of(summary_of(results)), [(None, result) for result in results]))
 
@@ -336,7 +345,7 @@ def test_a_page_of_too_many_cases_leaves_out_those_that_passed(monkeypatch: pyte
 
 
 def test_a_page_that_would_be_too_large_keeps_the_failures_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradeloop.reports.collection_page.PACKED_BYTES", 30_000)
+    monkeypatch.setattr("gradeloop.batches.pages.collection_page.PACKED_BYTES", 30_000)
     results = [
         case(at, "failed" if at % 50 == 49 else "passed", output=hashlib.sha512(str(at).encode()).hexdigest() * 9) for at in range(400)
     ]

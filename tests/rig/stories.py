@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from gradeloop.batches.pages.judgement_page import JudgementSource, judgement_head, judgement_page
 from gradeloop.contract.evaluation import (
     CriterionRow,
     DraftInQuestion,
@@ -17,9 +18,8 @@ from gradeloop.contract.evaluation import (
 )
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message, ToolCall, Usage
 from gradeloop.contract.rubric import Rubric
-from gradeloop.judges.citations import Citation
+from gradeloop.contract.transcript import Citation
 from gradeloop.judges.contract import PassGate
-from gradeloop.reports.judgement_page import JudgementSource, judgement_head, judgement_page
 from gradeloop.reports.model import Passage, RunReport, SchemaVerdict, ToolEvidence, Verdict
 
 USAGE = Usage(input=1200, cached=300, output=90, calls=2, attempts=2, seconds=3.25, cost_usd=0.0123)

@@ -18,7 +18,7 @@ from sqlalchemy import Connection, RowMapping, inspect, text
 
 from gradeloop.batches.reader import BatchReader
 from gradeloop.errors import StoreRefused
-from gradeloop.judges.registry import Registry
+from gradeloop.judges.registry import JudgeRegistry
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import metadata
 from gradeloop.store.upgrade import MIGRATIONS, VERSION, VERSION_TABLE, change_version, version_of
@@ -82,7 +82,7 @@ def test_the_version_of_this_gradeloop_is_that_of_the_newest_migration() -> None
 async def test_a_store_of_the_first_version_is_read_and_keeps_what_it_has(url: str) -> None:
     load("version_1", url)
     store = Store(url)
-    reader, registry = BatchReader(store), Registry(store)
+    reader, registry = BatchReader(store), JudgeRegistry(store)
 
     summary = await reader.summary("kept-batch")
     results = list(reader.results("kept-batch"))

@@ -10,8 +10,8 @@ import pytest
 from playwright.async_api import Browser, Page, expect
 from temporalio.client import Client
 
+from gradeloop.batches.pages.read_batch import stored_batch_page
 from gradeloop.client.client import GradingClient
-from gradeloop.reports.read_batch import stored_batch_page
 from gradeloop.settings.paths import user_name
 from gradeloop.temporal.connect import Connection
 from tests.rig.batches import Batches, batching, breaks, case, drafted, fails, passes

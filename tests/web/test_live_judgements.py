@@ -10,7 +10,7 @@ from gradeloop.client.client import GradingClient
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import parse_judge
-from gradeloop.judges.registry import Registry
+from gradeloop.judges.registry import JudgeRegistry
 from gradeloop.web.site import batch_path, case_path
 from tests.rig.batches import batching
 from tests.rig.judging import FRANCE, MATCH, answers, fresh
@@ -41,7 +41,7 @@ async def test_judgements_without_a_rule_say_so_on_their_live_pages_and_name_the
 async def test_a_registered_judge_is_named_by_its_place_in_the_command_that_says_what_passes(client: Client, tmp_path: Path) -> None:
     found: list[Judged] = []
     async with batching(client, tmp_path, answers(MATCH)) as batches:
-        made = await Registry(batches.store).create_rubric("my geo", parse_judge(FRANCE | {"id": "capital"}))
+        made = await JudgeRegistry(batches.store).create_rubric("my geo", parse_judge(FRANCE | {"id": "capital"}))
         judge = Judge(made, client, task_queue=batches.served.task_queue)
         await judge_many(judge, [AgentRun.model_validate(fresh("a"))], found.append, store=batches.store)
         batch_id = str(found[0].result.batch_id)

@@ -15,12 +15,12 @@ import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
 
 from gradeloop.errors import InvalidRequest
+from gradeloop.monitors import receiver as receivers
+from gradeloop.monitors.otlp import read_request
 from gradeloop.monitors.received import REFUSED, ReceivedRun, remove_received
+from gradeloop.monitors.receiver import open_door
 from gradeloop.settings.worker import ReceiverSettings
 from gradeloop.store.tables import table
-from gradeloop.web import receiver as receivers
-from gradeloop.web.otlp import read_request
-from gradeloop.web.receiver import open_door
 from rig.otlp import JSON, PROTOBUF, Receiving, chat, receiver, request_of, span_of, trace_id
 
 SECRET = "the customer's own words"

@@ -33,14 +33,9 @@ def status_counts(numbers: Mapping[CaseStatus, int]) -> list[str]:
     return [f"{numbers[status]:,} {label}" for status, label in labels.items() if numbers.get(status)]
 
 
-def gap_of(row: CriterionRow) -> str:
-    """Return why a criterion failed: the gap, or the reason if there is none."""
-    return row.gap or row.reason
-
-
 def _finding(row: CriterionRow) -> str:
     """Return the id of a criterion and why it failed; where nobody said why, that its words do not hold."""
-    return f"{row.id}: {gap_of(row) or (row.name if row.passed or row.unverified else f'not met: {row.name}')}"
+    return f"{row.id}: {row.why_failed or (row.name if row.passed or row.unverified else f'not met: {row.name}')}"
 
 
 OPTIONAL = " (optional)"

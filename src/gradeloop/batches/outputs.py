@@ -16,7 +16,7 @@ from xml.sax.saxutils import XMLGenerator
 from pydantic import BaseModel, JsonValue
 from pydantic_core import PydanticSerializationError, to_json
 
-from gradeloop.batches.answer import OPTIONAL, STATUS_LABELS, below_threshold, failure_reason, gap_of, rate_of, results_line, score_text
+from gradeloop.batches.answer import OPTIONAL, STATUS_LABELS, below_threshold, failure_reason, rate_of, results_line, score_text
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult, CaseStatus
 from gradeloop.batches.markdown import BatchStory, MarkdownFile
 from gradeloop.batches.metric_table import MetricFigure, MetricTable, metric_lines
@@ -140,7 +140,7 @@ def _cells(result: CaseResult) -> list[str | int | float | None]:
     return [
         *(cell_text(text) for text in (result.id, result.description, result.prompt, result.label)),
         *(result.status, result.score),
-        *(cell_text(worst.id if worst else None), cell_text(gap_of(worst) if worst else None)),
+        *(cell_text(worst.id if worst else None), cell_text(worst.why_failed if worst else None)),
         *(cell_text(", ".join(result.decided_by or ()) or None), cell_text(result.error)),
         *(result.usage.cost_usd, result.usage.tokens, to_json(result.cached).decode(), result.attempt),
         cell_text(result.output),
@@ -244,9 +244,9 @@ def _failing(result: CaseResult) -> str:
     """Return the score and the gaps of a failed case, a line a criterion, those that decided first."""
     failing = [row for row in result.criteria if row.verdict != "passed"]
     deciding = result.deciding if result.decided_by else failing
-    rows = [f"{row.id}: {row.name}: {gap_of(row)}" for row in deciding]
+    rows = [f"{row.id}: {row.name}: {row.why_failed}" for row in deciding]
     others = [row for row in failing if row not in deciding]
-    rows += [f"{row.id}: {row.name}: {gap_of(row)}{OPTIONAL if row.id in result.optional else OTHER}" for row in others]
+    rows += [f"{row.id}: {row.name}: {row.why_failed}{OPTIONAL if row.id in result.optional else OTHER}" for row in others]
     score = [] if result.score is None else [f"score {result.score:.2f}{below_threshold(result)}"]
     return "\n".join([*score, *rows]) or result.explanation
 

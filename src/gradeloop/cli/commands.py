@@ -2,20 +2,22 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib import import_module
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CODES
+from gradeloop.extensions import Command, extensions, load
 from gradeloop.text import parse_share
 
 if TYPE_CHECKING:
     import asyncio
 
-COMMANDS = {
+_CORE = {
     "Run and watch a thread": {
         "init": ("gradeloop.cli.init", "Write an example task, suite or judge to edit."),
         "run": ("gradeloop.cli.threads", "Draft, grade and revise until the draft meets the rubric."),
@@ -38,29 +40,13 @@ COMMANDS = {
         "override": ("gradeloop.cli.rubrics", "Override a verdict; the grader's own is kept beside yours."),
         "rubric": ("gradeloop.cli.rubrics", "Give a thread a new rubric; check or convert a rubric file."),
     },
-    "Judge finished runs": {
-        "judge": ("gradeloop.cli.judge", "Judge finished runs; stored verdicts are not paid for twice."),
-        "agreement": ("gradeloop.cli.measure", "Measure how well a judge agrees with people."),
-        "check-judge": ("gradeloop.cli.check_judge", "Measure how far a judge can be trusted on a labelled set."),
-        "registry": ("gradeloop.cli.judge", "Keep judges' rubrics and their versions."),
-        "monitor": ("gradeloop.cli.monitor", "Judge a sample of production as it happens."),
-    },
-    "Suites and batches": {
-        "eval": ("gradeloop.cli.eval", "Run a suite as a batch; the exit code is a gate for CI."),
-        "retry": ("gradeloop.cli.eval", "Run a batch's errors again, as `eval --retry errors` does."),
-        "validate": ("gradeloop.cli.validate", "Check files before they run; no call, no server."),
-        "convert": ("gradeloop.cli.rubrics", "Convert promptfoo's configuration to a suite of ours."),
-        "export": ("gradeloop.cli.batches", "Write a batch's results to files, or as JSON to stdout."),
-        "batches": ("gradeloop.cli.batches", "List, show, export and pause batches."),
-    },
+    "Judge finished runs": {},
+    "Suites and batches": {},
     "Reports": {
         "report": ("gradeloop.cli.reports", "Write an HTML page that explains every verdict."),
         "view": ("gradeloop.cli.reports", "Open the newest batch's report in the browser."),
-        "diff": ("gradeloop.cli.reports", "Show what regressed and improved from batch A to batch B."),
     },
-    "Agents": {
-        "mcp": ("gradeloop.cli.agent_server", "Serve agents by MCP: grade, revise, wait, explain."),
-    },
+    "Agents": {},
     "This machine": {
         "docs": ("gradeloop.cli.docs_pages", "Show a page of the documentation, or list them."),
         "doctor": ("gradeloop.cli.dev", "Check this machine: server, keys, sandboxes, OTLP."),
@@ -73,12 +59,36 @@ COMMANDS = {
         "schema": ("gradeloop.cli.schemas", "Print the JSON Schemas of the wire contract."),
     },
 }
-"""The commands of `gradeloop --help` in groups: the module that defines a command, and its help in one sentence.
+"""The commands of the core in the groups of `gradeloop --help`: the module that defines a command, and its help in one sentence.
 
 A module is imported when one of its commands is called, so that help and completion load nothing else; a test compares the sentences.
 """
 
-GROUPS = {title: tuple(rows) for title, rows in COMMANDS.items()}
+
+@cache
+def command_groups() -> dict[str, dict[str, Command]]:
+    """Return all commands by their names in the groups of `gradeloop --help`, the core's before those of extensions."""
+    groups = {
+        title: {name: Command(title, text, f"{module}:app") for name, (module, text) in rows.items()} for title, rows in _CORE.items()
+    }
+    owners = dict.fromkeys((name for rows in groups.values() for name in rows), "gradeloop")
+    for extension in extensions():
+        for name, command in extension.commands.items():
+            if " " in name:
+                continue
+            if name in owners:
+                raise InvalidRequest(
+                    f"the extension {extension.name!r} brings the command {name!r}, which {owners[name]} has; uninstall it"
+                )
+            owners[name] = f"the extension {extension.name!r}"
+            groups.setdefault(command.group, {})[name] = command
+    return groups
+
+
+def subcommands(group: str) -> dict[str, Command]:
+    """Return the commands that extensions add to a command of the core, `convert` for `rubric convert`."""
+    named = {name: command for one in extensions() for name, command in one.commands.items()}
+    return {name.removeprefix(f"{group} "): command for name, command in named.items() if name.startswith(f"{group} ")}
 
 
 def share_flag(text: str) -> float:
@@ -115,31 +125,30 @@ class GroupedCommands(TyperGroup):
 
     def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - typer's own
         super().__init__(**settings)
-        self._modules = {name: module for rows in COMMANDS.values() for name, (module, _) in rows.items()}
-        for rows in COMMANDS.values():
-            self.commands.update((name, TyperCommand(name, help=sentence, rich_markup_mode=None)) for name, (_, sentence) in rows.items())
+        rows = {name: command for rows in command_groups().values() for name, command in rows.items()}
+        self._apps = {name: command.app for name, command in rows.items()}
+        self.commands.update((name, TyperCommand(name, help=command.help, rich_markup_mode=None)) for name, command in rows.items())
 
     def load(self, name: str) -> None:
         """Import the module of a command, and take all the commands that it defines."""
-        module = self._modules.get(name)
-        if module is None:
+        if (app := self._apps.get(name)) is None:
             return
-        defined: Any = typer.main.get_command(import_module(module).app)
+        defined: Any = typer.main.get_command(load(app))
         self.commands.update(getattr(defined, "commands", {name: defined}))  # a module of one command is that command
-        self._modules = {known: other for known, other in self._modules.items() if other != module}
+        self._apps = {known: other for known, other in self._apps.items() if other != app}
 
     def load_all(self) -> None:
         """Import every command: the reference of the command line lists their flags."""
-        for name in tuple(self._modules):
+        for name in tuple(self._apps):
             self.load(name)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - typer's own click has no public types
         """Write the commands of each group below its title."""
         width = max(len(name) for name in self.commands)
-        for title, names in GROUPS.items():
+        for title, rows in command_groups().items():
             with formatter.section(title):
                 limit = formatter.width - 6 - width
-                formatter.write_dl([(name.ljust(width), self.commands[name].get_short_help_str(limit)) for name in names])
+                formatter.write_dl([(name.ljust(width), self.commands[name].get_short_help_str(limit)) for name in rows])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's own click has no public types
         """Find a command, whose module is imported now."""

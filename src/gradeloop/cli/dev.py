@@ -173,7 +173,7 @@ async def _serve_page(server: ServerInfo, socket_of_page: socket.socket) -> Asyn
 async def _receive(address: str | None, flags: Sequence[str]) -> AsyncIterator[str]:
     """Receive OTLP and yield the address, or why not: without an address that was asked for, another receiver may have the port."""
     try:
-        from gradeloop.web.receiver import open_door, receiving
+        from gradeloop.monitors.receiver import open_door, receiving
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"starlette", "uvicorn", "opentelemetry"}:
             raise

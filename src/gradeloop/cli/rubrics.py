@@ -3,13 +3,13 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.text import Text
 from typer.core import TyperGroup
 
-from gradeloop.cli.commands import AllowOutside, Json, ThreadId
+from gradeloop.cli.commands import AllowOutside, Json, ThreadId, subcommands
 from gradeloop.cli.folder import own_outside_roots
 from gradeloop.cli.render.run import gate_lines, prompt_lines, rubric_lines
 from gradeloop.cli.render.table import show_lines
@@ -18,18 +18,21 @@ from gradeloop.cli.threads import with_thread
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
-from gradeloop.files.output import replacing
+from gradeloop.extensions import load
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import load_rubric
-from gradeloop.judges.rubric_lint import lint_rubric
+from gradeloop.grading.rubric_lint import lint_rubric
 from gradeloop.settings.paths import user_name
-from gradeloop.suites.convert import as_yaml, convert_file
-from gradeloop.suites.migration import convert_configuration
 from gradeloop.text import one_line
 
 
 class _SupplyByDefault(TyperGroup):
-    """`rubric THREAD FILE` is `rubric supply THREAD FILE`."""
+    """`rubric THREAD FILE` is `rubric supply THREAD FILE`; extensions bring further commands, as `rubric convert`."""
+
+    def __init__(self, **settings: Any) -> None:  # noqa: ANN401 - typer's own
+        super().__init__(**settings)
+        for name, command in subcommands("rubric").items():
+            self.commands[name] = typer.main.get_command(load(command.app))
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - typer's own click has no public types
         known = bool(args) and args[0] in self.commands
@@ -74,42 +77,6 @@ def check(file: RubricFile, *, allow_outside: AllowOutside = None, as_json: Json
     for finding in lint_rubric(read):
         better = f"; better: {' / '.join(map(one_line, finding.better))}" if finding.better else ""
         typer.echo(f"{finding.criterion}: {finding.problem}: {one_line(finding.why)}{better}", err=True)
-
-
-@rubric_app.command()
-def convert(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A promptfoo configuration, test or assertions, or Mastra's scorers.")],
-    *,
-    source: Annotated[
-        Literal["promptfoo", "mastra"] | None, typer.Option("--from", help="Read the file as this tool's; detected by default.")
-    ] = None,
-    test: Annotated[
-        int, typer.Option(min=0, metavar="N", help="Convert this test of a configuration, counted from 0 once lists are fanned out.")
-    ] = 0,
-    allow_outside: AllowOutside = None,
-) -> None:
-    """Convert promptfoo's or Mastra's file to a rubric."""
-    typer.echo(as_yaml(convert_file(file, source, test, own_outside_roots(allow_outside))), nl=False)
-
-
-@app.command("convert")
-def convert_suite(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A configuration of promptfoo.")] = Path("promptfooconfig.yaml"),
-    *,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the suite to this file.")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace the file if it exists.")] = False,
-    allow_outside: AllowOutside = None,
-) -> None:
-    """Convert promptfoo's configuration to a suite of ours."""
-    if output is not None and output.exists() and not overwrite:
-        raise InvalidRequest(f"--output: {str(output)!r} exists; name another file, or replace it with --overwrite")
-    text = convert_configuration(file, own_outside_roots(allow_outside))
-    if output is None:
-        typer.echo(text, nl=False)
-        return
-    with replacing(output.resolve()) as written:
-        written.write(text)
-    typer.echo(f"wrote {output}; run it with: gradeloop eval {output}")
 
 
 @app.command()

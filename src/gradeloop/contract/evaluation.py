@@ -186,6 +186,11 @@ class CriterionRow(Strict):
             return "passed" if self.override.passed else "failed"
         return "unverified" if self.unverified else "passed" if self.passed else "failed"
 
+    @property
+    def why_failed(self) -> str:
+        """The gap, or the reason where there is none."""
+        return self.gap or self.reason
+
     def curtailed(self) -> "CriterionRow":
         """Return the row without its reason and quotes, with a shortened gap."""
         gap = self.gap and shortened(self.gap, CURTAILED_CHARACTERS)

@@ -372,3 +372,24 @@ def messages_of(message: RunMessage, about: dict[str, JsonValue]) -> Iterator[Me
             )
     if message.tool_calls and not (parts and isinstance(parts[-1], TextPart)):
         yield Message(role="assistant", tool_calls=message.tool_calls, about=about or None, **common)
+
+
+class Citation(Strict):
+    """One citation in an output, and what it points at in the run."""
+
+    path: str
+    """The path of the text in the output: `explanation`, `findings[2].why`."""
+    start: int
+    """Where the citation starts in that text, in characters; where a bracket has several, each has its own stretch of it."""
+    end: int
+    kind: Literal["block", "metadata"]
+    target: str
+    """What is cited: `T0B3`, or for metadata `R0M.model`."""
+    quote: Sparse[str | None] = None
+    verified: bool
+    problem: Sparse[str | None] = None
+    """Why the citation is not verified; None for one that is."""
+    transcript_id: Sparse[str | None] = None
+    block_start: Sparse[int | None] = None
+    """The first character meant in the block's text, reasoning and tool calls included."""
+    block_end: Sparse[int | None] = None

@@ -27,7 +27,7 @@ from gradeloop.grading.grants import Grants, Kind
 from gradeloop.integrations.judging_progress import JudgingProgress, Report, reporting
 from gradeloop.judges.client import Judge, parse_run
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, Judging, judging_id, parse_judge
-from gradeloop.judges.registry import Registry
+from gradeloop.judges.registry import JudgeRegistry
 from gradeloop.judges.sources import parse_reference, read_judge, read_thread, with_model
 from gradeloop.settings.default_model import require_default_model
 from gradeloop.settings.paths import state_folder
@@ -249,7 +249,7 @@ class AgentSession:
         if judge_file is not None:
             return self._grants.check(read_judge(self.rooted(judge_file)))
         reference = parse_reference(judge.strip()) if isinstance(judge, str) and not re.search(r"\s", judge.strip()) else None
-        return await Registry(own_store()).get_rubric(*reference) if reference else None
+        return await JudgeRegistry(own_store()).get_rubric(*reference) if reference else None
 
     async def judge(self, config: JudgeConfig, runs: Sequence[AgentRun], report: Report | None = None) -> list[JudgeResult]:
         """Judge runs, several at the same time; one that has a verdict is read, and counted as a call all the same.

@@ -12,18 +12,18 @@ from mcp.server.mcpserver.exceptions import ResourceError, ToolError
 from mcp.types import ToolAnnotations
 from pydantic import Field
 
+from gradeloop.batches.pages.judgement_page import judgement_head, judgement_page
+from gradeloop.batches.pages.read_judgement import read_judgement_reports
 from gradeloop.contract.base import Strict
 from gradeloop.contract.evaluation import WaitingFor
 from gradeloop.errors import GradeloopError
+from gradeloop.grading.rubric_lint import lint_rubric
 from gradeloop.integrations.agent_session import JUDGEMENT, AgentSession, SpentSoFar, output_run, rubric_of
 from gradeloop.integrations.judging_progress import Report
 from gradeloop.judges.contract import JudgeResult
-from gradeloop.judges.registry import Registry
-from gradeloop.judges.rubric_lint import lint_rubric
-from gradeloop.reports.judgement_page import judgement_head, judgement_page
+from gradeloop.judges.registry import JudgeRegistry
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.plain_text import explain_run
-from gradeloop.reports.read_judgement import read_judgement_reports
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.reports.run_page import run_page
 from gradeloop.store.engine import own_store
@@ -311,7 +311,7 @@ class AgentTools:
         self, collection: Annotated[str | None, Field(description="The collection; all collections by default.")] = None
     ) -> list[ListedJudge]:
         """List the registered judges with their newest versions."""
-        registry = Registry(own_store())
+        registry = JudgeRegistry(own_store())
         names = [collection] if collection is not None else await registry.collections()
         return [
             ListedJudge(name=f"{name}/{row.rubric_id}@{row.version}", kind=row.kind)

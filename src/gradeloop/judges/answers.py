@@ -12,9 +12,9 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from gradeloop.contract.base import Recorded, Sparse
-from gradeloop.contract.transcript import AgentRun
+from gradeloop.contract.transcript import AgentRun, Citation
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.citations import Citation, citations_of
+from gradeloop.judges.citations import citations_of
 from gradeloop.judges.contract import REASONING, SchemaJudge
 from gradeloop.judges.schema import OutputKey, citing_texts, keys_of, problems_of, value_at, with_presence, with_value, without_nulls
 from gradeloop.stats.intervals import wilson

@@ -5,12 +5,11 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import JsonValue
 
-from gradeloop.contract.base import Sparse, Strict
-from gradeloop.contract.transcript import AgentRun
+from gradeloop.contract.transcript import AgentRun, Citation
 from gradeloop.grading.quotes import FoldedText, written_forms
 from gradeloop.judges.prompt import Block, blocks_of
 
@@ -39,27 +38,6 @@ _BRACKET = re.compile(r"[\[\]]")
 _END, _CLOSED = "</RANGE>", re.compile(r"\s*\]")
 _MARKS = {'"': '"', "“": "”", "„": "“", "'": "'", "‘": "’", "«": "»", "`": "`"}
 """Quotation marks around a quote, opening and closing."""
-
-
-class Citation(Strict):
-    """One citation in an output, and what it points at in the run."""
-
-    path: str
-    """The path of the text in the output: `explanation`, `findings[2].why`."""
-    start: int
-    """Where the citation starts in that text, in characters; where a bracket has several, each has its own stretch of it."""
-    end: int
-    kind: Literal["block", "metadata"]
-    target: str
-    """What is cited: `T0B3`, or for metadata `R0M.model`."""
-    quote: Sparse[str | None] = None
-    verified: bool
-    problem: Sparse[str | None] = None
-    """Why the citation is not verified; None for one that is."""
-    transcript_id: Sparse[str | None] = None
-    block_start: Sparse[int | None] = None
-    """The first character meant in the block's text, reasoning and tool calls included."""
-    block_end: Sparse[int | None] = None
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
 
 if TYPE_CHECKING:
-    from gradeloop.judges.registry import Registry
+    from gradeloop.judges.registry import JudgeRegistry
 
 _REFUSALS: dict[str, type[GradeloopError]] = {"InvalidRequest": InvalidRequest, "RunTooLarge": RunTooLarge}
 """Errors of the library by the type with which a worker's failure names them."""
@@ -60,7 +60,7 @@ class Judge:
         rubric_id: str,
         version: int | None = None,
         *,
-        registry: "Registry | None" = None,
+        registry: "JudgeRegistry | None" = None,
         client: Client | None = None,
         task_queue: str = TASK_QUEUE,
     ) -> "Judge":
@@ -78,9 +78,9 @@ class Judge:
             InvalidRequest: There is none, or a server is named and no store.
             StoreUnavailable: The store cannot be reached, or is not one of ours.
         """
-        from gradeloop.judges.registry import Registry  # loads SQLAlchemy, which no other judge needs
+        from gradeloop.judges.registry import JudgeRegistry  # loads SQLAlchemy, which no other judge needs
 
-        found = await (registry or Registry(own_store())).get_rubric(collection, rubric_id, version)
+        found = await (registry or JudgeRegistry(own_store())).get_rubric(collection, rubric_id, version)
         return cls(found, client, task_queue=task_queue)
 
     async def __call__(self, agent_run: AgentRun | Mapping[str, Any], *, repeat: int = 0, retry: bool = False) -> JudgeResult:

@@ -33,7 +33,7 @@ class RegisteredRubric(Strict):
     changed: datetime
 
 
-class Registry:
+class JudgeRegistry:
     """Rubrics and judgements in a store; a rubric that is unchanged gets no new version."""
 
     def __init__(self, store: Store) -> None:

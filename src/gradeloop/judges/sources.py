@@ -24,7 +24,7 @@ from gradeloop.settings.trust import find_config_file
 from gradeloop.transcripts.readers import Reading, distinct_ids, read_run_file, refuse_duplicate_ids
 
 if TYPE_CHECKING:
-    from gradeloop.judges.registry import Registry  # loads SQLAlchemy, which a judge in a file does not need
+    from gradeloop.judges.registry import JudgeRegistry  # loads SQLAlchemy, which a judge in a file does not need
 
 THREAD = "thread:"
 """The prefix of a thread's id among the names of runs."""
@@ -65,7 +65,7 @@ def _parse_judge_in(path: Path, value: JsonValue) -> JudgeConfig:
         raise InvalidRequest(f"{path}: {error}") from None
 
 
-async def load_judge(name: str, registry: "Registry | None", outside: Sequence[Path] = ()) -> JudgeConfig:
+async def load_judge(name: str, registry: "JudgeRegistry | None", outside: Sequence[Path] = ()) -> JudgeConfig:
     """Load the judge of a file, or `COLLECTION/RUBRIC[@VERSION]` of the registry.
 
     Args:

@@ -9,7 +9,7 @@ from gradeloop.contract.evaluation import Evaluation, Event, WaitingFor
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
-from gradeloop.judges.citations import Citation
+from gradeloop.contract.transcript import Citation
 from gradeloop.reports.next_step import NextStep
 
 Verdict = Literal["passed", "failed", "error", "unsure", "waiting", "running", "none"]

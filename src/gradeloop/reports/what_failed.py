@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 
-from gradeloop.batches.answer import gap_of
 from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.run_page import AnswerPart, failing_rows, run_answer
 from gradeloop.text import headline
@@ -44,7 +43,7 @@ def failure_of(report: RunReport, number: int = 0) -> Failure:
     """Return what a run that did not pass failed on."""
     if report.verdict == "failed":
         answer = run_answer(report)
-        gap = next((gap_of(row) for row in failing_rows(report) if answer.parts and row.id == answer.parts[0].id), "")
+        gap = next((row.why_failed for row in failing_rows(report) if answer.parts and row.id == answer.parts[0].id), "")
         explanation = report.evaluations[-1].explanation if report.evaluations and not answer.parts else ""
         return Failure(report.name, number, report.verdict, answer.parts, answer.more, headline(gap or explanation, WHY))
     text = report.error or next(iter(report.notes), "")

@@ -18,13 +18,13 @@ from gradeloop.batches.undecided import UndecidedBatch, undecided_batches
 from gradeloop.client.waiting import WaitingThread, waiting_threads
 from gradeloop.errors import GradeloopError, StoreUnavailable
 from gradeloop.monitors.labelling import MonitorLabels, WaitingLabels
+from gradeloop.monitors.pages.live import MonitorPages
 from gradeloop.reports.html import document
 from gradeloop.reports.run_page import criterion_mark, rows_worst_first
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.telemetry.health import HealthChecks
 from gradeloop.temporal.connect import check_server
 from gradeloop.web.guard import Guard, RequestRefused
-from gradeloop.web.monitor_pages import MonitorPages
 from gradeloop.web.pages import BatchPages, Index, ThreadPages
 from gradeloop.web.serving import health_routes, serving_app
 from gradeloop.web.site import Site, SteeredPage, answer, batch_path, case_path, labels_path, main_of, refused, tag_of, thread_path

@@ -16,6 +16,9 @@ from temporalio.service import RPCError
 from gradeloop.batches.answer import ANSWER_COLOURS, answer_of, next_step
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import MONITOR_PREFIX, BatchRequest, BatchSummary, Case, CaseResult, CaseStatus
+from gradeloop.batches.pages.judgement_page import live_next
+from gradeloop.batches.pages.read_batch import case_steps, read_case_report, stored_batch_page, thread_of, with_thread
+from gradeloop.batches.pages.read_judgement import registered_name
 from gradeloop.client.listing import ListedThread, threads
 from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.base import Strict
@@ -25,10 +28,7 @@ from gradeloop.files.rubric import refuse_bad_rubric
 from gradeloop.files.yaml import read_placed
 from gradeloop.monitors.overview import MonitorBrief
 from gradeloop.reports.html import document
-from gradeloop.reports.judgement_page import live_next
 from gradeloop.reports.model import RunReport
-from gradeloop.reports.read_batch import case_steps, read_case_report, stored_batch_page, thread_of, with_thread
-from gradeloop.reports.read_judgement import registered_name
 from gradeloop.reports.read_thread import first_message, read_thread_report
 from gradeloop.reports.run_page import failure_steps, run_page
 from gradeloop.reports.what_failed import MOST as MOST_NAMED

@@ -9,12 +9,12 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from gradeloop.batches.cli.judge import JudgeName, open_registry
 from gradeloop.calibration.agreement import Agreement, KeyAgreement, measure_agreement
+from gradeloop.calibration.cli.measures_view import figure_table
 from gradeloop.calibration.figures import NAMES, figure_texts
 from gradeloop.cli.commands import AllowOutside, Grader, Json, codes_help, share_flag
 from gradeloop.cli.folder import own_outside_roots
-from gradeloop.cli.judge import JudgeName, open_registry
-from gradeloop.cli.render.measures import figure_table
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import NO_VERDICT

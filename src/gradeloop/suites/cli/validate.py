@@ -10,8 +10,6 @@ from rich.text import Text
 
 from gradeloop.calibration.labelled_sets import read_labelled_set
 from gradeloop.cli.commands import AllowOutside, Json
-from gradeloop.cli.eval import Config, EnvFile
-from gradeloop.cli.eval_options import choose_suite, find_suite, refuse_unservable_suite
 from gradeloop.cli.folder import load_env_files, own_config_file, own_outside_roots
 from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import TaskFlags, read_task
@@ -27,6 +25,8 @@ from gradeloop.judges.labels import is_labels, read_labels
 from gradeloop.judges.sources import read_judge
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import load_settings
+from gradeloop.suites.cli.eval import Config, EnvFile
+from gradeloop.suites.cli.eval_options import choose_suite, find_suite, refuse_unservable_suite
 from gradeloop.suites.findings import Findings
 from gradeloop.suites.load import read_suite
 from gradeloop.suites.plan import SuiteFlags

@@ -13,13 +13,13 @@ from pydantic import JsonValue, ValidationError
 
 from gradeloop.batches.contract import BatchSummary, CaseResult, CaseStatus
 from gradeloop.batches.outputs import JunitFile, ResultsOverview, as_json, cell_text, cell_value
+from gradeloop.batches.pages.collection_page import Head
+from gradeloop.batches.pages.judgement_page import judgement_markdown, judgement_page
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.files.output import PAGE, replacing, resolve_outputs
 from gradeloop.judges.contract import JUDGEMENTS_SCHEMA, JudgeResult
 from gradeloop.judges.pass_rule import unmet_values
-from gradeloop.reports.collection_page import Head
 from gradeloop.reports.html import write_page
-from gradeloop.reports.judgement_page import judgement_markdown, judgement_page
 from gradeloop.reports.model import RunReport
 
 LINES = ".jsonl"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
-from gradeloop.batches.answer import CriterionCounts, gap_of
+from gradeloop.batches.answer import CriterionCounts
 from gradeloop.batches.contract import BatchStatus, lowest_row
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Usage
@@ -312,7 +312,7 @@ def _finding(report: RunReport, worst: CriterionRow | None) -> str:
     if report.error:
         return report.error
     if worst is not None:
-        return gap_of(worst)
+        return worst.why_failed
     return report.evaluations[-1].explanation if report.evaluations and report.verdict != "passed" else ""
 
 

@@ -10,11 +10,21 @@ from gradeloop.batches.answer import ANSWER_COLOURS, BatchAnswer
 from gradeloop.batches.answer import answer_of_judgements as gated_answer
 from gradeloop.batches.contract import MONITOR_PREFIX, BatchSummary
 from gradeloop.batches.markdown import escaped, table_head, table_row, with_room
+from gradeloop.batches.pages.collection_page import (
+    CaseRow,
+    Entry,
+    Head,
+    Tile,
+    collection_page,
+    label_counts,
+    labels_of,
+    row_of,
+    rows_in_order,
+)
 from gradeloop.contract.messages import Usage
 from gradeloop.files.output import MARKDOWN_MARK
 from gradeloop.judges.contract import PassGate
 from gradeloop.judges.sources import THREAD
-from gradeloop.reports.collection_page import CaseRow, Entry, Head, Tile, collection_page, label_counts, labels_of, row_of, rows_in_order
 from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.next_step import NextStep
 from gradeloop.reports.run_page import run_page

@@ -4,11 +4,11 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from gradeloop.cli.eval_options import EvalOptions
 from gradeloop.errors import GradeloopError, InvalidRequest
 from gradeloop.exit_codes import STOPPED
 from gradeloop.files.output import is_written_by_us
 from gradeloop.settings.paths import state_folder
+from gradeloop.suites.cli.eval_options import EvalOptions
 from gradeloop.text import printable
 
 INPUT_SUFFIXES = {

@@ -13,6 +13,9 @@ from rich.console import Console
 from rich.text import Text
 
 from gradeloop.batches.answer import ANSWER_STYLES, BatchAnswer, answer_of, gate_exit_code, gate_lines, next_step, results_line
+from gradeloop.batches.cli.batch_view import BatchProgressView
+from gradeloop.batches.cli.follow import BatchFollower
+from gradeloop.batches.cli.results_table import result_lines
 from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
 from gradeloop.batches.compare.comparison import load_batch, stored_source
 from gradeloop.batches.compare.wording import baseline_of
@@ -37,7 +40,15 @@ from gradeloop.cli.commands import (
     ctrl_c,
     share_flag,
 )
-from gradeloop.cli.eval_options import (
+from gradeloop.cli.folder import load_env_files, own_config_file
+from gradeloop.cli.task_file import budget_of
+from gradeloop.errors import InvalidRequest, StoreLost, StoreUnavailable
+from gradeloop.exit_codes import STOPPED
+from gradeloop.files.rubric import require_files
+from gradeloop.judges.labels import read_case_labels
+from gradeloop.settings.worker import find_outside_roots
+from gradeloop.store.engine import STORE_VARIABLE, own_store
+from gradeloop.suites.cli.eval_options import (
     CHECK_HELP,
     SKIP_HELP,
     Again,
@@ -52,17 +63,6 @@ from gradeloop.cli.eval_options import (
     find_suite,
     one_suite,
 )
-from gradeloop.cli.folder import load_env_files, own_config_file
-from gradeloop.cli.follow import BatchFollower
-from gradeloop.cli.render.batch import BatchProgressView
-from gradeloop.cli.render.results import result_lines
-from gradeloop.cli.task_file import budget_of
-from gradeloop.errors import InvalidRequest, StoreLost, StoreUnavailable
-from gradeloop.exit_codes import STOPPED
-from gradeloop.files.rubric import require_files
-from gradeloop.judges.labels import read_case_labels
-from gradeloop.settings.worker import find_outside_roots
-from gradeloop.store.engine import STORE_VARIABLE, own_store
 from gradeloop.suites.filters import CaseFilters
 from gradeloop.suites.load import read_suite
 from gradeloop.suites.overrides import overrides
@@ -227,7 +227,7 @@ def run_eval(options: EvalOptions, *, watch: bool = False, check: bool = False, 
         return check_suites([options.suite, *others], options.flags, options.folder.outside, as_json=options.as_json)
     options.refuse_mixed(watch=watch)
     if watch and options.suite is not None:
-        from gradeloop.cli.watching import run_again_on_changes
+        from gradeloop.suites.cli.watching import run_again_on_changes
 
         return run_again_on_changes(options, lambda: asyncio.run(EvalCommand(options).run()))
     return asyncio.run(EvalCommand(options).run())
@@ -434,7 +434,7 @@ class EvalCommand:
         answer = answer_of(summary, pass_rate=rate)
         await asyncio.to_thread(self._close, outputs, summary, answer)
         if outputs.pages:
-            from gradeloop.reports.read_batch import write_pages
+            from gradeloop.batches.pages.read_batch import write_pages
 
             await write_pages(outputs.pages, self._reader, summary.batch_id)
         if not self._options.as_json and self._options.presentation.table:

@@ -15,12 +15,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from temporalio.client import Client
 
 from gradeloop.batches.answer import ANSWER_COLOURS, corrected_answer, gate_lines
+from gradeloop.batches.cli.judgement_table import answer_line, answer_of_results, failure_lines, result_table, results_line
+from gradeloop.batches.cli.rejudge import judged_runs, load_older_judge, preview_lines, preview_of
 from gradeloop.batches.gate import gate_rate
 from gradeloop.batches.judge_many import Judged, judge_many
+from gradeloop.batches.pages.judgement_outputs import READ_BACK, JudgementOutputs
+from gradeloop.batches.pages.judgement_page import JudgementSource
+from gradeloop.batches.pages.subjects import judgement_story
 from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust, codes_help, ctrl_c, share_flag
 from gradeloop.cli.folder import own_config_file, own_outside_roots
-from gradeloop.cli.rejudge import judged_runs, load_older_judge, preview_lines, preview_of
-from gradeloop.cli.render.judgement_table import answer_line, answer_of_results, failure_lines, result_table, results_line
 from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import budget_of
 from gradeloop.client.client import GradingClient
@@ -38,9 +41,6 @@ from gradeloop.judges.labels import LabelSet, compared_keys, label_schema, read_
 from gradeloop.judges.pass_rule import PassRule, with_gate
 from gradeloop.judges.prompt import refuse_cut
 from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, read_judge, with_model
-from gradeloop.reports.judgement_outputs import READ_BACK, JudgementOutputs
-from gradeloop.reports.judgement_page import JudgementSource
-from gradeloop.reports.subject import judgement_story
 from gradeloop.settings.worker import find_outside_roots
 from gradeloop.stats.correction import GatedRate
 from gradeloop.store.engine import own_store
@@ -50,7 +50,7 @@ from gradeloop.text import counted, json_without_commands, one_line, percent
 from gradeloop.transcripts.readers import Reading
 
 if TYPE_CHECKING:
-    from gradeloop.judges.registry import Registry
+    from gradeloop.judges.registry import JudgeRegistry
 
 app = typer.Typer(rich_markup_mode=None)
 registry_app = typer.Typer(
@@ -174,11 +174,11 @@ def show(
     typer.echo(json_without_commands(json.dumps(found.model_dump(mode="json", exclude_none=True), ensure_ascii=False, indent=2)))
 
 
-def open_registry() -> "Registry":
+def open_registry() -> "JudgeRegistry":
     """Return the registry of the store that is meant."""
-    from gradeloop.judges.registry import Registry  # loads SQLAlchemy, which a judge in a file does not need
+    from gradeloop.judges.registry import JudgeRegistry  # loads SQLAlchemy, which a judge in a file does not need
 
-    return Registry(own_store())
+    return JudgeRegistry(own_store())
 
 
 @dataclass(frozen=True)
@@ -360,7 +360,7 @@ def _outcome(results: Sequence[JudgeResult], total: int, rule: PassRule, decisio
     return JudgeOutcome(total, decided, passed, failures, stopped=len(results) < total, corrected=decision, unsure=unsure)
 
 
-async def _save(config: JudgeConfig, finished: Sequence[Judged], registry: "Registry") -> None:
+async def _save(config: JudgeConfig, finished: Sequence[Judged], registry: "JudgeRegistry") -> None:
     """Store what the judge said, and what the dearer judge said of what it was unsure of, as judgements of their own.
 
     Of the dearer judge's failures those are stored for which it was paid, so that a preview knows that they are only read.
@@ -379,7 +379,7 @@ async def _print_measures(
     finished: Sequence[Judged],
     rule: PassRule,
     options: JudgeOptions,
-    registry: "Registry | None",
+    registry: "JudgeRegistry | None",
     console: Console,
 ) -> GatedRate | None:
     """Print how often repeated judgements differ, and the pass rate corrected by labels; return the latter."""
@@ -428,7 +428,7 @@ async def _named_runs(options: JudgeOptions, reader: GradingClient | None, readi
 
 
 async def _runs_to_replace(
-    options: JudgeOptions, only_judge: str, named: Sequence[AgentRun], registry: "Registry", client: Client
+    options: JudgeOptions, only_judge: str, named: Sequence[AgentRun], registry: "JudgeRegistry", client: Client
 ) -> list[AgentRun]:
     """Return the runs that the older judge has judged, as it is written or with the model that this command chooses for it."""
     older = await load_older_judge(only_judge, options.judge, registry)

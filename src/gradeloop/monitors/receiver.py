@@ -11,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route, Router
 
 from gradeloop.errors import InvalidRequest, StoreUnavailable
+from gradeloop.monitors.otlp import CONTENT_TYPES, Encoding, OtlpRequest, Signal, answer, read_request, refusal, unpacked
 from gradeloop.monitors.received import KeptSpans, ReceivedLoad, ReceivedSpan, ReceivedSpans
 from gradeloop.settings.secrets import remember_secret, scrubbed
 from gradeloop.settings.worker import ReceiverSettings
@@ -18,7 +19,6 @@ from gradeloop.store.engine import Store
 from gradeloop.telemetry.health import HealthChecks
 from gradeloop.telemetry.metrics import RECEIVED_RUNS, RECEIVED_SPANS, RECEIVER_ANSWERS, RECEIVER_OPEN
 from gradeloop.web.guard import Guard, RequestRefused, has_bearer, open_socket
-from gradeloop.web.otlp import CONTENT_TYPES, Encoding, OtlpRequest, Signal, answer, read_request, refusal, unpacked
 from gradeloop.web.serving import health_routes, serving_app
 
 LOOK_SECONDS = 1.0

@@ -17,16 +17,15 @@ from gradeloop.batches.reader import BatchReader
 from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.evaluation import CriterionRow, Evaluation
 from gradeloop.contract.messages import Message
-from gradeloop.contract.transcript import AgentRun, draft_index, run_as_messages
+from gradeloop.contract.transcript import AgentRun, Citation, draft_index, run_as_messages
 from gradeloop.errors import InvalidRequest, StoreUnavailable
 from gradeloop.grading.quotes import fold, written_forms
 from gradeloop.grading.scoring import status_of
 from gradeloop.judges.chunks import whole_run, without_part_text
-from gradeloop.judges.citations import Citation
 from gradeloop.judges.contract import JUDGING_WORKFLOW, CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, SchemaJudge, parse_judge
 from gradeloop.judges.pass_rule import unmet_values
 from gradeloop.judges.prompt import Block, blocks_of
-from gradeloop.judges.registry import Registry
+from gradeloop.judges.registry import JudgeRegistry
 from gradeloop.judges.schema import objects_in
 from gradeloop.judges.sources import load_judge
 from gradeloop.reports.html import as_json
@@ -151,7 +150,7 @@ async def read_stored_judgements(name: str) -> StoredJudgements:
         StoreUnavailable: The store cannot be opened.
     """
     with closing(own_store()) as store:
-        registry = Registry(store)
+        registry = JudgeRegistry(store)
         judge = await load_judge(name, registry)
         results = await registry.judgements(judge)
     if not results:
@@ -163,7 +162,7 @@ async def stale_notes(results: Sequence[JudgeResult]) -> dict[tuple[str, int], s
     """Return, by rubric and version, why judgements are stale: the registry has a newer version of their judge; empty without a store."""
     try:
         with closing(own_store()) as store:
-            newest = await Registry(store).newest_versions({result.rubric_id for result in results})
+            newest = await JudgeRegistry(store).newest_versions({result.rubric_id for result in results})
     except (InvalidRequest, StoreUnavailable):
         return {}
     notes = {}
@@ -188,8 +187,8 @@ async def registered_name(result: JudgeResult, store: Store | None = None, *, ju
         opened = store or own_store()
         try:
             sha256 = judge.sha256() if judge is not None else result.judge_sha256
-            by_content = await Registry(opened).names_of(sha256) if sha256 else []
-            known = (await Registry(opened).newest_versions({result.rubric_id})).get(result.rubric_id, [])
+            by_content = await JudgeRegistry(opened).names_of(sha256) if sha256 else []
+            known = (await JudgeRegistry(opened).newest_versions({result.rubric_id})).get(result.rubric_id, [])
         finally:
             if store is None:
                 opened.close()

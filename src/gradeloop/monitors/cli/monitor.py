@@ -15,8 +15,6 @@ from temporalio.client import Client
 
 from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust
 from gradeloop.cli.folder import own_config_file, own_outside_roots
-from gradeloop.cli.monitor_labels import label
-from gradeloop.cli.monitor_suite import write_suite
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.contract.thread import TASK_QUEUE
 from gradeloop.contract.transcript import AgentRun
@@ -28,6 +26,8 @@ from gradeloop.judges.pass_rule import PassRule, passes_rule
 from gradeloop.judges.sources import load_judge, names_file, with_model
 from gradeloop.monitors.anchor_runs import LABEL_KEY, Anchor, anchors_of, plan_of_anchors
 from gradeloop.monitors.anchors import ANCHORS_PER_TICK, MOST_ANCHORS
+from gradeloop.monitors.cli.monitor_labels import label
+from gradeloop.monitors.cli.monitor_suite import write_suite
 from gradeloop.monitors.client import NO_WORKER, MonitorSchedule, MonitorSchedules
 from gradeloop.monitors.contract import (
     BACKFILL_RUNS,
@@ -168,11 +168,11 @@ class JudgeFlags(NamedTuple):
 async def _create(  # the monitor, and who judges
     chosen: dict[str, Any], named: JudgeFlags, watch: AnchorFlags, outside: Sequence[Path], spec: WorkerSpec
 ) -> "Created":
-    from gradeloop.judges.registry import Registry
+    from gradeloop.judges.registry import JudgeRegistry
 
     store = own_store()
     loaded = [
-        None if name is None else await load_judge(name, None if names_file(name) else Registry(store), outside)
+        None if name is None else await load_judge(name, None if names_file(name) else JudgeRegistry(store), outside)
         for name in (named.judge, named.shadow)
     ]
     connection = await find()

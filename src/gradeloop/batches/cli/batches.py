@@ -11,6 +11,8 @@ import typer
 from rich.text import Text
 
 from gradeloop.batches.answer import answer_of, gate_lines, results_line
+from gradeloop.batches.cli.batch_view import answer_lines, batch_table, case_lines
+from gradeloop.batches.cli.results_table import result_lines
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.compare.comparison import load_batch, stored_source
 from gradeloop.batches.compare.wording import baseline_of
@@ -18,8 +20,6 @@ from gradeloop.batches.markdown import BatchStory
 from gradeloop.batches.outputs import JsonFile, Outputs
 from gradeloop.batches.reader import LATEST, BatchReader
 from gradeloop.cli.commands import BASELINE_HELP, BatchId, Json, Limit, OutputOption, Overwrite
-from gradeloop.cli.render.batch import answer_lines, batch_table, case_lines
-from gradeloop.cli.render.results import result_lines
 from gradeloop.cli.render.table import show_lines
 from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import own_store
@@ -114,7 +114,7 @@ def write_results(batch: str, output: Sequence[Path], *, overwrite: bool, baseli
         compared = baseline_of(earlier, stored_source(found.summary, found.results())) if earlier else None
         files.close(found.summary, found.results, BatchStory(answer_of(found.summary), compared))
     if files.pages:
-        from gradeloop.reports.read_batch import write_pages
+        from gradeloop.batches.pages.read_batch import write_pages
 
         asyncio.run(write_pages(files.pages, reader, found.summary.batch_id))
     typer.echo(f"wrote {', '.join(map(str, output))}")

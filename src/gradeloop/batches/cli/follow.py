@@ -4,12 +4,12 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from gradeloop.batches.cli.batch_view import BatchProgressView
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import BatchSummary, CaseResult
 from gradeloop.batches.outage import StoreWatch
 from gradeloop.batches.outputs import Outputs
 from gradeloop.batches.reader import PAGE, BatchReader
-from gradeloop.cli.render.batch import BatchProgressView
 from gradeloop.errors import BatchLost
 from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.worker import done_before, keep_worker_alive

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from temporalio.client import Client
 
+from gradeloop.batches.pages.read_judgement import read_judgement_record
 from gradeloop.batches.preview import JudgingPreview, preview_judgements
 from gradeloop.batches.reader import BatchReader
 from gradeloop.contract.transcript import AgentRun
@@ -13,16 +14,15 @@ from gradeloop.judges.abstention import dearer_judge, with_unsure
 from gradeloop.judges.chunks import chunked_id, is_too_long, requests_in_parts
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, JudgingRequest, judging_id
 from gradeloop.judges.sources import load_judge, names_file, parse_reference
-from gradeloop.reports.read_judgement import read_judgement_record
 from gradeloop.settings.default_model import default_model
 from gradeloop.store.engine import Store, own_store
 from gradeloop.text import counted, money
 
 if TYPE_CHECKING:
-    from gradeloop.judges.registry import Registry
+    from gradeloop.judges.registry import JudgeRegistry
 
 
-async def load_older_judge(name: str, judge: str, registry: "Registry") -> JudgeConfig:
+async def load_older_judge(name: str, judge: str, registry: "JudgeRegistry") -> JudgeConfig:
     """Load the judge that `--only-judge` names: a file, `COLLECTION/RUBRIC[@VERSION]`, or `RUBRIC@VERSION` of the new judge's collection.
 
     Raises:
@@ -34,7 +34,9 @@ async def load_older_judge(name: str, judge: str, registry: "Registry") -> Judge
     return await load_judge(name, registry)
 
 
-async def judged_runs(older: Sequence[JudgeConfig], named: Sequence[AgentRun], registry: "Registry", temporal: Client) -> list[AgentRun]:
+async def judged_runs(
+    older: Sequence[JudgeConfig], named: Sequence[AgentRun], registry: "JudgeRegistry", temporal: Client
+) -> list[AgentRun]:
     """Return the runs that a judge has judged: those of the named ones, or where none is named all whose transcripts are still there.
 
     Args:
@@ -89,7 +91,7 @@ async def preview_of(
     runs: Sequence[AgentRun],
     repeats: int,
     environ: dict[str, str],
-    registry: "Registry | None",
+    registry: "JudgeRegistry | None",
     *,
     chunk: bool = False,
     retry: bool = False,

@@ -10,7 +10,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.errors import GradeloopError, InvalidRequest, explain
 from gradeloop.monitors.client import MonitorSchedule, MonitorSchedules
 from gradeloop.monitors.labelling import MonitorLabels
-from gradeloop.reports.monitor_page import PAGE_TICKS, labels_page, monitor_page, monitors_page
+from gradeloop.monitors.pages.page import PAGE_TICKS, labels_page, monitor_page, monitors_page
 from gradeloop.web.pages import read_body
 from gradeloop.web.site import (
     Site,

@@ -10,8 +10,8 @@ import typer
 from rich.text import Text
 
 from gradeloop.calibration.agreement import Agreement, measure_agreement
+from gradeloop.calibration.cli.measure import agreement_lines
 from gradeloop.cli.commands import Json, Overwrite
-from gradeloop.cli.measure import agreement_lines
 from gradeloop.cli.render.table import show_lines
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.output import refuse_foreign

@@ -15,17 +15,17 @@ from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import JUDGING_PREFIX, BatchSummary, Case, CaseResult, CaseStatus
 from gradeloop.batches.exports import read_export
 from gradeloop.batches.metric_table import MetricTable
+from gradeloop.batches.pages.collection_page import Entry, Head, PastBatch, Tile, collection_page
+from gradeloop.batches.pages.judgement_page import judging_head, live_next
+from gradeloop.batches.pages.read_judgement import read_case_judgement, registered_name
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.evaluation import Evaluation, EvaluationResult, VerdictResult
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.errors import GradeloopError
-from gradeloop.reports.collection_page import Entry, Head, PastBatch, Tile, collection_page
 from gradeloop.reports.html import Live, write_page
-from gradeloop.reports.judgement_page import judging_head, live_next
 from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.next_step import NextStep
-from gradeloop.reports.read_judgement import read_case_judgement, registered_name
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.temporal.connect import connect, find
 from gradeloop.temporal.worker import OURS, ensure_worker_of

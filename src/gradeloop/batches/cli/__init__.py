@@ -1,0 +1,1 @@
+"""Commands on batches, and what the terminal shows of them."""

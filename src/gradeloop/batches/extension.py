@@ -1,0 +1,17 @@
+"""The neighbour `batches`: many cases at once, judges, and their registry."""
+
+from gradeloop.extensions import Command, Extension
+
+_GROUP, _JUDGE = "Suites and batches", "Judge finished runs"
+
+EXTENSION = Extension(
+    name="batches",
+    commands={
+        "judge": Command(_JUDGE, "Judge finished runs; stored verdicts are not paid for twice.", "gradeloop.batches.cli.judge:app"),
+        "registry": Command(_JUDGE, "Keep judges' rubrics and their versions.", "gradeloop.batches.cli.judge:app"),
+        "export": Command(_GROUP, "Write a batch's results to files, or as JSON to stdout.", "gradeloop.batches.cli.batches:app"),
+        "batches": Command(_GROUP, "List, show, export and pause batches.", "gradeloop.batches.cli.batches:app"),
+        "diff": Command("Reports", "Show what regressed and improved from batch A to batch B.", "gradeloop.batches.cli.diff:app"),
+    },
+    kinds={"subjects": "gradeloop.batches.pages.subjects:SUBJECTS"},
+)

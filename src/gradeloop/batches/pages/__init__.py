@@ -1,0 +1,1 @@
+"""Pages of batches and judgements, and what is read for them."""

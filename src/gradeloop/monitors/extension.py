@@ -1,0 +1,10 @@
+"""The neighbour `monitors`: a sample of production, judged as it happens."""
+
+from gradeloop.extensions import Command, Extension
+
+EXTENSION = Extension(
+    name="monitors",
+    commands={
+        "monitor": Command("Judge finished runs", "Judge a sample of production as it happens.", "gradeloop.monitors.cli.monitor:app"),
+    },
+)

@@ -1,0 +1,1 @@
+"""Commands on suites and on two batches side by side."""
