@@ -10,6 +10,7 @@ import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from gradeloop.batches.pages.judgement_page import JudgementSource, answer_of_judgements, judgements_next
 from gradeloop.batches.pages.read_judgement import (
     ANOTHER_RUN,
     INVALID,
