@@ -15,10 +15,9 @@ from rich.table import Table
 from activities.tools.base import Tool, ToolContext, tool_of
 from gradeloop.exit_codes import leave
 from gradeloop.sandbox import Execution, Sandbox
-from gradeloop.sandbox.bubblewrap import Bubblewrap
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
-from gradeloop.sandbox.landlock import Landlock
 from gradeloop.sandbox.monty import Monty
+from gradeloop.sandbox.programs import Bubblewrap, Landlock
 from gradeloop.settings.worker import WorkerSettings
 
 CALLS = 200

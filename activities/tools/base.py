@@ -1,14 +1,11 @@
 """Tools: typed functions that models may call, and what the built-in ones may use."""
 
 import asyncio
-import concurrent.futures
 import functools
 import hashlib
 import inspect
 import json
-import threading
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any
@@ -23,7 +20,7 @@ from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.sandbox.code_calls import CodeSandbox
 from gradeloop.sandbox.execution import MIB
 from gradeloop.sandbox.monty import Monty
-from gradeloop.sandbox.processes import await_in_process
+from gradeloop.sandbox.processes import await_in_process, await_in_thread
 from gradeloop.settings.worker import WorkerSettings
 
 DRAFT = "draft"
@@ -184,35 +181,13 @@ def _bare(schema: dict[str, Any]) -> dict[str, Any]:
 CONCURRENT_CALLS = 32
 """Calls in threads at once; one that is given up counts no more, though its thread goes on."""
 
-_NOT_FOR_THE_LOOP = (SystemExit, KeyboardInterrupt, StopIteration, asyncio.CancelledError, concurrent.futures.CancelledError)
-
 _slots: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
 
 
 async def call_in_thread(function: Callable[..., Any], values: dict[str, Any]) -> Any:  # noqa: ANN401 - whatever the function returns
     """Call the function in a thread and return its value; given up, it goes on, since Python cannot end a thread."""
-    loop = asyncio.get_running_loop()
-    returned: asyncio.Future[Any] = loop.create_future()
-
-    def finish(value: Any, error: BaseException | None) -> None:  # noqa: ANN401 - whatever the function returns
-        if not returned.done():
-            returned.set_result(value) if error is None else returned.set_exception(error)
-
-    def call() -> None:
-        value: Any = None
-        error: BaseException | None = None
-        try:
-            value = function(**values)
-        except _NOT_FOR_THE_LOOP as left:
-            error = RuntimeError(repr(left))  # an exit or a cancellation would mean something else to the event loop
-        except BaseException as raised:  # noqa: BLE001 - it is raised where the call is awaited
-            error = raised
-        with suppress(RuntimeError):  # the loop has ended meanwhile
-            loop.call_soon_threadsafe(finish, value, error)
-
-    async with _slots.setdefault(loop, asyncio.Semaphore(CONCURRENT_CALLS)):
-        threading.Thread(target=call, name=f"tool {getattr(function, '__name__', '')}", daemon=True).start()
-        return await returned
+    async with _slots.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(CONCURRENT_CALLS)):
+        return await await_in_thread(functools.partial(function, **values), f"tool {getattr(function, '__name__', '')}")
 
 
 def in_process(function: Callable[..., Any]) -> Callable[..., Coroutine[Any, Any, Any]]:

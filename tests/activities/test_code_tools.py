@@ -20,7 +20,7 @@ from activities.tools.base import Tool, ToolContext, tool_of
 from activities.tools.registry import build_rows
 from gradeloop.sandbox import SandboxError, pytest_suite
 from gradeloop.sandbox.choice import SandboxChoice, SandboxMode, choose_sandboxes
-from gradeloop.sandbox.landlock import version
+from gradeloop.sandbox.programs import landlock_version
 from gradeloop.settings.worker import WorkerSettings
 from tests.rig import forgeries
 from tests.rig.tables import over
@@ -596,5 +596,5 @@ def test_every_tool_runs_in_every_sandbox_as_another_user_too() -> None:
 
         assert done.returncode == 0, done.stdout + done.stderr
         assert "passed" in done.stdout
-        assert "landlock does not hold" not in done.stdout or not version()
+        assert "landlock does not hold" not in done.stdout or not landlock_version()
         assert "does not bound processes here" not in done.stdout, done.stdout

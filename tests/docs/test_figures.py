@@ -48,7 +48,7 @@ from gradeloop.judges import contract as judge_contract
 from gradeloop.judges import schema as output_schema
 from gradeloop.reports.html import FOLDER
 from gradeloop.reports.run_page import MARKS
-from gradeloop.sandbox import cgroups, monty, suite_runner
+from gradeloop.sandbox import monty, suite_runner, usage
 from gradeloop.settings.default_model import DEFAULTS
 from gradeloop.settings.endpoints import EndpointSettings, load_presets, preset_variables
 from gradeloop.settings.worker import FetchSettings, SandboxSettings, WorkerSettings
@@ -374,7 +374,7 @@ def test_the_limits_of_the_tools_are_the_codes() -> None:
     }
     assert tool_limits("run_pytest")["the suite"] == f"{code.SUITE_BYTES // MIB} MiB"
     assert tool_limits("run_pytest")["reported"] == f"{code.FAILURES_SHOWN} failed tests, {suite_runner.CHARACTERS:,} characters each"
-    assert tool_limits("run_command")["processes"] == f"`sandbox.processes`, {box.processes}, and {cgroups.THREADS} threads beside them"
+    assert tool_limits("run_command")["processes"] == f"`sandbox.processes`, {box.processes}, and {usage.THREADS} threads beside them"
     assert tool_limits("read_file")["per call"].startswith(f"{files.STRETCH_BYTES // KIB} KiB")
     assert tool_limits("list_files")["files"] == f"{files.LISTED:,}"
     assert tool_limits("search_files") == {

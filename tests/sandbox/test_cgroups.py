@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from gradeloop.sandbox import cgroups
-from gradeloop.sandbox.cgroups import RunGroup, find_delegated
+from gradeloop.sandbox import usage
 from gradeloop.sandbox.execution import MIB, Limits, Sandbox, SandboxError, SandboxMissing
-from gradeloop.sandbox.landlock import Landlock
+from gradeloop.sandbox.programs import Landlock
+from gradeloop.sandbox.usage import RunGroup, find_delegated
 
 LIMITS = Limits(seconds=20, memory_bytes=128 * MIB, processes=3)
 
@@ -15,8 +15,8 @@ LIMITS = Limits(seconds=20, memory_bytes=128 * MIB, processes=3)
 @pytest.fixture(autouse=True)
 def _nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder that has files is not removed, however long one waits."""
-    if cgroups.delegated() is None:
-        monkeypatch.setattr(cgroups, "END_SECONDS", 0.0)
+    if usage.delegated() is None:
+        monkeypatch.setattr(usage, "END_SECONDS", 0.0)
 
 
 def tree(root: Path, own: str, **controllers: str) -> tuple[Path, Path]:
@@ -71,8 +71,8 @@ def test_a_group_that_takes_no_process_is_not_used(tmp_path: Path, monkeypatch: 
 @pytest.fixture
 def landlock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Sandbox:
     """Return the sandbox, whose runs have groups in a folder; nothing but the kernel bounds them there."""
-    monkeypatch.setattr(cgroups, "delegated", lambda: tmp_path)
-    monkeypatch.setattr(cgroups, "_name", lambda: "run")
+    monkeypatch.setattr(usage, "delegated", lambda: tmp_path)
+    monkeypatch.setattr(usage, "_name", lambda: "run")
     box = Landlock()
     try:
         box.run("pass", limits=Limits(seconds=20))
@@ -89,7 +89,7 @@ def test_a_run_is_in_its_group_before_it_begins_and_the_group_ends_with_it(landl
     written = {file.name: file.read_text() for file in (tmp_path / "run").iterdir()}
 
     assert (ended.status, ended.stdout.strip()) == ("ok", written["cgroup.procs"])
-    assert (written["memory.max"], written["pids.max"]) == (str(128 * MIB), str(3 + cgroups.THREADS))
+    assert (written["memory.max"], written["pids.max"]) == (str(128 * MIB), str(3 + usage.THREADS))
     assert written["cgroup.kill"] == "1"
 
 
@@ -113,7 +113,7 @@ def test_a_run_that_cannot_be_put_into_its_group_never_begins(landlock: Sandbox,
         landlock.run("print('it runs')", limits=LIMITS)
 
 
-@pytest.mark.skipif(cgroups.delegated() is None, reason="no control group (version 2) is delegated to this process")
+@pytest.mark.skipif(usage.delegated() is None, reason="no control group (version 2) is delegated to this process")
 def test_the_kernel_bounds_the_memory_of_all_processes_together() -> None:
     code = """
 import os, time

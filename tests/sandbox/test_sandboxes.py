@@ -17,11 +17,10 @@ import psutil  # type: ignore[import-untyped]  # it has no types
 import pytest
 
 from gradeloop.sandbox import Execution, Limits, Sandbox, SandboxError, choice, programs, pytest_suite
-from gradeloop.sandbox.bubblewrap import Bubblewrap
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes, self_test
 from gradeloop.sandbox.execution import MIB, SandboxName
-from gradeloop.sandbox.landlock import Landlock
 from gradeloop.sandbox.monty import Monty
+from gradeloop.sandbox.programs import Bubblewrap, Landlock
 from tests.rig.attacks import HOSTILE, INTERPRETER
 from tests.rig.sandbox_host import SECONDS
 

@@ -17,7 +17,7 @@ from typing import Literal
 from pydantic import JsonValue
 
 from gradeloop.sandbox.choice import SandboxChoice
-from gradeloop.sandbox.execution import ERROR_CHARACTERS, MIB, Execution, Limits, Sandbox, SandboxError
+from gradeloop.sandbox.execution import ERROR_CHARACTERS, MIB, Execution, Limits, SandboxError
 
 Language = Literal["javascript", "python"]
 Engine = Literal["python", "node", "quickjs", "monty"]
@@ -150,11 +150,13 @@ class CodeSandbox:
             ended, came = self._start(left, engine)
             results += came
             if not came:
-                results.append(CodeResult(error=_why(ended)))
+                results.append(CodeResult(error=ended.error or "it ended its process, or never returned"))
         return results
 
     def _start(self, calls: Sequence[CodeCall], engine: Engine) -> tuple[Execution, list[CodeResult]]:
-        box = self._programs()
+        box = self.choice().programs
+        if box is None:
+            raise SandboxError("there is no sandbox for programs on this machine")
         mark = secrets.token_hex(16)
         runner = (_RUNNERS / "code_runner.js").read_text(encoding="utf-8")
         request = {"mark": mark, "calls": [_wire(call, engine) for call in calls], "paths": [], "runner": ""}
@@ -172,12 +174,6 @@ class CodeSandbox:
             program = (_RUNNERS / "code_runner.py").read_text(encoding="utf-8")
             ended = box.run(program, {"calls.json": json.dumps(request)}, limits)
         return ended, list(_read(ended.stdout, mark, len(calls)))
-
-    def _programs(self) -> Sandbox:
-        box = self.choice().programs
-        if box is None:
-            raise SandboxError("there is no sandbox for programs on this machine")
-        return box
 
     def _in_monty(self, call: CodeCall) -> CodeResult:
         box = self.choice().snippets
@@ -229,12 +225,6 @@ def _read(stdout: str, mark: str, count: int) -> Iterator[CodeResult]:
         due += 1
         error = raw.get("error")
         yield CodeResult(value=raw.get("value"), error=None if error is None else str(error)[:ERROR_CHARACTERS])
-
-
-def _why(ended: Execution) -> str:
-    if ended.error:
-        return ended.error
-    return "it ended its process, or never returned"
 
 
 def _snippet(call: CodeCall) -> str:

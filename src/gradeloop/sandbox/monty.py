@@ -66,15 +66,6 @@ class Monty:
         return counted(Execution(**ended))
 
 
-def run_snippet(code: str, limits: Mapping[str, Any]) -> dict[str, Any]:
-    """Run a snippet in this process's own monty and return its `Execution` as a dict.
-
-    Raises:
-        SandboxError: The sandbox itself failed.
-    """
-    return asdict(_run(code, Limits(**limits)))
-
-
 @functools.cache
 def _pool() -> "pydantic_monty.Monty":
     import pydantic_monty
@@ -89,14 +80,20 @@ def _seconds(limits: Limits) -> float:
     return min(limits.seconds, WATCHDOG_SECONDS / 2)
 
 
-def _run(code: str, limits: Limits) -> Execution:
+def run_snippet(code: str, limits: Mapping[str, Any]) -> dict[str, Any]:
+    """Run a snippet in this process's own monty and return its `Execution` as a dict.
+
+    Raises:
+        SandboxError: The sandbox itself failed.
+    """
     import pydantic_monty
 
-    printed = pydantic_monty.CollectString(max_bytes=limits.output_bytes)
-    seconds = _seconds(limits)
+    given = Limits(**limits)
+    printed = pydantic_monty.CollectString(max_bytes=given.output_bytes)
+    seconds = _seconds(given)
     bounds: pydantic_monty.ResourceLimits = {
         "max_feed_duration_secs": seconds,
-        "max_memory": min(limits.memory_bytes, MEMORY_BYTES),
+        "max_memory": min(given.memory_bytes, MEMORY_BYTES),
         "max_recursion_depth": 500,
         "max_total_sleep_secs": seconds,
         "max_suspensions": 1000,
@@ -119,8 +116,8 @@ def _run(code: str, limits: Limits) -> Execution:
         ended = Execution("ok", value=value)
     wall = int((time.monotonic() - started) * 1000)
     shown = printed.output
-    full = len(shown.encode(errors="replace")) >= limits.output_bytes
-    return Execution(ended.status, shown, "", wall, full, "monty", ended.error, None, ended.value)
+    full = len(shown.encode(errors="replace")) >= given.output_bytes
+    return asdict(Execution(ended.status, shown, "", wall, full, "monty", ended.error, None, ended.value))
 
 
 def _read_error(error: "pydantic_monty.MontyRuntimeError | pydantic_monty.MontySyntaxError") -> Execution:

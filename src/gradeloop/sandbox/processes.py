@@ -5,7 +5,9 @@ A process serves one call at a time, and is kept for the next one. Run as a scri
 
 import asyncio
 import atexit
+import concurrent.futures
 import contextlib
+import functools
 import importlib
 import json
 import os
@@ -210,33 +212,48 @@ async def await_in_process(
     function: Callable[..., Any], arguments: Mapping[str, Any], seconds: float = SECONDS, *, data: bytes = b""
 ) -> Any:  # noqa: ANN401 - whatever it returns
     """Await `call_in_process`; a call that is cancelled is killed, and a function that is given `data` has a parameter of that name."""
+    call = _Call()
     async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE)):
-        return await _in_thread(function, arguments, data, seconds)
+        run = functools.partial(_call, call, function, arguments, data, seconds)
+        return await await_in_thread(run, f"process of {function.__name__}", call.cancel)
 
 
-async def _in_thread(function: Callable[..., Any], arguments: Mapping[str, Any], data: bytes, seconds: float) -> Any:  # noqa: ANN401
-    loop, call = asyncio.get_running_loop(), _Call()
+_NOT_FOR_THE_LOOP = (SystemExit, KeyboardInterrupt, StopIteration, asyncio.CancelledError, concurrent.futures.CancelledError)
+
+
+async def await_in_thread(function: Callable[[], Any], name: str, give_up: Callable[[], object] = lambda: None) -> Any:  # noqa: ANN401 - as above
+    """Call a function in a thread and return its value; where the wait is cancelled, the thread goes on, since Python cannot end it.
+
+    Args:
+        function: What is called.
+        name: The thread's name.
+        give_up: Is called where the wait is cancelled.
+    """
+    loop = asyncio.get_running_loop()
     returned: asyncio.Future[Any] = loop.create_future()
 
-    def finish(value: Any, error: Exception | None) -> None:  # noqa: ANN401 - whatever the function returns
+    def finish(value: Any, error: BaseException | None) -> None:  # noqa: ANN401 - whatever the function returns
         if not returned.done():
             returned.set_result(value) if error is None else returned.set_exception(error)
 
     def run() -> None:
-        value, failure = None, None
+        value: Any = None
+        failure: BaseException | None = None
         try:
-            value = _call(call, function, arguments, data, seconds)
-        except Exception as error:  # noqa: BLE001 - it is raised where the call is awaited
+            value = function()
+        except _NOT_FOR_THE_LOOP as left:
+            failure = RuntimeError(repr(left))  # an exit or a cancellation would mean something else to the event loop
+        except BaseException as error:  # noqa: BLE001 - it is raised where the call is awaited
             failure = error
         with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
             loop.call_soon_threadsafe(finish, value, failure)
 
-    threading.Thread(target=run, name=f"process of {function.__name__}", daemon=True).start()
+    threading.Thread(target=run, name=name, daemon=True).start()
     try:
         return await returned
     finally:
         if not returned.done() or returned.cancelled():
-            call.cancel()
+            give_up()
 
 
 def _call(call: _Call, function: Callable[..., Any], arguments: Mapping[str, Any], data: bytes, seconds: float) -> Any:  # noqa: ANN401

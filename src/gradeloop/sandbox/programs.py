@@ -1,7 +1,12 @@
-"""Whole programs in a sandbox: their folder, their launch, and the supervisor that watches clock, output and disk."""
+"""Whole programs in a sandbox: their folder, their launch, the supervisor that watches clock, output and disk, and the two sandboxes.
+
+Bubblewrap runs full CPython, or any program, in namespaces of its own, without network, with a folder in memory. Landlock does so without
+namespaces, behind seccomp and limits, and so inside of containers too.
+"""
 
 import base64
 import contextlib
+import ctypes
 import json
 import math
 import os
@@ -18,38 +23,41 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from gradeloop.sandbox import seccomp
-from gradeloop.sandbox.cgroups import RunGroup, run_group
-from gradeloop.sandbox.execution import ERROR_CHARACTERS, Execution, ExecutionStatus, Limits, SandboxError, SandboxName, counted
-from gradeloop.sandbox.usage import Run, exceeded
+from gradeloop.sandbox import seccomp, usage
+from gradeloop.sandbox.execution import (
+    ERROR_CHARACTERS,
+    MIB,
+    Execution,
+    ExecutionStatus,
+    Limits,
+    SandboxError,
+    SandboxMissing,
+    SandboxName,
+    counted,
+)
+from gradeloop.sandbox.seccomp import Policy
+from gradeloop.sandbox.usage import THREADS, Run, RunGroup, exceeded, run_group
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
-
 
 AT_ONCE = max(4, 2 * (os.cpu_count() or 1))
 """The most programs at once in one worker process; further ones wait before their clock starts."""
 
-
 GLANCE_SECONDS = 0.05
 """The seconds between two looks at the clock and at the disk."""
-
 
 REAP_SECONDS = 5.0
 """The seconds within which a killed process ends; beyond, the machine is in trouble."""
 
-
 MAIN = "main.py"
 """The name of the file that holds Python source."""
 
-
 OPEN_FILES = 256
-
 
 NOBODIES = range(61184, 65520)
 """Unused users, one for each run, where the worker is root: systemd's range for dynamic users."""
-
 
 SYSTEM = (
     "/usr",
@@ -65,23 +73,17 @@ SYSTEM = (
 )
 """The paths of the system that a program may read beside the interpreter: libraries and programs, neither settings nor users' files."""
 
-
 _READ_BYTES = 64 * 1024
-
 
 _BEGUN = "+"
 """The launcher's last report, before it becomes the program."""
 
-
 _SIGNALLED = 128
 """The exit code to which bubblewrap adds the number of the signal that ended the program."""
 
-
 _LIMIT_SIGNALS = {signal.SIGXCPU: "it used more processor time than it may", signal.SIGXFSZ: "it wrote more to disk than it may"}
 
-
 _LIMIT_ERRORS = ("MemoryError", "RecursionError")
-
 
 _slots = threading.BoundedSemaphore(AT_ONCE)
 
@@ -104,7 +106,7 @@ class Launch:
 
 
 def build_launch_request(
-    program: str | Sequence[str], files: Mapping[str, str] | None, limits: Limits, policy: seccomp.Policy, folder: str
+    program: str | Sequence[str], files: Mapping[str, str] | None, limits: Limits, policy: Policy, folder: str
 ) -> dict[str, Any]:
     """Return the launcher's request, without its confinement of files."""
     machine = seccomp.architecture()
@@ -219,7 +221,10 @@ def supervise(launch: Launch, limits: Limits) -> Execution:
         SandboxError: The program could not be confined, so it did not run.
     """
     with _slots, contextlib.ExitStack() as stack:
-        group = stack.enter_context(_group(launch, limits))
+        try:
+            group = stack.enter_context(run_group(limits))
+        except OSError as error:
+            raise SandboxError(f"{launch.sandbox} cannot make a control group: {error}") from None
         report, report_end = os.pipe()
         stack.callback(os.close, report)
         go, go_end = os.pipe() if group else (None, None)
@@ -257,21 +262,6 @@ def supervise(launch: Launch, limits: Limits) -> Execution:
         if group is not None:
             watched.stopped = group.exceeded(limits) or watched.stopped
         return counted(_execution(launch.sandbox, watched, report))
-
-
-@contextmanager
-def _group(launch: Launch, limits: Limits) -> Iterator[RunGroup | None]:
-    """Make the control group of a run, where there can be one.
-
-    Raises:
-        SandboxError: The system has delegated groups, and does not let one be made.
-    """
-    with contextlib.ExitStack() as stack:
-        try:
-            group = stack.enter_context(run_group(limits))
-        except OSError as error:
-            raise SandboxError(f"{launch.sandbox} cannot make a control group: {error}") from None
-        yield group
 
 
 def _bound(launch: Launch, group: RunGroup | None, process: int, go: int | None) -> None:
@@ -387,12 +377,102 @@ def _status_of(code: int, stopped: str, stderr: str) -> tuple[ExecutionStatus, s
     if last.startswith(_LIMIT_ERRORS):
         return "limit", last
     if code < 0:
-        return "raised", f"it was ended by {_signal_name(-code)}"
+        name = next((number.name for number in signal.Signals if number == -code), f"signal {-code}")
+        return "raised", f"it was ended by {name}"
     return "raised", last or f"it left with exit code {code}"
 
 
-def _signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
+FOLDER = "/sandbox"
+
+SHARED = "/dev/shm"  # noqa: S108 - of the program's own namespace
+"""Where programs have memory in common; all of the rest of `/dev` is read-only."""
+
+SHARED_BYTES = 8 * MIB
+
+
+class Bubblewrap:
+    """A sandbox that runs programs in namespaces, inside of which the filter of system calls and the limits apply."""
+
+    name: Literal["bubblewrap"] = "bubblewrap"
+
+    def __init__(self, read_only: Sequence[str] = ()) -> None:
+        self._read_only = read_only
+
+    def run(self, program: str | Sequence[str], files: Mapping[str, str] | None = None, limits: Limits | None = None) -> Execution:
+        """Run a program as `Sandbox.run` says."""
+        bwrap = shutil.which("bwrap")
+        if bwrap is None:
+            raise SandboxMissing("bwrap is not installed; Debian and Ubuntu have it as the package bubblewrap")
+        limits = limits or Limits()
+        policy = Policy(processes=limits.processes > 1, signals=True)
+        request = build_launch_request(program, files, limits, policy, FOLDER)
+        request["limits"]["NPROC"] = limits.processes + THREADS
+        user = nobody([interpreter(), sys.base_prefix, str(LAUNCHER)], bounded=usage.delegated() is None) if policy.processes else None
+        return supervise(
+            Launch(self.name, _bwrap_command(bwrap, self._read_only, limits), request, user=user, in_memory=(FOLDER, SHARED)), limits
+        )
+
+
+def _bwrap_command(bwrap: str, read_only: Sequence[str], limits: Limits) -> list[str]:
+    command = [bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"]
+    command += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox"]
+    for path in [path for path in readable(read_only) if not path.startswith("/dev")] + [str(LAUNCHER)]:
+        command += ["--ro-bind", path, path]
+    command += ["--dev", "/dev", "--size", str(min(SHARED_BYTES, limits.disk_bytes)), "--perms", "1777", "--tmpfs", SHARED]
+    command += ["--size", str(limits.disk_bytes), "--perms", "0700", "--tmpfs", FOLDER, "--remount-ro", "/dev", "--remount-ro", "/"]
+    return [*command, "--chdir", FOLDER, "--"]
+
+
+_CREATE_RULESET, _VERSION_ASKED = 444, 1
+_SIGNALS_SCOPED = 6
+"""The version of Landlock from which on it confines signals to a program's own processes."""
+
+DEVICES = ("/dev/null",)
+
+
+def landlock_version() -> int:
+    """Return the version of the kernel's Landlock; 0 where it has none."""
+    if not sys.platform.startswith("linux"):
+        return 0
+    answer = ctypes.CDLL(None, use_errno=True).syscall(_CREATE_RULESET, None, 0, _VERSION_ASKED)
+    return max(0, int(answer))
+
+
+class Landlock:
+    """A sandbox that runs programs with the rights of this process, less what Landlock, seccomp and limits take away."""
+
+    name: Literal["landlock"] = "landlock"
+
+    def __init__(self, read_only: Sequence[str] = (), *, at_most: int | None = None) -> None:
+        """Take further paths that a program may read, and for tests an older version of Landlock."""
+        self._read_only = read_only
+        self._version = min(landlock_version(), at_most or landlock_version())
+
+    def run(self, program: str | Sequence[str], files: Mapping[str, str] | None = None, limits: Limits | None = None) -> Execution:
+        """Run a program as `Sandbox.run` says."""
+        if not self._version:
+            raise SandboxMissing("this kernel has no Landlock; it came with Linux 5.13")
+        limits = limits or Limits()
+        policy = Policy(processes=limits.processes > 1, signals=self._version >= _SIGNALS_SCOPED)
+        read = readable(self._read_only)
+        with run_folder() as folder:
+            request = build_launch_request(program, files, limits, policy, str(folder))
+            needed = [argv_of(program)[0], str(folder), *(read if isinstance(program, str) else ())]
+            uid = nobody(needed, bounded=policy.processes and usage.delegated() is None)
+            if uid is not None:
+                os.chown(folder, uid, uid)
+            request["uid"] = uid
+            request["landlock"] = {"read": read, "write": [str(folder), *DEVICES], "version": self._version}
+            if policy.processes:
+                request["limits"]["NPROC"] = limits.processes + THREADS + (0 if uid is not None else _tasks())
+            return supervise(Launch(self.name, (), request, folder), limits)
+
+
+def _tasks() -> int:
+    """Return how many threads this user has on the machine: the limit counts them all."""
+    total = 0
+    for status in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if status.stat().st_uid == os.geteuid():
+                total += sum(1 for _ in (status / "task").iterdir())
+    return total

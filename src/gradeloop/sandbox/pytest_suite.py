@@ -161,11 +161,7 @@ def run_suite(box: Sandbox, code: str, files: Mapping[str, str], *, module: str 
 
 
 def prove_suites(box: Sandbox, limits: Limits) -> str:
-    """Run a suite that has to pass and one that has to fail; return what is wrong, which is nothing without pytest.
-
-    Raises:
-        SandboxError: The sandbox, or pytest in it, has failed.
-    """
+    """Run a suite that has to pass and one that has to fail; return what is wrong, which is nothing without pytest."""
     if find_spec("pytest") is None:
         return ""
     limits = replace(limits, memory_bytes=max(limits.memory_bytes, PROOF_BYTES))
@@ -173,9 +169,8 @@ def prove_suites(box: Sandbox, limits: Limits) -> str:
         with ThreadPoolExecutor() as pool:
             good, bad = pool.map(lambda value: run_suite(box, f"VALUE = {value!r}", _PROOF, limits=limits), ("right", "wrong"))
     except SandboxError as error:
-        if "No module named 'pytest'" in str(error):  # as where it is installed beside the interpreter's own packages
-            return ""
-        raise
+        # Without pytest nothing is wrong, as where it is installed beside the interpreter's own packages.
+        return "" if "No module named 'pytest'" in str(error) else str(error)
     if not good.ok:
         return f"a suite that has to pass does not: {good.error or good.failed}"
     if bad.ok or (bad.passed, [*bad.failed]) != (1, ["test_proof.py::test_value"]):
