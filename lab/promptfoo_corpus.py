@@ -19,9 +19,9 @@ from pathlib import Path
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import read_yaml
-from gradeloop.suites.check import CheckedSuite, check_suite
 from gradeloop.suites.findings import Unsupported
-from gradeloop.suites.plan import SuiteFlags
+from gradeloop.suites.flags import SuiteFlags
+from gradeloop.suites.load import CheckedSuite, check_suite
 from rig.pdf import pdf
 
 _CODE = re.compile(r"(?:file://)?(?P<path>[\w./-]+\.(?:js|cjs|mjs|ts|py|rb|sh))(?::(?P<function>\w+))?")

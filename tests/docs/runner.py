@@ -53,8 +53,8 @@ from gradeloop.settings.catalog import capability_of, load_catalogue
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.worker import FetchSettings, McpSettings, NotifySettings, SandboxSettings, WorkerSettings, load_settings
 from gradeloop.suites.convert import from_mastra, from_promptfoo
+from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
-from gradeloop.suites.plan import SuiteFlags
 from gradeloop.transcripts.registry import detect
 from tests.conftest import ROOT
 from tests.rig.cli import Done

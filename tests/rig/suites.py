@@ -7,8 +7,8 @@ import pytest
 
 from gradeloop.batches.contract import Case
 from gradeloop.errors import InvalidRequest
+from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
-from gradeloop.suites.plan import SuiteFlags
 
 PLAIN = SuiteFlags()
 REPLIES = "replies: [{role: grader, text: x}]"

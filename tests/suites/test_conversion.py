@@ -12,7 +12,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.checks import CHECKS, run_text_check
 from gradeloop.grading.scoring import result_of, score_of
-from gradeloop.suites.assertion_types import assertion_types
+from gradeloop.suites.assertions import assertion_types
 from gradeloop.suites.convert import as_yaml, convert_file, from_mastra, from_promptfoo
 from gradeloop.suites.providers import parse_provider
 from tests.grading.test_scoring import Row, judgement_of

@@ -6,9 +6,9 @@ import pytest
 
 from gradeloop.batches.contract import Case
 from gradeloop.errors import InvalidRequest
+from gradeloop.suites.convert import convert_configuration
+from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
-from gradeloop.suites.migration import convert_configuration
-from gradeloop.suites.plan import SuiteFlags
 from tests.rig.suites import written
 
 WHOLE = """

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gradeloop.sandbox.code_calls import CodeCall
-from gradeloop.suites.plan import SuiteFlags
+from gradeloop.suites.flags import SuiteFlags
 from tests.rig.suites import cases, refusal
 
 NAME = "promptfooconfig.yaml"

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from gradeloop.contract.model_spec import ModelSpec
-from gradeloop.suites.assertion_types import GRADED
-from gradeloop.suites.plan import SuiteFlags
+from gradeloop.suites.assertions import GRADED
+from gradeloop.suites.flags import SuiteFlags
 from tests.rig.suites import cases, refusal
 
 NAME = "promptfooconfig.yaml"

@@ -11,8 +11,8 @@ from gradeloop.batches.contract import BatchSummary, build_result
 from gradeloop.batches.metric_table import MetricTable
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.evaluation import CriterionRow
+from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
-from gradeloop.suites.plan import SuiteFlags
 from rig.pdf import pdf
 from tests.rig.suites import cases, refusal, written
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
-from gradeloop.suites.plan import SuiteFlags
 from tests.rig.suites import cases, refusal, written
 
 NAME = "promptfooconfig.yaml"

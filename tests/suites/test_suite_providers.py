@@ -8,8 +8,8 @@ import pytest
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location
+from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
-from gradeloop.suites.plan import SuiteFlags
 from gradeloop.suites.promptfoo_tests import refuse_remote
 from gradeloop.suites.providers import parse_provider, read_provider
 from tests.rig.suites import cases, refusal, written

@@ -11,7 +11,7 @@ import pytest
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.grants import named_in
-from gradeloop.suites.plan import SuiteFlags
+from gradeloop.suites.flags import SuiteFlags
 from tests.rig.cli import CommandLine
 from tests.rig.suites import cases, refusal
 

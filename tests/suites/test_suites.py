@@ -12,8 +12,8 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.checks import TEXT_CHECK, kinds_of
 from gradeloop.suites import plan
+from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
-from gradeloop.suites.plan import SuiteFlags
 from gradeloop.suites.suite import SuiteFile, SuiteTest
 from tests.rig.suites import cases, refusal, written
 

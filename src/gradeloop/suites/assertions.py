@@ -1,9 +1,11 @@
 """The assertions of a test in promptfoo's format, as a rubric of ours and as named metrics."""
 
+import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pydantic import JsonValue, ValidationError
@@ -12,11 +14,432 @@ from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.named_metrics import MetricShare
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
-from gradeloop.files.yaml import Location, located_error
+from gradeloop.files.yaml import Location, located_error, read_yaml
+from gradeloop.grading.call_checks import CALL_CHECK
+from gradeloop.grading.checks import CHECKS, TEXT_CHECK, kinds_of, valid_kind
+from gradeloop.grading.code_checks import CODE_CHECK, parse_code_check
 from gradeloop.grading.comparisons import COMPARISON_CHECK, comparisons_of, without_comparisons
-from gradeloop.grading.templates import fill_rubric, fill_text
-from gradeloop.suites.assertion_types import Assertion
-from gradeloop.suites.fields import as_list, as_object, refuse_others
+from gradeloop.grading.templates import fill_rubric, fill_text, fill_value
+from gradeloop.suites.chats import read_chat
+from gradeloop.suites.code_files import is_code_file, parse_transform, refuse_code
+from gradeloop.suites.findings import as_list, as_object, refuse_others
+from gradeloop.suites.providers import parse_provider
+from gradeloop.text import clip, did_you_mean, one_line
+
+REFUSED_TYPES = {
+    "meteor": "it needs WordNet's data; use rouge-n, bleu or similar",
+    "gleu": "use bleu or rouge-n",
+    "bert-score": "it needs a model on this machine; use similar",
+    "guardrails": "no provider's guardrails are called here; write an llm-rubric on what they look for",
+    "classifier": "no classifier is called here; write an llm-rubric that names the class",
+    "moderation": "no moderation model is called here; write an llm-rubric that names what must not be there",
+    "webhook": "no case sends its output anywhere; write the check as a function of the worker's tools",
+    "ruby": "it is code in a language that is not run; write it in JavaScript or Python",
+    "pi": "no such service is called here; write an llm-rubric",
+    "tool-call-f1": "write it as a check, a function of the worker's tools",
+    "agent-rubric": "write an llm-rubric",
+    "search-rubric": "write an llm-rubric, and give the grader a tool that searches",
+    "similar:dot": "use similar, which compares the cosine",
+    "similar:euclidean": "use similar, which compares the cosine",
+    **dict.fromkeys(("trace-error-spans", "trace-span-count", "trace-span-duration"), "a case has no trace; judge its output"),
+}
+"""Types without a counterpart, and what is written instead."""
+
+
+@dataclass(frozen=True)
+class GradedType:
+    """One type: what its criterion says, and what its grader is asked."""
+
+    description: str
+    """The criterion; `{value}` is the assertion's own text."""
+    question: str = ""
+    """The grader's instructions, in which `score` and `pass` are explained; empty for those of every criterion."""
+    shows: tuple[str, ...] = ()
+    """The variables that the grader is shown besides the output."""
+    optional: tuple[str, ...] = ()
+    """Those that it is shown where the test has them."""
+    threshold: float | None = None
+    """The lowest score that passes where the assertion names none, as in promptfoo."""
+    needs_value: bool = True
+    """Whether the assertion says what the output is compared with."""
+    asked: bool = False
+    """Whether the grader is shown what was asked."""
+
+
+_SCORE = "`score` runs from 0 to 1"
+
+GRADED: Mapping[str, GradedType] = {
+    "llm-rubric": GradedType("{value}"),
+    "model-graded-closedqa": GradedType(
+        "The answer meets this: {value}",
+        "You decide whether an answer meets one criterion, and nothing else. Think first, in `reason`. `pass` is true only where the "
+        "answer meets the criterion as it is written; `score` is then 1, else 0.",
+        asked=True,
+    ),
+    "factuality": GradedType(
+        "It contradicts none of these facts: {value}",
+        "You compare the facts of an answer with those of a reference by experts; style, grammar and order play no part. In `reason` name "
+        "one case: the answer states a subset of the reference's facts; a superset that agrees with it; the same facts; facts that "
+        "contradict it; or differences that do not matter for the facts. `pass` is false where anything contradicts the reference, and "
+        "where the answer states none of its facts; else it is true. `score` is 1 where it passes, else 0.",
+        asked=True,
+    ),
+    "g-eval": GradedType(
+        "{value}",
+        f"You grade an answer by one criterion. In `reason` first write down the steps by which that criterion is assessed, then go "
+        f"through them one by one with what is found in the answer. {_SCORE}, in tenths: 0 where nothing of the criterion is met, 1 where "
+        "all of it is. `pass` is true, unless nothing of the criterion is met at all.",
+        threshold=0.7,
+        asked=True,
+    ),
+    "answer-relevance": GradedType(
+        "The answer is relevant to what was asked",
+        f"You grade whether an answer addresses what was asked. In `reason` say which questions the answer does answer, and whether it "
+        f"evades. {_SCORE}: the share of the answer that addresses what was asked; 0 where it evades or says that it does not know. "
+        "`pass` is false where the score is 0.",
+        threshold=0.5,
+        needs_value=False,
+        asked=True,
+    ),
+    "context-recall": GradedType(
+        "The context has all that this says: {value}",
+        f"You grade whether a context has what a reference says. In `reason` go through the reference's sentences, and say of each "
+        f"whether it follows from the context. {_SCORE}: the share of the sentences that follow from it. `pass` is false where none does. "
+        "The answer itself plays no part.",
+        shows=("context",),
+        threshold=0.5,
+    ),
+    "context-relevance": GradedType(
+        "The context is relevant to what was asked",
+        f"You grade whether a context is relevant to a question. In `reason` name the sentences of the context that are needed to answer "
+        f"the question. {_SCORE}: their share of all sentences of the context. `pass` is false where none is needed. The answer itself "
+        "plays no part.",
+        shows=("context",),
+        optional=("query",),
+        threshold=0.5,
+        needs_value=False,
+    ),
+    "context-faithfulness": GradedType(
+        "The answer claims nothing that the context does not have",
+        f"You grade whether an answer is faithful to a context. In `reason` list the claims of the answer, and say of each whether it "
+        f"follows from the context. {_SCORE}: the share of the claims that follow from it; 1 where it claims nothing. `pass` is false "
+        "where none follows.",
+        shows=("context",),
+        optional=("query",),
+        threshold=0.5,
+        needs_value=False,
+    ),
+    "conversation-relevance": GradedType(
+        "Every answer of the conversation is relevant to what came before it",
+        f"You grade whether the answers of a conversation are relevant to what came before them: those of the conversation that the "
+        f"criterion brings along where it does, else that of the output. In `reason` go through the answers, and name those that are not. "
+        f"{_SCORE}: the share of the answers that are relevant. `pass` is false where none is.",
+        optional=("_conversation",),
+        threshold=0.5,
+        needs_value=False,
+        asked=True,
+    ),
+}
+"""The types that a model judges by name; each becomes a criterion with the form of answer `pass_score`."""
+
+SHOWS_VARIABLES = tuple(name for name, graded in GRADED.items() if graded.shows or graded.optional)
+"""The types whose criterion holds variables of the test, whatever its text says."""
+
+PROMPT_CRITERION = "What the rubricPrompt asks for"
+"""The criterion of an assertion with a prompt and no value."""
+
+SIMILAR_THRESHOLD = 0.75
+"""The cosine from which on two texts are similar, as in promptfoo."""
+
+_NEGATED = "not-"
+
+
+@dataclass(frozen=True)
+class Assertion:
+    """An assertion of one test, and what its criterion is made with."""
+
+    type: str
+    fields: Mapping[str, JsonValue]
+    """Its fields; a key without a value is absent, as in promptfoo."""
+    where: Location
+    options: Mapping[str, JsonValue]
+    """`provider` and `rubricPrompt` for assertions without their own."""
+    variables: Mapping[str, JsonValue]
+    """The test's variables."""
+    allow_code: bool
+    """Whether the user of the suite has allowed its code to run."""
+
+    @property
+    def plain(self) -> str:
+        """The type without its negation."""
+        return self.type.removeprefix(_NEGATED)
+
+    @property
+    def negation(self) -> dict[str, JsonValue]:
+        """The field that negates a criterion, or a check among its arguments."""
+        return {"negate": True} if self.type.startswith(_NEGATED) else {}
+
+    def filled(self, value: JsonValue, *keys: str) -> JsonValue:
+        """Return a value with the test's variables; `keys` are its place."""
+        return fill_value(value, self.variables, str(self.where.at(*keys) if keys else self.where))
+
+    def given(self, key: str) -> dict[str, JsonValue]:
+        """Return a field as the argument of a check; nothing where it is not given."""
+        return {key: self.fields[key]} if key in self.fields else {}
+
+    def criterion(self) -> dict[str, Any]:
+        """Return the criterion, without its weight and its name.
+
+        Raises:
+            InvalidRequest: The type has no counterpart, the assertion is invalid, or it is code that its user has not allowed.
+        """
+        known = _type_of(self.type)
+        if known is None:
+            raise self._refusal()
+        if is_code_file(self.fields.get("value")) and known.build is not _coded:
+            name = as_object(self.fields.get("value"), self.where).get("file")
+            raise InvalidRequest(f"{self.where.at('value')}: {clip(str(name))} is code, which makes no value here; write the value out")
+        refuse_others(self.fields, {*_COMMON, *known.keys}, self.where)
+        criterion = known.build(self)
+        if (transform := self.fields.get("transform")) is not None:
+            if not self.allow_code:
+                raise refuse_code(self.where.at("transform"), "the transform")
+            code = parse_transform(transform, "get_transform", self.where.at("transform"))
+            criterion.get("check", criterion)["transform"] = code.model_dump()
+        return criterion
+
+    def _refusal(self) -> InvalidRequest:
+        if self.plain in REFUSED_TYPES:
+            return InvalidRequest(f"{self.where}: the type {clip(self.type)} has no counterpart; {REFUSED_TYPES[self.plain]}")
+        hint = did_you_mean(self.plain, ["llm-rubric", "assert-set", *kinds_of(TEXT_CHECK)])
+        return InvalidRequest(
+            f"{self.where}: the type {clip(self.type)} has no counterpart; write it as a check, a function of the worker's tools.{hint}"
+        )
+
+
+@dataclass(frozen=True)
+class AssertionType:
+    """A type: what makes its criterion, and its keys beside `type`, `value`, `weight` and `metric`."""
+
+    build: Callable[[Assertion], dict[str, Any]]
+    keys: tuple[str, ...]
+    negatable: bool = True
+
+
+_COMMON = ("type", "value", "weight", "metric")
+
+
+def _type_of(name: str) -> AssertionType | None:
+    """Return a type by its name; None where there is none, or it cannot be negated."""
+    plain = name.removeprefix(_NEGATED)
+    kind, found = CHECKS.rows.get(plain), _TYPES.get(plain)
+    if found is None and kind is not None:
+        keys = ("threshold",) if kind.tool == CALL_CHECK else ("transform", *(["threshold"] if kind.takes_threshold else ()))
+        found = AssertionType(_checked, keys)
+    return found if found is not None and (found.negatable or plain == name) else None
+
+
+def assertion_types() -> tuple[str, ...]:
+    """Return the names of all types that have a counterpart, negations left out."""
+    return tuple(dict.fromkeys((*_TYPES, *CHECKS.rows)))
+
+
+def common_types() -> tuple[str, ...]:
+    """Return the names of the types that may be negated, as the schema of a suite file lists them."""
+    return (*GRADED, "javascript", "python", "similar", *kinds_of(CALL_CHECK), *kinds_of(TEXT_CHECK))
+
+
+def _judged(graded: GradedType, one: Assertion) -> dict[str, Any]:
+    """Return the criterion of a type that a model judges."""
+    value, prompt, where = one.fields.get("value"), one.fields.get("rubricPrompt", one.options.get("rubricPrompt")), one.where.at("config")
+    refuse_others(as_object(one.fields.get("config"), where), {"windowSize"}, where)
+    if isinstance(prompt, str):
+        prompt = read_chat(prompt, one.where.at("rubricPrompt")) or prompt
+    if graded.question:
+        description = _description(graded, value, one, own=prompt is not None)
+        prompt = _prompt(graded) if prompt is None else prompt
+    elif value is None and prompt is None:
+        raise InvalidRequest(f"{one.where}: the assertion has no value; write what must hold")
+    else:
+        description = PROMPT_CRITERION if value is None else value
+    threshold = one.fields.get("threshold", graded.threshold)
+    return {
+        "description": description,
+        "form": "pass_score",
+        "score": {"min": 0, "max": 1} | ({"threshold": threshold} if threshold is not None else {}),
+        **one.negation,
+        **_grader(one),
+        **({"prompt": prompt} if prompt is not None else {}),
+    }
+
+
+def _description(graded: GradedType, value: JsonValue, one: Assertion, *, own: bool) -> JsonValue:
+    """Return the criterion; what its type is about rides in it, so that the grader sees it behind the criterion's fence.
+
+    Raises:
+        InvalidRequest: The assertion lacks its value, or its test a variable that its type is about.
+    """
+    if isinstance(value, list):
+        value = "\n".join(f"- {item}" for item in value)
+    text = value if isinstance(value, str) else ""
+    if graded.needs_value and not text.strip():
+        raise InvalidRequest(f"{one.where}: the assertion has no value; write what {one.plain} compares the output with")
+    if missing := next((shown for shown in graded.shows if shown not in one.variables), None):
+        raise InvalidRequest(f"{one.where}: {one.plain} is about the variable {missing}, which the test does not have; give it in vars")
+    text = graded.description.replace("{value}", text)
+    shown = [name for name in (*graded.optional, *graded.shows) if name in one.variables]
+    return text if own or not shown else {"criterion": text, **{name: f"{{{{ {name} }}}}" for name in shown}}
+
+
+def _prompt(graded: GradedType) -> JsonValue:
+    """Return the grader's prompt: the instructions, the criterion, and what is judged."""
+    about = f", with {' and '.join(graded.shows)}" if graded.shows else ""
+    shown = "The conversation, with the answer as its last record:\n{{ transcript }}" if graded.asked else "The answer:\n{{ output }}"
+    parts = [graded.question, f"The criterion{about}:\n{{{{ rubric }}}}", shown]
+    return [{"role": "user", "content": "\n\n".join(parts)}]
+
+
+def _grader(one: Assertion) -> dict[str, Any]:
+    """Return the model that judges, where one is named; of providers by their use it is the one for texts."""
+    for provider in (one.fields.get("provider"), one.options.get("provider")):
+        chosen = provider.get("text") if isinstance(provider, dict) and "id" not in provider else provider
+        if chosen is not None:
+            return {"grader": parse_provider(chosen, one.where)}
+    return {}
+
+
+def _checked(one: Assertion) -> dict[str, Any]:
+    """Return the criterion of a check of the output's text, or of the call that drafted it."""
+    tool, fields = CHECKS.rows[one.plain].tool, one.fields
+    if tool == CALL_CHECK:
+        limit = fields.get("value") if one.plain == "finish-reason" else fields.get("threshold", fields.get("value"))
+        return _check(tool, {"kind": one.plain, "value": one.filled(limit), **one.negation}, one.where)
+    given = {key: one.filled(fields[key]) for key in ("value", "threshold") if key in fields}
+    if one.plain.endswith("-json") and isinstance(given.get("value"), str):
+        given["value"] = read_yaml(str(given["value"]), f"{one.where}: the schema")
+    return _check(tool, {"kind": one.plain, **one.negation, **given}, one.where.at("value"))
+
+
+def _check(tool: str, arguments: dict[str, JsonValue], where: Location) -> dict[str, Any]:
+    """Return the criterion of a check, described by its kind."""
+    try:
+        description = valid_kind(tool, arguments).describe(arguments)
+    except ValueError as error:
+        raise InvalidRequest(f"{where}: {error}") from None
+    return {"description": description, "check": {"tool": tool, "arguments": arguments}}
+
+
+def _no_template(text: str) -> str:
+    return re.sub(r"\{(?=[{%#])", "{ ", text)
+
+
+def _compared(one: Assertion) -> dict[str, Any]:
+    """Return the criterion of an assertion that compares the outputs of a test with one another."""
+    arguments: dict[str, JsonValue] = {"kind": one.plain}
+    if one.plain == "select-best":
+        provider = one.fields.get("provider", one.options.get("provider"))
+        arguments["value"] = one.filled(one.fields.get("value"))
+        arguments |= {"grader": parse_provider(provider, one.where)} if provider is not None else {}
+    else:
+        value = as_object(one.fields.get("value"), one.where.at("value"))
+        refuse_others(value, {"method", "weights", "threshold"}, one.where.at("value"))
+        arguments |= {name: item for name, item in value.items() if item is not None} | one.given("threshold")
+    criterion = _check(COMPARISON_CHECK, arguments, one.where.at("value"))
+    return criterion | {"description": _no_template(criterion["description"])}
+
+
+def _coded(one: Assertion) -> dict[str, Any]:
+    """Return the criterion of an assertion whose value is code."""
+    value, place = one.fields.get("value"), one.where.at("value")
+    if isinstance(value, dict) and is_code_file(value):
+        default = "get_assert" if value.get("language") == "python" else ""
+        arguments: dict[str, JsonValue] = {**value, "function": value.get("function") or default}
+        shown = f"{value.get('file')}{':' + str(value['function']) if value.get('function') else ''}"
+    elif isinstance(value, str) and value.strip():
+        code = str(one.filled(value, "value"))
+        arguments = {"language": one.plain, "code": code}
+        shown = clip(one_line(code.strip()), 120)
+    else:
+        raise InvalidRequest(f"{place}: {clip(str(value))} is no code; write an expression over output, or name a file")
+    if not one.allow_code:
+        raise refuse_code(one.where, f"the {one.plain} assertion")
+    arguments |= one.given("threshold")
+    arguments |= {"config": one.filled(one.fields["config"], "config")} if "config" in one.fields else {}
+    arguments |= one.negation
+    try:
+        parse_code_check(arguments)
+    except ValueError as error:
+        raise InvalidRequest(f"{place}: {error}") from None
+    description = _no_template(f"{one.plain} {'does not hold' if one.negation else 'holds'}: {shown}")
+    return {"description": description, "check": {"tool": CODE_CHECK, "arguments": arguments}}
+
+
+_EMBEDDERS = {
+    f"{vendor}:{kind}:": ours
+    for vendor, ours in (("openai", "openai:"), ("google", "google_genai:"), ("vertex", "google_genai:"))
+    for kind in ("embedding", "embeddings")
+}
+"""Prefixes of promptfoo's embedding models, and those of ours."""
+
+_DEFAULT_EMBEDDERS = (
+    ("OPENAI_API_KEY", "openai:text-embedding-3-large"),
+    ("GOOGLE_API_KEY", "google_genai:gemini-embedding-001"),
+    ("GEMINI_API_KEY", "google_genai:gemini-embedding-001"),
+)
+"""The embedding model where none is named, by the key that is there; the first of them is promptfoo's."""
+
+
+def _similar(one: Assertion) -> dict[str, Any]:
+    """Return the criterion; its texts are filled with the rubric's, once, since what a variable holds is data."""
+    value = one.fields.get("value")
+    texts = value if isinstance(value, list) else [value]
+    if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
+        raise InvalidRequest(f"{one.where.at('value')}: {clip(str(value))} is no text; write what the output must be similar to")
+    return {
+        "description": {"similar_to": texts} if len(texts) > 1 else texts[0],
+        "form": "similar",
+        "grader": _embedder(one.fields.get("provider"), one.options.get("provider"), one.where),
+        "score": {"min": 0, "max": 1, "threshold": one.fields.get("threshold", SIMILAR_THRESHOLD)},
+        **one.negation,
+    }
+
+
+def _embedder(own: JsonValue, shared: JsonValue, where: Location) -> dict[str, JsonValue]:
+    """Return the embedding model of an assertion: its own, that of its test's options, or the default."""
+    for provider in (own, shared):
+        chosen = provider.get("embedding", provider) if isinstance(provider, dict) else provider
+        fields = chosen if isinstance(chosen, dict) else {"id": chosen}
+        name = fields.get("id")
+        if not isinstance(name, str):
+            continue
+        for theirs, ours in _EMBEDDERS.items():
+            if name.startswith(theirs):
+                return {"id": f"{ours}{name.removeprefix(theirs)}"}
+        if name.startswith("scripted:"):
+            return {"id": name}
+        if provider is own:
+            known = ", ".join(_EMBEDDERS)
+            raise InvalidRequest(f"{where}.provider: {clip(name)} is no embedding model that is called here; known ids begin with {known}")
+    return {"id": next((model for variable, model in _DEFAULT_EMBEDDERS if os.environ.get(variable)), _DEFAULT_EMBEDDERS[0][1])}
+
+
+_JUDGED_KEYS = ("threshold", "provider", "rubricPrompt", "transform")
+_CODE = AssertionType(_coded, ("threshold", "config", "transform"))
+_SIMILAR = AssertionType(_similar, ("threshold", "provider", "transform"))
+
+_TYPES: Mapping[str, AssertionType] = {
+    **{name: AssertionType(partial(_judged, graded), _JUDGED_KEYS) for name, graded in GRADED.items()},
+    "model-graded-factuality": AssertionType(partial(_judged, GRADED["factuality"]), _JUDGED_KEYS),
+    "conversation-relevance": AssertionType(partial(_judged, GRADED["conversation-relevance"]), (*_JUDGED_KEYS, "config")),
+    "javascript": _CODE,
+    "python": _CODE,
+    "similar": _SIMILAR,
+    "similar:cosine": _SIMILAR,
+    "select-best": AssertionType(_compared, ("provider",), negatable=False),
+    "max-score": AssertionType(_compared, ("threshold",), negatable=False),
+}
+"""The types by name that are no kind of check by themselves."""
+
 
 METRIC_CHARACTERS = 200
 """The most characters of a metric's name."""

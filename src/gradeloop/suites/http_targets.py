@@ -17,7 +17,7 @@ from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.yaml import Location
 from gradeloop.grading.templates import fill_value, is_template
 from gradeloop.suites.code_files import is_code_file, parse_transform
-from gradeloop.suites.fields import as_object
+from gradeloop.suites.findings import as_object
 from gradeloop.text import clip
 
 _READ = {"url", "method", "headers", "body", "queryParams", "transformResponse", "responseParser"}

@@ -1,8 +1,9 @@
-"""Loads a suite from its file, our own or a `promptfooconfig.yaml`."""
+"""Loads a suite from its file, our own or a `promptfooconfig.yaml`, and checks what of it would be taken."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from pydantic import JsonValue, ValidationError
 
@@ -12,20 +13,12 @@ from gradeloop.files.rubric import require_files
 from gradeloop.files.yaml import Location, located_error, read_placed
 from gradeloop.grading.grants import named_in
 from gradeloop.suites.datasets import LocatedTest, find_files, parse_row, read_rows, refuse_number
-from gradeloop.suites.findings import Findings
-from gradeloop.suites.plan import (
-    CaseRubrics,
-    NamedPrompt,
-    Plan,
-    Suite,
-    SuiteFlags,
-    SuiteGenerator,
-    SuiteModels,
-    parse_grader,
-    refuse_duplicates,
-)
+from gradeloop.suites.findings import FindingGroup, Findings, Unsupported, describe_group
+from gradeloop.suites.flags import SuiteFlags
+from gradeloop.suites.plan import CaseRubrics, NamedPrompt, Plan, Suite, SuiteGenerator, SuiteModels, parse_grader, refuse_duplicates
 from gradeloop.suites.promptfoo import PromptfooConfig, build_promptfoo_suite, is_promptfoo
 from gradeloop.suites.suite import SuiteFile, SuiteSettings, SuiteTest, resolve_prompts, resolve_rubric, resolve_test
+from gradeloop.text import counted
 
 _YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
@@ -159,3 +152,59 @@ def _tests_of(suite: SuiteFile, scope: FileScope, spot: Location) -> Callable[[]
                 yield from (parse_row(row) for path in files[at] for row in read_rows(path))
 
     return tests
+
+
+Verdict = Literal["whole", "in part", "refused"]
+"""`in part`: with `--skip-unsupported` some of it runs, and the rest is not judged."""
+
+
+@dataclass(frozen=True)
+class CheckedSuite:
+    """A suite's file, and what of it is taken."""
+
+    path: Path
+    verdict: Verdict
+    cases: int
+    """The cases that run, whole or in part."""
+    not_whole: int
+    """The cases of which something is left out, the ones that do not run included."""
+    asks_nothing: int
+    """The cases that nothing is asked of."""
+    refusal: str | None
+    """Why nothing of it runs; None where some of it does."""
+    findings: tuple[FindingGroup, ...]
+
+    def lines(self) -> list[str]:
+        """Return the report as text: the verdict, and a line for each kind of finding."""
+        counts = [counted(self.cases, "case")]
+        counts += [f"{self.not_whole:,} not judged whole"] if self.not_whole else []
+        counts += [f"{self.asks_nothing:,} without assertions"] if self.asks_nothing else []
+        found = [f"  {describe_group(group)}" for group in self.findings]
+        if self.refusal is not None:
+            return [f"{self.path}: refused: {self.refusal}", *found]
+        return [f"{self.path}: taken {'whole' if self.verdict == 'whole' else 'in part'}: {', '.join(counts)}", *found]
+
+    def as_json(self) -> dict[str, object]:
+        """Return the report as an object for programs."""
+        return asdict(self) | {"path": str(self.path)}
+
+
+def check_suite(
+    path: Path, flags: SuiteFlags, outside: Sequence[Path] = (), refuse: Callable[[Suite], None] = lambda _: None
+) -> CheckedSuite:
+    """Read a suite's file with all its tests, and return what of it is taken; `refuse` raises InvalidRequest where no worker takes it."""
+    findings = Findings(skips=True)
+    try:
+        suite = read_suite(path, replace(flags, check=True), outside, findings)
+        cases = not_whole = asks_nothing = 0
+        for case in suite.cases():
+            cases += case.runs
+            not_whole += bool(case.left_out)
+            asks_nothing += case.asks_nothing and not case.left_out
+        refuse(suite)
+    except InvalidRequest as error:
+        refused = Unsupported(str(error), "refused")
+        others = tuple(group for group in findings.groups() if group.effect != "no effect")
+        return CheckedSuite(path, "refused", 0, 0, 0, refused.message, others)
+    whole = findings.is_whole and not not_whole
+    return CheckedSuite(path, "whole" if whole else "in part", cases, not_whole, asks_nothing, None, findings.groups())

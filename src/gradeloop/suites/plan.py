@@ -26,17 +26,22 @@ from gradeloop.grading.templates import fill_rubric, is_template
 from gradeloop.settings.default_model import UNNAMED, refuse_unservable, require_default_model
 from gradeloop.settings.endpoints import own_names
 from gradeloop.settings.trust import find_config_file
-from gradeloop.suites.assertion_types import SHOWS_VARIABLES
-from gradeloop.suites.assertions import AssertionList, located
-from gradeloop.suites.case_code import output_of_code, prompt_of_code, refuse_unknown_call, transforms_of
-from gradeloop.suites.case_ids import CaseIds
-from gradeloop.suites.case_prompts import CasePrompt, fill_messages, fill_prompt
-from gradeloop.suites.chat_images import without_images
+from gradeloop.suites.assertions import SHOWS_VARIABLES, AssertionList, located
+from gradeloop.suites.case_texts import (
+    CaseIds,
+    CasePrompt,
+    fill_messages,
+    fill_prompt,
+    output_of_code,
+    prompt_of_code,
+    refuse_unknown_call,
+    transforms_of,
+)
+from gradeloop.suites.chats import without_images
 from gradeloop.suites.datasets import LocatedTest
-from gradeloop.suites.filters import CaseFilters, PlannedCase
 from gradeloop.suites.findings import Findings
+from gradeloop.suites.flags import PlannedCase, SuiteFlags
 from gradeloop.suites.http_targets import fill_target
-from gradeloop.suites.overrides import Overrides
 from gradeloop.suites.suite import Defaults, GraderSetting, Prompt, SuiteMessage, SuiteSettings
 from gradeloop.text import clip
 
@@ -481,32 +486,6 @@ _LISTED_IDS = 10
 
 
 @dataclass(frozen=True)
-class SuiteFlags:
-    """Flags of `gradeloop eval` that override the suite file."""
-
-    grader: str | None = None
-    """The model that replaces the file's grader, except where a test or an assertion names its own."""
-    filters: tuple[str, ...] = ()
-    """Patterns with `*`, `?` and `[...]` that case ids match, or parts of case ids."""
-    limit: int | None = None
-    """The most of the selected cases that run."""
-    loop: bool | None = None
-    repeat: int | None = None
-    tools: tuple[Path, ...] = ()
-    scripted: Path | None = None
-    allow_code: bool = False
-    """Whether code of the suite may run, in the sandbox."""
-    skip_unsupported: bool = False
-    """Whether what has no counterpart is left out, and its cases are not judged."""
-    check: bool = False
-    """Whether nothing is going to run, so that no key is needed."""
-    select: CaseFilters = CaseFilters()  # noqa: RUF009 - frozen
-    """Further conditions on the cases that run."""
-    overrides: Overrides = Overrides()  # noqa: RUF009 - frozen
-    """Prompts, providers, tests and variables that replace the file's."""
-
-
-@dataclass(frozen=True)
 class Suite:
     """A suite whose tests are read as its cases are iterated."""
 
@@ -520,7 +499,7 @@ class Suite:
     warnings: tuple[str, ...]
     """Warnings about settings that were ignored."""
     plan: Plan
-    flags: SuiteFlags = SuiteFlags()
+    flags: SuiteFlags = SuiteFlags()  # noqa: RUF009 - frozen
 
     @property
     def notes(self) -> tuple[str, ...]:

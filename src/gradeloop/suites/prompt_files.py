@@ -15,7 +15,7 @@ from gradeloop.files.yaml import Location, located_error, read_yaml
 from gradeloop.suites.chats import is_chat, parse_chat, read_chat
 from gradeloop.suites.code_files import names_code, read_code_file
 from gradeloop.suites.datasets import match_files, read_csv
-from gradeloop.suites.fields import as_object, refuse_others
+from gradeloop.suites.findings import as_object, refuse_others
 from gradeloop.suites.plan import NamedPrompt
 from gradeloop.suites.suite import FILE, Prompt, is_file, read_text
 from gradeloop.text import clip

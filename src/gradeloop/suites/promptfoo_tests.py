@@ -17,12 +17,11 @@ from gradeloop.errors import InvalidRequest, field_path
 from gradeloop.files.roots import FileScope
 from gradeloop.files.yaml import Location, located_error, read_yaml
 from gradeloop.grading.templates import is_template
-from gradeloop.suites.assertion_types import REFUSED_TYPES, assertion_types
-from gradeloop.suites.case_code import run_code
+from gradeloop.suites.assertions import REFUSED_TYPES, assertion_types
+from gradeloop.suites.case_texts import run_code
 from gradeloop.suites.code_files import names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import DatasetRow, LocatedTest, find_files, match_files, parse_number, read_rows, refuse_number
-from gradeloop.suites.fields import as_list, as_object, refuse_others
-from gradeloop.suites.findings import Findings
+from gradeloop.suites.findings import Findings, as_list, as_object, refuse_others
 from gradeloop.suites.suite import Defaults, SuiteTest, is_file, resolve_files
 from gradeloop.text import clip
 

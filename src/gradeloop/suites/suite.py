@@ -22,8 +22,8 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, load_rubric, refuse_bad_rubric
 from gradeloop.files.yaml import Location, read_yaml
-from gradeloop.suites.assertion_types import common_types
-from gradeloop.suites.chat_images import MEDIA_TYPES, image_file
+from gradeloop.suites.assertions import common_types
+from gradeloop.suites.chats import MEDIA_TYPES, image_file
 from gradeloop.suites.code_files import names_code, read_code_file
 from gradeloop.text import clip
 

@@ -16,8 +16,8 @@ from gradeloop.judges.contract import CriteriaJudge
 from gradeloop.monitors.contract import MonitorDefinition
 from gradeloop.monitors.overview import MonitoredRun
 from gradeloop.suites.convert import as_yaml
+from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
-from gradeloop.suites.plan import SuiteFlags
 
 _ACTIVE = re.compile("\\{[{%#]|\ue010")
 """What a suite's text would do more with than show it: the beginnings of templates, and of images."""

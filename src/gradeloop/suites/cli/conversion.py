@@ -9,8 +9,7 @@ from gradeloop.cli.commands import AllowOutside
 from gradeloop.cli.folder import own_outside_roots
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.output import replacing
-from gradeloop.suites.convert import as_yaml, convert_file
-from gradeloop.suites.migration import convert_configuration
+from gradeloop.suites.convert import as_yaml, convert_configuration, convert_file
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)
 rubric_app = typer.Typer(rich_markup_mode=None, add_completion=False)

@@ -63,10 +63,8 @@ from gradeloop.suites.cli.eval_options import (
     find_suite,
     one_suite,
 )
-from gradeloop.suites.filters import CaseFilters
+from gradeloop.suites.flags import CaseFilters, SuiteFlags, overrides
 from gradeloop.suites.load import read_suite
-from gradeloop.suites.overrides import overrides
-from gradeloop.suites.plan import SuiteFlags
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.process import noticed
 from gradeloop.temporal.worker import OURS, WorkerSpec, done_before, ensure_worker, ensure_worker_of, keep_worker_alive

@@ -25,9 +25,9 @@ from gradeloop.exit_codes import BAD_INPUT, CAPPED, SATISFIED
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import find_outside_roots
 from gradeloop.store.engine import own_store
-from gradeloop.suites.check import check_suite
-from gradeloop.suites.filters import EarlierCases
-from gradeloop.suites.plan import Suite, SuiteFlags
+from gradeloop.suites.flags import EarlierCases, SuiteFlags
+from gradeloop.suites.load import check_suite
+from gradeloop.suites.plan import Suite
 from gradeloop.temporal.worker import WorkerSpec, refuse_unservable_here
 from gradeloop.text import clip, json_without_commands, printable
 

@@ -28,8 +28,8 @@ from gradeloop.settings.worker import load_settings
 from gradeloop.suites.cli.eval import Config, EnvFile
 from gradeloop.suites.cli.eval_options import choose_suite, find_suite, refuse_unservable_suite
 from gradeloop.suites.findings import Findings
+from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
-from gradeloop.suites.plan import SuiteFlags
 from gradeloop.temporal.worker import refuse_unservable_here
 from gradeloop.text import counted
 

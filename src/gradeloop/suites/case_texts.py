@@ -1,0 +1,294 @@
+"""The texts of a suite's cases: ids, prompts with the variables filled in, and what the suite's code makes."""
+
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from pydantic import JsonValue, ValidationError
+
+from gradeloop.contract.code_text import CodeText
+from gradeloop.contract.http_call import HTTP_REQUEST
+from gradeloop.contract.images import Image
+from gradeloop.contract.messages import MESSAGE_BYTES, Message
+from gradeloop.contract.rubric import Rubric
+from gradeloop.contract.thread import Generator
+from gradeloop.errors import InvalidRequest
+from gradeloop.files.yaml import Location, located_error
+from gradeloop.grading.call_checks import CALL_CHECK
+from gradeloop.grading.checks import CHECKS
+from gradeloop.grading.templates import UnknownVariable, fill_text, unknown_variables
+from gradeloop.sandbox.code_calls import CodeCall, CodeResult, local_code_sandbox
+from gradeloop.sandbox.execution import SandboxError
+from gradeloop.settings.endpoints import PROTOCOLS, presets_by_name
+from gradeloop.suites.chats import MARK, read_image
+from gradeloop.suites.code_files import parse_transform, refuse_code
+from gradeloop.suites.datasets import LocatedTest
+from gradeloop.suites.suite import Defaults, Prompt, SuiteMessage, SuiteTest
+from gradeloop.text import clip
+
+SLUG_CHARACTERS = 32
+"""The most characters of a derived id before its ten hexadecimal digits: enough to show what the case is about."""
+
+
+class CaseIds:
+    """Gives every case of a suite an id of its own."""
+
+    def __init__(self) -> None:
+        self._places: dict[str, Location] = {}
+        self._derived: Counter[str] = Counter()
+
+    def derive(self, test: SuiteTest) -> str:
+        """Return a test's own id, or one derived from it; equal tests get `-2`, `-3` in the order of the file."""
+        if test.id is not None:
+            return test.id
+        derived = make_id(test)
+        self._derived[derived] += 1
+        return derived if self._derived[derived] == 1 else f"{derived}-{self._derived[derived]}"
+
+    def take(self, name: str, spot: Location) -> None:
+        """Take an id for a case.
+
+        Raises:
+            InvalidRequest: Another case has the id; the message names both places.
+        """
+        first = self._places.setdefault(name, spot)
+        if first is not spot:
+            raise InvalidRequest(f"{spot}: the id {clip(name)} is that of {first}, too; give each test an id of its own")
+
+
+def make_id(test: SuiteTest) -> str:
+    """Derive an id from a test's description, variables and messages, or from all of it where it has none of them.
+
+    The id stays the same when prompts, rubric or output change, so that two batches can be compared.
+    """
+    fields = test.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude={"metadata"})
+    identity = {name: fields[name] for name in ("description", "vars", "messages") if name in fields} or fields
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True, ensure_ascii=False).encode(errors="surrogatepass")).hexdigest()[:10]
+    title = test.description or next((value for value in test.vars.values() if isinstance(value, str) and value.strip()), "")
+    slug = re.sub(r"[^a-z0-9]+", "-", title[:200].lower()).strip("-")[:SLUG_CHARACTERS].rstrip("-")
+    return f"{slug}-{digest}" if slug else f"case-{digest}"
+
+
+SYSTEM_CHARACTERS = 65_536
+"""The most characters of a generator's system prompt, as in a thread's request."""
+
+
+@dataclass(frozen=True)
+class CasePrompt:
+    """The messages of a case, and the system prompt before them."""
+
+    messages: tuple[Message, ...] = ()
+    system: str | None = None
+    is_chat: bool = False
+    """Whether it was written as messages."""
+    images: tuple[Image, ...] = ()
+    """The images whose labels stand in the messages."""
+
+    def between(self, prefix: str, suffix: str) -> "CasePrompt":
+        """Return the prompt with a text before its first message and one after its last."""
+        messages = list(self.messages)
+        if messages and (prefix or suffix):
+            messages[0] = messages[0].model_copy(update={"content": prefix + messages[0].content})
+            messages[-1] = messages[-1].model_copy(update={"content": messages[-1].content + suffix})
+        return replace(self, messages=tuple(messages))
+
+    def as_text(self) -> str:
+        """Return the prompt as it was written: a text, or a chat as JSON."""
+        return self.as_json() if self.is_chat or len(self.messages) != 1 or self.system else self.messages[0].content
+
+    def as_json(self) -> str:
+        """Return the messages as a JSON chat."""
+        system = [{"role": "system", "content": self.system}] if self.system else []
+        return json.dumps([*system, *({"role": message.role, "content": message.content} for message in self.messages)], ensure_ascii=False)
+
+    def instruct(self, generator: Generator, where: Location) -> Generator:
+        """Return the generator with this system prompt after its own.
+
+        Raises:
+            InvalidRequest: The generator takes no system prompt, or the two together are too long.
+        """
+        if self.system is None:
+            return generator
+        if generator.model is None:
+            raise InvalidRequest(f"{where}: a message of role 'system' is for a model; leave it out")
+        whole = "\n\n".join(text for text in (generator.system_prompt, self.system) if text)
+        if len(whole) > SYSTEM_CHARACTERS:
+            raise InvalidRequest(f"{where}: the system prompt has {len(whole)} characters, {SYSTEM_CHARACTERS} at most; shorten it")
+        return generator.model_copy(update={"system_prompt": whole})
+
+
+def fill_prompt(
+    prompt: Prompt, variables: Mapping[str, JsonValue], where: Location, name: str, note: Callable[[str], None] | None = None
+) -> CasePrompt:
+    """Fill the variables into a prompt; a text becomes one message of the user."""
+    messages = prompt.messages or (SuiteMessage(role="user", content=prompt.text or ""),)
+    return replace(fill_messages(messages, variables, where, f"prompt {name}", note), is_chat=bool(prompt.messages))
+
+
+def _fill_content(text: str, variables: Mapping[str, JsonValue] | None, place: str, what: str, note: Callable[[str], None] | None) -> str:
+    """Fill the variables into a text; where `note` takes the names of unknown ones, those are empty."""
+    if variables is None:
+        return text
+    try:
+        return fill_text(text, variables, place, MESSAGE_BYTES)
+    except UnknownVariable:
+        missing = unknown_variables(text, variables)
+        if note is None or not missing or not _FILLED_ELSEWHERE.isdisjoint(missing):
+            raise
+    note(f"{what}: {', '.join(map(repr, missing))} is empty in tests that have no such variable")
+    return fill_text(text, variables, place, MESSAGE_BYTES, missing)
+
+
+def _fill_parts(text: str, fill: Callable[[str], str], place: str, images: list[Image]) -> str:
+    """Fill a message's text, and put the labels of its images, which `images` takes, in their places."""
+    parts, at = [], 0
+    for mark in MARK.finditer(text):
+        images.append(read_image(fill(mark["url"]), mark["detail"], place))
+        parts += [fill(text[at : mark.start()]), images[-1].label(len(images))]
+        at = mark.end()
+    return "".join([*parts, fill(text[at:])])
+
+
+_FILLED_ELSEWHERE = frozenset({"_conversation", "env"})
+"""Variables that promptfoo fills itself, with earlier tests and with the environment: they are never empty in silence."""
+
+
+def fill_messages(
+    raw: Sequence[SuiteMessage],
+    variables: Mapping[str, JsonValue] | None,
+    where: Location,
+    what: str = "messages",
+    note: Callable[[str], None] | None = None,
+) -> CasePrompt:
+    """Fill the variables into messages; without variables the messages are literal, as those of a dataset are.
+
+    Raises:
+        InvalidRequest: A variable is missing, a system message is not at the beginning, or a message is invalid.
+    """
+    system: list[str] = []
+    messages: list[Message] = []
+    images: list[Image] = []
+    for at, message in enumerate(raw):
+        place = f"{where}: {what}[{at}]" if len(raw) > 1 else f"{where}: {what}"
+        content = _fill_parts(message.content, lambda text, at=place: _fill_content(text, variables, at, what, note), place, images)  # type: ignore[misc]  # a default
+        if message.role != "system":
+            messages.append(_parse_message(message, content, Location(place)))
+        elif messages:
+            raise InvalidRequest(f"{place}: a message of role 'system' stands after others; put it at the beginning")
+        else:
+            system.append(content)
+    return CasePrompt(tuple(messages), "\n\n".join(system) or None, images=tuple(images))
+
+
+def _parse_message(message: SuiteMessage, content: str, where: Location) -> Message:
+    raw = message.model_dump(exclude={"content"}, exclude_none=True) | {"content": content}
+    try:
+        return Message.model_validate(raw)
+    except ValidationError as error:
+        raise located_error(error, where) from None
+
+
+_RESULTS = 2_000
+"""The results that are kept while the cases of a suite are read more than once."""
+
+
+def transforms_of(located_test: LocatedTest, defaults: Defaults, own: Sequence[CodeText], *, allow_code: bool) -> tuple[CodeText, ...]:
+    """Return the code that makes of an output what is judged: the generator's `own`, then the test's or the defaults'.
+
+    Raises:
+        InvalidRequest: It is no code, or its user has not allowed it.
+    """
+    spot = located_test.spot.at("options", "transform")
+    value = located_test.test.options.transform
+    value = defaults.options.transform if value is None else value
+    found = () if value is None else (parse_transform(value, "get_transform", spot),)
+    transforms = (*own, *found)
+    if transforms and not allow_code:
+        raise refuse_code(spot, "the transform")
+    return transforms
+
+
+def refuse_unknown_call(rubric: Rubric, asked: Mapping[str, object], where: Location) -> None:
+    """Refuse checks of the call that drafts where a case has none, or several."""
+    kinds = [
+        str(criterion.check.arguments["kind"]) for criterion in rubric.checked if criterion.check and criterion.check.tool == CALL_CHECK
+    ]
+    generator = asked.get("generator")
+    if kinds and (asked.get("loop") or not isinstance(generator, Generator) or generator.model is None):
+        raise InvalidRequest(f"{where}: {kinds[0]} is that of one call that drafts, which this case has not; leave the assertion out")
+    probable = next((kind for kind in kinds if kind in CHECKS.rows and CHECKS.rows[kind].needs_logprobs), None)
+    if probable and isinstance(generator, Generator) and generator.model is not None:
+        for model in generator.model.chain:
+            preset = presets_by_name().get(model.provider)
+            if model.provider == HTTP_REQUEST or (preset and not PROTOCOLS.find(preset.protocol).log_probs):
+                raise InvalidRequest(f"{where}: {probable} needs log probabilities, which {model.provider} does not give; leave one out")
+
+
+def run_code(code: CodeText, arguments: Sequence[JsonValue], where: Location, what: str, *, allow_code: bool) -> JsonValue:
+    """Call a function of the suite in this machine's sandbox, and return what it returns.
+
+    Raises:
+        InvalidRequest: Its user has not allowed it, there is no sandbox, or it raised something.
+    """
+    if not allow_code:
+        raise refuse_code(where, what)
+    try:
+        result = _call(code.model_dump_json(), json.dumps(list(arguments)))
+    except SandboxError as error:
+        raise InvalidRequest(f"{where}: {what} cannot be run: {error}") from None
+    if result.error is not None:
+        raise InvalidRequest(f"{where}: {what} has failed: {result.error}")
+    return result.value
+
+
+@lru_cache(maxsize=_RESULTS)
+def _call(code: str, arguments: str) -> CodeResult:
+    text = CodeText.model_validate_json(code)
+    given = json.loads(arguments)
+    names = ("vars", "context")[: len(given)]
+    call = CodeCall(text.language, text.code, tuple(given), names, text.file, text.function)
+    return local_code_sandbox().call([call])[0]
+
+
+def prompt_of_code(
+    code: CodeText, variables: Mapping[str, JsonValue], provider: str | None, where: Location, *, allow_code: bool
+) -> Prompt:
+    """Return the prompt that a function makes of a test's variables: a text, or a list of messages.
+
+    Raises:
+        InvalidRequest: It failed, or returned neither.
+    """
+    context: JsonValue = {"vars": dict(variables), "provider": {"id": provider, "label": provider}, "config": code.config or {}}
+    value = run_code(code, [context], where, f"the prompt {code.file}", allow_code=allow_code)
+    if isinstance(value, dict) and "prompt" in value:
+        value = value["prompt"]
+    if isinstance(value, str) and value.strip():
+        return Prompt.model_construct(label=None, text=value, messages=())
+    if isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+        try:
+            return Prompt.model_validate({"messages": value})
+        except ValueError as error:
+            raise InvalidRequest(f"{where}: the prompt {code.file} returned messages that are none: {clip(str(error), 200)}") from None
+    raise InvalidRequest(f"{where}: the prompt {code.file} returned {clip(str(value))}; return a text, or a list of messages")
+
+
+def output_of_code(code: CodeText, prompt: str, variables: Mapping[str, JsonValue], where: Location, *, allow_code: bool) -> str:
+    """Return what a custom provider answers to a prompt; it runs in the sandbox, so it reaches no network.
+
+    Raises:
+        InvalidRequest: It failed, or returned no output.
+    """
+    options: JsonValue = {"config": code.config or {}}
+    context: JsonValue = {"vars": dict(variables), "prompt": {"raw": prompt}}
+    value = run_code(code, [prompt, options, context], where, f"the provider {code.file}", allow_code=allow_code)
+    if isinstance(value, dict):
+        if value.get("error"):
+            raise InvalidRequest(f"{where}: the provider {code.file} has failed: {clip(str(value['error']), 200)}")
+        value = value.get("output")
+    if value is None:
+        raise InvalidRequest(f"{where}: the provider {code.file} returned no output; return {{output}}")
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
