@@ -15,6 +15,7 @@ from gradeloop.errors import explain
 from gradeloop.text import clip
 from gradeloop.transcripts.assemble import IDS, build_run, id_of, require_messages, run_of, transcript_of, with_answer
 from gradeloop.transcripts.formats import (
+    Format,
     agent_benchmarks,
     coding_agents,
     spans,
@@ -36,24 +37,6 @@ from gradeloop.transcripts.json_access import (
 from gradeloop.transcripts.message_forms import is_langchain, is_message, is_pydantic_ai, messages_at, parse_messages
 
 __all__ = ["FORMATS", "PEEKED", "Detected", "Format", "Notes", "UnreadableMessage", "detect", "line_of", "odd_one", "parse_runs"]
-
-
-@dataclass(frozen=True)
-class Format:
-    """A format of runs."""
-
-    name: str
-    """What it is called: `Inspect log`."""
-    recognise: Callable[[Json], str | None]
-    """Returns why a value is of this format; None where it is not."""
-    parse: Callable[[Json, str], Iterator[AgentRun | UnreadableMessage]]
-    """Yields the runs of a value, given the id of a run without one of its own; for one of several that cannot be read, why."""
-    whole: bool = False
-    """Whether the lines of a file, or the items of a list, are one value of this format: events, spans."""
-    several: str | None = None
-    """The key of the list whose items are a run each; None where a value is one run, or is taken apart otherwise."""
-    rows: bool = False
-    """Whether rows of one id may differ: completions of one prompt, criteria of one completion."""
 
 
 @dataclass(frozen=True)
@@ -373,25 +356,25 @@ def _parse_conversation(value: Json, name: str) -> Iterator[AgentRun]:
 
 
 FORMATS = (
-    Format("OpenTelemetry spans", spans.recognise, spans.parse, whole=True),
-    Format("Inspect log", agent_benchmarks.recognise_inspect, agent_benchmarks.parse_inspect, several="samples"),
+    spans.SPANS,
+    agent_benchmarks.INSPECT,
     Format("transcripts", _recognise_transcripts, _parse_transcripts),
-    Format("ATIF trajectory", agent_benchmarks.recognise_atif, agent_benchmarks.parse_atif),
-    Format("SWE-agent trajectory", coding_agents.recognise_swe_agent, coding_agents.parse_swe_agent),
-    Format("mini-swe-agent trajectory", coding_agents.recognise_mini_swe, coding_agents.parse_mini_swe),
-    Format("Claude Code session", coding_agents.recognise_claude_code, coding_agents.parse_claude_code, whole=True),
-    Format("Codex session", coding_agents.recognise_codex, coding_agents.parse_codex, whole=True),
-    Format("OpenHands events", agent_benchmarks.recognise_openhands, agent_benchmarks.parse_openhands, whole=True),
-    Format("tau-bench run", agent_benchmarks.recognise_tau, agent_benchmarks.parse_tau, several="simulations"),
-    Format("stream of a provider", streams.recognise, streams.parse, whole=True),
-    Format("LangGraph state", trace_exports.recognise_langgraph, trace_exports.parse_langgraph, whole=True),
-    Format("LangSmith run", trace_exports.recognise_langsmith, trace_exports.parse_langsmith, whole=True),
-    Format("batch", training_sets.recognise_batch, training_sets.parse_batch),
-    Format("preference pair", training_sets.recognise_preference, training_sets.parse_preference, rows=True),
-    Format("reply of a provider", training_sets.recognise_reply, training_sets.parse_reply),
-    Format("ShareGPT conversation", training_sets.recognise_sharegpt, training_sets.parse_sharegpt, rows=True),
-    Format("prompt and completion", training_sets.recognise_pair, training_sets.parse_pair, rows=True),
-    Format("Langfuse trace", trace_exports.recognise_langfuse, trace_exports.parse_langfuse, whole=True),
+    agent_benchmarks.ATIF,
+    coding_agents.SWE_AGENT,
+    coding_agents.MINI_SWE,
+    coding_agents.CLAUDE_CODE,
+    coding_agents.CODEX,
+    agent_benchmarks.OPENHANDS,
+    agent_benchmarks.TAU,
+    streams.STREAM,
+    trace_exports.LANGGRAPH,
+    trace_exports.LANGSMITH,
+    training_sets.BATCH,
+    training_sets.PREFERENCE,
+    training_sets.REPLY,
+    training_sets.SHAREGPT,
+    training_sets.PAIR,
+    trace_exports.LANGFUSE,
     Format("messages", _recognise_messages, _parse_conversation),
 )
 """The formats, in the order in which a value is tried on them: those with keys of their own first, plain messages last."""

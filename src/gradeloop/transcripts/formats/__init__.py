@@ -1,1 +1,28 @@
-"""The formats of runs that others write, one module a family."""
+"""The formats of runs that others write, one module a family: each format is a row that says how it is recognised and read."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from gradeloop.contract.transcript import AgentRun
+from gradeloop.transcripts.json_access import Json, UnreadableMessage
+
+
+@dataclass(frozen=True)
+class Format:
+    """A format of runs."""
+
+    name: str
+    """What it is called: `Inspect log`."""
+    recognise: Callable[[Json], str | None]
+    """Returns why a value is of this format; None where it is not."""
+    parse: Callable[[Json, str], Iterator[AgentRun | UnreadableMessage]]
+    """Yields the runs of a value, given the id of a run without one of its own; for one of several that cannot be read, why.
+
+    It raises `UnreadableMessage` where the value as a whole cannot be read; the error's path leads to what is wrong.
+    """
+    whole: bool = False
+    """Whether the lines of a file, or the items of a list, are one value of this format: events, spans."""
+    several: str | None = None
+    """The key of the list whose items are a run each; None where a value is one run, or is taken apart otherwise."""
+    rows: bool = False
+    """Whether rows of one id may differ: completions of one prompt, criteria of one completion."""

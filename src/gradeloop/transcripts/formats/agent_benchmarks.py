@@ -8,6 +8,7 @@ from pydantic import JsonValue
 from gradeloop.contract.transcript import AgentRun, ReasoningPart, RunMessage, RunPart, TextPart
 from gradeloop.text import clip
 from gradeloop.transcripts.assemble import build_run, error_message, id_of, other_message, require_messages, run_of, transcript_of
+from gradeloop.transcripts.formats import Format
 from gradeloop.transcripts.json_access import (
     Json,
     UnreadableMessage,
@@ -31,7 +32,7 @@ _OPENHANDS_KINDS = {
 """The kinds of events of OpenHands' agent SDK."""
 
 
-def recognise_openhands(value: Json) -> str | None:
+def _recognise_openhands(value: Json) -> str | None:
     """Return why a value holds events of OpenHands: a list of them, or a row of its evaluations with their history."""
     if isinstance(value, dict):
         key = _history_key(value)
@@ -63,12 +64,8 @@ def _is_new(row: dict[str, Json]) -> bool:
     return isinstance(row.get("kind"), str) and "source" in row and "role" not in row
 
 
-def parse_openhands(value: Json, name: str) -> Iterator[AgentRun]:
-    """Yield the run of the events.
-
-    Raises:
-        UnreadableMessage: There is nothing in them that can be judged.
-    """
+def _parse_openhands(value: Json, name: str) -> Iterator[AgentRun]:
+    """Yield the run of the events."""
     whole: dict[str, Json] = value if isinstance(value, dict) else {"history": value}
     messages: list[RunMessage] = []
     if instruction := text_of(whole.get("instruction")):
@@ -149,7 +146,7 @@ def _sdk_event(event: dict[str, Json]) -> Iterator[RunMessage]:
         yield other_message(role if role == "assistant" else "system", kind, without(event, "kind", "id", "timestamp", "source"))
 
 
-def recognise_tau(value: Json) -> str | None:
+def _recognise_tau(value: Json) -> str | None:
     """Return why a value is a run of tau-bench, or simulations of tau2-bench."""
     if not isinstance(value, dict):
         return None
@@ -160,12 +157,8 @@ def recognise_tau(value: Json) -> str | None:
     return None
 
 
-def parse_tau(value: Json, name: str) -> Iterator[AgentRun]:
-    """Yield the runs: the task and the trial are their ids, the reward is metadata.
-
-    Raises:
-        UnreadableMessage: A run's messages cannot be read.
-    """
+def _parse_tau(value: Json, name: str) -> Iterator[AgentRun]:
+    """Yield the runs: the task and the trial are their ids, the reward is metadata."""
     several = "simulations" in value
     for at, row in enumerate(value["simulations"] if several else [value]):
         place: tuple[int | str, ...] = ("simulations", at) if several else ()
@@ -212,7 +205,7 @@ def _of_ticks(ticks: list[dict[str, Json]]) -> list[dict[str, Json]]:
     return rows
 
 
-def recognise_atif(value: Json) -> str | None:
+def _recognise_atif(value: Json) -> str | None:
     """Return why a value is a trajectory in the interchange format."""
     if isinstance(value, dict) and isinstance(value.get("steps"), list):
         if str(value.get("schema_version")).startswith("ATIF"):
@@ -222,12 +215,8 @@ def recognise_atif(value: Json) -> str | None:
     return None
 
 
-def parse_atif(value: Json, name: str) -> Iterator[AgentRun]:
-    """Yield the run of a trajectory; those of its subagents are transcripts of their own.
-
-    Raises:
-        UnreadableMessage: A step cannot be read.
-    """
+def _parse_atif(value: Json, name: str) -> Iterator[AgentRun]:
+    """Yield the run of a trajectory; those of its subagents are transcripts of their own."""
     transcripts = [transcript_of(_atif_steps(value), id="main")]
     for at, below in enumerate(require_rows(value.get("subagent_trajectories"), "subagent_trajectories")):
         with inside("subagent_trajectories", at):
@@ -279,7 +268,7 @@ _ATTACHMENT = "attachment://"
 _KEPT = ("target", "scores", "epoch", "metadata", "choices", "sandbox", "total_time", "working_time", "error_retries", "uuid")
 
 
-def recognise_inspect(value: Json) -> str | None:
+def _recognise_inspect(value: Json) -> str | None:
     """Return why a value is a log of Inspect; None where it is none."""
     if isinstance(value, dict) and isinstance(value.get("samples"), list):
         return "an object with samples, and eval beside them" if "eval" in value else "an object with samples"
@@ -288,12 +277,8 @@ def recognise_inspect(value: Json) -> str | None:
     return None
 
 
-def parse_inspect(log: dict[str, Json], name: str) -> Iterator[AgentRun]:
-    """Yield the samples of a log as runs.
-
-    Raises:
-        UnreadableMessage: A sample holds nothing that can be judged, or the log has none.
-    """
+def _parse_inspect(log: dict[str, Json], name: str) -> Iterator[AgentRun]:
+    """Yield the samples of a log as runs."""
     about = dict_of(log.get("eval"))
     task = str(about.get("task") or name)
     if not log.get("samples") and (log.get("error") or log.get("status") in {"error", "cancelled"}):
@@ -383,3 +368,9 @@ def _with_attachments(value: Json, attached: dict[str, Json]) -> Json:
     if isinstance(value, list):
         return [_with_attachments(item, attached) for item in value]
     return {key: _with_attachments(inner, attached) for key, inner in value.items()} if isinstance(value, dict) else value
+
+
+ATIF = Format("ATIF trajectory", _recognise_atif, _parse_atif)
+INSPECT = Format("Inspect log", _recognise_inspect, _parse_inspect, several="samples")
+OPENHANDS = Format("OpenHands events", _recognise_openhands, _parse_openhands, whole=True)
+TAU = Format("tau-bench run", _recognise_tau, _parse_tau, several="simulations")

@@ -8,6 +8,7 @@ from pydantic import JsonValue
 
 from gradeloop.contract.transcript import EMPTY_MESSAGE, AgentRun, OtherPart, ReasoningPart, RunMessage, RunPart, TextPart
 from gradeloop.transcripts.assemble import build_run, error_message, id_of, other_message, run_of, run_of_each, transcript_of, with_failures
+from gradeloop.transcripts.formats import Format
 from gradeloop.transcripts.json_access import (
     Json,
     UnreadableMessage,
@@ -49,7 +50,7 @@ _UNSAID = _SESSION_LINES - {"user", "assistant", "system", "summary", "result", 
 """Lines about the program, not the conversation: they are counted in the run's metadata."""
 
 
-def recognise_claude_code(value: Json) -> str | None:
+def _recognise_claude_code(value: Json) -> str | None:
     """Return why lines are a session of Claude Code, as it stores them or prints them with `--output-format stream-json` or `json`."""
     if isinstance(value, dict):
         is_result = value.get("type") == "result" and "session_id" in value and "subtype" in value
@@ -70,12 +71,8 @@ def recognise_claude_code(value: Json) -> str | None:
 _SESSION_KEYS = {"uuid", "sessionId", "session_id", "parentUuid"}
 
 
-def parse_claude_code(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
-    """Yield a run for each session; what its subagents said are transcripts of their own. Of several also why one cannot be read.
-
-    Raises:
-        UnreadableMessage: A line holds no message.
-    """
+def _parse_claude_code(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
+    """Yield a run for each session; what its subagents said are transcripts of their own. Of several also why one cannot be read."""
     rows = [value] if isinstance(value, dict) else require_rows(value)
     yield from run_of_each(split_claude_code(rows), name, _claude_code_session)
 
@@ -170,7 +167,7 @@ _CODEX_ERRORS = {"error", "stream_error", "turn_aborted", "task_failed", "turn_f
 """Events of Codex that no item of the conversation repeats."""
 
 
-def recognise_codex(value: Json) -> str | None:
+def _recognise_codex(value: Json) -> str | None:
     """Return why lines are a session of Codex: a rollout file, one of its first versions, or what `codex exec --json` prints."""
     rows = rows_of(value)[:50]
     if not rows:
@@ -192,12 +189,8 @@ def _is_rollout_line(row: Json) -> bool:
     )
 
 
-def parse_codex(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
-    """Yield a run for each session; of several also why one cannot be read.
-
-    Raises:
-        UnreadableMessage: A line holds no item of a conversation.
-    """
+def _parse_codex(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
+    """Yield a run for each session; of several also why one cannot be read."""
     rows = require_rows(value)
     printed = "payload" not in rows[0] and str(rows[0].get("type")).startswith("thread.")
     yield from run_of_each(split_exec(rows), name, _exec_run) if printed else run_of_each(split_codex(rows), name, _codex_session)
@@ -291,7 +284,7 @@ def _exec_item(item: dict[str, Json]) -> Iterator[RunMessage]:
             yield build_message("tool", [*read_result(call, result, name=about, failed=bool(item.get("error")))])
 
 
-def recognise_mini_swe(value: Json) -> str | None:
+def _recognise_mini_swe(value: Json) -> str | None:
     """Return why a value is a trajectory of mini-swe-agent."""
     if not isinstance(value, dict) or not isinstance(value.get("messages"), list):
         return None
@@ -301,12 +294,8 @@ def recognise_mini_swe(value: Json) -> str | None:
     return "messages, and info with exit_status and submission" if has_ended else None
 
 
-def parse_mini_swe(value: Json, name: str) -> Iterator[AgentRun]:
-    """Yield the run of a trajectory; how it ended, and what it submitted, is its last record.
-
-    Raises:
-        UnreadableMessage: A message cannot be read.
-    """
+def _parse_mini_swe(value: Json, name: str) -> Iterator[AgentRun]:
+    """Yield the run of a trajectory; how it ended, and what it submitted, is its last record."""
     messages: list[RunMessage] = []
     waiting: list[str] = []
     with inside("messages"):
@@ -410,19 +399,15 @@ def _mini_swe_end(row: dict[str, Json], extra: dict[str, Json]) -> Iterator[RunM
     yield other_message("system", "exit", without(said, *repeated))
 
 
-def recognise_swe_agent(value: Json) -> str | None:
+def _recognise_swe_agent(value: Json) -> str | None:
     """Return why a value is a trajectory of SWE-agent."""
     steps = rows_of(value.get("trajectory")) if isinstance(value, dict) else []
     acts = any({"action", "observation"} <= set(step) for step in steps[:3])
     return "trajectory, whose steps have action and observation" if acts else None
 
 
-def parse_swe_agent(value: Json, name: str) -> Iterator[AgentRun]:
-    """Yield the run of a trajectory: what its history begins with, then its steps, each an answer, an action and what that gave.
-
-    Raises:
-        UnreadableMessage: A message of the history cannot be read.
-    """
+def _parse_swe_agent(value: Json, name: str) -> Iterator[AgentRun]:
+    """Yield the run of a trajectory: what its history begins with, then its steps, each an answer, an action and what that gave."""
     messages: list[RunMessage] = []
     for at, row in enumerate(require_rows(value.get("history"), "history")):
         if row.get("role") == "assistant" and not row.get("is_demo") and row.get("message_type") != "demonstration":
@@ -573,3 +558,9 @@ def split_exec(rows: Sequence[dict[str, Json]]) -> list[list[SessionLine]]:
             thread = str(row.get("thread_id") or at)
         sessions.setdefault(thread, []).append(SessionLine(at, row))
     return list(sessions.values())
+
+
+CLAUDE_CODE = Format("Claude Code session", _recognise_claude_code, _parse_claude_code, whole=True)
+CODEX = Format("Codex session", _recognise_codex, _parse_codex, whole=True)
+MINI_SWE = Format("mini-swe-agent trajectory", _recognise_mini_swe, _parse_mini_swe)
+SWE_AGENT = Format("SWE-agent trajectory", _recognise_swe_agent, _parse_swe_agent)

@@ -28,6 +28,7 @@ from gradeloop.transcripts.assemble import (
     sums_up,
     transcript_of,
 )
+from gradeloop.transcripts.formats import Format
 from gradeloop.transcripts.json_access import (
     Json,
     UnreadableMessage,
@@ -70,7 +71,7 @@ class Span:
     """Whether it is a log record, which names the span that it belongs to."""
 
 
-def recognise(value: Json) -> str | None:
+def _recognise(value: Json) -> str | None:
     """Return why a value holds spans: OTLP JSON, spans as an SDK's console exporter writes them, or as Phoenix exports them."""
     if isinstance(value, dict):
         if key := next((key for key in _RESOURCES if isinstance(value.get(key), list)), None):
@@ -94,12 +95,8 @@ def _is_span(row: dict[str, Json]) -> bool:
 CAPTURE = "record the content: OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT, or your instrumentation's own switch, turns it on"
 
 
-def parse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
-    """Yield a run for each trace, or why it cannot be read; one with neither messages nor a call of a model or tool is passed over.
-
-    Raises:
-        UnreadableMessage: No span of a trace holds messages.
-    """
+def _parse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
+    """Yield a run for each trace, or why it cannot be read; one with neither messages nor a call of a model or tool is passed over."""
     spans = [span for row in (require_rows(value) if isinstance(value, list) else [value]) for span in _spans_of(row)]
     traces: dict[str, list[Span]] = {}
     for span in _with_records(spans):
@@ -541,3 +538,6 @@ def any_value(value: Json) -> Json:
         if kind in {"stringValue", "boolValue", "doubleValue", "bytesValue"}:
             return inner
     return None if all(key in _VALUES or re.sub(r"_v", "V", key) in _VALUES for key in value) else value
+
+
+SPANS = Format("OpenTelemetry spans", _recognise, _parse, whole=True)

@@ -8,6 +8,7 @@ from itertools import pairwise
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.text import clip
 from gradeloop.transcripts.assemble import run_of_each
+from gradeloop.transcripts.formats import Format
 from gradeloop.transcripts.formats.training_sets import parse_reply
 from gradeloop.transcripts.json_access import (
     Json,
@@ -32,7 +33,7 @@ class _Stream:
     pieces: list[tuple[int, dict[str, Json]]] = field(default_factory=list)
 
 
-def recognise(value: Json) -> str | None:
+def _recognise(value: Json) -> str | None:
     """Return why a list holds the pieces of streams: of one provider, and more than the replies that they make."""
     rows = value if isinstance(value, list) else []
     if not rows or not all(isinstance(row, dict) for row in rows):
@@ -40,10 +41,10 @@ def recognise(value: Json) -> str | None:
     return next((why for why, (applies, _) in _PROVIDERS.items() if applies(rows)), None)
 
 
-def parse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
+def _parse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
     """Yield the run of each reply that the pieces make; of several also why one cannot be read."""
     rows = require_rows(value)
-    why = recognise(rows)
+    why = _recognise(rows)
     _, join = _PROVIDERS[str(why)]
     yield from run_of_each(_streams_of(rows), name, lambda stream, own: _run_of(join(stream), own))
 
@@ -347,3 +348,6 @@ _PROVIDERS: dict[str, tuple[Callable[[list[dict[str, Json]]], bool], Callable[[_
     "pieces of Gemini: candidates of one responseId": (_are_geminis, _join_gemini),
 }
 """How the pieces of each provider are recognised, and joined."""
+
+
+STREAM = Format("stream of a provider", _recognise, _parse, whole=True)

@@ -25,6 +25,7 @@ from gradeloop.transcripts.assemble import (
     run_or_error,
     transcript_of,
 )
+from gradeloop.transcripts.formats import Format
 from gradeloop.transcripts.json_access import (
     Json,
     UnreadableMessage,
@@ -45,7 +46,7 @@ _KINDS = {"GENERATION", "SPAN", "EVENT", "AGENT", "TOOL", "CHAIN", "RETRIEVER", 
 _LANGFUSE = {"observations", "traceId", "trace_id", "projectId", "htmlPath", "latency", "totalCost", "sessionId", "userId", "environment"}
 
 
-def recognise_langfuse(value: Json) -> str | None:
+def _recognise_langfuse(value: Json) -> str | None:
     """Return why a value is of Langfuse: a trace, with its observations or without, or a list of observations."""
     if isinstance(value, list):
         rows = rows_of(value)[:20]
@@ -68,12 +69,8 @@ def _is_observation(row: dict[str, Json]) -> bool:
     return str(row.get("type")).upper() in _KINDS and ("traceId" in row or "trace_id" in row or "startTime" in row)
 
 
-def parse_langfuse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
-    """Yield a run for each trace; of a list also why one cannot be read.
-
-    Raises:
-        UnreadableMessage: The one trace holds no messages.
-    """
+def _parse_langfuse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
+    """Yield a run for each trace; of a list also why one cannot be read."""
     if isinstance(value, list):
         traces: dict[str, list[dict[str, Json]]] = {}
         for row in require_rows(value):
@@ -167,7 +164,7 @@ def _tool(row: dict[str, Json], given: Json, output: Json, error: Json) -> ToolR
     return ToolRecord(str(row.get("id") or name), name, given, shown, bool(error), None if call is None else str(call))
 
 
-def recognise_langsmith(value: Json) -> str | None:
+def _recognise_langsmith(value: Json) -> str | None:
     """Return why a value is a run of LangSmith, or a list of them."""
     if isinstance(value, list):
         rows = rows_of(value)[:20]
@@ -179,7 +176,7 @@ def _is_langsmith(row: dict[str, Json]) -> bool:
     return "run_type" in row and "inputs" in row
 
 
-def parse_langsmith(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
+def _parse_langsmith(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
     """Yield a run for each trace, a root with its children, nested in it or beside it by their parents' ids; or why it cannot be read."""
     rows = [_decoded(row) for row in (require_rows(value) if isinstance(value, list) else [value])]
     ids = {str(row.get("id")) for row in rows}
@@ -278,7 +275,7 @@ _SNAPSHOT = ("values", "next", "config", "metadata", "created_at", "parent_confi
 """The fields of a `StateSnapshot`, which LangChain's `dumps` writes as a list in this order."""
 
 
-def recognise_langgraph(value: Json) -> str | None:
+def _recognise_langgraph(value: Json) -> str | None:
     """Return why a value is a state of LangGraph, or the states of a history."""
     if isinstance(value, list) and not _is_snapshot(value):
         return "a list of states, which have messages" if value and all(_place_of(item) is not None for item in value[:20]) else None
@@ -286,12 +283,8 @@ def recognise_langgraph(value: Json) -> str | None:
     return f"a state, whose {'.'.join(place)} has messages" if place is not None else None
 
 
-def parse_langgraph(value: Json, name: str) -> Iterator[AgentRun]:
-    """Yield a run for each thread; of a history, whose states repeat what was said before them, the conversation that they make.
-
-    Raises:
-        UnreadableMessage: A message cannot be read, or there is none.
-    """
+def _parse_langgraph(value: Json, name: str) -> Iterator[AgentRun]:
+    """Yield a run for each thread; of a history, whose states repeat what was said before them, the conversation that they make."""
     several = isinstance(value, list) and not _is_snapshot(value)
     rows = [_named(row) for row in value] if several else [_named(value)]
     threads: dict[str, list[dict[str, Json]]] = {}
@@ -360,3 +353,8 @@ def _thread_of(row: dict[str, Json]) -> str:
     found = (configured.get("thread_id"), checkpoint.get("thread_id"), dict_of(row.get("metadata")).get("thread_id"))
     ids = (row.get("thread_id"), checkpoint.get("id"), row.get("id"))
     return next((str(value)[:200] for value in (*found, *ids) if value), "")
+
+
+LANGFUSE = Format("Langfuse trace", _recognise_langfuse, _parse_langfuse, whole=True)
+LANGGRAPH = Format("LangGraph state", _recognise_langgraph, _parse_langgraph, whole=True)
+LANGSMITH = Format("LangSmith run", _recognise_langsmith, _parse_langsmith, whole=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from gradeloop.contract.transcript import AgentRun, RunMessage, ToolCallPart
 from gradeloop.text import clip
 from gradeloop.transcripts.assemble import ANSWERS, QUESTIONS, error_message, exchange, id_of, read_side, run_of, with_answer
+from gradeloop.transcripts.formats import Format
 from gradeloop.transcripts.json_access import (
     Json,
     UnreadableMessage,
@@ -29,7 +30,7 @@ _SPEAKERS = {
 _CALLS = {"function_call", "tool_call"}
 
 
-def recognise_sharegpt(value: Json) -> str | None:
+def _recognise_sharegpt(value: Json) -> str | None:
     """Return why a value is a conversation of ShareGPT."""
     if isinstance(value, list):
         return "a list of from and value" if value and are_turns(value) else None
@@ -51,12 +52,8 @@ def are_turns(rows: list[Json]) -> bool:
     return all(isinstance(row, dict) and "role" not in row and "from" in row and ("value" in row or "text" in row) for row in rows[:20])
 
 
-def parse_sharegpt(value: Json, name: str) -> Iterator[AgentRun]:
-    """Yield the run of a conversation.
-
-    Raises:
-        UnreadableMessage: A turn is by nobody who is known.
-    """
+def _parse_sharegpt(value: Json, name: str) -> Iterator[AgentRun]:
+    """Yield the run of a conversation."""
     if isinstance(value, list):
         yield run_of(name, _turns(value))
         return
@@ -105,7 +102,7 @@ def _turn(row: dict[str, Json], at: int) -> RunMessage:
     return RunMessage.model_validate({"role": role, "content": text_of(said), "metadata": more})
 
 
-def recognise_batch(value: Json) -> str | None:
+def _recognise_batch(value: Json) -> str | None:
     """Return why a value is a row of a batch: of its input or output, OpenAI's or Anthropic's."""
     if not isinstance(value, dict):
         return None
@@ -133,12 +130,8 @@ def _is_body(value: dict[str, Json]) -> bool:
     )
 
 
-def parse_batch(value: Json, name: str) -> Iterator[AgentRun]:
-    """Yield the run of a batch's row.
-
-    Raises:
-        UnreadableMessage: The request failed, so that nothing was said.
-    """
+def _parse_batch(value: Json, name: str) -> Iterator[AgentRun]:
+    """Yield the run of a batch's row."""
     run_id, response, result = id_of(value, name, "custom_id", "key", "id"), dict_of(value.get("response")), dict_of(value.get("result"))
     if "custom_id" not in value and (_is_body(response) or ("response" not in value and _is_body(dict_of(value.get("request"))))):
         with inside("request"):
@@ -204,7 +197,7 @@ def read_choices(choices: Json) -> list[RunMessage]:
     return messages
 
 
-def recognise_preference(value: Json) -> str | None:
+def _recognise_preference(value: Json) -> str | None:
     """Return why a value is a pair of answers of which one is preferred, or one of JudgeBench."""
     if not isinstance(value, dict):
         return None
@@ -231,12 +224,8 @@ _SIDES = {
 }
 
 
-def parse_preference(value: Json, name: str) -> Iterator[AgentRun]:
-    """Yield a run for each of the two answers.
-
-    Raises:
-        UnreadableMessage: An answer cannot be read.
-    """
+def _parse_preference(value: Json, name: str) -> Iterator[AgentRun]:
+    """Yield a run for each of the two answers."""
     given = first_of(value, *_ASKED)
     base = id_of(value, name, "pair_id", "id", "prompt_id")
     kept = without(value, *_SIDES.values(), *_ASKED, "system")
@@ -262,7 +251,7 @@ def _side(value: Json, role: str, kind: str) -> list[RunMessage]:
     return _turns(rows) if rows and are_turns(rows) else read_side(value, role, kind)
 
 
-def recognise_pair(value: Json) -> str | None:
+def _recognise_pair(value: Json) -> str | None:
     """Return why a value is a prompt with its completion, or a conversation of HealthBench."""
     if not isinstance(value, dict) or "messages" in value:
         return None
@@ -275,12 +264,8 @@ def recognise_pair(value: Json) -> str | None:
     return f"a pair: prompt and {answer}" if answer else None
 
 
-def parse_pair(value: Json, name: str) -> Iterator[AgentRun]:
-    """Yield the run of a prompt and its completion, each a text or messages.
-
-    Raises:
-        UnreadableMessage: One of them cannot be read.
-    """
+def _parse_pair(value: Json, name: str) -> Iterator[AgentRun]:
+    """Yield the run of a prompt and its completion, each a text or messages."""
     if "prompt" in value:
         with inside("prompt"):
             asked = read_side(value["prompt"], "user", "input")
@@ -294,7 +279,7 @@ def parse_pair(value: Json, name: str) -> Iterator[AgentRun]:
     yield run_of(id_of(value, name, "id", "prompt_id"), messages, without(rest, answer or ""))
 
 
-def recognise_reply(value: Json) -> str | None:
+def _recognise_reply(value: Json) -> str | None:
     """Return why a value is a reply of a provider's API, or a conversation of Gemini's."""
     if not isinstance(value, dict):
         return None
@@ -412,3 +397,10 @@ def _candidate(turn: Json, at: int) -> Json:
         if not isinstance(value, dict):
             raise UnreadableMessage(f"{clip(str(value))} is no object; write one", "candidates", at, *path)
     return {"role": "model", **(turn.get("content") or {}), "metadata": without(turn, "content", "index")}
+
+
+BATCH = Format("batch", _recognise_batch, _parse_batch)
+PAIR = Format("prompt and completion", _recognise_pair, _parse_pair, rows=True)
+PREFERENCE = Format("preference pair", _recognise_preference, _parse_preference, rows=True)
+REPLY = Format("reply of a provider", _recognise_reply, parse_reply)
+SHAREGPT = Format("ShareGPT conversation", _recognise_sharegpt, _parse_sharegpt, rows=True)
