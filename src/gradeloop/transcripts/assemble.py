@@ -470,6 +470,31 @@ def join_tools(
     return [with_failures(messages, failed) for messages in conversations], unseen
 
 
+@dataclass(frozen=True)
+class TraceStep:
+    """A span, an observation or a run of a trace, as far as it stands beside the conversations: a tool's call, or an error."""
+
+    id: str
+    name: str
+    parent: str = ""
+    """The id of the step that it is below."""
+    error: str | None = None
+    """Why it failed."""
+    tool: ToolRecord | None = None
+
+
+def join_steps(steps: Sequence[TraceStep], conversations: Sequence[Sequence[RunMessage]], *, in_order: bool) -> list[list[RunMessage]]:
+    """Return the conversations of a trace with its tools, as `join_tools` does; what none of them has, and the errors, end the first.
+
+    An error that a tool returned, or that a step below has, is not said again.
+    """
+    joined, unseen = join_tools([step.tool for step in steps if step.tool], conversations, in_order=in_order)
+    failed = [(step, step.error) for step in steps if step.error and not (step.tool and step.tool.output == step.error)]
+    own = not_repeated([(step.id, text) for step, text in failed], {step.id: step.parent for step in steps if step.id})
+    errors = [error_message(text, step.name) for (step, text), is_own in zip(failed, own, strict=True) if is_own]
+    return [[*joined[0], *unseen, *errors], *joined[1:]]
+
+
 def _messages_of(tool: ToolRecord, call: str, spoken: _Spoken) -> Iterator[RunMessage]:
     """Yield the call of a tool, and its result, where the conversations lack them."""
     if call not in spoken.calls:

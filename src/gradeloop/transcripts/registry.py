@@ -388,46 +388,31 @@ def line_of(text: str, path: Sequence[int | str]) -> int:
     """Return the line, from 1, of the value at a path of keys and indexes; where the path leads nowhere, of the last value on it."""
     at = _skip_blank(text, 0)
     for part in path:
-        inner = _item_start(text, at, part) if isinstance(part, int) else _member_start(text, at, part)
-        if inner is None:
+        if (inner := _start_of(text, at, part)) is None:
             break
         at = inner
     return text.count("\n", 0, at) + 1
 
 
+def _start_of(text: str, at: int, wanted: int | str) -> int | None:
+    """Return where the item of a list, or the member of an object, begins that is at a place; None where there is none."""
+    if text[at : at + 1] != ("[" if isinstance(wanted, int) else "{"):
+        return None
+    at, name = _skip_blank(text, at + 1), 0
+    while text[at : at + 1] not in ("", "]", "}"):
+        key: int | str = name
+        if isinstance(wanted, str):
+            key, end = _DECODER.raw_decode(text, at)
+            at = _skip_blank(text, _skip_blank(text, end) + 1)
+        if key == wanted:
+            return at
+        at = _skip_blank(text, _DECODER.raw_decode(text, at)[1])
+        if text[at : at + 1] != ",":
+            return None
+        at, name = _skip_blank(text, at + 1), name + 1
+    return None
+
+
 def _skip_blank(text: str, at: int) -> int:
     blank = _BLANK.match(text, at)
     return blank.end() if blank else at
-
-
-def _end_of_value(text: str, at: int) -> int:
-    """Return where the value that begins at `at`, and the blank behind it, end."""
-    return _skip_blank(text, _DECODER.raw_decode(text, at)[1])
-
-
-def _item_start(text: str, at: int, index: int) -> int | None:
-    if text[at : at + 1] != "[":
-        return None
-    at = _skip_blank(text, at + 1)
-    for _ in range(index):
-        at = _end_of_value(text, at)
-        if text[at : at + 1] != ",":
-            return None
-        at = _skip_blank(text, at + 1)
-    return at if text[at : at + 1] != "]" else None
-
-
-def _member_start(text: str, at: int, key: str) -> int | None:
-    if text[at : at + 1] != "{":
-        return None
-    at = _skip_blank(text, at + 1)
-    while text[at : at + 1] == '"':
-        name, end = _DECODER.raw_decode(text, at)
-        value = _skip_blank(text, _skip_blank(text, end) + 1)
-        if name == key:
-            return value
-        at = _end_of_value(text, value)
-        if text[at : at + 1] != ",":
-            return None
-        at = _skip_blank(text, at + 1)
-    return None

@@ -14,14 +14,13 @@ from pydantic import JsonValue
 from gradeloop.contract.transcript import AgentRun, RunMessage
 from gradeloop.transcripts.assemble import (
     ToolRecord,
+    TraceStep,
     ancestors,
     build_trace,
-    error_message,
     exchange,
     has_content,
-    join_tools,
+    join_steps,
     merge_histories,
-    not_repeated,
     read_side,
     refuse_unrecorded_calls,
     run_or_error,
@@ -154,9 +153,6 @@ def _run_of_trace(trace: str, spans: list[Span]) -> AgentRun | None:
         else:
             rest.append(span)
     parents = {span.span_id: span.parent for span in spans if span.span_id}
-    failed = [(span, span.error) for span in spans if span.error and not _is_tool(span.attributes)]
-    own = not_repeated([(span.span_id, text) for span, text in failed], parents)
-    errors = [error_message(text, span.name) for (span, text), is_own in zip(failed, own, strict=True) if is_own]
     below: dict[str, list[list[RunMessage]]] = {span.span_id: [] for span, _ in recorded}
     for span, history in recorded:
         for over in ancestors(span.span_id, parents):
@@ -170,8 +166,7 @@ def _run_of_trace(trace: str, spans: list[Span]) -> AgentRun | None:
         refuse_unrecorded_calls(trace, [span.name for span in rest if _is_model_call(span.attributes)], CAPTURE)
         if not tools:
             return None
-    conversations, unseen = join_tools([*map(_tool_record, tools)], merge_histories(histories) or [[]], in_order=True)
-    conversations[0] += [*unseen, *errors]
+    conversations = join_steps([_step(span) for span in spans], merge_histories(histories) or [[]], in_order=True)
     metadata: dict[str, JsonValue] = {"spans": dict(Counter(span.name for span in spans))}
     models = sorted({str(model) for span in spans if (model := first_of(span.attributes, *_MODELS)) is not None})
     metadata |= {"models": list(models)} if models else {}
@@ -389,12 +384,13 @@ _TOOL_OUTPUTS = (
 )
 
 
-def _tool_record(span: Span) -> ToolRecord:
-    attributes = span.attributes
+def _step(span: Span) -> TraceStep:
+    if not _is_tool(attributes := span.attributes):
+        return TraceStep(span.span_id, span.name, span.parent, span.error)
     output = first_of(attributes, *_TOOL_OUTPUTS)
     output = _documents_of(attributes) if output is None else output
     known = first_of(attributes, *_CALL_IDS)
-    return ToolRecord(
+    tool = ToolRecord(
         id=span.span_id or span.name,
         name=str(first_of(attributes, "gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name") or span.name),
         arguments=_structured(first_of(attributes, *_TOOL_INPUTS)),
@@ -402,6 +398,7 @@ def _tool_record(span: Span) -> ToolRecord:
         failed=bool(span.error),
         call=None if known is None else str(known),
     )
+    return TraceStep(span.span_id, span.name, span.parent, tool=tool)
 
 
 def _documents_of(attributes: dict[str, Json]) -> Json:

@@ -8,17 +8,16 @@ from pydantic import JsonValue
 from gradeloop.contract.transcript import AgentRun, RunMessage
 from gradeloop.transcripts.assemble import (
     ToolRecord,
+    TraceStep,
     beside_messages,
     build_run,
     build_trace,
-    error_message,
     exchange,
     has_content,
     id_of,
-    join_tools,
+    join_steps,
     key_of,
     merge_histories,
-    not_repeated,
     refuse_unrecorded_calls,
     require_messages,
     run_of_each,
@@ -89,18 +88,14 @@ def _langfuse_run(trace: dict[str, Json], name: str) -> AgentRun:
     rows = [{**row, "type": str(row.get("type")).upper()} for row in require_rows(_embedded(trace), "observations")]
     observations = sorted(rows, key=lambda row: str(first_of(row, "startTime", "start_time") or ""))
     histories: list[list[RunMessage]] = []
-    tools: list[ToolRecord] = []
-    failed: list[tuple[str, str, str]] = []
+    steps: list[TraceStep] = []
     for at, row in enumerate(observations):
         error = text_of(first_of(row, "statusMessage", "status_message")) or "failed" if row.get("level") == "ERROR" else None
         with inside("observations", at):
-            if row.get("type") in ("TOOL", "RETRIEVER"):
-                tools.append(_tool(row, row.get("input"), row.get("output"), error))
-            elif row.get("type") == "GENERATION":
+            tool = _tool(row, row.get("input"), row.get("output"), error) if row["type"] in ("TOOL", "RETRIEVER") else None
+            if row["type"] == "GENERATION":
                 histories.append(exchange(row.get("input"), row.get("output")))
-        if error and not (tools and row.get("type") in ("TOOL", "RETRIEVER") and tools[-1].output == error):
-            failed.append((str(row.get("id")), str(row.get("name") or "error"), error))
-    errors = _errors(failed, observations, "parentObservationId", "parent_observation_id")
+        steps.append(_step(row, first_of(row, "parentObservationId", "parent_observation_id"), error, tool))
     outline = exchange(trace.get("input"), trace.get("output"))
     if not any(histories) and not outline:
         histories = [
@@ -113,8 +108,7 @@ def _langfuse_run(trace: dict[str, Json], name: str) -> AgentRun:
         called = [str(row.get("name") or "a generation") for row in observations if row.get("type") == "GENERATION"]
         refuse_unrecorded_calls(id_of(trace, name), called, _LANGFUSE_CURE)
     asked = conversations[0]
-    conversations, unseen = join_tools(tools, conversations, in_order=False)
-    conversations[0] += [*unseen, *errors]
+    conversations = join_steps(steps, conversations, in_order=False)
     about = trace.get("metadata")
     metadata = without(trace, "id", "input", "output", "observations", "metadata") | (dict_of(about) or without({"metadata": about}))
     if outline and asked != outline and any(histories):
@@ -133,17 +127,8 @@ def _embedded(trace: dict[str, Json]) -> Json:
     return [] if isinstance(found, list) and all(isinstance(item, str) for item in found) else found
 
 
-def _errors(failed: Sequence[tuple[str, str, str]], rows: Sequence[dict[str, Json]], *parent: str) -> list[RunMessage]:
-    """Return the errors of runs, each its id, its name and why it failed, without those that repeat one of a run below them.
-
-    Args:
-        failed: What failed.
-        rows: All runs.
-        parent: The keys that may hold the id of the run above one.
-    """
-    parents = {str(row["id"]): str(first_of(row, *parent) or "") for row in rows if row.get("id")}
-    own = not_repeated([(identifier, text) for identifier, _, text in failed], parents)
-    return [error_message(text, name) for (_, name, text), is_own in zip(failed, own, strict=True) if is_own]
+def _step(row: dict[str, Json], parent: Json, error: str | None, tool: ToolRecord | None) -> TraceStep:
+    return TraceStep(str(row.get("id") or ""), str(row.get("name") or "error"), str(parent or ""), error, tool)
 
 
 _LANGFUSE_CURE = "record input and output: capture_input and capture_output are on, and the mask leaves them"
@@ -230,20 +215,13 @@ def _langsmith_run(root: dict[str, Json], below: Sequence[dict[str, Json]], name
     conversations = merge_histories(histories) or [[]]
     if not conversations[0]:
         refuse_unrecorded_calls(id_of(root, name), [str(row.get("name") or "an llm run") for row in calls], _LANGSMITH_CURE)
-    tools: list[ToolRecord] = []
-    failed: list[tuple[str, str, str]] = []
+    steps: list[TraceStep] = []
     for row in (root, *below):
-        error = text_of(row["error"]) if row.get("error") else None
-        is_tool = row.get("run_type") in ("tool", "retriever")
-        if is_tool:
-            outputs = dict_of(row.get("outputs"))
-            output = outputs["output"] if set(outputs) == {"output"} else row.get("outputs")
-            tools.append(_tool(row, row.get("inputs"), output, error))
-        if error and not (is_tool and tools[-1].output == error):
-            failed.append((str(row.get("id")), str(row.get("name") or "error"), error))
-    errors = _errors(failed, [root, *below], "parent_run_id")
-    conversations, unseen = join_tools(tools, conversations, in_order=False)
-    conversations[0] += [*unseen, *errors]
+        error, outputs = text_of(row["error"]) if row.get("error") else None, dict_of(row.get("outputs"))
+        output = outputs["output"] if set(outputs) == {"output"} else row.get("outputs")
+        tool = _tool(row, row.get("inputs"), output, error) if row.get("run_type") in ("tool", "retriever") else None
+        steps.append(_step(row, row.get("parent_run_id"), error, tool))
+    conversations = join_steps(steps, conversations, in_order=False)
     about = dict_of(dict_of(root.get("extra")).get("metadata"))
     kept = without(root, "id", "inputs", "outputs", "child_runs", "extra", "events", "serialized", "error", "manifest_id")
     hidden = Counter(f"{row.get('run_type')} {row.get('name')}" for row in below if row.get("run_type") not in _SHOWN)
