@@ -23,7 +23,7 @@ from gradeloop.contract.transcript import (
     ToolCallPart,
     ToolResultPart,
 )
-from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, embedded_json, first_of, inside, without
+from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, inside, json_within, structured, without
 from gradeloop.transcripts.message_forms import build_message, is_message, parse_messages
 from gradeloop.transcripts.parts import read_call, read_result
 
@@ -171,8 +171,12 @@ def exchange(given: Json, answered: Json) -> list[RunMessage]:
 
 
 def _unpacked(value: Json) -> Json:
-    found = _parsed(value) if isinstance(value, str) else None
-    return value if found is None else found
+    """Return the messages that a text holds as JSON; any other value as it is."""
+    found = structured(value)
+    rows = found if isinstance(found, list) else [found]
+    known = ("messages", "choices", "generations", "candidates", "contents", "input", "output")
+    readable = all(isinstance(row, dict) and (is_message(row) or any(isinstance(row.get(key), list) for key in known)) for row in rows)
+    return found if rows and readable else value
 
 
 QUESTIONS = ("instruction", "question", "query", "user_input", "request", "inputs")
@@ -207,20 +211,6 @@ def read_side(value: Json, role: str, kind: str) -> list[RunMessage]:
     if isinstance(value, list):
         return _read_list(value, role, kind)
     return _read_object(value, role, kind) if isinstance(value, dict) else [other_message(role, kind, value)]
-
-
-def _parsed(text: str) -> Json:
-    """Return the messages that a text holds as JSON; None for any other text."""
-    if text.lstrip()[:1] not in ("[", "{"):
-        return None
-    try:
-        value = embedded_json(text)
-    except ValueError:
-        return None
-    rows = value if isinstance(value, list) else [value]
-    known = ("messages", "choices", "generations", "candidates", "contents", "input", "output")
-    readable = all(isinstance(row, dict) and (is_message(row) or any(isinstance(row.get(key), list) for key in known)) for row in rows)
-    return value if rows and readable else None
 
 
 def _read_list(value: list[Json], role: str, kind: str) -> list[RunMessage]:
@@ -399,13 +389,7 @@ class ToolRecord:
 
     def text(self) -> str:
         """Return its arguments as a record shows them, without the wrapper of a decorated function's."""
-        written = self.arguments
-        if isinstance(written, str):
-            try:
-                written = embedded_json(written)
-            except ValueError:
-                written = self.arguments
-        given = dict_of(written)
+        given = dict_of(written := json_within(self.arguments))
         plain = given["kwargs"] if set(given) == {"args", "kwargs"} and not given["args"] else written
         return str(read_call(self.id, self.name, plain).record()["text"])
 

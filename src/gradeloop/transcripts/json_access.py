@@ -137,3 +137,16 @@ def embedded_json(text: str) -> Json:
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     return acceptable(value)
+
+
+def json_within(value: Json) -> Json:
+    """Return what a text is as JSON, as `embedded_json` reads it; any other value, and a text that is no JSON, as it is."""
+    try:
+        return embedded_json(value) if isinstance(value, str) else value
+    except ValueError:
+        return value
+
+
+def structured(value: Json) -> Json:
+    """Return a value of which a text that is written as a JSON list or object is parsed."""
+    return json_within(value) if isinstance(value, str) and value.lstrip()[:1] in ("[", "{") else value

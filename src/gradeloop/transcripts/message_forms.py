@@ -20,10 +20,10 @@ from gradeloop.transcripts.json_access import (
     Json,
     UnreadableMessage,
     dict_of,
-    embedded_json,
     first_of,
     flag_at,
     inside,
+    json_within,
     object_at,
     require_rows,
     rows_of,
@@ -222,12 +222,7 @@ def _of_pydantic_ai(value: dict[str, Json]) -> Iterator[RunMessage]:
 
 
 def _content_of(value: dict[str, Json]) -> list[ReadPart]:
-    parts = value.get("parts")
-    if isinstance(parts, str):  # as a table of a database has them
-        try:
-            parts = embedded_json(parts)
-        except ValueError:
-            parts = None
+    parts = json_within(value.get("parts"))  # a text, as a table of a database has them
     if not isinstance(parts, list) and value.get("parts") not in (None, "", {}):
         raise UnreadableMessage(f"parts is {clip(str(value['parts']))}; write a list", "parts")
     if isinstance(parts, list) and (parts or not value.get("content")):

@@ -63,6 +63,11 @@ def read_content(content: Json) -> list[ReadPart]:
     return [_read_part(part, at) for at, part in enumerate(content)]
 
 
+def parts_in(content: Json) -> list[RunPart]:
+    """Return the parts of a message's content."""
+    return [part for block in read_content(content) for part in block.parts]
+
+
 def _hosted(part: dict[str, Json]) -> ReadPart:
     """Read OpenTelemetry's call of a tool that the provider runs, or its response: what it holds stands under its type's name."""
     kind = str(part["type"])

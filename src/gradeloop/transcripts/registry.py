@@ -27,11 +27,11 @@ from gradeloop.transcripts.json_access import (
     Json,
     UnreadableMessage,
     dict_of,
-    embedded_json,
     inside,
     object_at,
     require_rows,
     rows_of,
+    structured,
     without,
 )
 from gradeloop.transcripts.message_forms import is_langchain, is_message, is_pydantic_ai, messages_at, parse_messages
@@ -153,12 +153,7 @@ def _unpacked(value: Json) -> Json:
         return value["kwargs"]
     if isinstance(value, dict) and isinstance(written := value.get("messages"), str) and written.lstrip()[:1] == "[":
         return {**value, "messages": _unpacked(written)}
-    if not isinstance(value, str) or value.lstrip()[:1] not in ("[", "{"):
-        return value
-    try:
-        return embedded_json(value)
-    except ValueError:
-        return value
+    return structured(value)
 
 
 _ENVELOPES = ("data", "runs", "agent_runs", "traces", "spans", "trajectories", "results")

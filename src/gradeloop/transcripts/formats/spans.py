@@ -28,17 +28,7 @@ from gradeloop.transcripts.assemble import (
     transcript_of,
 )
 from gradeloop.transcripts.formats import Format
-from gradeloop.transcripts.json_access import (
-    Json,
-    UnreadableMessage,
-    dict_of,
-    embedded_json,
-    first_of,
-    inside,
-    list_at,
-    require_rows,
-    rows_of,
-)
+from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, inside, list_at, require_rows, rows_of, structured
 from gradeloop.transcripts.message_forms import build_message, parse_messages
 from gradeloop.transcripts.parts import read_call, text_of
 
@@ -184,7 +174,7 @@ def _history_of(span: Span) -> list[RunMessage]:
     for name, more in span.events:
         if name == "gen_ai.client.inference.operation.details":
             attributes = {**more, **attributes}
-    system, given, answered = (_structured(attributes.get(key)) for key in _GEN_AI)
+    system, given, answered = (structured(attributes.get(key)) for key in _GEN_AI)
     if given is not None or answered is not None:
         before = parse_messages([{"role": "system", "content": system if isinstance(system, (str, list)) else [system]}]) if system else []
         return [*before, *read_side(given, "user", "input"), *read_side(answered, "assistant", "output")]
@@ -193,21 +183,11 @@ def _history_of(span: Span) -> list[RunMessage]:
     for read in (_from_openinference, _from_indexed, _from_vercel, _from_langfuse, _from_pydantic):
         if found := read(attributes):
             return found
-    prompt, completion = (_structured(attributes.get(key)) for key in ("gen_ai.prompt", "gen_ai.completion"))
+    prompt, completion = (structured(attributes.get(key)) for key in ("gen_ai.prompt", "gen_ai.completion"))
     return exchange(prompt, completion) if prompt is not None or completion is not None else []
 
 
 _GEN_AI = ("gen_ai.system_instructions", "gen_ai.input.messages", "gen_ai.output.messages")
-
-
-def _structured(value: Json) -> Json:
-    """Return an attribute's value; one that is written as JSON is parsed."""
-    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
-        try:
-            return embedded_json(value)
-        except ValueError:
-            return value
-    return value
 
 
 def _from_events(events: Sequence[tuple[str, dict[str, Json]]]) -> list[RunMessage]:
@@ -218,13 +198,13 @@ def _from_events(events: Sequence[tuple[str, dict[str, Json]]]) -> list[RunMessa
         if known:
             messages += _event_message(known[1], fields)
         elif name == "gen_ai.choice":
-            inner = _structured(fields.get("message"))
+            inner = structured(fields.get("message"))
             said = inner if isinstance(inner, dict) else {**fields, "content": inner or fields.get("content")}
             messages += _event_message("assistant", said)
         elif name == "gen_ai.content.prompt":
-            messages += read_side(_structured(fields.get("gen_ai.prompt")), "user", "input")
+            messages += read_side(structured(fields.get("gen_ai.prompt")), "user", "input")
         elif name == "gen_ai.content.completion":
-            messages += read_side(_structured(fields.get("gen_ai.completion")), "assistant", "output")
+            messages += read_side(structured(fields.get("gen_ai.completion")), "assistant", "output")
     return messages
 
 
@@ -232,7 +212,7 @@ def _event_message(role: str, fields: dict[str, Json]) -> list[RunMessage]:
     content = _content_of(fields.get("content"), role)
     if isinstance(content, dict):
         content = json.dumps(content, ensure_ascii=False)
-    calls = _structured(fields.get("tool_calls"))
+    calls = structured(fields.get("tool_calls"))
     message = {"role": fields.get("role") or role, "content": content, "name": fields.get("name")}
     if role == "tool":
         message["tool_call_id"] = fields.get("id")
@@ -243,7 +223,7 @@ def _event_message(role: str, fields: dict[str, Json]) -> list[RunMessage]:
 
 def _content_of(value: Json, role: str) -> Json:
     """Return a message's content; a text is a list of parts where those are what its role can say, so that no answer imitates a call."""
-    parts = _structured(value) if isinstance(value, str) else value
+    parts = structured(value) if isinstance(value, str) else value
     can = {*_SAID, "tool_result"} if role in {"user", "tool"} else _SAID
     said = isinstance(value, dict) or (isinstance(parts, list) and {str(dict_of(part).get("type")) for part in parts} <= can)
     return parts if said else value
@@ -309,10 +289,10 @@ def _from_indexed(attributes: dict[str, Json]) -> list[RunMessage]:
 
 def _from_vercel(attributes: dict[str, Json]) -> list[RunMessage]:
     """Return the messages of the spans that Vercel's AI SDK writes."""
-    given = _structured(first_of(attributes, "ai.prompt.messages", "ai.prompt"))
+    given = structured(first_of(attributes, "ai.prompt.messages", "ai.prompt"))
     if isinstance(asked := dict_of(given).get("prompt"), (str, list)):
         given = {"system": given.get("system"), "messages": [{"role": "user", "content": asked}] if isinstance(asked, str) else asked}
-    text, calls = first_of(attributes, "ai.response.text", "ai.response.object"), _structured(attributes.get("ai.response.toolCalls"))
+    text, calls = first_of(attributes, "ai.response.text", "ai.response.object"), structured(attributes.get("ai.response.toolCalls"))
     parts = [read_call(call.get("toolCallId"), call.get("toolName"), call.get("args") or call.get("input")) for call in rows_of(calls)]
     thought = attributes.get("ai.response.reasoning")
     said = {"role": "assistant", "content": text_of(text), "reasoning": thought}
@@ -326,29 +306,29 @@ def _from_langfuse(attributes: dict[str, Json]) -> list[RunMessage]:
     """Return the messages of a generation as Langfuse's SDK writes it: its input and its output are JSON."""
     if str(attributes.get("langfuse.observation.type")).lower() != "generation":
         return []
-    given, answered = (_structured(attributes.get(f"langfuse.observation.{side}")) for side in ("input", "output"))
+    given, answered = (structured(attributes.get(f"langfuse.observation.{side}")) for side in ("input", "output"))
     return exchange(given, answered) if given is not None or answered is not None else []
 
 
 def _from_pydantic(attributes: dict[str, Json]) -> list[RunMessage]:
     """Return the messages of Pydantic AI's and Logfire's attributes: events, an agent's messages, or a request with its response."""
     for key in ("events", "all_messages_events"):
-        events = rows_of(_structured(attributes.get(key)))
+        events = rows_of(structured(attributes.get(key)))
         if found := _from_events([(str(event["event.name"]), event) for event in events if "event.name" in event]):
             return found
-    if (said := _structured(attributes.get("pydantic_ai.all_messages"))) is not None:
+    if (said := structured(attributes.get("pydantic_ai.all_messages"))) is not None:
         return read_side(said, "user", "input")
-    given, answered = (_structured(attributes.get(key)) for key in ("request_data", "response_data"))
+    given, answered = (structured(attributes.get(key)) for key in ("request_data", "response_data"))
     return exchange(given, answered) if isinstance(given, dict) and isinstance(answered, dict) else []
 
 
 def _outline_of(attributes: dict[str, Json]) -> list[RunMessage]:
     """Return the input and the output of a span that is no model's: of an agent or a chain."""
-    given = _structured(first_of(attributes, "input.value", "traceloop.entity.input", "langfuse.observation.input", "langfuse.trace.input"))
+    given = structured(first_of(attributes, "input.value", "traceloop.entity.input", "langfuse.observation.input", "langfuse.trace.input"))
     output = first_of(attributes, "output.value", "traceloop.entity.output", "langfuse.observation.output", "langfuse.trace.output")
     if attributes.get("output.mime_type") == "text/plain" and isinstance(output, str):
         return [*exchange(given, None), *read_side(output, "assistant", "output")]
-    return exchange(given, _structured(output))
+    return exchange(given, structured(output))
 
 
 def _is_tool(attributes: dict[str, Json]) -> bool:
@@ -393,7 +373,7 @@ def _step(span: Span) -> TraceStep:
     tool = ToolRecord(
         id=span.span_id or span.name,
         name=str(first_of(attributes, "gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name") or span.name),
-        arguments=_structured(first_of(attributes, *_TOOL_INPUTS)),
+        arguments=structured(first_of(attributes, *_TOOL_INPUTS)),
         output=span.error if output is None else output,
         failed=bool(span.error),
         call=None if known is None else str(known),
@@ -478,7 +458,7 @@ def _sortable(value: Json) -> str:
 
 
 def _event_fields(event: dict[str, Json]) -> dict[str, Json]:
-    body = any_value(event["body"]) if isinstance(event.get("body"), dict) else _structured(event.get("body"))
+    body = any_value(event["body"]) if isinstance(event.get("body"), dict) else structured(event.get("body"))
     inner = body if isinstance(body, dict) else {"content": body} if body is not None else {}
     inner = any_value(inner) if set(inner) & _VALUES else inner
     return {**attributes_of(event.get("attributes")), **dict_of(inner)}
@@ -512,7 +492,7 @@ def attributes_of(value: Json) -> dict[str, Json]:
         UnreadableMessage: They are neither, or an item of the list is no object.
     """
     if isinstance(value, str):
-        value = _structured(value) or None
+        value = structured(value) or None
     if isinstance(value, dict):
         return dict(value)
     return {str(item.get("key")): any_value(item.get("value")) for item in require_rows(value, "attributes")}

@@ -14,9 +14,9 @@ from gradeloop.transcripts.json_access import (
     Json,
     UnreadableMessage,
     dict_of,
-    embedded_json,
     first_of,
     inside,
+    json_within,
     list_at,
     require_rows,
     rows_of,
@@ -334,11 +334,7 @@ def _block(block: dict[str, Json]) -> dict[str, Json]:
     written = block.get("partial_json")
     if not written:
         return without(block, "partial_json") | ({"input": block["input"]} if "input" in block else {})
-    try:
-        given = embedded_json(written)
-    except ValueError:
-        given = written
-    return {**without(block, "partial_json"), "input": given}
+    return {**without(block, "partial_json"), "input": json_within(written)}
 
 
 _PROVIDERS: dict[str, tuple[Callable[[list[dict[str, Json]]], bool], Callable[[_Stream], dict[str, Json]]]] = {

@@ -29,9 +29,9 @@ from gradeloop.transcripts.json_access import (
     Json,
     UnreadableMessage,
     dict_of,
-    embedded_json,
     first_of,
     inside,
+    json_within,
     require_rows,
     rows_of,
     without,
@@ -175,16 +175,8 @@ def _parse_langsmith(value: Json, name: str) -> Iterator[AgentRun | UnreadableMe
 
 def _decoded(row: dict[str, Json]) -> dict[str, Json]:
     """Return a run whose objects are no text: a bulk export writes them as JSON."""
-    read = {key: _object_in(row[key]) for key in ("inputs", "outputs", "extra") if isinstance(row.get(key), str)}
-    return row | read
-
-
-def _object_in(text: str) -> Json:
-    try:
-        value = embedded_json(text)
-    except ValueError:
-        return text
-    return value if isinstance(value, dict) else text
+    read = {key: json_within(row.get(key)) for key in ("inputs", "outputs", "extra")}
+    return row | {key: value for key, value in read.items() if isinstance(value, dict)}
 
 
 def _langsmith_trace(root: dict[str, Json], children: dict[str, list[dict[str, Json]]], name: str, path: Sequence[int]) -> AgentRun:

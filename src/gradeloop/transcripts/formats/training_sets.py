@@ -10,9 +10,9 @@ from gradeloop.transcripts.json_access import (
     Json,
     UnreadableMessage,
     dict_of,
-    embedded_json,
     first_of,
     inside,
+    json_within,
     list_at,
     require_rows,
     rows_of,
@@ -82,12 +82,7 @@ def _turns(rows: list[Json]) -> list[RunMessage]:
 def _turn(row: dict[str, Json], at: int) -> RunMessage:
     speaker, said = str(row.get("from")).lower(), row.get("value", row.get("text"))
     if speaker in _CALLS:
-        parsed: Json = said
-        if isinstance(said, str):
-            try:
-                parsed = embedded_json(said)
-            except ValueError:
-                parsed = None
+        parsed = json_within(said)
         calls = [call for call in (parsed if isinstance(parsed, list) else [parsed]) if dict_of(call).get("name")]
         several = len(calls) > 1
         parts = [
