@@ -32,6 +32,7 @@ from gradeloop.transcripts.json_access import (
 from gradeloop.transcripts.parts import (
     CIPHERTEXT,
     ReadPart,
+    parts_in,
     read_call,
     read_content,
     read_file,
@@ -361,8 +362,8 @@ def _calls_of(value: dict[str, Json], seen: set[str]) -> list[RunPart]:
         found.append(read_call(fields.get("id"), fields.get("name") or "unknown", fields.get("args"), at))
         found += [ErrorPart(name="parse_error", text=text_of(fields["error"]))] if fields.get("error") else []
     for at, invocation in enumerate(value.get("toolInvocations") or () if isinstance(value.get("toolInvocations"), list) else ()):
-        block = read_content([{"type": "tool-invocation", "toolInvocation": invocation}])[0]
-        found += [part for part in block.parts if getattr(part, "call", at) not in seen]
+        parts = parts_in([{"type": "tool-invocation", "toolInvocation": invocation}])
+        found += [part for part in parts if getattr(part, "call", at) not in seen]
     return found
 
 

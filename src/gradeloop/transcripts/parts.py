@@ -160,14 +160,13 @@ def read_result(identifier: object, content: Json, *, name: object = None, faile
     texts: list[str] = []
     rest: list[RunPart] = []
     if isinstance(content, list) and any(isinstance(item, dict) and isinstance(item.get("type"), str) for item in content):
-        for block in read_content(content):
-            for part in block.parts:
-                if isinstance(part, TextPart):
-                    texts.append(part.text)
-                elif isinstance(part, OtherPart):
-                    texts.append(text_of({"type": part.kind, **dict_of(part.value)} if part.kind != "untyped" else part.value))
-                else:
-                    rest.append(part)
+        for part in parts_in(content):
+            if isinstance(part, TextPart):
+                texts.append(part.text)
+            elif isinstance(part, OtherPart):
+                texts.append(text_of({"type": part.kind, **dict_of(part.value)} if part.kind != "untyped" else part.value))
+            else:
+                rest.append(part)
     else:
         texts = [text_of(content)]
     return (ToolResultPart(call=call, name=tool, text="\n".join(texts), is_error=failed), *rest)
@@ -300,13 +299,12 @@ def without_ciphertext(value: Json) -> Json:
 def _media(part: dict[str, Json]) -> ReadPart:
     """Read an image, a sound, a film, a document or a file, as any provider writes it."""
     if isinstance(part.get("image_urls"), list):  # OpenHands
-        blocks = [_media({"type": "image", "url": url}) for url in part["image_urls"]]
-        return ReadPart(tuple(inner for block in blocks for inner in block.parts), _unread(part, "image_urls"))
+        images = parts_in([{"type": "image", "url": url} for url in part["image_urls"]])
+        return ReadPart(tuple(images), _unread(part, "image_urls"))
     inner = next((part[key] for key in _CONTENTS if key in part), None)
     source = dict_of(inner) or ({"url": inner} if isinstance(inner, str) and "://" in inner[:20] else {})
     both = {**part, **source}
     text = both.get("data") if both.get("media_type") == "text/plain" and source.get("type") == "text" else None
-    nested = read_content(source.get("content")) if source.get("type") == "content" else []
     keys = ("data", "file_data", "base64", "b64_json", *(["content"] if part.get("type") == "blob" else []))
     data = first_of(both, *keys) if text is None else None
     url = first_of(both, "url", "uri", "file_url", "fileUri", "image_url", "file_uri")
@@ -317,7 +315,7 @@ def _media(part: dict[str, Json]) -> ReadPart:
     kind = str(part.get("type")).removeprefix("input_").removesuffix("_url")
     media = first_of(both, "media_type", "mime_type", "mimeType", "mediaType", "format")
     shown = first_of(both, "transcript", "text", "context")
-    within = [inner for block in nested for inner in block.parts]
+    within = parts_in(source.get("content")) if source.get("type") == "content" else []
     if within:
         shown = "\n".join(inner.text for inner in within if isinstance(inner, TextPart))
     said = text if isinstance(text, str) else shown if isinstance(shown, str) else ""
@@ -395,8 +393,8 @@ def _gemini_result(result: dict[str, Json]) -> tuple[RunPart, ...]:
     content = dict_of(result.get("response"))
     only = len(content) == 1 and next(iter(content)) in {"result", "output", "error"}
     shown = next(iter(content.values())) if only else result.get("response")
-    files = (part for block in read_content(result.get("parts")) for part in block.parts)
-    return (*read_result(result.get("id") or result.get("name"), shown, name=result.get("name"), failed="error" in content), *files)
+    parts = read_result(result.get("id") or result.get("name"), shown, name=result.get("name"), failed="error" in content)
+    return (*parts, *parts_in(result.get("parts")))
 
 
 def _gemini_file(file: dict[str, Json]) -> tuple[RunPart, ...]:
@@ -410,7 +408,7 @@ def _gemini_output(result: dict[str, Json]) -> tuple[RunPart, ...]:
 
 def _converse_result(result: dict[str, Json]) -> tuple[RunPart, ...]:
     """Read a result of Bedrock's Converse, whose content is a list of texts, JSON and files."""
-    inner = [part for block in read_content(result.get("content")) for part in block.parts]
+    inner = parts_in(result.get("content"))
     texts = [part.text if isinstance(part, TextPart) else text_of(part.value) for part in inner if isinstance(part, (TextPart, OtherPart))]
     files = (part for part in inner if not isinstance(part, (TextPart, OtherPart)))
     return (*read_result(result.get("toolUseId"), "\n".join(texts), failed=result.get("status") == "error"), *files)

@@ -22,7 +22,7 @@ from gradeloop.transcripts.json_access import (
     without,
 )
 from gradeloop.transcripts.message_forms import build_message, messages_at, parse_messages
-from gradeloop.transcripts.parts import read_call, read_content, read_result, text_of
+from gradeloop.transcripts.parts import parts_in, read_call, read_result, text_of
 
 _OPENHANDS_KINDS = {
     *("SystemPromptEvent", "MessageEvent", "ActionEvent", "ObservationEvent", "AgentErrorEvent", "PauseEvent", "Condensation"),
@@ -98,9 +98,8 @@ def _openhands_event(event: dict[str, Json]) -> Iterator[RunMessage]:
             yield build_message("tool", [*read_result(cause, content, name=kind, failed=failed)])
     elif kind in {"message", "system"}:
         said = "system" if kind == "system" else role
-        files = read_content([{"type": "image_url", "image_url": {"url": url}} for url in list_at(args, "image_urls")])
-        parts: list[RunPart] = [TextPart(text=text_of(args.get("content"))), *(part for block in files for part in block.parts)]
-        yield build_message(said, parts)
+        files = parts_in([{"type": "image_url", "image_url": {"url": url}} for url in list_at(args, "image_urls")])
+        yield build_message(said, [TextPart(text=text_of(args.get("content"))), *files])
     elif kind in {"change_agent_state", "recall", "null"}:
         yield other_message("system", kind, args or None)
     else:
@@ -123,12 +122,12 @@ def _sdk_event(event: dict[str, Json]) -> Iterator[RunMessage]:
         if extended := event.get("extended_content"):  # what the program added to the user's message
             yield from parse_messages([{"role": role, "content": extended, "metadata": {"extended_content": True}}])
     elif kind == "ActionEvent":
-        thought = [part for block in read_content(event.get("thought") or None) for part in block.parts]
+        thought = parts_in(event.get("thought") or None)
         reasoning = text_of(event.get("reasoning_content"))
         written = dict_of(event.get("tool_call"))
         arguments = first_of(written, "arguments") or dict_of(written.get("function")).get("arguments")
         given = arguments if arguments is not None else without(dict_of(event.get("action")), "kind")
-        blocks = [part for block in read_content(event.get("thinking_blocks") or None) for part in block.parts]
+        blocks = parts_in(event.get("thinking_blocks") or None)
         before: list[RunPart] = [ReasoningPart(text=reasoning)] if reasoning else blocks
         yield build_message("assistant", [*before, *thought, read_call(call, tool, given)])
     elif kind in {"ObservationEvent", "AgentErrorEvent", "UserRejectObservation"}:
@@ -255,8 +254,8 @@ def _atif_result(result: dict[str, Json], calls: list[dict[str, Json]]) -> RunMe
     content = result.get("content") if result.get("content") is not None else references or None
     more = without(result, "source_call_id", "content", *(["subagent_trajectory_ref"] if content is references else []))
     if call is None and not calls:
-        blocks = read_content(content if isinstance(content, (str, list)) else text_of(content))
-        return build_message("user", [part for block in blocks for part in block.parts], metadata=more)
+        said = content if isinstance(content, (str, list)) else text_of(content)
+        return build_message("user", parts_in(said), metadata=more)
     tool = next((given["name"] for given in calls if given["id"] == call), None)
     return build_message("tool", [*read_result(call, content, name=tool)], metadata=more)
 

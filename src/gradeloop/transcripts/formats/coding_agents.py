@@ -22,7 +22,7 @@ from gradeloop.transcripts.json_access import (
     without,
 )
 from gradeloop.transcripts.message_forms import build_message, is_item, parse_message, parse_messages
-from gradeloop.transcripts.parts import read_call, read_content, read_result, text_of, without_ciphertext
+from gradeloop.transcripts.parts import parts_in, read_call, read_result, text_of, without_ciphertext
 
 
 class SessionLine(NamedTuple):
@@ -424,7 +424,7 @@ def _parse_swe_agent(value: Json, name: str) -> Iterator[AgentRun]:
     }
     for at, step in enumerate(require_rows(value.get("trajectory"), "trajectory")):
         thinking = step.get("thinking_blocks") or thoughts.get((text_of(step.get("thought")), text_of(step.get("action"))))
-        messages += _swe_agent_step(step, f"step_{at + 1}", [part for block in read_content(thinking) for part in block.parts])
+        messages += _swe_agent_step(step, f"step_{at + 1}", parts_in(thinking))
     info = dict_of(value.get("info"))
     if info.get("exit_status") or info.get("submission"):
         messages.append(other_message("system", "exit", {key: info.get(key) for key in ("exit_status", "submission") if info.get(key)}))
