@@ -240,10 +240,6 @@ def _text(part: dict[str, Json]) -> ReadPart:
     return ReadPart((TextPart(text=text_of(text), refusal=refused),), _unread(part, *read))
 
 
-def _refusal(part: dict[str, Json]) -> ReadPart:
-    return ReadPart((TextPart(text=text_of(first_of(part, "refusal", "text")), refusal=True),), _unread(part, "refusal", "text"))
-
-
 def _reasoning(part: dict[str, Json]) -> ReadPart:
     text = text_of(first_of(part, "thinking", "reasoning", "text", "content"))
     summary = text_of(part.get("summary"))
@@ -438,7 +434,9 @@ _GEMINI_READERS: dict[str, Callable[[dict[str, Json]], tuple[RunPart, ...]]] = {
 
 _PARTS: dict[str, Callable[[dict[str, Json]], ReadPart]] = {
     **dict.fromkeys(("text", "input_text", "output_text", "summary_text", "text_delta"), _text),
-    "refusal": _refusal,
+    "refusal": lambda part: ReadPart(
+        (TextPart(text=text_of(first_of(part, "refusal", "text")), refusal=True),), _unread(part, "refusal", "text")
+    ),
     **dict.fromkeys(("thinking", "reasoning", "reasoning_text"), _reasoning),
     "redacted_thinking": lambda part: ReadPart((ReasoningPart(redacted=True),), _unread(part, "data")),
     **dict.fromkeys(("tool_use", "tool_call", "tool-call"), _call),

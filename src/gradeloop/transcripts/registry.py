@@ -230,10 +230,6 @@ def is_one(value: list[Json]) -> bool:
     return detect_lines(value) is not None or all(is_message(item) for item in value) or training_sets.are_turns(value)
 
 
-def _recognise_transcripts(value: Json) -> str | None:
-    return "an object with transcripts" if isinstance(value, dict) and "transcripts" in value else None
-
-
 def _parse_transcripts(value: Json, name: str) -> Iterator[AgentRun]:
     """Yield the run of Docent's shape, or our own; Docent's transcripts are in the order in which they were created."""
     metadata = object_at(value, "metadata")
@@ -353,7 +349,7 @@ def _parse_conversation(value: Json, name: str) -> Iterator[AgentRun]:
 FORMATS = (
     spans.SPANS,
     agent_benchmarks.INSPECT,
-    Format("transcripts", _recognise_transcripts, _parse_transcripts),
+    Format("transcripts", lambda value: "an object with transcripts" if "transcripts" in dict_of(value) else None, _parse_transcripts),
     agent_benchmarks.ATIF,
     coding_agents.SWE_AGENT,
     coding_agents.MINI_SWE,

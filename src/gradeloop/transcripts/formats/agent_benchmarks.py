@@ -52,16 +52,13 @@ def _flat(value: Json) -> list[Json]:
 
 def _are_events(events: list[Json]) -> bool:
     rows = rows_of(events)[:20]
-    return len(rows) == len(events[:20]) and any(map(_is_event, rows)) and all(_is_event(row) or _is_new(row) for row in rows)
+    known = [_is_event(row) for row in rows]
+    new = [isinstance(row.get("kind"), str) and "source" in row and "role" not in row for row in rows]  # of a kind that is not known yet
+    return len(rows) == len(events[:20]) and any(known) and all(map(any, zip(known, new, strict=True)))
 
 
 def _is_event(row: dict[str, Json]) -> bool:
     return str(row.get("kind")) in _OPENHANDS_KINDS or ("role" not in row and "source" in row and ("action" in row or "observation" in row))
-
-
-def _is_new(row: dict[str, Json]) -> bool:
-    """Return whether an event may be of a kind that is not known yet."""
-    return isinstance(row.get("kind"), str) and "source" in row and "role" not in row
 
 
 def _parse_openhands(value: Json, name: str) -> Iterator[AgentRun]:

@@ -243,7 +243,11 @@ def _from_openinference(attributes: dict[str, Json]) -> list[RunMessage]:
 def _openinference_message(message: dict[str, Json]) -> dict[str, Json]:
     content: Json = message.get("content")
     if contents := _items(message.get("contents")):
-        content = [_openinference_content(dict_of(item.get("message_content")) or item) for item in map(_tree, contents)]
+        items = [dict_of(item.get("message_content")) or item for item in map(_tree, contents)]
+        content = [
+            {"type": "image", "image": dict_of(dict_of(item.get("image")).get("image")).get("url")} if item.get("type") == "image" else item
+            for item in items
+        ]
     calls = []
     for item in map(_tree, _items(message.get("tool_calls"))):
         call = dict_of(item.get("tool_call")) or item
@@ -258,12 +262,6 @@ def _openinference_message(message: dict[str, Json]) -> dict[str, Json]:
 def _tree(value: Json) -> dict[str, Json]:
     """Return an item of a list, whose names may be dotted themselves, as Phoenix's data frames have them, as a tree."""
     return nested(dict_of(value))
-
-
-def _openinference_content(content: dict[str, Json]) -> Json:
-    if content.get("type") == "image":
-        return {"type": "image", "image": dict_of(dict_of(content.get("image")).get("image")).get("url")}
-    return content
 
 
 def _items(value: Json) -> list[Json]:
@@ -368,7 +366,9 @@ def _step(span: Span) -> TraceStep:
     if not _is_tool(attributes := span.attributes):
         return TraceStep(span.span_id, span.name, span.parent, span.error)
     output = first_of(attributes, *_TOOL_OUTPUTS)
-    output = _documents_of(attributes) if output is None else output
+    if output is None:  # the documents that a retriever of OpenInference's found
+        found = _items(dict_of(nested(attributes).get("retrieval")).get("documents"))
+        output = [dict_of(item.get("document")) or item for item in map(_tree, found)] or None
     known = first_of(attributes, *_CALL_IDS)
     tool = ToolRecord(
         id=span.span_id or span.name,
@@ -379,12 +379,6 @@ def _step(span: Span) -> TraceStep:
         call=None if known is None else str(known),
     )
     return TraceStep(span.span_id, span.name, span.parent, tool=tool)
-
-
-def _documents_of(attributes: dict[str, Json]) -> Json:
-    """Return the documents that a retriever of OpenInference's found; None where there are none."""
-    found = _items(dict_of(nested(attributes).get("retrieval")).get("documents"))
-    return [dict_of(item.get("document")) or item for item in map(_tree, found)] or None
 
 
 def nested(attributes: dict[str, Json]) -> dict[str, Json]:

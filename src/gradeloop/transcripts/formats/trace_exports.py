@@ -85,7 +85,9 @@ def _parse_langfuse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMes
 
 
 def _langfuse_run(trace: dict[str, Json], name: str) -> AgentRun:
-    rows = [{**row, "type": str(row.get("type")).upper()} for row in require_rows(_embedded(trace), "observations")]
+    listed = trace.get("observations")
+    embedded = [] if isinstance(listed, list) and all(isinstance(item, str) for item in listed) else listed  # else their ids alone
+    rows = [{**row, "type": str(row.get("type")).upper()} for row in require_rows(embedded, "observations")]
     observations = sorted(rows, key=lambda row: str(first_of(row, "startTime", "start_time") or ""))
     histories: list[list[RunMessage]] = []
     steps: list[TraceStep] = []
@@ -119,12 +121,6 @@ def _langfuse_run(trace: dict[str, Json], name: str) -> AgentRun:
     with inside():
         transcripts = [transcript_of(messages) for messages in conversations]
     return build_trace(id_of(trace, name), transcripts, metadata, _LANGFUSE_CURE)
-
-
-def _embedded(trace: dict[str, Json]) -> Json:
-    """Return the observations of a trace; a list of traces has their ids alone."""
-    found = trace.get("observations")
-    return [] if isinstance(found, list) and all(isinstance(item, str) for item in found) else found
 
 
 def _step(row: dict[str, Json], parent: Json, error: str | None, tool: ToolRecord | None) -> TraceStep:
@@ -269,7 +265,9 @@ def _parse_langgraph(value: Json, name: str) -> Iterator[AgentRun]:
         last = ordered[-1]
         conversations = merge_histories([history for history in histories if history])
         require_messages(conversations[0] if conversations else [], "messages")
-        metadata = {**_beside(last), **{key: last[key] for key in ("next", "metadata", "interrupts", "created_at", "ts") if last.get(key)}}
+        place = _place_of(last)
+        beside = without(_at(last, place), "messages") if place is not None else {}
+        metadata = {**beside, **{key: last[key] for key in ("next", "metadata", "interrupts", "created_at", "ts") if last.get(key)}}
         yield build_run(id_of({"id": thread}, name), [transcript_of(messages) for messages in conversations], metadata)
 
 
@@ -309,11 +307,6 @@ def _messages_of(row: dict[str, Json]) -> list[RunMessage]:
         return []
     with inside(*place):
         return messages_at(_at(row, place), "messages")
-
-
-def _beside(row: dict[str, Json]) -> dict[str, JsonValue]:
-    place = _place_of(row)
-    return without(_at(row, place), "messages") if place is not None else {}
 
 
 def _thread_of(row: dict[str, Json]) -> str:
