@@ -13,7 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.engine import Connection
 from typer.testing import CliRunner
 
-from gradeloop.admin.store_care import KINDS, back_up, check_store, prune, restore
+from gradeloop.admin.store_care import back_up, check_store, prune, prune_kinds, restore
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.upkeep import store_app
 from gradeloop.errors import InvalidRequest
@@ -161,7 +161,7 @@ def test_what_is_old_goes_and_what_goes_on_stays(filled: Store) -> None:
 
     filled.do(age)
     before = content(filled)
-    counted = prune(filled, OLD + timedelta(days=1), KINDS, dry_run=True)
+    counted = prune(filled, OLD + timedelta(days=1), tuple(prune_kinds()), dry_run=True)
     untouched = content(filled) == before
     pruned = prune(filled, OLD + timedelta(days=1), ["batches"])
     after = content(filled)

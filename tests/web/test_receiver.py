@@ -17,8 +17,9 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors import receiver as receivers
 from gradeloop.monitors.otlp import read_request
-from gradeloop.monitors.received import REFUSED, ReceivedRun, remove_received
+from gradeloop.monitors.received import REFUSED, ReceivedRun
 from gradeloop.monitors.receiver import open_door
+from gradeloop.monitors.tables import remove_received
 from gradeloop.settings.worker import ReceiverSettings
 from gradeloop.store.tables import table
 from rig.otlp import JSON, PROTOBUF, Receiving, chat, receiver, request_of, span_of, trace_id

@@ -1,27 +1,22 @@
 """Forgetting: everything that Temporal, the store and the folder of large payloads keep of a thread, a batch, a tenant or a time goes."""
 
-import json
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import unquote, urlsplit
 
 from temporalio.client import Client
 
-from gradeloop.admin.store_care import ENDED, erase_freed
+from gradeloop.admin.store_care import erase_freed
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.cache_key import tenant_digits
-from gradeloop.monitors.client import MonitorSchedules
-from gradeloop.monitors.received import remove_received
-from gradeloop.monitors.removal import monitors_of, remove_before, remove_of_batches, remove_of_judgement, remove_of_tenant
-from gradeloop.store.engine import Store, stored_moment
-from gradeloop.store.tables import table
+from gradeloop.extensions import parts
+from gradeloop.store.engine import Store
+from gradeloop.store.tables import prune_by_age, table
 from gradeloop.temporal.histories import (
     WorkflowRun,
     closed_before,
@@ -37,10 +32,7 @@ from gradeloop.temporal.histories import (
 from gradeloop.text import counted
 
 if TYPE_CHECKING:  # commands that need no store do not load SQLAlchemy
-    from sqlalchemy import ColumnElement, Connection
-
-CHUNK = 500
-"""Ids in one statement: SQLite takes 32,766 at most."""
+    from sqlalchemy import Connection
 
 ORPHAN_SECONDS = 600.0
 """Seconds after which a large payload that no history names is nobody's, as the answer of a query is: a call in flight names it sooner."""
@@ -48,9 +40,6 @@ ORPHAN_SECONDS = 600.0
 YOUNG = " that no history names yet, of calls in flight or answers of queries: run `gradeloop store prune --payloads` in ten minutes"
 
 UNREAD = "give the keys in GRADELOOP_ENCRYPTION_KEYS and run the command again"
-
-PARTS = ("", "store/", "shard/", "notices/")
-"""The beginnings of the ids of a batch's workflows, before its own id and a slash."""
 
 SHOWN = 3
 """Open workflows that a refusal names."""
@@ -70,6 +59,45 @@ class ForgottenSubject:
             raise InvalidRequest("name one thing to forget: THREAD, --batch, --tenant or --before")
         if self.before is not None:
             refuse_future(self.before)
+
+
+@dataclass(frozen=True)
+class OwnedData:
+    """What an extension keeps of subjects."""
+
+    remove: Callable[["Connection", ForgottenSubject, Sequence[str]], Mapping[str, int]]
+    """Deletes the rows of a subject, whose batches are given by their ids, and returns how many by table."""
+    roots: Callable[["Connection", ForgottenSubject], list[str]] = lambda _connection, _subject: []
+    """Returns the ids of the workflows that began what a subject has in the store: of a batch itself, of a tenant its batches."""
+    root_type: str = ""
+    """The type of these workflows."""
+    below: tuple[str, ...] = ()
+    """The beginnings of the ids of the workflows that belong to one, before its own id and a slash."""
+    stop: Callable[[Client, "Store", ForgottenSubject], Awaitable[None]] | None = None
+    """Ends what would begin anew for the subject, such as a schedule."""
+
+
+def owned_data() -> tuple[OwnedData, ...]:
+    """Return what the core and every extension keeps of subjects."""
+    return (OwnedData(_remove_budgets), *parts(lambda extension: extension.erases))
+
+
+def _remove_budgets(connection: "Connection", subject: ForgottenSubject, _: Sequence[str]) -> Mapping[str, int]:
+    """Delete what a tenant has used, or what anybody had before a moment."""
+    if subject.before is not None:
+        return prune_by_age("tenant_days")(connection, subject.before)
+    days = table("tenant_days")
+    return {"tenant_days": connection.execute(days.delete().where(days.c.tenant == subject.tenant)).rowcount} if subject.tenant else {}
+
+
+def remove_rows(connection: "Connection", subject: ForgottenSubject, batches: Sequence[str], *, dry_run: bool) -> dict[str, int]:
+    """Delete a subject's rows, or count them, and return how many by table."""
+    rows = Counter[str]()
+    for owned in owned_data():
+        rows.update(owned.remove(connection, subject, batches))
+    if dry_run:
+        connection.rollback()
+    return dict(rows)
 
 
 def refuse_future(moment: datetime) -> None:
@@ -187,7 +215,9 @@ class Forgetter:
             ServerUnreachable: The server does not answer, or does not delete.
             StoreUnavailable: The store cannot be written.
         """
-        await self._end_schedules(subject)
+        for owned in owned_data():
+            if owned.stop is not None and self._store is not None:
+                await owned.stop(self._client, self._store, subject)
         found, began = await self._find(subject), time.time()
         running = sorted({run.workflow_id for run in found.runs if run.is_open and not terminate and await runs_still(self._client, run)})
         if running:
@@ -211,16 +241,10 @@ class Forgetter:
             report = report.model_copy(update={"rows": removed, "left": (*report.left, *problem)})
         return report.model_copy(update={"open": ()})
 
-    async def _end_schedules(self, subject: ForgottenSubject) -> None:
-        """End the schedules of a tenant's monitors, so that they begin no further tick."""
-        tenant = subject.tenant
-        if tenant is None or self._store is None:
-            return
-        for name in await self._store.read(lambda connection: monitors_of(connection, tenant)):
-            await MonitorSchedules(self._client).delete(name)
-
     async def _find(self, subject: ForgottenSubject) -> Belongings:
-        batches = await self._store.read(lambda connection: batches_of(connection, subject)) if self._store is not None else []
+        owners, batches = owned_data(), list[str]()
+        if self._store is not None:
+            batches = await self._store.read(lambda connection: [root for owned in owners for root in owned.roots(connection, subject)])
         runs: set[WorkflowRun] = set()
         payloads: set[str] = set()
         unread = 0
@@ -234,9 +258,10 @@ class Forgetter:
                 unread += not names.is_readable
                 if subject.tenant in names.tenants:
                     runs.add(run)
-                    batches += [run.workflow_id] if run.type == "GradingBatch" else []
+                    batches += [run.workflow_id] if any(run.type == owned.root_type for owned in owners) else []
+        below = [part for owned in owners for part in owned.below]
         for batch in dict.fromkeys(batches) if subject.before is None else ():
-            runs |= {*await runs_of(self._client, batch), *await runs_below(self._client, *(f"{part}{batch}/" for part in PARTS))}
+            runs |= {*await runs_of(self._client, batch), *await runs_below(self._client, *(f"{part}{batch}/" for part in below))}
         for run in runs if self._folder is not None else ():
             payloads |= (await read_names(self._client, run)).payloads
         return Belongings(tuple(sorted(runs)), tuple(dict.fromkeys(batches)), frozenset(payloads), unread)
@@ -270,65 +295,6 @@ class Forgetter:
         if self._store is None:
             yield "rows of a store: none is named here; set GRADELOOP_STORE"
         yield "reports, exports, recordings, logs, traces and backups that were written elsewhere: delete those yourself"
-
-
-def batches_of(connection: "Connection", subject: ForgottenSubject) -> list[str]:
-    """Return the ids of a subject's batches; of a time those that have ended."""
-    from sqlalchemy import select
-
-    rows = table("batches")
-    if subject.batch is not None:
-        return [subject.batch]
-    if subject.before is not None:
-        old = rows.c.created < stored_moment(connection, subject.before)
-        return list(connection.execute(select(rows.c.id).where(old, rows.c.status.in_(ENDED))).scalars())
-    if subject.tenant is None:
-        return []
-    tenant = rows.c.request.contains('"tenant":', autoescape=True)
-    found = connection.execute(select(rows.c.id, rows.c.request).where(tenant)).all()
-    return [name for name, request in found if (json.loads(request).get("priority") or {}).get("tenant") == subject.tenant]
-
-
-def remove_rows(connection: "Connection", subject: ForgottenSubject, batches: Sequence[str], *, dry_run: bool) -> dict[str, int]:
-    """Delete a subject's rows, or count them, and return how many by table."""
-    rows = Counter[str]()
-    if subject.before is not None:
-        rows.update(remove_before(connection, subject.before) | remove_received(connection, subject.before))
-    else:  # before the batches go, by which it is found
-        rows.update(remove_of_batches(connection, batches))
-    if subject.thread is not None:
-        rows.update(remove_of_judgement(connection, subject.thread))
-    if subject.tenant is not None:
-        rows.update(remove_of_tenant(connection, subject.tenant))
-    parts = (_of_batches(batches[at : at + CHUNK]) for at in range(0, len(batches), CHUNK))
-    for name, which in chain(*parts, _of_subject(connection, subject)):
-        rows[name] += connection.execute(table(name).delete().where(which)).rowcount
-    if dry_run:
-        connection.rollback()
-    return dict(rows)
-
-
-def _of_batches(batches: Sequence[str]) -> Iterable[tuple[str, "ColumnElement[bool]"]]:
-    from sqlalchemy import select
-
-    cases = table("cases")
-    named = select(cases.c.case_id).where(cases.c.batch_id.in_(batches))
-    yield "judgements", table("judgements").c.id.in_(named)
-    for name in ("verdicts", "case_units", "cases", "charges"):
-        yield name, table(name).c.batch_id.in_(batches)
-    yield "batches", table("batches").c.id.in_(batches)
-
-
-def _of_subject(connection: "Connection", subject: ForgottenSubject) -> Iterable[tuple[str, "ColumnElement[bool]"]]:
-    if subject.thread is not None:
-        yield "judgements", table("judgements").c.id == subject.thread
-    if subject.tenant is not None:
-        yield "judgements", table("judgements").c.id.startswith(f"judging-{tenant_digits(subject.tenant)}")
-        yield "verdicts", table("verdicts").c.key.startswith(tenant_digits(subject.tenant))
-        yield "tenant_days", table("tenant_days").c.tenant == subject.tenant
-    if subject.before is not None:
-        for name in ("judgements", "verdicts", "tenant_days"):
-            yield name, table(name).c.created < stored_moment(connection, subject.before)
 
 
 async def sweep(client: Client, folder: PayloadFolder, older_than: float, *, dry_run: bool = False) -> int:

@@ -3,7 +3,7 @@
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest, StoreRefused
-from gradeloop.monitors.received import remove_received
-from gradeloop.monitors.removal import remove_before
-from gradeloop.store.engine import Store, stored_moment
-from gradeloop.store.tables import metadata, table
+from gradeloop.store.engine import Store
+from gradeloop.store.tables import Prune, metadata, owners, table
 from gradeloop.store.upgrade import VERSION, version_of
 from gradeloop.text import counted
 
@@ -26,9 +24,6 @@ CHUNK = 500
 
 PASSING = frozenset({"call_paces"})
 """Tables that a copy leaves out: a pace is of today."""
-
-ENDED = ("finished", "stopped")
-"""The statuses of batches that nothing continues by itself."""
 
 
 class StoreCheck(Strict):
@@ -94,11 +89,11 @@ def _faults(connection: "Connection") -> Iterator[str]:
         yield from (str(line) for line in found if line != "ok")
     if version_of(connection) != VERSION:
         return
-    batches = select(table("batches").c.id)
-    for name in ("cases", "case_units", "charges"):
-        column = table(name).c.batch_id
-        if lost := connection.execute(select(func.count()).select_from(table(name)).where(column.not_in(batches))).scalar_one():
-            yield f"{counted(lost, 'row')} of {name} belong to a batch that is not there"
+    for name, (whole, column) in {name: where for owner in owners() for name, where in owner.parts.items()}.items():
+        there, names = select(table(whole).c.id), table(name).c[column]
+        if lost := connection.execute(select(func.count()).select_from(table(name)).where(names.not_in(there))).scalar_one():
+            noun = column.removesuffix("_id")
+            yield f"{counted(lost, 'row')} of {name} belong to a {noun} that is not there"
 
 
 @dataclass(frozen=True)
@@ -241,9 +236,7 @@ def prune(store: Store, before: datetime, kinds: Sequence[str], *, dry_run: bool
     Args:
         store: The store.
         before: What was created earlier goes.
-        kinds: `batches` (those that have ended, with their cases and charges), `verdicts` (of the cache), `judgements`, `tenant_days` (what
-            tenants with a budget have used), `monitors` (the ticks, runs and past alerts of monitors; the monitors stay), `received` (the
-            runs that the OTLP receiver has kept).
+        kinds: Names of `prune_kinds`: of batches those that have ended go, of monitors the ticks, runs and past alerts; the monitors stay.
         dry_run: Whether everything stays.
 
     Raises:
@@ -253,7 +246,7 @@ def prune(store: Store, before: datetime, kinds: Sequence[str], *, dry_run: bool
     def work(connection: "Connection") -> dict[str, int]:
         rows: dict[str, int] = {}
         for kind in kinds:
-            rows |= _KINDS[kind](connection, before)
+            rows |= prune_kinds()[kind](connection, before)
         if dry_run:
             connection.rollback()
         return rows
@@ -264,35 +257,9 @@ def prune(store: Store, before: datetime, kinds: Sequence[str], *, dry_run: bool
     return Pruned(before=before, rows=rows)
 
 
-def _prune_batches(connection: "Connection", before: datetime) -> dict[str, int]:
-    from sqlalchemy import select
-
-    batches = table("batches")
-    old = batches.c.created < stored_moment(connection, before)
-    ended = select(batches.c.id).where(old, batches.c.status.in_(ENDED))
-    rows = {name: connection.execute(table(name).delete().where(table(name).c.batch_id.in_(ended))).rowcount for name in _PARTS}
-    return rows | {"batches": connection.execute(batches.delete().where(old, batches.c.status.in_(ENDED))).rowcount}
-
-
-def _prune_by_age(name: str) -> Callable[["Connection", datetime], dict[str, int]]:
-    def work(connection: "Connection", before: datetime) -> dict[str, int]:
-        found = table(name)
-        return {name: connection.execute(found.delete().where(found.c.created < stored_moment(connection, before))).rowcount}
-
-    return work
-
-
-_PARTS = ("case_units", "cases", "charges")
-_KINDS: dict[str, Callable[["Connection", datetime], dict[str, int]]] = {
-    "batches": _prune_batches,
-    "verdicts": _prune_by_age("verdicts"),
-    "judgements": _prune_by_age("judgements"),
-    "tenant_days": _prune_by_age("tenant_days"),
-    "monitors": remove_before,
-    "received": remove_received,
-}
-KINDS = tuple(_KINDS)
-"""What may be pruned."""
+def prune_kinds() -> dict[str, Prune]:
+    """Return what may be pruned, by name."""
+    return {name: prune for owner in owners() for name, prune in owner.prunes.items()}
 
 
 def erase_freed(store: Store, names: Sequence[str]) -> list[str]:

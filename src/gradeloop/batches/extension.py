@@ -14,4 +14,6 @@ EXTENSION = Extension(
         "diff": Command("Reports", "Show what regressed and improved from batch A to batch B.", "gradeloop.batches.cli.diff:app"),
     },
     kinds={"subjects": "gradeloop.batches.pages.subjects:SUBJECTS"},
+    tables="gradeloop.batches.tables:TABLES",
+    erases="gradeloop.batches.tables:OWNED",
 )

@@ -8,10 +8,11 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gradeloop.batches.contract import JUDGING_PREFIX, BatchRequest, BatchSummary, Case, CaseResult, CaseStatus, build_result
+from gradeloop.batches.tables import USAGE_COUNTS
 from gradeloop.contract.messages import LogProbs, Usage
 from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import Store, StoreSnapshot
-from gradeloop.store.tables import USAGE_COUNTS, table
+from gradeloop.store.tables import table
 from gradeloop.text import clip, did_you_mean
 
 if TYPE_CHECKING:  # imported where a statement is built: `gradeloop diff` of two files does without a store

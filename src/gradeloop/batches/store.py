@@ -15,11 +15,12 @@ from gradeloop.batches.cases import CaseConversation, Charge, ParkedCase, plan_o
 from gradeloop.batches.charges import clear, reserve, settle
 from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
 from gradeloop.batches.reader import parse_request, pause_reason, read_draft, summary_of, write_draft
+from gradeloop.batches.tables import USAGE_COUNTS
 from gradeloop.contract.messages import LogProbs, Usage
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.grading.evaluation_trace import trace_grading
 from gradeloop.store.engine import Store
-from gradeloop.store.tables import USAGE_COUNTS, table
+from gradeloop.store.tables import table
 from gradeloop.telemetry.metrics import BATCH_CASES, BATCH_CASES_STORED, CACHE_HITS
 from gradeloop.text import clip, one_line
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from gradeloop.admin.forgetting import ORPHAN_SECONDS, PayloadFolder, past_moment, sweep
-from gradeloop.admin.store_care import KINDS, Copied, back_up, check_store, prune, restore, what_is_lost
+from gradeloop.admin.store_care import Copied, back_up, check_store, prune, prune_kinds, restore, what_is_lost
 from gradeloop.cli.commands import Json
 from gradeloop.cli.render.table import show_lines
 from gradeloop.errors import InvalidRequest
@@ -27,6 +27,8 @@ store_app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(store_app, name="store")
+
+KINDS = tuple(prune_kinds())
 
 UNITS = {"d": "days", "h": "hours", "w": "weeks"}
 

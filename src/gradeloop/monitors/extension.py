@@ -7,4 +7,6 @@ EXTENSION = Extension(
     commands={
         "monitor": Command("Judge finished runs", "Judge a sample of production as it happens.", "gradeloop.monitors.cli.monitor:app"),
     },
+    tables="gradeloop.monitors.tables:TABLES",
+    erases="gradeloop.monitors.tables:OWNED",
 )

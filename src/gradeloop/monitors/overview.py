@@ -14,7 +14,7 @@ from gradeloop.monitors.anchor_runs import Anchor, anchor_error, forget_first_ve
 from gradeloop.monitors.anchors import AnchorCounts, AnchorState
 from gradeloop.monitors.contract import Alert, MonitorDefinition, MonitorState, Rate, TickReport, refuse_hasty
 from gradeloop.monitors.labelling import sample_labels
-from gradeloop.monitors.removal import remove_monitor
+from gradeloop.monitors.tables import remove_monitor
 from gradeloop.monitors.ticks import Monitor, clear_alert, definition_json, lock_monitor, read_monitor
 from gradeloop.monitors.windows import DECLINE, DRIFT, JUDGE, counts_of
 from gradeloop.stats.correction import LEAST_LABELS, CorrectedRate, JudgeError, SampleLabels, corrected_rate, labelled_rate

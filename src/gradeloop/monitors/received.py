@@ -17,8 +17,8 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import ValueRefused
 from gradeloop.settings.worker import ReceiverSettings
-from gradeloop.store.engine import Store, stored_moment
-from gradeloop.store.tables import table
+from gradeloop.store.engine import Store
+from gradeloop.store.tables import stored_moment, table
 from gradeloop.text import encodable, one_line, shortened
 from gradeloop.transcripts.formats.spans import CONVENTIONS, read_trace
 from gradeloop.transcripts.json_access import ODD_SHAPES, UnreadableMessage, dict_of
@@ -327,13 +327,6 @@ def read_received(connection: Connection, after: int | datetime, until: int | No
     query = query if until is None else query.where(runs.c.number <= until)
     rows = connection.execute(query)
     return [ReceivedRun(number=number, run=run and AgentRun.model_validate_json(run), problem=why) for number, run, why in rows]
-
-
-def remove_received(connection: Connection, before: datetime) -> dict[str, int]:
-    """Delete the runs that are older than a moment, and the traces, open ones too, with their spans."""
-    names = ("received_runs", "received_spans", "received_traces")
-    moment = stored_moment(connection, before)
-    return {name: connection.execute(table(name).delete().where(table(name).c.created < moment)).rowcount for name in names}
 
 
 def _now() -> int:

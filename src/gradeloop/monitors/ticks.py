@@ -35,8 +35,8 @@ from gradeloop.monitors.contract import (
 )
 from gradeloop.monitors.run_verdicts import verdict_of
 from gradeloop.monitors.windows import JudgedRun, settle, settled_report
-from gradeloop.store.engine import Store, stored_moment
-from gradeloop.store.tables import table
+from gradeloop.store.engine import Store
+from gradeloop.store.tables import stored_moment, table
 from gradeloop.text import encodable, printable
 
 LOOKED_UP = 500

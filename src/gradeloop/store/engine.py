@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
@@ -297,12 +296,6 @@ def _synchronize_seldom(connection: Any, _record: object) -> None:  # noqa: ANN4
     cursor = connection.cursor()
     cursor.execute("PRAGMA synchronous=NORMAL")
     cursor.close()
-
-
-def stored_moment(connection: "Connection", moment: datetime) -> datetime:
-    """Return a moment as the database keeps it: SQLite has UTC, without saying so."""
-    is_naive = connection.dialect.name == "sqlite" and moment.tzinfo is not None
-    return moment.astimezone(UTC).replace(tzinfo=None) if is_naive else moment
 
 
 def _without_secrets(url: str) -> str:

@@ -1,14 +1,36 @@
-"""All tables of the store, as statements name them; migrations make them."""
+"""The tables of the store, as statements name them; migrations make them."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING
 
+from gradeloop.extensions import parts
+
 if TYPE_CHECKING:  # a worker without a store, and most commands, do not load SQLAlchemy
-    from sqlalchemy import Column, MetaData, Table
+    from sqlalchemy import Column, Connection, MetaData, Table
+
+Prune = Callable[["Connection", datetime], dict[str, int]]
+"""Deletes what was created before a moment, and returns how many rows by table."""
 
 
-USAGE_COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "calls", "attempts")
-"""The columns of a batch that count its usage in whole numbers."""
+@dataclass(frozen=True)
+class StoreTables:
+    """The tables of an owner: of the core, or of an extension."""
+
+    define: Callable[["MetaData"], None]
+    """Adds them to those of the others."""
+    prunes: Mapping[str, Prune] = field(default_factory=dict)
+    """What `gradeloop store prune` deletes, by the name of its `--kind`."""
+    parts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    """Tables whose rows belong to a row of another one, with that table and the column that names the row."""
+
+
+@cache
+def owners() -> tuple[StoreTables, ...]:
+    """Return the tables of the core and of every extension."""
+    return (*parts(lambda extension: extension.tables), StoreTables(_define, {"tenant_days": prune_by_age("tenant_days")}))
 
 
 @cache
@@ -17,13 +39,8 @@ def metadata() -> "MetaData":
     from sqlalchemy import MetaData
 
     tables = MetaData()
-    _judging_tables(tables)
-    _batches_table(tables)
-    _case_tables(tables)
-    _call_tables(tables)
-    _monitor_tables(tables)
-    _label_tables(tables)
-    _received_tables(tables)
+    for owner in owners():
+        owner.define(tables)
     return tables
 
 
@@ -32,100 +49,17 @@ def table(name: str) -> "Table":
     return metadata().tables[name]
 
 
-def _judging_tables(tables: "MetaData") -> None:
-    from sqlalchemy import Column, ForeignKeyConstraint, Integer, String, Table, Text
+def prune_by_age(*names: str) -> Prune:
+    """Return what deletes the old rows of tables."""
 
-    Table(
-        "rubrics",
-        tables,
-        Column("collection", String(200), primary_key=True),
-        Column("rubric_id", String(200), primary_key=True),
-        Column("latest", Integer, nullable=False),
-        _created(),
-    )
-    Table(
-        "rubric_versions",
-        tables,
-        Column("collection", String(200), primary_key=True),
-        Column("rubric_id", String(200), primary_key=True),
-        Column("version", Integer, primary_key=True),
-        Column("sha256", String(64), nullable=False),
-        Column("judge", Text, nullable=False),
-        _created(),
-        ForeignKeyConstraint(["collection", "rubric_id"], ["rubrics.collection", "rubrics.rubric_id"]),
-    )
-    Table(
-        "judgements",
-        tables,
-        Column("id", String(100), primary_key=True),
-        Column("judge_sha256", String(64), nullable=False, index=True),
-        Column("agent_run_id", String(200), nullable=False, index=True),
-        Column("repeat", Integer, nullable=False),
-        Column("result_type", String(20), nullable=False),
-        Column("result", Text, nullable=False),
-        _created(),
-    )
+    def work(connection: "Connection", before: datetime) -> dict[str, int]:
+        moment = stored_moment(connection, before)
+        return {name: connection.execute(table(name).delete().where(table(name).c.created < moment)).rowcount for name in names}
+
+    return work
 
 
-def _batches_table(tables: "MetaData") -> None:
-    from sqlalchemy import Column, Float, String, Table, Text
-
-    Table(
-        "batches",
-        tables,
-        Column("id", String(200), primary_key=True),
-        Column("request", Text, nullable=False),
-        Column("status", String(20), nullable=False),
-        Column("reason", Text),
-        *map(_counter, ("total", "settled", "passed", "failed", "errors", "ungraded", "unsure", "reused")),
-        *map(_counter, ("throttled", "unpriced", "unreported")),
-        *map(_counter, USAGE_COUNTS),
-        Column("seconds", Float, nullable=False, server_default="0"),
-        Column("cost_usd", Float, nullable=False, server_default="0"),
-        Column("throttled_by", String(200)),
-        _created(),
-    )
-
-
-def _case_tables(tables: "MetaData") -> None:
-    from sqlalchemy import Column, Index, Integer, String, Table, Text, UniqueConstraint
-
-    place = (("batch_id", String(200)), ("position", Integer))
-    Table(
-        "cases",
-        tables,
-        *(Column(name, kind, primary_key=True, autoincrement=False) for name, kind in place),
-        Column("case_id", String(200), nullable=False),
-        Column("spec", Text, nullable=False),
-        Column("plan", String(200), nullable=False),
-        Column("status", String(20), nullable=False),
-        _counter("attempt"),
-        _counter("fresh"),
-        _counter("reused"),
-        Column("draft", Text),
-        Column("spent", Text),
-        Column("settled", Integer),
-        Column("result", Text),
-        UniqueConstraint("batch_id", "case_id"),
-        Index("cases_by_end", "batch_id", "settled"),
-    )
-    Table(
-        "case_units",
-        tables,
-        *(Column(name, kind, primary_key=True, autoincrement=False) for name, kind in (*place, ("attempt", Integer), ("unit", Integer))),
-        Column("held", Text, nullable=False),
-    )
-    Table(
-        "charges",
-        tables,
-        Column("call", String(200), primary_key=True),
-        Column("attempt", Integer, primary_key=True, autoincrement=False),
-        Column("batch_id", String(200), nullable=False, index=True),
-        Column("counted", Integer, nullable=False),
-    )
-
-
-def _call_tables(tables: "MetaData") -> None:
+def _define(tables: "MetaData") -> None:
     from sqlalchemy import BigInteger, Column, Float, String, Table, Text
 
     Table(
@@ -136,153 +70,32 @@ def _call_tables(tables: "MetaData") -> None:
         Column("pace", Text, nullable=False),
     )
     Table(
-        "verdicts",
-        tables,
-        Column("key", String(64), primary_key=True),
-        Column("verdict", Text, nullable=False),
-        Column("batch_id", String(200)),
-        _created(),
-    )
-    Table(
         "tenant_days",
         tables,
         Column("tenant", String(64), primary_key=True),
         Column("day", String(10), primary_key=True),
         Column("tokens", BigInteger, nullable=False, server_default="0"),
         Column("cost_usd", Float, nullable=False, server_default="0"),
-        *map(_counter, ("calls", "unreported")),
-        _created(),
+        *map(counter, ("calls", "unreported")),
+        created(),
     )
 
 
-def _monitor_tables(tables: "MetaData") -> None:
-    from sqlalchemy import Column, Index, Integer, String, Table, Text
-
-    Table(
-        "monitors",
-        tables,
-        Column("name", String(64), primary_key=True),
-        Column("definition", Text, nullable=False),
-        Column("state", Text, nullable=False),
-        Column("cursor", Text),
-        _created(),
-    )
-    Table(
-        "monitor_ticks",
-        tables,
-        Column("monitor", String(64), primary_key=True),
-        Column("number", Integer, primary_key=True, autoincrement=False),
-        Column("tick", String(200), nullable=False),
-        Column("batch_id", String(200)),
-        Column("request", Text),
-        Column("report", Text, nullable=False),
-        _counter("settled"),
-        _created(),
-        Index("monitor_ticks_by_tick", "monitor", "tick", unique=True),
-    )
-    Table(
-        "monitor_runs",
-        tables,
-        Column("monitor", String(64), primary_key=True),
-        Column("run_sha256", String(64), primary_key=True),
-        Column("run_id", String(200), nullable=False),
-        Column("number", Integer, nullable=False),
-        Column("why", String(20), nullable=False),
-        Column("stratum", String(200)),
-        Column("case_id", String(200)),
-        Column("verdict", String(20)),
-        Column("judged", Integer),
-        Column("waiting", Text),
-        Column("shadow_case", String(200)),
-        Column("shadow_verdict", String(20)),
-        _created(),
-        Index("monitor_runs_by_tick", "monitor", "number"),
-        Index("monitor_runs_by_judged", "monitor", "judged"),
-    )
-    Table(
-        "monitor_alerts",
-        tables,
-        Column("monitor", String(64), primary_key=True),
-        Column("number", Integer, primary_key=True, autoincrement=False),
-        Column("kind", String(100), primary_key=True),
-        Column("alert", Text, nullable=False),
-        Column("cleared", Integer),
-        _created(),
-    )
-
-
-def _label_tables(tables: "MetaData") -> None:
-    from sqlalchemy import Column, Integer, String, Table, Text
-
-    Table(
-        "monitor_anchors",
-        tables,
-        Column("monitor", String(64), primary_key=True),
-        Column("run_sha256", String(64), primary_key=True),
-        Column("run_id", String(200), nullable=False),
-        Column("label", String(20), nullable=False),
-        Column("spec", Text, nullable=False),
-        Column("first", String(20)),
-        Column("verdict", String(20)),
-        Column("judged", Integer),
-        _counter("tick"),
-        _created(),
-    )
-    Table(
-        "monitor_labels",
-        tables,
-        Column("monitor", String(64), primary_key=True),
-        Column("run_sha256", String(64), primary_key=True),
-        Column("created_by", String(200), primary_key=True),
-        Column("passed", Integer, nullable=False),
-        Column("reason", Text, nullable=False),
-        _created(),
-    )
-
-
-def _received_tables(tables: "MetaData") -> None:
-    from sqlalchemy import BigInteger, Column, Index, Integer, String, Table, Text
-
-    Table(
-        "received_traces",
-        tables,
-        Column("trace_id", String(32), primary_key=True),
-        Column("heard", BigInteger, nullable=False),
-        Column("settled", BigInteger),
-        _counter("closed"),
-        _counter("spans"),
-        _counter("bytes"),
-        _created(),
-        Index("received_traces_by_silence", "settled", "heard"),
-    )
-    Table(
-        "received_spans",
-        tables,
-        Column("trace_id", String(32), primary_key=True),
-        Column("span_id", String(64), primary_key=True),
-        Column("ended", BigInteger, nullable=False),
-        Column("span", Text, nullable=False),
-        _created(),
-    )
-    Table(
-        "received_runs",
-        tables,
-        Column("number", Integer, primary_key=True),
-        Column("trace_id", String(32), nullable=False, unique=True),
-        Column("run", Text),
-        Column("problem", Text),
-        _created(),
-        sqlite_autoincrement=True,
-    )
-
-
-def _counter(name: str) -> "Column[int]":
+def counter(name: str) -> "Column[int]":
+    """Return a column of a whole number that begins with 0."""
     from sqlalchemy import Column, Integer
 
     return Column(name, Integer, nullable=False, server_default="0")
 
 
-def _created() -> "Column[object]":
+def created() -> "Column[object]":
+    """Return the column of the moment at which a row was made."""
     from sqlalchemy import Column, DateTime, func
 
     return Column("created", DateTime(timezone=True), server_default=func.now(), nullable=False)
+
+
+def stored_moment(connection: "Connection", moment: datetime) -> datetime:
+    """Return a moment as the database keeps it: SQLite has UTC, without saying so."""
+    is_naive = connection.dialect.name == "sqlite" and moment.tzinfo is not None
+    return moment.astimezone(UTC).replace(tzinfo=None) if is_naive else moment
