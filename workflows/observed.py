@@ -1,7 +1,7 @@
 """What is counted and traced of what workflows decide; a replay counts nothing again, and nothing of it is in a history."""
 
 from gradeloop.contract.evaluation import Evaluation
-from gradeloop.grading.evaluation_trace import trace_grading
+from gradeloop.grading.scoring import trace_grading
 from gradeloop.telemetry.metrics import CACHE_HITS, JUDGEMENTS, RUN_ITERATIONS, RUNS, VERDICTS
 from workflows.thread_state import Thread
 

@@ -29,7 +29,7 @@ from gradeloop.contract.thread import Grader
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.grading.cache_key import key_of_tenant
 from gradeloop.grading.checks import needs_logprobs
-from gradeloop.grading.function_calls import show_calls
+from gradeloop.grading.code_checks import show_calls
 from gradeloop.grading.prompts import JudgedDraft, build_generator_system, sent_sha256
 from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup

@@ -17,9 +17,8 @@ from activities.providers.http_request import read_call
 from activities.providers.keys import KeySource
 from activities.providers.scripted import Script
 from activities.store_attempts import invalid
-from gradeloop.contract.http_call import HTTP_REQUEST
 from gradeloop.contract.messages import Usage
-from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.model_spec import HTTP_REQUEST, ModelSpec
 from gradeloop.contract.provider import Endpoint, FailureKind, ModelFault, ModelReply, ModelRequest, Provider
 from gradeloop.extensions import load
 from gradeloop.settings.catalog import load_catalogue

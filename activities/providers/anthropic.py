@@ -30,8 +30,7 @@ from activities.providers.base import (
     unknown_end,
 )
 from activities.providers.thinking import THINKING, circumstances, first_with_thinking, with_circumstances
-from gradeloop.contract.images import Image, split_images
-from gradeloop.contract.messages import Message, Usage
+from gradeloop.contract.messages import Image, Message, Usage, split_images
 from gradeloop.contract.provider import Cloud, Connections, Endpoint, ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.settings.catalog import capability_of
 

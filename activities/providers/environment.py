@@ -7,8 +7,7 @@ from pathlib import Path
 
 from activities.providers.addresses import base_url, is_below, names_public_host, same_place
 from activities.providers.keys import EntraToken, KeyFile, KeySource, KeyVariable
-from gradeloop.contract.http_call import HTTP_REQUEST
-from gradeloop.contract.model_spec import PROVIDERS, ModelSpec
+from gradeloop.contract.model_spec import HTTP_REQUEST, PROVIDERS, ModelSpec
 from gradeloop.contract.provider import Cloud, Endpoint
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings import catalog

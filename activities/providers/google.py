@@ -33,8 +33,7 @@ from activities.providers.base import (
     whole_object,
 )
 from activities.providers.embeddings import embed_google
-from gradeloop.contract.images import Image, split_images
-from gradeloop.contract.messages import Message, Usage
+from gradeloop.contract.messages import Image, Message, Usage, split_images
 from gradeloop.contract.model_spec import LONGEST_TIMEOUT
 from gradeloop.contract.provider import Connections, Endpoint, ModelFault, ModelReply, ModelRequest, Step
 

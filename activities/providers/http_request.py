@@ -8,9 +8,8 @@ from pydantic_core import to_json
 
 from activities.errors import error_kind, excerpt, reported_codes, reported_message
 from activities.providers.base import assistant_reply, json_value, malformed, reply_timeout
-from gradeloop.contract.http_call import HttpCall
 from gradeloop.contract.messages import Usage
-from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.model_spec import HttpCall, ModelSpec
 from gradeloop.contract.provider import Connections, Endpoint, ModelFault, ModelReply, ModelRequest
 from gradeloop.errors import explain
 from gradeloop.text import clip

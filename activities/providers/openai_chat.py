@@ -35,9 +35,7 @@ from activities.providers.base import (
 )
 from activities.providers.embeddings import embed_openai
 from activities.providers.thinking import circumstances, first_with_thinking, with_circumstances
-from gradeloop.contract.functions import CHOICES, DeclaredFunction
-from gradeloop.contract.images import Image, split_images
-from gradeloop.contract.messages import Message, Usage
+from gradeloop.contract.messages import CHOICES, DeclaredFunction, Image, Message, Usage, split_images
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import Connections, Endpoint, ModelReply, ModelRequest, ToolSpec
 from gradeloop.settings.catalog import capability_of

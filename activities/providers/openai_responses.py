@@ -33,9 +33,7 @@ from activities.providers.base import (
 )
 from activities.providers.embeddings import embed_openai
 from activities.providers.thinking import first_with_thinking, with_circumstances
-from gradeloop.contract.functions import CHOICES
-from gradeloop.contract.images import Image, split_images
-from gradeloop.contract.messages import Message, Usage
+from gradeloop.contract.messages import CHOICES, Image, Message, Usage, split_images
 from gradeloop.contract.model_spec import ModelConfig
 from gradeloop.contract.provider import Connections, Endpoint, ModelReply, ModelRequest
 from gradeloop.settings.catalog import capability_of

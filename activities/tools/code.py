@@ -10,10 +10,9 @@ from pydantic import JsonValue
 from activities.tools.base import ToolContext, ToolUnavailable, require_package
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import code_of
-from gradeloop.grading.call_checks import CALL_CHECK
 from gradeloop.grading.checks import CheckedDraft, KindOf, run_check
 from gradeloop.grading.code_checks import code_call, parse_code_check, read_assertion
-from gradeloop.grading.comparisons import COMPARISON_CHECK
+from gradeloop.grading.draft_checks import CALL_CHECK, COMPARISON_CHECK
 from gradeloop.grading.json_schema import compile_pattern
 from gradeloop.sandbox.pytest_suite import SuiteRun, run_suite
 from gradeloop.settings.worker import CommandSettings

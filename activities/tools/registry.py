@@ -21,7 +21,7 @@ from activities.tools.files import build_file_tool
 from activities.tools.mcp import McpServers
 from activities.tools.text import count_tokens, json_schema_check, regex_check, text_check, word_count
 from activities.tools.web import build_fetch_page
-from gradeloop.contract.functions import EvidenceTool
+from gradeloop.contract.messages import EvidenceTool
 from gradeloop.contract.model_spec import OfferedTool
 from gradeloop.contract.provider import ToolSpec
 from gradeloop.errors import InvalidRequest, explain

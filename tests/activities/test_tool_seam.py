@@ -3,7 +3,7 @@
 import pytest
 
 from activities.tools.registry import TOOLS, ToolRegistry
-from gradeloop.contract.functions import EvidenceTool
+from gradeloop.contract.messages import EvidenceTool
 from gradeloop.errors import InvalidRequest
 from gradeloop.extensions import Extension
 from tests.rig.extensions import install

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowFailureError
 
-from gradeloop.contract.images import Image
+from gradeloop.contract.messages import Image
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.sandbox.monty import Monty
 from tests.rig.batches import batching, case, drafted

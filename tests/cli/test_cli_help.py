@@ -15,7 +15,7 @@ from gradeloop import exit_codes
 from gradeloop.cli.commands import command_groups
 from gradeloop.cli.main import app
 from gradeloop.cli.reference import build_reference
-from gradeloop.contract.documented import describe_fields
+from gradeloop.contract.base import describe_fields
 from gradeloop.settings.worker import WorkerSettings
 from tests.test_house import BIN, loaded_by, of_packages
 

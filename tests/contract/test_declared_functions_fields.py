@@ -6,7 +6,7 @@ import pytest
 from pydantic import ValidationError
 
 from gradeloop.batches.contract import Case
-from gradeloop.contract.functions import FUNCTION_BYTES
+from gradeloop.contract.messages import FUNCTION_BYTES
 from gradeloop.contract.thread import Generator, ThreadRequest
 
 SAID = [{"role": "user", "content": "Hello"}]

@@ -2,8 +2,7 @@
 
 from pydantic import Field
 
-from gradeloop.contract.base import Strict
-from gradeloop.contract.documented import Documented, describe_fields
+from gradeloop.contract.base import Documented, Strict, describe_fields
 
 
 class Base(Strict, Documented):

@@ -14,8 +14,8 @@ from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest
 from gradeloop.extensions import Extension
-from gradeloop.grading.call_checks import CALL_CHECK
 from gradeloop.grading.checks import CHECKS, TEXT_CHECK, CheckKind, run_text_check, valid_kind
+from gradeloop.grading.draft_checks import CALL_CHECK
 from gradeloop.grading.text_checks import text_kind
 from gradeloop.suites.suite import SuiteFile
 from tests.rig.suites import cases, refusal

@@ -6,7 +6,7 @@ import pytest
 
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.contradictions import contradicted, contradiction
+from gradeloop.grading.verdicts import contradicted, contradiction
 
 FAILS = {
     "The deadline is missing. Therefore this fails.": "Therefore this fails",

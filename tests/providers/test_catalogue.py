@@ -7,9 +7,8 @@ import pytest
 
 from activities.providers import Providers
 from activities.providers.environment import Environment
-from gradeloop.contract.http_call import HTTP_REQUEST
 from gradeloop.contract.messages import Usage
-from gradeloop.contract.model_spec import PROVIDERS, ModelSpec
+from gradeloop.contract.model_spec import HTTP_REQUEST, PROVIDERS, ModelSpec
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings.catalog import Capability, capability_of, load_catalogue, settings_complaint
 from gradeloop.settings.default_model import DEFAULTS, DefaultRule, default_model

@@ -7,11 +7,9 @@ from typing import Any
 
 import pytest
 
-from gradeloop.contract.functions import CallForm, DeclaredFunction, OutputForm
-from gradeloop.contract.images import Image, split_images
-from gradeloop.contract.messages import Message, ToolCall
+from gradeloop.contract.messages import CallForm, DeclaredFunction, Image, Message, OutputForm, ToolCall, split_images
 from gradeloop.contract.provider import ModelFault, ModelReply
-from gradeloop.grading.function_calls import called_value, calls_functions, show_calls
+from gradeloop.grading.code_checks import called_value, calls_functions, show_calls
 from tests.rig.provider_server import ProviderServer, Recorded, reply
 
 PLACE = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}

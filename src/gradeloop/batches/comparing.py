@@ -15,7 +15,7 @@ from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
-from gradeloop.grading.comparisons import best_by_choice, best_by_score, comparisons_of, total_score, without_comparisons
+from gradeloop.grading.draft_checks import best_by_choice, best_by_score, comparisons_of, total_score, without_comparisons
 from gradeloop.grading.scoring import scores_of
 from gradeloop.judges.answers import Rollout
 from gradeloop.judges.contract import SchemaJudge

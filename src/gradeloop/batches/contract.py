@@ -8,21 +8,16 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 from pydantic_core import to_json
 from temporalio import workflow
 
-from gradeloop.contract.base import READS_SHARES, FirstMistakes, Recorded, Sparse, Strict
-from gradeloop.contract.code_text import CodeText
-from gradeloop.contract.evaluation import CriterionRow
-from gradeloop.contract.http_call import HTTP_REQUEST
-from gradeloop.contract.images import IMAGES, Image
-from gradeloop.contract.messages import Messages, Usage
-from gradeloop.contract.model_spec import Budget, ModelSpec
+from gradeloop.contract.base import READS_SHARES, CodeText, FirstMistakes, Recorded, Sparse, Strict
+from gradeloop.contract.evaluation import CriterionRow, Row, criterion_rows, html_table
+from gradeloop.contract.messages import IMAGES, Image, Messages, Usage
+from gradeloop.contract.model_spec import HTTP_REQUEST, Budget, ModelSpec
 from gradeloop.contract.named_metrics import MOST_SHARES, DerivedMetrics, MetricShare
 from gradeloop.contract.notice import Webhooks
-from gradeloop.contract.result_rows import Row, criterion_rows, html_table
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import BATCH_WORKFLOW, MAX_ITERATIONS, Generator, Grader, Priority
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.grading.call_checks import CALL_CHECK
-from gradeloop.grading.comparisons import comparisons_of
+from gradeloop.grading.draft_checks import CALL_CHECK, comparisons_of
 from gradeloop.judges.contract import JudgeResult, JudgingRequest
 from gradeloop.stats.correction import GatedRate
 from gradeloop.text import clip, did_you_mean

@@ -18,7 +18,7 @@ from gradeloop.batches.reader import parse_request, pause_reason, read_draft, su
 from gradeloop.batches.tables import USAGE_COUNTS
 from gradeloop.contract.messages import LogProbs, Usage
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
-from gradeloop.grading.evaluation_trace import trace_grading
+from gradeloop.grading.scoring import trace_grading
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
 from gradeloop.telemetry.metrics import BATCH_CASES, BATCH_CASES_STORED, CACHE_HITS

@@ -10,7 +10,7 @@ from pydantic_core import PydanticUndefined
 
 from gradeloop.cli.commands import command_groups
 from gradeloop.cli.main import app
-from gradeloop.contract.documented import describe_fields
+from gradeloop.contract.base import describe_fields
 from gradeloop.exit_codes import CODES
 from gradeloop.settings.worker import WorkerSettings
 

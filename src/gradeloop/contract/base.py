@@ -1,11 +1,14 @@
 """The base classes of all models on the wire, bounded lists, and pages of long lists."""
 
+import ast
+import inspect
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar, cast, get_args, get_origin
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar, cast, get_args, get_origin
 
 from pydantic import (
     BaseModel,
@@ -14,6 +17,7 @@ from pydantic import (
     Field,
     GetCoreSchemaHandler,
     GetJsonSchemaHandler,
+    JsonValue,
     ValidationError,
     ValidationInfo,
     model_validator,
@@ -223,3 +227,70 @@ def page_of(items: Sequence[Any], after: int, limit: int, *, first: int = 0) -> 
         page.append(item)
     stop = start + len(page)
     return {"items": page, "next": first + stop if stop < len(items) else None, "total": first + len(items), "first": first}
+
+
+class Documented(BaseModel):
+    """A model that a file or flags are read into, and whose JSON Schema describes each field by the docstring below it.
+
+    Pydantic's `use_attribute_docstrings` reads the sources when a class is made, which costs every command a tenth of a second.
+    """
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Return the schema with the fields' descriptions."""
+        found = super().__get_pydantic_json_schema__(schema, handler)
+        properties = handler.resolve_ref_schema(found).get("properties", {})
+        for name, text in field_descriptions(cls).items():
+            properties.get(cls.model_fields[name].alias or name, {}).setdefault("description", text)
+        return found
+
+
+def describe_fields(model: type[BaseModel]) -> None:
+    """Give the fields of a model, and of the models inside it, their descriptions, which `--help` prints."""
+    for name, field in model.model_fields.items():
+        if issubclass(model, Documented) and field.description is None:
+            field.description = field_descriptions(model).get(name)
+        for kind in (field.annotation, *get_args(field.annotation)):
+            if isinstance(kind, type) and issubclass(kind, BaseModel):
+                describe_fields(kind)
+
+
+@cache
+def field_descriptions(model: type[Documented]) -> dict[str, str]:
+    """Return the docstrings of a model's fields by the fields' names, those of its bases among them."""
+    own = [cls for cls in reversed(model.__mro__) if issubclass(cls, Documented) and cls is not Documented]
+    return {name: text for cls in own for name, text in _docstrings(cls) if name in model.model_fields}
+
+
+def _docstrings(cls: type) -> Iterator[tuple[str, str]]:
+    body = _classes(inspect.getfile(cls)).get(cls.__name__, [])
+    for field, below in pairwise(body):
+        match field, below:
+            case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
+                yield name, inspect.cleandoc(text)
+            case _:
+                pass
+
+
+@cache
+def _classes(path: str) -> dict[str, list[ast.stmt]]:
+    """Return the bodies of a file's classes by name."""
+    return {item.name: item.body for item in ast.parse(Path(path).read_text(encoding="utf-8")).body if isinstance(item, ast.ClassDef)}
+
+
+CODE_CHARACTERS = 262_144
+"""The longest text of code: it rides in every case that it judges."""
+
+
+class CodeText(Strict):
+    """A text of Python or JavaScript that is run in the worker's sandbox."""
+
+    language: Literal["javascript", "python"]
+    code: Annotated[str, Field(min_length=1, max_length=CODE_CHARACTERS)]
+    """An expression or a function's body; with `file`, all of that file."""
+    file: Sparse[Annotated[str, Field(max_length=200)]] = ""
+    """The file's name."""
+    function: Sparse[Annotated[str, Field(max_length=200)]] = ""
+    """The file's function that is called; empty for what a file of JavaScript exports."""
+    config: Sparse[JsonValue] = None
+    """What the code finds as `context["config"]`."""

@@ -10,8 +10,7 @@ from pydantic import AfterValidator, Field, JsonValue, field_validator, model_va
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError
 
-from gradeloop.contract.base import Items, OrText, Sparse, Strict
-from gradeloop.contract.code_text import CodeText
+from gradeloop.contract.base import CodeText, Items, OrText, Sparse, Strict
 from gradeloop.contract.model_spec import GraderSpec, ModelSpec, parse_grader_spec
 from gradeloop.errors import InvalidRequest
 from gradeloop.text import clip, closest

@@ -1,15 +1,20 @@
 """Messages, the log that holds them with a running sha256, and the usage of model calls."""
 
+import base64
+import binascii
 import hashlib
+import json
 import math
 import re
-from collections.abc import Iterable, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, GetCoreSchemaHandler, JsonValue, NonNegativeFloat, NonNegativeInt, model_validator
 from pydantic_core import core_schema, to_json
 
 from gradeloop.contract.base import FirstMistakes, Items, Sparse, Strict
+from gradeloop.text import clip
 
 MESSAGE_BYTES = 1024 * 1024
 """The largest message, measured as JSON: half of the 2 MiB that one Temporal payload may have."""
@@ -243,3 +248,161 @@ def _cost(one: Usage, other: Usage) -> float | None:
     costs = [usage.cost_usd for usage in (one, other) if usage.calls]
     known = [cost for cost in costs if cost is not None]
     return round(sum(known), _DECIMALS) if costs and len(known) == len(costs) else None
+
+
+IMAGE_BYTES = 640 * 1024
+"""The largest image inside of a case, which may have 1 MiB with all it says."""
+
+IMAGES = 20
+"""The most images of a case, as the strictest vendor has it."""
+
+_DATA = re.compile(r"data:(?P<media>image/(?:png|jpeg|gif|webp));base64,(?P<data>[A-Za-z0-9+/]+={0,2})")
+_ADDRESS = re.compile(r"https?://[^\s/?#@]+(?:[/?#]\S*)?")
+
+
+class Image(Strict):
+    """An image, by its address or as a `data:` URL."""
+
+    url: Annotated[str, Field(min_length=1)]
+    """`https://…`, which the vendor fetches, or `data:image/png;base64,…` (png, jpeg, gif or webp)."""
+    detail: Sparse[Literal["auto", "low", "high"] | None] = None
+    """How closely OpenAI's models look at it."""
+
+    @model_validator(mode="after")
+    def _is_an_image(self) -> Self:
+        if _ADDRESS.fullmatch(self.url):
+            return self
+        if self.media_type is None:
+            raise ValueError(f"{clip(self.url)} is no image; write https://…, or data:image/png;base64,… (png, jpeg, gif or webp)")
+        try:
+            size = len(self._bytes)
+        except (binascii.Error, ValueError):
+            raise ValueError(f"{clip(self.url)} is no base64; encode the image anew") from None
+        if size > IMAGE_BYTES:
+            raise ValueError(f"the image has {size} bytes, {IMAGE_BYTES} at most; shrink it, or give its address")
+        return self
+
+    @property
+    def media_type(self) -> str | None:
+        """The type of an image that is data; None of one that has an address."""
+        found = _DATA.fullmatch(self.url)
+        return found["media"] if found else None
+
+    @property
+    def data(self) -> str:
+        """The base64 of an image that is data."""
+        return self.url.partition(",")[2]
+
+    @property
+    def _bytes(self) -> bytes:
+        return base64.b64decode(self.data, validate=True)
+
+    def label(self, number: int) -> str:
+        """Return what stands in a text in the place of the image; `number` counts the case's images from 1."""
+        if self.media_type is None:
+            return f"[image {number}, at {self.url}]"
+        size = max(1, round(len(self._bytes) / 1024))
+        return f"[image {number}, {size} KiB, sha256 {hashlib.sha256(self._bytes).hexdigest()[:12]}…]"
+
+
+def split_images(text: str, images: Sequence[Image]) -> list[str | Image]:
+    """Return a text in parts, with the images in the place of their labels."""
+    parts: list[str | Image] = [text]
+    for number, image in enumerate(images, 1):
+        label = image.label(number)
+        at = next((at for at, part in enumerate(parts) if isinstance(part, str) and label in part), None)
+        if at is not None:
+            before, _, after = str(parts[at]).partition(label)
+            parts[at : at + 1] = [before, image, after]
+    if len(parts) == 1:
+        return [text] if text.strip() else []
+    return [part.strip("\n") if isinstance(part, str) else part for part in parts if not isinstance(part, str) or part.strip()]
+
+
+FUNCTION_BYTES = 64 * 1024
+"""The largest JSON Schema of a function or of a draft's form: every call of the model has it in its prompt."""
+
+FUNCTIONS = 128
+"""The most functions of a generator, as the vendors have it."""
+
+CallForm = Literal["chat", "function_call", "responses", "anthropic", "bedrock", "google"]
+"""How a draft shows the functions that it calls: as the reply of OpenAI's Chat Completions (its older `function_call`, too), of its
+Responses, of Anthropic's Messages, of Amazon's Nova or of Google's API has them."""
+
+FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.:-]{0,127}$")]
+
+
+class DeclaredFunction(Strict):
+    """A function that a model may call in its draft; nobody runs it, and the call is the draft."""
+
+    name: FunctionName
+    description: Sparse[Annotated[str, Field(max_length=8_000)]] = ""
+    parameters: Sparse[dict[str, JsonValue] | None] = None
+    """The JSON Schema of the arguments, of type `object`; none for a function without arguments."""
+    strict: Sparse[bool] = False
+    """Whether the server enforces the schema, where it can."""
+
+    @model_validator(mode="after")
+    def _takes_an_object(self) -> Self:
+        _refuse_large(self.parameters, f"the parameters of {self.name}")
+        if self.parameters is not None and self.parameters.get("type", "object") != "object":
+            raise ValueError('parameters is no JSON Schema of an object; write {"type": "object", "properties": {...}}')
+        return self
+
+
+class OutputForm(Strict):
+    """The form that a draft is asked to have: JSON, of a schema where one is given."""
+
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = "answer"
+    json_schema: Sparse[dict[str, JsonValue] | None] = None
+    """The JSON Schema of the draft; without one it is any JSON object."""
+    strict: Sparse[bool] = False
+    """Whether the server enforces the schema, where it can enforce it more or less."""
+
+    @model_validator(mode="after")
+    def _is_small(self) -> Self:
+        _refuse_large(self.json_schema, "json_schema")
+        return self
+
+
+def _refuse_large(schema: dict[str, JsonValue] | None, what: str) -> None:
+    if schema is not None and (size := len(json.dumps(schema))) > FUNCTION_BYTES:
+        raise ValueError(f"{what} has {size} bytes as JSON, {FUNCTION_BYTES} at most")
+
+
+def refuse_odd_functions(functions: tuple[DeclaredFunction, ...], choice: str | None) -> None:
+    """Raise ValueError where two functions have one name, or the choice is none of them."""
+    names = [function.name for function in functions]
+    if twin := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"functions: {twin!r} is there twice; give each function a name of its own")
+    if choice is None or (choice in CHOICES and functions) or choice in names:
+        return
+    known = ", ".join([*CHOICES, *names]) if functions else "none, as there are no functions"
+    raise ValueError(f"function_choice: {choice!r} is no choice; write one of: {known}")
+
+
+CHOICES = ("auto", "none", "required")
+"""Whether a model may call a function, or must; the name of a function says which one it must call."""
+
+
+@dataclass(frozen=True)
+class EvidenceTool:
+    """A tool that a worker runs for graders and generators: a row of the registry `tools`.
+
+    Example:
+        ```python
+        def count_vowels(draft: str) -> dict[str, int]:
+            return {"vowels": sum(letter in "aeiou" for letter in draft)}
+
+        TOOLS = (EvidenceTool.of(count_vowels),)
+        ```
+    """
+
+    name: str
+    build: Callable[[Any], Callable[..., Any]]
+    """Takes the worker's `ToolContext`, and returns the function of that name; its annotations are the tool's parameters."""
+
+    @classmethod
+    def of(cls, function: Callable[..., Any]) -> "EvidenceTool":
+        """Return the tool that a function is on every worker."""
+        return cls(function.__name__, lambda _: function)

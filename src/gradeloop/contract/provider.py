@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from pydantic import JsonValue
 
 from gradeloop.contract.base import Strict
-from gradeloop.contract.functions import DeclaredFunction, OutputForm
-from gradeloop.contract.images import Image
-from gradeloop.contract.messages import LogProbs, Message, Usage
+from gradeloop.contract.messages import DeclaredFunction, Image, LogProbs, Message, OutputForm, Usage
 from gradeloop.contract.model_spec import ModelSpec
 
 if TYPE_CHECKING:

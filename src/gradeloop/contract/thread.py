@@ -7,12 +7,29 @@ from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_va
 from temporalio import workflow
 
 from gradeloop.contract.base import Items, Page, Sparse, Strict
-from gradeloop.contract.evaluation import Evaluation, Event, InterruptReason, RunStatus, VerdictResult, WaitingFor
-from gradeloop.contract.functions import FUNCTIONS, CallForm, DeclaredFunction, OutputForm, refuse_odd_functions
-from gradeloop.contract.http_call import HTTP_REQUEST
-from gradeloop.contract.messages import MESSAGE_BYTES, Message, Messages, Usage
-from gradeloop.contract.model_spec import Budget, ModelSpec, OfferedTool, RemoteGrader, refuse_duplicate_tools
-from gradeloop.contract.result_rows import Row, criterion_rows, html_table
+from gradeloop.contract.evaluation import (
+    Evaluation,
+    Event,
+    InterruptReason,
+    Row,
+    RunStatus,
+    VerdictResult,
+    WaitingFor,
+    criterion_rows,
+    html_table,
+)
+from gradeloop.contract.messages import (
+    FUNCTIONS,
+    MESSAGE_BYTES,
+    CallForm,
+    DeclaredFunction,
+    Message,
+    Messages,
+    OutputForm,
+    Usage,
+    refuse_odd_functions,
+)
+from gradeloop.contract.model_spec import HTTP_REQUEST, Budget, ModelSpec, OfferedTool, RemoteGrader, refuse_duplicate_tools
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest, ThreadTooLarge, explain
 from gradeloop.text import clip

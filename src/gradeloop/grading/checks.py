@@ -69,8 +69,7 @@ CHECKS = Registry[CheckKind](
     "checks",
     "kind",
     "gradeloop.grading.text_checks:KINDS",
-    "gradeloop.grading.call_checks:KINDS",
-    "gradeloop.grading.comparisons:KINDS",
+    "gradeloop.grading.draft_checks:KINDS",
 )
 
 

@@ -7,14 +7,14 @@ from typing import Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 
-from gradeloop.contract.code_text import CodeText
+from gradeloop.contract.base import CodeText
 from gradeloop.contract.criterion import Check
-from gradeloop.contract.images import Image
+from gradeloop.contract.messages import Image
 from gradeloop.contract.model_spec import FallbackModel, ModelConfig, ModelSpec, RemoteGrader, RemoteTool
 from gradeloop.contract.thread import Generator, Grader, ThreadRequest
 from gradeloop.errors import InvalidRequest, explain, field_path
 from gradeloop.grading.code_checks import CODE_CHECK, parse_code_check
-from gradeloop.grading.comparisons import COMPARISON_CHECK
+from gradeloop.grading.draft_checks import COMPARISON_CHECK
 from gradeloop.text import clip
 
 Request = TypeVar("Request", bound=BaseModel)

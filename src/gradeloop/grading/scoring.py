@@ -23,6 +23,7 @@ from gradeloop.contract.evaluation import (
 )
 from gradeloop.contract.model_spec import GraderSpec
 from gradeloop.contract.rubric import Rubric
+from gradeloop.telemetry import traces
 from gradeloop.text import ROW_CHARACTERS, shortened
 
 PASS_CHARACTERS = 200_000
@@ -485,3 +486,27 @@ def shorten_verdict(verdict: Verdict, limit: int) -> Verdict:
 def row_characters(rows: int) -> int:
     """Return how many characters of a reason or gap are kept in a pass of so many rows."""
     return min(ROW_CHARACTERS, PASS_CHARACTERS // (2 * max(rows, 1)))
+
+
+def trace_grading(
+    label: str, score: float | None, explanation: str, rows: Sequence[CriterionRow], ids: Mapping[str, str | int | None]
+) -> None:
+    """Add a grading to the trace of this process, where it is traced.
+
+    Args:
+        label: The result of the whole rubric.
+        score: Its score, 0 to 1; None where it has none.
+        explanation: Why.
+        rows: The rows of the criteria; those without a verdict are left out.
+        ids: Attributes of the span; those that are None are left out.
+    """
+    if traces.tracing() is None:
+        return
+    judged = [row for row in rows if not row.unverified]
+    results = [traces.EvaluationResult(row.id, "passed" if row.passed else "failed", _score(row), row.gap or row.reason) for row in judged]
+    whole = traces.EvaluationResult("rubric", label, score, explanation)
+    traces.trace_evaluation([whole, *results], {name: value for name, value in ids.items() if value is not None})
+
+
+def _score(row: CriterionRow) -> float:
+    return float(row.passed) if row.score is None else row.score

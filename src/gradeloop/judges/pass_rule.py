@@ -8,7 +8,7 @@ from pydantic import JsonValue
 
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.contradictions import contradicted, contradiction
+from gradeloop.grading.verdicts import contradicted, contradiction
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, PassGate
 from gradeloop.judges.schema import keys_of, value_at
 from gradeloop.text import canonical_json, clip, did_you_mean

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from gradeloop.contract.evaluation import CriterionRow, Evaluation
 from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.contradictions import contradiction
+from gradeloop.grading.verdicts import contradiction
 from gradeloop.reports.model import RunReport, SchemaVerdict
 from gradeloop.text import encodable, one_line, printable, shortened
 

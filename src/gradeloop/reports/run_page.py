@@ -10,9 +10,9 @@ from pydantic import JsonValue
 from gradeloop.contract.evaluation import CriterionRow, Evaluation, Quote, rejections_of
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
 from gradeloop.grading.changes import Changes, changes
-from gradeloop.grading.contradictions import contradiction
 from gradeloop.grading.prompts import escape_invisible, record_starts
 from gradeloop.grading.quotes import FoldedText, fold, nearest_passage, written_forms
+from gradeloop.grading.verdicts import contradiction
 from gradeloop.reports.html import Live, as_json, document, part
 from gradeloop.reports.model import Passage, PassageRecord, RunReport, ToolEvidence
 from gradeloop.reports.next_step import NextStep, resume_step

@@ -13,10 +13,8 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, JsonValue, WithJsonSchema, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
-from gradeloop.contract.base import Strict
-from gradeloop.contract.documented import Documented
-from gradeloop.contract.http_call import HTTP_REQUEST
-from gradeloop.contract.model_spec import ALIASES, PROVIDER_NAME, PROVIDERS
+from gradeloop.contract.base import Documented, Strict
+from gradeloop.contract.model_spec import ALIASES, HTTP_REQUEST, PROVIDER_NAME, PROVIDERS
 from gradeloop.contract.provider import Cloud, ModelProtocol
 from gradeloop.extensions import Registry
 from gradeloop.text import clip, did_you_mean

@@ -19,8 +19,7 @@ from pydantic_settings import (
 )
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
 
-from gradeloop.contract.base import READS_SHARES, Strict
-from gradeloop.contract.documented import Documented, describe_fields
+from gradeloop.contract.base import READS_SHARES, Documented, Strict, describe_fields
 from gradeloop.contract.model_spec import CALL_SECONDS, Budget, CallTimeout, ToolName
 from gradeloop.contract.notice import ALL_KINDS, NoticeKind
 from gradeloop.contract.thread import OUTAGE_SECONDS, TASK_QUEUE, OutageTimeout, TenantName

@@ -15,10 +15,9 @@ from gradeloop.contract.named_metrics import MetricShare
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location, located_error, read_yaml
-from gradeloop.grading.call_checks import CALL_CHECK
 from gradeloop.grading.checks import CHECKS, TEXT_CHECK, kinds_of, valid_kind
 from gradeloop.grading.code_checks import CODE_CHECK, parse_code_check
-from gradeloop.grading.comparisons import COMPARISON_CHECK, comparisons_of, without_comparisons
+from gradeloop.grading.draft_checks import CALL_CHECK, COMPARISON_CHECK, comparisons_of, without_comparisons
 from gradeloop.grading.templates import fill_rubric, fill_text, fill_value
 from gradeloop.suites.chats import read_chat
 from gradeloop.suites.code_files import is_code_file, parse_transform, refuse_code

@@ -10,16 +10,15 @@ from functools import lru_cache
 
 from pydantic import JsonValue, ValidationError
 
-from gradeloop.contract.code_text import CodeText
-from gradeloop.contract.http_call import HTTP_REQUEST
-from gradeloop.contract.images import Image
-from gradeloop.contract.messages import MESSAGE_BYTES, Message
+from gradeloop.contract.base import CodeText
+from gradeloop.contract.messages import MESSAGE_BYTES, Image, Message
+from gradeloop.contract.model_spec import HTTP_REQUEST
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location, located_error
-from gradeloop.grading.call_checks import CALL_CHECK
 from gradeloop.grading.checks import CHECKS
+from gradeloop.grading.draft_checks import CALL_CHECK
 from gradeloop.grading.templates import UnknownVariable, fill_text, unknown_variables
 from gradeloop.sandbox.code_calls import CodeCall, CodeResult, local_code_sandbox
 from gradeloop.sandbox.execution import SandboxError

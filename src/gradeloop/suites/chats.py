@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from gradeloop.contract.images import IMAGE_BYTES, Image
+from gradeloop.contract.messages import IMAGE_BYTES, Image
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.yaml import Location, read_yaml
 from gradeloop.text import clip

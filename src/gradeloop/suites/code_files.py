@@ -5,7 +5,7 @@ from pathlib import PurePosixPath
 
 from pydantic import JsonValue
 
-from gradeloop.contract.code_text import CODE_CHARACTERS, CodeText
+from gradeloop.contract.base import CODE_CHARACTERS, CodeText
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.roots import FileScope
 from gradeloop.files.yaml import Location

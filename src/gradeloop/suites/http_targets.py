@@ -9,9 +9,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import JsonValue, ValidationError
 
-from gradeloop.contract.code_text import CodeText
-from gradeloop.contract.http_call import HTTP_REQUEST, HttpCall
-from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.base import CodeText
+from gradeloop.contract.model_spec import HTTP_REQUEST, HttpCall, ModelSpec
 from gradeloop.contract.thread import Generator
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.yaml import Location

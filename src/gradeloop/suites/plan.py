@@ -13,14 +13,14 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from gradeloop.batches.contract import CASE_BYTES, COMPARED_CASES, Case
-from gradeloop.contract.code_text import CodeText
+from gradeloop.contract.base import CodeText
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.named_metrics import MetricShare
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.errors import InvalidRequest, explain, field_path
 from gradeloop.files.yaml import Location, located_error
-from gradeloop.grading.comparisons import comparisons_of
+from gradeloop.grading.draft_checks import comparisons_of
 from gradeloop.grading.grants import Grants, Kind
 from gradeloop.grading.templates import fill_rubric, is_template
 from gradeloop.settings.default_model import UNNAMED, refuse_unservable, require_default_model

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from gradeloop.contract.code_text import CodeText
+from gradeloop.contract.base import CodeText
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.roots import FileScope
 from gradeloop.files.yaml import Location, located_error, read_yaml

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from gradeloop.contract.code_text import CodeText
+from gradeloop.contract.base import CodeText
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.named_metrics import MOST_DERIVED, DerivedMetric
 from gradeloop.errors import InvalidRequest, explain

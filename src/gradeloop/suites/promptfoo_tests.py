@@ -12,7 +12,7 @@ from urllib.parse import parse_qs
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.batches.contract import CASE_BYTES
-from gradeloop.contract.code_text import CodeText
+from gradeloop.contract.base import CodeText
 from gradeloop.errors import InvalidRequest, field_path
 from gradeloop.files.roots import FileScope
 from gradeloop.files.yaml import Location, located_error, read_yaml

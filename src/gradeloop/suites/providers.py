@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from gradeloop.contract.functions import CHOICES, CallForm
+from gradeloop.contract.messages import CHOICES, CallForm
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location
 from gradeloop.grading.templates import is_template

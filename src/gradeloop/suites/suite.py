@@ -10,9 +10,8 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from gradeloop.batches.contract import RETRIES, Abstention, CaseId
-from gradeloop.contract.base import READS_SHARES, OrText, Strict
+from gradeloop.contract.base import READS_SHARES, Documented, OrText, Strict
 from gradeloop.contract.criterion import Threshold
-from gradeloop.contract.documented import Documented
 from gradeloop.contract.messages import MESSAGE_BYTES, ToolCall
 from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.named_metrics import DerivedMetrics

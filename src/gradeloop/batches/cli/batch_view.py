@@ -21,8 +21,8 @@ from gradeloop.cli.render.table import WHY_CHARACTERS, WIDE, Column, mark, table
 from gradeloop.contract.evaluation import CriterionRow, Quote
 from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.changes import changes
-from gradeloop.grading.contradictions import contradiction
 from gradeloop.grading.quotes import fold
+from gradeloop.grading.verdicts import contradiction
 from gradeloop.text import counted, encodable, money, one_line, printable
 
 WINDOW_SECONDS = 60.0

@@ -19,8 +19,8 @@ from gradeloop.contract.evaluation import CriterionRow, Evaluation, Event, Inter
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import GivenPrompt, RunResult, ThreadState
-from gradeloop.grading.contradictions import contradiction
 from gradeloop.grading.scoring import call_groups
+from gradeloop.grading.verdicts import contradiction
 from gradeloop.reports.next_step import resume_step
 from gradeloop.text import counted, json_without_commands, one_line, printable
 
