@@ -1,7 +1,7 @@
 """Access to JSON that others wrote: values taken with care, and errors with the way to the value that is wrong."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from math import isfinite
 from typing import Any
@@ -114,11 +114,6 @@ def first_of(value: dict[str, Json], *keys: str) -> Json:
 def without(value: dict[str, Json], *keys: str) -> dict[str, JsonValue]:
     """Return an object without some keys, and without those that have nothing."""
     return {key: inner for key, inner in value.items() if key not in keys and inner not in (None, "", [], {})}
-
-
-def all_of(items: list[Json], test: Callable[[Json], bool]) -> bool:
-    """Return whether a list has items, and all of the first hundred pass a test."""
-    return bool(items) and all(test(item) for item in items[:100])
 
 
 def embedded_json(text: str) -> Json:

@@ -227,10 +227,7 @@ def _content_of(value: dict[str, Json]) -> list[ReadPart]:
     if not isinstance(parts, list) and value.get("parts") not in (None, "", {}):
         raise UnreadableMessage(f"parts is {clip(str(value['parts']))}; write a list", "parts")
     if isinstance(parts, list) and (parts or not value.get("content")):
-        try:
-            blocks = read_content(parts)
-        except UnreadableMessage as error:
-            raise UnreadableMessage(str(error), "parts", *error.path[1:]) from None
+        blocks = read_content(parts, "parts")
         return [*_beside_parts(value.get("content"), blocks), *blocks]
     attached = [{"type": "file", **dict_of(item)} for item in value.get("experimental_attachments") or ()]
     return [*read_content(value.get("content")), *read_content(attached)]

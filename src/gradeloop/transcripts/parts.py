@@ -21,7 +21,7 @@ from gradeloop.contract.transcript import (
     ToolResultPart,
 )
 from gradeloop.text import clip, strict_json
-from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, flag_at, without
+from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, flag_at, inside, without
 
 CIPHERTEXT = ("signature", "encrypted_content", "thoughtSignature", "thought_signature", "encryptedContent", "google_thought_signature")
 """Keys whose values mean something to their provider alone: they are left out."""
@@ -46,8 +46,8 @@ class ReadPart(NamedTuple):
     """Keys of the part that no record shows, kept as metadata of the message."""
 
 
-def read_content(content: Json) -> list[ReadPart]:
-    """Read the content of a message: a text, a part, or a list of both.
+def read_content(content: Json, key: str = "content") -> list[ReadPart]:
+    """Read the content of a message, which stands at a key of it: a text, a part, or a list of both.
 
     Raises:
         UnreadableMessage: It is something else; the error's path leads to it.
@@ -60,7 +60,11 @@ def read_content(content: Json) -> list[ReadPart]:
         content = [content]
     if not isinstance(content, list):
         raise UnreadableMessage(f"the content is {clip(str(content))}; write text, or a list of parts", "content")
-    return [_read_part(part, at) for at, part in enumerate(content)]
+    found = []
+    for at, part in enumerate(content):
+        with inside(key, at):
+            found.append(_read_part(part))
+    return found
 
 
 def parts_in(content: Json) -> list[RunPart]:
@@ -78,19 +82,14 @@ def _hosted(part: dict[str, Json]) -> ReadPart:
     return _call(part) if kind == "server_tool_call" else _result({**without(part, kind), "content": inner} if inner is not None else part)
 
 
-def _read_part(part: Json, at: int) -> ReadPart:
+def _read_part(part: Json) -> ReadPart:
     if isinstance(part, str):
         return ReadPart((TextPart(text=part),), {})
     if not isinstance(part, dict):
-        raise UnreadableMessage(f"{clip(str(part))} is no part of a message", "content", at)
-    kind = part.get("type")
-    try:
-        if not isinstance(kind, str):
-            return _read_untyped(part)
-        read = _PARTS.get(kind) or _by_ending(kind)
-        return read(part) if read is not None else _kept(part)
-    except UnreadableMessage as error:
-        raise UnreadableMessage(str(error), "content", at, *error.path) from None
+        raise UnreadableMessage(f"{clip(str(part))} is no part of a message")
+    if not isinstance(kind := part.get("type"), str):
+        return _read_untyped(part)
+    return (_PARTS.get(kind) or _by_ending(kind) or _kept)(part)
 
 
 _APPROVALS = ("tool-approval-request", "tool-approval-response")

@@ -12,7 +12,6 @@ from gradeloop.transcripts.formats import Format
 from gradeloop.transcripts.json_access import (
     Json,
     UnreadableMessage,
-    all_of,
     dict_of,
     first_of,
     flag_at,
@@ -178,7 +177,7 @@ def _recognise_codex(value: Json) -> str | None:
     if all(kind.startswith(("thread.", "turn.", "item.", "error")) for kind in kinds) and "thread_id" in rows[0]:
         return "lines of types thread.started, item.completed, turn.completed"
     first = rows[0]
-    if is_first_of_codex(first) and all_of(rows[1:], _is_rollout_line):
+    if is_first_of_codex(first) and len(rows) > 1 and all(map(_is_rollout_line, rows[1:101])):
         return "a line with id, timestamp and instructions, and items of Responses behind it"
     return None
 
