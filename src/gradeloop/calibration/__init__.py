@@ -1,1 +1,1 @@
-"""How far a judge can be trusted."""
+"""Measurements of how far a judge can be trusted."""

@@ -36,7 +36,7 @@ class Disagreement(Strict):
 
 
 class HumanCeiling(Strict):
-    """How people agree with one another on runs that several of them labelled, and the judge with them on the same runs."""
+    """The agreement of people with one another on runs that several of them labelled, and of the judge with them on the same runs."""
 
     raters: int
     runs: int
@@ -49,7 +49,7 @@ class HumanCeiling(Strict):
 
 
 class MeasuredPassRate(Strict):
-    """How many runs pass: as the judge says, and corrected for its error on the labels."""
+    """The pass rate as the judge says, and corrected for its error on the labels."""
 
     passed: int
     runs: int
@@ -66,11 +66,11 @@ class KeyAgreement(Strict):
     key: str
     kind: Literal["category", "ordered", "number", "set"]
     labels: int
-    """How many labels have the key."""
+    """The number of labels that have the key."""
     runs: int
-    """How many runs these are of."""
+    """The number of runs that they are of."""
     answered: int
-    """How many of those runs have a value of the judge."""
+    """The number of those runs that have a value of the judge."""
     positive: JsonValue = None
     figures: dict[str, Estimate]
     """The figures by name: coverage, accuracy (of what was answered), accuracy_all (the unanswered count as wrong), kappa and others."""
@@ -81,7 +81,7 @@ class KeyAgreement(Strict):
     ceiling: HumanCeiling | None = None
     pass_rate: MeasuredPassRate | None = None
     panel: EffectiveVotes | None = None
-    """What the votes of one judgement are worth; None where it has one vote."""
+    """The worth of the votes of one judgement; None where it has one vote."""
     band: Band | None = None
     """The verdicts that the judge may give alone; None without a risk, or where no share of votes can be trusted with it."""
 
@@ -91,7 +91,7 @@ class Agreement(Strict):
 
     labels: int
     judged: int
-    """How many labels have a run with an output of the judge."""
+    """The number of labels whose run has an output of the judge."""
     missing: tuple[str, ...]
     """The runs with a label and no output: not judged, or without an answer."""
     stale: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ class Agreement(Strict):
     """The error rate that a verdict of the band may have, where one was asked for."""
     keys: tuple[KeyAgreement, ...]
     stability: tuple[Stability, ...] = ()
-    """How often repeated judgements differ, by key; empty where none was repeated."""
+    """The flip rate of repeated judgements, by key; empty where none was repeated."""
     disagreements: tuple[Disagreement, ...]
 
 
@@ -195,7 +195,7 @@ def _rated(key: ComparedKey, judged: JsonValue, labels: Sequence[Label]) -> Rate
 
 
 MANY_VALUES = range(3, 21)
-"""How many values a key has whose values have rates of their own: with two, the rates of one say all."""
+"""The numbers of values for which each value has rates of its own: with two, the rates of one say all."""
 
 
 def _rates_by_value(key: ComparedKey, rated: Sequence[Rated]) -> dict[str, dict[str, Estimate]]:

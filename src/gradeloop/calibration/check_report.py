@@ -63,7 +63,7 @@ class CategoryFigures(Strict):
 
 
 class ProbeFinding(Strict):
-    """How a change that ought to change nothing changed the judge's verdicts."""
+    """The effect on the judge's verdicts of a change that ought to change nothing."""
 
     name: str
     changed: Estimate
@@ -71,11 +71,11 @@ class ProbeFinding(Strict):
     toward: Estimate | None = None
     """The share of changed verdicts that went to the side that the change favours."""
     what: str
-    """What was changed, in words."""
+    """The change, in words."""
 
 
 class CheckReport(Strict):
-    """How far a judge can be trusted on a labelled set."""
+    """The report of how far a judge can be trusted on a labelled set."""
 
     judge: str
     model: str | None
@@ -87,7 +87,7 @@ class CheckReport(Strict):
     categories: tuple[CategoryFigures, ...]
     ceiling: HumanCeiling | None = None
     standings: tuple[RankedCandidate, ...] = ()
-    """Who won how often, as the judge says; empty where the authors are not known."""
+    """The authors by their wins, as the judge says; empty where they are not known."""
     probes: tuple[ProbeFinding, ...] = ()
     usage: Usage
     judgements: int
@@ -108,7 +108,7 @@ class Answered(NamedTuple):
 
     @property
     def value(self) -> bool | float | str | None:
-        """What the judge says, in the terms of the labels."""
+        """The judge's value, in the terms of the labels."""
         return self.question.value(self.result)
 
 
@@ -175,7 +175,7 @@ def _rated(key: ComparedKey, item: Item, verdict: bool | float | str | None) -> 
 
 
 class OrderCounts(NamedTuple):
-    """How the answers about pairs differ between the two orders in which a pair is shown."""
+    """Counts of answers about pairs that differ between the two orders in which a pair is shown."""
 
     pairs: int
     """Pairs with an answer in both orders."""

@@ -17,7 +17,7 @@ from gradeloop.text import canonical_json
 
 
 class Rated(NamedTuple):
-    """What judge and people say of one run, for one key, as values that can be compared and counted."""
+    """The values of judge and people for one key of one run, which can be compared and counted."""
 
     judged: float | str | frozenset[str] | None
     """The judge's value; None where the judge gave no answer."""

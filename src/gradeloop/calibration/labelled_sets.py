@@ -18,7 +18,7 @@ from gradeloop.text import clip, strict_json
 from gradeloop.transcripts.assemble import ANSWERS, QUESTIONS
 
 Form = Literal["pair", "verdict", "score"]
-"""What is asked: which of two answers is better, whether one passes, or how good it is."""
+"""The question: which of two answers is better, whether one passes, or how good it is."""
 
 Preference = Literal["A", "B", "tie"]
 """Which of two answers is better."""
@@ -27,7 +27,7 @@ Row = Mapping[str, Any]
 
 
 class Annotation(Strict):
-    """What one person says of an item."""
+    """One person's label of an item."""
 
     by: str = "label"
     value: bool | float | Preference
@@ -44,9 +44,9 @@ class Item(Strict):
     annotations: tuple[Annotation, ...]
     category: str = ""
     criterion: str = ""
-    """What this item is to be judged by, where every item has its own."""
+    """The criterion of this item, where every item has its own."""
     models: tuple[str, ...] = ()
-    """Who wrote the answers, in their order."""
+    """The authors of the answers, in their order."""
     group: str = ""
     """Items of one group are the comparisons of one best answer."""
 

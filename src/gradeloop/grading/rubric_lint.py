@@ -12,7 +12,7 @@ Problem = Literal["compound", "vague", "double negation", "unverifiable"]
 
 
 class LintFinding(Strict):
-    """What may be wrong with a criterion, and a better wording where a rule knows one."""
+    """A possible defect of a criterion, with a better wording where a rule knows one."""
 
     criterion: str
     problem: Problem

@@ -22,7 +22,7 @@ from gradeloop.text import clip, counted, one_line
 
 @dataclass(frozen=True)
 class Judgements:
-    """What a judge said of runs, by the run's id: the first of a run's results is its verdict, the others are repetitions."""
+    """The judge's results by the run's id: the first of a run's results is its verdict, the others are repetitions."""
 
     by_run: Mapping[str, tuple[JudgeResult, ...]]
     stale: tuple[str, ...] = field(default=())
@@ -152,15 +152,15 @@ class FlipRate(Strict):
     agent_run_id: str
     rate: float
     values: tuple[JsonValue, ...]
-    """What the judge said, repeat by repeat."""
+    """The judge's values, repeat by repeat."""
 
 
 class Stability(Strict):
-    """How often repeated judgements of the same runs differ, for one key."""
+    """The flip rate of repeated judgements of the same runs, for one key."""
 
     key: str
     runs: int
-    """How many runs were judged at least twice."""
+    """The number of runs that were judged at least twice."""
     judgements: int
     flip_rate: Estimate
     """The probability that two judgements of the same run differ; 1 minus it is the judge's agreement with itself."""

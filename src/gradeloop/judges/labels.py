@@ -27,7 +27,7 @@ class Label(Strict):
     created_by: str = "label"
     """The person, who has one label per run."""
     output: str | None = None
-    """What a case of a suite said when it was labelled: `eval --labels` counts the label for this output alone."""
+    """The output of a case of a suite when it was labelled: `eval --labels` counts the label only for this output."""
 
     @model_validator(mode="before")
     @classmethod

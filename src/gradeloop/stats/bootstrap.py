@@ -9,7 +9,7 @@ from statistics import NormalDist
 from gradeloop.stats.intervals import CONFIDENCE, Interval
 
 REPLICATES = 10_000
-"""How often runs are drawn anew: the ends of an interval are then stable to about a hundredth of its width."""
+"""The number of draws: the ends of an interval are then stable to about a hundredth of its width."""
 
 SEED = 20_090_101
 """The seed of the draws: the same labels give the same interval on every machine."""

@@ -15,13 +15,13 @@ class JudgeError(Figures):
     """How often a judge was right where people said what holds: counts of labels."""
 
     passed: int
-    """How many runs people passed."""
+    """Runs that people passed."""
     passed_found: int
-    """How many of those the judge passed."""
+    """Those of them that the judge passed."""
     failed: int
-    """How many runs people failed."""
+    """Runs that people failed."""
     failed_found: int
-    """How many of those the judge failed."""
+    """Those of them that the judge failed."""
 
     @classmethod
     def of_pairs(cls, pairs: Iterable[tuple[bool, bool]]) -> "JudgeError":
@@ -147,7 +147,7 @@ class GatedRate(Figures):
     decision: Literal["passed", "failed", "inconclusive"] | None
     """Passed where the interval's lower bound reaches the threshold, failed where its upper bound does not; None without a threshold."""
     wanted: int | None = None
-    """How many labels in all would decide, where the decision is inconclusive; None where no number of labels would."""
+    """The number of labels that would decide, where the decision is inconclusive; None where no number would."""
 
     def held_against(self, threshold: float | None) -> "GatedRate":
         """Return the same rate, held against another threshold, 0 to 1; None to decide nothing."""
@@ -175,7 +175,7 @@ def hold_rate(passed: int, runs: int, error: JudgeError, threshold: float | None
 
 
 Run = TypeVar("Run", bound=Hashable)
-"""What a run is known by: its id, or its id and what it says."""
+"""The name of a run: its id, or its id and what it says."""
 
 
 def hold_verdicts(
@@ -199,7 +199,7 @@ LEAST_LABELS = 10
 
 
 class SampleLabels(Figures):
-    """What people say of some of the runs that a judge passed, and of some that it failed."""
+    """Counts of people's labels of some of the runs that a judge passed, and of some that it failed."""
 
     of_passed: int = 0
     """Labelled runs that the judge passed."""

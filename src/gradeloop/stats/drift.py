@@ -1,4 +1,4 @@
-"""Whether a rate has drifted: tests that may be looked at after every window without crying wolf more often than they say."""
+"""Tests for drift of a rate, which may be read after every window without more false alarms than they state."""
 
 import math
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from gradeloop.stats.intervals import Figures, upper_bound
 Direction = Literal["down", "up"]
 
 SHIFTS = (0.25, 0.5, 1.0, 1.5, 2.5)
-"""How far the log-odds may have moved, as the test bets on it: from 0.95 to 0.937, 0.92, 0.875, 0.81 and 0.61."""
+"""Shifts of the log-odds that the test bets on: from 0.95 to 0.937, 0.92, 0.875, 0.81 and 0.61."""
 
 _LOWEST = 1e-6
 """A baseline of exactly 0 or 1 would make one single result an infinite surprise."""
 
 
 class DriftState(Figures):
-    """What a drift test remembers between windows; a new state begins a test."""
+    """The state of a drift test between windows; a new state begins a test."""
 
     windows: int = 0
     log_evidence: tuple[float, ...] = ()
@@ -77,7 +77,7 @@ class DriftTest:
 
 
 class CusumState(Figures):
-    """What a CUSUM remembers between windows."""
+    """The state of a CUSUM between windows."""
 
     total: float = 0.0
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from gradeloop.stats.intervals import Figures, wilson
 
 Wins = Mapping[tuple[str, str], float]
-"""How often the first of two beat the second; a tie counts half for both."""
+"""The wins of the first of two over the second; a tie counts half for both."""
 
 
 class RankedCandidate(Figures):

@@ -1,4 +1,4 @@
-"""What the votes of a panel are worth, how often a judge says the same again, and from which share of votes on it may decide."""
+"""The worth of a panel's votes, the flip rate of repeated judgements, and the share of votes from which on a judge may decide."""
 
 import math
 from collections import Counter
@@ -9,7 +9,7 @@ from gradeloop.stats.intervals import CONFIDENCE, Figures, at_most, upper_bound
 
 
 class EffectiveVotes(Figures):
-    """How many independent votes a panel's votes are worth."""
+    """The number of independent votes that a panel's votes are worth."""
 
     votes: int
     effective: float

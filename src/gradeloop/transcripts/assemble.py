@@ -260,7 +260,7 @@ class GrowingHistory:
 
     messages: list[RunMessage]
     keys: list[str]
-    """What its messages say, those of the system apart: some calls have a system prompt that the trace's own messages lack."""
+    """The content of its messages, those of the system apart: some calls have a system prompt that the trace's own messages lack."""
     system: list[str]
 
 
@@ -303,7 +303,7 @@ def merge_histories(histories: Sequence[Sequence[RunMessage]]) -> list[list[RunM
 
 
 _NOTHING = ""
-"""What stands for the first message of a history without any: the key of no message."""
+"""The stand-in for the first message of a history without any: the key of no message."""
 
 
 def _holds(whole: GrowingHistory, part: GrowingHistory) -> bool:
@@ -348,7 +348,7 @@ def beside_messages(value: Json) -> dict[str, JsonValue]:
 
 
 DEPTH = 100
-"""How far up a trace is looked, in spans: far more than agents nest, and few enough for a trace of 100,000 spans in one another."""
+"""The most spans above one that are looked at: far more than agents nest, and few enough for 100,000 spans in one another."""
 
 
 def ancestors(name: str, parents: Mapping[str, str]) -> Iterator[str]:
@@ -382,7 +382,7 @@ class ToolRecord:
     name: str
     arguments: Json
     output: Json = None
-    """What it returned, or why it failed; None where neither is recorded."""
+    """Its result, or why it failed; None where neither is recorded."""
     failed: bool = False
     call: str | None = None
     """The id of the call in the conversation, where that is recorded."""

@@ -39,7 +39,7 @@ _UNTELLING = {"text-plain", "file", "blob", "uri", "media", "file-data", "file-u
 
 
 class ReadPart(NamedTuple):
-    """What one part of a message is read as."""
+    """The records that one part of a message is read as."""
 
     parts: tuple[RunPart, ...]
     unread: dict[str, JsonValue]

@@ -50,16 +50,16 @@ class JsonLine(NamedTuple):
 
 @dataclass
 class Reading:
-    """What is noted while files are read: the formats that were found, and what was left out."""
+    """Notes taken while files are read: the formats that were found, and what was left out."""
 
     skip_bad: bool = False
     """Whether a run that cannot be read is left out, rather than ending the reading."""
     answered: bool = False
     """Whether a run without an answer counts as one that cannot be read: for those who judge what is read."""
     formats: Counter[tuple[str, str, str]] = field(default_factory=Counter)
-    """How many values of each file were taken for which format, and why."""
+    """The number of values of each file that were taken for a format, and why."""
     left_out: list[str] = field(default_factory=list)
-    """What was left out, by file and line, and why."""
+    """The runs that were left out, by file and line, and why."""
     runs: int = 0
     """The runs that were read."""
     files: dict[str, Path] = field(default_factory=dict)
@@ -281,7 +281,7 @@ _PACKED = {
     b"\xff\xfe": "is UTF-16; save it as UTF-8",
     b"\xfe\xff": "is UTF-16; save it as UTF-8",
 }
-"""What the first bytes of a file that is no UTF-8 say, and the cure."""
+"""The meaning of the first bytes of a file that is not UTF-8, with the cure."""
 
 
 def _why_none(header: Json) -> str:

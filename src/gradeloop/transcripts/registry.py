@@ -98,7 +98,7 @@ def _is_known(value: Json) -> bool:
 
 @dataclass(frozen=True)
 class Notes:
-    """What is noted while values are read."""
+    """Callbacks for notes while values are read."""
 
     on_format: Callable[[Detected], None] | None = None
     """Called with the format that a value is taken for, for a list of runs with that of each."""
@@ -160,7 +160,7 @@ _ENVELOPES = ("data", "runs", "agent_runs", "traces", "spans", "trajectories", "
 """The keys under which an API, or an export, has its list of runs, spans or messages."""
 
 _BESIDE_LISTS = {"meta", "object", "has_more", "first_id", "last_id", "next_cursor", "cursors", "next_page_id", "total", "count", "page"}
-"""What an answer of an API has beside its list."""
+"""Keys that an answer of an API has beside its list."""
 
 
 def envelope_of(value: Json) -> str | None:

@@ -314,7 +314,7 @@ OUTPUT_CHARACTERS = 20_000
 
 @dataclass(frozen=True)
 class ShownCase:
-    """What a comparison shows of a case beside its verdict."""
+    """The part of a case that a comparison shows beside its verdict."""
 
     output: str
     asked: str

@@ -114,7 +114,7 @@ def gated_answer(found: Comparison, gates: Sequence[ComparisonGate]) -> tuple[st
 
 @dataclass(frozen=True)
 class ComparisonStep:
-    """What comes next after a comparison."""
+    """The next step after a comparison."""
 
     words: str
     command: str

@@ -12,7 +12,7 @@ class Format:
     """A format of runs."""
 
     name: str
-    """What it is called: `Inspect log`."""
+    """The name of the format: `Inspect log`."""
     recognise: Callable[[Json], str | None]
     """Returns why a value is of this format; None where it is not."""
     parse: Callable[[Json, str], Iterator[AgentRun | UnreadableMessage]]

@@ -34,7 +34,7 @@ from gradeloop.transcripts.parts import read_call, text_of
 
 _RESOURCES = ("resourceSpans", "resource_spans", "resourceLogs", "resource_logs", "batches")
 _METRICS = ("resourceMetrics", "resource_metrics", "resourceProfiles")
-"""What collectors write beside spans and log records; it says nothing of a conversation."""
+"""Keys that collectors write beside spans and log records; they say nothing of a conversation."""
 
 _SCOPES = ("scopeSpans", "scope_spans", "scopeLogs", "scope_logs", "instrumentationLibrarySpans")
 _RECORDS = ("spans", "logRecords", "log_records")

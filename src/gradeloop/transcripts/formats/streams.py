@@ -343,7 +343,7 @@ _PROVIDERS: dict[str, tuple[Callable[[list[dict[str, Json]]], bool], Callable[[_
     "events of Anthropic's Messages: types message_start, content_block_delta": (_are_anthropics, _join_anthropic),
     "pieces of Gemini: candidates of one responseId": (_are_geminis, _join_gemini),
 }
-"""How the pieces of each provider are recognised, and joined."""
+"""The test for the pieces of each provider, and the function that joins them."""
 
 
 STREAM = Format("stream of a provider", _recognise, _parse, whole=True)
