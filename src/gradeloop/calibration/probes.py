@@ -34,18 +34,8 @@ WHAT: dict[ProbeName, str] = {
 
 def probe_questions(name: ProbeName, questions: Sequence[Question]) -> list[Question]:
     """Return the questions of a probe, changed; none where the probe changes nothing, or needs no questions of its own."""
-    if name == "order":
-        changed = [_reversed(question) for question in questions]
-    elif name == "verbosity":
-        changed = [_with_item(question, _padded(question.item)) for question in questions]
-    elif name == "style":
-        changed = [_with_item(question, _plain(question.item)) for question in questions]
-    elif name == "paraphrase":
-        changed = [replace(question, judge=_paraphrased(question.judge)) for question in questions]
-    elif name == "repetition":
-        changed = [replace(question, repeat=question.repeat + 1) for question in questions]
-    else:
-        changed = []
+    change = _CHANGES.get(name)
+    changed = map(change, questions) if change else ()
     return [
         new for old, new in zip(questions, changed, strict=False) if (new.judge, new.run, new.repeat) != (old.judge, old.run, old.repeat)
     ]
@@ -125,10 +115,6 @@ def _self_preference(labelled: LabelledSet, answers: Sequence[Answered]) -> Prob
     return ProbeFinding(name="self-preference", changed=changed, toward=Estimate.share(favoured, differing), what=what)
 
 
-def _with_item(question: Question, item: Item) -> Question:
-    return replace(question, item=item, run=run_of(item, question.order))
-
-
 def _reversed(question: Question) -> Question:
     """Return a question with the criteria of its rubric in reverse; pairs are asked in both orders anyway."""
     judge = question.judge
@@ -146,23 +132,15 @@ def _padded_side(item: Item) -> str:
     return "A" if values.count("B") > values.count("A") else "B"
 
 
-def _padded(item: Item) -> Item:
-    at = 0 if _padded_side(item) in {"", "A"} else 1
-    return _with_answers(item, lambda text: f"{text}\n\n{PADDING}", (at,))
-
-
-def _plain(item: Item) -> Item:
-    return _with_answers(item, plain_text, range(len(item.answers)))
-
-
-def _with_answers(item: Item, change: Callable[[str], str], which: Sequence[int]) -> Item:
-    """Return an item with the last message of some answers changed."""
+def _with_answers(question: Question, change: Callable[[str], str], which: Sequence[int]) -> Question:
+    """Return a question about an item with the last message of some answers changed."""
 
     def changed(messages: tuple[RunMessage, ...]) -> tuple[RunMessage, ...]:
         return (*messages[:-1], messages[-1].model_copy(update={"content": change(messages[-1].content)}))
 
-    answers = tuple(changed(messages) if at in which else messages for at, messages in enumerate(item.answers))
-    return item.model_copy(update={"answers": answers})
+    answers = tuple(changed(messages) if at in which else messages for at, messages in enumerate(question.item.answers))
+    item = question.item.model_copy(update={"answers": answers})
+    return replace(question, item=item, run=run_of(item, question.order))
 
 
 _MARKDOWN = (
@@ -220,3 +198,13 @@ def _paraphrased(judge: JudgeConfig) -> JudgeConfig:
         for one in judge.rubric.criteria
     )
     return judge.model_copy(update={"rubric": judge.rubric.model_copy(update={"criteria": criteria}), "id": ""})
+
+
+_CHANGES: dict[ProbeName, Callable[[Question], Question]] = {
+    "order": _reversed,
+    "verbosity": lambda asked: _with_answers(asked, lambda text: f"{text}\n\n{PADDING}", (int(_padded_side(asked.item) == "B"),)),
+    "style": lambda asked: _with_answers(asked, plain_text, range(len(asked.item.answers))),
+    "paraphrase": lambda asked: replace(asked, judge=_paraphrased(asked.judge)),
+    "repetition": lambda asked: replace(asked, repeat=asked.repeat + 1),
+}
+"""The change that a probe makes to a question; probes that ask no questions of their own have none."""
