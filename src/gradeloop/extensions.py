@@ -109,8 +109,8 @@ class Registry(Generic[Row]):
 
     Example:
         ```python
-        FORMATS = Registry[Format]("formats", "format", "gradeloop.transcripts.registry:FORMATS")
-        FORMATS.find("inspect")
+        FORMATS = Registry[Format]("formats", "format", "gradeloop.transcripts.registry:OWN")
+        FORMATS.find("Inspect log")
         ```
     """
 

@@ -12,6 +12,7 @@ from pydantic import JsonValue, ValidationError
 
 from gradeloop.contract.transcript import AgentRun, RunTranscript
 from gradeloop.errors import explain
+from gradeloop.extensions import Registry
 from gradeloop.text import clip
 from gradeloop.transcripts.assemble import IDS, build_run, id_of, require_messages, run_of, transcript_of, with_answer
 from gradeloop.transcripts.formats import (
@@ -53,7 +54,7 @@ def detect(value: Json) -> Detected:
     Raises:
         UnreadableMessage: It is of no known format.
     """
-    for known in FORMATS:
+    for known in _tried():
         if (why := known.recognise(value)) is not None:
             return Detected(known, why)
     if not isinstance(value, dict):
@@ -64,7 +65,7 @@ def detect(value: Json) -> Detected:
 
 def detect_lines(rows: Sequence[Json]) -> Detected | None:
     """Return the format whose one value all lines of a file are together; None where every line is a value of its own."""
-    for known in FORMATS:
+    for known in _tried():
         if known.whole and (why := known.recognise(list(rows))) is not None:
             return Detected(known, why)
     return None
@@ -82,7 +83,7 @@ def odd_one(rows: Sequence[Json]) -> UnreadableMessage | None:
     rows = rows[:PEEKED]
     if not rows or detect_lines(rows) is not None:
         return None
-    alone = next((known for known in FORMATS if known.recognise(rows[0]) is not None), None)
+    alone = next((known for known in _tried() if known.recognise(rows[0]) is not None), None)
     begins = ((end, rows[:end]) for end in range(len(rows) - 1, 0, -1))
     without_one = ((at, [*rows[:at], *rows[at + 1 :]]) for at in range(len(rows)))
     for at, others in chain(begins, without_one) if alone is None or alone.whole else ():
@@ -93,7 +94,7 @@ def odd_one(rows: Sequence[Json]) -> UnreadableMessage | None:
 
 
 def _is_known(value: Json) -> bool:
-    return any(known.recognise(value) is not None for known in FORMATS)
+    return any(known.recognise(value) is not None for known in _tried())
 
 
 @dataclass(frozen=True)
@@ -346,7 +347,7 @@ def _parse_conversation(value: Json, name: str) -> Iterator[AgentRun]:
     yield run_of(id_of(value, name), messages, without(rest, answer or "") | beside)
 
 
-FORMATS = (
+OWN = (
     spans.SPANS,
     agent_benchmarks.INSPECT,
     Format("transcripts", lambda value: "an object with transcripts" if "transcripts" in dict_of(value) else None, _parse_transcripts),
@@ -368,7 +369,16 @@ FORMATS = (
     trace_exports.LANGFUSE,
     Format("messages", _recognise_messages, _parse_conversation),
 )
-"""The formats, in the order in which a value is tried on them: those with keys of their own first, plain messages last."""
+"""The formats of gradeloop, in the order in which a value is tried on them: those with keys of their own first, plain messages last."""
+
+FORMATS = Registry[Format]("formats", "format", "gradeloop.transcripts.registry:OWN")
+"""All formats by name."""
+
+
+def _tried() -> list[Format]:
+    """Return the formats in the order in which a value is tried on them: those of extensions before ours, which know plain messages."""
+    known = list(FORMATS)
+    return [*known[len(OWN) :], *known[: len(OWN)]]
 
 
 _BLANK = re.compile(r"[ \t\r\n]*")

@@ -9,7 +9,21 @@ from gradeloop.transcripts.json_access import Json, UnreadableMessage
 
 @dataclass(frozen=True)
 class Format:
-    """A format of runs."""
+    """A format of runs; a package adds its own by the kind `formats` of its extension.
+
+    Example:
+        ```python
+        def recognise(value: Json) -> str | None:
+            return "an object with turns" if isinstance(value, dict) and "turns" in value else None
+
+
+        def parse(value: Json, name: str) -> Iterator[AgentRun]:
+            yield run_of(name, parse_messages(value["turns"]))
+
+
+        FORMATS = (Format("acme log", recognise, parse),)
+        ```
+    """
 
     name: str
     """The name of the format: `Inspect log`."""
