@@ -41,7 +41,7 @@ from gradeloop.settings.paths import state_folder
 from gradeloop.settings.trust import find_config_file
 from gradeloop.temporal.connect import VARIABLE as STORAGE
 from gradeloop.temporal.connect import Connection, connect, find, storage_url
-from gradeloop.temporal.process import Resident
+from gradeloop.temporal.process import DetachedProcess
 from gradeloop.temporal.server import NAMESPACE, ensure_server, stop_server
 from gradeloop.temporal.worker import PROVIDER_VARIABLES, WorkerSpec, ensure_worker, launch, until_ready
 from gradeloop.text import one_line, without_commands
@@ -386,11 +386,11 @@ class WorkerProcess:
         self.queue = queue
         self._spec = spec
         self._environment = environment
-        self._resident = Resident(folder, queue, WorkerFailed, "the worker")
+        self._process = DetachedProcess(folder, queue, WorkerFailed, "the worker")
 
     async def kill(self) -> None:
         """End the process at once, as a crash would; the next one repeats its calls in flight, after some 15 seconds."""
-        await self._resident.stop(0)
+        await self._process.stop(0)
 
     async def restart(self) -> None:
         """Stop the process after its calls in flight, and start it again.
@@ -398,9 +398,9 @@ class WorkerProcess:
         Raises:
             WorkerFailed: The process does not start.
         """
-        await self._resident.stop(STOP_SECONDS)
-        launch(self._resident, self.queue, self._spec, self._environment, {}, IDLE_SECONDS)
-        await until_ready(self._resident)
+        await self._process.stop(STOP_SECONDS)
+        launch(self._process, self.queue, self._spec, self._environment, {}, IDLE_SECONDS)
+        await until_ready(self._process)
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadNotFound, WorkerFailed
 from gradeloop.temporal import server
 from gradeloop.temporal.connect import Connection, connect
-from gradeloop.temporal.process import Resident
+from gradeloop.temporal.process import DetachedProcess
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
 from tests.rig.tables import over
 from tests.rig.threads import (
@@ -191,7 +191,7 @@ async def test_a_query_waits_for_a_slow_worker_that_a_command_started_as_long_as
     async with serving(client, models=answering(), task_queue=queue) as served:
         thread = a_thread()
         await served.client.invoke(thread, "hello", start=start())
-    standing_in = Resident(environment / "workers", queue, WorkerFailed)
+    standing_in = DetachedProcess(environment / "workers", queue, WorkerFailed)
     standing_in.start(["sleep", "60"], os.environ, {})
     asking = asyncio.create_task(served.client.state(thread))
     while not caplog.messages:

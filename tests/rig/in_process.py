@@ -26,7 +26,7 @@ from gradeloop.errors import GradeloopError
 from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.settings.worker import WorkerSettings, load_settings
 from gradeloop.temporal import worker as launching
-from gradeloop.temporal.process import Resident
+from gradeloop.temporal.process import DetachedProcess
 from gradeloop.temporal.worker import report_failure
 
 NO_PID = itertools.count(2**22 + 1)
@@ -161,19 +161,19 @@ def _ended() -> int:
 @contextmanager
 def _workers_in_threads(patch: pytest.MonkeyPatch, workers: dict[str, WorkerThread]) -> Iterator[None]:
     """Have workers start as threads for a while; servers are processes as ever."""
-    in_a_process = Resident.start
+    in_a_process = DetachedProcess.start
 
-    def start(resident: Resident, command: Sequence[str], environment: Mapping[str, str], facts: Mapping[str, JsonValue]) -> None:
+    def start(process: DetachedProcess, command: Sequence[str], environment: Mapping[str, str], facts: Mapping[str, JsonValue]) -> None:
         if Path(command[1]).name != "worker.py":
-            in_a_process(resident, command, environment, facts)
+            in_a_process(process, command, environment, facts)
             return
-        mark = resident._mark.open("ab")
+        mark = process._mark.open("ab")
         fcntl.flock(mark, fcntl.LOCK_EX)
-        resident.note({"pid": next(NO_PID), **facts})
-        workers[resident.file.stem] = WorkerThread(command[2:], mark)
+        process.note({"pid": next(NO_PID), **facts})
+        workers[process.file.stem] = WorkerThread(command[2:], mark)
 
     with patch.context() as nested:
-        nested.setattr(Resident, "start", start)
+        nested.setattr(DetachedProcess, "start", start)
         yield
 
 

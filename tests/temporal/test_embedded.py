@@ -25,7 +25,7 @@ from gradeloop.settings.paths import state_folder
 from gradeloop.temporal import process as detached
 from gradeloop.temporal import server as embedded
 from gradeloop.temporal.connect import Connection, connect
-from gradeloop.temporal.process import Resident
+from gradeloop.temporal.process import DetachedProcess
 from gradeloop.temporal.server import ServerInfo, ensure_server, running_server, server_command, stop_server
 from tests.rig.stalled import stall
 
@@ -70,14 +70,14 @@ async def never() -> None:
 
 
 async def test_ten_commands_at_once_start_one_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    starts: list[Resident] = []
-    start = Resident.start
+    starts: list[DetachedProcess] = []
+    start = DetachedProcess.start
 
-    def counted(self: Resident, command: Sequence[str], environment: Mapping[str, str], facts: Mapping[str, JsonValue]) -> None:
+    def counted(self: DetachedProcess, command: Sequence[str], environment: Mapping[str, str], facts: Mapping[str, JsonValue]) -> None:
         starts.append(self)
         start(self, command, environment, facts)
 
-    monkeypatch.setattr(Resident, "start", counted)
+    monkeypatch.setattr(DetachedProcess, "start", counted)
     servers = await asyncio.gather(*(ensure_server() for _ in range(10)))
 
     assert len(starts) == 1
@@ -164,26 +164,26 @@ async def test_a_port_that_stays_taken_is_given_up(monkeypatch: pytest.MonkeyPat
 
 
 async def test_of_a_long_last_line_the_end_is_shown(folder: Path) -> None:
-    resident = Resident(folder, "talker", ServerUnreachable)
-    resident.start([sys.executable, "-c", "print('because ' * 100 + 'of a full disk')"], os.environ, {})
+    process = DetachedProcess(folder, "talker", ServerUnreachable)
+    process.start([sys.executable, "-c", "print('because ' * 100 + 'of a full disk')"], os.environ, {})
 
     with pytest.raises(ServerUnreachable, match=r"'talker' ended before it was ready: ….*of a full disk$") as error:
-        await resident.until(never)
+        await process.until(never)
     assert len(str(error.value)) < 400
 
 
 async def test_a_server_that_panics_is_quoted_with_what_it_said_before(folder: Path) -> None:
-    resident = Resident(folder, "panicker", ServerUnreachable)
+    process = DetachedProcess(folder, "panicker", ServerUnreachable)
     script = (
         "echo 'listen tcp: bind: address already in use' >&2; printf 'panic: nil pointer\\n\\ngoroutine 1:\\n\\tmain.go:18\\n' >&2; exit 2"
     )
-    resident.start(["sh", "-c", script], os.environ, {})
+    process.start(["sh", "-c", script], os.environ, {})
 
     async def nothing() -> None:
         return None
 
     with pytest.raises(ServerUnreachable, match=r"'panicker' ended before it was ready: listen tcp: bind: address already in use$"):
-        await resident.until(nothing)
+        await process.until(nothing)
 
 
 async def test_a_record_that_names_another_programs_process_is_replaced_and_the_program_left_alone(folder: Path) -> None:
@@ -323,7 +323,7 @@ async def test_a_command_that_waits_for_another_to_start_or_stop_a_process_says_
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(detached, "NOTICE_SECONDS", 0.05)
-    one, other = (Resident(folder, "sleeper", ServerUnreachable) for _ in range(2))
+    one, other = (DetachedProcess(folder, "sleeper", ServerUnreachable) for _ in range(2))
     async with one.alone():
         waiting = asyncio.create_task(other.alone().__aenter__())
         while not caplog.messages:
@@ -399,17 +399,17 @@ def test_looking_for_the_server_is_quick_because_temporal_is_not_loaded() -> Non
 
 
 async def test_a_process_without_a_record_is_not_guessed_at(folder: Path) -> None:
-    resident = Resident(folder, "orphan", ServerUnreachable)
-    resident.start(["sleep", "60"], os.environ, {})
-    record = resident.record()
+    process = DetachedProcess(folder, "orphan", ServerUnreachable)
+    process.start(["sleep", "60"], os.environ, {})
+    record = process.record()
     while not Path(f"/proc/{record['pid']}/cmdline").read_bytes().startswith(b"sleep"):
         await asyncio.sleep(0.01)
-    resident.file.unlink()
+    process.file.unlink()
 
     with pytest.raises(ServerUnreachable, match=r"does not have its pid; end it by hand"):
-        await resident.stop(1)
+        await process.stop(1)
 
-    resident.note(record)
+    process.note(record)
     began = time.monotonic()
-    assert await resident.stop(5)
+    assert await process.stop(5)
     assert time.monotonic() - began < 4

@@ -24,7 +24,7 @@ from gradeloop.exit_codes import UNREACHABLE, code_of_error
 from gradeloop.temporal import process
 from gradeloop.temporal import worker as worker_process
 from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.process import Resident
+from gradeloop.temporal.process import DetachedProcess
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
 from gradeloop.temporal.worker import (
     QueueWatch,
@@ -91,7 +91,7 @@ def tools(tmp_path: Path) -> Path:
 
 def end(folder: Path, task_queue: str) -> None:
     """Kill the queue's worker, if it still runs, and see it gone."""
-    worker = Resident(folder, task_queue, WorkerFailed)
+    worker = DetachedProcess(folder, task_queue, WorkerFailed)
     if worker.alive():
         with suppress(ProcessLookupError):
             os.killpg(pid_of(folder, task_queue), signal.SIGKILL)
@@ -256,11 +256,11 @@ async def test_a_worker_that_has_begun_to_end_is_replaced(workers: Path) -> None
 
 
 KILLED_IN_START = """
-def killed(resident, facts):
+def killed(process, facts):
     if "pid" in facts:
         os.kill(os.getpid(), signal.SIGKILL)
-    note(resident, facts)
-note, process.Resident.note = process.Resident.note, killed
+    note(process, facts)
+note, process.DetachedProcess.note = process.DetachedProcess.note, killed
 """
 
 
@@ -549,7 +549,7 @@ async def test_worker_py_serves_its_queue_and_ends_itself_when_idle(workers: Pat
     assert isinstance(error.value.cause, ApplicationError)
     assert error.value.cause.type == "InvalidRequest"
 
-    worker = Resident(workers, task_queue, WorkerFailed)
+    worker = DetachedProcess(workers, task_queue, WorkerFailed)
     wait_until(lambda: not worker.alive())
     assert not (workers / f"{task_queue}.ready").exists()
 

@@ -29,7 +29,7 @@ from gradeloop.store.engine import Store, store_url
 from gradeloop.telemetry.health import parse_address
 from gradeloop.telemetry.logs import LOG_VARIABLE, configure_logging
 from gradeloop.temporal.connect import Connection, connect
-from gradeloop.temporal.process import Resident
+from gradeloop.temporal.process import DetachedProcess
 from gradeloop.temporal.server import NAMESPACE, STOP_SECONDS, ServerInfo, ensure_server, running_server, stop_server
 from gradeloop.temporal.worker import application_folder
 from gradeloop.text import counted
@@ -253,7 +253,7 @@ async def stop_all() -> str:
     """Stop the background workers and the embedded server; return what was stopped."""
     workers = 0
     for record in (state_folder() / "workers").glob("*.json"):
-        workers += await Resident(record.parent, record.stem, WorkerFailed).stop(WORKER_GRACE)
+        workers += await DetachedProcess(record.parent, record.stem, WorkerFailed).stop(WORKER_GRACE)
     server = await stop_server()
     count = counted(workers, "worker")
     return f"stopped the embedded server and {count}" if server else f"no embedded server was running; stopped {count}"

@@ -62,7 +62,7 @@ async def noticed(what: str, once: str = MEANWHILE) -> AsyncIterator[None]:
         noticing.cancel()
 
 
-class Resident:
+class DetachedProcess:
     """A detached process with a name: its record, log, lock and life mark in the state folder.
 
     The life mark is a file that the process keeps locked through a descriptor that it inherits: the lock is free the moment the process

@@ -18,7 +18,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.settings.paths import state_folder
-from gradeloop.temporal.process import Resident
+from gradeloop.temporal.process import DetachedProcess
 
 if TYPE_CHECKING:
     from temporalio.client import Client
@@ -119,10 +119,10 @@ def free_port() -> int:
 def running_server() -> ServerInfo | None:
     """Return the server that runs in the state folder, ready or still starting; None where none runs, or none can have a folder."""
     try:
-        resident = _resident()
+        process = _process()
     except InvalidRequest:
         return None
-    return _parse_info(resident.record()) if resident.alive() else None
+    return _parse_info(process.record()) if process.alive() else None
 
 
 async def ensure_server(*, time_skipping: bool = False) -> ServerInfo:
@@ -134,18 +134,18 @@ async def ensure_server(*, time_skipping: bool = False) -> ServerInfo:
     info = running_server()
     if info and info.version and await _answers(info):
         return info
-    resident, tries = _resident(), START_TRIES
+    process, tries = _process(), START_TRIES
     while True:
-        async with resident.alone():
-            if started := not resident.alive():
-                await _start(resident, time_skipping=time_skipping)
+        async with process.alone():
+            if started := not process.alive():
+                await _start(process, time_skipping=time_skipping)
                 tries -= 1
-            await resident.pid()
-            info = _parse_info(resident.record())
+            await process.pid()
+            info = _parse_info(process.record())
         if info is None:
-            raise ServerUnreachable(f"A server runs, but {resident.file} does not say where; end 'temporal server' by hand")
+            raise ServerUnreachable(f"A server runs, but {process.file} does not say where; end 'temporal server' by hand")
         try:
-            return await _wait_until_ready(resident, info)
+            return await _wait_until_ready(process, info)
         except ServerUnreachable as error:  # another process may have taken one of its ports first
             if started and (not tries or "address already in use" not in str(error)):
                 raise
@@ -153,13 +153,13 @@ async def ensure_server(*, time_skipping: bool = False) -> ServerInfo:
 
 async def stop_server() -> bool:
     """End the user's server; False where none runs. Threads continue at its next start."""
-    resident = _resident()
-    async with resident.alone():
-        return await resident.stop(STOP_SECONDS)
+    process = _process()
+    async with process.alone():
+        return await process.stop(STOP_SECONDS)
 
 
-def _resident() -> Resident:
-    return Resident(state_folder(), "server", ServerUnreachable, "the embedded server")
+def _process() -> DetachedProcess:
+    return DetachedProcess(state_folder(), "server", ServerUnreachable, "the embedded server")
 
 
 def _parse_info(record: Mapping[str, JsonValue]) -> ServerInfo | None:
@@ -169,9 +169,9 @@ def _parse_info(record: Mapping[str, JsonValue]) -> ServerInfo | None:
         return None
 
 
-async def _start(resident: Resident, *, time_skipping: bool) -> None:
+async def _start(process: DetachedProcess, *, time_skipping: bool) -> None:
     """Start the server on its last port, so that running workers find it again; on a free one if that is taken."""
-    last = _parse_info(resident.record())
+    last = _parse_info(process.record())
     port = await _find_port(last.address if last else None)
     api_port, api_host = free_port(), unserved_host()
     facts: dict[str, JsonValue] = {
@@ -181,21 +181,21 @@ async def _start(resident: Resident, *, time_skipping: bool) -> None:
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     command = server_command(state_folder(), port, api_port, api_host, time_skipping=time_skipping)
-    resident.start(command, server_environment(os.environ), facts)
+    process.start(command, server_environment(os.environ), facts)
 
 
-async def _wait_until_ready(resident: Resident, info: ServerInfo) -> ServerInfo:
+async def _wait_until_ready(process: DetachedProcess, info: ServerInfo) -> ServerInfo:
     from gradeloop.temporal.namespace import prepare
     from gradeloop.temporal.runtime import close_client
 
-    client = await resident.until(lambda: _probe(info))
+    client = await process.until(lambda: _probe(info))
     try:
-        version = await resident.until(lambda: prepare(client, PROBE_SECONDS))
+        version = await process.until(lambda: prepare(client, PROBE_SECONDS))
     finally:
         await close_client(client)
-    async with resident.alone():
-        if (record := resident.record()).get("pid") == info.pid:
-            resident.note({**record, "version": version})
+    async with process.alone():
+        if (record := process.record()).get("pid") == info.pid:
+            process.note({**record, "version": version})
     return replace(info, version=version)
 
 

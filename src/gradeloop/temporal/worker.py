@@ -32,7 +32,7 @@ from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import TOOL_VARIABLES
 from gradeloop.temporal.connect import Connection, connect
-from gradeloop.temporal.process import Resident, noticed
+from gradeloop.temporal.process import DetachedProcess, noticed
 from gradeloop.temporal.runtime import close_client
 
 PACKAGE = Path(__file__).parents[1]
@@ -201,18 +201,18 @@ def _is_dead(identity: str) -> bool:
 
 def serving(task_queue: str) -> bool:
     """Return whether the queue's worker was started here and lives."""
-    return _resident(task_queue).alive()
+    return _process(task_queue).alive()
 
 
 async def _ensure(task_queue: str, spec: WorkerSpec, connection: Connection) -> None:
     """Wait for the queue's worker that serves already, or that another command is starting; else start one, and wait for that."""
     # Under the lock, one command decides to start the worker. All commands then wait outside the lock, as long as that process lives.
     # If it dies, each looks once more, since another command may have started the next one; only its own starter gives up.
-    resident = _resident(task_queue)
+    process = _process(task_queue)
     failed: WorkerFailed | None = None
     while True:
-        async with resident.alone():
-            standing = _standing(resident, connection)
+        async with process.alone():
+            standing = _standing(process, connection)
             if failed is not None and standing != "gone":
                 logger.warning("%s; another command has started the next one, so this one goes on", failed)
             if standing == "serves":
@@ -224,10 +224,12 @@ async def _ensure(task_queue: str, spec: WorkerSpec, connection: Connection) -> 
                     logger.warning(
                         "tools, replies, keys or server of %s changed since; its threads continue with the present ones", task_queue
                     )
-                await resident.stop(STOP_SECONDS)
-                launch(resident, task_queue, spec, _child_environment(connection), _facts(spec, connection))
+                await process.stop(STOP_SECONDS)
+                environment = {name: value for name, value in os.environ.items() if name not in OF_A_SERVICE}
+                environment |= {"TEMPORAL_ADDRESS": connection.address, "TEMPORAL_NAMESPACE": connection.namespace}
+                launch(process, task_queue, spec, environment, _facts(spec, connection))
         try:
-            await until_ready(resident)
+            await until_ready(process)
         except WorkerFailed as error:
             failed = error if is_own else None
             await asyncio.sleep(REPLACED_SECONDS if is_own else 0)
@@ -236,7 +238,7 @@ async def _ensure(task_queue: str, spec: WorkerSpec, connection: Connection) -> 
 
 
 def launch(
-    resident: Resident,
+    process: DetachedProcess,
     task_queue: str,
     spec: WorkerSpec,
     environment: Mapping[str, str],
@@ -244,21 +246,23 @@ def launch(
     idle_seconds: float | None = None,
 ) -> None:
     """Start a worker's process, which ends itself after `idle_seconds` without work, `IDLE_SECONDS` by default."""
-    ready = _ready_file(resident)
+    ready = _ready_file(process)
     ready.write_text(STARTING)
-    resident.start(_command(task_queue, spec, ready, idle_seconds or IDLE_SECONDS), environment, facts)
+    command = [sys.executable, str(application_folder() / "worker.py"), "--task-queue", task_queue, *_spec_flags(spec)]
+    command += ["--until-idle", str(idle_seconds or IDLE_SECONDS), "--ready-file", str(ready)]
+    process.start(command, environment, facts)
 
 
-async def until_ready(resident: Resident) -> None:
+async def until_ready(process: DetachedProcess) -> None:
     """Wait until a worker's process serves its queue, as long as it lives.
 
     Raises:
         GradeloopError: It cannot serve; the message is its own.
     """
-    readiness = await resident.until(lambda: _poll_readiness(_ready_file(resident)))
+    readiness = await process.until(lambda: _poll_readiness(_ready_file(process)))
     if not readiness.ok:
         failure = KINDS.get(readiness.kind, WorkerFailed)
-        raise failure(readiness.error or f"The worker does not start; its log: {resident.log}")
+        raise failure(readiness.error or f"The worker does not start; its log: {process.log}")
 
 
 async def ask_worker(question: Literal["machine", "requests"], *flags: str, given: bytes = b"") -> Any:  # noqa: ANN401 - JSON
@@ -288,18 +292,18 @@ def refuse_unservable_here(spec: WorkerSpec, asked: Sequence[Mapping[str, JsonVa
             raise InvalidRequest(why)
 
 
-def _resident(task_queue: str) -> Resident:
-    return Resident(state_folder() / "workers", task_queue, WorkerFailed, f"the worker of {task_queue}")
+def _process(task_queue: str) -> DetachedProcess:
+    return DetachedProcess(state_folder() / "workers", task_queue, WorkerFailed, f"the worker of {task_queue}")
 
 
-def _ready_file(resident: Resident) -> Path:
-    return resident.file.with_suffix(".ready")
+def _ready_file(process: DetachedProcess) -> Path:
+    return process.file.with_suffix(".ready")
 
 
-def _standing(resident: Resident, connection: Connection) -> Literal["serves", "starting", "gone"]:
+def _standing(process: DetachedProcess, connection: Connection) -> Literal["serves", "starting", "gone"]:
     """Return whether the worker serves, or is about to say so; one that has begun to end, or has another server, counts as gone."""
-    record, ready = resident.record(), _ready_file(resident)
-    if not resident.alive() or (record.get("address"), record.get("namespace")) != (connection.address, connection.namespace):
+    record, ready = process.record(), _ready_file(process)
+    if not process.alive() or (record.get("address"), record.get("namespace")) != (connection.address, connection.namespace):
         return "gone"
     readiness = _read_readiness(ready)
     if readiness is None:
@@ -313,11 +317,6 @@ def _fingerprint(key: str) -> str:
     return hashlib.sha256(key.encode()).hexdigest()
 
 
-def _command(task_queue: str, spec: WorkerSpec, ready: Path, idle_seconds: float) -> list[str]:
-    command = [sys.executable, str(application_folder() / "worker.py"), "--task-queue", task_queue, *_spec_flags(spec)]
-    return [*command, "--until-idle", str(idle_seconds), "--ready-file", str(ready)]
-
-
 def _spec_flags(spec: WorkerSpec) -> list[str]:
     flags = [part for file in spec.tools for part in ("--tools", str(file.absolute()))]
     flags += ["--scripted", str(spec.scripted.absolute())] if spec.scripted else []
@@ -326,11 +325,6 @@ def _spec_flags(spec: WorkerSpec) -> list[str]:
         named = ["--config", str(spec.config.path)] if spec.config.named else ["--folder", str(spec.config.path.parent)]
         flags += [*named, "--role", "all"]
     return flags
-
-
-def _child_environment(connection: Connection) -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if name not in OF_A_SERVICE}
-    return {**own, "TEMPORAL_ADDRESS": connection.address, "TEMPORAL_NAMESPACE": connection.namespace}
 
 
 def _facts(spec: WorkerSpec, connection: Connection) -> dict[str, JsonValue]:
@@ -346,9 +340,8 @@ def _facts(spec: WorkerSpec, connection: Connection) -> dict[str, JsonValue]:
 
 
 def _known_spec(task_queue: str) -> WorkerSpec:
-    known = re.fullmatch(r"gradeloop-[0-9a-f]{16}", task_queue)
     try:
-        return TypeAdapter(WorkerSpec).validate_python((_resident(task_queue).record() or None) if known else None)
+        return TypeAdapter(WorkerSpec).validate_python((_process(task_queue).record() or None) if OURS.fullmatch(task_queue) else None)
     except ValidationError as error:
         raise WorkerFailed(
             f"No worker of task queue {task_queue!r} was started from this state folder; serve it with "
