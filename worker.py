@@ -37,7 +37,6 @@ from activities.tool_call import TranscriptActivities, find_worker, tool_activit
 from activities.tools.base import ToolContext
 from activities.tools.mcp import McpServers
 from activities.tools.registry import ToolRegistry, describe_tools
-from gradeloop.admin.sampling import sample
 from gradeloop.batches.contract import Case
 from gradeloop.contract.thread import BATCH_WORKFLOW
 from gradeloop.contract.thread import WORKFLOW as THREAD_WORKFLOW
@@ -54,12 +53,11 @@ from gradeloop.store.engine import own_store as receivers_store
 from gradeloop.telemetry.activity_logs import LogsIds
 from gradeloop.telemetry.health import Check, HealthChecks, parse_address, serving_health
 from gradeloop.telemetry.logs import LOG_VARIABLE, configure_logging
-from gradeloop.temporal.connect import Connection, check_server, connect, find, follow_credentials, is_embedded
+from gradeloop.temporal.connect import PROVIDER_VARIABLES, Connection, check_server, connect, find, follow_credentials, is_embedded
 from gradeloop.temporal.exporters import metrics_exporter
-from gradeloop.temporal.garbage import LoadedObjects
 from gradeloop.temporal.namespace import register_search_attributes
 from gradeloop.temporal.runtime import export_metrics
-from gradeloop.temporal.worker import PROVIDER_VARIABLES, QueueWatch, ReadyFile, report_failure
+from gradeloop.temporal.serving import LoadedObjects, QueueWatch, ReadyFile, report_failure, sample
 from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.judging import JudgingWorkflow
@@ -262,7 +260,7 @@ async def _serve(
         if connection.options:
             following = asyncio.create_task(follow_credentials(client, connection, lambda: setattr(worker, "client", client)))
             stack.callback(following.cancel)
-        stack.enter_context(LoadedObjects().set_aside())
+        stack.enter_context(LoadedObjects().gc_freeze())
         if settings.role in {"all", "loop"}:
             await watch.until_polled()
         try:
@@ -296,7 +294,7 @@ async def _receive(settings: WorkerSettings, ready: ReadyFile) -> None:
         url = await stack.enter_async_context(receiving(store, settings.receiver, door, listening))
         if settings.health_address:
             stack.enter_context(_health(settings.health_address, None, store, {}))
-        stack.enter_context(LoadedObjects().set_aside())
+        stack.enter_context(LoadedObjects().gc_freeze())
         try:
             ready.announce()
             logger.info("receiving OTLP at %s, into %s", url, store.name)

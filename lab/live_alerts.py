@@ -24,8 +24,7 @@ from urllib.request import ProxyHandler, build_opener
 from uuid import uuid4
 
 from gradeloop.exit_codes import leave
-from gradeloop.temporal.connect import Connection
-from gradeloop.temporal.worker import application_folder
+from gradeloop.temporal.connect import Connection, application_folder
 from gradeloop.testing import MODEL, ScriptedModels, WorkerProcess, worker
 from gradeloop.web.guard import listening
 from rig.processes import engine_in

@@ -37,7 +37,7 @@ from gradeloop.monitors.overview import MonitorReader
 from gradeloop.monitors.ticks import choose
 from gradeloop.store.engine import STORE_FILE, Store
 from gradeloop.store.tables import table
-from gradeloop.temporal.worker import application_folder
+from gradeloop.temporal.connect import application_folder
 from rig.otlp import PROTOBUF, chat, request_of, trace_id
 from rig.processes import Engine, WorkerProcess, engine_in
 

@@ -12,7 +12,7 @@ from activities.providers.scripted import Script
 from activities.tools.registry import ToolRegistry
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.temporal.connect import Connection, connect
-from gradeloop.temporal.garbage import LoadedObjects
+from gradeloop.temporal.serving import LoadedObjects
 from lab.replies import CRITERIA, EXPLANATION, GAP, READY, REASON, RUBRIC, TASK, Case
 from worker import build
 
@@ -49,7 +49,7 @@ async def serve(case: Case, queue: str, address: str) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     async with build(client, Providers(Environment(), replies(case)), ToolRegistry(), WorkerSettings(task_queue=queue)):
-        with LoadedObjects().set_aside():  # as worker.py does
+        with LoadedObjects().gc_freeze():  # as worker.py does
             print(READY, flush=True)
             await stopped.wait()
 

@@ -16,9 +16,8 @@ import pytest
 from temporalio.client import Client
 
 from gradeloop.temporal import server
-from gradeloop.temporal.connect import Connection, connect
+from gradeloop.temporal.connect import Connection, application_folder, connect
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
-from gradeloop.temporal.worker import application_folder
 
 SECONDS = 150.0
 """How long a process may take to start or to end."""

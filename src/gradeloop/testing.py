@@ -39,11 +39,20 @@ from gradeloop.judges.contract import JudgeConfig, JudgeResult, parse_judge
 from gradeloop.judges.sources import with_model
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.trust import find_config_file
-from gradeloop.temporal.connect import VARIABLE as STORAGE
-from gradeloop.temporal.connect import Connection, connect, find, storage_url
+from gradeloop.temporal.codec import STORAGE_VARIABLE
+from gradeloop.temporal.connect import (
+    PROVIDER_VARIABLES,
+    Connection,
+    WorkerSpec,
+    connect,
+    ensure_worker,
+    find,
+    launch,
+    storage_url,
+    until_ready,
+)
 from gradeloop.temporal.process import DetachedProcess
 from gradeloop.temporal.server import NAMESPACE, ensure_server, stop_server
-from gradeloop.temporal.worker import PROVIDER_VARIABLES, WorkerSpec, ensure_worker, launch, until_ready
 from gradeloop.text import one_line, without_commands
 
 MODEL = "openai_compatible:scripted"
@@ -448,7 +457,7 @@ def _worker_environment(models: ScriptedModels, connection: Connection) -> dict[
         "TEMPORAL_ADDRESS": connection.address,
         "TEMPORAL_NAMESPACE": connection.namespace,
         "OPENAI_BASE_URL": models.url,
-        **({STORAGE: storage} if storage else {}),
+        **({STORAGE_VARIABLE: storage} if storage else {}),
     }
 
 

@@ -19,8 +19,7 @@ from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import Store
 from gradeloop.temporal import histories as histories_module
-from gradeloop.temporal.codec import EncryptionCodec, KeyRing
-from gradeloop.temporal.connect import build_converter
+from gradeloop.temporal.codec import EncryptionCodec, KeyRing, build_converter
 from gradeloop.temporal.histories import delete_runs, request_deletion, runs_of
 from tests.rig.batches import Batches, batching, case, passes
 from tests.rig.threads import request, row, serving, verdict

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 from gradeloop.cli.threads import RunEnding, code_of
 from gradeloop.contract.evaluation import RunStatus
 from gradeloop.contract.thread import RunResult
-from gradeloop.temporal.worker import application_folder
+from gradeloop.temporal.connect import application_folder
 from tests.rig.cli import CommandLine, draft, ended, line_of, verdict
 
 

@@ -16,8 +16,8 @@ import typer
 import worker
 from gradeloop.cli.main import app
 from gradeloop.errors import WorkerFailed
+from gradeloop.temporal import connect as launching
 from gradeloop.temporal import process
-from gradeloop.temporal import worker as launching
 from tests.rig.cli import CommandLine, Done, draft, verdict
 
 RUN = ("run", "task.yaml", "--json")

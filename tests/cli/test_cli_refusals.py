@@ -10,7 +10,7 @@ import pytest
 
 from gradeloop.cli import threads
 from gradeloop.temporal import process
-from gradeloop.temporal.worker import ask_worker
+from gradeloop.temporal.connect import ask_worker
 from tests.rig.cli import CommandLine, Done, draft, verdict
 
 MODEL = {"model": "scripted:story"}

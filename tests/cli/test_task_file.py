@@ -11,7 +11,7 @@ from gradeloop.cli.task_file import Task, TaskFlags, read_task
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings.default_model import DEFAULTS, DefaultRule, refuse_unservable
-from gradeloop.temporal.worker import application_folder
+from gradeloop.temporal.connect import application_folder
 
 SCRIPTED: dict[str, Any] = {"generator": {"model": "scripted:x"}, "grader": {"model": "scripted:x"}, "scripted": "replies.yaml"}
 BY_FLAGS = TaskFlags(prompt="Write it.", rubric="- it is good", model="anthropic:m", grader="anthropic:m")

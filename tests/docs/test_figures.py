@@ -52,7 +52,7 @@ from gradeloop.sandbox import monty, suite_runner, usage
 from gradeloop.settings.default_model import DEFAULTS
 from gradeloop.settings.endpoints import EndpointSettings, load_presets, preset_variables
 from gradeloop.settings.worker import FetchSettings, SandboxSettings, WorkerSettings
-from gradeloop.temporal import connect
+from gradeloop.temporal import codec
 from gradeloop.transcripts.registry import FORMATS
 from gradeloop.web.guard import DEFAULT, VARIABLE
 from tests.conftest import ROOT
@@ -164,7 +164,7 @@ def test_limits_that_share_a_figure_are_equal() -> None:
 
 SENTENCES = {
     ARCHITECTURE: (
-        f"from {connect.THRESHOLD // KIB} KiB on",
+        f"from {codec.THRESHOLD // KIB} KiB on",
         f"is missed within {seconds(BEAT)},",
         f"gives its calls {worker.GRACE.total_seconds():.0f} seconds",
     ),
@@ -176,7 +176,7 @@ SENTENCES = {
         f"calls in flight, {BATCH.at_once} by default; retries per call after a transient error, {BATCH.retries} by default",
     ),
     CONTRACT: (
-        f"from {connect.THRESHOLD // KIB} KiB on",
+        f"from {codec.THRESHOLD // KIB} KiB on",
         f"{thread.RESULT_MESSAGES_BYTES // KIB} KiB",
         f"has the key `{thread_rules.START_KEY}`",
         f"{grading_thread.FIRST_TURN_SECONDS:.0f} seconds (or `idle_timeout`, if longer)",
@@ -267,7 +267,7 @@ async def test_what_external_storage_needs_is_what_the_documents_say(url: str, m
     for package in ("aioboto3", "gcloud", "gcloud.aio", "gcloud.aio.storage"):
         monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(InvalidRequest) as refused:
-        await connect.build_converter(url)
+        await codec.build_converter(url)
 
     (package,) = re.findall(r"pip install ([\w-]+)", str(refused.value))
     assert f"`{url}`" in text_of(CONTRACT)

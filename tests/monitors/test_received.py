@@ -17,7 +17,7 @@ from gradeloop.monitors.contract import MonitorDefinition, OtlpSource
 from gradeloop.monitors.source_items import SourceItem
 from gradeloop.monitors.sources import SourceAccess, place_since, read_chunks
 from gradeloop.store.engine import Store
-from gradeloop.temporal.worker import application_folder
+from gradeloop.temporal.connect import application_folder
 from rig.otlp import PROTOBUF, Receiving, chat, receiver, request_of, trace_id
 from tests.monitors.test_monitoring import JUDGE, Watched
 from tests.rig.batches import batching, fails, passes

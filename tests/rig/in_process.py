@@ -25,9 +25,9 @@ from gradeloop.cli.main import main
 from gradeloop.errors import GradeloopError
 from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.settings.worker import WorkerSettings, load_settings
-from gradeloop.temporal import worker as launching
+from gradeloop.temporal import connect as launching
 from gradeloop.temporal.process import DetachedProcess
-from gradeloop.temporal.worker import report_failure
+from gradeloop.temporal.serving import report_failure
 
 NO_PID = itertools.count(2**22 + 1)
 """Numbers above every process id: what sends a signal to a worker of ours finds nobody."""
@@ -180,7 +180,7 @@ def _workers_in_threads(patch: pytest.MonkeyPatch, workers: dict[str, WorkerThre
 class _NothingLoaded:
     """Sets nothing aside: Hypothesis looks through this process's objects for those that refer to one of its own."""
 
-    def set_aside(self) -> AbstractContextManager[None]:
+    def gc_freeze(self) -> AbstractContextManager[None]:
         return nullcontext()
 
 

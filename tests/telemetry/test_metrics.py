@@ -24,7 +24,6 @@ from activities.providers import Providers
 from activities.providers.environment import Environment
 from activities.providers.scripted import Script
 from activities.tools.registry import ToolRegistry
-from gradeloop.admin.sampling import sample_once
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
@@ -37,6 +36,7 @@ from gradeloop.telemetry import metrics
 from gradeloop.telemetry.metrics import METRICS, MODELS_SHOWN, VERDICTS, record_on
 from gradeloop.temporal.exporters import metrics_exporter
 from gradeloop.temporal.server import ServerInfo
+from gradeloop.temporal.serving import sample_once
 from tests.rig.cli import draft, verdict
 from tests.telemetry.test_health import free_port
 from tests.temporal.test_worker import started, until_ready

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from gradeloop.temporal.garbage import TIMES
+from gradeloop.temporal.serving import TIMES
 from rig.processes import WorkerProcess, engine_in
 
 SET_ASIDE = """
 import gc, json, weakref
-from gradeloop.temporal.garbage import TIMES, LoadedObjects
+from gradeloop.temporal.serving import TIMES, LoadedObjects
 
 class Knot:
     def __init__(self):
@@ -23,7 +23,7 @@ class Knot:
 
 gc.disable()  # else a search that nobody asked for would be counted
 kept = []
-with LoadedObjects(long={long}).set_aside():
+with LoadedObjects(long={long}).gc_freeze():
     counts = [gc.get_freeze_count()]
     for _ in range(TIMES + 2):
         kept.append([Knot() for _ in range(100)])
@@ -56,7 +56,7 @@ def look(where: str) -> str:
 """
 
 
-def set_aside(long: float) -> dict[str, Any]:
+def gc_freeze(long: float) -> dict[str, Any]:
     """Return what a process of its own says, in which a full search is long from so many seconds on."""
     done = subprocess.run([sys.executable, "-c", SET_ASIDE.format(long=long)], capture_output=True, text=True, check=True)
     told: dict[str, Any] = json.loads(done.stdout)
@@ -64,7 +64,7 @@ def set_aside(long: float) -> dict[str, Any]:
 
 
 def test_what_is_loaded_is_set_aside_after_each_long_search_a_few_times_and_given_back_at_the_end() -> None:
-    told = set_aside(0)
+    told = gc_freeze(0)
 
     assert told["counts"][0] > 1_000
     assert [after > before for before, after in pairwise(told["counts"])] == [True] * TIMES + [False] * 2
@@ -73,7 +73,7 @@ def test_what_is_loaded_is_set_aside_after_each_long_search_a_few_times_and_give
 
 
 def test_what_a_short_search_leaves_stays_where_it_is() -> None:
-    told = set_aside(60)
+    told = gc_freeze(60)
 
     assert len(set(told["counts"])) == 1
     assert (told["found"], told["callbacks"]) == (True, 1)

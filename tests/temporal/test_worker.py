@@ -27,7 +27,7 @@ from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.telemetry.logs import TextFormatter
 from gradeloop.temporal.server import ServerInfo
-from gradeloop.temporal.worker import QueueWatch, ReadyFile
+from gradeloop.temporal.serving import QueueWatch, ReadyFile
 
 WORKER = Path(__file__).parents[2] / "worker.py"
 

@@ -21,20 +21,21 @@ from temporalio.worker import Worker
 
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
 from gradeloop.exit_codes import UNREACHABLE, code_of_error
+from gradeloop.temporal import connect as worker_process
 from gradeloop.temporal import process
-from gradeloop.temporal import worker as worker_process
-from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.process import DetachedProcess
-from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
-from gradeloop.temporal.worker import (
-    QueueWatch,
-    ReadyFile,
+from gradeloop.temporal.connect import (
+    Connection,
     WorkerSpec,
     application_folder,
+    connect,
     ensure_worker,
     ensure_worker_of,
+    find,
     keep_worker_alive,
 )
+from gradeloop.temporal.process import DetachedProcess
+from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
+from gradeloop.temporal.serving import QueueWatch, ReadyFile
 from tests.rig.tables import over
 
 SERVER = Connection("127.0.0.1:7233", "default", embedded=False)
@@ -268,10 +269,10 @@ note, process.DetachedProcess.note = process.DetachedProcess.note, killed
 async def test_a_worker_outlives_the_command_that_started_it(workers: Path, environment: Path, ends: str) -> None:
     code = f"""
 import asyncio, os, pathlib, signal, time
-from gradeloop.temporal import connect as connection, process, worker as worker_process
+from gradeloop.temporal import connect as worker_process, process
 {ends if ends == KILLED_IN_START else ""}
 worker_process.application_folder = lambda: pathlib.Path({str(environment / "app")!r})
-server = connection.Connection("127.0.0.1:7233", "default", embedded=False)
+server = worker_process.Connection("127.0.0.1:7233", "default", embedded=False)
 asyncio.run(worker_process.ensure_worker(worker_process.WorkerSpec(), server))
 time.sleep(60)
 """

@@ -13,7 +13,8 @@ from temporalio.converter import StorageDriverClaim
 
 from gradeloop.contract.thread import STATE_BYTES
 from gradeloop.errors import InvalidRequest, ThreadClosed, ThreadTooLarge
-from gradeloop.temporal.connect import Connection, LocalFolder, build_converter, connect
+from gradeloop.temporal.codec import LocalFolder, build_converter
+from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.tables import over
 from tests.rig.threads import Served, a_thread, answering, replay, serving, start

@@ -27,8 +27,7 @@ from gradeloop.settings.trust import CONFIG_FILE, TRUST_COMMAND, TRUST_FLAG
 from gradeloop.settings.worker import ReceiverSettings
 from gradeloop.store.engine import STORE_VARIABLE
 from gradeloop.telemetry.health import parse_address
-from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.worker import ask_worker
+from gradeloop.temporal.connect import Connection, ask_worker, connect, find
 from gradeloop.text import counted, printable
 
 if TYPE_CHECKING:

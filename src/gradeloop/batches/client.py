@@ -16,8 +16,7 @@ from gradeloop.client.rate_limits import describe_rate_limit_wait, rate_limit_wa
 from gradeloop.client.thread import quoted, ride_out
 from gradeloop.contract.queries import recorded
 from gradeloop.errors import BatchLost, InvalidRequest, ServerUnreachable, StoreUnavailable
-from gradeloop.temporal.connect import Connection
-from gradeloop.temporal.worker import keep_worker_alive
+from gradeloop.temporal.connect import Connection, keep_worker_alive
 
 UPLOADS = 4
 """Uploads in flight at once."""

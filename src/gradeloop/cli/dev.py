@@ -28,10 +28,9 @@ from gradeloop.settings.worker import load_settings
 from gradeloop.store.engine import Store, store_url
 from gradeloop.telemetry.health import parse_address
 from gradeloop.telemetry.logs import LOG_VARIABLE, configure_logging
-from gradeloop.temporal.connect import Connection, connect
+from gradeloop.temporal.connect import Connection, application_folder, connect
 from gradeloop.temporal.process import DetachedProcess
 from gradeloop.temporal.server import NAMESPACE, STOP_SECONDS, ServerInfo, ensure_server, running_server, stop_server
-from gradeloop.temporal.worker import application_folder
 from gradeloop.text import counted
 from gradeloop.web.guard import asked_port, asked_user_header, listening
 

@@ -8,7 +8,7 @@ import typer
 
 from gradeloop.cli.render.table import Terminal
 from gradeloop.errors import InvalidRequest
-from gradeloop.temporal.worker import application_folder
+from gradeloop.temporal.connect import application_folder
 from gradeloop.text import clip, did_you_mean
 
 app = typer.Typer(rich_markup_mode=None, add_completion=False)

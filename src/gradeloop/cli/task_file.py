@@ -22,7 +22,7 @@ from gradeloop.grading.templates import fill
 from gradeloop.settings.default_model import UNNAMED, refuse_unservable, require_default_model
 from gradeloop.settings.endpoints import own_names
 from gradeloop.settings.worker import find_outside_roots
-from gradeloop.temporal.worker import WorkerSpec
+from gradeloop.temporal.connect import WorkerSpec
 from gradeloop.text import clip
 
 

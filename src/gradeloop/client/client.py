@@ -40,9 +40,8 @@ from gradeloop.contract.thread import (
 )
 from gradeloop.errors import GradeloopError, InvalidRequest
 from gradeloop.grading.templates import fill
-from gradeloop.temporal.connect import Connection, connect, find
+from gradeloop.temporal.connect import Connection, connect, find, wake_worker
 from gradeloop.temporal.runtime import close_client
-from gradeloop.temporal.worker import wake_worker
 
 CALLBACK_SECONDS = 0.2
 """The pause between two queries for the evaluations that a callback gets."""

@@ -48,7 +48,7 @@ from gradeloop.contract.thread import (
     ThreadState,
 )
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, ThreadClosed, ThreadNotFound, ThreadTooLarge
-from gradeloop.temporal.worker import OURS, serving
+from gradeloop.temporal.connect import OURS, serving
 
 logger = logging.getLogger(__name__)
 

@@ -33,8 +33,7 @@ from gradeloop.settings.default_model import require_default_model
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.trust import find_config_file
 from gradeloop.store.engine import own_store
-from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.worker import WorkerSpec, ensure_worker, keep_worker_alive, wake_worker
+from gradeloop.temporal.connect import Connection, WorkerSpec, connect, ensure_worker, find, keep_worker_alive, wake_worker
 from gradeloop.text import clip
 from gradeloop.transcripts.readers import read_run_file
 

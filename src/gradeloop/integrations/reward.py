@@ -21,8 +21,7 @@ from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, S
 from gradeloop.judges.sources import with_model
 from gradeloop.settings.trust import find_config_file
 from gradeloop.store.engine import Store, own_store
-from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker, keep_worker_alive, wake_worker
+from gradeloop.temporal.connect import Connection, WorkerSpec, connect, done_before, ensure_worker, find, keep_worker_alive, wake_worker
 from gradeloop.transcripts.json_access import UnreadableMessage
 from gradeloop.transcripts.message_forms import parse_messages
 

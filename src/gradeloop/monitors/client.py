@@ -26,7 +26,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.thread import Priority
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.monitors.contract import BackfillCall, BackfillReport, MonitorBackfill, Monitoring, MonitorTick
-from gradeloop.temporal.worker import is_polled
+from gradeloop.temporal.connect import is_polled
 
 CATCH_UP = timedelta(hours=1)
 """The time within which the server makes up for a tick that it missed: a tick reads all that is new, so that one is enough."""

@@ -1,8 +1,10 @@
-"""Payloads encrypted on their way through Temporal: AES-256-GCM, with keys that rotate while workers run."""
+"""Payloads on their way through Temporal: encrypted by AES-256-GCM, with keys that rotate while workers run; large ones stored outside."""
 
 import asyncio
 import base64
 import binascii
+import dataclasses
+import hashlib
 import logging
 import os
 import re
@@ -10,19 +12,27 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, ClassVar, Self
+from urllib.parse import unquote, urlsplit
 
 from google.protobuf.message import DecodeError
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
+from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
 from temporalio.converter import (
     ActivitySerializationContext,
+    DataConverter,
     DefaultFailureConverter,
     DefaultFailureConverterWithEncodedAttributes,
+    ExternalStorage,
     PayloadCodec,
     PayloadConverter,
     SerializationContext,
+    StorageDriver,
+    StorageDriverClaim,
+    StorageDriverRetrieveContext,
+    StorageDriverStoreContext,
     WithSerializationContext,
     WorkflowSerializationContext,
 )
@@ -307,3 +317,125 @@ class EncryptedFailures(DefaultFailureConverterWithEncodedAttributes):
         """Write an exception into a failure."""
         answers = workflow.in_workflow() and (task := asyncio.current_task()) and task.get_name().startswith(QUERY_TASK)
         (self._plain.to_failure if answers else super().to_failure)(exception, payload_converter, failure)
+
+
+STORAGE_VARIABLE = "GRADELOOP_STORAGE"
+THRESHOLD = 256 * 1024
+"""The size from which payloads are stored outside: below every limit of the server, above the payloads of an ordinary run."""
+
+
+class SharedPayloadConverter(PydanticPayloadConverter):
+    """The pydantic converter, created once a process: with external storage the SDK asks for a new one at every call."""
+
+    _instance: ClassVar[Self | None] = None
+
+    def __new__(cls) -> Self:
+        """Return the one instance, whose caches of types are warm."""
+        cls._instance = cls._instance or super().__new__(cls)
+        return cls._instance
+
+    def __init__(self) -> None:
+        if not hasattr(self, "converters"):
+            super().__init__()
+
+
+class LocalFolder(StorageDriver):
+    """Payloads as files named by their sha256, for servers and workers on one machine; `forget` and `store prune` delete them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def name(self) -> str:
+        """Return the driver's name in claims."""
+        return "gradeloop.local_folder"
+
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:  # noqa: ARG002 - the driver's interface
+        """Write each payload to its file, whole or not at all."""
+        return [StorageDriverClaim(claim_data={"sha256": await asyncio.to_thread(self._write, payload)}) for payload in payloads]
+
+    async def retrieve(self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]) -> list[Payload]:  # noqa: ARG002 - the driver's interface
+        """Read each payload back."""
+        return [await asyncio.to_thread(self._read, claim.claim_data["sha256"]) for claim in claims]
+
+    def _write(self, payload: Payload) -> str:
+        raw = payload.SerializeToString(deterministic=True)
+        name = hashlib.sha256(raw).hexdigest()
+        file = self._file(name)
+        try:
+            os.utime(file)  # it is in use again: whoever removes what no history names leaves it
+        except FileNotFoundError:
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            draft = file.with_suffix(f".{os.getpid()}.{id(payload)}")
+            draft.write_bytes(raw)
+            draft.replace(file)
+        return name
+
+    def _read(self, name: str) -> Payload:
+        if not name.isalnum():
+            raise ValueError(f"{name!r} names no stored payload")
+        raw = self._file(name).read_bytes()
+        if hashlib.sha256(raw).hexdigest() != name:
+            raise ValueError(f"the stored payload {name} is damaged")
+        return Payload.FromString(raw)
+
+    def _file(self, name: str) -> Path:
+        return self._folder / name[:2] / name
+
+
+async def build_converter(url: str | None, ring: KeyRing | None = None) -> DataConverter:
+    """Build the data converter of clients and workers, with external storage if `url` names one.
+
+    Args:
+        url: `file:///folder`, `s3://bucket` or `gs://bucket`; the buckets' credentials come from the environment.
+        ring: The keys with which payloads are encrypted, before they are stored anywhere, and the texts of failures with them.
+
+    Raises:
+        InvalidRequest: The URL is none of these, or its package is not installed.
+    """
+    converter = pydantic_data_converter
+    if ring is not None:
+        converter = dataclasses.replace(
+            converter,
+            payload_codec=EncryptionCodec(ring, required=is_required()),
+            failure_converter_class=EncryptedFailures,
+        )
+    if not url:
+        return converter
+    driver = await _build_driver(url)
+    return dataclasses.replace(
+        converter,
+        payload_converter_class=SharedPayloadConverter,
+        external_storage=ExternalStorage(drivers=[driver], payload_size_threshold=THRESHOLD),
+    )
+
+
+async def _build_driver(url: str) -> StorageDriver:
+    parts = urlsplit(url)
+    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
+        return LocalFolder(Path(unquote(parts.path)))
+    if parts.scheme in {"s3", "gs"} and parts.netloc and parts.path in {"", "/"}:
+        try:
+            return await (_build_s3_driver(parts.netloc) if parts.scheme == "s3" else _build_gcs_driver(parts.netloc))
+        except ImportError as error:
+            package = "aioboto3" if parts.scheme == "s3" else "gcloud-aio-storage"
+            raise InvalidRequest(
+                f"{STORAGE_VARIABLE}={url} needs a package that is not installed ({error.name}); run: pip install {package}"
+            ) from None
+    raise InvalidRequest(f"{STORAGE_VARIABLE}={url!r} names no storage; write file:///folder, s3://bucket or gs://bucket")
+
+
+async def _build_s3_driver(bucket: str) -> StorageDriver:
+    import aioboto3  # type: ignore[import-not-found,unused-ignore]  # an optional package
+    from temporalio.contrib.aws.s3driver import S3StorageDriver
+    from temporalio.contrib.aws.s3driver.aioboto3 import new_aioboto3_client
+
+    client = await aioboto3.Session().client("s3").__aenter__()
+    return S3StorageDriver(new_aioboto3_client(client), bucket)
+
+
+async def _build_gcs_driver(bucket: str) -> StorageDriver:
+    from gcloud.aio.storage import Storage  # type: ignore[import-not-found,unused-ignore]  # an optional package
+    from temporalio.contrib.gcp.gcsdriver import GCSStorageDriver
+    from temporalio.contrib.gcp.gcsdriver.gcloud_aio import new_gcloud_aio_client
+
+    return GCSStorageDriver(new_gcloud_aio_client(Storage()), bucket)

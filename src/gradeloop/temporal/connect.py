@@ -1,162 +1,41 @@
-"""The Temporal server to use, the client for it, whose credentials may change, and the storage of large payloads."""
+"""The server and the worker that a command uses: found or started, and connected to, with credentials that may change."""
 
 import asyncio
-import dataclasses
 import hashlib
+import importlib.metadata
+import json
 import logging
 import os
 import re
-from collections.abc import Callable, Sequence
+import socket
+import sys
+import time
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import ClassVar, Self
-from urllib.parse import unquote, urlsplit
+from typing import Any, Literal
 
-from temporalio.api.common.v1 import Payload
-from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
+from pydantic import JsonValue, TypeAdapter, ValidationError
+from temporalio.api.enums.v1 import TaskQueueType
+from temporalio.api.taskqueue.v1 import PollerInfo, TaskQueue
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, DescribeTaskQueueRequest
 from temporalio.client import Client
-from temporalio.contrib.pydantic import PydanticPayloadConverter, pydantic_data_converter
-from temporalio.converter import (
-    DataConverter,
-    ExternalStorage,
-    StorageDriver,
-    StorageDriverClaim,
-    StorageDriverRetrieveContext,
-    StorageDriverStoreContext,
-)
 from temporalio.envconfig import ClientConnectConfig
 from temporalio.service import RPCError, RPCStatusCode
 
-from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
+from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
+from gradeloop.settings.endpoints import PROVIDERS_VARIABLE, preset_variables
 from gradeloop.settings.paths import state_folder
-from gradeloop.settings.worker import load_connect_config
-from gradeloop.temporal.codec import EncryptedFailures, EncryptionCodec, KeyRing, is_required, load_ring
-from gradeloop.temporal.runtime import open_client, reconnect
+from gradeloop.settings.trust import ConfigFile
+from gradeloop.settings.worker import TOOL_VARIABLES, load_connect_config
+from gradeloop.temporal.codec import STORAGE_VARIABLE, build_converter, load_ring
+from gradeloop.temporal.process import DetachedProcess, noticed
+from gradeloop.temporal.runtime import close_client, open_client, reconnect
 from gradeloop.temporal.server import NAMESPACE, ensure_server, running_server
 
 logger = logging.getLogger(__name__)
-
-VARIABLE = "GRADELOOP_STORAGE"
-THRESHOLD = 256 * 1024
-"""The size from which payloads are stored outside: below every limit of the server, above the payloads of an ordinary run."""
-
-
-class SharedPayloadConverter(PydanticPayloadConverter):
-    """The pydantic converter, created once a process: with external storage the SDK asks for a new one at every call."""
-
-    _instance: ClassVar[Self | None] = None
-
-    def __new__(cls) -> Self:
-        """Return the one instance, whose caches of types are warm."""
-        cls._instance = cls._instance or super().__new__(cls)
-        return cls._instance
-
-    def __init__(self) -> None:
-        if not hasattr(self, "converters"):
-            super().__init__()
-
-
-class LocalFolder(StorageDriver):
-    """Payloads as files named by their sha256, for servers and workers on one machine; `forget` and `store prune` delete them."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-
-    def name(self) -> str:
-        """Return the driver's name in claims."""
-        return "gradeloop.local_folder"
-
-    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:  # noqa: ARG002 - the driver's interface
-        """Write each payload to its file, whole or not at all."""
-        return [StorageDriverClaim(claim_data={"sha256": await asyncio.to_thread(self._write, payload)}) for payload in payloads]
-
-    async def retrieve(self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]) -> list[Payload]:  # noqa: ARG002 - the driver's interface
-        """Read each payload back."""
-        return [await asyncio.to_thread(self._read, claim.claim_data["sha256"]) for claim in claims]
-
-    def _write(self, payload: Payload) -> str:
-        raw = payload.SerializeToString(deterministic=True)
-        name = hashlib.sha256(raw).hexdigest()
-        file = self._file(name)
-        try:
-            os.utime(file)  # it is in use again: whoever removes what no history names leaves it
-        except FileNotFoundError:
-            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            draft = file.with_suffix(f".{os.getpid()}.{id(payload)}")
-            draft.write_bytes(raw)
-            draft.replace(file)
-        return name
-
-    def _read(self, name: str) -> Payload:
-        if not name.isalnum():
-            raise ValueError(f"{name!r} names no stored payload")
-        raw = self._file(name).read_bytes()
-        if hashlib.sha256(raw).hexdigest() != name:
-            raise ValueError(f"the stored payload {name} is damaged")
-        return Payload.FromString(raw)
-
-    def _file(self, name: str) -> Path:
-        return self._folder / name[:2] / name
-
-
-async def build_converter(url: str | None, ring: KeyRing | None = None) -> DataConverter:
-    """Build the data converter of clients and workers, with external storage if `url` names one.
-
-    Args:
-        url: `file:///folder`, `s3://bucket` or `gs://bucket`; the buckets' credentials come from the environment.
-        ring: The keys with which payloads are encrypted, before they are stored anywhere, and the texts of failures with them.
-
-    Raises:
-        InvalidRequest: The URL is none of these, or its package is not installed.
-    """
-    converter = pydantic_data_converter
-    if ring is not None:
-        converter = dataclasses.replace(
-            converter,
-            payload_codec=EncryptionCodec(ring, required=is_required()),
-            failure_converter_class=EncryptedFailures,
-        )
-    if not url:
-        return converter
-    driver = await _build_driver(url)
-    return dataclasses.replace(
-        converter,
-        payload_converter_class=SharedPayloadConverter,
-        external_storage=ExternalStorage(drivers=[driver], payload_size_threshold=THRESHOLD),
-    )
-
-
-async def _build_driver(url: str) -> StorageDriver:
-    parts = urlsplit(url)
-    if parts.scheme == "file" and not parts.netloc and parts.path.startswith("/"):
-        return LocalFolder(Path(unquote(parts.path)))
-    if parts.scheme in {"s3", "gs"} and parts.netloc and parts.path in {"", "/"}:
-        try:
-            return await (_build_s3_driver(parts.netloc) if parts.scheme == "s3" else _build_gcs_driver(parts.netloc))
-        except ImportError as error:
-            package = "aioboto3" if parts.scheme == "s3" else "gcloud-aio-storage"
-            raise InvalidRequest(
-                f"{VARIABLE}={url} needs a package that is not installed ({error.name}); run: pip install {package}"
-            ) from None
-    raise InvalidRequest(f"{VARIABLE}={url!r} names no storage; write file:///folder, s3://bucket or gs://bucket")
-
-
-async def _build_s3_driver(bucket: str) -> StorageDriver:
-    import aioboto3  # type: ignore[import-not-found,unused-ignore]  # an optional package
-    from temporalio.contrib.aws.s3driver import S3StorageDriver
-    from temporalio.contrib.aws.s3driver.aioboto3 import new_aioboto3_client
-
-    client = await aioboto3.Session().client("s3").__aenter__()
-    return S3StorageDriver(new_aioboto3_client(client), bucket)
-
-
-async def _build_gcs_driver(bucket: str) -> StorageDriver:
-    from gcloud.aio.storage import Storage  # type: ignore[import-not-found,unused-ignore]  # an optional package
-    from temporalio.contrib.gcp.gcsdriver import GCSStorageDriver
-    from temporalio.contrib.gcp.gcsdriver.gcloud_aio import new_gcloud_aio_client
-
-    return GCSStorageDriver(new_gcloud_aio_client(Storage()), bucket)
-
 
 CONNECT_SECONDS = 10.0
 
@@ -226,7 +105,7 @@ async def connect(connection: Connection, seconds: float = CONNECT_SECONDS) -> C
 
 def storage_url(connection: Connection) -> str | None:
     """Return the URL of the storage for large payloads: GRADELOOP_STORAGE, or a folder beside the embedded server's database."""
-    if named := os.environ.get(VARIABLE):
+    if named := os.environ.get(STORAGE_VARIABLE):
         return named
     return (state_folder() / "payloads").as_uri() if is_embedded(connection) else None
 
@@ -317,3 +196,390 @@ async def follow_credentials(client: Client, connection: Connection, moved: Call
         except (InvalidRequest, RuntimeError, ValueError, TimeoutError, RPCError) as error:
             if reported != (reported := type(error).__name__):  # said once, and not at every look
                 logger.warning("the new credentials for %s cannot be used yet (%s); the last ones count", connection.address, error)
+
+
+PACKAGE = Path(__file__).parents[1]
+"""The folder of the installed package `gradeloop`."""
+
+IDLE_SECONDS = 60
+"""How long a worker's queue may have no open workflow before the worker ends itself."""
+
+STOP_SECONDS = 5.0
+"""How long a worker that is being replaced has to stop; it is idle, or its server is gone."""
+
+REPLACED_SECONDS = 1.0
+"""Seconds after a worker's death in which another command may start the next one."""
+
+STARTING = "starting"
+"""The content of the ready file of a worker that has not said yet whether it can serve."""
+
+PROVIDER_VARIABLES = (
+    "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "PALM_", "OPENROUTER_", "MISTRAL_", "AZURE_OPENAI_",
+)  # fmt: skip
+"""The beginnings of variables by which models are called, besides those of the presets and of the endpoints with names."""
+
+KINDS: dict[str, type[GradeloopError]] = {kind.__name__: kind for kind in (InvalidRequest, ServerUnreachable, WorkerFailed)}
+
+WORKER_POLL_SECONDS = 2.0
+"""The pause between two checks that the worker of a followed thread or batch lives."""
+
+OURS = re.compile(r"gradeloop-[0-9a-f]{16}")
+"""Task queues whose workers `gradeloop run` starts."""
+
+POLLED_SECONDS = 70
+"""How long ago a living worker asked at most: it asks again each minute, and the server lists it for five."""
+
+DESCRIBE_TIMEOUT = timedelta(seconds=5)
+
+OF_A_SERVICE = frozenset({"GRADELOOP_HEALTH_ADDRESS", "GRADELOOP_METRICS_ADDRESS", "GRADELOOP_DEPLOYMENT", "GRADELOOP_BUILD_ID"})
+"""The variables of a worker that somebody deploys: addresses cannot be shared, and nobody makes a build current for the others."""
+
+
+@dataclass(frozen=True)
+class WorkerSpec:
+    """The files that a worker is started with: evidence tools, settings, and the replies of the scripted provider."""
+
+    tools: tuple[Path, ...] = ()
+    scripted: Path | None = None
+    record: Path | None = None
+    """The file that records every exchange with a model."""
+    config: ConfigFile | None = None
+    """The worker's file of settings."""
+
+    def task_queue(self, connection: Connection) -> str:
+        """Return the queue's name: equal only if server, tools, replies, endpoints and the *names* of the keys that are set are equal.
+
+        Raises:
+            InvalidRequest: A file cannot be read.
+        """
+        facts = {
+            "server": [connection.address, connection.namespace],
+            "tools": [[str(file.absolute()), _sha256(file)] for file in self.tools],
+            "scripted": _sha256(self.scripted) if self.scripted else None,
+            **({"record": str(self.record.absolute())} if self.record else {}),
+            **({"config": [str(self.config.path), self.config.sha256]} if self.config else {}),
+            "environment": _provider_environment(endpoint_variables(self.config)),
+            "version": importlib.metadata.version("gradeloop"),
+        }
+        return f"gradeloop-{hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:16]}"
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """The content of a worker's ready file: that the worker serves, or why it cannot."""
+
+    ok: bool
+    error: str | None = None
+    kind: str = "WorkerFailed"
+    """The class of the error; a refused file is the caller's mistake, and has another exit code."""
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """Fingerprints of keys that were refused or missing, by their variables."""
+
+
+def application_folder() -> Path:
+    """Return the folder of worker.py: inside the installed package, else the checkout's root."""
+    for folder in (PACKAGE / "_app", PACKAGE.parent.parent):
+        if (folder / "worker.py").is_file():
+            return folder
+    raise WorkerFailed(f"worker.py is missing from the installation at {PACKAGE}; pip install --force-reinstall gradeloop")
+
+
+async def ensure_worker(spec: WorkerSpec, connection: Connection) -> str:
+    """Return the task queue on which a worker serves the spec, started now if none does.
+
+    A live worker holds its ready file until it has decided to end; so a caller that asks again *after* its workflow has started knows that
+    the workflow is served.
+
+    Raises:
+        InvalidRequest: A file of the spec cannot be read, or the worker refuses it.
+        ServerUnreachable: The worker does not reach the server.
+        WorkerFailed: The worker does not start; the message is its own.
+    """
+    task_queue = spec.task_queue(connection)
+    await _ensure(task_queue, spec, connection)
+    return task_queue
+
+
+async def ensure_worker_of(task_queue: str, connection: Connection) -> None:
+    """Start the worker of an existing thread's task queue again, from the files that it served before.
+
+    Raises:
+        InvalidRequest: A file that it served is gone.
+        WorkerFailed: No worker of that queue was ever started here, or it does not start.
+    """
+    try:
+        await _ensure(task_queue, _known_spec(task_queue), connection)
+    except GradeloopError as error:
+        await _require_another(task_queue, connection, error)
+
+
+async def is_polled(client: Client, task_queue: str) -> bool:
+    """Return whether a worker polls a queue for workflows, wherever it was started."""
+    return any(time.time() - poller.last_access_time.seconds < POLLED_SECONDS for poller in await pollers(client, task_queue))
+
+
+async def pollers(client: Client, task_queue: str, identity: str | None = None) -> Sequence[PollerInfo]:
+    """Return who polls a queue for workflows, or those of them with one identity."""
+    request = DescribeTaskQueueRequest(
+        namespace=client.namespace,
+        task_queue=TaskQueue(name=task_queue),
+        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
+    )
+    found = (await client.workflow_service.describe_task_queue(request, timeout=DESCRIBE_TIMEOUT)).pollers
+    return [poller for poller in found if identity in {None, poller.identity}]
+
+
+async def _require_another(task_queue: str, connection: Connection, error: GradeloopError) -> None:
+    """Go on where a process that was not started here serves a queue; raise the error where none does, as far as the server tells."""
+    try:
+        client = await connect(connection)
+        found = await pollers(client, task_queue)
+        await close_client(client)
+    except (GradeloopError, RPCError):
+        raise error from None
+    recent = [poller.identity for poller in found if time.time() - poller.last_access_time.seconds < POLLED_SECONDS]
+    other = next((name for name in recent if name != client.identity and not _is_dead(name)), None)
+    if other is None:
+        raise error
+    logger.warning("%s; another process (%s) serves %s, so this command goes on", error, other, task_queue)
+
+
+def _is_dead(identity: str) -> bool:
+    """Return whether a poller was a process of this machine that has ended; the server lists it for minutes."""
+    pid, _, host = identity.partition("@")
+    try:
+        if host == socket.gethostname():
+            os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return True
+    except (ValueError, PermissionError):  # it names no process, or one of another user
+        pass
+    return False
+
+
+def serving(task_queue: str) -> bool:
+    """Return whether the queue's worker was started here and lives."""
+    return _process(task_queue).alive()
+
+
+async def _ensure(task_queue: str, spec: WorkerSpec, connection: Connection) -> None:
+    """Wait for the queue's worker that serves already, or that another command is starting; else start one, and wait for that."""
+    # Under the lock, one command decides to start the worker. All commands then wait outside the lock, as long as that process lives.
+    # If it dies, each looks once more, since another command may have started the next one; only its own starter gives up.
+    process = _process(task_queue)
+    failed: WorkerFailed | None = None
+    while True:
+        async with process.alone():
+            standing = _standing(process, connection)
+            if failed is not None and standing != "gone":
+                logger.warning("%s; another command has started the next one, so this one goes on", failed)
+            if standing == "serves":
+                return None
+            if is_own := standing == "gone":
+                if failed is not None:
+                    return await _require_another(task_queue, connection, failed)
+                if spec.task_queue(connection) != task_queue:
+                    logger.warning(
+                        "tools, replies, keys or server of %s changed since; its threads continue with the present ones", task_queue
+                    )
+                await process.stop(STOP_SECONDS)
+                environment = {name: value for name, value in os.environ.items() if name not in OF_A_SERVICE}
+                environment |= {"TEMPORAL_ADDRESS": connection.address, "TEMPORAL_NAMESPACE": connection.namespace}
+                launch(process, task_queue, spec, environment, _facts(spec, connection))
+        try:
+            await until_ready(process)
+        except WorkerFailed as error:
+            failed = error if is_own else None
+            await asyncio.sleep(REPLACED_SECONDS if is_own else 0)
+        else:
+            return None
+
+
+def launch(
+    process: DetachedProcess,
+    task_queue: str,
+    spec: WorkerSpec,
+    environment: Mapping[str, str],
+    facts: Mapping[str, JsonValue],
+    idle_seconds: float | None = None,
+) -> None:
+    """Start a worker's process, which ends itself after `idle_seconds` without work, `IDLE_SECONDS` by default."""
+    ready = _ready_file(process)
+    ready.write_text(STARTING)
+    command = [sys.executable, str(application_folder() / "worker.py"), "--task-queue", task_queue, *_spec_flags(spec)]
+    command += ["--until-idle", str(idle_seconds or IDLE_SECONDS), "--ready-file", str(ready)]
+    process.start(command, environment, facts)
+
+
+async def until_ready(process: DetachedProcess) -> None:
+    """Wait until a worker's process serves its queue, as long as it lives.
+
+    Raises:
+        GradeloopError: It cannot serve; the message is its own.
+    """
+    readiness = await process.until(lambda: _poll_readiness(_ready_file(process)))
+    if not readiness.ok:
+        failure = KINDS.get(readiness.kind, WorkerFailed)
+        raise failure(readiness.error or f"The worker does not start; its log: {process.log}")
+
+
+async def ask_worker(question: Literal["machine", "requests"], *flags: str, given: bytes = b"") -> Any:  # noqa: ANN401 - JSON
+    """Return the JSON that a worker's process answers a question with, which serves nobody.
+
+    Raises:
+        InvalidRequest: The worker refuses its settings.
+    """
+    command, pipe = [sys.executable, str(application_folder() / "worker.py"), "--examine", question, *flags], asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe, stderr=pipe)
+    async with noticed("the worker's examination is not done yet", ""):
+        out, err = await process.communicate(given)
+    if process.returncode:
+        raise InvalidRequest(err.decode(errors="replace").strip().rpartition("\n")[2])
+    return json.loads(out)
+
+
+def refuse_unservable_here(spec: WorkerSpec, asked: Sequence[Mapping[str, JsonValue]]) -> None:
+    """Refuse the first of some requests that a worker with these files would refuse, keys aside; one of a named queue has others.
+
+    Raises:
+        InvalidRequest: It would be refused; the message is the worker's.
+    """
+    if not os.environ.get("GRADELOOP_TASK_QUEUE"):
+        answers = asyncio.run(ask_worker("requests", *_spec_flags(spec), given=json.dumps(list(asked)).encode()))
+        if why := next(filter(None, answers), None):
+            raise InvalidRequest(why)
+
+
+def _process(task_queue: str) -> DetachedProcess:
+    return DetachedProcess(state_folder() / "workers", task_queue, WorkerFailed, f"the worker of {task_queue}")
+
+
+def _ready_file(process: DetachedProcess) -> Path:
+    return process.file.with_suffix(".ready")
+
+
+def _standing(process: DetachedProcess, connection: Connection) -> Literal["serves", "starting", "gone"]:
+    """Return whether the worker serves, or is about to say so; one that has begun to end, or has another server, counts as gone."""
+    record, ready = process.record(), _ready_file(process)
+    if not process.alive() or (record.get("address"), record.get("namespace")) != (connection.address, connection.namespace):
+        return "gone"
+    readiness = read_readiness(ready)
+    if readiness is None:
+        return "starting" if ready.exists() else "gone"
+    keys = {name: os.environ.get(name, "").strip() for name in readiness.refused}
+    has_others = any(key and fingerprint(key) != readiness.refused[name] for name, key in keys.items())
+    return "serves" if readiness.ok and not has_others else "gone"
+
+
+def fingerprint(key: str) -> str:
+    """Return what tells a key from others and does not show it."""
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _spec_flags(spec: WorkerSpec) -> list[str]:
+    flags = [part for file in spec.tools for part in ("--tools", str(file.absolute()))]
+    flags += ["--scripted", str(spec.scripted.absolute())] if spec.scripted else []
+    flags += ["--record", str(spec.record.absolute())] if spec.record else []
+    if spec.config:
+        named = ["--config", str(spec.config.path)] if spec.config.named else ["--folder", str(spec.config.path.parent)]
+        flags += [*named, "--role", "all"]
+    return flags
+
+
+def _facts(spec: WorkerSpec, connection: Connection) -> dict[str, JsonValue]:
+    return {
+        "tools": [str(file.absolute()) for file in spec.tools],
+        "scripted": str(spec.scripted.absolute()) if spec.scripted else None,
+        "record": str(spec.record.absolute()) if spec.record else None,
+        "config": {"path": str(spec.config.path), "named": spec.config.named} if spec.config else None,
+        "address": connection.address,
+        "namespace": connection.namespace,
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+    }
+
+
+def _known_spec(task_queue: str) -> WorkerSpec:
+    try:
+        return TypeAdapter(WorkerSpec).validate_python((_process(task_queue).record() or None) if OURS.fullmatch(task_queue) else None)
+    except ValidationError as error:
+        raise WorkerFailed(
+            f"No worker of task queue {task_queue!r} was started from this state folder; serve it with "
+            f"`gradeloop worker --task-queue {task_queue}` and the thread's tools"
+        ) from error
+
+
+async def _poll_readiness(ready: Path) -> Readiness | None:
+    return read_readiness(ready)
+
+
+def read_readiness(ready: Path) -> Readiness | None:
+    """Return the content of a ready file; None where there is none that can be read."""
+    try:
+        return TypeAdapter(Readiness).validate_json(ready.read_bytes())
+    except (OSError, ValidationError):
+        return None
+
+
+def endpoint_variables(file: ConfigFile | None) -> frozenset[str]:
+    """Return the variables by which the endpoints are called that a worker with this file knows by name."""
+    in_file = file.read().get("providers") if file is not None and file.trusted else None
+    texts = json.dumps([in_file, os.environ.get(PROVIDERS_VARIABLE, "")])
+    return preset_variables() | frozenset(name for name in os.environ if re.search(rf"\b{re.escape(name)}\b", texts))
+
+
+def _provider_environment(of_endpoints: Collection[str]) -> Mapping[str, str | None]:
+    """Return the provider variables that are set: endpoints with their values, everything else by name alone."""
+    known = (name for name, value in os.environ.items() if value and (name.startswith(PROVIDER_VARIABLES) or name in of_endpoints))
+    names = sorted(known)
+    places = ("_BASE_URL", "_ENDPOINT", "_REGION", "_LOCATION", "_PROJECT", "_PROJECT_ID")
+    shown = {name: os.environ[name] if name.endswith(places) else None for name in names}
+    of_tools = (*(f"GRADELOOP_{name}" for name in TOOL_VARIABLES), PROVIDERS_VARIABLE)
+    named = ("GRADELOOP_BASE_URLS", "GRADELOOP_MODELS", "GRADELOOP_PRICES", "GRADELOOP_STORE", "GRADELOOP_OUTAGE_TIMEOUT")
+    ours: dict[str, str | None] = {name: os.environ[name] for name in named if os.environ.get(name)}
+    tables = {name: Path(os.environ.get(name, "").strip()) for name in _TABLES}
+    ours |= {f"{name} sha256": _sha256(file) for name, file in tables.items() if file.is_file()}
+    ours |= {name: value for name, value in sorted(os.environ.items()) if name.startswith(of_tools)}
+    return {**shown, **ours}
+
+
+_TABLES = ("GRADELOOP_MODELS", "GRADELOOP_PRICES")
+"""The variables that name files which a worker reads once: one with another content needs another worker."""
+
+
+def _sha256(file: Path) -> str:
+    try:
+        return hashlib.sha256(file.read_bytes()).hexdigest()
+    except OSError as error:
+        raise InvalidRequest(f"{str(file)!r} cannot be read ({error.strerror}); correct the path") from error
+
+
+async def wake_worker(task_queue: str, connection: Connection) -> None:
+    """Start the worker of a queue that `gradeloop run` made, if it has ended."""
+    if OURS.fullmatch(task_queue):
+        await ensure_worker_of(task_queue, connection)
+
+
+async def keep_worker_alive(task_queue: str, connection: Connection) -> None:
+    """Start the worker of a queue that `gradeloop run` made again whenever it is gone; never returns."""
+    while True:
+        await asyncio.sleep(WORKER_POLL_SECONDS)
+        if OURS.fullmatch(task_queue) and not serving(task_queue):
+            await ensure_worker_of(task_queue, connection)
+            if serving(task_queue):
+                logger.warning("the worker of %s had ended; another one serves its queue, so this command goes on", task_queue)
+            else:
+                await asyncio.sleep(POLLED_SECONDS)
+
+
+async def done_before(work: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:
+    """Do the work unless the other coroutine ends first, and return whether it was done; raise what the first of them raises."""
+    working, waiting = asyncio.create_task(work), asyncio.create_task(other)
+    try:
+        await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
+        await (working if working.done() else waiting)
+        return working.done()
+    finally:
+        for task in (working, waiting):
+            task.cancel()
+            with suppress(asyncio.CancelledError, Exception):
+                await task

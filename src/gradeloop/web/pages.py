@@ -33,7 +33,7 @@ from gradeloop.reports.read_thread import first_message, read_thread_report
 from gradeloop.reports.run_page import failure_steps, run_page
 from gradeloop.reports.what_failed import MOST as MOST_NAMED
 from gradeloop.reports.what_failed import Failure, failure_of
-from gradeloop.temporal.worker import OURS, ensure_worker_of
+from gradeloop.temporal.connect import OURS, ensure_worker_of
 from gradeloop.text import counted, headline
 from gradeloop.web.site import (
     ShownPage,

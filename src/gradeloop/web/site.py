@@ -20,8 +20,7 @@ from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, 
 from gradeloop.monitors.overview import MonitorReader
 from gradeloop.reports.html import Live, document
 from gradeloop.settings.paths import user_name
-from gradeloop.temporal.connect import Connection
-from gradeloop.temporal.worker import wake_worker
+from gradeloop.temporal.connect import Connection, wake_worker
 
 
 class SteeredPage(Live):

@@ -11,8 +11,7 @@ from gradeloop.batches.outage import StoreWatch
 from gradeloop.batches.outputs import Outputs
 from gradeloop.batches.reader import PAGE, BatchReader
 from gradeloop.errors import BatchLost
-from gradeloop.temporal.connect import Connection
-from gradeloop.temporal.worker import done_before, keep_worker_alive
+from gradeloop.temporal.connect import Connection, done_before, keep_worker_alive
 
 READ_SECONDS = 0.25
 """The pause between two reads of the store."""

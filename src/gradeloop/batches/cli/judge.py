@@ -44,8 +44,7 @@ from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, 
 from gradeloop.settings.worker import find_outside_roots
 from gradeloop.stats.correction import GatedRate
 from gradeloop.store.engine import own_store
-from gradeloop.temporal.connect import Connection, connect, find
-from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker, keep_worker_alive
+from gradeloop.temporal.connect import Connection, WorkerSpec, connect, done_before, ensure_worker, find, keep_worker_alive
 from gradeloop.text import counted, json_without_commands, one_line, percent
 from gradeloop.transcripts.readers import Reading
 

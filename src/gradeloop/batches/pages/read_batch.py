@@ -27,8 +27,7 @@ from gradeloop.reports.html import Live, write_page
 from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.next_step import NextStep
 from gradeloop.reports.read_thread import read_thread_report
-from gradeloop.temporal.connect import connect, find
-from gradeloop.temporal.worker import OURS, ensure_worker_of
+from gradeloop.temporal.connect import OURS, connect, ensure_worker_of, find
 from gradeloop.text import counted, money, percent, token_count
 
 THREADS = 1_000

@@ -38,8 +38,7 @@ from gradeloop.judges.sources import load_judge, names_file, with_model
 from gradeloop.reports.html import checked_page, document, write_page
 from gradeloop.settings.worker import find_outside_roots
 from gradeloop.store.engine import Store, own_store
-from gradeloop.temporal.connect import connect, find
-from gradeloop.temporal.worker import WorkerSpec, done_before, ensure_worker, keep_worker_alive
+from gradeloop.temporal.connect import WorkerSpec, connect, done_before, ensure_worker, find, keep_worker_alive
 from gradeloop.text import clip, counted, did_you_mean, money, one_line, token_count
 
 app = typer.Typer(rich_markup_mode=None)

@@ -56,8 +56,7 @@ from gradeloop.monitors.overview import (
     waiting_text,
 )
 from gradeloop.store.engine import own_store
-from gradeloop.temporal.connect import connect, find
-from gradeloop.temporal.worker import WorkerSpec, ensure_worker, is_polled, wake_worker
+from gradeloop.temporal.connect import WorkerSpec, connect, ensure_worker, find, is_polled, wake_worker
 from gradeloop.text import canonical_json, clip, counted, duration, json_without_commands, money, one_line, parse_share
 from gradeloop.transcripts.readers import read_run_file
 

@@ -65,9 +65,18 @@ from gradeloop.suites.cli.eval_options import (
 )
 from gradeloop.suites.flags import CaseFilters, SuiteFlags, overrides
 from gradeloop.suites.load import read_suite
-from gradeloop.temporal.connect import Connection, connect, find
+from gradeloop.temporal.connect import (
+    OURS,
+    Connection,
+    WorkerSpec,
+    connect,
+    done_before,
+    ensure_worker,
+    ensure_worker_of,
+    find,
+    keep_worker_alive,
+)
 from gradeloop.temporal.process import noticed
-from gradeloop.temporal.worker import OURS, WorkerSpec, done_before, ensure_worker, ensure_worker_of, keep_worker_alive
 from gradeloop.text import counted, json_without_commands
 
 app = typer.Typer(rich_markup_mode=None)

@@ -28,7 +28,7 @@ from gradeloop.store.engine import own_store
 from gradeloop.suites.flags import EarlierCases, SuiteFlags
 from gradeloop.suites.load import check_suite
 from gradeloop.suites.plan import Suite
-from gradeloop.temporal.worker import WorkerSpec, refuse_unservable_here
+from gradeloop.temporal.connect import WorkerSpec, refuse_unservable_here
 from gradeloop.text import clip, json_without_commands, printable
 
 Again = Literal["errors", "failures"]

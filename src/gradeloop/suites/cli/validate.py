@@ -30,7 +30,7 @@ from gradeloop.suites.cli.eval_options import choose_suite, find_suite, refuse_u
 from gradeloop.suites.findings import Findings
 from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
-from gradeloop.temporal.worker import refuse_unservable_here
+from gradeloop.temporal.connect import refuse_unservable_here
 from gradeloop.text import counted
 
 app = typer.Typer()
