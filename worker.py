@@ -21,6 +21,7 @@ from activities.batches.batch_activities import batch_activities
 from activities.batches.case_admission import refusal
 from activities.batches.judge import JudgeActivities
 from activities.calls.limiter import CallLimiter
+from activities.calls.paid_call import ModelCalls
 from activities.calls.shared_paces import SharedPaces
 from activities.calls.tenant_budgets import TenantBudgets
 from activities.capabilities import CapabilityActivities, WorkerCapabilities, WorkerServices
@@ -172,7 +173,8 @@ def _model_activities(
     paces = SharedPaces(store) if store is not None and store.shared else None
     limiter = CallLimiter(endpoint_ceilings(settings.providers) | settings.limits, settings.max_concurrent_activities, paces)
     budgets = TenantBudgets(settings.tenant_budgets, store)
-    services = WorkerServices(providers, tools, ThreadLoader(), capabilities, recording, settings.outage_timeout, limiter, budgets)
+    calls = ModelCalls(providers, recording, settings.outage_timeout, limiter, budgets, search_attributes)
+    services = WorkerServices(calls, tools, ThreadLoader(), capabilities)
     judge = JudgeActivities(services)
     return [
         CapabilityActivities(services).admit,
@@ -327,7 +329,8 @@ async def refusals(settings: WorkerSettings, asked: str | bytes) -> list[str | N
     providers = Providers(Environment.read(os.environ, settings.providers), Script.read(settings.scripted) if settings.scripted else None)
     providers.needs_keys = False
     tools = ToolRegistry.looked_at(settings.tools, ToolContext(settings, await asyncio.to_thread(find_sandboxes, settings)))
-    services = WorkerServices(providers, tools, ThreadLoader(), WorkerCapabilities(search_attributes=False, external_storage=False))
+    capabilities = WorkerCapabilities(search_attributes=False, external_storage=False)
+    services = WorkerServices(ModelCalls(providers), tools, ThreadLoader(), capabilities)
     return [await refusal(services, one) for one in TypeAdapter(list[GradingSettings | Case]).validate_json(asked)]
 
 

@@ -1,17 +1,13 @@
 """What a worker can serve: it refuses the rest, and tells each thread what it offers."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from pydantic import Field
 from temporalio import activity
 
-from activities.calls.abandoned_attempts import LeftAttempts
-from activities.calls.attempts import ATTEMPTS, CallLimits
-from activities.calls.limiter import CallLimiter
-from activities.calls.tenant_budgets import TenantBudgets
+from activities.calls.paid_call import ModelCalls
 from activities.providers import Providers
-from activities.providers.scripted import Recording
 from activities.state_cache import GradingSettings, GradingSettingsRef, ThreadLoader
 from activities.store_attempts import invalid
 from activities.tools.base import Tool
@@ -21,7 +17,6 @@ from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import GraderSpec, ModelSpec, remote_tools, worker_tools
 from gradeloop.contract.notice import Webhooks
 from gradeloop.contract.provider import ModelFault
-from gradeloop.contract.thread import OUTAGE_SECONDS
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.checks import needs_logprobs
 from gradeloop.grading.grants import named_in
@@ -64,25 +59,16 @@ class WorkerCapabilities(Recorded):
 class WorkerServices:
     """What every activity of a worker works with."""
 
-    providers: Providers
+    calls: ModelCalls
     tools: ToolRegistry
     threads: ThreadLoader
     capabilities: WorkerCapabilities
     """What the worker offers to every thread."""
-    recording: Recording | None = None
-    """Where every exchange with a model is written down, if anywhere."""
-    outage_timeout: float = OUTAGE_SECONDS
-    """Seconds for which a call waits for a provider that is away, where its thread does not say."""
-    limiter: CallLimiter = field(default_factory=CallLimiter)
-    """When the calls of each model may start."""
-    budgets: TenantBudgets = field(default_factory=TenantBudgets)
-    """What tenants may use a day."""
-    left: LeftAttempts = field(default_factory=LeftAttempts)
-    """The attempts that a next one may take over."""
 
-    def limits(self, outage_timeout: float | None = None, attempts: int = ATTEMPTS) -> CallLimits:
-        """Return the limits of a call: the thread's own wait for a provider that is away, or this worker's."""
-        return CallLimits(attempts=attempts, outage_seconds=outage_timeout or self.outage_timeout)
+    @property
+    def providers(self) -> Providers:
+        """The models that the worker can call."""
+        return self.calls.providers
 
     def refuse_unservable(self, settings: GradingSettings) -> None:
         """Refuse what this worker cannot serve, for generator and grader both, before anybody is called.

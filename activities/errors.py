@@ -161,16 +161,13 @@ def failure(
     return ApplicationError(str(fault), *facts, type=fault.kind, non_retryable=final, next_retry_delay=delay, category=category)
 
 
-def priced_error(error: ApplicationError, spent: Usage) -> ApplicationError:
-    """Return a failure without details with those that say what all attempts of its call have cost."""
-    return ApplicationError(
-        error.message,
-        FailureDetails(usage=spent).model_dump(mode="json"),
-        type=error.type,
-        non_retryable=error.non_retryable,
-        next_retry_delay=error.next_retry_delay,
-        category=error.category,
-    )
+def priced_failure(
+    text: str, kind: str | None, details: FailureDetails, *, final: bool = False, delay: timedelta | None = None, benign: bool = False
+) -> ApplicationError:
+    """Return a failure of a call by its message, its type, what all attempts have cost, and whether and when the next attempt comes."""
+    category = ApplicationErrorCategory.BENIGN if benign else ApplicationErrorCategory.UNSPECIFIED
+    facts = details.model_dump(mode="json")
+    return ApplicationError(text, facts, type=kind, non_retryable=final, next_retry_delay=delay, category=category)
 
 
 def note_paid(error: BaseException, usage: Usage) -> None:

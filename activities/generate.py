@@ -2,7 +2,8 @@
 
 from temporalio import activity
 
-from activities.calls.paid_call import Heartbeat, PaidCall, UnansweredAttempt, paid_call, paid_turn, refuse_unsendable
+from activities.calls.attempts import AttemptState, UnansweredAttempt
+from activities.calls.paid_call import PaidCall, refuse_unsendable
 from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
 from activities.state_cache import GradingSettings, ThreadRef
 from gradeloop.contract.base import Recorded, Sparse
@@ -49,21 +50,21 @@ class GeneratorActivities:
         Raises:
             ApplicationError: Its type is the kind of failure; `InvalidRequest` where the worker refuses the thread.
         """
-        return await paid_turn(self._services, call, self._turn)
+        return await self._services.calls.answer(call, self._turn)
 
-    async def _turn(self, call: GenerateCall, heartbeat: Heartbeat) -> GeneratorTurn:
+    async def _turn(self, call: GenerateCall, state: AttemptState) -> GeneratorTurn:
         settings = await self._services.threads.settings(call.thread.brief)
         if call.admit:
             self._services.refuse_unservable(settings)
         messages = await self._services.threads.messages(call.thread.messages)
-        limits = self._services.limits(settings.outage_timeout)
+        state.limits = self._services.calls.limits(settings.outage_timeout)
         added = (last_draft_message(),) if call.last and not is_turn_limit(messages) else ()
-        choice = heartbeat.choose(drafting_model(settings.generator))
+        choice = state.choose(drafting_model(settings.generator))
         request = self._request(call, settings, [*messages, *added], choice.model)
-        reply = await paid_call(self._services, request, heartbeat, limits, choice)
+        reply = await self._services.calls.send(request, state, choice)
         offer, notes = self._services.capabilities_for(settings), model_notes(choice.model)
         turn = GeneratorTurn(message=reply.message, usage=reply.usage, offer=offer, added=added, notes=notes)
-        refuse_unsendable(turn, heartbeat)
+        refuse_unsendable(turn, state)
         self._services.threads.append(call.thread.messages, *added, reply.message)
         return turn
 

@@ -9,7 +9,8 @@ from pydantic import Field
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.calls.paid_call import Heartbeat, PaidCall, UnansweredAttempt, paid_call, paid_turn, refuse_unsendable
+from activities.calls.attempts import AttemptState, UnansweredAttempt
+from activities.calls.paid_call import PaidCall, refuse_unsendable
 from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
 from activities.state_cache import GradingSettings, LogRef, ThreadRef
 from activities.tools.registry import READ_TRANSCRIPT, RESERVED
@@ -99,18 +100,19 @@ class GraderActivities:
         Raises:
             ApplicationError: Its type is the kind of failure.
         """
-        return await paid_turn(self._services, call, self._turn)
+        return await self._services.calls.answer(call, self._turn)
 
-    async def _turn(self, call: GradeCall, heartbeat: Heartbeat) -> GraderTurn:
+    async def _turn(self, call: GradeCall, state: AttemptState) -> GraderTurn:
         settings = await self._services.threads.settings(call.thread.brief)
         if call.admit:
             self._services.refuse_unservable(settings)
+        state.limits = self._services.calls.limits(settings.outage_timeout)
         messages = call.shown(await self._services.threads.messages(call.thread.messages))
         scratch = await self._services.threads.messages(call.scratch)
-        choice = heartbeat.choose(self._judge(call, settings), call.taken)
+        choice = state.choose(self._judge(call, settings), call.taken)
         added = (last_turn_message(),) if call.last and not is_turn_limit(scratch) else ()
         request, group = await self._request(call, settings, messages, [*scratch, *added], choice.model)
-        reply = await paid_call(self._services, request, heartbeat, self._services.limits(settings.outage_timeout), choice)
+        reply = await self._services.calls.send(request, state, choice)
         message = reply.message
         self._services.threads.append(call.scratch, *added, message)
         turn = GraderTurn(
@@ -129,7 +131,7 @@ class GraderActivities:
         reading = parse_verdict(message.content, group, call.pending or None, earlier=earlier_answers(scratch), tag=request.tag)
         reading = verify_quotes(reading, messages) if group.quoted else reading
         turn = turn.model_copy(update={"verdict" if isinstance(reading, Verdict) else "malformed": reading})
-        refuse_unsendable(turn, heartbeat)
+        refuse_unsendable(turn, state)
         return turn
 
     def _judge(self, call: GradeCall, settings: GradingSettings) -> ModelSpec:

@@ -11,7 +11,7 @@ from temporalio.api.taskqueue.v1 import TaskQueue
 from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.exceptions import ApplicationError
 
-from activities.calls.paid_call import heartbeats
+from activities.calls.attempts import heartbeats
 from activities.state_cache import LogRef, ThreadLoader
 from activities.tools.base import Tool
 from gradeloop.contract.base import Sparse, Strict

@@ -11,8 +11,9 @@ from temporalio.common import Priority, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
 from temporalio.workflow import ActivityCancellationType, ActivityConfig, ActivityHandle
 
-from activities.calls.attempts import TENANT_BUDGET
-from activities.calls.paid_call import PaidCall, UnansweredAttempt
+from activities.calls.attempts import UnansweredAttempt
+from activities.calls.paid_call import PaidCall
+from activities.calls.retries import TENANT_BUDGET
 from activities.capabilities import WorkerCapabilities
 from activities.errors import PERMANENT, FailureDetails, first_detail
 from activities.state_cache import GradingSettings, GradingSettingsRef, LogRef, ThreadRef
@@ -44,7 +45,7 @@ MODEL_CALL = ActivityConfig(
     ),
     cancellation_type=ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
 )
-"""Options of a model call: which failure is its last one, the call itself decides (`activities/calls/attempts.py`).
+"""Options of a model call: which failure is its last one, the call itself decides (`activities/calls/retries.py`).
 
 Six hours and more are above any deadline of the client's own, which ends a call; a lost worker is missed by its heartbeats. Eight days are
 above the longest wait for a provider; a resumed call never overlaps the one that it replaces.

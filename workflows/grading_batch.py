@@ -19,7 +19,7 @@ from temporalio.exceptions import (
 )
 from temporalio.workflow import ActivityConfig, ChildWorkflowHandle
 
-from activities.calls.attempts import OUTAGE, TENANT_BUDGET
+from activities.calls.retries import OUTAGE, TENANT_BUDGET
 from gradeloop.batches.contract import (
     NO_OUTPUT,
     UPLOAD_WORKFLOW,

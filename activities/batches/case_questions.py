@@ -11,8 +11,9 @@ from typing import Protocol
 
 from activities.batches.case_admission import NOBODY
 from activities.batches.judge import LARGE_BYTES, judge_request, read_answer, refuse_unconstrained
-from activities.calls.fallback import ModelChoice
-from activities.calls.paid_call import Heartbeat, current_tenant
+from activities.calls.attempts import AttemptState
+from activities.calls.paid_call import current_tenant
+from activities.calls.retries import ModelChoice
 from activities.capabilities import WorkerServices, model_notes
 from activities.grade import GraderQuestion, answer_form, answer_tag, grader_request, seeded
 from gradeloop.batches.case_checks import CheckedOutput
@@ -234,6 +235,11 @@ def _repeat_of(case: Case) -> int:
     return case.judging.repeat if case.judging is not None else 0
 
 
+def place_of(call: CaseCall) -> tuple[int, int, int]:
+    """Return under what the conversation of a call is stored: position and attempt of its case, and the number of the question."""
+    return (call.position, call.attempt, call.unit)
+
+
 def apart(key: str, own: Sequence[str]) -> str:
     """Return the key of a question that is kept apart from the same one in other cases where `own` says so, and of other tenants always."""
     apart_from_cases = hashlib.sha256("/".join([*own, key]).encode()).hexdigest() if own else key
@@ -244,19 +250,8 @@ NOTHING_TO_COMPARE = "there is nothing to compare it with: the other outputs are
 """The error of the only output that is none."""
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A question beyond those about a case alone, and how its call ended."""
-
-    conversation: CaseConversation
-    limit: str | None = None
-    """The limit for which no model was asked."""
-    new: bool = False
-    """Whether a model, or the cache, has just answered."""
-
-
-Ask = Callable[[CaseCall, CaseQuestion, str, CaseLookup, Heartbeat], Awaitable[Asked]]
-"""Answers a question by the cache or a paid call, and stores the conversation."""
+Ask = Callable[[CaseCall, CaseQuestion, str, CaseLookup, AttemptState], Awaitable[CaseAnswer]]
+"""Answers a question by the cache or a paid call, and stores the conversation; returns that the case goes on, or which limit holds it."""
 
 
 class CaseComparisons:
@@ -276,9 +271,7 @@ class CaseComparisons:
         mine = next((parked for position, _, parked in others if position == call.position), None)
         return None if mine is None else waiting(mine)
 
-    async def answer(
-        self, call: CaseCall, stored: StoredCase, heartbeat: Heartbeat, own_key: Sequence[str]
-    ) -> CaseAnswer | list[Contender]:
+    async def answer(self, call: CaseCall, stored: StoredCase, state: AttemptState, own_key: Sequence[str]) -> CaseAnswer | list[Contender]:
         """Answer the next question that compares a case with others; return the cases where none is left.
 
         Raises:
@@ -288,11 +281,8 @@ class CaseComparisons:
         able = [contender for contender in contenders if not contender.is_error]
         outputs = [contender.parked.output for contender in able]
         for choice in choices_of(stored.case) if len(able) > 1 else ():
-            asked = await self._asked(call, stored, choice, outputs, heartbeat, own_key)
-            if asked.limit is not None:
-                return CaseAnswer(held=asked.limit)
-            if asked.new or not asked.conversation.ended:
-                return CaseAnswer(again=True)
+            if not (await self._look_up(call, choice)).conversation.ended:
+                return await self._asked(call, stored, choice, outputs, state, own_key)
         return contenders
 
     async def contenders(self, call: CaseCall, stored: StoredCase) -> list[Contender]:
@@ -337,32 +327,25 @@ class CaseComparisons:
         return results
 
     async def _asked(
-        self, call: CaseCall, stored: StoredCase, choice: Choice, outputs: Sequence[str], heartbeat: Heartbeat, own_key: Sequence[str]
-    ) -> Asked:
-        first = await self._look_up(call, choice)
-        if first.conversation.ended:
-            return Asked(first.conversation)
+        self, call: CaseCall, stored: StoredCase, choice: Choice, outputs: Sequence[str], state: AttemptState, own_key: Sequence[str]
+    ) -> CaseAnswer:
         case = stored.case
         model = choice.model() or (case.grader.model if case.grader else None) or self._services.providers.default_grader()
         sample = int(choice.reverse)
-        question = RolloutQuestion(case, choice.judge(len(outputs)), choice.run(outputs), sample, model, heartbeat.choose(model))
+        question = RolloutQuestion(case, choice.judge(len(outputs)), choice.run(outputs), sample, model, state.choose(model))
         anew = [f"attempt {call.attempt}"] if call.attempt else []  # what could not be told is asked again, and not looked up
         key = apart(question.key(""), [*own_key, *anew])
-        lookup = await self._store.look_up(call.batch_id, _comparison_place(call, choice), key)
         at_unit = call.model_copy(update={"unit": COMPARISON_UNIT + choice.unit})
-        return await self._ask(at_unit, question, key, lookup, heartbeat)
+        lookup = await self._store.look_up(call.batch_id, place_of(at_unit), key)
+        return await self._ask(at_unit, question, key, lookup, state)
 
     async def _look_up(self, call: CaseCall, choice: Choice) -> CaseLookup:
-        return await self._store.look_up(call.batch_id, _comparison_place(call, choice))
+        return await self._store.look_up(call.batch_id, (call.position, call.attempt, COMPARISON_UNIT + choice.unit))
 
 
 def waiting(parked: ParkedCase) -> CaseAnswer:
     """Return that a case waits for those that it is compared with, or has them compared."""
     return CaseAnswer(compares=True) if parked.compares else CaseAnswer(parked=True)
-
-
-def _comparison_place(call: CaseCall, choice: Choice) -> tuple[int, int, int]:
-    return (call.position, call.attempt, COMPARISON_UNIT + choice.unit)
 
 
 Find = Callable[[StoredCase, str], Awaitable[CheckedOutput]]
@@ -380,7 +363,7 @@ class CaseEscalations:
         self._locks: dict[tuple[str, int], asyncio.Lock] = {}
         """Cases that are escalated: of several calls about one, as after an outage, the first asks."""
 
-    async def answer(self, call: CaseCall, stored: StoredCase, heartbeat: Heartbeat, own_key: Sequence[str]) -> CaseAnswer | None:
+    async def answer(self, call: CaseCall, stored: StoredCase, state: AttemptState, own_key: Sequence[str]) -> CaseAnswer | None:
         """Ask the dearer model the next question about a case; None where there is none.
 
         Raises:
@@ -396,12 +379,10 @@ class CaseEscalations:
             shown = found.shown.get(group.criteria[0].id, found.output)
             model = stored.case.escalate
             records = records_of(stored.case, shown)
-            question = VoteQuestion(stored.case, group, 0, model, heartbeat.choose(model), records, found.checks)
+            question = VoteQuestion(stored.case, group, 0, model, state.choose(model), records, found.checks)
             key = apart(question.key(self._services.tools.sha256(())), own_key)
-            lookup = await self._store.look_up(call.batch_id, _escalation_place(call, group), key)
             at_unit = call.model_copy(update={"unit": ESCALATION_UNIT + group.index})
-            asked = await self._ask(at_unit, question, key, lookup, heartbeat)
-            return CaseAnswer(held=asked.limit) if asked.limit is not None else CaseAnswer(again=True)
+            return await self._ask(at_unit, question, key, await self._store.look_up(call.batch_id, place_of(at_unit), key), state)
 
     async def is_due(self, stored: StoredCase, conversations: Sequence[CaseConversation]) -> bool:
         """Return whether a dearer model is to be asked about a case with these conversations."""
@@ -434,7 +415,3 @@ class CaseEscalations:
         finally:
             if not lock.locked():
                 self._locks.pop(place, None)
-
-
-def _escalation_place(call: CaseCall, group: CallGroup) -> tuple[int, int, int]:
-    return (call.position, call.attempt, ESCALATION_UNIT + group.index)

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from temporalio import activity
@@ -13,7 +13,6 @@ from temporalio.exceptions import ApplicationError
 
 from activities.batches.case_admission import NOBODY, case_settings, refuse_case
 from activities.batches.case_questions import (
-    Asked,
     CaseComparisons,
     CaseEscalations,
     CaseQuestion,
@@ -22,12 +21,12 @@ from activities.batches.case_questions import (
     apart,
     draft_request,
     draft_text,
+    place_of,
     waiting,
 )
-from activities.batches.kept_replies import Bill, KeptReplies, PaidReply
-from activities.calls.attempts import OUTAGE, TENANT_BUDGET
-from activities.calls.fallback import ModelChoice
-from activities.calls.paid_call import CANCELLED, Heartbeat, heartbeats, paid_attempt, paid_call
+from activities.calls.attempts import AttemptState, heartbeats
+from activities.calls.paid_call import CANCELLED
+from activities.calls.retries import OUTAGE, TENANT_BUDGET, ModelChoice
 from activities.capabilities import WorkerServices
 from activities.generate import drafting_model
 from activities.state_cache import ByteBoundedCache
@@ -35,7 +34,6 @@ from activities.store_attempts import activity_call, invalid, store_attempt, sto
 from gradeloop.batches.case_checks import CheckedOutput, Drafted, find, has_checks
 from gradeloop.batches.cases import (
     CaseConversation,
-    Charge,
     ParkedCase,
     build_judging_request,
     build_thread_request,
@@ -45,6 +43,7 @@ from gradeloop.batches.cases import (
     result_of_thread,
     units_of,
 )
+from gradeloop.batches.charges import CallCost, WaitNote
 from gradeloop.batches.contract import (
     NO_OUTPUT,
     BatchClosing,
@@ -64,10 +63,10 @@ from gradeloop.batches.contract import (
     parse_upload,
 )
 from gradeloop.batches.judged import records_of, result_of_judged
-from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase, WaitNote
+from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
-from gradeloop.contract.provider import ModelRequest
+from gradeloop.contract.provider import ModelReply, ModelRequest
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.grading.scoring import CallGroup
@@ -83,15 +82,25 @@ KEPT_FINDINGS = 500
 """The findings of cases in flight that are kept: several questions about a case need the same, and code takes a start of the sandbox."""
 
 
+@dataclass(frozen=True)
+class UnwrittenReply:
+    """A reply that was paid for, kept until what it says is in the store: the next attempt of its call pays nothing."""
+
+    reply: ModelReply
+    cost: CallCost
+    choice: ModelChoice
+    """The model that gave it."""
+
+
 class BatchActivities:
     """The activities of batches, on one store."""
 
     def __init__(self, services: WorkerServices, store: BatchStore, slots: int) -> None:
         self._services = services
+        self._abandoned = services.calls.abandoned
         self._store = store
         self._cases = CaseLoader(store)
         self._slots = slots
-        self._replies = KeptReplies()
         self._findings: dict[str, CheckedOutput] = {}
         """What was found of the cases in flight."""
         self._comparisons = CaseComparisons(services, store, self._ask_more)
@@ -145,7 +154,7 @@ class BatchActivities:
         Raises:
             ApplicationError: Its type is the kind of failure.
         """
-        async with self._paying(call) as heartbeat:
+        async with self._paying(call) as state:
             stored = await self._reload(call)
             if is_over(stored, call):
                 return case_answer(stored.status)
@@ -153,22 +162,14 @@ class BatchActivities:
                 return CaseAnswer()
             if (known := await self._comparisons.known(call, stored)) is not None:  # an error that the others wait for
                 return known
-            lookup = await self._store.look_up(call.batch_id, _place(call))
-            if (limit := await self._limit(call, lookup, heartbeat)) is not None:
+            lookup = await self._store.look_up(call.batch_id, place_of(call))
+            if (limit := await self._limit(call, lookup, state)) is not None:
                 return CaseAnswer(held=limit)
-            choice = heartbeat.choose(drafting_model(stored.case.generator or NOBODY))
-            paid = await self._paid_call(call, lookup, draft_request(stored.case, call, choice.model), heartbeat, choice)
-            draft, bill = draft_text(stored.case, paid.reply.message), paid.bill
-            await self._store.keep_draft(
-                call.batch_id,
-                (call.position, call.attempt),
-                draft,
-                bill.spent,
-                logprobs=paid.reply.logprobs,
-                charge=bill.charge,
-                on_wait=bill.on_wait,
-            )
-            self._replies.pop(activity_call())
+            choice = state.choose(drafting_model(stored.case.generator or NOBODY))
+            paid = await self._paid_call(call, lookup, draft_request(stored.case, call, choice.model), state, choice)
+            draft, place = draft_text(stored.case, paid.reply.message), (call.position, call.attempt)
+            await self._store.keep_draft(call.batch_id, place, draft, paid.cost, logprobs=paid.reply.logprobs)
+            self._abandoned.forget()
             self._cases.drop(call.batch_id, call.position)
             return CaseAnswer()
 
@@ -179,7 +180,7 @@ class BatchActivities:
         Raises:
             ApplicationError: Its type is the kind of failure.
         """
-        async with self._paying(call) as heartbeat:
+        async with self._paying(call) as state:
             stored = await self._cases.load(call.batch_id, call.position, call.attempt)
             if (known := await self._known(call, stored)) is not None:
                 return known
@@ -191,24 +192,18 @@ class BatchActivities:
                 found = await self._found(stored, stored.output)
             except ValueError as error:
                 result = build_result(stored.case, "error", output=stored.output, error=str(error))
-                return await self.end_case(call, stored, result, Bill())
+                return await self.end_case(call, stored, result, CallCost())
             if not count_units(stored.case):
-                return await self.end_case(call, stored, await self._result(stored, []), Bill())
-            if (escalated := await self._escalations.answer(call, stored, heartbeat, _own_key_parts(call, stored))) is not None:
+                return await self.end_case(call, stored, await self._result(stored, []), CallCost())
+            if (escalated := await self._escalations.answer(call, stored, state, _own_key_parts(call, stored))) is not None:
                 return escalated
-            question = await self._question(stored, found, call, heartbeat)
+            question = await self._question(stored, found, call, state)
             key = apart(question.key(self._services.tools.sha256(())), _own_key_parts(call, stored))
-            lookup = await self._store.look_up(call.batch_id, _place(call), key)
-            conversation, bill = lookup.conversation, Bill()
-            if not conversation.ended and lookup.verdict is not None and activity_call() not in self._replies:
-                question.reuse(lookup.verdict, conversation)
-                conversation.cached = True
-                _name_judge(conversation, question)
-            elif not conversation.ended:
-                if (limit := await self._limit(call, lookup, heartbeat)) is not None:
-                    return CaseAnswer(held=limit)
-                bill = await self._ask(call, question, lookup, heartbeat)
-            return await self._keep(call, stored, conversation, bill, key)
+            lookup = await self._store.look_up(call.batch_id, place_of(call), key)
+            cost: CallCost | CaseAnswer = CallCost()
+            if not lookup.conversation.ended:
+                cost = await self._ask(call, question, lookup, state)
+            return cost if isinstance(cost, CaseAnswer) else await self._keep(call, stored, lookup.conversation, cost, key)
 
     @activity.defn(name="compare_cases")
     async def compare_cases(self, call: CaseCall) -> CaseAnswer:
@@ -217,40 +212,40 @@ class BatchActivities:
         Raises:
             ApplicationError: Its type is the kind of failure.
         """
-        async with self._paying(call) as heartbeat:
+        async with self._paying(call) as state:
             stored = await self._reload(call)
             if is_over(stored, call):
                 return case_answer(stored.status)
-            answered = await self._comparisons.answer(call, stored, heartbeat, _own_key_parts(call, stored))
+            answered = await self._comparisons.answer(call, stored, state, _own_key_parts(call, stored))
             if isinstance(answered, CaseAnswer):
                 return answered
-            return await self._end_together(call, await self._comparisons.results(call, answered), Bill())
+            return await self._end_together(call, await self._comparisons.results(call, answered), CallCost())
 
     @activity.defn(name="fail_case")
     async def fail_case(self, failed: FailedCall) -> CaseAnswer:
         """Store what failed for good, neither a pass nor a fail; after an outage the case is left for later."""
-        call, bill = failed.call, Bill(failed.usage, Charge(activity_call()))
+        call, cost = failed.call, CallCost(failed.usage, activity_call())
         async with store_attempt():
             stored = await self._reload(call)
             if is_over(stored, call):
                 return case_answer(stored.status)
             if failed.what == "outage":
-                await self._store.count_failed(call.batch_id, Charge(activity_call()), failed.usage)
+                await self._store.count_failed(call.batch_id, cost)
                 return CaseAnswer(held=failed.error)
             if failed.what == "comparison":
                 contenders = await self._comparisons.contenders(call, stored)
-                return await self._end_together(call, await self._comparisons.results(call, contenders, failed.error, failed.usage), bill)
+                return await self._end_together(call, await self._comparisons.results(call, contenders, failed.error, failed.usage), cost)
             if failed.what != "unit":
                 result = build_result(stored.case, "error", output=stored.output, error=failed.error, usage=failed.usage)
-                return await self.end_case(call, stored, result, bill)
-            conversation = (await self._store.look_up(call.batch_id, _place(call))).conversation
+                return await self.end_case(call, stored, result, cost)
+            conversation = (await self._store.look_up(call.batch_id, place_of(call))).conversation
             if conversation.ended and (unit := await self._escalations.failing(call, stored)) is not None:
                 call = call.model_copy(update={"unit": unit})
-                asked = (await self._store.look_up(call.batch_id, _place(call))).conversation
+                asked = (await self._store.look_up(call.batch_id, place_of(call))).conversation
                 conversation = self._escalations.failed(stored, unit).model_copy(update={"usage": asked.usage})
             if not conversation.ended:  # by an earlier attempt of this
                 conversation.error, conversation.scratch, conversation.usage = failed.error, [], conversation.usage + failed.usage
-            return await self._keep(call, stored, conversation, bill)
+            return await self._keep(call, stored, conversation, cost)
 
     @activity.defn(name="case_workflow")
     async def case_workflow(self, call: CaseCall) -> ChildRequest:
@@ -263,10 +258,10 @@ class BatchActivities:
             stored = await self._reload(call)
             if is_over(stored, call):
                 return ChildRequest(known=case_answer(stored.status))
-            lookup = await self._store.look_up(call.batch_id, _place(call))
+            lookup = await self._store.look_up(call.batch_id, place_of(call))
             if lookup.pause_reason:
                 return ChildRequest(known=CaseAnswer(held=lookup.pause_reason))
-            await self._store.require_writable(call.batch_id, Charge(activity_call()))
+            await self._store.require_writable(call.batch_id, CallCost(call=activity_call()))
         await asyncio.sleep(lookup.request.delay / 1000)
         if _limits_cost(lookup.request):
             self._services.refuse_unservable(case_settings(stored.case, priced=True))
@@ -299,12 +294,12 @@ class BatchActivities:
                 result = result_of_judging(stored.case, await self._transformed(stored), returned)
             elif returned.reason in {"outage", "budget"}:
                 async with store_attempt():
-                    await self._store.count_failed(call.batch_id, Charge(activity_call()), returned.usage)
+                    await self._store.count_failed(call.batch_id, CallCost(returned.usage, activity_call()))
                 return CaseAnswer(held=returned.error)
             else:
                 result = result_of_thread(stored.case, returned)
         async with store_attempt():
-            return await self.end_case(call, stored, result, Bill(result.usage, Charge(activity_call())))
+            return await self.end_case(call, stored, result, CallCost(result.usage, activity_call()))
 
     @activity.defn(name="close_batch")
     async def close_batch(self, closing: BatchClosing) -> BatchSummary:
@@ -313,71 +308,71 @@ class BatchActivities:
             return await self._store.close(closing.batch_id, closing.why, stopped=closing.stopped)
 
     @asynccontextmanager
-    async def _paying(self, call: CaseCall) -> AsyncIterator[Heartbeat]:
+    async def _paying(self, call: CaseCall) -> AsyncIterator[AttemptState]:
         """Do an attempt of a call that pays; it waits for the store, and what it has cost is counted if it is not made again."""
-        heartbeat, counted = None, False
+        state, counted = None, False
         try:
-            async with paid_attempt(self._services, call.attempts) as heartbeat:
+            async with self._services.calls.attempt(call.attempts) as state:
                 try:
-                    await self._replies.earlier(activity_call(), heartbeat)
-                    yield heartbeat
+                    await self._abandoned.adopt(state)
+                    yield state
                 except StoreRefused:
                     raise
                 except StoreUnavailable as error:
                     raise store_away(error) from None
                 except ApplicationError as error:
                     if error.non_retryable:
-                        await self._count_unwritten(call, heartbeat, heartbeat.wait_for, stopped=error.type in _UNSAID)
+                        await self._count_unwritten(call, state, state.wait_for, stopped=error.type in _UNSAID)
                         counted = True
                     raise
         except ApplicationError as error:
-            if error.non_retryable and heartbeat is not None and not counted:
+            if error.non_retryable and state is not None and not counted:
                 with suppress(StoreUnavailable):  # no heartbeats are sent any more; closing the batch counts the requests then
-                    await self._count_unwritten(call, heartbeat, stopped=error.type in {CANCELLED, *_UNSAID})
+                    await self._count_unwritten(call, state, stopped=error.type in {CANCELLED, *_UNSAID})
             raise
-        if activity_call() in self._replies:  # nobody needed it any more
+        if self._abandoned.unwritten() is not None:  # nobody needed it any more
             with suppress(StoreUnavailable):
-                await self._count_unwritten(call, heartbeat, stopped=True)
+                await self._count_unwritten(call, state, stopped=True)
 
     async def _count_unwritten(
-        self, call: CaseCall, heartbeat: Heartbeat, on_wait: WaitNote | None = None, *, stopped: bool = False
+        self, call: CaseCall, state: AttemptState, on_wait: WaitNote | None = None, *, stopped: bool = False
     ) -> None:
         """Count a call that is not made again and wrote nothing: all its cost where it was stopped, else what its failure does not say.
 
         Raises:
             StoreUnavailable: The store cannot be written, and nobody waits for it.
         """
-        kept = self._replies.pop(activity_call())
-        spent = kept.bill.spent if kept else call.carried + heartbeat.spent
-        charge = Charge(activity_call(), activity.info().attempt, heartbeat.spent.attempts)
-        if kept and kept.bill.charge:  # an attempt that was given up may have written it down meanwhile
-            charge = kept.bill.charge
-        await self._store.count_failed(call.batch_id, charge, spent if stopped else Usage(), on_wait)
+        kept: UnwrittenReply | None = self._abandoned.unwritten()
+        self._abandoned.forget()
+        cost = CallCost(call.carried + state.spent, activity_call(), activity.info().attempt, state.spent.attempts)
+        if kept is not None:  # an attempt that was given up may have written it down meanwhile
+            cost = kept.cost
+        await self._store.count_failed(call.batch_id, replace(cost, usage=cost.usage if stopped else Usage(), on_wait=on_wait))
 
     async def _known(self, call: CaseCall, stored: StoredCase) -> CaseAnswer | None:
         """Return the answer about a case that has ended, waits for others, or is only reported; None of any other."""
         if is_over(stored, call):
             return case_answer(stored.status)
         if not stored.case.runs:
-            return await self.end_case(call, stored, result_of_answers(stored.case, None, []), Bill())
+            return await self.end_case(call, stored, result_of_answers(stored.case, None, []), CallCost())
         return await self._comparisons.known(call, stored)
 
-    async def _limit(self, call: CaseCall, lookup: CaseLookup, heartbeat: Heartbeat) -> str | None:
+    async def _limit(self, call: CaseCall, lookup: CaseLookup, state: AttemptState) -> str | None:
         """Return which limit of its batch keeps a call from beginning, and count what it has cost before; None where it may begin."""
-        if not lookup.pause_reason or activity_call() in self._replies:
+        if not lookup.pause_reason or self._abandoned.unwritten() is not None:
             return None
-        if (call.carried + heartbeat.spent).attempts:
-            await self._count_unwritten(call, heartbeat, heartbeat.wait_for, stopped=True)
+        if (call.carried + state.spent).attempts:
+            await self._count_unwritten(call, state, state.wait_for, stopped=True)
         return lookup.pause_reason
 
     async def _reload(self, call: CaseCall) -> StoredCase:
         return await self._cases.reload(call.batch_id, call.position)
 
-    async def _question(self, stored: StoredCase, found: CheckedOutput, call: CaseCall, heartbeat: Heartbeat) -> CaseQuestion:
-        case, kept = stored.case, self._replies.get(activity_call())
+    async def _question(self, stored: StoredCase, found: CheckedOutput, call: CaseCall, state: AttemptState) -> CaseQuestion:
+        case, kept = stored.case, self._abandoned.unwritten()
         if case.judging is not None and isinstance(judge := case.judging.judge, SchemaJudge):
             model = judge.model_at(call.unit) or self._services.providers.default_grader()
-            choice = kept.choice if kept else heartbeat.choose(model)
+            choice = kept.choice if kept else state.choose(model)
             return RolloutQuestion(case, judge, case.judging.run, call.unit, model, choice)
         group, sample = units_of(case)[call.unit]
         judges = self._judges(case, group)
@@ -387,7 +382,7 @@ class BatchActivities:
         for other in await self._store.conversations(call.batch_id, call.position, call.attempt) if rivals else ():
             if other.fallback is not None and other.group == group.index and other.instead_of != asked.id:
                 taken.add(other.fallback.id)
-        choice = kept.choice if kept else heartbeat.choose(asked, taken)
+        choice = kept.choice if kept else state.choose(asked, taken)
         shown = found.shown.get(group.criteria[0].id, found.output)
         return VoteQuestion(case, group, sample, asked, choice, records_of(case, shown), found.checks)
 
@@ -396,45 +391,53 @@ class BatchActivities:
         own = case.grader.model if case.grader else None
         return [judge if isinstance(judge, ModelSpec) else own or self._services.providers.default_grader() for judge in group.judges]
 
-    async def _ask(self, call: CaseCall, question: CaseQuestion, lookup: CaseLookup, heartbeat: Heartbeat) -> Bill:
-        """Make the call, add its answer to the conversation, and return what it cost."""
+    async def _ask(self, call: CaseCall, question: CaseQuestion, lookup: CaseLookup, state: AttemptState) -> CallCost | CaseAnswer:
+        """Add the answer of the cache or of a paid call to the conversation, and return its cost; else which limit holds the call."""
         conversation = lookup.conversation
-        request = await question.request(call, conversation)
-        paid = await self._paid_call(call, lookup, request, heartbeat, question.choice)
-        _name_judge(conversation, question)
-        conversation.usage += paid.bill.spent
-        await question.take(paid.reply, request, call, conversation)
-        return paid.bill
+        conversation.fallback, conversation.group = question.choice.fallback, question.group_index
+        conversation.name_judge(question.judge.id)
+        if lookup.verdict is not None and self._abandoned.unwritten() is None:
+            question.reuse(lookup.verdict, conversation)
+            conversation.cached, cost = True, CallCost()
+        else:
+            if (limit := await self._limit(call, lookup, state)) is not None:
+                return CaseAnswer(held=limit)
+            request = await question.request(call, conversation)
+            paid = await self._paid_call(call, lookup, request, state, question.choice)
+            conversation.usage += paid.cost.usage
+            await question.take(paid.reply, request, call, conversation)
+            cost = paid.cost
+        return cost
 
     async def _paid_call(
-        self, call: CaseCall, lookup: CaseLookup, request: ModelRequest, heartbeat: Heartbeat, choice: ModelChoice
-    ) -> PaidReply:
+        self, call: CaseCall, lookup: CaseLookup, request: ModelRequest, state: AttemptState, choice: ModelChoice
+    ) -> UnwrittenReply:
         """Reserve and make a model call for a case, or return the reply that an earlier attempt could not write down.
 
         Raises:
             ApplicationError: It failed; `InvalidRequest` where the batch has a budget in money and the model no price.
             StoreUnavailable: The store cannot be written, so that nothing was paid for.
         """
-        mine = activity_call()
-        if (kept := self._replies.get(mine)) is not None:
-            return replace(kept, bill=replace(kept.bill, on_wait=heartbeat.wait_for))
-        charge, carried = Charge(mine, activity.info().attempt), call.carried
+        kept: UnwrittenReply | None = self._abandoned.unwritten()
+        if kept is not None:
+            return replace(kept, cost=replace(kept.cost, on_wait=state.wait_for))
+        cost = CallCost(call.carried, activity_call(), activity.info().attempt, on_wait=state.wait_for)
         request = replace(request, thread=f"{call.batch_id}/{call.position}")
 
         async def reserve() -> None:
-            nonlocal carried
-            if await self._store.reserve(call.batch_id, charge):  # an attempt whose worker was lost right after it had counted all this
-                heartbeat.spent, carried = Usage(), Usage()
+            nonlocal cost
+            if await self._store.reserve(call.batch_id, cost):  # an attempt whose worker was lost right after it had counted all this
+                state.spent, cost = Usage(), replace(cost, usage=Usage())
 
-        async def pay() -> PaidReply:
+        async def pay() -> UnwrittenReply:
             await asyncio.sleep(lookup.request.delay / 1000)
             for model in choice.chain if _limits_cost(lookup.request) else ():
                 self._services.refuse_without_price(model)
-            reply = await paid_call(self._services, request, heartbeat, self._services.limits(attempts=call.attempts), choice, reserve)
-            return PaidReply(reply, Bill(carried + reply.usage, replace(charge, requests=reply.usage.attempts), heartbeat.wait_for), choice)
+            reply = await self._services.calls.send(request, state, choice, reserve)
+            return UnwrittenReply(reply, replace(cost, usage=cost.usage + reply.usage, requests=reply.usage.attempts), choice)
 
         try:
-            return await self._replies.pay(mine, heartbeat, pay())
+            return await self._abandoned.pay(state, pay)
         except InvalidRequest as error:
             raise invalid(str(error)) from None
         except ApplicationError as error:
@@ -444,17 +447,15 @@ class BatchActivities:
             raise
 
     async def _keep(
-        self, call: CaseCall, stored: StoredCase, conversation: CaseConversation, bill: Bill, key: str | None = None
+        self, call: CaseCall, stored: StoredCase, conversation: CaseConversation, cost: CallCost, key: str | None = None
     ) -> CaseAnswer:
         """Store a conversation; where it is the last of the case's to end, the case ends."""
         count = count_units(stored.case)
         if count == 1 and conversation.ended and not stored.case.compared_with:
             result = await self._result(stored, [conversation])
-            return await self.end_case(call, stored, result, bill, key=key, conversation=conversation)
-        conversations = await self._store.keep_conversation(
-            call.batch_id, _place(call), conversation, bill.spent, key, charge=bill.charge, on_wait=bill.on_wait
-        )
-        self._replies.pop(activity_call())
+            return await self.end_case(call, stored, result, cost, key=key, conversation=conversation)
+        conversations = await self._store.keep_conversation(call.batch_id, place_of(call), conversation, cost, key)
+        self._abandoned.forget()
         if not conversation.ended:
             return CaseAnswer(again=True)
         if len(conversations) < count or not all(other.ended for other in conversations):
@@ -462,7 +463,7 @@ class BatchActivities:
         if await self._escalations.is_due(stored, conversations):
             return CaseAnswer(again=True)
         result = await self._result(stored, conversations)
-        return await self.end_case(call, stored, result, Bill(on_wait=bill.on_wait))
+        return await self.end_case(call, stored, result, CallCost(on_wait=cost.on_wait))
 
     async def _result(self, stored: StoredCase, conversations: Sequence[CaseConversation]) -> CaseResult:
         """Return the result of a case with what its questions cost; what cannot be decided is an error that was paid for all the same."""
@@ -508,7 +509,7 @@ class BatchActivities:
         call: CaseCall,
         stored: StoredCase,
         result: CaseResult,
-        bill: Bill,
+        cost: CallCost,
         *,
         key: str | None = None,
         conversation: CaseConversation | None = None,
@@ -519,28 +520,19 @@ class BatchActivities:
             call: The call that ended it.
             stored: The case.
             result: What it came to, with the usage of what came after its draft.
-            bill: What of it is not counted in the batch yet.
+            cost: What of it is not counted in the batch yet.
             key: The key of the verdict on its only question.
             conversation: The conversation about that question.
         """
         if stored.case.compared_with:
-            return await self._park(call, stored, result, bill)
+            return await self._park(call, stored, result, cost)
         whole = result.model_copy(update={"attempt": call.attempt, "usage": stored.spent + result.usage})
-        status = await self._store.end_case(
-            call.batch_id,
-            call.position,
-            whole,
-            bill.spent,
-            key=key,
-            conversation=conversation,
-            charge=bill.charge,
-            on_wait=bill.on_wait,
-        )
-        self._replies.pop(activity_call())
+        status = await self._store.end_case(call.batch_id, call.position, whole, cost, key=key, conversation=conversation)
+        self._abandoned.forget()
         self._cases.drop(call.batch_id, call.position)
         return case_answer(status)
 
-    async def _park(self, call: CaseCall, stored: StoredCase, result: CaseResult, bill: Bill) -> CaseAnswer:
+    async def _park(self, call: CaseCall, stored: StoredCase, result: CaseResult, cost: CallCost) -> CaseAnswer:
         """Store what is known of a case until it is compared with others."""
         parked = ParkedCase(output=result.output or "", error=result if result.status == "error" else None)
         if result.status != "error":
@@ -550,33 +542,25 @@ class BatchActivities:
             except ValueError as error:
                 failed = build_result(stored.case, "error", output=stored.output, error=str(error), usage=result.usage)
                 parked = ParkedCase(output=stored.output or "", error=failed)
-        place, ids = (call.position, call.attempt), stored.case.compared_with
-        kept = await self._store.park(call.batch_id, place, ids, parked, bill.spent, charge=bill.charge, on_wait=bill.on_wait)
-        self._replies.pop(activity_call())
+        kept = await self._store.park(call.batch_id, (call.position, call.attempt), stored.case.compared_with, parked, cost)
+        self._abandoned.forget()
         return waiting(kept)
 
-    async def _end_together(self, call: CaseCall, results: Mapping[int, CaseResult], bill: Bill) -> CaseAnswer:
+    async def _end_together(self, call: CaseCall, results: Mapping[int, CaseResult], cost: CallCost) -> CaseAnswer:
         """Store the results of cases that were compared."""
-        await self._store.end_together(call.batch_id, results, bill.spent, charge=bill.charge, on_wait=bill.on_wait)
+        await self._store.end_together(call.batch_id, results, cost)
         for position in results:
             self._cases.drop(call.batch_id, position)
         return case_answer(results[call.position].status)
 
-    async def _ask_more(self, call: CaseCall, question: CaseQuestion, key: str, lookup: CaseLookup, heartbeat: Heartbeat) -> Asked:
+    async def _ask_more(self, call: CaseCall, question: CaseQuestion, key: str, lookup: CaseLookup, state: AttemptState) -> CaseAnswer:
         """Answer a question beyond those about a case alone by the cache or a paid call, and store the conversation."""
-        conversation, bill = lookup.conversation, Bill()
-        if lookup.verdict is not None and activity_call() not in self._replies:
-            question.reuse(lookup.verdict, conversation)
-            conversation.cached = True
-            _name_judge(conversation, question)
-        else:
-            if (limit := await self._limit(call, lookup, heartbeat)) is not None:
-                return Asked(conversation, limit=limit)
-            bill = await self._ask(call, question, lookup, heartbeat)
-        place = (call.position, call.attempt, call.unit)
-        await self._store.keep_conversation(call.batch_id, place, conversation, bill.spent, key, charge=bill.charge, on_wait=bill.on_wait)
-        self._replies.pop(activity_call())
-        return Asked(conversation, new=True)
+        cost = await self._ask(call, question, lookup, state)
+        if isinstance(cost, CaseAnswer):
+            return cost
+        await self._store.keep_conversation(call.batch_id, place_of(call), lookup.conversation, cost, key)
+        self._abandoned.forget()
+        return CaseAnswer(again=True)
 
 
 _UNSAID = frozenset({OUTAGE, TENANT_BUDGET, InvalidRequest.__name__})
@@ -593,18 +577,8 @@ def is_over(stored: StoredCase, call: CaseCall) -> bool:
     return stored.status != "queued" or stored.attempt != call.attempt
 
 
-def _place(call: CaseCall) -> tuple[int, int, int]:
-    return (call.position, call.attempt, call.unit)
-
-
 def _limits_cost(request: BatchRequest) -> bool:
     return request.budget is not None and request.budget.max_cost_usd is not None
-
-
-def _name_judge(conversation: CaseConversation, question: CaseQuestion) -> None:
-    """Note which model answers a question: the one that was to, or a fallback in its place."""
-    conversation.fallback, conversation.group = question.choice.fallback, question.group_index
-    conversation.name_judge(question.judge.id)
 
 
 def _own_key_parts(call: CaseCall, stored: StoredCase) -> list[str]:

@@ -8,7 +8,8 @@ from pydantic import JsonValue
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.calls.paid_call import Heartbeat, PaidCall, UnansweredAttempt, paid_call, paid_turn, refuse_unsendable
+from activities.calls.attempts import AttemptState, UnansweredAttempt
+from activities.calls.paid_call import PaidCall, refuse_unsendable
 from activities.capabilities import WorkerServices, model_notes
 from activities.errors import failure
 from activities.grade import answer_form, seeded
@@ -134,18 +135,18 @@ class JudgeActivities:
         Raises:
             ApplicationError: Its type is the kind of failure.
         """
-        return await paid_turn(self._services, call, self._turn)
+        return await self._services.calls.answer(call, self._turn)
 
-    async def _turn(self, call: JudgeCall, heartbeat: Heartbeat) -> JudgeTurn:
+    async def _turn(self, call: JudgeCall, state: AttemptState) -> JudgeTurn:
         subject = await self._runs.subject(call.subject)
         scratch = await self._services.threads.messages(call.scratch)
-        choice = heartbeat.choose(call.model)
+        choice = state.choose(call.model)
         if choice.fallback is None:
             self._refuse_unservable(call.model, subject)
         is_large = call.subject.bytes > LARGE_BYTES
         asked = (call, subject, scratch, choice.model)
         request, sha256 = await asyncio.to_thread(_request, *asked) if is_large else _request(*asked)
-        reply = await paid_call(self._services, request, heartbeat, self._services.limits(), choice)
+        reply = await self._services.calls.send(request, state, choice)
         self._services.threads.append(call.scratch, reply.message)
         answer = await read_answer(reply.message.content, subject.judge, subject.run, is_large=is_large)
         turn = JudgeTurn(
@@ -159,7 +160,7 @@ class JudgeActivities:
             turn = turn.model_copy(update={"output": answer.output, "citations": answer.citations})
         else:
             turn = turn.model_copy(update={"problems": answer.problems})
-        refuse_unsendable(turn, heartbeat)
+        refuse_unsendable(turn, state)
         return turn
 
     def _refuse_unservable(self, model: ModelSpec, subject: Subject) -> None:

@@ -1,175 +1,260 @@
-"""How the attempts of one call have failed so far, and what that makes of the next failure: another attempt, an error, or an outage."""
+"""The attempts of a paid call: what each of them hands to the next, and what one that the server has given up leaves to it."""
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
-from http import HTTPStatus
+from typing import Any, TypeVar
 
-from pydantic import Field
-from temporalio.common import RetryPolicy
+from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
-from activities.errors import RETRYABLE, FailureDetails, failure
+from activities.calls.retries import CallLimits, ChainPosition, FailedAttempts, ModelChoice, RetryDecision, choose_model
+from activities.errors import FailureDetails, first_detail
+from activities.state_cache import ByteBoundedCache
+from activities.store_attempts import activity_call
 from gradeloop.contract.base import Recorded
 from gradeloop.contract.messages import Usage
-from gradeloop.contract.provider import ModelFault
-from gradeloop.contract.thread import OUTAGE_SECONDS
-from gradeloop.text import duration
+from gradeloop.contract.model_spec import ModelSpec
 
-OUTAGE = "outage"
-"""The error type of a call whose provider was away for as long as may be waited for it."""
+HEARTBEAT_SECONDS = 1.0
+"""A cancellation comes back with a heartbeat alone, so this and the worker's throttle of 2 s decide how soon a call stops."""
 
-TENANT_BUDGET = "tenant_budget"
-"""The error type of a call that was not sent, since its tenant has used up its budget of the day."""
+KEPT_BYTES = 16 * 1024 * 1024
+"""The bytes of all replies that are kept for a next attempt."""
 
-WAITING = "waiting"
-"""The error type of an attempt that sent nothing, since its model's rate limit is waited for."""
+KEPT_ATTEMPTS = 4_000
+"""The attempts that are remembered: those of a busy worker in the longest pause before a next one."""
 
-ATTEMPTS = 8
-"""Attempts of one kind of failure after which it is final: with their pauses two minutes, within which a server restarts."""
-
-MALFORMED_ATTEMPTS = 3
-"""Malformed replies after which another one is final: each one was paid for, and a model that fails thrice fails again."""
-
-_AWAY = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
-"""Statuses by which a gateway says that the provider behind it is away."""
-
-_PAID, _UNEXPECTED = "malformed_reply", "unexpected"
+UNCLAIMED_SECONDS = 90.0
+"""How long a call goes on that the server has given up: above the longest pause before its next attempt, without which nobody wants it."""
 
 
-@dataclass(frozen=True)
-class CallLimits:
-    """How often and how long the attempts of one call may fail."""
-
-    attempts: int = ATTEMPTS
-    """Attempts of one kind of failure; a malformed reply that was paid for has `MALFORMED_ATTEMPTS` at most."""
-    outage_seconds: float = OUTAGE_SECONDS
-    """Seconds that an outage or a rate limit is waited for, from the first failure on."""
+Reply = TypeVar("Reply")
 
 
-class FailedAttempts(Recorded):
-    """The failures of one call, which each attempt hands to the next; an attempt whose worker was lost is none of them."""
+class UnansweredAttempt(FailureDetails):
+    """A paid attempt that gave no answer: its cost, and what the attempt after it has to know."""
 
-    counts: dict[str, int] = Field(default_factory=dict)
-    """How many attempts failed, by the kind of failure."""
-    first: dict[str, float] = Field(default_factory=dict)
-    """When an attempt first failed so, in seconds since 1970, by the kind of failure."""
-    away_since: float | None = None
-    """When the first attempt failed after which no reply came, in seconds since 1970."""
-    waiting_since: float | None = None
-    """When the call first had to wait for its turn, which is its place in the queue, in seconds since 1970."""
+    problem: str
+    """The kind of failure, and its message."""
+    pause: float
+    """Seconds until the call is made again."""
+    failed: FailedAttempts
+    turn: ChainPosition = ChainPosition()
 
-    def after_wait(self, now: float) -> "FailedAttempts":
-        """Return the record of a call that waits for its turn, which is no failure."""
-        return self if self.waiting_since is not None else self.model_copy(update={"waiting_since": now})
 
-    def after(self, fault: ModelFault, now: float) -> "FailedAttempts":
-        """Return the record with one more failure; a reply that was paid for shows that the provider is there."""
-        kind = _kind(fault)
-        return self._counted(kind, now, None if kind == _PAID else now if self.away_since is None else self.away_since)
+class _Carried(Recorded):
+    """The position in a heartbeat's record of failed attempts, which has none where no model failed."""
 
-    def after_unexpected(self, now: float) -> "FailedAttempts":
-        """Return the record with one more failure of our own, in which no provider had a part."""
-        return self._counted(_UNEXPECTED, now, self.away_since)
+    turn: ChainPosition = ChainPosition()
 
-    def _counted(self, kind: str, now: float, away_since: float | None) -> "FailedAttempts":
-        counts = self.counts | {kind: self.counts.get(kind, 0) + 1}
-        first = {kind: now} | self.first
-        return FailedAttempts(counts=counts, first=first, away_since=away_since, waiting_since=self.waiting_since)
 
-    @property
-    def unexpected(self) -> int:
-        """How many attempts failed by an error of our own."""
-        return self.counts.get(_UNEXPECTED, 0)
+class AttemptState:
+    """What one attempt of a call knows of all attempts so far; its heartbeats carry that to the next one."""
 
-    def judge(self, fault: ModelFault, limits: CallLimits, now: float, answered_since: Callable[[float], bool]) -> "Ruling":
-        """Return what the newest failure, which is counted already, means for the call.
+    def __init__(self, earlier: UnansweredAttempt | None = None, limits: CallLimits | None = None) -> None:
+        beat = activity.info().heartbeat_details
+        self.spent = first_detail(beat, Usage) or Usage()
+        self.failed = first_detail(beat[1:], FailedAttempts) or (earlier.failed if earlier else FailedAttempts())
+        self.position = (first_detail(beat[1:], _Carried) or earlier or _Carried()).turn
+        self.limits = limits or CallLimits()
+        self.waits_for: str | None = None
+        """The problem of the store that a reply waits for; whoever describes the workflow reads it."""
+
+    def beat(self) -> None:
+        """Send a heartbeat."""
+        position = {} if self.position == ChainPosition() else {"turn": self.position.model_dump(mode="json")}
+        known: list[object] = [self.spent.model_dump(mode="json"), self.failed.model_dump(mode="json") | position]
+        waiting: list[object] = [self.waits_for] if self.waits_for else []
+        earlier = self.spent.attempts or self.failed.counts or self.failed.waiting_since
+        activity.heartbeat(*(known + waiting if waiting or earlier else []))
+
+    def wait_for(self, problem: str) -> None:
+        """Note what a reply waits for, with the next heartbeat."""
+        self.waits_for = problem
+
+    def details(self) -> FailureDetails:
+        """Return the details of a failure: what all attempts have cost."""
+        return FailureDetails(usage=self.spent)
+
+    def spend(self, usage: Usage) -> None:
+        """Add what this attempt cost, for the next one."""
+        self.spent += usage
+        self.beat()
+
+    def fail(self, failed: FailedAttempts) -> None:
+        """Keep how the attempts so far failed, for the next one."""
+        self.failed = failed
+        self.beat()
+
+    def adopt(self, left: "AttemptState") -> None:
+        """Know what the attempt before this one knew at its end."""
+        self.spent, self.failed, self.position = left.spent, left.failed, left.position
+
+    def choose(self, spec: ModelSpec, taken: Collection[str] = ()) -> ModelChoice:
+        """Return the model that this attempt asks, of the model that is to answer and its fallbacks.
 
         Args:
-            fault: The newest failure.
-            limits: The limits of the call.
-            now: Seconds since 1970.
-            answered_since: Whether the endpoint has answered another call since that time.
+            spec: The model that is to answer.
+            taken: Ids of the models to which the call may not fall back.
         """
-        kind = _kind(fault)
-        if fault.kind not in RETRYABLE:
-            return Ruling(final=True)
-        if kind not in {OUTAGE, "rate_limited"}:
-            if self.counts[kind] < (min(MALFORMED_ATTEMPTS, limits.attempts) if kind == _PAID else limits.attempts):
-                return Ruling()
-            if limits.attempts < ATTEMPTS or not _may_be_outage(kind, fault) or answered_since(self.first[kind]):
-                return Ruling(final=True)
-        away = max(0.0, now - (now if self.away_since is None else self.away_since))
-        return Ruling(final=away >= limits.outage_seconds, away=away, left=max(0.0, limits.outage_seconds - away))
+        choice = choose_model(spec, self.position, self.failed, time.time(), taken)
+        if choice.position != self.position:
+            self.position, self.failed = choice.position, FailedAttempts()
+            self.beat()
+        return choice
+
+    def follow(self, decision: RetryDecision) -> None:
+        """Keep which model is asked next; what it failed before counts no more."""
+        self.position = decision.position
+        self.failed = self.failed if decision.model is None else FailedAttempts()
+        self.beat()
 
 
-@dataclass(frozen=True)
-class Ruling:
-    """What a failure means for its call."""
-
-    final: bool = False
-    """Whether there is no further attempt."""
-    away: float | None = None
-    """Seconds for which the provider has been away; None where the failure is no outage and no rate limit."""
-    left: float | None = None
-    """Seconds that it is still waited for; None where only the number of attempts is limited."""
-
-
-def _kind(fault: ModelFault) -> str:
-    """Return the kind of failure whose attempts are counted together."""
-    if fault.kind in {"connection", "overloaded"} or fault.status in _AWAY:
-        return OUTAGE if fault.kind in RETRYABLE else fault.kind
-    paid = fault.kind == "malformed_response" and fault.usage is not None and fault.usage.calls > 0
-    return _PAID if paid else fault.kind
+@asynccontextmanager
+async def heartbeats(earlier: UnansweredAttempt | None = None, limits: CallLimits | None = None) -> AsyncIterator[AttemptState]:
+    """Send heartbeats while the body runs, at half the activity's heartbeat timeout at the latest."""
+    timeout, state = activity.info().heartbeat_timeout, AttemptState(earlier, limits)
+    if timeout is None:
+        yield state
+        return
+    beating = asyncio.create_task(_beat(state, min(HEARTBEAT_SECONDS, timeout.total_seconds() / 2)))
+    try:
+        yield state
+    finally:
+        beating.cancel()
+        with suppress(asyncio.CancelledError):
+            await beating
 
 
-def _may_be_outage(kind: str, fault: ModelFault) -> bool:
-    """Return whether a failure that comes again and again may mean that the provider is away: one that says so itself does not."""
-    return kind in {"server", "malformed_response"} and fault.status != HTTPStatus.CONFLICT
+async def _beat(state: AttemptState, seconds: float) -> None:
+    while True:
+        await asyncio.sleep(seconds)
+        state.beat()
 
 
-def waiting_call(model: str, spent: Usage, seconds: float) -> ApplicationError:
-    """Return what ends an attempt that has to wait for its turn: the next one comes in so many seconds, and no slot is taken meanwhile."""
-    details = FailureDetails(usage=spent, waits_for=model).model_dump(mode="json")
-    text, delay = f"waiting for {model}'s rate limit", timedelta(seconds=seconds)
-    return ApplicationError(text, details, type=WAITING, next_retry_delay=delay, category=ApplicationErrorCategory.BENIGN)
+@dataclass
+class _Attempt:
+    """The last attempt of a call on this worker."""
+
+    number: int
+    """Its number, or that of the attempt that has adopted it."""
+    state: AttemptState
+    """What it knows; of one in flight, what it will know at its end."""
+    working: "asyncio.Task[Any] | None"
+    """The work of one in flight."""
+    unwritten: bool
+    """Whether a reply is kept until it is written down, whichever attempt does that."""
+    reply: Any = None
+    """What it came to; None where it failed."""
 
 
-def failed_call(
-    fault: ModelFault, ruling: Ruling, spent: Usage, *, endpoint: str, pause: float | None, waits_for: str | None = None
-) -> ApplicationError:
-    """Return the failure of a call for Temporal.
+class AbandonedAttempts:
+    """The attempts of a worker's calls, in flight and of late: what was paid for and nobody has taken yet is not paid for again."""
 
-    Args:
-        fault: Why the call gave no answer.
-        ruling: What that means for the call.
-        spent: What all attempts have cost.
-        endpoint: The base URL that was called; empty where there is none.
-        pause: Seconds after which Temporal makes the next attempt; None where that is not known.
-        waits_for: The model whose rate limit is waited for.
-    """
-    if ruling.final and ruling.away is not None:
-        return _outage(fault, ruling.away, endpoint, spent)
-    until = None if ruling.left is None else round(time.time() + ruling.left, 1)
-    error = failure(fault, model=fault.model, spent=spent, final=ruling.final, waits_for=waits_for, until=until)
-    wait = fault.retry_after or pause
-    if error.non_retryable or ruling.left is None or wait is None or wait <= ruling.left:
-        return error
-    return ApplicationError(error.message, *error.details, type=error.type, next_retry_delay=timedelta(seconds=ruling.left))
+    # The server gives an attempt up where a busy machine sends no heartbeat in time, and starts the next one while the request of the
+    # first is still in flight. To cancel that request would lose what it costs, to repeat it would pay twice. So its work goes on in a
+    # task of its own, and the next attempt adopts it: it waits for its end, and knows then what the first one knew.
+    # Invariant: of a call at most one request is in flight on this worker, and what an attempt has spent is in the state of exactly one
+    # attempt that will report it. Only the attempt right behind takes a state, since one in between, on another worker, has paid more;
+    # an unwritten reply of a batch is taken by any later attempt, since its charge in the store says under which number it is counted.
+    # Work that is stopped by a person or by the end of its worker is cancelled, and so is work that no attempt asks for.
+
+    def __init__(self) -> None:
+        self._attempts: ByteBoundedCache[str, _Attempt] = ByteBoundedCache(
+            KEPT_BYTES, KEPT_ATTEMPTS, in_use=lambda left: left.working is not None or (left.unwritten and left.reply is not None)
+        )
+
+    def unwritten(self) -> Any | None:  # noqa: ANN401 - what its caller has kept
+        """Return the reply of the calling activity that is paid for and not written down; None where there is none."""
+        left = self._attempts.get(activity_call())
+        return left.reply if left is not None and left.unwritten else None
+
+    def forget(self) -> None:
+        """Forget the attempts of the calling activity: what they were paid for is written down."""
+        self._attempts.drop(activity_call())
+
+    async def adopt(self, state: AttemptState) -> Any | None:  # noqa: ANN401 - what its caller has kept
+        """Return what the attempt before this one came to, once it has ended; None where this one has to make the call.
+
+        Args:
+            state: What this attempt knows; what the one before it has paid is added.
+
+        Raises:
+            ApplicationError: The attempt before failed for good, or this one is over too.
+        """
+        number, left = activity.info().attempt, self._attempts.get(activity_call())
+        if left is None or (left.number != number - 1 and not left.unwritten):
+            return None
+        if (working := left.working) is not None:
+            left.number = number
+            try:
+                await self._end_of(working, left)
+            finally:
+                state.adopt(left.state)
+            if left.number != number:
+                raise ApplicationError("a later attempt makes this call", type="given_up", category=ApplicationErrorCategory.BENIGN)
+            error = None if working.cancelled() else working.exception()
+            if isinstance(error, ApplicationError) and error.non_retryable:
+                raise error
+        elif left.number == number - 1:
+            state.adopt(left.state)
+        return left.reply
+
+    async def pay(
+        self, state: AttemptState, work: Callable[[], Coroutine[Any, Any, Reply]], size: Callable[[Reply], int] | None = None
+    ) -> Reply:
+        """Do the work that pays for a call, and keep its reply for a next attempt.
+
+        Args:
+            state: What this attempt knows.
+            work: Makes the call.
+            size: Returns the bytes of a reply, which is kept while there is room for it; without this, it is kept until `forget`.
+        """
+        call, working = activity_call(), asyncio.create_task(work())
+        mine = _Attempt(activity.info().attempt, state, working, unwritten=size is None)
+        self._attempts.put(call, mine)
+
+        def keep(_: object) -> None:
+            mine.working = None
+            if not working.cancelled() and working.exception() is None:
+                mine.reply = working.result()
+                if self._attempts.get(call) is mine:
+                    self._attempts.put(call, mine, size(working.result()) if size else 0)
+
+        working.add_done_callback(keep)
+        await self._end_of(working, mine)
+        return working.result()
+
+    @staticmethod
+    async def _end_of(working: "asyncio.Task[Any]", attempt: _Attempt) -> None:
+        """Wait until work has ended, however it did; it is cancelled with the attempt that waits, unless the server has given that up.
+
+        Raises:
+            CancelledError: The attempt that waits is over.
+        """
+        try:
+            await asyncio.wait([working])
+        except asyncio.CancelledError:
+            number = activity.info().attempt
+            if not _given_up():
+                working.cancel()
+                await asyncio.wait([working])  # until it is known what it cost
+            elif not attempt.unwritten:
+                asyncio.get_running_loop().call_later(UNCLAIMED_SECONDS, lambda: attempt.number == number and working.cancel())
+            raise
 
 
-def _outage(fault: ModelFault, away: float, endpoint: str, spent: Usage) -> ApplicationError:
-    who = f"{fault.model} at {endpoint}" if endpoint else fault.model
-    did = "has refused every call by its rate limit" if fault.kind == "rate_limited" else "has answered no call"
-    text = f"{who} {did} for {duration(away)}; the last failure: {fault}; resume, or try again, once it answers"
-    return ApplicationError(text, FailureDetails(usage=spent).model_dump(mode="json"), type=OUTAGE, non_retryable=True)
+def stop_requested() -> bool:
+    """Return whether the workflow has stopped the call, and not the worker that ends."""
+    details = activity.cancellation_details()
+    return details is not None and details.cancel_requested and not details.worker_shutdown
 
 
-def next_pause(policy: RetryPolicy | None, attempt: int) -> float | None:
-    """Return the seconds after which Temporal makes the attempt behind this one; None where the policy is not known."""
-    if policy is None:
-        return None
-    longest = (policy.maximum_interval or policy.initial_interval * 100).total_seconds()
-    steps = min(attempt - 1, 64)
-    return float(min(longest, policy.initial_interval.total_seconds() * policy.backoff_coefficient**steps))
+def _given_up() -> bool:
+    """Return whether the server knows this attempt no longer, and nobody has stopped its call."""
+    details = activity.cancellation_details()
+    lost = details is not None and (details.not_found or details.timed_out)
+    return lost and details is not None and not details.cancel_requested and not details.worker_shutdown

@@ -1,65 +1,66 @@
-"""One paid call, with heartbeats that carry what its attempts have cost and how they failed."""
+"""The paid calls of a worker, for threads, judgements and batches alike: one attempt is one request, and whatever is paid is counted."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine
-from contextlib import asynccontextmanager, suppress
-from dataclasses import replace
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from pydantic import BaseModel, JsonValue
+from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError
 
-from activities.calls.abandoned_attempts import Turn
-from activities.calls.attempts import (
-    ATTEMPTS,
-    MALFORMED_ATTEMPTS,
-    CallLimits,
-    FailedAttempts,
-    Ruling,
-    failed_call,
-    next_pause,
-    waiting_call,
-)
-from activities.calls.call_telemetry import count_failure, count_reply, count_wait, traced
-from activities.calls.fallback import FALLBACK, CarriedTurn, ModelChoice, ModelTurn, NextAttempt, choose_model, fit_for
-from activities.calls.limiter import LIMITED, MustWait, Permit
+from activities.calls.attempts import AbandonedAttempts, AttemptState, UnansweredAttempt, heartbeats, stop_requested
+from activities.calls.limiter import LIMITED, CallLimiter, MustWait, Permit
 from activities.calls.rate_headers import kept_headers
-from activities.capabilities import WorkerServices
-from activities.errors import FailureDetails, conceal, failure, first_detail, model_fault, paid_by, priced_error
+from activities.calls.retries import (
+    ATTEMPTS,
+    FALLBACK,
+    MALFORMED_ATTEMPTS,
+    OUTAGE,
+    WAITING,
+    CallLimits,
+    ModelChoice,
+    RetryDecision,
+    failed_call,
+    fit_for,
+    next_pause,
+)
+from activities.calls.tenant_budgets import TenantBudgets
+from activities.errors import FailureDetails, conceal, failure, first_detail, model_fault, paid_by, priced_failure
+from activities.providers import Providers
 from activities.providers.base import sendable
+from activities.providers.scripted import Recording
+from activities.store_attempts import activity_call
 from gradeloop.contract.base import Sparse, Strict
-from gradeloop.contract.messages import MESSAGE_BYTES, Usage
-from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.messages import MESSAGE_BYTES, Message, Usage
 from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest
-
-HEARTBEAT_SECONDS = 1.0
-"""A cancellation comes back with a heartbeat alone, so this and the worker's throttle of 2 s decide how soon a call stops."""
+from gradeloop.contract.thread import OUTAGE_SECONDS
+from gradeloop.telemetry.metrics import (
+    COST,
+    GRADER_ERRORS,
+    MODEL_CALLS,
+    MODEL_ERRORS,
+    MODEL_RETRIES,
+    MODEL_SECONDS,
+    MODEL_WAIT_SECONDS,
+    MODEL_WAITS,
+    TOKENS,
+)
+from gradeloop.telemetry.traces import model_call
 
 CANCELLED = "cancelled"
 """The error type of a call that its workflow stopped; it is not done, and its details say what it cost."""
 
-
-AT_ONCE = timedelta(milliseconds=1)
+RETRY_IMMEDIATELY = timedelta(milliseconds=1)
 """The pause before the next model is asked; none at all would leave the pause to Temporal."""
 
 TURN_BYTES = 2 * MESSAGE_BYTES - 32 * 1024
 """The most bytes of a reply together with how it reads, as JSON: Temporal takes a payload of 2 MiB."""
-
-
-class UnansweredAttempt(FailureDetails):
-    """A paid attempt that gave no answer: its cost, and what the attempt after it has to know."""
-
-    problem: str
-    """The kind of failure, and its message."""
-    pause: float
-    """Seconds until the call is made again."""
-    failed: FailedAttempts
-    turn: ModelTurn = ModelTurn()
 
 
 class PaidCall(Strict):
@@ -71,298 +72,255 @@ class PaidCall(Strict):
     """The paid attempt before this one, where that gave no answer."""
 
 
+class PaidTurn(Protocol):
+    """What a paid call of a thread or a judgement returns."""
+
+    @property
+    def message(self) -> Message:
+        """The reply."""
+
+
 Call = TypeVar("Call", bound=PaidCall)
+Turn = TypeVar("Turn", bound=PaidTurn)
 
 
-class Heartbeat:
-    """The heartbeats of one attempt; they carry what the attempts so far have cost, and how they failed, to the next one."""
+@dataclass(frozen=True)
+class ModelCalls:
+    """Makes the paid calls of a worker's activities."""
 
-    def __init__(self, earlier: UnansweredAttempt | None = None) -> None:
-        beat = activity.info().heartbeat_details
-        self.spent = first_detail(beat, Usage) or Usage()
-        self.failed = first_detail(beat[1:], FailedAttempts) or (earlier.failed if earlier else FailedAttempts())
-        self.turn = (first_detail(beat[1:], CarriedTurn) or earlier or CarriedTurn()).turn
-        self.waits_for: str | None = None
-        """The problem of the store that a reply waits for; whoever describes the workflow reads it."""
+    providers: Providers
+    recording: Recording | None = None
+    """Where every exchange with a model is written down, if anywhere."""
+    outage_timeout: float = OUTAGE_SECONDS
+    """Seconds for which a call waits for a provider that is away, where its thread does not say."""
+    limiter: CallLimiter = field(default_factory=CallLimiter)
+    """When the calls of each model may start."""
+    budgets: TenantBudgets = field(default_factory=TenantBudgets)
+    """What tenants may use a day."""
+    search_attributes: bool = False
+    """Whether the namespace has our search attributes."""
+    abandoned: AbandonedAttempts = field(default_factory=AbandonedAttempts)
 
-    def beat(self) -> None:
-        """Send a heartbeat."""
-        known: list[object] = [self.spent.model_dump(mode="json"), self.failed.model_dump(mode="json") | self.turn.as_beat()]
-        waiting: list[object] = [self.waits_for] if self.waits_for else []
-        earlier = self.spent.attempts or self.failed.counts or self.failed.waiting_since
-        activity.heartbeat(*(known + waiting if waiting or earlier else []))
+    def limits(self, outage_timeout: float | None = None, attempts: int = ATTEMPTS) -> CallLimits:
+        """Return the limits of a call: the thread's own wait for a provider that is away, or this worker's."""
+        return CallLimits(attempts=attempts, outage_seconds=outage_timeout or self.outage_timeout)
 
-    def wait_for(self, problem: str) -> None:
-        """Note what a reply waits for, with the next heartbeat."""
-        self.waits_for = problem
-
-    def details(self) -> dict[str, JsonValue]:
-        """Return the details of a failure: what all attempts have cost."""
-        return FailureDetails(usage=self.spent).model_dump(mode="json")
-
-    def spend(self, usage: Usage) -> None:
-        """Add what this attempt cost, for the next one."""
-        self.spent += usage
-        self.beat()
-
-    def fail(self, failed: FailedAttempts) -> None:
-        """Keep how the attempts so far failed, for the next one."""
-        self.failed = failed
-        self.beat()
-
-    def choose(self, spec: ModelSpec, taken: Collection[str] = ()) -> ModelChoice:
-        """Return the model that this attempt asks, of the model that is to answer and its fallbacks.
+    @asynccontextmanager
+    async def attempt(self, attempts: int = ATTEMPTS, earlier: UnansweredAttempt | None = None) -> AsyncIterator[AttemptState]:
+        """Send heartbeats while an activity that pays runs; an error of our own is final at its last attempt.
 
         Args:
-            spec: The model that is to answer.
-            taken: Ids of the models to which the call may not fall back.
+            attempts: How many attempts may end in one kind of failure, fewer where they were paid for.
+            earlier: The paid attempt before this one, where that was an activity of its own.
+
+        Raises:
+            ApplicationError: Its type is the error's class, `cancelled` where the workflow stopped the call: a cancellation alone could
+                not say what it cost.
         """
-        choice = choose_model(spec, self.turn, self.failed, time.time(), taken)
-        if choice.turn != self.turn:
-            self.turn, self.failed = choice.turn, FailedAttempts()
-            self.beat()
-        return choice
+        async with heartbeats(earlier, self.limits(attempts=attempts)) as state:
+            try:
+                yield state
+            except asyncio.CancelledError:
+                if not stop_requested():
+                    raise
+                details = FailureDetails(usage=state.spent, search_attributes=self.search_attributes)
+                raise priced_failure("it was stopped", CANCELLED, details, final=True, benign=True) from None
+            except ApplicationError as error:
+                if error.details or not state.spent.attempts:
+                    raise
+                benign, delay = error.category is ApplicationErrorCategory.BENIGN, error.next_retry_delay
+                final = error.non_retryable
+                raise priced_failure(error.message, error.type, state.details(), final=final, delay=delay, benign=benign) from None
+            except FailureError:
+                raise
+            except Exception as error:
+                state.fail(state.failed.after_unexpected(time.time()))
+                if state.failed.unexpected < (min(attempts, MALFORMED_ATTEMPTS) if state.spent.calls else attempts):
+                    raise
+                raise failure(error, model="", spent=state.spent, final=True) from error
 
-    def turn_to(self, following: NextAttempt) -> None:
-        """Keep which model is asked next; what it failed before counts no more."""
-        self.turn = following.turn
-        self.failed = self.failed if following.model is None else FailedAttempts()
-        self.beat()
+    async def answer(self, call: Call, work: Callable[[Call, AttemptState], Coroutine[Any, Any, Turn]]) -> Turn | UnansweredAttempt:
+        """Do an attempt of a thread's or a judgement's call; a paid one without an answer is returned, and its workflow asks again.
 
+        Temporal's own retries are for attempts that cost nothing: an activity that is stopped between two of them ends without a word of
+        the first, and no budget is asked before the second.
 
-@asynccontextmanager
-async def heartbeats(earlier: UnansweredAttempt | None = None) -> AsyncIterator[Heartbeat]:
-    """Send heartbeats while the body runs, at half the activity's heartbeat timeout at the latest."""
-    timeout, heartbeat = activity.info().heartbeat_timeout, Heartbeat(earlier)
-    if timeout is None:
-        yield heartbeat
-        return
-    beating = asyncio.create_task(_beat(heartbeat, min(HEARTBEAT_SECONDS, timeout.total_seconds() / 2)))
-    try:
-        yield heartbeat
-    finally:
-        beating.cancel()
-        with suppress(asyncio.CancelledError):
-            await beating
+        Args:
+            call: The call.
+            work: Makes the call and reads its reply.
 
-
-async def _beat(heartbeat: Heartbeat, seconds: float) -> None:
-    while True:
-        await asyncio.sleep(seconds)
-        heartbeat.beat()
-
-
-@asynccontextmanager
-async def paid_attempt(
-    services: WorkerServices, attempts: int = ATTEMPTS, earlier: UnansweredAttempt | None = None
-) -> AsyncIterator[Heartbeat]:
-    """Send heartbeats while an activity that pays runs; an error of our own is final at its last attempt.
-
-    Args:
-        services: What the worker has.
-        attempts: How many attempts may end in an error that is none of the provider's, fewer where they were paid for.
-        earlier: The paid attempt before this one, where that was an activity of its own.
-
-    Raises:
-        ApplicationError: Its type is the error's class, `cancelled` where the workflow stopped the call: a cancellation alone could not say
-            what it cost.
-    """
-    async with heartbeats(earlier) as heartbeat:
+        Raises:
+            ApplicationError: The attempt failed for good, or has cost nothing.
+        """
+        state: AttemptState | None = None
         try:
-            yield heartbeat
-        except asyncio.CancelledError:
-            if not stop_requested():
-                raise
-            details = FailureDetails(usage=heartbeat.spent, search_attributes=services.capabilities.search_attributes)
-            raise ApplicationError(
-                "it was stopped",
-                details.model_dump(mode="json"),
-                type=CANCELLED,
-                non_retryable=True,
-                category=ApplicationErrorCategory.BENIGN,
-            ) from None
-        except ApplicationError as error:
-            if error.details or not heartbeat.spent.attempts:
-                raise
-            raise priced_error(error, heartbeat.spent) from None
-        except FailureError:
-            raise
+            async with self.attempt(earlier=call.earlier) as state:
+                if (turn := await self.abandoned.adopt(state)) is not None:
+                    return turn  # type: ignore[no-any-return]  # the same call's
+                return await self.abandoned.pay(state, partial(work, call, state), lambda turn: turn.message.size())
         except Exception as error:
-            heartbeat.fail(heartbeat.failed.after_unexpected(time.time()))
-            if heartbeat.failed.unexpected < (min(attempts, MALFORMED_ATTEMPTS) if heartbeat.spent.calls else attempts):
+            if state is None or not state.spent.calls:
                 raise
-            raise failure(error, model="", spent=heartbeat.spent, final=True) from error
+            reported = failure(error, model="", spent=state.spent)
+            details = first_detail(reported.details, FailureDetails)
+            raisable = details is not None and details.raisable and not call.raised
+            if isinstance(error, ApplicationError) and error.non_retryable and not raisable:
+                raise
+            pause = next_pause(activity.info().retry_policy, sum(state.failed.counts.values())) or 0.0
+            if reported.next_retry_delay is not None:
+                pause = reported.next_retry_delay.total_seconds()
+            activity.logger.warning("a paid attempt gave no answer (%s) and is counted; the call is made again", reported.type)
+            return UnansweredAttempt(
+                usage=state.spent,
+                raisable=raisable,
+                search_attributes=self.search_attributes,
+                problem=f"{reported.type}: {reported.message}",
+                pause=0.0 if raisable or reported.type == FALLBACK else pause,
+                failed=state.failed,
+                turn=state.position,
+            )
 
+    async def send(
+        self, request: ModelRequest, state: AttemptState, choice: ModelChoice, before: Callable[[], Awaitable[None]] | None = None
+    ) -> ModelReply:
+        """Call a model once, when its limiter says so, and record the exchange where the worker has a recording.
 
-async def paid_turn(
-    services: WorkerServices, call: Call, work: Callable[[Call, Heartbeat], Coroutine[Any, Any, Turn]]
-) -> Turn | UnansweredAttempt:
-    """Do an attempt of a thread's or a judgement's call; a paid one without an answer is returned, and its workflow asks again.
+        Args:
+            request: The request, of the model that this attempt asks.
+            state: The attempt.
+            choice: The model that is asked among its fallbacks.
+            before: What is done once the call may be made, before it is sent.
 
-    Temporal's own retries are for attempts that cost nothing: an activity that is stopped between two of them ends without a word of the
-    first, and no budget is asked before the second.
-
-    Args:
-        services: What the worker has.
-        call: The call.
-        work: Makes the call and reads its reply.
-
-    Raises:
-        ApplicationError: The attempt failed for good, or has cost nothing.
-    """
-    heartbeat: Heartbeat | None = None
-    try:
-        async with paid_attempt(services, earlier=call.earlier) as heartbeat:
-            return await services.left.serve(heartbeat, partial(work, call, heartbeat))
-    except Exception as error:
-        if heartbeat is None or not heartbeat.spent.calls:
-            raise
-        reported = failure(error, model="", spent=heartbeat.spent)
-        details = first_detail(reported.details, FailureDetails)
-        raisable = details is not None and details.raisable and not call.raised
-        if isinstance(error, ApplicationError) and error.non_retryable and not raisable:
-            raise
-        pause = next_pause(activity.info().retry_policy, sum(heartbeat.failed.counts.values())) or 0.0
-        if reported.next_retry_delay is not None:
-            pause = reported.next_retry_delay.total_seconds()
-        activity.logger.warning("a paid attempt gave no answer (%s) and is counted; the call is made again", reported.type)
-        return UnansweredAttempt(
-            usage=heartbeat.spent,
-            raisable=raisable,
-            search_attributes=services.capabilities.search_attributes,
-            problem=f"{reported.type}: {reported.message}",
-            pause=0.0 if raisable or reported.type == FALLBACK else pause,
-            failed=heartbeat.failed,
-            turn=heartbeat.turn,
-        )
-
-
-def current_tenant() -> str | None:
-    """Return the tenant for which this activity works, as its workflow's priority names it."""
-    return activity.info().priority.fairness_key or None
-
-
-def stop_requested() -> bool:
-    """Return whether the workflow has stopped the call, and not the worker that ends."""
-    details = activity.cancellation_details()
-    return details is not None and details.cancel_requested and not details.worker_shutdown
-
-
-async def paid_call(
-    services: WorkerServices,
-    request: ModelRequest,
-    heartbeat: Heartbeat,
-    limits: CallLimits,
-    choice: ModelChoice | None = None,
-    before: Callable[[], Awaitable[None]] | None = None,
-) -> ModelReply:
-    """Call a model once, when its limiter says so, and record the exchange where the worker has a recording.
-
-    Args:
-        services: What the worker has.
-        request: The request, of the model that this attempt asks.
-        heartbeat: The heartbeats of the attempt.
-        limits: How often and how long the attempts may fail.
-        choice: The model that is asked among its fallbacks; the request's own without any by default.
-        before: What is done once the call may be made, before it is sent.
-
-    Raises:
-        ApplicationError: Its type is the kind of failure, `outage` where the provider was away for as long as the limits say, `waiting`
-            where the call has to wait for its turn, `fallback` where the next attempt asks another model; its details are what all
-            attempts have cost.
-            `tenant_budget` where the tenant has used up its budget of the day. `ThreadTooLarge` where the reply has more than 1 MiB, since
-            a larger payload would wedge the workflow.
-    """
-    choice = choice or heartbeat.choose(request.spec)
-    request = fit_for(request if request.thread else replace(request, thread=activity.info().workflow_id or ""), choice.chain[0])
-    with await _permit(services, choice, request, heartbeat, limits) as permit:
-        tenant, earlier = services.budgets.limited(current_tenant()), heartbeat.spent
-        if tenant is not None:
-            priced = services.providers.cost(request.spec, Usage(calls=1)) is not None
-            await services.budgets.require_left(tenant, request.spec.id, earlier, priced=priced)
-        if before is not None:
-            await before()
-            earlier = heartbeat.spent  # of which what is counted already is gone
-        try:
-            return await _send(services, choice, request, heartbeat, limits, permit)
-        finally:
+        Raises:
+            ApplicationError: Its type is the kind of failure, `outage` where the provider was away for as long as the limits say,
+                `waiting` where the call has to wait for its turn, `fallback` where the next attempt asks another model; its details are
+                what all attempts have cost. `tenant_budget` where the tenant has used up its budget of the day. `ThreadTooLarge` where
+                the reply has more than 1 MiB, since a larger payload would wedge the workflow.
+        """
+        request = fit_for(request if request.thread else replace(request, thread=activity.info().workflow_id or ""), choice.chain[0])
+        with await self._permit(request, state, choice) as permit:
+            tenant, earlier = self.budgets.limited(current_tenant()), state.spent
             if tenant is not None:
-                await services.budgets.count(tenant, heartbeat.spent.minus(earlier))
+                priced = self.providers.cost(request.spec, Usage(calls=1)) is not None
+                await self.budgets.require_left(tenant, request.spec.id, earlier, priced=priced)
+            if before is not None:
+                await before()
+                earlier = state.spent  # of which what is counted already is gone
+            try:
+                return await self._send(request, state, choice, permit)
+            finally:
+                if tenant is not None:
+                    await self.budgets.count(tenant, state.spent.minus(earlier))
 
-
-async def _permit(services: WorkerServices, choice: ModelChoice, request: ModelRequest, heartbeat: Heartbeat, limits: CallLimits) -> Permit:
-    """Wait for the call's turn where that is soon; else end the attempt, so that the call waits in no slot of the worker."""
-    spec, info = request.spec, activity.info()
-    endpoint = services.providers.address_of(spec)
-    limiter = services.limiter.limiter(spec.provider, endpoint, spec.model)
-    characters = len(request.system) + sum(len(message.content) for message in request.messages)
-    since = heartbeat.failed.waiting_since or time.time()
-    try:
-        return await limiter.enter(f"{info.workflow_run_id}/{info.activity_id}", since, characters)
-    except MustWait as wait:
-        now = time.time()
-        count_wait(request, wait.seconds)
-        heartbeat.fail(heartbeat.failed.after_wait(since))
-        away_since = heartbeat.failed.away_since or (since if limiter.answered < since else now)
-        away = now - away_since
-        fault = ModelFault("rate_limited", "its rate limit left no room for the call", model=spec.id)
-        following = choice.after_wait(away_since, limits, now)
-        if following.model is not None:
-            heartbeat.turn_to(following)
-            raise fallback_call(fault, following.model, heartbeat) from None
-        if away < limits.outage_seconds:
-            longest = min(limits.outage_seconds - away, following.ruling.left or limits.outage_seconds)
-            raise waiting_call(spec.id, heartbeat.spent, min(wait.seconds, longest)) from None
-        raise failed_call(fault, Ruling(final=True, away=away), heartbeat.spent, endpoint=endpoint, pause=None) from None
-
-
-async def _send(
-    services: WorkerServices, choice: ModelChoice, request: ModelRequest, heartbeat: Heartbeat, limits: CallLimits, permit: Permit
-) -> ModelReply:
-    """Call a model once, and tell its limiter how that went."""
-    clock = asyncio.get_running_loop().time
-    began = clock()
-    with kept_headers() as kept:
+    async def _permit(self, request: ModelRequest, state: AttemptState, choice: ModelChoice) -> Permit:
+        """Wait for the call's turn where that is soon; else end the attempt, so that the call waits in no slot of the worker."""
+        spec, endpoint = request.spec, self.providers.address_of(request.spec)
+        limiter = self.limiter.limiter(spec.provider, endpoint, spec.model)
+        characters = len(request.system) + sum(len(message.content) for message in request.messages)
+        since = state.failed.waiting_since or time.time()
         try:
-            reply = await traced(request, _complete(services, request, heartbeat))
-        except asyncio.CancelledError as error:  # it was sent, and so may be paid for
-            heartbeat.spend(paid_by(error) or Usage(attempts=1, seconds=round(clock() - began, 3)))
-            raise
-        except Exception as error:  # noqa: BLE001 - the one classifier decides
-            if isinstance(error, ModelFault) and services.recording:
-                services.recording.fault(request, error)
-            raise await _failed(services, choice, request, error, heartbeat, limits, permit) from None
-        permit.usage = reply.usage
-        await permit.limiter.accepted(permit, kept)
-    heartbeat.spent += reply.usage  # told with the next heartbeat: one for each reply would cost the server a third more
-    count_reply(request, reply.usage)
-    services.providers.note_answer(request.spec)
-    message = sendable(reply.message)
-    reply = replace(reply, message=message.model_copy(update={"model": choice.fallback.id}) if choice.fallback else message)
-    if services.recording:
-        services.recording.reply(request, reply)
-    if (size := reply.message.size()) > MESSAGE_BYTES:
-        text = f"{request.spec.id} answered with {size} bytes, {MESSAGE_BYTES} at most"
-        raise ApplicationError(text, heartbeat.details(), type="ThreadTooLarge", non_retryable=True)
-    return replace(reply, usage=heartbeat.spent)
+            return await limiter.enter(activity_call(), since, characters)
+        except MustWait as wait:
+            now = time.time()
+            count_wait(request, wait.seconds)
+            state.fail(state.failed.after_wait(since))
+            away_since = state.failed.away_since or (since if limiter.answered < since else now)
+            away = now - away_since
+            fault = ModelFault("rate_limited", "its rate limit left no room for the call", model=spec.id)
+            decision = choice.after_wait(away_since, state.limits, now)
+            if (following := decision.model) is not None:
+                raise _follow(state, decision, f"{fault}; {following.id} is asked instead") from None
+            most = state.limits.outage_seconds
+            if away < most:
+                details = FailureDetails(usage=state.spent, waits_for=spec.id)
+                delay = timedelta(seconds=min(wait.seconds, most - away, decision.left or most))
+                raise priced_failure(f"waiting for {spec.id}'s rate limit", WAITING, details, delay=delay, benign=True) from None
+            final = RetryDecision(final=True, away=away)
+            raise failed_call(fault, final, state.spent, endpoint=endpoint, pause=None) from None
+
+    async def _send(self, request: ModelRequest, state: AttemptState, choice: ModelChoice, permit: Permit) -> ModelReply:
+        """Call a model once, and tell its limiter how that went."""
+        clock = asyncio.get_running_loop().time
+        began = clock()
+        with kept_headers() as kept:
+            try:
+                reply = await _traced(request, self._complete(request, state))
+            except asyncio.CancelledError as error:  # it was sent, and so may be paid for
+                state.spend(paid_by(error) or Usage(attempts=1, seconds=round(clock() - began, 3)))
+                raise
+            except Exception as error:  # noqa: BLE001 - the one classifier decides
+                if isinstance(error, ModelFault) and self.recording:
+                    self.recording.fault(request, error)
+                raise await self._failed(request, state, choice, permit, error) from None
+            permit.usage = reply.usage
+            await permit.limiter.accepted(permit, kept)
+        state.spent += reply.usage  # told with the next heartbeat: one for each reply would cost the server a third more
+        count_reply(request, reply.usage)
+        self.providers.note_answer(request.spec)
+        message = sendable(reply.message)
+        reply = replace(reply, message=message.model_copy(update={"model": choice.fallback.id}) if choice.fallback else message)
+        if self.recording:
+            self.recording.reply(request, reply)
+        if (size := reply.message.size()) > MESSAGE_BYTES:
+            text = f"{request.spec.id} answered with {size} bytes, {MESSAGE_BYTES} at most"
+            raise priced_failure(text, "ThreadTooLarge", state.details(), final=True)
+        return replace(reply, usage=state.spent)
+
+    async def _complete(self, request: ModelRequest, state: AttemptState) -> ModelReply:
+        """Call a model; where its provider refuses the thinking that it gave before, once more without it.
+
+        Raises:
+            ModelFault: The call failed or gave no answer.
+        """
+        try:
+            return await self.providers.complete(request)
+        except ModelFault as fault:
+            if request.without_thinking or not fault.refuses_thinking or not any(message.vendor for message in request.messages):
+                raise
+            state.spend(fault.usage or Usage(attempts=1))
+        return await self.providers.complete(replace(request, without_thinking=True))
+
+    async def _failed(
+        self, request: ModelRequest, state: AttemptState, choice: ModelChoice, permit: Permit, error: Exception
+    ) -> ApplicationError:
+        """Count a failed attempt, and return its failure for Temporal."""
+        spec, providers, now = request.spec, self.providers, time.time()
+        fault = model_fault(error, model=spec.id)
+        if fault is None:
+            state.spent += Usage(attempts=1)
+            return failure(error, model=spec.id, spent=state.spent)
+        if fault.usage is not None:
+            state.spent += fault.usage
+            permit.usage = fault.usage
+        state.fail(state.failed.after(fault, now))
+        alone = state.failed.judge(fault, state.limits, now, lambda moment: providers.answered_since(spec, moment))
+        decision = choice.after_failure(fault, state.failed, alone, state.limits, now)
+        pause, waits = next_pause(activity.info().retry_policy, sum(state.failed.counts.values())), None
+        if fault.kind in LIMITED:
+            since = state.failed.waiting_since or now
+            state.fail(state.failed.after_wait(since))
+            fault.retry_after = await permit.limiter.refused(permit, fault, activity_call(), since)
+            waits = spec.id
+        elif state.failed.waiting_since is not None:  # Temporal counts attempts that only waited
+            fault.retry_after = fault.retry_after or pause
+        is_final = decision.final and decision.model is None
+        count_failure(request, fault.kind, fault.usage, final=is_final, away=decision.away is not None)
+        if (following := decision.model) is not None:
+            return _follow(state, decision, f"{fault}; {following.id} is asked instead")
+        state.follow(decision)
+        if decision.final and (more := choice.blame(decision.position) + providers.cure(spec, fault.kind)):
+            fault.message = fault.message.removesuffix(".") + more
+        endpoint = providers.address_of(spec)
+        return failed_call(fault, decision, state.spent, endpoint=endpoint, pause=pause, waits_for=waits)
 
 
-async def _complete(services: WorkerServices, request: ModelRequest, heartbeat: Heartbeat) -> ModelReply:
-    """Call a model; where its provider refuses the thinking that it gave before, once more without it.
-
-    Raises:
-        ModelFault: The call failed or gave no answer.
-    """
-    try:
-        return await services.providers.complete(request)
-    except ModelFault as fault:
-        if request.without_thinking or not fault.refuses_thinking or not any(message.vendor for message in request.messages):
-            raise
-        heartbeat.spend(fault.usage or Usage(attempts=1))
-    return await services.providers.complete(replace(request, without_thinking=True))
+def _follow(state: AttemptState, decision: RetryDecision, why: str) -> ApplicationError:
+    """Have the next attempt ask another model at once, and return what ends this one."""
+    state.follow(decision)
+    return priced_failure(why, FALLBACK, state.details(), delay=RETRY_IMMEDIATELY)
 
 
-def refuse_unsendable(turn: BaseModel, heartbeat: Heartbeat) -> None:
+def refuse_unsendable(turn: BaseModel, state: AttemptState) -> None:
     """Refuse a turn that its workflow cannot be given: outside of the call that would fail too, and be paid again and counted nowhere.
 
     Raises:
@@ -372,52 +330,94 @@ def refuse_unsendable(turn: BaseModel, heartbeat: Heartbeat) -> None:
         size = len(to_json(turn))
     except (PydanticSerializationError, ValueError) as error:
         text = f"the reply cannot be written as JSON: {conceal(str(error))}"
-        raise ApplicationError(text, heartbeat.details(), type="malformed_response", non_retryable=True) from None
+        raise priced_failure(text, "malformed_response", state.details(), final=True) from None
     if size > TURN_BYTES:
         text = f"the reply and how it reads have {size} bytes together, {TURN_BYTES} at most; ask for less at once"
-        raise ApplicationError(text, heartbeat.details(), type="ThreadTooLarge", non_retryable=True)
+        raise priced_failure(text, "ThreadTooLarge", state.details(), final=True)
 
 
-async def _failed(
-    services: WorkerServices,
-    choice: ModelChoice,
-    request: ModelRequest,
-    error: Exception,
-    heartbeat: Heartbeat,
-    limits: CallLimits,
-    permit: Permit,
-) -> ApplicationError:
-    """Count a failed attempt, and return its failure for Temporal."""
-    fault = model_fault(error, model=request.spec.id)
-    if fault is None:
-        heartbeat.spent += Usage(attempts=1)
-        return failure(error, model=request.spec.id, spent=heartbeat.spent)
-    providers, info, now = services.providers, activity.info(), time.time()
-    if fault.usage is not None:
-        heartbeat.spent += fault.usage
-        permit.usage = fault.usage
-    heartbeat.fail(heartbeat.failed.after(fault, now))
-    ruling = heartbeat.failed.judge(fault, limits, now, lambda moment: providers.answered_since(request.spec, moment))
-    following = choice.after_failure(fault, heartbeat.failed, ruling, limits, now)
-    endpoint, waits = providers.address_of(request.spec), None
-    pause = next_pause(info.retry_policy, sum(heartbeat.failed.counts.values()))
-    if fault.kind in LIMITED:
-        since = heartbeat.failed.waiting_since or now
-        heartbeat.fail(heartbeat.failed.after_wait(since))
-        fault.retry_after = await permit.limiter.refused(permit, fault, f"{info.workflow_run_id}/{info.activity_id}", since)
-        waits = request.spec.id
-    elif heartbeat.failed.waiting_since is not None:  # Temporal counts attempts that only waited
-        fault.retry_after = fault.retry_after or pause
-    heartbeat.turn_to(following)
-    is_final = following.ruling.final and following.model is None
-    count_failure(request, fault.kind, fault.usage, final=is_final, away=following.ruling.away is not None)
-    if following.model is not None:
-        return fallback_call(fault, following.model, heartbeat)
-    if following.ruling.final and (more := choice.blame(following.turn) + providers.cure(request.spec, fault.kind)):
-        fault.message = fault.message.removesuffix(".") + more
-    return failed_call(fault, following.ruling, heartbeat.spent, endpoint=endpoint, pause=pause, waits_for=waits)
+def current_tenant() -> str | None:
+    """Return the tenant for which this activity works, as its workflow's priority names it."""
+    return activity.info().priority.fairness_key or None
 
 
-def fallback_call(fault: ModelFault, model: ModelSpec, heartbeat: Heartbeat) -> ApplicationError:
-    """Return what ends an attempt after which another model is asked, at once."""
-    return ApplicationError(f"{fault}; {model.id} is asked instead", heartbeat.details(), type=FALLBACK, next_retry_delay=AT_ONCE)
+async def _traced(request: ModelRequest, sending: Awaitable[ModelReply]) -> ModelReply:
+    """Await a request to a model in a span of its own.
+
+    Raises:
+        ModelFault: The call failed; the span has its kind.
+    """
+    step, config = request.step, request.spec.config
+    more = {
+        "gen_ai.conversation.id": request.thread or None,
+        "gen_ai.request.temperature": config.temperature,
+        "gen_ai.request.max_tokens": config.max_tokens,
+        "gradeloop.role": step.role,
+        "gradeloop.run": step.run,
+        "gradeloop.iteration": step.iteration,
+    }
+
+    def asked() -> dict[str, object]:
+        messages = [message.model_dump(mode="json", exclude_defaults=True) for message in request.messages]
+        return {"gen_ai.system_instructions": request.system, "gen_ai.input.messages": messages}
+
+    with model_call("embeddings" if request.embedded else "chat", request.spec.provider, request.spec.model, more, asked) as span:
+        try:
+            reply = await sending
+        except ModelFault as fault:
+            span.failed(fault.kind)
+            raise
+        usage = reply.usage
+        counts = {
+            "input_tokens": usage.input,
+            "output_tokens": usage.output,
+            "cache_read.input_tokens": usage.cached,
+            "cache_creation.input_tokens": usage.cache_written,
+        }
+        span.answered(
+            reply.message.model or request.spec.model, counts, lambda: [reply.message.model_dump(mode="json", exclude_defaults=True)]
+        )
+        return reply
+
+
+def _labels(request: ModelRequest) -> dict[str, str]:
+    return {"provider": request.spec.provider, "model": request.spec.model}
+
+
+def count_reply(request: ModelRequest, usage: Usage, outcome: str = "ok") -> None:
+    """Count a request that was answered, or how else it ended."""
+    model = _labels(request)
+    MODEL_CALLS.record(**model, role=request.step.role, outcome=outcome)
+    if usage.seconds:
+        MODEL_SECONDS.record(usage.seconds, **model)
+    if usage.cost_usd:
+        COST.record(usage.cost_usd, **model)
+    counts = {"input": usage.input, "output": usage.output, "cached": usage.cached, "cache_written": usage.cache_written}
+    for name, count in counts.items():
+        if count:
+            TOKENS.record(count, **model, type=name)
+
+
+def count_wait(request: ModelRequest, seconds: float) -> None:
+    """Count a call that was handed back to wait for its turn."""
+    MODEL_WAITS.record(**_labels(request))
+    MODEL_WAIT_SECONDS.record(seconds, **_labels(request))
+
+
+def count_failure(request: ModelRequest, kind: str, usage: Usage | None, *, final: bool, away: bool = False) -> None:
+    """Count a request that failed.
+
+    Args:
+        request: The request.
+        kind: The kind of failure.
+        usage: What it cost; None where that is not known.
+        final: Whether it is not made again.
+        away: Whether that is so since its provider was away for too long.
+    """
+    model = _labels(request)
+    count_reply(request, usage or Usage(), "error")
+    MODEL_ERRORS.record(**model, kind=kind)
+    if not final:
+        MODEL_RETRIES.record(**model)
+    elif request.step.role == "grader":
+        GRADER_ERRORS.record(kind=OUTAGE if away else kind)

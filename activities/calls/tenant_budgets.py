@@ -6,11 +6,9 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from temporalio.exceptions import ApplicationError
-
-from activities.calls.attempts import TENANT_BUDGET
-from activities.errors import FailureDetails
-from activities.store_attempts import store_away
+from activities.calls.retries import TENANT_BUDGET
+from activities.errors import FailureDetails, priced_failure
+from activities.store_attempts import invalid, store_away
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import InvalidRequest, StoreUnavailable
@@ -72,7 +70,7 @@ class TenantBudgets:
         if budget.max_cost_usd is not None and not priced:
             cure = "add its price to the file that GRADELOOP_PRICES names, or give the tenant max_tokens instead"
             why = f"{VARIABLE}: the price of {model!r} is not known on this worker, and tenant {tenant!r} has a budget in money; {cure}"
-            raise ApplicationError(why, type=InvalidRequest.__name__, non_retryable=True)
+            raise invalid(why)
         try:
             used = await self._store.read(lambda connection: used_today(connection, tenant))
         except StoreUnavailable as error:
@@ -80,7 +78,7 @@ class TenantBudgets:
         why_not = budget.refusal(used + self._uncounted.get((tenant, _today()), Usage()))
         if why_not is not None:
             text = f"tenant {tenant!r}, today in UTC: {why_not}; go on tomorrow, or raise {VARIABLE} of the workers"
-            raise ApplicationError(text, FailureDetails(usage=spent).model_dump(mode="json"), type=TENANT_BUDGET, non_retryable=True)
+            raise priced_failure(text, TENANT_BUDGET, FailureDetails(usage=spent), final=True)
 
     async def count(self, tenant: str, usage: Usage) -> None:
         """Add what a call used to its tenant's day; where the store is away, with the tenant's next call."""

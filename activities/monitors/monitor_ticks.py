@@ -9,7 +9,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.client import Client
 
-from activities.calls.paid_call import heartbeats
+from activities.calls.attempts import heartbeats
 from activities.store_attempts import invalid, store_attempt
 from gradeloop.batches.contract import NO_STORE
 from gradeloop.contract.notice import Webhooks

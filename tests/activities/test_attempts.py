@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 from temporalio.common import RetryPolicy
 
-from activities.calls.attempts import ATTEMPTS, MALFORMED_ATTEMPTS, CallLimits, FailedAttempts, Ruling, failed_call, next_pause
+from activities.calls.retries import ATTEMPTS, MALFORMED_ATTEMPTS, CallLimits, FailedAttempts, RetryDecision, failed_call, next_pause
 from activities.errors import FailureDetails
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.provider import FailureKind, ModelFault
@@ -37,9 +37,9 @@ def never(_: float) -> bool:
 
 def rulings(
     *faults: ModelFault, limits: CallLimits | None = None, every: float = 1.0, answered: Callable[[float], bool] = never
-) -> list[Ruling]:
+) -> list[RetryDecision]:
     """Return what a call's failures mean, one after the other, with so many seconds between two of them."""
-    record, found, now = FailedAttempts(), list[Ruling](), NOW
+    record, found, now = FailedAttempts(), list[RetryDecision](), NOW
     for failed in faults:
         record = FailedAttempts.model_validate_json(record.after(failed, now).model_dump_json())
         found.append(record.judge(failed, limits or CallLimits(), now, answered))
@@ -121,25 +121,25 @@ def test_a_failure_that_no_retry_cures_is_final() -> None:
     assert finals(fault("auth", 401)) == finals(fault("quota_exhausted", 503)) == [True]
 
 
-def failed(failing: ModelFault, ruling: Ruling, pause: float | None = 60.0) -> tuple[str | None, bool, timedelta | None]:
+def failed(failing: ModelFault, ruling: RetryDecision, pause: float | None = 60.0) -> tuple[str | None, bool, timedelta | None]:
     """Return type, finality and pause of the failure that Temporal sees."""
     error = failed_call(failing, ruling, SENT, endpoint=ADDRESS, pause=pause)
     return error.type, error.non_retryable, error.next_retry_delay
 
 
 def test_the_next_attempt_comes_no_later_than_the_end_of_the_wait() -> None:
-    assert failed(GATEWAY, Ruling(away=90, left=30)) == ("server", False, timedelta(seconds=30))
-    assert failed(GATEWAY, Ruling(away=30, left=90)) == ("server", False, None)
-    assert failed(GATEWAY, Ruling(away=30, left=90), None) == ("server", False, None)
-    assert failed(fault("rate_limited", 429, wait=300), Ruling(away=30, left=90)) == ("rate_limited", False, timedelta(seconds=90))
-    assert failed(fault("rate_limited", 429, wait=7), Ruling(away=30, left=90)) == ("rate_limited", False, timedelta(seconds=7))
-    assert failed(SERVER, Ruling()) == ("server", False, None)
-    assert failed(SERVER, Ruling(final=True)) == ("server", True, None)
+    assert failed(GATEWAY, RetryDecision(away=90, left=30)) == ("server", False, timedelta(seconds=30))
+    assert failed(GATEWAY, RetryDecision(away=30, left=90)) == ("server", False, None)
+    assert failed(GATEWAY, RetryDecision(away=30, left=90), None) == ("server", False, None)
+    assert failed(fault("rate_limited", 429, wait=300), RetryDecision(away=30, left=90)) == ("rate_limited", False, timedelta(seconds=90))
+    assert failed(fault("rate_limited", 429, wait=7), RetryDecision(away=30, left=90)) == ("rate_limited", False, timedelta(seconds=7))
+    assert failed(SERVER, RetryDecision()) == ("server", False, None)
+    assert failed(SERVER, RetryDecision(final=True)) == ("server", True, None)
 
 
 def test_the_end_of_a_wait_says_who_was_away_for_how_long_and_what_to_do() -> None:
-    error = failed_call(GATEWAY, Ruling(final=True, away=7260, left=0), SENT, endpoint=ADDRESS, pause=60)
-    limited = failed_call(RATE, Ruling(final=True, away=60, left=0), SENT, endpoint="", pause=60)
+    error = failed_call(GATEWAY, RetryDecision(final=True, away=7260, left=0), SENT, endpoint=ADDRESS, pause=60)
+    limited = failed_call(RATE, RetryDecision(final=True, away=60, left=0), SENT, endpoint="", pause=60)
 
     why = "has answered no call for 2 h 1 min; the last failure: HTTP 503, openai:m: busy; resume, or try again, once it answers"
     assert error.message == f"openai:m at {ADDRESS} {why}"

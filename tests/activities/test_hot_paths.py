@@ -9,8 +9,8 @@ from temporalio.client import Client
 from temporalio.testing import ActivityEnvironment
 
 import worker
-from activities.calls import paid_call
-from activities.calls.paid_call import heartbeats
+from activities.calls import attempts
+from activities.calls.attempts import heartbeats
 from tests.rig.threads import SECONDS, draft, grade, request, row, serving, wants
 from workflows import RUNNER
 
@@ -42,7 +42,7 @@ async def test_a_call_that_is_over_at_once_sends_no_heartbeat() -> None:
 
 
 async def test_a_long_call_sends_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(paid_call, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(attempts, "HEARTBEAT_SECONDS", 0.01)
     call = Call()
 
     await asyncio.wait_for(call.environment.run(call.until, 3), 5)

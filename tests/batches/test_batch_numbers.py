@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gradeloop.batches.charges import CallCost
 from gradeloop.batches.cli.batches import export
 from gradeloop.batches.contract import BatchRequest, Case, CaseStatus, Upload, build_result
 from gradeloop.batches.pages.read_batch import stored_batch_page
@@ -36,7 +37,7 @@ async def readings(url: str, read: Callable[[], tuple[Counts, Counts]]) -> list[
 
     async def end_cases() -> None:
         for at, one in enumerate(found):
-            await batch.end_case("b", at, build_result(one, ENDS[at % 3], output="x", error="broken"), Usage(calls=1, attempts=1))
+            await batch.end_case("b", at, build_result(one, ENDS[at % 3], output="x", error="broken"), CallCost(Usage(calls=1, attempts=1)))
 
     ending, seen = asyncio.create_task(end_cases()), []
     while not ending.done():

@@ -7,7 +7,8 @@ import pytest
 from sqlalchemy import text
 from temporalio.client import Client
 
-from gradeloop.batches.cases import CaseConversation, Charge
+from gradeloop.batches.cases import CaseConversation
+from gradeloop.batches.charges import CallCost
 from gradeloop.batches.contract import BatchRequest, Case, Upload, build_result
 from gradeloop.batches.reader import BatchReader
 from gradeloop.batches.store import BatchStore
@@ -18,7 +19,9 @@ from gradeloop.store.engine import Store
 from tests.rig.batches import batching, case, drafted, fails, passes
 from tests.rig.threads import row, verdict
 
-PAID = Usage(input=90, output=10, calls=1, attempts=1, seconds=0.1, cost_usd=0.5)
+USAGE = Usage(input=90, output=10, calls=1, attempts=1, seconds=0.1, cost_usd=0.5)
+
+PAID = CallCost(USAGE)
 
 
 def cases(count: int) -> tuple[Case, ...]:
@@ -103,7 +106,7 @@ async def test_the_latest_batch_is_the_one_that_began_last_and_what_is_run_again
         await made.open(BatchRequest(batch_id=name, total=2))
     latest = (await reader.summary("latest")).batch_id
     for at, status in enumerate(("passed", "failed")):
-        await made.end_case("a", at, build_result(cases(2)[at], status, attempt=0, cached=True), Usage())  # type: ignore[arg-type]  # two of the statuses
+        await made.end_case("a", at, build_result(cases(2)[at], status, attempt=0, cached=True), CallCost())  # type: ignore[arg-type]  # two of the statuses
     before = (await reader.summary("a")).cached
     await made.open(BatchRequest(batch_id="a", total=2, again="failures"))
     after = (await reader.summary("a")).cached
@@ -145,13 +148,13 @@ async def test_a_batch_or_case_that_is_not_there_is_told_with_what_is(url: str) 
 async def test_a_call_is_counted_once_however_often_its_transaction_is_sent(url: str) -> None:
     store = Store(url)
     made, result = await ledger(store), build_result(cases(1)[0], "passed", output="x", attempt=0)
-    paid = Charge("run/7", 1, requests=1)
+    paid = CallCost(USAGE, "run/7", 1, requests=1)
 
     known = await made.reserve("b", paid)
     for _ in range(2):
-        await made.keep_conversation("b", (0, 0, 0), CaseConversation(), PAID, charge=paid)
-        await made.end_case("b", 0, result, PAID, charge=paid)
-    counted = await made.reserve("b", Charge("run/7", 2))
+        await made.keep_conversation("b", (0, 0, 0), CaseConversation(), paid)
+        await made.end_case("b", 0, result, paid)
+    counted = await made.reserve("b", CallCost(USAGE, "run/7", 2))
     summary = await made.close("b", None)
     store.close()
 
@@ -163,10 +166,10 @@ async def test_requests_of_which_nobody_has_heard_are_counted_as_attempts(url: s
     store = Store(url)
     made = await ledger(store)
     for attempt in (1, 2, 3):
-        await made.reserve("b", Charge("run/7", attempt))  # the workers of the first two were lost
-    await made.keep_conversation("b", (0, 0, 0), CaseConversation(), PAID, charge=Charge("run/7", 3, requests=1))
+        await made.reserve("b", CallCost(USAGE, "run/7", attempt))  # the workers of the first two were lost
+    await made.keep_conversation("b", (0, 0, 0), CaseConversation(), CallCost(USAGE, "run/7", 3, requests=1))
     during = (await BatchReader(store).summary("b")).usage
-    await made.reserve("b", Charge("run/8", 1))  # and so was this one, for good
+    await made.reserve("b", CallCost(USAGE, "run/8", 1))  # and so was this one, for good
     at_last = (await made.close("b", "paused")).usage
     again = (await made.close("b", "paused")).usage
     store.close()
@@ -179,12 +182,12 @@ async def test_requests_of_which_nobody_has_heard_are_counted_as_attempts(url: s
 async def test_a_zombie_and_the_attempt_that_took_its_place_are_both_counted(url: str) -> None:
     store = Store(url)
     made = await ledger(store)
-    zombie, second = Charge("run/7", 1, requests=1), Charge("run/7", 2, requests=1)
+    zombie, second = CallCost(USAGE, "run/7", 1, requests=1), CallCost(USAGE, "run/7", 2, requests=1)
     await made.reserve("b", zombie)
     await made.reserve("b", second)
 
-    await made.keep_conversation("b", (0, 0, 0), CaseConversation(), PAID, charge=zombie)
-    await made.keep_conversation("b", (0, 0, 0), CaseConversation(), PAID, charge=second)
+    await made.keep_conversation("b", (0, 0, 0), CaseConversation(), zombie)
+    await made.keep_conversation("b", (0, 0, 0), CaseConversation(), second)
     usage = (await made.close("b", None)).usage
     store.close()
 
@@ -197,7 +200,7 @@ async def test_what_a_store_refuses_is_not_waited_for(server_url: str) -> None:
     await store.write(lambda connection: connection.execute(text("ALTER TABLE case_units ALTER COLUMN held TYPE varchar(10)")))
 
     with pytest.raises(StoreRefused, match="value too long"):
-        await made.keep_conversation("b", (0, 0, 0), CaseConversation(), PAID, charge=Charge("run/7", 1), on_wait=notes.append)
+        await made.keep_conversation("b", (0, 0, 0), CaseConversation(), CallCost(USAGE, "run/7", 1, on_wait=notes.append))
     store.close()
 
     assert notes == []

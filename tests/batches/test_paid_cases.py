@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.common import RetryPolicy
 
 from activities.calls.tenant_budgets import used_today
-from gradeloop.batches.cases import Charge
+from gradeloop.batches.charges import CallCost
 from gradeloop.batches.contract import BatchSummary, CaseResult
 from gradeloop.batches.store import BatchStore
 from gradeloop.contract.messages import Usage
@@ -198,10 +198,10 @@ async def test_a_tenants_day_has_what_was_sold_also_where_an_earlier_attempt_is_
     models.plan("first", EMPTY, PASS)
     whole = BatchStore.reserve
 
-    async def reserve(store: BatchStore, batch_id: str, charge: Charge) -> bool:
+    async def reserve(store: BatchStore, batch_id: str, cost: CallCost) -> bool:
         """Say of a second attempt that the first one has counted what it cost, as one whose worker was lost right after that."""
-        await whole(store, batch_id, charge)
-        return charge.attempt > 1
+        await whole(store, batch_id, cost)
+        return cost.attempt > 1
 
     monkeypatch.setattr(BatchStore, "reserve", reserve)
     budgets = {"acme": Budget(max_tokens=1_000_000)}

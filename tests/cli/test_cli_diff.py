@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gradeloop.batches.charges import CallCost
 from gradeloop.batches.compare.comparison import BatchSource, Comparison, compare_batches, compared_case, load_batch, total_cost
 from gradeloop.batches.contract import BatchRequest, Case, CaseResult, Upload, build_result
 from gradeloop.batches.exports import read_export
@@ -50,7 +51,7 @@ async def stored(store: Store, batch_id: str, statuses: Sequence[str], **facts: 
         rows = (row("c1", passed=status == "passed"),)
         if status != "queued":
             result = build_result(cases[at], status, output="x", score=float(status == "passed"), criteria=rows, attempt=0, **facts)  # type: ignore[arg-type]  # a status
-            await ledger.end_case(batch_id, at, result, Usage(input=90, output=10, calls=1, cost_usd=0.5))
+            await ledger.end_case(batch_id, at, result, CallCost(Usage(input=90, output=10, calls=1, cost_usd=0.5)))
 
 
 @pytest.fixture(scope="module")

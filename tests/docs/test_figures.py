@@ -16,7 +16,7 @@ from temporalio import workflow
 import worker
 from activities import errors as failures
 from activities import tool_call
-from activities.calls import paid_call
+from activities.calls import attempts
 from activities.providers import base, http
 from activities.providers.environment import Environment
 from activities.tools import code, files, mcp, web
@@ -158,7 +158,7 @@ def test_limits_that_share_a_figure_are_equal() -> None:
     )
     assert BATCH.max_error_rate == 0.5
     assert WorkerSettings().max_concurrent_activities * grading_batch.SHARE > BATCH.at_once
-    assert paid_call.HEARTBEAT_SECONDS == 1
+    assert attempts.HEARTBEAT_SECONDS == 1
     assert collection_page.PACKED_BYTES + collection_page.TABLE_BYTES < 20_000_000
 
 

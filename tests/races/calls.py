@@ -6,8 +6,8 @@ from typing import Any
 from pydantic import BaseModel
 from temporalio.api.common.v1 import Payload
 
-from activities.calls.attempts import FailedAttempts
-from activities.calls.paid_call import UnansweredAttempt
+from activities.calls.attempts import UnansweredAttempt
+from activities.calls.retries import FailedAttempts
 from activities.capabilities import ToolFacts, WorkerCapabilities
 from activities.generate import GenerateCall, GeneratorTurn
 from activities.grade import GradeCall, GraderTurn

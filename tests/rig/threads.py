@@ -19,7 +19,7 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 from temporalio.workflow import ActivityConfig
 
 import worker
-from activities.calls import paid_call
+from activities.calls import attempts
 from activities.providers import Providers
 from activities.providers.environment import Environment
 from activities.providers.scripted import Script
@@ -335,7 +335,7 @@ async def serving(
 OPEN: list[str] = []
 """The parts that the quick workers serve, the newest last."""
 
-HEARTBEAT_SECONDS = paid_call.HEARTBEAT_SECONDS
+HEARTBEAT_SECONDS = attempts.HEARTBEAT_SECONDS
 
 
 @contextmanager
@@ -352,7 +352,7 @@ def _quick_calls(only: str) -> Iterator[None]:
 
 def _build_quick_workers() -> None:
     worker.Worker = partial(_quick, OPEN[-1]) if OPEN else Worker  # type: ignore[assignment, attr-defined]  # a test's stand-in
-    paid_call.HEARTBEAT_SECONDS = CANCEL_SECONDS if OPEN else HEARTBEAT_SECONDS
+    attempts.HEARTBEAT_SECONDS = CANCEL_SECONDS if OPEN else HEARTBEAT_SECONDS
 
 
 def _quick(only: str, *arguments: Any, **options: Any) -> Worker:
@@ -376,7 +376,7 @@ def fall_silent(patch: pytest.MonkeyPatch) -> None:
     async def never(_heartbeat: object, _seconds: float) -> None:
         await asyncio.sleep(3600)
 
-    patch.setattr("activities.calls.paid_call._beat", never)
+    patch.setattr("activities.calls.attempts._beat", never)
 
 
 @asynccontextmanager

@@ -18,8 +18,8 @@ from aiohttp.test_utils import TestServer
 from temporalio.client import Client
 from temporalio.runtime import BufferedMetricUpdate, MetricBuffer, OpenTelemetryConfig, PrometheusConfig, Runtime, TelemetryConfig
 
-from activities.calls.call_telemetry import count_failure, count_reply, count_wait
 from activities.calls.limiter import CallLimiter
+from activities.calls.paid_call import count_failure, count_reply, count_wait
 from activities.providers import Providers
 from activities.providers.environment import Environment
 from activities.providers.scripted import Script

@@ -16,7 +16,7 @@ from temporalio.api.enums.v1 import EventType
 from temporalio.client import Client
 from temporalio.common import RetryPolicy
 
-from activities.calls.attempts import ATTEMPTS
+from activities.calls.retries import ATTEMPTS
 from activities.providers import Providers
 from activities.providers.environment import Environment
 from gradeloop.contract.thread import RunResult

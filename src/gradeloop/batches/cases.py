@@ -1,7 +1,6 @@
 """A case of a batch: how it is run, what its graders are asked, and its result."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
@@ -119,18 +118,6 @@ def _with_context(case: Case) -> Rubric:
         for criterion in case.rubric.criteria
     )
     return case.rubric.model_copy(update={"criteria": criteria})
-
-
-@dataclass(frozen=True)
-class Charge:
-    """One attempt of a call: what it costs is counted once, however often its transaction is sent."""
-
-    call: str
-    """The call, by an id that all its attempts share."""
-    attempt: int = 0
-    """The number of the attempt; 0 where all attempts count the same."""
-    requests: int = 0
-    """How many requests of the call's attempts so far its usage accounts for."""
 
 
 class CaseConversation(GraderConversation):

@@ -1,10 +1,16 @@
 """The charges of a batch's calls: each is reserved before it is paid for, and counted once, whatever comes of it."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+
 from sqlalchemy import Connection, bindparam, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
-from gradeloop.batches.cases import Charge
+from gradeloop.contract.messages import Usage
 from gradeloop.store.tables import table
+
+WaitNote = Callable[[str], None]
+"""Called with the problem while a write waits for the store."""
 
 _CHARGES = table("charges")
 
@@ -25,22 +31,47 @@ _COUNT_OPEN = (
 _IS_COUNTED = select(_CHARGES.c.attempt).where(_CHARGES.c.call == bindparam("of_call"), _CHARGES.c.counted == 1).limit(1)
 
 
-def reserve(connection: Connection, batch_id: str, charge: Charge) -> bool:
+@dataclass(frozen=True)
+class CallCost:
+    """The cost of a call: it is counted once, with what the call writes, however often its transaction is sent."""
+
+    usage: Usage = Usage()  # noqa: RUF009 - frozen
+    """The cost, with all that is not counted yet of the attempts and calls before it."""
+    call: str | None = None
+    """The call, by an id that all its attempts share; None where none was paid for, so that `usage` is counted as it is."""
+    attempt: int = 0
+    """The number of the attempt; 0 where all attempts count the same."""
+    requests: int = 0
+    """How many requests of the call's attempts so far `usage` accounts for."""
+    on_wait: WaitNote | None = None
+    """Called while the store is waited for; where it is given, the write is not given up."""
+
+
+# A request may be paid for although its worker never hears of the reply, and a transaction may be sent twice although it was kept the
+# first time. So each attempt reserves its charge in a row of its own before it sends anything, and whoever writes what the call came to
+# marks the rows of all attempts until then as counted, in the same transaction.
+# Invariant: of a call exactly one transaction counts its usage, and each reserved request is in some usage or counted as lost, with
+# unknown cost. Without the rows a lost worker's requests would be free, and a repeated transaction would count twice.
+
+
+def reserve(connection: Connection, batch_id: str, cost: CallCost) -> bool:
     """Reserve a charge before its request is sent, and return whether an earlier attempt of its call is counted already."""
-    _insert(connection, batch_id, charge, counted=0)
-    return connection.execute(_IS_COUNTED, {"of_call": charge.call}).first() is not None
+    _insert(connection, batch_id, cost, counted=0)
+    return connection.execute(_IS_COUNTED, {"of_call": cost.call}).first() is not None
 
 
-def settle(connection: Connection, batch_id: str, charge: Charge) -> int | None:
-    """Mark a call's charges as counted, and return how many of its requests nobody has heard of; None where it was counted already."""
-    reserved = connection.execute(_COUNT_OPEN, {"of_call": charge.call, "in_attempt": charge.attempt}).rowcount
-    if not _insert(connection, batch_id, charge, counted=1) and not reserved:
-        return None
-    return max(0, reserved - charge.requests)
+def count_charge(connection: Connection, batch_id: str, cost: CallCost) -> Usage:
+    """Mark a call's charges as counted, and return what of it was not counted yet, with its requests that nobody has heard of."""
+    if cost.call is None:
+        return cost.usage
+    reserved = connection.execute(_COUNT_OPEN, {"of_call": cost.call, "in_attempt": cost.attempt}).rowcount
+    if not _insert(connection, batch_id, cost, counted=1) and not reserved:
+        return Usage()
+    return cost.usage + Usage(attempts=max(0, reserved - cost.requests))
 
 
-def _insert(connection: Connection, batch_id: str, charge: Charge, *, counted: int) -> bool:
-    values = {"of_call": charge.call, "in_attempt": charge.attempt, "of_batch": batch_id, "is_counted": counted}
+def _insert(connection: Connection, batch_id: str, cost: CallCost, *, counted: int) -> bool:
+    values = {"of_call": cost.call, "in_attempt": cost.attempt, "of_batch": batch_id, "is_counted": counted}
     return connection.execute(_INSERT[connection.dialect.name], values).first() is not None
 
 

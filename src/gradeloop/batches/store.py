@@ -11,8 +11,8 @@ from sqlalchemy import ColumnElement, Connection, Executable, RowMapping, bindpa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
-from gradeloop.batches.cases import CaseConversation, Charge, ParkedCase, plan_of
-from gradeloop.batches.charges import clear, reserve, settle
+from gradeloop.batches.cases import CaseConversation, ParkedCase, plan_of
+from gradeloop.batches.charges import CallCost, WaitNote, clear, count_charge, reserve
 from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
 from gradeloop.batches.reader import parse_request, pause_reason, read_draft, summary_of, write_draft
 from gradeloop.batches.tables import USAGE_COUNTS
@@ -32,9 +32,6 @@ RETRY_PAUSES = (0.2, 0.5, 1.0)
 
 WRITE_PAUSE = 5.0
 """Seconds between the further tries to write what was paid for, which is not given up."""
-
-WaitNote = Callable[[str], None]
-"""Called with the problem while a write waits for the store."""
 
 T = TypeVar("T")
 
@@ -178,66 +175,50 @@ class BatchStore:
         mine = (rows.c.batch_id == batch_id, rows.c.position == position, rows.c.attempt == attempt)
         return await self._do(lambda connection: _conversations(connection, *mine))
 
-    async def reserve(self, batch_id: str, charge: Charge) -> bool:
+    async def reserve(self, batch_id: str, cost: CallCost) -> bool:
         """Reserve the charge of a call that is about to be made, and return whether an earlier attempt of it is counted already.
 
         Raises:
             StoreUnavailable: The store cannot be written, so that nothing may be paid for.
         """
-        return await self._do(lambda connection: reserve(connection, batch_id, charge))
+        return await self._do(lambda connection: reserve(connection, batch_id, cost))
 
-    async def require_writable(self, batch_id: str, charge: Charge) -> None:
+    async def require_writable(self, batch_id: str, cost: CallCost) -> None:
         """Write a charge of nothing: what pays elsewhere is not begun while the store cannot be written.
 
         Raises:
             StoreUnavailable: The store cannot be written.
         """
-        await self._do(lambda connection: settle(connection, batch_id, charge))
+        await self._do(lambda connection: count_charge(connection, batch_id, cost))
 
-    async def count_failed(self, batch_id: str, charge: Charge, spent: Usage, on_wait: WaitNote | None = None) -> None:
-        """Count a call that is not made again: `spent`, and its requests that nobody has heard of.
+    async def count_failed(self, batch_id: str, cost: CallCost) -> None:
+        """Count a call that is not made again: its cost, and its requests that nobody has heard of.
 
         Raises:
-            StoreUnavailable: The store cannot be written; not where `on_wait` is given.
+            StoreUnavailable: The store cannot be written; not where the cost has an `on_wait`.
         """
 
         def write(connection: Connection) -> None:
-            _count_spending(connection, batch_id, _owed(connection, batch_id, charge, spent))
+            _count_spending(connection, batch_id, count_charge(connection, batch_id, cost))
 
-        await (self._do(write, on_wait) if on_wait else self._store.write_soon(write))
+        await (self._do(write, cost.on_wait) if cost.on_wait else self._store.write_soon(write))
 
     async def keep_draft(
-        self,
-        batch_id: str,
-        place: tuple[int, int],
-        draft: str,
-        usage: Usage,
-        *,
-        logprobs: LogProbs | None = None,
-        charge: Charge | None = None,
-        on_wait: WaitNote | None = None,
+        self, batch_id: str, place: tuple[int, int], draft: str, cost: CallCost, *, logprobs: LogProbs | None = None
     ) -> None:
         """Store the draft of the case at a position, in its attempt."""
         position, attempt = place
 
         def write(connection: Connection) -> None:
-            _count_spending(connection, batch_id, _owed(connection, batch_id, charge, usage))
+            _count_spending(connection, batch_id, count_charge(connection, batch_id, cost))
             mine = (_CASES.c.batch_id == batch_id, _CASES.c.position == position, _CASES.c.attempt == attempt)
-            values = {"draft": write_draft(draft, logprobs), "spent": usage.model_dump_json()}
+            values = {"draft": write_draft(draft, logprobs), "spent": cost.usage.model_dump_json()}
             connection.execute(_CASES.update().where(*mine, _CASES.c.status == "queued").values(**values))
 
-        await self._do(write, on_wait)
+        await self._do(write, cost.on_wait)
 
     async def keep_conversation(
-        self,
-        batch_id: str,
-        question: Question,
-        conversation: CaseConversation,
-        spent: Usage,
-        key: str | None = None,
-        *,
-        charge: Charge | None = None,
-        on_wait: WaitNote | None = None,
+        self, batch_id: str, question: Question, conversation: CaseConversation, cost: CallCost, key: str | None = None
     ) -> list[CaseConversation]:
         """Store a conversation, and its verdict in the cache; return all conversations about the case, by their number.
 
@@ -245,31 +226,27 @@ class BatchStore:
             batch_id: The batch.
             question: Position and attempt of the case, and the number of the question.
             conversation: The conversation about the question; its verdict is dropped where its fallback votes for another grader already.
-            spent: The usage of the call that was just made.
+            cost: The cost of the call that was just made.
             key: The cache key of the verdict; None where the verdict must not be reused.
-            charge: The call that was paid for; None where none was, so that `spent` is counted as it is.
-            on_wait: Called while the store is waited for; where it is given, the write is not given up.
         """
 
         def write(connection: Connection) -> list[CaseConversation]:
-            owed = _owed(connection, batch_id, charge, spent)
+            owed = count_charge(connection, batch_id, cost)
             conversations = _store_conversation(connection, batch_id, question, conversation, owed)
             _cache_verdict(connection, batch_id, key, conversation)
             return conversations
 
-        return await self._do(write, on_wait)
+        return await self._do(write, cost.on_wait)
 
-    async def end_case(  # noqa: PLR0913 - what is kept, of which case, and its charge
+    async def end_case(
         self,
         batch_id: str,
         position: int,
         result: CaseResult,
-        spent: Usage,
+        cost: CallCost,
         *,
         key: str | None = None,
         conversation: CaseConversation | None = None,
-        charge: Charge | None = None,
-        on_wait: WaitNote | None = None,
     ) -> str:
         """Store a case's result once, and return its status; a case that has ended keeps the result it has.
 
@@ -277,42 +254,30 @@ class BatchStore:
             batch_id: The batch.
             position: The case's position in the batch.
             result: The result of the attempt that it names.
-            spent: The usage that is not counted in the batch yet.
+            cost: What is not counted in the batch yet.
             key: The cache key of the verdict on the case's only question; None where the verdict must not be reused.
             conversation: The conversation about that question.
-            charge: The call that was paid for; None where none was, so that `spent` is counted as it is.
-            on_wait: Called while the store is waited for; where it is given, the write is not given up.
         """
 
         def write(connection: Connection) -> str:
-            owed = _owed(connection, batch_id, charge, spent)
+            owed = count_charge(connection, batch_id, cost)
             _cache_verdict(connection, batch_id, key, conversation)
             _end(connection, batch_id, position, result, owed)
             return result.status
 
         def count(connection: Connection) -> str:
-            _count_spending(connection, batch_id, _owed(connection, batch_id, charge, spent))
+            _count_spending(connection, batch_id, count_charge(connection, batch_id, cost))
             names = {"batch": batch_id, "at": position}
             return str(connection.execute(_SELECT_STATUS, names).scalar_one())
 
         try:
-            status = await self._do(write, on_wait)
+            status = await self._do(write, cost.on_wait)
         except _AlreadyEndedError:
-            return await self._do(count, on_wait)
+            return await self._do(count, cost.on_wait)
         _note_end(batch_id, result)
         return status
 
-    async def park(
-        self,
-        batch_id: str,
-        place: tuple[int, int],
-        ids: tuple[str, ...],
-        parked: ParkedCase,
-        spent: Usage,
-        *,
-        charge: Charge | None = None,
-        on_wait: WaitNote | None = None,
-    ) -> ParkedCase:
+    async def park(self, batch_id: str, place: tuple[int, int], ids: tuple[str, ...], parked: ParkedCase, cost: CallCost) -> ParkedCase:
         """Store what is known of a case until it is compared, and return that; the last of the cases to come compares them.
 
         Args:
@@ -320,14 +285,12 @@ class BatchStore:
             place: The case's position, and its attempt.
             ids: The cases that are compared.
             parked: What is known of it.
-            spent: The usage that is not counted in the batch yet.
-            charge: The call that was paid for; None where none was, so that `spent` is counted as it is.
-            on_wait: Called while the store is waited for; where it is given, the write is not given up.
+            cost: What is not counted in the batch yet.
         """
 
         def write(connection: Connection) -> ParkedCase:
             _lock(connection, batch_id)
-            _count_spending(connection, batch_id, _owed(connection, batch_id, charge, spent))
+            _count_spending(connection, batch_id, count_charge(connection, batch_id, cost))
             mine = (_CASES.c.batch_id == batch_id, _CASES.c.case_id.in_(ids))
             rows = connection.execute(
                 select(_CASES.c.position, _CASES.c.attempt).where(*mine).order_by(_CASES.c.position).with_for_update()
@@ -342,7 +305,7 @@ class BatchStore:
             connection.execute(_CONVERSATIONS.insert().values(**names, held=kept.model_dump_json()))
             return kept
 
-        return await self._do(write, on_wait)
+        return await self._do(write, cost.on_wait)
 
     async def parked(self, batch_id: str, ids: tuple[str, ...]) -> list[tuple[int, StoredCase, ParkedCase | None]]:
         """Return the cases that are compared with one another, by their positions, and what is known of each until now."""
@@ -355,15 +318,7 @@ class BatchStore:
 
         return await self._do(read)
 
-    async def end_together(
-        self,
-        batch_id: str,
-        results: Mapping[int, CaseResult],
-        spent: Usage,
-        *,
-        charge: Charge | None = None,
-        on_wait: WaitNote | None = None,
-    ) -> None:
+    async def end_together(self, batch_id: str, results: Mapping[int, CaseResult], cost: CallCost) -> None:
         """Store the results of cases that were compared, by their positions, all of them or none; one that has ended keeps its own.
 
         The other arguments are those of `end_case`.
@@ -371,7 +326,7 @@ class BatchStore:
 
         def write(connection: Connection) -> list[CaseResult]:
             _lock(connection, batch_id)
-            _count_spending(connection, batch_id, _owed(connection, batch_id, charge, spent))
+            _count_spending(connection, batch_id, count_charge(connection, batch_id, cost))
             mine = (_CASES.c.batch_id == batch_id, _CASES.c.position.in_(results), _CASES.c.status == "queued")
             rows = connection.execute(
                 select(_CASES.c.position, _CASES.c.attempt).where(*mine).order_by(_CASES.c.position).with_for_update()
@@ -381,7 +336,7 @@ class BatchStore:
                 _end(connection, batch_id, position, result, Usage())
             return [result for _, result in ended]
 
-        for result in await self._do(write, on_wait):
+        for result in await self._do(write, cost.on_wait):
             _note_end(batch_id, result)
 
     async def count_throttling(self, batch_id: str, model: str) -> None:
@@ -625,14 +580,6 @@ def _cache_verdict(connection: Connection, batch_id: str, key: str | None, conve
     verdict = conversation.reusable if key is not None and conversation is not None else None
     if verdict is not None:
         connection.execute(_INSERT_VERDICT[connection.dialect.name], {"named": key, "json": verdict, "of_batch": batch_id})
-
-
-def _owed(connection: Connection, batch_id: str, charge: Charge | None, spent: Usage) -> Usage:
-    """Return what of a call's usage is not counted yet, with its requests that nobody has heard of."""
-    if charge is None:
-        return spent
-    lost = settle(connection, batch_id, charge)
-    return Usage() if lost is None else spent + Usage(attempts=lost)
 
 
 def _count_spending(connection: Connection, batch_id: str, usage: Usage) -> None:

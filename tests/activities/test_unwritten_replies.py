@@ -7,7 +7,7 @@ import pytest
 from temporalio import activity
 from temporalio.client import Client
 
-from activities.calls.paid_call import Heartbeat
+from activities.calls.attempts import AttemptState
 from tests.rig.batches import batching, case, passes
 
 BEATS = 4
@@ -20,14 +20,14 @@ async def test_a_call_in_flight_is_not_paid_for_again_where_no_heartbeat_came_in
 ) -> None:
     second, beats = asyncio.Event(), 0
 
-    def beat(_: Heartbeat) -> None:
+    def beat(_: AttemptState) -> None:
         nonlocal beats
         beats += activity.info().attempt > 1
         if beats > BEATS:
             second.set()
 
     async with batching(client, tmp_path, passes()) as batches:
-        monkeypatch.setattr(Heartbeat, "beat", beat)
+        monkeypatch.setattr(AttemptState, "beat", beat)
         batches.served.models.hold("grader")
         running = asyncio.create_task(batches.run([case("a", "an output")]))
         async with asyncio.timeout(240):
