@@ -21,8 +21,8 @@ from activities.batches.batch_activities import batch_activities
 from activities.batches.case_admission import refusal
 from activities.batches.judge import JudgeActivities
 from activities.calls.limiter import CallLimiter
+from activities.calls.pace import SharedPaces
 from activities.calls.paid_call import ModelCalls
-from activities.calls.shared_paces import SharedPaces
 from activities.calls.tenant_budgets import TenantBudgets
 from activities.capabilities import CapabilityActivities, WorkerCapabilities, WorkerServices
 from activities.generate import GeneratorActivities

@@ -7,9 +7,9 @@ from pydantic import Field
 from temporalio import activity
 
 from activities.calls.paid_call import ModelCalls
+from activities.errors import invalid
 from activities.providers import Providers
 from activities.state_cache import GradingSettings, GradingSettingsRef, ThreadLoader
-from activities.store_attempts import invalid
 from activities.tools.base import Tool
 from activities.tools.registry import ToolRegistry
 from gradeloop.contract.base import Recorded, Sparse

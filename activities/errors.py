@@ -2,7 +2,8 @@
 
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -11,11 +12,13 @@ from typing import TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json, to_json
-from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, is_cancelled_exception
+from temporalio import activity
+from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError, is_cancelled_exception
 
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.provider import FailureKind, ModelFault
+from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.text import whole_characters
 
@@ -92,6 +95,15 @@ _BY_CLASS: tuple[tuple[FailureKind, frozenset[str]], ...] = (
     ("connection", frozenset({"TransportError", "APIConnectionError", "ConnectionError", "gaierror"})),
 )
 """Exceptions without an HTTP status, by the names of their classes; the first kind that fits counts."""
+
+STORE_AWAY = StoreUnavailable.__name__
+"""The error type of a call that waits for the store, in which nothing was paid for."""
+
+STORE_PAUSE = timedelta(seconds=5)
+"""The pause between two attempts of a call that waits for the store."""
+
+STORE_ATTEMPTS = 20
+"""Attempts of a call that pays nothing after which an error that is not the store's is final."""
 
 
 class FailureDetails(Recorded):
@@ -398,3 +410,40 @@ def conceal(text: str, secrets: Collection[str] = ()) -> str:
     """Return `text` on one line, without keys, cut to what a message may carry."""
     text = " ".join(scrubbed(whole_characters(text), secrets).split())
     return text if len(text) <= MESSAGE_CHARACTERS else f"{text[: MESSAGE_CHARACTERS - 1]}…"
+
+
+def activity_call() -> str:
+    """Return the id of the call that this activity is, which all its attempts share."""
+    info = activity.info()
+    return f"{info.workflow_run_id}/{info.activity_id}"
+
+
+def invalid(why: str) -> ApplicationError:
+    """Return the failure of a request that no attempt can serve."""
+    return ApplicationError(why, type=InvalidRequest.__name__, non_retryable=True)
+
+
+@asynccontextmanager
+async def store_attempt() -> AsyncIterator[None]:
+    """Do an attempt of a call that reads or writes the store alone; it is repeated while the store is away.
+
+    Raises:
+        ApplicationError: `InvalidRequest`; `StoreUnavailable` for another attempt; any other error at its last one.
+    """
+    try:
+        yield
+    except InvalidRequest as error:
+        raise invalid(str(error)) from None
+    except FailureError:
+        raise
+    except Exception as error:
+        if isinstance(error, StoreUnavailable) and not isinstance(error, StoreRefused):
+            raise store_away(error) from None
+        if activity.info().attempt < STORE_ATTEMPTS:
+            raise
+        raise failure(error, model="", final=True) from error
+
+
+def store_away(error: StoreUnavailable) -> ApplicationError:
+    """Return the failure of a call that is made again once the store is there."""
+    return ApplicationError(str(error), type=STORE_AWAY, next_retry_delay=STORE_PAUSE)

@@ -7,7 +7,7 @@ from temporalio import activity
 
 from activities.batches.cases import BatchActivities
 from activities.capabilities import WorkerServices
-from activities.store_attempts import invalid
+from activities.errors import invalid
 from gradeloop.batches.contract import NO_STORE, BatchRequest, OpenedBatch
 from gradeloop.batches.store import BatchStore
 from gradeloop.store.engine import STORE_CURE, Store

@@ -3,8 +3,8 @@
 from temporalio.exceptions import ApplicationError
 
 from activities.capabilities import WorkerServices
+from activities.errors import invalid
 from activities.state_cache import GradingSettings
-from activities.store_attempts import invalid
 from gradeloop.batches.case_checks import refuse_undecidable
 from gradeloop.batches.contract import Case
 from gradeloop.contract.thread import Generator, Grader

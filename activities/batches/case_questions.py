@@ -2,12 +2,11 @@
 
 import asyncio
 import hashlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Protocol
 
 from activities.batches.case_admission import NOBODY
 from activities.batches.judge import LARGE_BYTES, judge_request, read_answer, refuse_unconstrained
@@ -16,6 +15,7 @@ from activities.calls.paid_call import current_tenant
 from activities.calls.retries import ModelChoice
 from activities.capabilities import WorkerServices, model_notes
 from activities.grade import GraderQuestion, answer_form, answer_tag, grader_request, seeded
+from activities.tools.registry import ToolRegistry
 from gradeloop.batches.case_checks import CheckedOutput
 from gradeloop.batches.cases import CaseConversation, ParkedCase, groups_to_ask_anew, units_of
 from gradeloop.batches.comparing import Choice, Contender, choices_of, compare
@@ -38,6 +38,9 @@ from gradeloop.grading.verdicts import earlier_answers, parse_verdict
 from gradeloop.judges.answers import Rollout, ValidAnswer, shorten_raw
 from gradeloop.judges.contract import SchemaJudge
 from gradeloop.judges.prompt import repair_message
+
+NO_TOOLS = ToolRegistry().sha256(())
+"""The sha256 of the tools that a grader of a case is offered: none."""
 
 
 def draft_request(case: Case, call: CaseCall, model: ModelSpec) -> ModelRequest:
@@ -63,31 +66,35 @@ def draft_text(case: Case, reply: Message) -> str:
     return show_calls(reply, shown or "chat")
 
 
-class CaseQuestion(Protocol):
+@dataclass(frozen=True)
+class CaseQuestion(ABC):
     """One question about a case, and how its answer is read into the conversation about it."""
 
-    @property
-    @abstractmethod
-    def judge(self) -> ModelSpec:
-        """The model that is to answer, with its fallbacks."""
+    case: Case
+    sample: int
+    judge: ModelSpec
+    """The model that is to answer, with its fallbacks."""
+    choice: ModelChoice
+    """The model that this attempt asks."""
 
     @property
-    @abstractmethod
-    def choice(self) -> ModelChoice:
-        """The model that this attempt asks."""
-
-    @property
-    @abstractmethod
     def group_index(self) -> int:
         """The call group that the question belongs to."""
+        return 0
 
-    @abstractmethod
-    def key(self, tools: str) -> str:
+    def key(self, call: CaseCall, stored: StoredCase, *more: str) -> str:
         """Return the key under which the answer of the model that is asked is kept for the same question asked again.
 
-        Args:
-            tools: The sha256 of no tools at all, as graders are offered them.
+        Past the cache, in another repetition and where `more` says so, the question is kept apart from the same one in other cases; from
+        that of other tenants always.
         """
+        past_cache = [call.batch_id, stored.case.id, str(stored.fresh)] if stored.fresh or not call.cache else []
+        apart = [*past_cache, *([f"repeat {stored.case.repeat}"] if stored.case.repeat else []), *more]
+        key = self._key()
+        return key_of_tenant(hashlib.sha256("/".join([*apart, key]).encode()).hexdigest() if apart else key, current_tenant())
+
+    @abstractmethod
+    def _key(self) -> str: ...
 
     @abstractmethod
     async def request(self, call: CaseCall, conversation: CaseConversation) -> ModelRequest:
@@ -97,22 +104,20 @@ class CaseQuestion(Protocol):
             ApplicationError: Of type `config`: the model cannot answer as it is asked to.
         """
 
+    @abstractmethod
     async def take(self, reply: ModelReply, request: ModelRequest, call: CaseCall, conversation: CaseConversation) -> None:
         """Read an answer into the conversation."""
 
+    @abstractmethod
     def reuse(self, verdict: str, conversation: CaseConversation) -> None:
         """Take a cached answer, as JSON, into the conversation."""
 
 
 @dataclass(frozen=True)
-class VoteQuestion:
+class VoteQuestion(CaseQuestion):
     """A vote of a grader on a group of criteria."""
 
-    case: Case
     group: CallGroup
-    sample: int
-    judge: ModelSpec
-    choice: ModelChoice
     records: JudgedRecords
     checks: dict[str, CheckOutcome]
 
@@ -121,9 +126,8 @@ class VoteQuestion:
         """See `CaseQuestion.group_index`."""
         return self.group.index
 
-    def key(self, tools: str) -> str:
-        """See `CaseQuestion.key`."""
-        return vote_key(self.case, self.group, self.sample, self.choice.model, self.records, self.checks, tools)
+    def _key(self) -> str:
+        return vote_key(self.case, self.group, self.sample, self.choice.model, self.records, self.checks, NO_TOOLS)
 
     async def request(self, call: CaseCall, conversation: CaseConversation) -> ModelRequest:
         """See `CaseQuestion.request`."""
@@ -162,23 +166,17 @@ class VoteQuestion:
 
 
 @dataclass(frozen=True)
-class RolloutQuestion:
+class RolloutQuestion(CaseQuestion):
     """A rollout of a judge with a schema over a finished run."""
 
-    case: Case
     schema_judge: SchemaJudge
     run: AgentRun
-    sample: int
-    judge: ModelSpec
-    choice: ModelChoice
-    group_index: int = 0
 
     @cached_property
     def _is_large(self) -> bool:
         return self.case.size() > LARGE_BYTES
 
-    def key(self, tools: str) -> str:  # noqa: ARG002 - no tools are offered
-        """See `CaseQuestion.key`."""
+    def _key(self) -> str:
         return rollout_key(self.schema_judge, self.run, self.choice.model, self.schema_judge.sample_at(self.sample), _repeat_of(self.case))
 
     async def request(self, call: CaseCall, conversation: CaseConversation) -> ModelRequest:
@@ -240,12 +238,6 @@ def place_of(call: CaseCall) -> tuple[int, int, int]:
     return (call.position, call.attempt, call.unit)
 
 
-def apart(key: str, own: Sequence[str]) -> str:
-    """Return the key of a question that is kept apart from the same one in other cases where `own` says so, and of other tenants always."""
-    apart_from_cases = hashlib.sha256("/".join([*own, key]).encode()).hexdigest() if own else key
-    return key_of_tenant(apart_from_cases, current_tenant())
-
-
 NOTHING_TO_COMPARE = "there is nothing to compare it with: the other outputs are errors"
 """The error of the only output that is none."""
 
@@ -271,7 +263,7 @@ class CaseComparisons:
         mine = next((parked for position, _, parked in others if position == call.position), None)
         return None if mine is None else waiting(mine)
 
-    async def answer(self, call: CaseCall, stored: StoredCase, state: AttemptState, own_key: Sequence[str]) -> CaseAnswer | list[Contender]:
+    async def answer(self, call: CaseCall, stored: StoredCase, state: AttemptState) -> CaseAnswer | list[Contender]:
         """Answer the next question that compares a case with others; return the cases where none is left.
 
         Raises:
@@ -282,7 +274,7 @@ class CaseComparisons:
         outputs = [contender.parked.output for contender in able]
         for choice in choices_of(stored.case) if len(able) > 1 else ():
             if not (await self._look_up(call, choice)).conversation.ended:
-                return await self._asked(call, stored, choice, outputs, state, own_key)
+                return await self._asked(call, stored, choice, outputs, state)
         return contenders
 
     async def contenders(self, call: CaseCall, stored: StoredCase) -> list[Contender]:
@@ -326,15 +318,13 @@ class CaseComparisons:
             results[one.position] = result.model_copy(update=whole)
         return results
 
-    async def _asked(
-        self, call: CaseCall, stored: StoredCase, choice: Choice, outputs: Sequence[str], state: AttemptState, own_key: Sequence[str]
-    ) -> CaseAnswer:
+    async def _asked(self, call: CaseCall, stored: StoredCase, choice: Choice, outputs: Sequence[str], state: AttemptState) -> CaseAnswer:
         case = stored.case
         model = choice.model() or (case.grader.model if case.grader else None) or self._services.providers.default_grader()
         sample = int(choice.reverse)
-        question = RolloutQuestion(case, choice.judge(len(outputs)), choice.run(outputs), sample, model, state.choose(model))
+        question = RolloutQuestion(case, sample, model, state.choose(model), choice.judge(len(outputs)), choice.run(outputs))
         anew = [f"attempt {call.attempt}"] if call.attempt else []  # what could not be told is asked again, and not looked up
-        key = apart(question.key(""), [*own_key, *anew])
+        key = question.key(call, stored, *anew)
         at_unit = call.model_copy(update={"unit": COMPARISON_UNIT + choice.unit})
         lookup = await self._store.look_up(call.batch_id, place_of(at_unit), key)
         return await self._ask(at_unit, question, key, lookup, state)
@@ -363,7 +353,7 @@ class CaseEscalations:
         self._locks: dict[tuple[str, int], asyncio.Lock] = {}
         """Cases that are escalated: of several calls about one, as after an outage, the first asks."""
 
-    async def answer(self, call: CaseCall, stored: StoredCase, state: AttemptState, own_key: Sequence[str]) -> CaseAnswer | None:
+    async def answer(self, call: CaseCall, stored: StoredCase, state: AttemptState) -> CaseAnswer | None:
         """Ask the dearer model the next question about a case; None where there is none.
 
         Raises:
@@ -379,8 +369,8 @@ class CaseEscalations:
             shown = found.shown.get(group.criteria[0].id, found.output)
             model = stored.case.escalate
             records = records_of(stored.case, shown)
-            question = VoteQuestion(stored.case, group, 0, model, state.choose(model), records, found.checks)
-            key = apart(question.key(self._services.tools.sha256(())), own_key)
+            question = VoteQuestion(stored.case, 0, model, state.choose(model), group, records, found.checks)
+            key = question.key(call, stored)
             at_unit = call.model_copy(update={"unit": ESCALATION_UNIT + group.index})
             return await self._ask(at_unit, question, key, await self._store.look_up(call.batch_id, place_of(at_unit), key), state)
 

@@ -18,7 +18,6 @@ from activities.batches.case_questions import (
     CaseQuestion,
     RolloutQuestion,
     VoteQuestion,
-    apart,
     draft_request,
     draft_text,
     place_of,
@@ -28,9 +27,9 @@ from activities.calls.attempts import AttemptState, heartbeats
 from activities.calls.paid_call import CANCELLED
 from activities.calls.retries import OUTAGE, TENANT_BUDGET, ModelChoice
 from activities.capabilities import WorkerServices
+from activities.errors import activity_call, invalid, store_attempt, store_away
 from activities.generate import drafting_model
 from activities.state_cache import ByteBoundedCache
-from activities.store_attempts import activity_call, invalid, store_attempt, store_away
 from gradeloop.batches.case_checks import CheckedOutput, Drafted, find, has_checks
 from gradeloop.batches.cases import (
     CaseConversation,
@@ -49,7 +48,6 @@ from gradeloop.batches.contract import (
     BatchClosing,
     BatchRequest,
     BatchSummary,
-    Case,
     CaseAnswer,
     CaseCall,
     CaseRange,
@@ -69,7 +67,6 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelReply, ModelRequest
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
-from gradeloop.grading.scoring import CallGroup
 from gradeloop.judges.contract import JudgeResult, SchemaJudge
 
 CASE_CACHE_BYTES = 64 * 1024 * 1024
@@ -195,10 +192,10 @@ class BatchActivities:
                 return await self.end_case(call, stored, result, CallCost())
             if not count_units(stored.case):
                 return await self.end_case(call, stored, await self._result(stored, []), CallCost())
-            if (escalated := await self._escalations.answer(call, stored, state, _own_key_parts(call, stored))) is not None:
+            if (escalated := await self._escalations.answer(call, stored, state)) is not None:
                 return escalated
             question = await self._question(stored, found, call, state)
-            key = apart(question.key(self._services.tools.sha256(())), _own_key_parts(call, stored))
+            key = question.key(call, stored)
             lookup = await self._store.look_up(call.batch_id, place_of(call), key)
             cost: CallCost | CaseAnswer = CallCost()
             if not lookup.conversation.ended:
@@ -216,7 +213,7 @@ class BatchActivities:
             stored = await self._reload(call)
             if is_over(stored, call):
                 return case_answer(stored.status)
-            answered = await self._comparisons.answer(call, stored, state, _own_key_parts(call, stored))
+            answered = await self._comparisons.answer(call, stored, state)
             if isinstance(answered, CaseAnswer):
                 return answered
             return await self._end_together(call, await self._comparisons.results(call, answered), CallCost())
@@ -373,9 +370,10 @@ class BatchActivities:
         if case.judging is not None and isinstance(judge := case.judging.judge, SchemaJudge):
             model = judge.model_at(call.unit) or self._services.providers.default_grader()
             choice = kept.choice if kept else state.choose(model)
-            return RolloutQuestion(case, judge, case.judging.run, call.unit, model, choice)
+            return RolloutQuestion(case, call.unit, model, choice, judge, case.judging.run)
         group, sample = units_of(case)[call.unit]
-        judges = self._judges(case, group)
+        own = case.grader.model if case.grader else None
+        judges = [judge if isinstance(judge, ModelSpec) else own or self._services.providers.default_grader() for judge in group.judges]
         asked = judges[sample]
         rivals = [other for other in judges if other != asked] if asked.fallback else []
         taken = {rival.id for rival in rivals}
@@ -384,12 +382,7 @@ class BatchActivities:
                 taken.add(other.fallback.id)
         choice = kept.choice if kept else state.choose(asked, taken)
         shown = found.shown.get(group.criteria[0].id, found.output)
-        return VoteQuestion(case, group, sample, asked, choice, records_of(case, shown), found.checks)
-
-    def _judges(self, case: Case, group: CallGroup) -> list[ModelSpec]:
-        """Return the models that vote on a group's criteria, in order."""
-        own = case.grader.model if case.grader else None
-        return [judge if isinstance(judge, ModelSpec) else own or self._services.providers.default_grader() for judge in group.judges]
+        return VoteQuestion(case, sample, asked, choice, group, records_of(case, shown), found.checks)
 
     async def _ask(self, call: CaseCall, question: CaseQuestion, lookup: CaseLookup, state: AttemptState) -> CallCost | CaseAnswer:
         """Add the answer of the cache or of a paid call to the conversation, and return its cost; else which limit holds the call."""
@@ -579,12 +572,6 @@ def is_over(stored: StoredCase, call: CaseCall) -> bool:
 
 def _limits_cost(request: BatchRequest) -> bool:
     return request.budget is not None and request.budget.max_cost_usd is not None
-
-
-def _own_key_parts(call: CaseCall, stored: StoredCase) -> list[str]:
-    """Return what keeps a question apart from the same one in other cases: past the cache, or in another repetition."""
-    past_cache = [call.batch_id, stored.case.id, str(stored.fresh)] if stored.fresh or not call.cache else []
-    return [*past_cache, *([f"repeat {stored.case.repeat}"] if stored.case.repeat else [])]
 
 
 class CaseLoader:

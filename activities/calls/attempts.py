@@ -11,9 +11,8 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 
 from activities.calls.retries import CallLimits, ChainPosition, FailedAttempts, ModelChoice, RetryDecision, choose_model
-from activities.errors import FailureDetails, first_detail
+from activities.errors import FailureDetails, activity_call, first_detail
 from activities.state_cache import ByteBoundedCache
-from activities.store_attempts import activity_call
 from gradeloop.contract.base import Recorded
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec

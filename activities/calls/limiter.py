@@ -2,24 +2,21 @@
 
 import asyncio
 import heapq
-import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
-from typing import Protocol, Self, TypeVar
+from typing import Self
 
-from activities.calls.pace import Pace
+from activities.calls.pace import LocalPaces, Pace, PaceKeeper
 from activities.calls.rate_headers import MINUTE, KeptHeaders, ReportedLimit, reported_limits
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.provider import ModelFault
 from gradeloop.settings.endpoints import CallCeilings
 from gradeloop.telemetry.metrics import LIMITER_IN_FLIGHT, LIMITER_WAITING, LIMITER_WINDOW
-
-logger = logging.getLogger("gradeloop.limits")
 
 INSIDE_SECONDS = 3.0
 """Seconds that a call may wait in the worker: more than Temporal's timers are late, so that somebody is there when a call may start."""
@@ -53,8 +50,6 @@ LIMITED = frozenset({"rate_limited", "overloaded"})
 
 CHARACTERS_A_TOKEN = 4
 
-T = TypeVar("T")
-
 
 class MustWait(Exception):
     """A call may not start yet, and waits outside of the worker."""
@@ -62,27 +57,6 @@ class MustWait(Exception):
     def __init__(self, seconds: float) -> None:
         super().__init__(f"wait {seconds:.1f} s")
         self.seconds = seconds
-
-
-class PaceKeeper(Protocol):
-    """Keeps the pace of a model where all who call it find it."""
-
-    async def change(self, key: str, change: Callable[[Pace], tuple[Pace, T]]) -> tuple[Pace, T]:
-        """Change a pace, alone, and return it with what the change returns."""
-        ...
-
-
-class LocalPaces:
-    """The paces of one worker."""
-
-    def __init__(self) -> None:
-        self._paces: dict[str, Pace] = {}
-
-    async def change(self, key: str, change: Callable[[Pace], tuple[Pace, T]]) -> tuple[Pace, T]:
-        """Change a pace."""
-        pace, result = change(self._paces.get(key) or Pace())
-        self._paces[key] = pace
-        return pace, result
 
 
 @dataclass
@@ -156,6 +130,12 @@ class Permit:
         self.limiter.leave(self)
 
 
+# A call starts where four limits allow it at once: the window of calls in flight (it grows with each reply, and shrinks to a share of
+# what is in flight at the first refusal of a burst), the ceilings that a person set, what the provider's headers say is left, and the
+# pace, which workers share by their store. The turns are given in the order in which calls first asked. Who waits for long does not wait
+# in a slot of the worker: the attempt ends with `MustWait`, and its next one keeps the place by the call's id and its first time.
+# Invariant: each entry into the window is left exactly once, by the permit's end or here where no permit was given; a lost one would
+# narrow the window for good. `_enter` comes before the await of the shared pace, or two calls would take one place.
 class ModelLimiter:
     """Says when the calls of one model at one endpoint may start, by what the provider accepts, refuses and reports."""
 

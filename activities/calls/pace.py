@@ -1,11 +1,22 @@
-"""The pace of one model's calls: how fast they may start, learnt from what its provider accepts and refuses."""
+"""The pace of one model's calls, learnt from what its provider accepts and refuses, and where all who call the model find it."""
 
+import logging
 import math
-from typing import Annotated
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
 
 from pydantic import Field
 
 from gradeloop.contract.base import Recorded
+from gradeloop.errors import StoreUnavailable
+
+if TYPE_CHECKING:  # a worker without a store does not load SQLAlchemy
+    from sqlalchemy import Connection
+
+    from gradeloop.store.engine import Store
+
+logger = logging.getLogger("gradeloop.limits")
 
 FIRST_PAUSE = 1.0
 """Seconds without a call after the first refusal of an endpoint that does not say how long to wait."""
@@ -49,6 +60,11 @@ FIRST_RATE = 10.0
 WINDOW_SECONDS = 10.0
 """Seconds over which accepted calls are counted before the first refusal."""
 
+FRESH_SECONDS = 1.0
+"""Seconds for which a pace counts as known: as long as no worker was refused, and nobody set a ceiling, calls do not wait for the store."""
+
+T = TypeVar("T")
+
 
 class RateRefusal(Recorded):
     """A refusal, when the calls that were accepted had used up the limit."""
@@ -57,6 +73,11 @@ class RateRefusal(Recorded):
     accepted: int
 
 
+# Providers do not say how fast calls may come; they refuse. A limit by rate is a bucket that refills: right after a refusal it is empty,
+# so what is accepted between two refusals, over the time between them, is the rate.
+# Invariant: `accepted` counts the starts that were not refused: a refusal takes its own start back (`_disowned`), also from the refusals
+# behind it, and refusals of calls in flight at a refusal are one with it; else a burst of refusals would lower the rate once for each.
+# No span may hold idle time, or the rate falls to the load that there was: a call that comes late forgets the earlier refusals.
 class Pace(Recorded):
     """How fast the calls of one model may start; all times are in seconds since 1970.
 
@@ -208,3 +229,72 @@ class Pace(Recorded):
     def _until(self, cool_until: float, probe_at: float | None) -> "Pace":
         until = max(self.cool_until, cool_until)
         return self.model_copy(update={"cool_until": until, "next_at": max(self.next_at, until), "probe_at": probe_at})
+
+
+class PaceKeeper(Protocol):
+    """Keeps the pace of a model where all who call it find it."""
+
+    async def change(self, key: str, change: Callable[[Pace], tuple[Pace, T]]) -> tuple[Pace, T]:
+        """Change a pace, alone, and return it with what the change returns."""
+        ...
+
+
+class LocalPaces:
+    """The paces of one worker."""
+
+    def __init__(self) -> None:
+        self._paces: dict[str, Pace] = {}
+
+    async def change(self, key: str, change: Callable[[Pace], tuple[Pace, T]]) -> tuple[Pace, T]:
+        """Change a pace."""
+        pace, result = change(self._paces.get(key) or Pace())
+        self._paces[key] = pace
+        return pace, result
+
+
+class SharedPaces:
+    """Keeps paces in a store, a row for each model; while the store is away, in the worker alone."""
+
+    def __init__(self, store: "Store") -> None:
+        self._store = store
+        self._local = LocalPaces()
+        self._known: dict[str, tuple[float, Pace]] = {}
+        self._away = False
+
+    async def change(self, key: str, change: Callable[[Pace], tuple[Pace, T]]) -> tuple[Pace, T]:
+        """Change a pace, alone among all workers, and return it with what the change returns."""
+        read, known = self._known.get(key, (0.0, None))
+        if known is not None and time.monotonic() - read < FRESH_SECONDS:
+            pace, result = change(known)
+            if pace.next_at == known.next_at and pace.rate is None and pace.in_row == 0:  # nothing that others must know
+                self._known[key] = (read, pace)
+                return pace, result
+        try:
+            pace, result = await self._store.write(lambda connection: _change(connection, key, change))
+        except StoreUnavailable as error:
+            if not self._away:
+                logger.warning("the pace of calls is not shared with other workers: %s", error)
+            self._away = True
+            return await self._local.change(key, change)
+        self._away = False
+        self._known[key] = (time.monotonic(), pace)
+        return pace, result
+
+
+def _change(connection: "Connection", key: str, change: Callable[[Pace], tuple[Pace, T]]) -> tuple[Pace, T]:
+    """Change a model's row, whose lock is taken first, so that its turns follow one after the other."""
+    from sqlalchemy.dialects import postgresql
+
+    from gradeloop.store.tables import table
+
+    paces = table("call_paces")
+    named = key[:700]
+    take = paces.update().where(paces.c.model == named).values(turns=paces.c.turns + 1).returning(paces.c.pace)
+    found = connection.execute(take).scalar()
+    if found is None:
+        new = postgresql.insert(paces).values(model=named, turns=0, pace=Pace().model_dump_json()).on_conflict_do_nothing()
+        connection.execute(new)
+        found = connection.execute(take).scalar_one()
+    pace, result = change(Pace.model_validate_json(found))
+    connection.execute(paces.update().where(paces.c.model == named).values(pace=pace.model_dump_json()))
+    return pace, result

@@ -31,11 +31,10 @@ from activities.calls.retries import (
     next_pause,
 )
 from activities.calls.tenant_budgets import TenantBudgets
-from activities.errors import FailureDetails, conceal, failure, first_detail, model_fault, paid_by, priced_failure
+from activities.errors import FailureDetails, activity_call, conceal, failure, first_detail, model_fault, paid_by, priced_failure
 from activities.providers import Providers
 from activities.providers.base import sendable
 from activities.providers.scripted import Recording
-from activities.store_attempts import activity_call
 from gradeloop.contract.base import Sparse, Strict
 from gradeloop.contract.messages import MESSAGE_BYTES, Message, Usage
 from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest

@@ -122,6 +122,13 @@ class FailedAttempts(Recorded):
         """How many attempts failed by an error of our own."""
         return self.counts.get(_UNEXPECTED, 0)
 
+    # An error of the call itself must end soon, an outage of the provider must not end a run of hours, and the two often look alike.
+    # So each kind of failure has its own count, and only what an outage may look like has a time instead: from the first failure after
+    # which no reply came, over all kinds, until the outage timeout. A reply that was paid for proves that the provider is there and
+    # ends that time. What looks like an error of the server is taken for an outage only where no other call was answered meanwhile.
+    # With one count for all kinds two rate limits and a malformed reply would end a run; with time alone a broken prompt would be
+    # paid for during two hours.
+
     def judge(self, fault: ModelFault, limits: CallLimits, now: float, answered_since: Callable[[float], bool]) -> RetryDecision:
         """Return what the newest failure, which is counted already, means for the call.
 
@@ -137,7 +144,8 @@ class FailedAttempts(Recorded):
         if kind not in {OUTAGE, "rate_limited"}:
             if self.counts[kind] < (min(MALFORMED_ATTEMPTS, limits.attempts) if kind == _PAID else limits.attempts):
                 return RetryDecision()
-            if limits.attempts < ATTEMPTS or not _may_be_outage(kind, fault) or answered_since(self.first[kind]):
+            may_be_outage = kind in {"server", "malformed_response"} and fault.status != HTTPStatus.CONFLICT
+            if limits.attempts < ATTEMPTS or not may_be_outage or answered_since(self.first[kind]):
                 return RetryDecision(final=True)
         away = max(0.0, now - (now if self.away_since is None else self.away_since))
         return RetryDecision(final=away >= limits.outage_seconds, away=away, left=max(0.0, limits.outage_seconds - away))
@@ -149,11 +157,6 @@ def _kind(fault: ModelFault) -> str:
         return OUTAGE if fault.kind in RETRYABLE else fault.kind
     paid = fault.kind == "malformed_response" and fault.usage is not None and fault.usage.calls > 0
     return _PAID if paid else fault.kind
-
-
-def _may_be_outage(kind: str, fault: ModelFault) -> bool:
-    """Return whether a failure that comes again and again may mean that the provider is away: one that says so itself does not."""
-    return kind in {"server", "malformed_response"} and fault.status != HTTPStatus.CONFLICT
 
 
 def failed_call(
@@ -223,6 +226,10 @@ class ModelChoice:
         """Return the place of the model behind the one that is asked, the first again after the last; None where there is no other."""
         places = [*range(position.place + 1, len(self.chain)), *range(position.place)]
         return next((at for at in places if at not in position.refused and (not at or self.chain[at].id not in self.taken)), None)
+
+    # A model that refuses to serve, or has used up its attempts, is never asked again by this call; one that is away is left after
+    # `after` seconds and may be asked again once the others have been tried. The position carries since when no model has answered, so
+    # that a call which goes round the list ends with the outage timeout; without it a call would go round for ever.
 
     def after_failure(
         self, fault: ModelFault, failed: FailedAttempts, decision: RetryDecision, limits: CallLimits, now: float

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from activities.calls.retries import TENANT_BUDGET
-from activities.errors import FailureDetails, priced_failure
-from activities.store_attempts import invalid, store_away
+from activities.errors import FailureDetails, invalid, priced_failure, store_away
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import InvalidRequest, StoreUnavailable

@@ -10,7 +10,7 @@ from temporalio import activity
 from temporalio.client import Client
 
 from activities.calls.attempts import heartbeats
-from activities.store_attempts import invalid, store_attempt
+from activities.errors import invalid, store_attempt
 from gradeloop.batches.contract import NO_STORE
 from gradeloop.contract.notice import Webhooks
 from gradeloop.errors import InvalidRequest

@@ -10,13 +10,12 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from activities.errors import model_fault, note_paid, paid_by
+from activities.errors import invalid, model_fault, note_paid, paid_by
 from activities.providers.base import deadline
 from activities.providers.environment import Environment, settings_complaint
 from activities.providers.http_request import read_call
 from activities.providers.keys import KeySource
 from activities.providers.scripted import Script
-from activities.store_attempts import invalid
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import HTTP_REQUEST, ModelSpec
 from gradeloop.contract.provider import Endpoint, FailureKind, ModelFault, ModelReply, ModelRequest, Provider
