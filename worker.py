@@ -43,6 +43,7 @@ from gradeloop.contract.thread import BATCH_WORKFLOW
 from gradeloop.contract.thread import WORKFLOW as THREAD_WORKFLOW
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
 from gradeloop.exit_codes import INTERNAL, leave
+from gradeloop.extensions import parts
 from gradeloop.grading.checks import CHECKS
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.settings.endpoints import PROVIDERS_VARIABLE, NamedEndpoint, endpoint_ceilings, named_endpoints
@@ -280,20 +281,22 @@ async def _serve(
 async def _receive(settings: WorkerSettings, ready: ReadyFile) -> None:
     """Receive traces until a signal ends it; this needs no Temporal server."""
     try:
-        from gradeloop.monitors.receiver import open_door, receiving
+        open_receiver = next(parts(lambda extension: extension.receives), None)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"starlette", "uvicorn", "opentelemetry"}:
             raise
         raise InvalidRequest("the receiver needs some packages; run: pip install 'gradeloop[receiver]'") from None
+    if open_receiver is None:
+        raise InvalidRequest("no extension that is installed receives traces; install the whole of gradeloop")
     withhold_keys(named_endpoints(settings.providers).values(), settings.role)
     export_metrics(metrics_exporter(settings.metrics_address, os.environ))
     store, stopped = receivers_store(durable=True), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
-    door, listening = open_door(settings.receiver, os.environ)
+    receiving = open_receiver(settings.receiver, os.environ)
     async with contextlib.AsyncExitStack() as stack:
         stack.callback(store.close)
-        url = await stack.enter_async_context(receiving(store, settings.receiver, door, listening))
+        url = await stack.enter_async_context(receiving(store))
         if settings.health_address:
             stack.enter_context(_health(settings.health_address, None, store, {}))
         stack.enter_context(LoadedObjects().gc_freeze())

@@ -13,7 +13,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 
 from gradeloop.monitors.received import ReceivedRun, ReceivedSpans, read_received
-from gradeloop.monitors.receiver import open_door, receiving
+from gradeloop.monitors.receiver import open_receiver
 from gradeloop.settings.worker import ReceiverSettings
 from gradeloop.store.engine import Store
 
@@ -84,9 +84,9 @@ async def receiver(url: str, *, environment: Mapping[str, str] | None = None, **
     """Serve a receiver at a free port."""
     chosen = ReceiverSettings.model_validate({"address": "127.0.0.1:0", "settle": 0.1} | settings)
     store = Store(url, durable=True)
-    door, listening = open_door(chosen, environment or {})
+    receiving = open_receiver(chosen, environment or {})
     try:
-        async with receiving(store, chosen, door, listening) as address, httpx2.AsyncClient(trust_env=False, timeout=30) as http:
+        async with receiving(store) as address, httpx2.AsyncClient(trust_env=False, timeout=30) as http:
             yield Receiving(address, store, chosen, http)
     finally:
         store.close()

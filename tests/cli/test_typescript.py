@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gradeloop.cli.schemas import _RECEIVED, _SENT, contract_declarations
+from gradeloop.cli.schemas import contract_declarations, models
 from tests.conftest import ROOT
 
 DECLARATIONS = ROOT / "docs" / "contract.d.ts"
@@ -28,7 +28,7 @@ def test_the_declarations_are_those_of_the_schemas() -> None:
 def test_every_model_of_the_contract_is_declared() -> None:
     text = contract_declarations()
 
-    for name in [model.__name__ for model in (*_SENT.values(), *_RECEIVED.values())]:
+    for name in [model.__name__ for model in (*models(lambda owner: owner.sent).values(), *models(lambda owner: owner.received).values())]:
         assert f"export interface {name} " in text or f"export interface {name}Input " in text, name
 
 

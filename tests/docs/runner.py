@@ -31,7 +31,7 @@ from activities.tools.base import Tool, ToolContext, tool_of
 from activities.tools.registry import build_rows
 from gradeloop import testing
 from gradeloop.cli.main import app
-from gradeloop.cli.schemas import _RECEIVED, _SENT, json_schemas
+from gradeloop.cli.schemas import json_schemas, models
 from gradeloop.cli.task_file import Task, TaskFlags, read_task
 from gradeloop.contract.base import Page, Strict
 from gradeloop.contract.criterion import Criterion
@@ -349,8 +349,8 @@ schemas = cache(json_schemas)
 
 def is_the_model_that_it_names(block: Block) -> None:
     """Require that a JSON block fits its model, and the printed schema of the same name."""
-    models: dict[str, type[BaseModel]] = {**_SENT, **_RECEIVED, "Verdict": Verdict, **UNPRINTED}
-    models[block.about].model_validate_json(block.text)
+    shown = models(lambda owner: {**owner.sent, **owner.received}) | {"Verdict": Verdict, **UNPRINTED}
+    shown[block.about].model_validate_json(block.text)
     if block.about not in UNPRINTED:
         assert [error.message for error in Draft202012Validator(schemas()[block.about]).iter_errors(block.value)] == []
 

@@ -26,7 +26,7 @@ from gradeloop.batches import contract as batch_contract
 from gradeloop.batches import outputs, reader, store
 from gradeloop.batches.compare.comparison import OUTCOMES, ComparisonGate
 from gradeloop.batches.contract import BatchRequest, CaseStatus
-from gradeloop.batches.pages import collection_page, read_batch
+from gradeloop.batches.pages import TEMPLATES, collection_page, read_batch
 from gradeloop.cli.task_file import TaskFile
 from gradeloop.client.client import GradingClient
 from gradeloop.client.watch import PATIENCE_SECONDS
@@ -46,7 +46,6 @@ from gradeloop.grading.verdicts import METADATA_BYTES, REPAIRS
 from gradeloop.judges import answers
 from gradeloop.judges import contract as judge_contract
 from gradeloop.judges import schema as output_schema
-from gradeloop.reports.html import FOLDER
 from gradeloop.reports.run_page import MARKS
 from gradeloop.sandbox import monty, suite_runner, usage
 from gradeloop.settings.default_model import DEFAULTS
@@ -339,7 +338,7 @@ def test_the_commands_and_flags_of_pages_are_the_command_lines() -> None:
 def test_the_gates_outcomes_marks_and_keys_of_reports_are_the_codes() -> None:
     table = rows(REPORTS, "Comparing two batches")
     gates = re.findall(r"`(\w+)`", next(row[1] for row in table if row[0] == "`--fail-on`"))
-    script = (FOLDER / "cases.js").read_text()
+    script = (TEMPLATES / "cases.js").read_text()
     keys = [key for line in text_of(REPORTS).split("Keys: ")[1:] for key in re.findall(r"`(.)`", line.split("\n")[0])]
 
     assert gates == [gate.value for gate in ComparisonGate]

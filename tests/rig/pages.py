@@ -7,7 +7,6 @@ from typing import Any
 
 import httpx2
 
-from gradeloop.batches.reader import BatchReader
 from gradeloop.client.client import GradingClient
 from gradeloop.store.engine import Store
 from gradeloop.temporal.connect import Connection
@@ -55,7 +54,7 @@ async def paged(
 ) -> AsyncIterator[Browser]:
     """Serve the live page of a client, with the batches of a store in the folder."""
     store, token = Store(f"sqlite:///{folder / 'results.db'}"), new_token()
-    site = Site(client, connection, BatchReader(store), token, user_header, ui)
+    site = Site(client, connection, store, token, user_header, ui)
     async with live_page(site, listening(0)) as address, httpx2.AsyncClient(timeout=SECONDS, trust_env=False) as http:
         yield Browser(address, token, http)
     store.close()

@@ -14,20 +14,22 @@ from playwright.async_api import expect
 from rich.console import Console
 from temporalio.client import Client
 
-from gradeloop.batches.contract import BatchSummary
 from gradeloop.batches.undecided import UndecidedBatch, UndecidedCase
+from gradeloop.batches.undecided import questions as undecided_asked
 from gradeloop.cli.inbox import inbox_lines
 from gradeloop.client.client import GradingClient
 from gradeloop.client.listing import ListedThread
 from gradeloop.client.waiting import WaitingThread
 from gradeloop.contract.evaluation import DraftInQuestion, WaitingCriterion, WaitingFor
 from gradeloop.monitors.labelling import MonitorLabels
+from gradeloop.monitors.labelling import questions as labels_asked
+from gradeloop.reports.html import batch_path, case_path, thread_path
 from gradeloop.reports.run_page import run_page
 from gradeloop.settings.paths import user_name
 from gradeloop.temporal.connect import Connection
 from gradeloop.web.app import inbox_page
 from gradeloop.web.pages import waiting_line
-from gradeloop.web.site import SteeredPage, batch_path, case_path, thread_path
+from gradeloop.web.site import IndexSection, SteeredPage
 from tests.batches.test_unsure import unsure, votes
 from tests.monitors.test_monitoring import watched
 from tests.reports.test_first_look import rejecting
@@ -66,7 +68,7 @@ async def test_the_inbox_leads_to_the_runs_of_monitors_that_wait_for_a_label(cli
         async with inbox_of(GradingClient(client, task_queue="none"), tmp_path) as browser:
             shown = (await browser.get("/inbox")).text
             led = await browser.get(f"/monitors/{monitor.name}/labels")
-    printed = [str(line) for line in inbox_lines([], NOW, labels=waiting)]
+    printed = [str(line) for line in inbox_lines([], NOW, [labels_asked(waiting)])]
 
     assert f'<a href="/monitors/{monitor.name}/labels">{monitor.name}</a>' in shown
     assert "2 RUNS TO LABEL" in shown
@@ -130,7 +132,7 @@ async def test_unsure_cases_of_a_batch_are_in_the_inbox_with_links(client: Clien
 def test_the_terminal_names_unsure_cases_and_the_command_that_shows_them(total: int) -> None:
     case = UndecidedCase(id="paris", why="unsure of c1: 2 of 3 votes pass it", output="In France.")
     batch = UndecidedBatch(batch_id="batch-1", name="capitals", total=total, cases=(case,))
-    lines = [str(line) for line in inbox_lines([], NOW, [batch])]
+    lines = [str(line) for line in inbox_lines([], NOW, [undecided_asked([batch])])]
 
     assert lines[0] == f"{total} unsure in batches: votes disagree, and no judge decides"
     assert "  paris: unsure of c1: 2 of 3 votes pass it" in lines
@@ -142,7 +144,7 @@ def test_the_terminal_names_unsure_cases_and_the_command_that_shows_them(total: 
 def test_what_an_undecided_case_says_is_escaped_on_the_page() -> None:
     for payload in PAYLOADS[:20]:
         case = UndecidedCase(id=payload, why=payload, output=payload)
-        page = inbox_page([], [UndecidedBatch(batch_id="b", name=payload, total=1, cases=(case,))], token="t")
+        page = inbox_page([], undecided_asked([UndecidedBatch(batch_id="b", name=payload, total=1, cases=(case,))]).html(), token="t")
 
         assert payload not in page or "<" not in payload
 
@@ -256,9 +258,7 @@ LINES = [
 def test_the_line_of_the_list_counts_what_its_columns_count(subtests: pytest.Subtests) -> None:
     for names, cases, line in LINES:
         with subtests.test(line):
-            batch = BatchSummary(batch_id="b", created="", status="finished", total=3, waiting=cases)
-
-            assert waiting_line(listed(*names), [batch]) == line
+            assert waiting_line(listed(*names), [IndexSection("", waiting=cases, owners=("b",))]) == line
 
 
 async def test_what_a_person_said_of_an_earlier_draft_is_on_the_card_and_in_the_terminal(client: Client, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from temporalio.client import Client
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest
+from gradeloop.reports.html import batch_path, case_path, read_id, thread_path
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.reports.run_page import run_page
 from gradeloop.settings.paths import user_name
@@ -26,7 +27,7 @@ from gradeloop.temporal.connect import Connection
 from gradeloop.web import pages as thread_pages
 from gradeloop.web.guard import listening
 from gradeloop.web.pages import pasted_rubric
-from gradeloop.web.site import REMEMBERED, ShownPage, Site, batch_path, case_path, read_id, thread_path
+from gradeloop.web.site import REMEMBERED, ShownPage, Site
 from tests.rig.batches import batching, case, drafted, fails, passes
 from tests.rig.cli import CommandLine, ended, line_of, verdict
 from tests.rig.cli import draft as draft_of

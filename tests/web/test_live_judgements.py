@@ -11,7 +11,7 @@ from gradeloop.contract.transcript import AgentRun
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import parse_judge
 from gradeloop.judges.registry import JudgeRegistry
-from gradeloop.web.site import batch_path, case_path
+from gradeloop.reports.html import batch_path, case_path
 from tests.rig.batches import batching
 from tests.rig.judging import FRANCE, MATCH, answers, fresh
 from tests.rig.threads import row, verdict

@@ -9,10 +9,10 @@ import pytest
 from temporalio.client import Client
 
 from gradeloop.errors import InvalidRequest
+from gradeloop.reports.html import thread_path
 from gradeloop.settings.paths import user_name
 from gradeloop.temporal.connect import Connection
 from gradeloop.web.guard import asked_user_header
-from gradeloop.web.site import thread_path
 from tests.rig.pages import Browser, paged
 from tests.rig.threads import draft, grade, request, serving, until
 from tests.workflows.test_people import RUBRIC

@@ -18,7 +18,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.monitors import receiver as receivers
 from gradeloop.monitors.otlp import read_request
 from gradeloop.monitors.received import REFUSED, ReceivedRun
-from gradeloop.monitors.receiver import open_door
+from gradeloop.monitors.receiver import open_receiver
 from gradeloop.monitors.tables import remove_received
 from gradeloop.settings.worker import ReceiverSettings
 from gradeloop.store.tables import table
@@ -215,9 +215,9 @@ async def test_nothing_is_acknowledged_while_the_store_is_away(tmp_path: Path, c
 async def test_another_machine_needs_the_token(tmp_path: Path) -> None:
     address = {"address": "0.0.0.0:0"}
     with pytest.raises(InvalidRequest, match="open to other machines, and no token is asked for"):
-        open_door(ReceiverSettings.model_validate(address), {})
+        open_receiver(ReceiverSettings.model_validate(address), {})
     with pytest.raises(InvalidRequest, match="names the variable TOKEN, which is not set"):
-        open_door(ReceiverSettings.model_validate(address | {"token": "TOKEN"}), {})
+        open_receiver(ReceiverSettings.model_validate(address | {"token": "TOKEN"}), {})
     async with receiver(f"sqlite:///{tmp_path}/s.db", token="TOKEN", environment={"TOKEN": "s3cret-token"}) as found:
         without = await found.send(request_of(chat("a")))
         wrong = await found.send(request_of(chat("a")), headers=PROTOBUF | {"authorization": "Bearer other"})

@@ -16,4 +16,8 @@ EXTENSION = Extension(
     kinds={"subjects": "gradeloop.batches.pages.subjects:SUBJECTS"},
     tables="gradeloop.batches.tables:TABLES",
     erases="gradeloop.batches.tables:OWNED",
+    schemas="gradeloop.batches.schemas:SCHEMAS",
+    waits="gradeloop.batches.undecided:waiting",
+    routes="gradeloop.batches.pages.live:live_pages",
+    templates="gradeloop.batches.pages:TEMPLATES",
 )

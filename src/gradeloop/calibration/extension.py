@@ -12,4 +12,5 @@ EXTENSION = Extension(
             _GROUP, "Measure how far a judge can be trusted on a labelled set.", "gradeloop.calibration.cli.check_judge:app"
         ),
     },
+    templates="gradeloop.calibration:TEMPLATES",
 )

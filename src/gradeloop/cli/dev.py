@@ -14,13 +14,13 @@ import typer
 from rich.console import Console
 
 from gradeloop.admin.doctor import Finding, findings, lines
-from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.commands import Json, Scripted, Tools, Trust, codes_help
 from gradeloop.cli.render.table import Terminal, show_lines
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.thread import TASK_QUEUE
 from gradeloop.errors import InvalidRequest, WorkerFailed
 from gradeloop.exit_codes import UNREACHABLE
+from gradeloop.extensions import parts
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import CONFIG_FILE, TRUST_FLAG, named_code, revoke_trust, trust
@@ -163,7 +163,7 @@ async def _serve_page(server: ServerInfo, socket_of_page: socket.socket) -> Asyn
     client = GradingClient(await connect(connection))
     with closing(Store(store_url(embedded=True))) as store:
         async with serving_ui(server, listening(None, PORT)) as ui:
-            site = Site(client, connection, BatchReader(store), new_token(), asked_user_header(), ui)
+            site = Site(client, connection, store, new_token(), asked_user_header(), ui)
             async with live_page(site, socket_of_page) as page:
                 yield page, ui
 
@@ -172,22 +172,25 @@ async def _serve_page(server: ServerInfo, socket_of_page: socket.socket) -> Asyn
 async def _receive(address: str | None, flags: Sequence[str]) -> AsyncIterator[str]:
     """Receive OTLP and yield the address, or why not: without an address that was asked for, another receiver may have the port."""
     try:
-        from gradeloop.monitors.receiver import open_door, receiving
+        open_receiver = next(parts(lambda extension: extension.receives), None)
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in {"starlette", "uvicorn", "opentelemetry"}:
             raise
         yield WITHOUT_PAGE
         return
+    if open_receiver is None:
+        yield "not served: no extension that is installed receives traces"
+        return
     settings = load_settings(list(flags)).receiver
     try:
-        door, listening_there = open_door(settings if address is None else settings.model_copy(update={"address": address}), os.environ)
+        receiving = open_receiver(settings if address is None else settings.model_copy(update={"address": address}), os.environ)
     except InvalidRequest as error:
         if address is not None or settings.model_fields_set:
             raise
         yield f"not served: {error}"
         return
     with closing(Store(store_url(embedded=True), durable=True)) as store:
-        async with receiving(store, settings, door, listening_there) as url:
+        async with receiving(store) as url:
             yield url
 
 

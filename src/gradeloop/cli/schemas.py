@@ -2,15 +2,15 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
-from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult, Upload
 from gradeloop.cli.task_file import TaskFile
+from gradeloop.contract.base import SchemaModels
 from gradeloop.contract.evaluation import Evaluation, Event, verdict_schema
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import RemoteTool
@@ -28,10 +28,8 @@ from gradeloop.contract.thread import (
 )
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.contract import CriteriaJudge, JudgeResult, JudgingRequest, SchemaJudge
-from gradeloop.judges.labels import Label
+from gradeloop.extensions import parts
 from gradeloop.settings.worker import WorkerSettings
-from gradeloop.suites.suite import SuiteFile
 from gradeloop.text import clip, did_you_mean
 
 app = typer.Typer()
@@ -52,37 +50,28 @@ def schema(
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 """What the schemas are written in, which editors and validators look for."""
 
-_SENT: dict[str, type[BaseModel]] = {
-    "ThreadRequest": ThreadRequest,
-    "InvokeRequest": InvokeRequest,
-    "DecideRequest": DecideRequest,
-    "OverrideRequest": OverrideRequest,
-    "ApproveRequest": ApproveRequest,
-    "DenyRequest": DenyRequest,
-    "ToolElsewhere": RemoteTool,
-    "Rubric": Rubric,
-    "JudgingRequest": JudgingRequest,
-    "AgentRun": AgentRun,
-    "BatchRequest": BatchRequest,
-    "Upload": Upload,
-    "SchemaJudge": SchemaJudge,
-    "CriteriaJudge": CriteriaJudge,
-}
-_RECEIVED: dict[str, type[BaseModel]] = {
-    "RunResult": RunResult,
-    "ThreadState": ThreadState,
-    "Evaluation": Evaluation,
-    "Message": Message,
-    "Event": Event,
-    "JudgeResult": JudgeResult,
-    "CaseResult": CaseResult,
-    "BatchSummary": BatchSummary,
-    "Notice": Notice,
-}
+_OWN = SchemaModels(
+    {
+        "ThreadRequest": ThreadRequest,
+        "InvokeRequest": InvokeRequest,
+        "DecideRequest": DecideRequest,
+        "OverrideRequest": OverrideRequest,
+        "ApproveRequest": ApproveRequest,
+        "DenyRequest": DenyRequest,
+        "ToolElsewhere": RemoteTool,
+        "Rubric": Rubric,
+        "AgentRun": AgentRun,
+    },
+    {"RunResult": RunResult, "ThreadState": ThreadState, "Evaluation": Evaluation, "Message": Message, "Event": Event, "Notice": Notice},
+    {"Task": TaskFile, "Settings": WorkerSettings},
+)
 
 
-FILES: dict[str, type[BaseModel]] = {"Suite": SuiteFile, "Task": TaskFile, "Settings": WorkerSettings, "Label": Label}
-"""The models of files that people write, besides those that go over the wire."""
+def models(of: Callable[[SchemaModels], Mapping[str, type[BaseModel]]]) -> dict[str, type[BaseModel]]:
+    """Return the models of one kind, those of extensions too, by name."""
+    owners = (_OWN, *parts(lambda extension: extension.schemas))
+    return {name: model for owner in owners for name, model in of(owner).items()}
+
 
 _NOT_IN_FILE = ("config", "folder", "trust", "ready_file", "examine")
 """The settings of a worker that are flags alone."""
@@ -90,7 +79,11 @@ _NOT_IN_FILE = ("config", "folder", "trust", "ready_file", "examine")
 
 def contract_declarations() -> str:
     """Return the wire contract as TypeScript."""
-    return declare(tuple(_SENT.values()), tuple(_RECEIVED.values()), {"Verdict": verdict_schema()})
+    return declare(
+        tuple(models(lambda owner: owner.sent).values()),
+        tuple(models(lambda owner: owner.received).values()),
+        {"Verdict": verdict_schema()},
+    )
 
 
 def json_schemas(name: str | None = None) -> dict[str, Any]:
@@ -99,10 +92,11 @@ def json_schemas(name: str | None = None) -> dict[str, Any]:
     Raises:
         InvalidRequest: There is no such name.
     """
-    schemas = {key: model.model_json_schema(mode="validation") for key, model in {**_SENT, **FILES}.items()}
+    sent = models(lambda owner: {**owner.sent, **owner.files})
+    schemas = {key: model.model_json_schema(mode="validation") for key, model in sent.items()}
     for key in _NOT_IN_FILE:
         del schemas["Settings"]["properties"][key]
-    schemas |= {key: model.model_json_schema(mode="serialization") for key, model in _RECEIVED.items()}
+    schemas |= {key: model.model_json_schema(mode="serialization") for key, model in models(lambda owner: owner.received).items()}
     schemas["Verdict"] = verdict_schema()
     schemas = {key: {"$schema": DIALECT, "$id": f"urn:gradeloop:schema:{key}"} | found for key, found in schemas.items()}
     if name is None:

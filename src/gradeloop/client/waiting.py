@@ -1,7 +1,10 @@
 """The threads that wait for a person, with what is asked and since when: what an inbox shows."""
 
 import asyncio
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from pydantic import ValidationError
 from temporalio.client import Client
@@ -13,7 +16,14 @@ from gradeloop.contract.evaluation import Evaluation, Event, Rejection, WaitingF
 from gradeloop.contract.messages import Message
 from gradeloop.contract.thread import ThreadState
 from gradeloop.errors import GradeloopError
+from gradeloop.extensions import parts
 from gradeloop.text import headline, one_line
+
+if TYPE_CHECKING:
+    from rich.rule import Rule
+    from rich.text import Text
+
+    from gradeloop.store.engine import Store
 
 LISTED = 1_000
 """The most waiting threads of which the oldest are looked for: the server lists by start alone."""
@@ -31,6 +41,29 @@ NEWEST = 10**9
 """A position after every event, for asking how many there are."""
 
 TASK_CHARACTERS = 120
+
+
+@dataclass(frozen=True)
+class StoredQuestions:
+    """What an extension asks of people, beside the threads that wait."""
+
+    lines: Callable[[], Iterable["Text | Rule"]]
+    """Returns the lines on a terminal, each with the command that shows or answers it; none where nothing waits."""
+    html: Callable[[], str]
+    """Returns the same as a part of a page; empty where nothing waits."""
+
+
+async def stored_questions(store: "Store", person: str | None) -> list[StoredQuestions]:
+    """Return what extensions ask of people.
+
+    Args:
+        store: The store that they keep it in.
+        person: Whoever is asked; None for anybody.
+
+    Raises:
+        StoreUnavailable: The store cannot be used.
+    """
+    return [await waits(store, person) for waits in parts(lambda extension: extension.waits)]
 
 
 class WaitingThread(Strict):

@@ -1,6 +1,7 @@
 """The base classes of all models on the wire, bounded lists, and pages of long lists."""
 
 import ast
+import dataclasses
 import inspect
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -227,6 +228,18 @@ def page_of(items: Sequence[Any], after: int, limit: int, *, first: int = 0) -> 
         page.append(item)
     stop = start + len(page)
     return {"items": page, "next": first + stop if stop < len(items) else None, "total": first + len(items), "first": first}
+
+
+@dataclasses.dataclass(frozen=True)
+class SchemaModels:
+    """Models that `gradeloop schema` shows, by their names on the wire."""
+
+    sent: Mapping[str, type[BaseModel]] = dataclasses.field(default_factory=dict)
+    """What gradeloop takes."""
+    received: Mapping[str, type[BaseModel]] = dataclasses.field(default_factory=dict)
+    """What it writes."""
+    files: Mapping[str, type[BaseModel]] = dataclasses.field(default_factory=dict)
+    """What people write to files, beside what goes over the wire."""
 
 
 class Documented(BaseModel):

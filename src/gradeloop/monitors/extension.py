@@ -9,4 +9,8 @@ EXTENSION = Extension(
     },
     tables="gradeloop.monitors.tables:TABLES",
     erases="gradeloop.monitors.tables:OWNED",
+    waits="gradeloop.monitors.labelling:waiting",
+    routes="gradeloop.monitors.pages.live:live_pages",
+    templates="gradeloop.monitors.pages:TEMPLATES",
+    receives="gradeloop.monitors.receiver:open_receiver",
 )

@@ -1,11 +1,13 @@
 """What people say of judged runs: a queue that does not show what the judge says, and the labels that come of it."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from pydantic import JsonValue
+from rich.text import Text
 from sqlalchemy import Connection, RowMapping, func, select
 
 from gradeloop.batches.contract import Case, CaseResult
+from gradeloop.client.waiting import StoredQuestions
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Message
 from gradeloop.contract.transcript import run_as_messages
@@ -13,10 +15,11 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgeConfig, JudgeResult
 from gradeloop.judges.pass_rule import PassRule
 from gradeloop.monitors.ticks import monitor_of
+from gradeloop.reports.html import part, segment
 from gradeloop.stats.correction import SampleLabels
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
-from gradeloop.text import clip
+from gradeloop.text import clip, counted
 
 NEWEST_FAILED = 500
 """The newest failed runs of which people are asked."""
@@ -220,3 +223,32 @@ def _stored(connection: Connection, row: RowMapping, column: str) -> str | None:
 def _judgement(connection: Connection, row: RowMapping) -> JudgeResult | None:
     text = _stored(connection, row, "result")
     return None if text is None else CaseResult.model_validate_json(text).judgement
+
+
+async def waiting(store: Store, person: str | None) -> StoredQuestions:
+    """Return the runs that people are asked to label, for an inbox."""
+    return questions(await MonitorLabels(store).waiting(person))
+
+
+def questions(labels: Sequence[WaitingLabels]) -> StoredQuestions:
+    """Return runs to label as an inbox shows them."""
+    return StoredQuestions(
+        lambda: _lines(labels), lambda: part("live_to_label.html", labels=labels, labels_path=labels_path) if labels else ""
+    )
+
+
+def _lines(labels: Sequence[WaitingLabels]) -> Iterator[Text]:
+    if labels:
+        yield Text(f"{counted(sum(one.runs for one in labels), 'run')} of monitors to label", "bold yellow")
+    for one in labels:
+        yield Text(f"  {one.monitor}: {counted(one.runs, 'run')}; label them: gradeloop monitor label {one.monitor}")
+
+
+def monitor_path(name: str) -> str:
+    """Return the path of a monitor's page."""
+    return f"/monitors/{segment(name)}"
+
+
+def labels_path(name: str) -> str:
+    """Return the path of the page on which people label the runs of a monitor."""
+    return f"{monitor_path(name)}/labels"

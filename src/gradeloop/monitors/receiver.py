@@ -5,6 +5,8 @@ import contextlib
 import logging
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -43,18 +45,6 @@ _CODES = {400: 3, 413: 3, 415: 3, 401: 7, 403: 7, 405: 7, 421: 7, 429: 8, 408: 1
 """The codes of gRPC that the statuses of refusals have."""
 
 logger = logging.getLogger("gradeloop.receiver")
-
-
-def open_door(settings: ReceiverSettings, environment: Mapping[str, str]) -> tuple[str | None, socket.socket]:
-    """Return the token that exporters send, None for whoever is on this machine, and the socket that listens.
-
-    Raises:
-        InvalidRequest: The address cannot be opened, or is open to other machines without a token.
-    """
-    token = settings.read_token(environment)
-    if token:
-        remember_secret(token)
-    return token, open_socket(settings.address, "receiver.address")
 
 
 class OtlpReceiver:
@@ -191,6 +181,17 @@ def _refused(headers: Mapping[str, str], refused: RequestRefused) -> tuple[str, 
     RECEIVER_ANSWERS.record(status=str(refused.status))
     kind = found if (found := _kind(headers)) in CONTENT_TYPES else "application/json"
     return kind, refusal(CONTENT_TYPES[kind], _CODES[refused.status], refused.why)
+
+
+def open_receiver(settings: ReceiverSettings, environment: Mapping[str, str]) -> Callable[[Store], AbstractAsyncContextManager[str]]:
+    """Open the receiver's door, and return what receives into a store while its block runs, and yields the address.
+
+    Raises:
+        InvalidRequest: The address cannot be opened, or is open to other machines without a token.
+    """
+    if token := settings.read_token(environment):
+        remember_secret(token)
+    return partial(receiving, settings=settings, token=token, listening=open_socket(settings.address, "receiver.address"))
 
 
 @contextlib.asynccontextmanager

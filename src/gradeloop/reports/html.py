@@ -9,13 +9,14 @@ from collections.abc import Iterable, Sequence
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 from pydantic import JsonValue
 
 from gradeloop.contract.base import Strict
 from gradeloop.contract.evaluation import DraftPiece
 from gradeloop.contract.messages import Usage
+from gradeloop.extensions import parts
 from gradeloop.files.output import PAGE, replacing, resolve_writable
 from gradeloop.reports.markup import rendered, shown
 from gradeloop.text import counted, headline, money, percent
@@ -74,6 +75,32 @@ def part(template: str, **context: object) -> str:
     return _environment().get_template(template).render({"live": None} | context)
 
 
+def thread_path(thread_id: str) -> str:
+    """Return the path of a thread's page."""
+    return f"/threads/{segment(thread_id)}"
+
+
+def batch_path(batch_id: str) -> str:
+    """Return the path of a batch's page."""
+    return f"/batches/{segment(batch_id)}"
+
+
+def case_path(batch_id: str, case_id: str) -> str:
+    """Return the path of a case's page."""
+    return f"{batch_path(batch_id)}/cases/{segment(case_id)}"
+
+
+def read_id(encoded: str) -> str:
+    """Return the id in a segment of a path; decoded once, so that `%2525` is the id `%25`."""
+    return unquote(encoded).removeprefix("=")
+
+
+def segment(text: str) -> str:
+    """Return an id as one segment; `.` and `..` would be steps to a browser, whatever their spelling."""
+    plain = text.strip(".") and not text.startswith("=")
+    return quote(text if plain else f"={text}", safe="")
+
+
 MEGABYTE = 1_000_000
 
 
@@ -93,9 +120,9 @@ def write_page(path: Path, page: str) -> str:
 
 def policy(styles: Sequence[str], scripts: Sequence[str], *, live: bool) -> str:
     """Return the Content-Security-Policy of a page with these styles and scripts."""
-    parts = ["default-src 'none'", f"style-src {_hashes(styles)}", f"script-src {_hashes(scripts)}", "img-src data:"]
-    parts += ["connect-src 'self'"] if live else []
-    return "; ".join([*parts, "base-uri 'none'", "form-action 'none'"])
+    rules = ["default-src 'none'", f"style-src {_hashes(styles)}", f"script-src {_hashes(scripts)}", "img-src data:"]
+    rules += ["connect-src 'self'"] if live else []
+    return "; ".join([*rules, "base-uri 'none'", "form-action 'none'"])
 
 
 def data(value: object) -> "Markup":
@@ -117,8 +144,14 @@ def _hashes(texts: Sequence[str]) -> str:
 
 
 @cache
+def _folders() -> tuple[Path, ...]:
+    """Return where templates, styles and scripts are: the core's first, then those of extensions."""
+    return (FOLDER, *parts(lambda extension: extension.templates))
+
+
+@cache
 def _read(name: str) -> str:
-    return (FOLDER / name).read_text(encoding="utf-8")
+    return next(path for folder in _folders() if (path := folder / name).is_file()).read_text(encoding="utf-8")
 
 
 @cache
@@ -126,7 +159,7 @@ def _environment() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(FOLDER),
+        loader=FileSystemLoader(_folders()),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,

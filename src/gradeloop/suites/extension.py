@@ -15,4 +15,5 @@ EXTENSION = Extension(
             "Decide as a person", "Convert promptfoo's or Mastra's file to a rubric.", "gradeloop.suites.cli.conversion:rubric_app"
         ),
     },
+    schemas="gradeloop.suites.suite:SCHEMAS",
 )

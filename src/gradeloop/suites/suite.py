@@ -10,7 +10,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from gradeloop.batches.contract import RETRIES, Abstention, CaseId
-from gradeloop.contract.base import READS_SHARES, Documented, OrText, Strict
+from gradeloop.contract.base import READS_SHARES, Documented, OrText, SchemaModels, Strict
 from gradeloop.contract.criterion import Threshold
 from gradeloop.contract.messages import MESSAGE_BYTES, ToolCall
 from gradeloop.contract.model_spec import Budget, ModelSpec
@@ -397,3 +397,6 @@ def pdf_text(path: Path, where: Location) -> str:
     if len(text.encode(errors="replace")) > MESSAGE_BYTES:
         raise InvalidRequest(f"{where}: the text of {str(path)!r} has more than {MESSAGE_BYTES} bytes; name a part of it")
     return text
+
+
+SCHEMAS = SchemaModels(files={"Suite": SuiteFile})

@@ -5,8 +5,9 @@ import hmac
 import logging
 import secrets
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 
+from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -14,20 +15,18 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gradeloop.batches.undecided import UndecidedBatch, undecided_batches
-from gradeloop.client.waiting import WaitingThread, waiting_threads
+from gradeloop.client.waiting import WaitingThread, stored_questions, waiting_threads
 from gradeloop.errors import GradeloopError, StoreUnavailable
-from gradeloop.monitors.labelling import MonitorLabels, WaitingLabels
-from gradeloop.monitors.pages.live import MonitorPages
-from gradeloop.reports.html import document
+from gradeloop.extensions import parts
+from gradeloop.reports.html import document, thread_path
 from gradeloop.reports.run_page import criterion_mark, rows_worst_first
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.telemetry.health import HealthChecks
 from gradeloop.temporal.connect import check_server
 from gradeloop.web.guard import Guard, RequestRefused
-from gradeloop.web.pages import BatchPages, Index, ThreadPages
+from gradeloop.web.pages import Index, ThreadPages
 from gradeloop.web.serving import health_routes, serving_app
-from gradeloop.web.site import Site, SteeredPage, answer, batch_path, case_path, labels_path, main_of, refused, tag_of, thread_path
+from gradeloop.web.site import LivePages, Site, SteeredPage, answer, main_of, refused, tag_of
 
 TOKEN_BYTES = 32
 
@@ -67,23 +66,17 @@ def _token_check(token: str) -> Callable[[str, str, Mapping[str, str]], None]:
 
 def application(site: Site) -> Starlette:
     """Return the pages and their actions, without the guard."""
-    index, threads, batches, monitors = Index(site), ThreadPages(site), BatchPages(site), MonitorPages(site)
-    checks = HealthChecks({"server": lambda: check_server(site.client.temporal), "store": site.batches.open}, scrubbed)
+    others: list[LivePages] = [routes(site) for routes in parts(lambda extension: extension.routes)]
+    index, threads = Index(site, others), ThreadPages(site)
+    checks = HealthChecks({"server": lambda: check_server(site.client.temporal), "store": site.store.ping}, scrubbed)
 
     routes = [
         Route("/", index.show, methods=["GET"]),
-        Route("/monitors", monitors.list, methods=["GET"]),
-        Route("/monitors/{monitor}/labels", monitors.labels, methods=["GET"]),
-        Route("/monitors/{monitor}/labels", monitors.label, methods=["POST"]),
-        Route("/monitors/{monitor}", monitors.show, methods=["GET"]),
         Route("/inbox", InboxPage(site).show, methods=["GET"]),
         *health_routes(checks),
         Route("/threads/{thread:path}/{action}", threads.act, methods=["POST"]),
         Route("/threads/{thread:path}", threads.show, methods=["GET"]),
-        Route("/batches/{batch}/pause", batches.pause, methods=["POST"]),
-        Route("/batches/{batch}/resume", batches.resume, methods=["POST"]),
-        Route("/batches/{batch}/cases/{case:path}", batches.show_case, methods=["GET"]),
-        Route("/batches/{batch}", batches.show, methods=["GET"]),
+        *(route for pages in others for route in pages.routes),
     ]
 
     async def failed(request: Request, error: Exception) -> Response:
@@ -119,9 +112,8 @@ class InboxPage:
         """Answer with the cards."""
         waiting = await waiting_threads(self._site.client.temporal, limit=CARDS)
         try:
-            undecided = await undecided_batches(self._site.batches)
-            labels = await MonitorLabels(self._site.batches.store).waiting(None)
-            page = inbox_page(waiting, undecided, labels, token=self._site.token)
+            others = "".join(asked.html() for asked in await stored_questions(self._site.store, None))
+            page = inbox_page(waiting, others, token=self._site.token)
         except StoreUnavailable as error:
             page = inbox_page(waiting, token=self._site.token, problem=str(error))
 
@@ -133,8 +125,7 @@ class InboxPage:
 
 def inbox_page(
     waiting: list[WaitingThread],
-    undecided: Sequence[UndecidedBatch] = (),
-    labels: Sequence[WaitingLabels] = (),
+    others: str = "",
     *,
     token: str,
     problem: str = "",
@@ -143,10 +134,9 @@ def inbox_page(
 
     Args:
         waiting: The threads that wait.
-        undecided: The batches with unsure cases.
-        labels: The monitors with runs to label.
+        others: What extensions ask, as HTML.
         token: The secret of the site.
-        problem: Why batches and monitors cannot be read.
+        problem: Why what extensions ask cannot be read.
     """
     return document(
         "live_inbox.html",
@@ -155,12 +145,8 @@ def inbox_page(
         styles=("live.css",),
         live=SteeredPage(token=token, path="/inbox", open=True),
         waiting=waiting,
-        undecided=undecided,
-        labels=labels,
-        labels_path=labels_path,
+        others=Markup(others),  # noqa: S704 - rendered by templates
         problem=problem,
-        batch_path=batch_path,
-        case_path=case_path,
         most=CARDS,
         thread_path=thread_path,
         mark_of=criterion_mark,

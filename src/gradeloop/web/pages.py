@@ -1,4 +1,4 @@
-"""The pages of `gradeloop dev`: the index, threads with the actions that people take on them, and batches."""
+"""The pages of `gradeloop dev`: the index, and threads with the actions that people take on them."""
 
 import asyncio
 import json
@@ -7,18 +7,13 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from markupsafe import Markup
 from pydantic import JsonValue, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
-from gradeloop.batches.answer import ANSWER_COLOURS, answer_of, next_step
-from gradeloop.batches.client import BatchClient
-from gradeloop.batches.contract import MONITOR_PREFIX, BatchRequest, BatchSummary, Case, CaseResult, CaseStatus
-from gradeloop.batches.pages.judgement_page import live_next
-from gradeloop.batches.pages.read_batch import case_steps, read_case_report, stored_batch_page, thread_of, with_thread
-from gradeloop.batches.pages.read_judgement import registered_name
 from gradeloop.client.listing import ListedThread, threads
 from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.base import Strict
@@ -26,34 +21,14 @@ from gradeloop.contract.thread import ApproveRequest, DecideRequest, DenyRequest
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, explain
 from gradeloop.files.rubric import refuse_bad_rubric
 from gradeloop.files.yaml import read_placed
-from gradeloop.monitors.overview import MonitorBrief
-from gradeloop.reports.html import document
-from gradeloop.reports.model import RunReport
+from gradeloop.reports.html import document, read_id, thread_path
 from gradeloop.reports.read_thread import first_message, read_thread_report
-from gradeloop.reports.run_page import failure_steps, run_page
-from gradeloop.reports.what_failed import MOST as MOST_NAMED
-from gradeloop.reports.what_failed import Failure, failure_of
-from gradeloop.temporal.connect import OURS, ensure_worker_of
+from gradeloop.reports.run_page import run_page
 from gradeloop.text import counted, headline
-from gradeloop.web.site import (
-    ShownPage,
-    Site,
-    SteeredPage,
-    answer,
-    batch_path,
-    case_path,
-    in_time,
-    is_known,
-    main_of,
-    monitor_path,
-    read_id,
-    tag_of,
-    thread_path,
-    unchanged,
-)
+from gradeloop.web.site import IndexSection, LivePages, ShownPage, Site, SteeredPage, answer, in_time, is_known, main_of, tag_of, unchanged
 
-THREADS, BATCHES = 50, 20
-"""How many are listed; `gradeloop list` and `gradeloop batches list` list the rest."""
+THREADS = 50
+"""How many are listed; `gradeloop list` lists the rest."""
 
 NEWEST = 10**9
 """A position after every event, for asking how many there are."""
@@ -62,33 +37,29 @@ NEWEST = 10**9
 class Index:
     """The page at `/`."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, others: Sequence[LivePages] = ()) -> None:
         self._site = site
+        self._others = sorted(others, key=lambda pages: pages.rank)
         self._tasks: dict[str, str] = {}
         """The tasks of the threads that were listed last."""
         self._again: dict[str, float] = {}
         """When a thread is asked again whose worker did not answer."""
-        self._failures: dict[str, tuple[str, tuple[Failure, ...]]] = {}
-        """The first failures of the batches that were listed last, each with the summary for which they were read."""
 
     async def show(self, request: Request) -> Response:
         """Answer with the lists."""
-        problems: list[str] = []
+        problems: dict[str, None] = {}
         listed: list[ListedThread] = []
         tasks: dict[str, str] = {}
-        batches: list[BatchSummary] = []
-        monitors: list[MonitorBrief] = []
-        failures: dict[str, tuple[Failure, ...]] = {}
+        sections: list[IndexSection] = []
         try:
             listed, tasks = await self._threads()
         except GradeloopError as error:
-            problems.append(str(error))
-        try:
-            batches = await self._site.batches.summaries(BATCHES)
-            failures = await self._first_failures(batches)
-            monitors = await self._site.monitors.briefs()
-        except GradeloopError as error:
-            problems.append(str(error))
+            problems[str(error)] = None
+        for pages in self._others:
+            try:
+                sections.append(await pages.section())
+            except GradeloopError as error:
+                problems[str(error)] = None
         page = document(
             "live_index.html",
             title="gradeloop dev",
@@ -96,20 +67,11 @@ class Index:
             styles=("live.css",),
             live=SteeredPage(token=self._site.token, path="/", open=True),
             threads=listed,
-            batches=[(batch, answer_of(batch)) for batch in batches],
-            priced=any(batch.usage.cost_usd for batch in batches),
-            awaited=any(batch.waiting for batch in batches),
-            monitors=monitors,
-            monitor_path=monitor_path,
-            colours=ANSWER_COLOURS,
-            failures=failures,
-            steps={batch.batch_id: _listed_step(batch) for batch in batches},
-            case_path=case_path,
+            sections=[Markup(section.html) for section in sections],  # noqa: S704 - rendered by templates
             tasks=tasks,
-            waiting=waiting_line(listed, batches),
+            waiting=waiting_line(listed, sections),
             problems=problems,
             thread_path=thread_path,
-            batch_path=batch_path,
             ui=self._site.ui,
         )
 
@@ -117,26 +79,6 @@ class Index:
             return page
 
         return await answer(request, tag_of(main_of(page)), html)
-
-    async def _first_failures(self, batches: Sequence[BatchSummary]) -> dict[str, tuple[Failure, ...]]:
-        """Return the first failures of each batch that did not pass; its cases are read only where its numbers have changed."""
-        read = dict[str, tuple[str, tuple[Failure, ...]]]()
-        for batch in batches:
-            mark = batch.model_dump_json()
-            known = self._failures.get(batch.batch_id)
-            read[batch.batch_id] = known if known and known[0] == mark else (mark, await self._failures_of(batch))
-        self._failures = read
-        return {batch_id: found for batch_id, (_, found) in read.items()}
-
-    async def _failures_of(self, batch: BatchSummary) -> tuple[Failure, ...]:
-        word = answer_of(batch).word
-        if word == "PASSED" or not (batch.failed or batch.errors):
-            return ()
-        statuses: tuple[CaseStatus, ...] = ("error", "failed") if word == "INCONCLUSIVE" else ("failed", "error")
-        results = list[CaseResult]()
-        for status in statuses:
-            results += await self._site.batches.results_of_status(batch.batch_id, status, MOST_NAMED - len(results))
-        return tuple(failure_of(read_case_report(result)) for result in results)
 
     async def _threads(self) -> tuple[list[ListedThread], dict[str, str]]:
         """Return the newest threads, those that ask for a person first, and the tasks of those that are open."""
@@ -173,16 +115,10 @@ class Index:
         return headline(first[0].content, TASK_CHARACTERS) if first else ""
 
 
-def _listed_step(batch: BatchSummary) -> str:
-    """Return the command that runs the errors of a batch again which nothing else keeps from its end; any other is a link of the page."""
-    answer = answer_of(batch)
-    return next_step(batch, answer) if answer.word == "INCONCLUSIVE" and batch.errors and not batch.waiting else ""
-
-
-def waiting_line(listed: Sequence[ListedThread], batches: Sequence[BatchSummary]) -> str:
+def waiting_line(listed: Sequence[ListedThread], sections: Sequence[IndexSection]) -> str:
     """Return what waits for a person, as the first line of the list: all of it, of which so much in batches as their rows say."""
-    in_batches = sum(batch.waiting for batch in batches)
-    ids = tuple(f"{batch.batch_id}/" for batch in batches)
+    in_batches = sum(section.waiting for section in sections)
+    ids = tuple(f"{owner}/" for section in sections for owner in section.owners)
     alone = sum(thread.status == "waiting" and not thread.thread_id.startswith(ids) for thread in listed)
     if not in_batches or not alone:
         of_batches = f", in {'a batch' if in_batches == 1 else 'batches'}" if in_batches else ""
@@ -413,89 +349,3 @@ async def read_body(request: Request) -> dict[str, JsonValue]:
     if not isinstance(body, dict):
         raise InvalidRequest("the body is not a JSON object; send one")
     return body
-
-
-REST = 9.0
-"""How many times as long as a batch took to read it is not read again: reading ten thousand cases takes more than a second."""
-
-
-class BatchPages:
-    """The pages of batches."""
-
-    def __init__(self, site: Site) -> None:
-        self._site = site
-
-    async def show(self, request: Request) -> Response:
-        """Answer with a batch's page; its cases are read only where one has a new result."""
-        batch_id = read_id(request.path_params["batch"])
-        path, clock = batch_path(batch_id), asyncio.get_running_loop().time
-        shown, began = self._site.shown(path), clock()
-        if shown and clock() < shown.again and is_known(request, shown.tag):
-            return unchanged(shown.tag)
-        summary = await self._site.batches.summary(batch_id)
-        tag = tag_of(summary.model_dump_json())
-        live = SteeredPage(token=self._site.token, path=path, open=summary.status == "running", tag=tag)
-
-        async def html() -> str:
-            return await stored_batch_page(self._site.batches, batch_id, live=live)
-
-        answered = await answer(request, tag, html)
-        self._site.remember(path, ShownPage(tag, tag, clock() + REST * (clock() - began)))
-        return answered
-
-    async def show_case(self, request: Request) -> Response:
-        """Answer with the page of a case, with the report of its thread where it has one."""
-        batch_id, case_id = read_id(request.path_params["batch"]), read_id(request.path_params["case"])
-        case, result = await self._site.batches.case(batch_id, case_id)
-        tag = tag_of(result.model_dump_json())
-        thread_id = thread_of(result, batch_id)
-        path, thread = case_path(batch_id, case_id), thread_path(thread_id) if thread_id else None
-        unsettled = result.status in {"queued", "waiting"}
-        live = SteeredPage(token=self._site.token, path=path, thread=thread, open=unsettled, tag=tag, batch=batch_id)
-
-        async def html() -> str:
-            failing = await self._site.batches.failing_ids(batch_id)
-            steps = failure_steps(failing, case_id, lambda name: case_path(batch_id, name))
-            report = await self._case_report(batch_id, result, case, thread_id)
-            return await asyncio.to_thread(run_page, report, live=live, steps=steps)
-
-        return await answer(request, tag, html)
-
-    async def pause(self, request: Request) -> Response:
-        """Have a batch begin no further case."""
-        await self._site.batch_client.pause(read_id(request.path_params["batch"]))
-        return JSONResponse({"ok": True})
-
-    async def resume(self, request: Request) -> Response:
-        """Have a batch that is paused or stopped go on: what has not run runs, and its errors again."""
-        batch_id = read_id(request.path_params["batch"])
-        queue = await self._site.batch_client.queue_of(batch_id)
-        if queue is None:
-            raise InvalidRequest(f"the server no longer has the batch {batch_id!r}; run the suite again, its verdicts come from the cache")
-        task_queue, running = queue
-        if running:
-            raise InvalidRequest(f"the batch {batch_id!r} is running already")
-        if OURS.fullmatch(task_queue):
-            await ensure_worker_of(task_queue, self._site.connection)
-        known = BatchRequest.model_validate_json(await self._site.batches.request(batch_id))
-        starting = BatchClient(self._site.client.temporal, task_queue).start(known.model_copy(update={"again": "errors"}))
-        await in_time(starting, ACTION_SECONDS, f"the server did not start the batch {batch_id!r} within {ACTION_SECONDS:.0f} s; try again")
-        self._site.forget(batch_path(batch_id))
-        return JSONResponse({"ok": True})
-
-    async def _case_report(self, batch_id: str, result: CaseResult, case: Case, thread_id: str | None) -> RunReport:
-        report = read_case_report(result, case)
-        if not batch_id.startswith(MONITOR_PREFIX):
-            step = case_steps(batch_id).get(report.verdict)
-            if result.judgement is not None and case.judging is not None:
-                name = await registered_name(result.judgement, self._site.batches.store, judge=case.judging.judge)
-                step = live_next(report, name)
-            report = report.model_copy(update={"next": step})
-        if thread_id is None:
-            return report
-        try:
-            await self._site.wake(thread_id)
-            found = with_thread(result, await read_thread_report(self._site.client, thread_id))
-            return found.model_copy(update={"next": case_steps(batch_id).get(found.verdict)})
-        except GradeloopError as error:
-            return report.model_copy(update={"notes": (*report.notes, f"the thread cannot be read now: {error}")})

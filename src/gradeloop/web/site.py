@@ -2,24 +2,22 @@
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
-from urllib.parse import quote, unquote
 
 from pydantic import JsonValue
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
 
-from gradeloop.batches.client import BatchClient
-from gradeloop.batches.reader import BatchReader
 from gradeloop.client.client import GradingClient
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, StoreUnavailable, ThreadClosed, ThreadNotFound, WorkerFailed
-from gradeloop.monitors.overview import MonitorReader
-from gradeloop.reports.html import Live, document
+from gradeloop.reports.html import Live, batch_path, document
 from gradeloop.settings.paths import user_name
+from gradeloop.store.engine import Store
 from gradeloop.temporal.connect import Connection, wake_worker
 
 
@@ -41,42 +39,6 @@ class SteeredPage(Live):
     def batch_path(self) -> str | None:
         """The path of that batch's page."""
         return batch_path(self.batch) if self.batch is not None else None
-
-
-def thread_path(thread_id: str) -> str:
-    """Return the path of a thread's page."""
-    return f"/threads/{_segment(thread_id)}"
-
-
-def batch_path(batch_id: str) -> str:
-    """Return the path of a batch's page."""
-    return f"/batches/{_segment(batch_id)}"
-
-
-def case_path(batch_id: str, case_id: str) -> str:
-    """Return the path of a case's page."""
-    return f"{batch_path(batch_id)}/cases/{_segment(case_id)}"
-
-
-def monitor_path(name: str) -> str:
-    """Return the path of a monitor's page."""
-    return f"/monitors/{_segment(name)}"
-
-
-def labels_path(name: str) -> str:
-    """Return the path of the page on which people label the runs of a monitor."""
-    return f"{monitor_path(name)}/labels"
-
-
-def read_id(encoded: str) -> str:
-    """Return the id in a segment of a path; decoded once, so that `%2525` is the id `%25`."""
-    return unquote(encoded).removeprefix("=")
-
-
-def _segment(text: str) -> str:
-    """Return an id as one segment; `.` and `..` would be steps to a browser, whatever their spelling."""
-    plain = text.strip(".") and not text.startswith("=")
-    return quote(text if plain else f"={text}", safe="")
 
 
 OPENING, CLOSING = "<main ", "</main>"
@@ -169,13 +131,35 @@ class ShownPage:
     """The loop's time before which the page is not read again: what takes long to read is read less often."""
 
 
+@dataclass(frozen=True)
+class IndexSection:
+    """What an extension shows on the page at `/`."""
+
+    html: str
+    waiting: int = 0
+    """How many of its cases wait for a person."""
+    owners: tuple[str, ...] = ()
+    """The ids of what it lists, by which threads of theirs begin, so that none counts twice."""
+
+
+@dataclass(frozen=True)
+class LivePages:
+    """The pages of an extension."""
+
+    routes: Sequence[Route]
+    section: Callable[[], Awaitable[IndexSection]]
+    """Makes its section of the page at `/`; empty HTML where there is nothing to show."""
+    rank: int = 0
+    """The place of the section: lower ones come first, and all before the threads."""
+
+
 @dataclass
 class Site:
     """One `gradeloop dev`, as its pages see it."""
 
     client: GradingClient
     connection: Connection
-    batches: BatchReader
+    store: Store
     token: str
     """A secret of this process; whatever changes anything has to bring it along."""
     user_header: str = ""
@@ -184,16 +168,6 @@ class Site:
     """The address of Temporal's own UI; None where there is none."""
     _shown: dict[str, ShownPage] = field(default_factory=dict)
     _tasks: "set[asyncio.Task[Any]]" = field(default_factory=set)
-
-    @property
-    def batch_client(self) -> BatchClient:
-        """The client that pauses batches."""
-        return BatchClient(self.client.temporal, "")
-
-    @property
-    def monitors(self) -> MonitorReader:
-        """The monitors of the store."""
-        return MonitorReader(self.batches.store)
 
     def signed(self, request: Request, body: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """Return what a person decides, with who that is: never whom the body names.

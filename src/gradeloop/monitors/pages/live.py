@@ -5,26 +5,17 @@ from typing import Annotated
 from pydantic import Field, ValidationError
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
 
 from gradeloop.contract.base import Strict
 from gradeloop.errors import GradeloopError, InvalidRequest, explain
 from gradeloop.monitors.client import MonitorSchedule, MonitorSchedules
-from gradeloop.monitors.labelling import MonitorLabels
+from gradeloop.monitors.labelling import MonitorLabels, labels_path, monitor_path
+from gradeloop.monitors.overview import MonitorReader
 from gradeloop.monitors.pages.page import PAGE_TICKS, labels_page, monitor_page, monitors_page
+from gradeloop.reports.html import case_path, part, read_id
 from gradeloop.web.pages import read_body
-from gradeloop.web.site import (
-    Site,
-    SteeredPage,
-    answer,
-    case_path,
-    is_known,
-    labels_path,
-    main_of,
-    monitor_path,
-    read_id,
-    tag_of,
-    unchanged,
-)
+from gradeloop.web.site import IndexSection, LivePages, Site, SteeredPage, answer, is_known, main_of, tag_of, unchanged
 
 
 class GivenLabel(Strict):
@@ -42,10 +33,15 @@ class MonitorPages:
 
     def __init__(self, site: Site) -> None:
         self._site = site
+        self._monitors = MonitorReader(site.store)
+
+    async def section(self) -> IndexSection:
+        """Return the monitors with their open alerts, for the page at `/`."""
+        return IndexSection(part("live_listed_monitors.html", monitors=await self._monitors.briefs(), monitor_path=monitor_path))
 
     async def list(self, request: Request) -> Response:
         """Answer with all monitors."""
-        found = await self._site.monitors.summaries()
+        found = await self._monitors.summaries()
         try:
             unserved = await MonitorSchedules(self._site.client.temporal).unserved([one.name for one in found])
         except GradeloopError:  # a monitor's own page says so
@@ -60,13 +56,13 @@ class MonitorPages:
     async def show(self, request: Request) -> Response:
         """Answer with a monitor's page; its ticks are read only where one is new or settled."""
         name = read_id(request.path_params["monitor"])
-        path, mark = monitor_path(name), await self._site.monitors.mark(name)
+        path, mark = monitor_path(name), await self._monitors.mark(name)
         schedule, problem = await self._schedule(name)
         tag = tag_of(mark, "" if schedule is None else schedule.model_dump_json(), problem)
         if is_known(request, tag):
             return unchanged(tag)
         live = SteeredPage(token=self._site.token, path=path, open=True, tag=tag)
-        found = await self._site.monitors.summary(name, ticks=PAGE_TICKS)
+        found = await self._monitors.summary(name, ticks=PAGE_TICKS)
 
         async def html() -> str:
             return monitor_page(found, schedule, problem, case_path, live=live)
@@ -96,7 +92,7 @@ class MonitorPages:
 
     @property
     def _labels(self) -> MonitorLabels:
-        return MonitorLabels(self._site.batches.store)
+        return MonitorLabels(self._site.store)
 
     async def _schedule(self, name: str) -> tuple[MonitorSchedule | None, str]:
         """Return a monitor's schedule, and why it cannot be read; empty where it can."""
@@ -104,3 +100,15 @@ class MonitorPages:
             return await MonitorSchedules(self._site.client.temporal).find(name), ""
         except GradeloopError as error:
             return None, f"the schedule cannot be read now: {error}"
+
+
+def live_pages(site: Site) -> LivePages:
+    """Return the pages of monitors."""
+    monitors = MonitorPages(site)
+    routes = [
+        Route("/monitors", monitors.list, methods=["GET"]),
+        Route("/monitors/{monitor}/labels", monitors.labels, methods=["GET"]),
+        Route("/monitors/{monitor}/labels", monitors.label, methods=["POST"]),
+        Route("/monitors/{monitor}", monitors.show, methods=["GET"]),
+    ]
+    return LivePages(routes, monitors.section, rank=10)
