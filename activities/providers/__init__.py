@@ -14,16 +14,13 @@ from activities.errors import invalid, model_fault, note_paid, paid_by
 from activities.providers.base import deadline
 from activities.providers.environment import Environment, settings_complaint
 from activities.providers.http_request import read_call
-from activities.providers.keys import KeySource
 from activities.providers.scripted import Script
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import HTTP_REQUEST, ModelSpec
 from gradeloop.contract.provider import Endpoint, FailureKind, ModelFault, ModelReply, ModelRequest, Provider
 from gradeloop.extensions import load
-from gradeloop.settings.catalog import load_catalogue
-from gradeloop.settings.default_model import DEFAULTS
-from gradeloop.settings.endpoints import CLOUD_PACKAGES, PROTOCOLS, unknown_provider
-from gradeloop.settings.prices import PUBLISHED, load_prices
+from gradeloop.settings.catalog import PUBLISHED, load_catalogue, load_prices
+from gradeloop.settings.endpoints import CLOUD_PACKAGES, DEFAULTS, PROTOCOLS, unknown_provider
 from gradeloop.text import clip
 
 if TYPE_CHECKING:
@@ -208,7 +205,7 @@ class Providers:
             try:
                 return await self.get(spec).complete(sent)
             except Exception as error:
-                if not await _has_other_key(server.source, used, error):
+                if not await server.has_other_key(used, error):
                     raise
         return await self.get(spec).complete(sent)
 
@@ -312,16 +309,6 @@ class Providers:
 
 def _unlisted(url: str) -> str:
     return f"base_url {clip(url)} is not allowed on this worker; add it to the worker's GRADELOOP_BASE_URLS: {url}"
-
-
-async def _has_other_key(source: KeySource, used: str | None, error: Exception) -> bool:
-    """Return whether an endpoint refused a key in whose place there is another one by now."""
-    fault = model_fault(error, model="")
-    if fault is None or fault.kind != "auth":
-        return False
-    source.forget()
-    await source.renew()
-    return source.current() not in {None, used}
 
 
 def _with_body(request: ModelRequest, place: Endpoint) -> ModelRequest:

@@ -15,9 +15,8 @@ from activities.providers.environment import Environment
 from gradeloop.contract.base import Strict
 from gradeloop.contract.model_spec import PROVIDERS, ModelSpec
 from gradeloop.contract.provider import Endpoint
-from gradeloop.settings.catalog import load_catalogue, retirement_of
+from gradeloop.settings.catalog import PriceTable, load_catalogue, load_prices, published_version, retirement_of
 from gradeloop.settings.endpoints import PROTOCOLS
-from gradeloop.settings.prices import PriceTable, load_prices, published_version
 
 SECONDS = 15.0
 """How long a provider has to answer."""

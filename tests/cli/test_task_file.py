@@ -10,7 +10,7 @@ from gradeloop.cli.init import init
 from gradeloop.cli.task_file import Task, TaskFlags, read_task
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.errors import InvalidRequest
-from gradeloop.settings.default_model import DEFAULTS, DefaultRule, refuse_unservable
+from gradeloop.settings.endpoints import DEFAULTS, DefaultRule, refuse_unservable
 from gradeloop.temporal.connect import application_folder
 
 SCRIPTED: dict[str, Any] = {"generator": {"model": "scripted:x"}, "grader": {"model": "scripted:x"}, "scripted": "replies.yaml"}

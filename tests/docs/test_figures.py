@@ -48,8 +48,7 @@ from gradeloop.judges import contract as judge_contract
 from gradeloop.judges import schema as output_schema
 from gradeloop.reports.run_page import MARKS
 from gradeloop.sandbox import monty, suite_runner, usage
-from gradeloop.settings.default_model import DEFAULTS
-from gradeloop.settings.endpoints import EndpointSettings, load_presets, preset_variables
+from gradeloop.settings.endpoints import DEFAULTS, EndpointSettings, load_presets, preset_variables
 from gradeloop.settings.worker import FetchSettings, SandboxSettings, WorkerSettings
 from gradeloop.temporal import codec
 from gradeloop.transcripts.registry import FORMATS

@@ -16,7 +16,7 @@ from gradeloop.monitors import windows
 from gradeloop.monitors.client import MonitorSchedules
 from gradeloop.monitors.contract import WAITING_DAYS, MonitorDefinition, Monitoring, MonitorTick
 from gradeloop.monitors.overview import MonitorReader, MonitorSummary, tick_notes
-from gradeloop.settings.prices import Price
+from gradeloop.settings.catalog import Price
 from gradeloop.store.tables import table
 from tests.rig.batches import Batches, batching, breaks, fails, passes
 from tests.rig.judging import FRANCE

@@ -10,9 +10,8 @@ from activities.providers.environment import Environment
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import HTTP_REQUEST, PROVIDERS, ModelSpec
 from gradeloop.errors import InvalidRequest
-from gradeloop.settings.catalog import Capability, capability_of, load_catalogue, settings_complaint
-from gradeloop.settings.default_model import DEFAULTS, DefaultRule, default_model
-from gradeloop.settings.prices import load_prices, load_shipped_prices
+from gradeloop.settings.catalog import Capability, capability_of, load_catalogue, load_prices, load_shipped_prices, settings_complaint
+from gradeloop.settings.endpoints import DEFAULTS, DefaultRule, default_model
 
 ONE_MILLION = Usage(input=1_000_000, output=1_000_000, calls=1)
 
@@ -162,7 +161,7 @@ def test_a_call_costs_what_its_tokens_do(model: str, usage: Usage, dollars: floa
 
 @pytest.mark.parametrize(("day", "dollars"), [("2026-12-31", 4.5), ("2027-01-01", 9)])
 def test_a_price_that_changes_with_a_date_is_that_of_the_day(monkeypatch: pytest.MonkeyPatch, day: str, dollars: float) -> None:
-    monkeypatch.setattr("gradeloop.settings.prices.time.time", datetime.fromisoformat(f"{day}T12:00:00+00:00").timestamp)
+    monkeypatch.setattr("gradeloop.settings.catalog.time.time", datetime.fromisoformat(f"{day}T12:00:00+00:00").timestamp)
 
     assert load_shipped_prices().cost(spec("google_genai:gemini-3.6-flash"), ONE_MILLION) == dollars
 

@@ -9,8 +9,15 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import ThreadRequest
 from gradeloop.errors import InvalidRequest
 from gradeloop.settings.catalog import capability_of
-from gradeloop.settings.default_model import refuse_unservable
-from gradeloop.settings.endpoints import CallCeilings, declare_endpoints, endpoint_ceilings, listed_model, named_endpoints, own_names
+from gradeloop.settings.endpoints import (
+    CallCeilings,
+    declare_endpoints,
+    endpoint_ceilings,
+    listed_model,
+    named_endpoints,
+    own_names,
+    refuse_unservable,
+)
 from gradeloop.settings.trust import find_config_file, trust
 from gradeloop.settings.worker import load_settings
 

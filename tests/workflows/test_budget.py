@@ -12,7 +12,7 @@ from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.thread import RunResult, parse_request
 from gradeloop.errors import InvalidRequest
-from gradeloop.settings.prices import Price
+from gradeloop.settings.catalog import Price
 from tests.rig.tables import over
 from tests.rig.threads import Reply, draft, grade, outcome, page, replay, request, row, serving, until
 

@@ -15,7 +15,7 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.judges.client import Judge
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.reports.run_page import run_page
-from gradeloop.settings.prices import load_prices
+from gradeloop.settings.catalog import load_prices
 from tests.rig.batches import batching
 from tests.rig.failing_models import FailingModels, calling, listening, said, working
 from tests.rig.judging import PARIS

@@ -19,9 +19,8 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.model_spec import ModelConfig, ModelSpec
 from gradeloop.contract.thread import SEARCH_ATTRIBUTES
 from gradeloop.errors import GradeloopError, InvalidRequest
-from gradeloop.settings.catalog import MODELS, read_catalogue
-from gradeloop.settings.default_model import DEFAULTS, default_model, keyed_providers
-from gradeloop.settings.prices import PRICES, Price, load_prices
+from gradeloop.settings.catalog import MODELS, PRICES, Price, load_prices, read_catalogue
+from gradeloop.settings.endpoints import DEFAULTS, default_model, keyed_providers
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import CONFIG_FILE, TRUST_COMMAND, TRUST_FLAG
 from gradeloop.settings.worker import ReceiverSettings

@@ -19,7 +19,7 @@ from gradeloop.grading.prompts import JudgedDraft, build_grader_prompt
 from gradeloop.grading.scoring import call_groups
 from gradeloop.judges.contract import CriteriaJudge, JudgingRequest, SchemaJudge
 from gradeloop.judges.prompt import build_judge_prompt
-from gradeloop.settings.prices import PRICES, PriceTable, load_prices
+from gradeloop.settings.catalog import PRICES, PriceTable, load_prices
 
 CHARACTERS_PER_TOKEN = 4
 """Characters of a prompt that are counted as a token: about what English has with today's tokenizers."""

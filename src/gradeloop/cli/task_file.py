@@ -19,8 +19,7 @@ from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_file, refuse_bad_rubric, require_files
 from gradeloop.files.yaml import Location, located_error, read_placed
 from gradeloop.grading.templates import fill
-from gradeloop.settings.default_model import UNNAMED, refuse_unservable, require_default_model
-from gradeloop.settings.endpoints import own_names
+from gradeloop.settings.endpoints import UNNAMED, own_names, refuse_unservable, require_default_model
 from gradeloop.settings.worker import find_outside_roots
 from gradeloop.temporal.connect import WorkerSpec
 from gradeloop.text import clip

@@ -39,7 +39,7 @@ from gradeloop.errors import GradeloopError
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED, STOPPED
 from gradeloop.grading.templates import fill
 from gradeloop.reports.next_step import resume_step
-from gradeloop.settings.default_model import default_model
+from gradeloop.settings.endpoints import default_model
 from gradeloop.temporal.connect import OURS, Connection, application_folder, connect, ensure_worker, find, keep_worker_alive
 
 _EXIT_CODES = {None: SATISFIED, "satisfied": SATISFIED, "max_iterations_reached": CAPPED}

@@ -29,7 +29,7 @@ from gradeloop.judges.client import Judge, parse_run
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, Judging, judging_id, parse_judge
 from gradeloop.judges.registry import JudgeRegistry
 from gradeloop.judges.sources import parse_reference, read_judge, read_thread, with_model
-from gradeloop.settings.default_model import require_default_model
+from gradeloop.settings.endpoints import require_default_model
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.trust import find_config_file
 from gradeloop.store.engine import own_store

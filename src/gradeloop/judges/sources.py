@@ -18,8 +18,7 @@ from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_file, refuse_bad_rubric
 from gradeloop.files.yaml import Location, read_placed
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, parse_judge
-from gradeloop.settings.default_model import refuse_unservable, require_default_model
-from gradeloop.settings.endpoints import own_names
+from gradeloop.settings.endpoints import own_names, refuse_unservable, require_default_model
 from gradeloop.settings.trust import find_config_file
 from gradeloop.transcripts.readers import Reading, distinct_ids, read_run_file, refuse_duplicate_ids
 

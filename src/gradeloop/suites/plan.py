@@ -23,8 +23,7 @@ from gradeloop.files.yaml import Location, located_error
 from gradeloop.grading.draft_checks import comparisons_of
 from gradeloop.grading.grants import Grants, Kind
 from gradeloop.grading.templates import fill_rubric, is_template
-from gradeloop.settings.default_model import UNNAMED, refuse_unservable, require_default_model
-from gradeloop.settings.endpoints import own_names
+from gradeloop.settings.endpoints import UNNAMED, own_names, refuse_unservable, require_default_model
 from gradeloop.settings.trust import find_config_file
 from gradeloop.suites.assertions import SHOWS_VARIABLES, AssertionList, located
 from gradeloop.suites.case_texts import (

@@ -14,7 +14,7 @@ from gradeloop.contract.messages import CHOICES, CallForm
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location
 from gradeloop.grading.templates import is_template
-from gradeloop.settings.default_model import MISTRAL_URL
+from gradeloop.settings.endpoints import MISTRAL_URL
 from gradeloop.suites.findings import as_object
 from gradeloop.text import clip
 

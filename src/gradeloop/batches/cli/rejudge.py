@@ -14,7 +14,7 @@ from gradeloop.judges.abstention import dearer_judge, with_unsure
 from gradeloop.judges.chunks import chunked_id, is_too_long, requests_in_parts
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, JudgingRequest, judging_id
 from gradeloop.judges.sources import load_judge, names_file, parse_reference
-from gradeloop.settings.default_model import default_model
+from gradeloop.settings.endpoints import default_model
 from gradeloop.store.engine import Store, own_store
 from gradeloop.text import counted, money
 
