@@ -196,6 +196,10 @@ def figure_texts(name: str, figure: Estimate) -> tuple[str, str]:
     return figure.texts("{:.1%}" if name in PERCENT else "{:.3f}")
 
 
+# A bootstrap asks for the figures 10,000 times, each time for other counts of the same kinds of runs. All but the ranks
+# are quotients of sums that are linear in the counts, so that the terms of each sum are computed once per kind and a
+# draw is a dot product; values are taken from their mean, without which the squares of large scores would cancel. Ranks
+# change with the counts, and only their order is kept.
 class NumberFigures:
     """Weighted kappa, interval alpha, Spearman's correlation and mean absolute error of numbers, as `gradeloop.stats` defines them."""
 

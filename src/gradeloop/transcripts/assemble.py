@@ -275,6 +275,11 @@ def _said(message: RunMessage) -> str:
     return json.dumps([message.role, *records], sort_keys=True, ensure_ascii=False) if records else key_of(message)
 
 
+# Every call of a model is sent the whole conversation so far, so that a trace of n calls holds its beginning n times. A
+# history is one with another where one is the beginning of the other, message by message; what clients leave out when
+# they send a conversation back (the system prompt, reasoning) does not count in that. The longer one is kept, with what
+# only the shorter one has. Were they compared whole, each call of a client that drops reasoning would be a conversation
+# of its own; were any overlap enough, two subagents with one prompt would be one.
 def merge_histories(histories: Sequence[Sequence[RunMessage]]) -> list[list[RunMessage]]:
     """Return the conversations that calls of models recorded, where a later call repeats what was said before it.
 
@@ -428,32 +433,6 @@ class _Spoken:
         return gave or self._first(tool.name, "called" if in_order or tool.arguments in (None, "", {}) else "waiting")
 
 
-def join_tools(
-    tools: Sequence[ToolRecord], conversations: Sequence[Sequence[RunMessage]], *, in_order: bool
-) -> tuple[list[list[RunMessage]], list[RunMessage]]:
-    """Return the conversations of a trace, and the calls and results of its tools that none of them has.
-
-    A result that a conversation has is one that failed where the tool's own record says so.
-
-    Args:
-        tools: The records of its tools, in the order in which they were called.
-        conversations: Its conversations.
-        in_order: Whether a record that names no call, and whose arguments are those of none, is the next call of its tool, as where
-            exporters wrap arguments and results.
-    """
-    spoken = _Spoken(conversations, {tool.call for tool in tools if tool.call})
-    failed: set[str] = set()
-    unseen: list[RunMessage] = []
-    for tool in tools:
-        known = tool.call if tool.call in spoken.calls or tool.call in spoken.results else None
-        call = known or spoken.mate(tool, in_order=in_order) or tool.call or tool.id
-        spoken.used.add(call)
-        if call in spoken.results:
-            failed |= {call} if tool.failed else set()
-        unseen += _messages_of(tool, call, spoken)
-    return [with_failures(messages, failed) for messages in conversations], unseen
-
-
 @dataclass(frozen=True)
 class TraceStep:
     """A span, an observation or a run of a trace, as far as it stands beside the conversations: a tool's call, or an error."""
@@ -467,15 +446,37 @@ class TraceStep:
     tool: ToolRecord | None = None
 
 
+# A trace records a tool's call twice: in the conversation, where the model made it, and as a step of its own, often
+# under another id and with wrapped arguments. Each step takes the first call of its tool that no step has taken yet: by
+# the call's id, else by the arguments, else by the result, else in order. A call is taken once, so that the same call
+# made twice is two records; without that, a retried tool would be shown once too often, or a failure be marked on the
+# wrong result.
 def join_steps(steps: Sequence[TraceStep], conversations: Sequence[Sequence[RunMessage]], *, in_order: bool) -> list[list[RunMessage]]:
-    """Return the conversations of a trace with its tools, as `join_tools` does; what none of them has, and the errors, end the first.
+    """Return the conversations of a trace; the calls and results of tools that none of them has, and the errors, end the first.
 
-    An error that a tool returned, or that a step below has, is not said again.
+    A result that a conversation has is one that failed where the tool's own record says so. An error that a tool returned, or that a step
+    below has, is not said again.
+
+    Args:
+        steps: The steps, in the order in which they began.
+        conversations: Its conversations.
+        in_order: Whether a record that names no call, and whose arguments are those of none, is the next call of its tool, as where
+            exporters wrap arguments and results.
     """
-    joined, unseen = join_tools([step.tool for step in steps if step.tool], conversations, in_order=in_order)
-    failed = [(step, step.error) for step in steps if step.error and not (step.tool and step.tool.output == step.error)]
-    own = not_repeated([(step.id, text) for step, text in failed], {step.id: step.parent for step in steps if step.id})
-    errors = [error_message(text, step.name) for (step, text), is_own in zip(failed, own, strict=True) if is_own]
+    tools = [step.tool for step in steps if step.tool]
+    spoken = _Spoken(conversations, {tool.call for tool in tools if tool.call})
+    failed: set[str] = set()
+    unseen: list[RunMessage] = []
+    for tool in tools:
+        known = tool.call if tool.call in spoken.calls or tool.call in spoken.results else None
+        call = known or spoken.mate(tool, in_order=in_order) or tool.call or tool.id
+        spoken.used.add(call)
+        failed |= {call} if tool.failed and call in spoken.results else set()
+        unseen += _messages_of(tool, call, spoken)
+    lost = [(step, step.error) for step in steps if step.error and not (step.tool and step.tool.output == step.error)]
+    own = not_repeated([(step.id, text) for step, text in lost], {step.id: step.parent for step in steps if step.id})
+    errors = [error_message(text, step.name) for (step, text), is_own in zip(lost, own, strict=True) if is_own]
+    joined = [with_failures(messages, failed) for messages in conversations]
     return [[*joined[0], *unseen, *errors], *joined[1:]]
 
 

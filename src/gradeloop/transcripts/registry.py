@@ -75,6 +75,10 @@ PEEKED = 50
 """The first lines of a file, or items of a list, by which it is seen whether all are one value, or each is one."""
 
 
+# One damaged line among the lines of a session must not turn a run into a hundred runs of one message. So where the
+# first lines are not one value together, each is left out in turn: if the others are one value then, that line is the
+# odd one and is told by its number. Lines of which each is a run of its own are not looked at in this way, unless the
+# first of them is of a format whose lines are one value.
 def odd_one(rows: Sequence[Json]) -> UnreadableMessage | None:
     """Return why the first rows of a file are not one value as they would be without one of them, to which the path leads.
 

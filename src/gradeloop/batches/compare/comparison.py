@@ -388,6 +388,11 @@ def _in_order(counts: Counter[Outcome]) -> dict[Outcome, int]:
     return {outcome: counts[outcome] for outcome in OUTCOMES if counts[outcome]}
 
 
+# Two batches are aligned by the ids of their cases. A suite with `repeat: 3` has written three cases, `refund/1` to
+# `refund/3`, of which only the number of the repetition tells that they are one; a user's own id may end the same way.
+# So an id is cut only where its end is the case's own number, a later repetition has the same beginning, and no case is
+# called like the beginning itself: a batch run once then aligns with one that was repeated, and two cases called `a/1`
+# and `a/2` stay two.
 def group_runs(cases: Sequence[ComparedCase]) -> dict[str, tuple[ComparedCase, ...]]:
     """Return the runs of each case by its id, in their order.
 
