@@ -2,7 +2,6 @@
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from gradeloop.batches.answer import STATUS_LABELS
 from gradeloop.batches.compare.comparison import (
@@ -19,6 +18,7 @@ from gradeloop.batches.compare.comparison import (
 )
 from gradeloop.batches.exports import is_batch_file
 from gradeloop.batches.markdown import Baseline, RegressedCase
+from gradeloop.reports.next_step import NextStep
 from gradeloop.text import counted, money, one_line, percent, token_count
 
 OUTCOME_LABELS: dict[Outcome, str] = {
@@ -112,28 +112,21 @@ def gated_answer(found: Comparison, gates: Sequence[ComparisonGate]) -> tuple[st
     return f"{'FAILED' if failing else 'PASSED'} by --fail-on {', '.join(failing or gates)}: {answer}", not failing
 
 
-@dataclass(frozen=True)
-class ComparisonStep:
-    """The next step after a comparison."""
-
-    words: str
-    command: str
-
-
-def comparison_step(found: Comparison) -> ComparisonStep:
+def comparison_step(found: Comparison) -> NextStep:
     """Return what comes next: to mend what is worse in B and compare again, else to hold later runs against B."""
     again = f"gradeloop diff {shlex.quote(found.a.source)} {shlex.quote(found.b.source)}"
     batch = found.b.batch_id if not is_batch_file(found.b.source) else None
     worse = found.counts.get("regressed", 0)
     if worse:
         command = again if batch is None else f"gradeloop diff {shlex.quote(found.a.source)}"
-        return ComparisonStep("mend what regressed, run the suite again, then", command)
+        return NextStep(command=command, words="mend what regressed, run the suite again, then")
     if found.counts.get("lost"):
-        return ComparisonStep("run its errors again, then", again) if batch is None else ComparisonStep("", f"gradeloop retry {batch}")
+        words = "run its errors again, then" if batch is None else ""
+        return NextStep(command=again if batch is None else f"gradeloop retry {batch}", words=words)
     if found.counts.get("unsure"):
-        return ComparisonStep("", "gradeloop inbox")
+        return NextStep(command="gradeloop inbox")
     command = f"gradeloop eval SUITE --baseline {shlex.quote(batch or found.b.source)}"
-    return ComparisonStep("take B for the baseline of later runs with", command)
+    return NextStep(command=command, words="take B for the baseline of later runs with")
 
 
 def p_value(value: float) -> str:
