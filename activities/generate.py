@@ -2,11 +2,10 @@
 
 from temporalio import activity
 
-from activities.calls.attempts import AttemptState, UnansweredAttempt
-from activities.calls.paid_call import PaidCall, refuse_unsendable
+from activities.calls.attempts import AttemptState, Invocation, PaidCall, UnansweredAttempt
 from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
 from activities.state_cache import GradingSettings, ThreadRef
-from gradeloop.contract.base import Recorded, Sparse
+from gradeloop.contract.base import Sparse
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelRequest, Step
@@ -25,10 +24,9 @@ class GenerateCall(PaidCall):
     """True where no further tool calls are possible."""
 
 
-class GeneratorTurn(Recorded):
+class GeneratorTurn(Invocation):
     """A generator's reply, what it cost, and what the worker offers."""
 
-    message: Message
     usage: Usage
     offer: WorkerCapabilities
     added: Sparse[tuple[Message, ...]] = ()
@@ -63,10 +61,8 @@ class GeneratorActivities:
         request = self._request(call, settings, [*messages, *added], choice.model)
         reply = await self._services.calls.send(request, state, choice)
         offer, notes = self._services.capabilities_for(settings), model_notes(choice.model)
-        turn = GeneratorTurn(message=reply.message, usage=reply.usage, offer=offer, added=added, notes=notes)
-        refuse_unsendable(turn, state)
         self._services.threads.append(call.thread.messages, *added, reply.message)
-        return turn
+        return GeneratorTurn(message=reply.message, usage=reply.usage, offer=offer, added=added, notes=notes)
 
     def _request(self, call: GenerateCall, settings: GradingSettings, messages: list[Message], model: ModelSpec) -> ModelRequest:
         generator = settings.generator

@@ -9,12 +9,11 @@ from pydantic import Field
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.calls.attempts import AttemptState, UnansweredAttempt
-from activities.calls.paid_call import PaidCall, refuse_unsendable
+from activities.calls.attempts import AttemptState, Invocation, PaidCall, UnansweredAttempt
 from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
 from activities.state_cache import GradingSettings, LogRef, ThreadRef
 from activities.tools.registry import READ_TRANSCRIPT, RESERVED
-from gradeloop.contract.base import Recorded, Sparse
+from gradeloop.contract.base import Sparse
 from gradeloop.contract.evaluation import CheckOutcome, Malformed, Verdict, pass_score_schema, verdict_schema
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
@@ -65,10 +64,9 @@ class GradeCall(PaidCall):
         return messages if self.whole else messages[: self.draft + 1]
 
 
-class GraderTurn(Recorded):
+class GraderTurn(Invocation):
     """What came back: tool calls in `message`, or an answer and how it reads."""
 
-    message: Message
     verdict: Sparse[Verdict | None] = None
     malformed: Sparse[Malformed | None] = None
     usage: Usage
@@ -130,9 +128,7 @@ class GraderActivities:
             return turn
         reading = parse_verdict(message.content, group, call.pending or None, earlier=earlier_answers(scratch), tag=request.tag)
         reading = verify_quotes(reading, messages) if group.quoted else reading
-        turn = turn.model_copy(update={"verdict" if isinstance(reading, Verdict) else "malformed": reading})
-        refuse_unsendable(turn, state)
-        return turn
+        return turn.model_copy(update={"verdict" if isinstance(reading, Verdict) else "malformed": reading})
 
     def _judge(self, call: GradeCall, settings: GradingSettings) -> ModelSpec:
         """Return the model that is to answer, with its fallbacks."""

@@ -11,8 +11,7 @@ from temporalio.common import Priority, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, is_cancelled_exception
 from temporalio.workflow import ActivityCancellationType, ActivityConfig, ActivityHandle
 
-from activities.calls.attempts import UnansweredAttempt
-from activities.calls.paid_call import PaidCall
+from activities.calls.attempts import PaidCall, UnansweredAttempt
 from activities.calls.retries import TENANT_BUDGET
 from activities.capabilities import WorkerCapabilities
 from activities.errors import PERMANENT, FailureDetails, first_detail

@@ -8,13 +8,12 @@ from pydantic import JsonValue
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.calls.attempts import AttemptState, UnansweredAttempt
-from activities.calls.paid_call import PaidCall, refuse_unsendable
+from activities.calls.attempts import AttemptState, Invocation, PaidCall, UnansweredAttempt
 from activities.capabilities import WorkerServices, model_notes
 from activities.errors import failure
 from activities.grade import answer_form, seeded
 from activities.state_cache import ByteBoundedCache, LogRef, query_workflow
-from gradeloop.contract.base import Recorded, Sparse, Strict
+from gradeloop.contract.base import Sparse, Strict
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelFault, ModelRequest, Step
@@ -69,10 +68,9 @@ class JudgeCall(PaidCall):
     """Which judgement of the same run it is, from 0: the rollouts of another one have seeds of their own."""
 
 
-class JudgeTurn(Recorded):
+class JudgeTurn(Invocation):
     """A judge's reply, and how it reads: an output, or the problems of one that breaks its schema."""
 
-    message: Message
     output: dict[str, JsonValue] | None = None
     problems: tuple[str, ...] = ()
     citations: tuple[Citation, ...] = ()
@@ -157,11 +155,8 @@ class JudgeActivities:
             notes=model_notes(request.spec),
         )
         if isinstance(answer, ValidAnswer):
-            turn = turn.model_copy(update={"output": answer.output, "citations": answer.citations})
-        else:
-            turn = turn.model_copy(update={"problems": answer.problems})
-        refuse_unsendable(turn, state)
-        return turn
+            return turn.model_copy(update={"output": answer.output, "citations": answer.citations})
+        return turn.model_copy(update={"problems": answer.problems})
 
     def _refuse_unservable(self, model: ModelSpec, subject: Subject) -> None:
         """Refuse a judge of a provider that is not known, or with a fallback that cannot be called, or cannot answer as this judge does.

@@ -13,8 +13,8 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from activities.calls.retries import CallLimits, ChainPosition, FailedAttempts, ModelChoice, RetryDecision, choose_model
 from activities.errors import FailureDetails, activity_call, first_detail
 from activities.state_cache import ByteBoundedCache
-from gradeloop.contract.base import Recorded
-from gradeloop.contract.messages import Usage
+from gradeloop.contract.base import Recorded, Sparse, Strict
+from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 
 HEARTBEAT_SECONDS = 1.0
@@ -42,6 +42,21 @@ class UnansweredAttempt(FailureDetails):
     """Seconds until the call is made again."""
     failed: FailedAttempts
     turn: ChainPosition = ChainPosition()
+
+
+class PaidCall(Strict):
+    """The fields that every paid call of a thread or a judgement has."""
+
+    raised: Sparse[bool] = False
+    """True where a reply was cut before: it gets a larger completion."""
+    earlier: Sparse[UnansweredAttempt | None] = None
+    """The paid attempt before this one, where that gave no answer."""
+
+
+class Invocation(Recorded):
+    """What a paid call of a thread or a judgement returns: the model's reply, and how it reads."""
+
+    message: Message
 
 
 class _Carried(Recorded):

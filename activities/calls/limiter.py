@@ -86,7 +86,7 @@ class Ceiling:
         self.in_flight += 1
         self.tokens = None if self.tokens is None else self.tokens - tokens
 
-    def settle(self, reckoned: float, taken: float) -> None:
+    def give_back(self, reckoned: float, taken: float) -> None:
         """Count the end of a call, and the tokens that it took."""
         self.in_flight -= 1
         self.tokens = None if self.tokens is None else self.tokens + reckoned - taken
@@ -303,7 +303,7 @@ class ModelLimiter:
     def _leave(self, reckoned: float, taken: float) -> None:
         self._in_flight -= 1
         for ceiling in self._ceilings:
-            ceiling.settle(reckoned, taken)
+            ceiling.give_back(reckoned, taken)
         self._show()
 
     def _reported_wait(self, now: float) -> float:

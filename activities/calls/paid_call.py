@@ -6,15 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from pydantic import BaseModel
 from pydantic_core import PydanticSerializationError, to_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError
 
-from activities.calls.attempts import AbandonedAttempts, AttemptState, UnansweredAttempt, heartbeats, stop_requested
+from activities.calls.attempts import AbandonedAttempts, AttemptState, Invocation, PaidCall, UnansweredAttempt, heartbeats, stop_requested
 from activities.calls.limiter import LIMITED, CallLimiter, MustWait, Permit
 from activities.calls.rate_headers import kept_headers
 from activities.calls.retries import (
@@ -35,8 +33,7 @@ from activities.errors import FailureDetails, activity_call, conceal, failure, f
 from activities.providers import Providers
 from activities.providers.base import sendable
 from activities.providers.scripted import Recording
-from gradeloop.contract.base import Sparse, Strict
-from gradeloop.contract.messages import MESSAGE_BYTES, Message, Usage
+from gradeloop.contract.messages import MESSAGE_BYTES, Usage
 from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest
 from gradeloop.contract.thread import OUTAGE_SECONDS
 from gradeloop.telemetry.metrics import (
@@ -62,25 +59,8 @@ TURN_BYTES = 2 * MESSAGE_BYTES - 32 * 1024
 """The most bytes of a reply together with how it reads, as JSON: Temporal takes a payload of 2 MiB."""
 
 
-class PaidCall(Strict):
-    """The fields that every paid call of a thread or a judgement has."""
-
-    raised: Sparse[bool] = False
-    """True where a reply was cut before: it gets a larger completion."""
-    earlier: Sparse[UnansweredAttempt | None] = None
-    """The paid attempt before this one, where that gave no answer."""
-
-
-class PaidTurn(Protocol):
-    """What a paid call of a thread or a judgement returns."""
-
-    @property
-    def message(self) -> Message:
-        """The reply."""
-
-
 Call = TypeVar("Call", bound=PaidCall)
-Turn = TypeVar("Turn", bound=PaidTurn)
+Turn = TypeVar("Turn", bound=Invocation)
 
 
 @dataclass(frozen=True)
@@ -156,7 +136,7 @@ class ModelCalls:
             async with self.attempt(earlier=call.earlier) as state:
                 if (turn := await self.abandoned.adopt(state)) is not None:
                     return turn  # type: ignore[no-any-return]  # the same call's
-                return await self.abandoned.pay(state, partial(work, call, state), lambda turn: turn.message.size())
+                return await self.abandoned.pay(state, lambda: _sendable_turn(work(call, state), state), lambda turn: turn.message.size())
         except Exception as error:
             if state is None or not state.spent.calls:
                 raise
@@ -313,18 +293,13 @@ class ModelCalls:
         return failed_call(fault, decision, state.spent, endpoint=endpoint, pause=pause, waits_for=waits)
 
 
-def _follow(state: AttemptState, decision: RetryDecision, why: str) -> ApplicationError:
-    """Have the next attempt ask another model at once, and return what ends this one."""
-    state.follow(decision)
-    return priced_failure(why, FALLBACK, state.details(), delay=RETRY_IMMEDIATELY)
-
-
-def refuse_unsendable(turn: BaseModel, state: AttemptState) -> None:
+async def _sendable_turn(work: Awaitable[Turn], state: AttemptState) -> Turn:
     """Refuse a turn that its workflow cannot be given: outside of the call that would fail too, and be paid again and counted nowhere.
 
     Raises:
         ApplicationError: Of type `ThreadTooLarge`, or `malformed_response`; its details are what all attempts have cost.
     """
+    turn = await work
     try:
         size = len(to_json(turn))
     except (PydanticSerializationError, ValueError) as error:
@@ -333,6 +308,13 @@ def refuse_unsendable(turn: BaseModel, state: AttemptState) -> None:
     if size > TURN_BYTES:
         text = f"the reply and how it reads have {size} bytes together, {TURN_BYTES} at most; ask for less at once"
         raise priced_failure(text, "ThreadTooLarge", state.details(), final=True)
+    return turn
+
+
+def _follow(state: AttemptState, decision: RetryDecision, why: str) -> ApplicationError:
+    """Have the next attempt ask another model at once, and return what ends this one."""
+    state.follow(decision)
+    return priced_failure(why, FALLBACK, state.details(), delay=RETRY_IMMEDIATELY)
 
 
 def current_tenant() -> str | None:

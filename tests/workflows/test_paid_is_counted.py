@@ -167,7 +167,7 @@ def fail_once(patch: pytest.MonkeyPatch, owner: Any, name: str, error: Exception
     patch.setattr(owner, name, method)
 
 
-BEHIND = {"generate": (generate, "refuse_unsendable"), "grade": (grade, "parse_verdict"), "judge": (judging, "parse_answer")}
+BEHIND = {"generate": (generate, "model_notes"), "grade": (grade, "parse_verdict"), "judge": (judging, "parse_answer")}
 """What each paid activity does once it has its reply."""
 
 BROKEN: dict[str, Callable[[], Exception]] = {
