@@ -11,8 +11,10 @@ from pydantic_core import from_json
 from activities.providers.base import (
     MODELS_PAGE,
     JsonObject,
+    answer_form,
     assistant_reply,
     call_id,
+    callables,
     completion_cap,
     count,
     error_in_reply,
@@ -195,11 +197,17 @@ class AnthropicMessages:
 
 
 def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
-    """Return the request's body, with the thinking of the messages from index `first` on."""
+    """Return the request's body, with the thinking of the messages from index `first` on.
+
+    Raises:
+        ModelFault: Any JSON is asked for, for which this API has no setting.
+    """
     config = request.spec.config
     output: dict[str, Any] = {"effort": config.reasoning_effort} if config.reasoning_effort else {}
-    if (schema := _schema(request)) is not None:
-        output["format"] = {"type": "json_schema", "schema": schema}
+    if (form := answer_form(request)) is not None:
+        if form.json_schema is None:
+            raise ModelFault("bad_request", "output_form has no json_schema, which Anthropic's API asks for; give it one")
+        output["format"] = {"type": "json_schema", "schema": form.json_schema}
     body: dict[str, Any] = {
         "model": request.spec.model,
         "max_tokens": completion_cap(request),
@@ -212,45 +220,15 @@ def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
         body["thinking"] = {"type": config.thinking} if isinstance(config.thinking, str) else budget
     if output:
         body["output_config"] = output
-    if request.tools:
-        body["tools"] = [{"name": tool.name, "description": tool.description, "input_schema": tool.parameters} for tool in request.tools]
-        body["tool_choice"] = {"type": "auto" if request.tools_allowed else "none"}
-    return body | _declared(request)
-
-
-def _schema(request: ModelRequest) -> dict[str, Any] | None:
-    """Return the JSON Schema of the reply.
-
-    Raises:
-        ModelFault: Any JSON is asked for, for which this API has no setting.
-    """
-    if request.output_form is None:
-        return request.schema
-    if request.output_form.json_schema is None:
-        raise ModelFault("bad_request", "output_form has no json_schema, which Anthropic's API asks for; give it one")
-    return request.output_form.json_schema
+    functions, choice = callables(request)
+    if functions:
+        body["tools"] = [{"input_schema": row.pop("parameters", _ANY), **row} for row in functions]
+    if choice is not None:
+        body["tool_choice"] = {"type": _CHOICES[choice]} if choice in _CHOICES else {"type": "tool", "name": choice}
+    return body
 
 
 _ANY: JsonValue = {"type": "object", "properties": {}}
-
-
-def _declared(request: ModelRequest) -> dict[str, Any]:
-    """Return the functions that a draft may call, as far as there are any."""
-    declared: dict[str, Any] = {}
-    if request.functions:
-        written = [
-            {
-                "name": function.name,
-                "description": function.description,
-                "input_schema": function.parameters or _ANY,
-                "strict": function.strict,
-            }
-            for function in request.functions
-        ]
-        declared["tools"] = [{name: value for name, value in function.items() if value} for function in written]
-    if (choice := request.function_choice) is not None:
-        declared["tool_choice"] = {"type": _CHOICES[choice]} if choice in _CHOICES else {"type": "tool", "name": choice}
-    return declared
 
 
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}

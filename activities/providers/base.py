@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
 from activities.errors import conceal, error_kind, excerpt, note_paid, reported_codes, reported_message
-from gradeloop.contract.messages import LogProbs, Message, ToolCall, Usage
+from gradeloop.contract.messages import LogProbs, Message, OutputForm, ToolCall, Usage
 from gradeloop.contract.model_spec import CALL_SECONDS, LONGEST_TIMEOUT
 from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.settings.catalog import capability_of
@@ -256,6 +256,25 @@ def reported(usage: JsonValue, *path: str) -> int | None:
 def objects(value: JsonValue) -> list[JsonObject]:
     """Return the objects of a list; none where it is no list."""
     return [element for element in value if isinstance(element, dict)] if isinstance(value, list) else []
+
+
+def callables(request: ModelRequest) -> tuple[list[JsonObject], str | None]:
+    """Return what the model may call, each with what is known of its name, description, parameters and strictness, and the choice of it.
+
+    These are evidence tools, which we run, or the functions of a draft, which nobody runs.
+    """
+    rows = [
+        {name: value for name in ("name", "description", "parameters", "strict") if (value := getattr(one, name, None))}
+        for one in request.functions or request.tools
+    ]
+    return rows, request.function_choice or (("auto" if request.tools_allowed else "none") if request.tools else None)
+
+
+def answer_form(request: ModelRequest) -> OutputForm | None:
+    """Return the JSON that the reply is asked to be; None for free text."""
+    if request.output_form is None and request.schema is not None:
+        return OutputForm.model_construct(name=request.schema_name, strict=True, json_schema=request.schema)
+    return request.output_form
 
 
 def call_id(step: Step, ordinal: int) -> str:

@@ -13,8 +13,10 @@ from activities.providers.base import (
     MODELS_PAGE,
     SILENCE,
     JsonObject,
+    answer_form,
     assistant_reply,
     call_id,
+    callables,
     completion_cap,
     count,
     error_in_reply,
@@ -133,28 +135,15 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
     body: dict[str, Any] = {"contents": _contents(request), "generationConfig": _settings(request)}
     if request.system:
         body["systemInstruction"] = {"parts": [{"text": request.system}]}
-    if request.tools:
-        declared = [{"name": tool.name, "description": tool.description, "parametersJsonSchema": tool.parameters} for tool in request.tools]
+    functions, choice = callables(request)
+    if functions:
+        fields = {"name": "name", "description": "description", "parameters": "parametersJsonSchema"}
+        declared = [{fields[name]: value for name, value in row.items() if name in fields} for row in functions]
         body["tools"] = [{"functionDeclarations": declared}]
-        body["toolConfig"] = {"functionCallingConfig": {"mode": "AUTO" if request.tools_allowed else "NONE"}}
-    body |= _declared(request)
-    return body | request.spec.config.extra
-
-
-def _declared(request: ModelRequest) -> dict[str, Any]:
-    """Return the functions that a draft may call, as far as there are any."""
-    declared: dict[str, Any] = {}
-    if request.functions:
-        written = [
-            {"name": function.name, "description": function.description, "parametersJsonSchema": function.parameters}
-            for function in request.functions
-        ]
-        functions = [{name: value for name, value in function.items() if value} for function in written]
-        declared["tools"] = [{"functionDeclarations": functions}]
-    if (choice := request.function_choice) is not None:
+    if choice is not None:
         mode = {"mode": _MODES[choice]} if choice in _MODES else {"mode": "ANY", "allowedFunctionNames": [choice]}
-        declared["toolConfig"] = {"functionCallingConfig": mode}
-    return declared
+        body["toolConfig"] = {"functionCallingConfig": mode}
+    return body | request.spec.config.extra
 
 
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
@@ -170,9 +159,7 @@ def _settings(request: ModelRequest) -> dict[str, Any]:
         "thinkingConfig": _thinking(request),
         "responseLogprobs": request.logprobs or None,
     }
-    if request.schema is not None:
-        settings |= {"responseMimeType": "application/json", "responseJsonSchema": request.schema}
-    if (form := request.output_form) is not None:
+    if (form := answer_form(request)) is not None:
         settings |= {"responseMimeType": "application/json", "responseJsonSchema": form.json_schema}
     return {name: value for name, value in settings.items() if value is not None}
 

@@ -13,8 +13,10 @@ from pydantic_core import to_json
 from activities.errors import failure_facts
 from activities.providers.base import (
     JsonObject,
+    answer_form,
     assistant_reply,
     call_id,
+    callables,
     completion_cap,
     count,
     error_in_reply,
@@ -35,9 +37,9 @@ from activities.providers.base import (
 )
 from activities.providers.embeddings import embed_openai
 from activities.providers.thinking import circumstances, first_with_thinking, with_circumstances
-from gradeloop.contract.messages import CHOICES, DeclaredFunction, Image, Message, Usage, split_images
+from gradeloop.contract.messages import CHOICES, Image, Message, Usage, split_images
 from gradeloop.contract.model_spec import ModelSpec
-from gradeloop.contract.provider import Connections, Endpoint, ModelReply, ModelRequest, ToolSpec
+from gradeloop.contract.provider import Connections, Endpoint, ModelReply, ModelRequest
 from gradeloop.settings.catalog import capability_of
 from gradeloop.settings.endpoints import listed_model
 
@@ -208,7 +210,7 @@ BREAKPOINTS = 3
 
 def wire_request(request: ModelRequest, first: int = 0, field: str = "max_tokens") -> dict[str, Any]:
     """Return the request's body, with the reasoning of the messages from index `first` on."""
-    config = request.spec.config
+    config, (functions, choice) = request.spec.config, callables(request)
     system = [_marked({"role": "system", "content": request.system}, request)] if request.system else []
     body: dict[str, Any] = {
         "model": request.spec.model,
@@ -219,13 +221,12 @@ def wire_request(request: ModelRequest, first: int = 0, field: str = "max_tokens
         "reasoning_effort": config.reasoning_effort,
         "logprobs": request.logprobs or None,
         **_thinking(request.spec),
-        "tools": [_tool(tool) for tool in request.tools] or None,
-        "tool_choice": ("auto" if request.tools_allowed else "none") if request.tools else None,
+        "tools": [{"type": "function", "function": row} for row in functions] or None,
+        "tool_choice": choice if choice is None or choice in CHOICES else {"type": "function", "function": {"name": choice}},
     }
-    if request.schema is not None:
-        schema = {"name": request.schema_name, "strict": True, "schema": request.schema}
-        body["response_format"] = {"type": "json_schema", "json_schema": schema}
-    body |= _declared(request)
+    if (form := answer_form(request)) is not None:
+        schema = {"name": form.name, "strict": form.strict, "schema": form.json_schema}
+        body["response_format"] = {"type": "json_schema", "json_schema": schema} if form.json_schema else {"type": "json_object"}
     return {field if name == "max_tokens" else name: value for name, value in body.items() if value is not None}
 
 
@@ -277,28 +278,6 @@ def _marked(message: dict[str, Any], request: ModelRequest) -> dict[str, Any]:
     if not _is_claude(request) or not isinstance(content, str) or not content:
         return message
     return {**message, "content": [{"type": "text", "text": content, "cache_control": CACHED}]}
-
-
-def _tool(tool: ToolSpec) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": tool.parameters}}
-
-
-def _declared(request: ModelRequest) -> dict[str, Any]:
-    """Return the functions that a draft may call and the form that it is asked to have, as far as there are any."""
-    declared: dict[str, Any] = {}
-    if request.functions:
-        declared["tools"] = [{"type": "function", "function": _function(function)} for function in request.functions]
-    if (choice := request.function_choice) is not None:
-        declared["tool_choice"] = choice if choice in CHOICES else {"type": "function", "function": {"name": choice}}
-    if (form := request.output_form) is not None:
-        schema = {"name": form.name, "strict": form.strict, "schema": form.json_schema}
-        declared["response_format"] = {"type": "json_schema", "json_schema": schema} if form.json_schema else {"type": "json_object"}
-    return declared
-
-
-def _function(function: DeclaredFunction) -> dict[str, Any]:
-    written = {"name": function.name, "description": function.description, "parameters": function.parameters, "strict": function.strict}
-    return {name: value for name, value in written.items() if value}
 
 
 def _message(message: Message, provider: str, *, with_reasoning: bool) -> dict[str, Any]:

@@ -11,8 +11,10 @@ from pydantic_core import to_json
 
 from activities.providers.base import (
     JsonObject,
+    answer_form,
     assistant_reply,
     call_id,
+    callables,
     completion_cap,
     count,
     error_in_reply,
@@ -99,6 +101,16 @@ class ResponseAssembly:
         return self._body.get("usage") if self._body else None
 
 
+_FUNCTION: JsonObject = {
+    "type": "function",
+    "name": "",
+    "description": None,
+    "parameters": {"type": "object", "properties": {}},
+    "strict": False,
+}
+"""A function of which nothing is known."""
+
+
 def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
     """Return the request's body, without `stream` and the request's own extras.
 
@@ -106,7 +118,7 @@ def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
         request: The call.
         first: The index of the first message whose reasoning is sent.
     """
-    config = request.spec.config
+    config, (functions, choice) = request.spec.config, callables(request)
     body: dict[str, Any] = {
         "model": request.spec.model,
         "input": [item for at, message in enumerate(request.messages) for item in _items(message, request, with_reasoning=at >= first)],
@@ -117,39 +129,13 @@ def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
         "max_output_tokens": completion_cap(request),
         "temperature": config.temperature,
         "reasoning": _reasoning(config),
-        "tools": [
-            {"type": "function", "name": tool.name, "description": tool.description, "parameters": tool.parameters, "strict": False}
-            for tool in request.tools
-        ]
-        or None,
-        "tool_choice": ("auto" if request.tools_allowed else "none") if request.tools else None,
+        "tools": [_FUNCTION | row for row in functions] or None,
+        "tool_choice": choice if choice is None or choice in CHOICES else {"type": "function", "name": choice},
     }
-    if request.schema is not None:
-        body["text"] = {"format": {"type": "json_schema", "name": request.schema_name, "strict": True, "schema": request.schema}}
-    body |= _declared(request)
-    return {name: value for name, value in body.items() if value is not None}
-
-
-def _declared(request: ModelRequest) -> dict[str, Any]:
-    """Return the functions that a draft may call and the form that it is asked to have, as far as there are any."""
-    declared: dict[str, Any] = {}
-    if request.functions:
-        declared["tools"] = [
-            {
-                "type": "function",
-                "name": function.name,
-                "description": function.description or None,
-                "parameters": function.parameters or {"type": "object", "properties": {}},
-                "strict": function.strict,
-            }
-            for function in request.functions
-        ]
-    if (choice := request.function_choice) is not None:
-        declared["tool_choice"] = choice if choice in CHOICES else {"type": "function", "name": choice}
-    if (form := request.output_form) is not None:
+    if (form := answer_form(request)) is not None:
         schema = {"type": "json_schema", "name": form.name, "strict": form.strict, "schema": form.json_schema}
-        declared["text"] = {"format": schema if form.json_schema else {"type": "json_object"}}
-    return declared
+        body["text"] = {"format": schema if form.json_schema else {"type": "json_object"}}
+    return {name: value for name, value in body.items() if value is not None}
 
 
 def _reasoning(config: ModelConfig) -> dict[str, Any] | None:
