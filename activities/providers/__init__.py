@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import httpx2
 
 _ROTATIONS = 3
-"""How often a call is made again with another key, where the endpoint refuses one that has changed since."""
+"""Repeats of a call with another key, where the endpoint refuses one that has changed since."""
 
 _NOT_SET = "is not set in the worker's environment"
 

@@ -1,4 +1,4 @@
-"""What all providers share: limits of a call, JSON and streams as they arrive."""
+"""Tools of all adapters: limits of a call, JSON and streams as they arrive."""
 
 import asyncio
 import json
@@ -42,7 +42,7 @@ MAX_TOKENS = 16_384
 """The completion's cap where a provider demands one: room for reasoning and a long draft, under every current model's own cap."""
 
 RAISE_FACTOR = 4
-"""How many times its cap a completion gets, once, after it was cut at the cap."""
+"""The factor by which the cap of a completion rises, once, after it was cut at the cap."""
 
 
 def completion_cap(request: ModelRequest) -> int:
@@ -74,7 +74,7 @@ def silence(request: ModelRequest) -> float:
 
 
 SILENCE: ContextVar[float | None] = ContextVar("silence", default=None)
-"""What `silence` returns for the call that is being made, for a client whose SDK takes no such time."""
+"""The result of `silence` for the current call, for a client whose SDK takes no such time."""
 
 JsonObject = dict[str, JsonValue]
 

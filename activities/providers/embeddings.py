@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI
 
 BLANK = "\u2014"
-"""What is embedded for a text without a word, which servers refuse."""
+"""The text that is embedded for one without a word, which servers refuse."""
 
 
 async def embed_openai(client: "AsyncOpenAI", request: ModelRequest) -> ModelReply:

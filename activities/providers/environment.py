@@ -55,13 +55,13 @@ KEY_BYTES = 64 * 1024
 """The largest file of a key: many times the longest token."""
 
 RACY_SECONDS = 2.0
-"""How old a file must be before its time and size alone say that it is the same: two writes within a tick of the clock look alike."""
+"""The age from which a file's time and size alone show that it is the same: two writes within a tick of the clock look alike."""
 
 AZURE_SCOPE = "https://cognitiveservices.azure.com/.default"
-"""What a token is asked for: the inference of Azure OpenAI and Foundry."""
+"""The scope of a token: the inference of Azure OpenAI and Foundry."""
 
 RENEW_SECONDS = 300.0
-"""How long before its end a token is renewed, so that none ends on the way."""
+"""Seconds before its end at which a token is renewed, so that none ends on the way."""
 
 
 class KeySource(Protocol):
@@ -69,7 +69,7 @@ class KeySource(Protocol):
 
     @property
     def origin(self) -> str:
-        """What to set or to correct where there is no key."""
+        """The variable, file or credential to correct where there is no key."""
         ...
 
     def current(self) -> str | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import httpx2
 
 _UNMETERED = Usage(input=None, output=None, calls=1)
-"""What a call used of which nobody says what it did."""
+"""The usage of a call that nobody reports."""
 
 
 def read_call(spec: ModelSpec) -> HttpCall:

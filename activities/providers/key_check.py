@@ -19,13 +19,13 @@ from gradeloop.settings.catalog import PriceTable, load_catalogue, load_prices, 
 from gradeloop.settings.endpoints import PROTOCOLS
 
 SECONDS = 15.0
-"""How long a provider has to answer."""
+"""Seconds within which a provider answers."""
 
 KeyVerdict = Literal["accepted", "refused", "unreachable", "not installed", "not set", "not asked"]
 
 
 class KeyReport(Strict):
-    """Whether a provider accepts the worker's key."""
+    """The answer of a provider to the worker's key."""
 
     provider: str
     address: str
@@ -38,7 +38,7 @@ class KeyReport(Strict):
 
 
 class WorkerExamination(Strict):
-    """What a worker with this environment can do."""
+    """The keys and tables of a worker with this environment."""
 
     keys: tuple[KeyReport, ...]
     models_as_of: str
@@ -46,10 +46,10 @@ class WorkerExamination(Strict):
     published_prices: str
     """The version of genai-prices."""
     own_models: int
-    """How many families the user's own table of models adds."""
+    """The families that the user's own table of models adds."""
     own_models_as_of: date | None
     own_prices: int
-    """How many rows the user's own price table adds."""
+    """The rows that the user's own price table adds."""
     own_prices_as_of: date | None
 
 
@@ -98,10 +98,10 @@ TEXT = re.compile(
     r"(gpt-|o\d|chatgpt-|claude-|gemini-|mistral-|ministral-|magistral-)"
     r"(?!.*(image|audio|realtime|tts|transcribe|live|search|embed|robotics))"
 )
-"""How the name of a model begins that writes text, as far as the providers' own names tell."""
+"""The names of models that write text, as far as the providers' own names tell."""
 
 SOON = timedelta(days=60)
-"""How long before its last day a model is named."""
+"""The time before its last day in which a model is named."""
 
 
 def _unpriced(name: str, place: Endpoint, listed: tuple[str, ...], table: PriceTable) -> tuple[str, ...]:

@@ -79,7 +79,7 @@ class ScriptedReply(Strict):
     """Seconds before the reply."""
     usage: ScriptedUsage = ScriptedUsage()
     logprobs: LogProbs | None = None
-    """How probable the reply's tokens were, for a call that asks it."""
+    """Log probabilities of the reply's tokens, for a call that asks for them."""
     asked: dict[str, JsonValue] | None = None
     """The prompt when the row was recorded; it plays no part."""
     failed_before: tuple[ScriptedError, ...] = ()

@@ -44,7 +44,7 @@ DIGITS = 16
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 _FIELD = "parameter_"
-"""What every field's name begins with, since a parameter may be called as one of pydantic's own methods: schema, json, copy."""
+"""The beginning of every field's name, since a parameter may be called as one of pydantic's own methods: schema, json, copy."""
 
 
 @dataclass
@@ -210,7 +210,7 @@ class ToolUnavailable(Exception):
 
 @dataclass(frozen=True)
 class ToolContext:
-    """What a worker's built-in tools may use."""
+    """The settings and sandboxes of a worker's built-in tools."""
 
     settings: WorkerSettings
     sandboxes: SandboxChoice = UNTRIED

@@ -39,7 +39,7 @@ OLD = timedelta(days=60)
 """The age at which a table of models or prices no longer counts as today's."""
 
 ANSWER_SECONDS = 10.0
-"""How long a server that was reached may take for all that is asked of it: a healthy one takes milliseconds."""
+"""Seconds that a server which was reached may take for all questions: a healthy one takes milliseconds."""
 
 KEY_VERDICTS = {
     "accepted": "accepted by",
@@ -59,7 +59,7 @@ class Finding(Strict):
     ok: bool | None
     """None if nothing is wrong but something is missing."""
     detail: str
-    """What was found, in one line."""
+    """The result, in one line."""
     cure: str | None = None
 
 

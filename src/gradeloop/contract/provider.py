@@ -1,4 +1,4 @@
-"""What an adapter of a model's protocol is given and what it returns: requests, replies, faults, endpoints, and the registry's row."""
+"""Interface of a model's protocol: requests, replies, faults, endpoints, and the row by which a protocol is known."""
 
 import re
 from collections.abc import Mapping
@@ -32,7 +32,8 @@ FailureKind = Literal[
 ]
 
 _THINKING_REFUSED = re.compile(r"block is bound to a different|encrypted[_ ]content", re.IGNORECASE)
-"""What Anthropic says of thinking behind another conversation or of another account, and OpenAI of reasoning that it cannot decrypt."""
+"""Messages of Anthropic about thinking behind another conversation or of another account, and of OpenAI about reasoning that it cannot
+decrypt."""
 
 
 class ModelFault(Exception):
@@ -60,7 +61,7 @@ class ModelFault(Exception):
         self.error = error
         """The class name of the exception behind it; empty where the fault is our own finding."""
         self.usage = usage
-        """What the reply cost that gave no answer; None where no reply came."""
+        """The cost of the reply that gave no answer; None where no reply came."""
         self.raisable = raisable
         """True for a completion that was cut at its own cap, below what the model can write."""
 
@@ -108,7 +109,7 @@ class ModelRequest:
     messages: tuple[Message, ...]
     system: str = ""
     thread: str = ""
-    """What the calls that continue one another share: the thread, judgement or case; a provider that caches prompts keeps them together."""
+    """The thread, judgement or case to which the call belongs; a provider that caches prompts keeps its calls together."""
     tools: tuple[ToolSpec, ...] = ()
     schema: dict[str, Any] | None = None
     """JSON Schema of the answer, in the dialect that all providers take; None for free text."""
@@ -147,7 +148,7 @@ class ModelReply:
     message: Message
     usage: Usage = field(default_factory=Usage)
     logprobs: LogProbs | None = None
-    """How probable its tokens were, where that was asked for and is known."""
+    """Log probabilities of its tokens, where they were asked for and are known."""
 
 
 class Provider(Protocol):
@@ -205,7 +206,7 @@ class Endpoint:
 
 
 class Connections(Protocol):
-    """What the adapters of one worker share."""
+    """The connections and notes that the adapters of one worker share."""
 
     @property
     def ambient_headers(self) -> frozenset[str]:

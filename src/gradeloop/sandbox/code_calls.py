@@ -70,10 +70,10 @@ class CodeCall:
 
 @dataclass(frozen=True)
 class CodeResult:
-    """How a call ended."""
+    """The result of a call."""
 
     value: JsonValue = None
-    """What the function returned."""
+    """The value that the function returned."""
     error: str | None = None
     """Why it returned nothing; None where it returned."""
 

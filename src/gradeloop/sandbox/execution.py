@@ -34,10 +34,10 @@ class Limits:
 
 @dataclass(frozen=True)
 class Execution:
-    """How a program's execution ended."""
+    """The result of a program's execution."""
 
     status: ExecutionStatus
-    """How it ended. `raised`: by its own failure. `limit`: stopped by time, memory, depth, output or disk. `unsupported`: it may be
+    """The way it ended. `raised`: by its own failure. `limit`: stopped by time, memory, depth, output or disk. `unsupported`: it may be
     valid Python that this sandbox cannot run, which says nothing about the code."""
     stdout: str = ""
     stderr: str = ""

@@ -90,7 +90,7 @@ _slots = threading.BoundedSemaphore(AT_ONCE)
 
 @dataclass(frozen=True)
 class Launch:
-    """How a program is started in a sandbox."""
+    """The start of a program in a sandbox."""
 
     sandbox: SandboxName
     prefix: Sequence[str]

@@ -76,7 +76,7 @@ class UnfitSuite(ValueError):
 
 @dataclass
 class SuiteRun:
-    """What came of a suite."""
+    """The result of a suite."""
 
     passed: int = 0
     skipped: int = 0
@@ -96,7 +96,7 @@ _CHOOSERS = ("pytest_collect", "pytest_ignore_collect", "pytest_pycollect", "col
 
 
 class _Untrusted(Exception):
-    """What a run said is not what the runner says."""
+    """A run reports something else than the runner does."""
 
 
 _SHAPES: dict[str, tuple[type, ...]] = {
@@ -189,7 +189,7 @@ def _refuse_names(files: Mapping[str, str], module: str) -> None:
 
 @dataclass(frozen=True)
 class _Expected:
-    """What was given to a run, beside the draft."""
+    """The files that a run was given, beside the draft."""
 
     files: Mapping[str, str]
     beside: str

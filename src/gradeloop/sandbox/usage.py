@@ -1,4 +1,4 @@
-"""What all processes of a run use together: looked at as it runs, and bounded by the kernel where the system delegates control groups."""
+"""Resources that all processes of a run use together: measured as it runs, and bounded by the kernel where control groups are delegated."""
 
 import contextlib
 import errno

@@ -1,4 +1,4 @@
-"""What models take and cost: dated tables of families and prices, with a user's own rows before them, and genai-prices offline."""
+"""Settings and prices of models: dated tables of families and prices, with a user's own rows before them, and genai-prices offline."""
 
 import os
 import re
@@ -46,10 +46,10 @@ def matches(pattern: str, name: str) -> bool:
 
 
 class Capability(Strict):
-    """What a family of models takes; what is None is not known, and a setting of it is passed on as it is."""
+    """The settings that a family of models takes; None is not known, and a setting of it is passed on as it is."""
 
     temperature: bool | Literal["without_reasoning"] | None = None
-    """Whether it takes a temperature: always, never, or only at the effort `none`."""
+    """True if it takes a temperature, False if not, or only at the effort `none`."""
     default_effort: Effort | None = None
     """The effort at which it reasons where a request names none."""
     seed: bool | None = None
@@ -63,7 +63,7 @@ class Capability(Strict):
     """The smallest number of tokens that it takes as `thinking`."""
     max_budget: int | None = None
     answer: Literal["schema", "tagged"] = "tagged"
-    """Whether its API enforces a JSON Schema, or the answer stands between tags of the call's own."""
+    """`schema` if its API enforces a JSON Schema; else the answer stands between tags of the call's own."""
     schema_with_tools: bool = False
     """Whether one request may have tools and a schema."""
     stream: bool = False
@@ -75,7 +75,7 @@ class Capability(Strict):
 
 
 class Family(Capability):
-    """What the models of one provider take whose names match."""
+    """The settings that the models of one provider take whose names match."""
 
     provider: str
     models: str
@@ -114,7 +114,7 @@ class Catalogue(Strict):
     families: tuple[Family, ...]
     retired: tuple[Retirement, ...] = ()
     own: int = 0
-    """How many of the families are a user's own."""
+    """The number of families that are a user's own."""
     own_as_of: date | None = None
     """When the user's own table was made, where it says so."""
 
@@ -358,7 +358,7 @@ class PriceTable(Strict):
     as_of: str
     prices: tuple[Price, ...]
     own: int = 0
-    """How many of the rows are a user's own."""
+    """The number of rows that are a user's own."""
     own_as_of: date | None = None
     """When the user's own table was made, where it says so."""
 

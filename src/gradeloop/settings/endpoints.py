@@ -68,7 +68,7 @@ RESERVED_SETTINGS = frozenset(
         "prompt_cache_key", "cache_control",
     }
 )  # fmt: skip
-"""What neither a request's `extra` nor an endpoint's `body` may set: we set it, or it is a secret."""
+"""Keys that neither a request's `extra` nor an endpoint's `body` may set: we set them, or they are secrets."""
 
 _RESERVED_HEADERS = frozenset({"host", "content-length", "content-type", "connection", "transfer-encoding", "accept-encoding"})
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
@@ -343,7 +343,7 @@ def unknown_provider(provider: str, own: Collection[str]) -> str | None:
 
 
 CONNECT_SECONDS = 1.0
-"""How long this machine's own server may take to accept a connection: a refusal comes at once."""
+"""Seconds that this machine's own server may take to accept a connection: a refusal comes at once."""
 
 
 def silent_address(provider: str, environ: Mapping[str, str]) -> str | None:
@@ -458,7 +458,7 @@ WITHOUT_KEY = (
     "Without a key: a model of your own machine, {flag} ollama:qwen3 once Ollama serves it; or replies of your own, "
     "{flag} scripted:any with 'scripted: FILE' in a task or suite, with --scripted FILE for a judge; `gradeloop demo` shows a whole run"
 )
-"""What somebody without a key can do, in a sentence."""
+"""Advice for somebody without a key, in a sentence."""
 
 
 def require_default_model(environ: Mapping[str, str], role: str) -> DefaultModel:

@@ -42,7 +42,7 @@ SKIPPED_FOLDERS = frozenset({"__pycache__", ".pytest_cache"})
 """Folders below a test suite that Python and pytest write by themselves."""
 
 LOCK_SECONDS = 30.0
-"""How long a command waits while others write down what they trust."""
+"""Seconds that a command waits while others write down what they trust."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +74,12 @@ class ConfigFile:
 
     @property
     def sha256(self) -> str:
-        """What a worker with these settings is told apart by: the file's content, with the code that it names where it is trusted."""
+        """The sum that tells a worker with these settings apart: of the file's content, with the code that it names where it is trusted."""
         return fingerprint(self.path, self.read()) if self.trusted else _sha256(self.path) or ""
 
     @property
     def warning(self) -> str | None:
-        """What does not count and how that changes, in one sentence; None where everything counts."""
+        """The settings that do not count and the cure, in one sentence; None where everything counts."""
         names = () if self.trusted else tuple(uncounted_keys(self.read()))
         return describe_uncounted(self.path, names) if names else None
 

@@ -53,7 +53,7 @@ REQUIRED = "required"
 """The policy under which a payload that is plain, or names no workflow, is not read."""
 
 HOOK = "python:"
-"""What a value begins with that names a function, which brings keys from a key management service."""
+"""The beginning of a value that names a function, which brings keys from a key management service."""
 
 ENCODING = b"binary/encrypted"
 CIPHER = b"AES-256-GCM"
@@ -64,13 +64,13 @@ KEY_BYTES = 32
 NONCE_BYTES = 12
 
 QUERY_TASK = "query: "
-"""What the name of a task begins with in which the SDK answers a query."""
+"""The beginning of the name of a task in which the SDK answers a query."""
 
 FILE_BYTES = 1024 * 1024
 """The largest file of keys: thousands of them."""
 
 AGAIN_SECONDS = 10.0
-"""How long after a look for a key that is not there the next one comes: a history may hold thousands of its payloads."""
+"""Seconds between two looks for a key that is not there: a history may hold thousands of its payloads."""
 
 _TICK = re.compile(r"-\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 """The suffix that Temporal appends to the workflow id of a schedule, for which the payload was encrypted."""

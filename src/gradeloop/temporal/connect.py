@@ -202,10 +202,10 @@ PACKAGE = Path(__file__).parents[1]
 """The folder of the installed package `gradeloop`."""
 
 IDLE_SECONDS = 60
-"""How long a worker's queue may have no open workflow before the worker ends itself."""
+"""Seconds without an open workflow in its queue after which a worker ends itself."""
 
 STOP_SECONDS = 5.0
-"""How long a worker that is being replaced has to stop; it is idle, or its server is gone."""
+"""Seconds that a worker which is being replaced has to stop; it is idle, or its server is gone."""
 
 REPLACED_SECONDS = 1.0
 """Seconds after a worker's death in which another command may start the next one."""
@@ -227,7 +227,7 @@ OURS = re.compile(r"gradeloop-[0-9a-f]{16}")
 """Task queues whose workers `gradeloop run` starts."""
 
 POLLED_SECONDS = 70
-"""How long ago a living worker asked at most: it asks again each minute, and the server lists it for five."""
+"""Seconds within which a living worker has asked: it asks again each minute, and the server lists it for five."""
 
 DESCRIBE_TIMEOUT = timedelta(seconds=5)
 

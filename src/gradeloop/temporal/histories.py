@@ -20,7 +20,7 @@ TYPES = ("GradingThread", "Judging", "GradingBatch", "BatchShard", "StoreCases",
 """The types of our workflows; those of others in the namespace are only read, for the payloads that they name."""
 
 DELETED_SECONDS = 120.0
-"""How long a deletion is waited for: the server answers at once, and deletes by and by."""
+"""Seconds that a deletion is waited for: the server answers at once, and deletes by and by."""
 
 LOOK_SECONDS = 0.1
 """The pause between two looks at whether a history is gone."""
@@ -41,7 +41,7 @@ class WorkflowRun:
 
 @dataclass(frozen=True)
 class NamedInHistory:
-    """What a history names."""
+    """The names in a history."""
 
     tenants: frozenset[str]
     payloads: frozenset[str]

@@ -16,7 +16,7 @@ from gradeloop.errors import WorkerFailed
 from gradeloop.temporal.runtime import open_client
 
 RETENTION = timedelta(days=365)
-"""How long a closed thread's checkpoint stays readable."""
+"""The time for which a closed thread's checkpoint stays readable."""
 
 
 async def probe(address: str, namespace: str, seconds: float) -> Client | None:

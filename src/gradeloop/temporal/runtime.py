@@ -32,7 +32,7 @@ from gradeloop.telemetry.metrics import record_on
 from gradeloop.temporal.exporters import tracing_interceptors
 
 RELEASE_SECONDS = 5.0
-"""How long a thread of the SDK may take to let go of a connection; it needs the interpreter once, and takes microseconds."""
+"""Seconds that a thread of the SDK may take to let go of a connection; it needs the interpreter once, and takes microseconds."""
 
 Response = TypeVar("Response", bound=Message)
 

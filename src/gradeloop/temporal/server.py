@@ -28,10 +28,10 @@ NAMESPACE = "default"
 STOP_SECONDS = 10.0
 PROBE_SECONDS = 3.0
 PORT_TRIES = 20
-"""How often, 20 ms apart, the last port is tried: a server that has just ended releases its port a moment after its life mark."""
+"""Tries of the last port, 20 ms apart: a server that has just ended releases its port a moment after its life mark."""
 
 START_TRIES = 6
-"""How often a start is tried: the server chooses its inner ports itself; one start in a hundred finds one taken, more where many start."""
+"""Tries of a start: the server chooses its inner ports itself; one start in a hundred finds one taken, more where many start."""
 
 SQLITE_PRAGMAS = ("journal_mode=wal", "synchronous=NORMAL")
 """SQLite settings that serve 34 workflows a second instead of 13; NORMAL survives a killed process, not always a power failure."""

@@ -28,12 +28,12 @@ from gradeloop.temporal.connect import fingerprint, pollers, read_readiness
 logger = logging.getLogger(__name__)
 
 FIRST_POLL_SECONDS, FIRST_POLL_PAUSE_SECONDS = 5.0, 0.01
-"""How long a worker waits until the server has seen its first poll, and the first pause between two looks; each is twice the one before."""
+"""Seconds that a worker waits for the server to see its first poll, and the first pause between two looks; each next one is doubled."""
 
 POLL_SECONDS = 5.0
 
 LOST_SERVER_SECONDS = 600.0
-"""How long its server may be gone before a worker that ends itself when idle ends itself too."""
+"""Seconds without a server after which a worker that ends itself when idle ends itself too."""
 
 
 @dataclass
@@ -142,7 +142,7 @@ LONG = 0.02
 """Seconds from which a full search is long: a worker's own objects take less, a provider's SDK, loaded at its first call, takes more."""
 
 TIMES = 8
-"""How many times what a long search left is set aside at most; cycles in it would never be found."""
+"""The most times that what a long search left is set aside; cycles in it would never be found."""
 
 
 class LoadedObjects:
