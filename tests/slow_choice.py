@@ -72,7 +72,7 @@ STANDS_ON = {
     "tests/test_pytest_plugin.py": ("src/gradeloop/pytest_plugin.py", "src/gradeloop/testing.py"),
     "tests/test_release.py": ("deploy/release/", ".github/"),
     "tests/test_testing.py": ("src/gradeloop/testing.py",),
-    "tests/test_wheel.py": ("src/gradeloop/__init__.py", "src/gradeloop/errors.py"),
+    "tests/test_wheel.py": ("src/gradeloop/__init__.py", "src/gradeloop/errors.py", "src/gradeloop/extensions.py"),
 }
 """The folders and files with slow tests, and which parts of the product each is about."""
 

@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, ValidationError, model_validator
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig
-from gradeloop.judges.schema import problems_of, refuse_schema
+from gradeloop.judges.schema import problems_of, refuse_schema, values_in
 from gradeloop.text import canonical_json, clip, did_you_mean, strict_json
 
 _DOCENT_KEYS = ("id", "label_set_id", "creator_email", "created_at")
@@ -209,7 +209,7 @@ def compared_keys(
     Raises:
         InvalidRequest: A name is that of no key, or a value is none of its key's.
     """
-    keys = _keys_within(schema, (), frozenset(ordered), positive or {})
+    keys = [key for path, inner in values_in(schema) if (key := _compared_key(path, inner, ordered, positive or {})) is not None]
     names = [key.name for key in keys]
     for name in (*ordered, *(positive or {})):
         if name not in names:
@@ -217,26 +217,17 @@ def compared_keys(
     return keys
 
 
-def _keys_within(
-    schema: Mapping[str, Any], at: tuple[str, ...], ordered: frozenset[str], positive: Mapping[str, JsonValue]
-) -> list[ComparedKey]:
-    keys: list[ComparedKey] = []
-    for name, inner in schema["properties"].items():
-        path = (*at, name)
-        kind = inner["type"]
-        if kind == "object":
-            keys += _keys_within(inner, path, ordered, positive)
-        elif kind == "array":
-            keys.append(ComparedKey(path, "set"))
-        elif "enum" in inner or kind == "boolean":
-            values = tuple(inner.get("enum", (True, False)))
-            is_ordered = kind in {"integer", "number"} or ".".join(path) in ordered
-            wanted = _positive(".".join(path), values, positive)
-            shown = sorted(values) if kind in {"integer", "number"} else values
-            keys.append(ComparedKey(path, "ordered" if is_ordered else "category", tuple(shown), wanted))
-        elif kind in {"integer", "number"}:
-            keys.append(ComparedKey(path, "number"))
-    return keys
+def _compared_key(
+    path: tuple[str, ...], schema: Mapping[str, Any], ordered: Collection[str], positive: Mapping[str, JsonValue]
+) -> ComparedKey | None:
+    kind, name = schema["type"], ".".join(path)
+    if kind == "array":
+        return ComparedKey(path, "set")
+    if "enum" in schema or kind == "boolean":
+        values, is_number = tuple(schema.get("enum", (True, False))), kind in {"integer", "number"}
+        shown = tuple(sorted(values)) if is_number else values
+        return ComparedKey(path, "ordered" if is_number or name in ordered else "category", shown, _positive(name, values, positive))
+    return ComparedKey(path, "number") if kind in {"integer", "number"} else None
 
 
 def _positive(name: str, values: tuple[JsonValue, ...], positive: Mapping[str, JsonValue]) -> JsonValue:

@@ -10,7 +10,7 @@ from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.verdicts import contradicted, contradiction
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, PassGate
-from gradeloop.judges.schema import keys_of, value_at
+from gradeloop.judges.schema import keys_of, value_at, values_in
 from gradeloop.text import canonical_json, clip, did_you_mean
 
 _GOOD = {"true", "pass", "passes", "passed", "match", "yes", "correct", "satisfied", "met"}
@@ -158,8 +158,7 @@ def _parse(schema: Mapping[str, Any], text: str) -> tuple[tuple[str, ...], JsonV
     if not found or name not in keys:
         hint = did_you_mean(name, list(keys)) if keys else ""
         raise InvalidRequest(f"--pass {clip(text)} names no key of the judge's output; write KEY=VALUE.{hint}")
-    for part in keys[name]:
-        schema = schema["properties"][part]
+    schema = dict(values_in(schema))[keys[name]]
     wanted = value if schema["type"] == "string" else _value_in(value)
     if "enum" in schema and wanted not in schema["enum"]:
         known = [str(value) for value in schema["enum"]]

@@ -300,14 +300,17 @@ class OutputKey:
         return ".".join(self.path)
 
 
-def keys_of(schema: Schema, at: Path = ()) -> list[OutputKey]:
+def values_in(schema: Schema, at: Path = ()) -> Iterator[tuple[Path, Schema]]:
+    """Yield the path of each value that is no object, in order, with its own schema."""
+    for name, inner in schema["properties"].items():
+        yield from values_in(inner, (*at, name)) if inner["type"] == "object" else [((*at, name), inner)]
+
+
+def keys_of(schema: Schema) -> list[OutputKey]:
     """Return the keys of a schema in order: enums and booleans are voted on, other numbers have a median; texts and arrays neither."""
     keys: list[OutputKey] = []
-    for name, inner in schema["properties"].items():
-        path = (*at, name)
-        if inner["type"] == "object":
-            keys += keys_of(inner, path)
-        elif "enum" in inner or inner["type"] == "boolean":
+    for path, inner in values_in(schema):
+        if "enum" in inner or inner["type"] == "boolean":
             keys.append(OutputKey(path, "vote"))
         elif inner["type"] in {"integer", "number"}:
             keys.append(OutputKey(path, "median", integer=inner["type"] == "integer"))
@@ -321,9 +324,7 @@ def refuse_values(schema: Schema, values: Mapping[str, JsonValue], field: str) -
         if name not in keys:
             hint = did_you_mean(name, list(keys)) if keys else " The schema has no enum, boolean or number to pass by."
             raise ValueError(f"{field}: {clip(name)} is no key of the output_schema whose value the judge chooses.{hint}")
-        inner = schema
-        for part in keys[name].path:
-            inner = inner["properties"][part]
+        inner = dict(values_in(schema))[keys[name].path]
         allowed = [canonical_json(one) for one in inner.get("enum", [value])]
         if not _is_a(inner["type"], value) or canonical_json(value) not in allowed:
             known = f" Known: {', '.join(map(str, inner['enum']))}." if "enum" in inner else f" Write a value of type {inner['type']}."
