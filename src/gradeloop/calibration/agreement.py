@@ -164,8 +164,8 @@ def _measure_key(judge: JudgeConfig, key: ComparedKey, labels: Sequence[Label], 
     for label in labels:
         by_run.setdefault(label.agent_run_id, []).append(label)
     judged = {run: judged_value(judge, key, judgements.verdict(run)) for run in by_run}
-    rated = [_rated(key, judged[run], rows) for run, rows in by_run.items()]
     said = {run: [value_at(label.label_value, key.path) for label in rows] for run, rows in by_run.items()}
+    rated = [Rated.of(key, judged[run], values) for run, values in said.items()]
     confusion: dict[str, dict[str, int]] = {}
     for label in labels if key.kind in {"category", "ordered"} else ():
         if (value := judged[label.agent_run_id]) is not None:
@@ -186,12 +186,6 @@ def _measure_key(judge: JudgeConfig, key: ComparedKey, labels: Sequence[Label], 
         panel=measure_panel(judge, key, judgements, {run: values[0] for run, values in said.items()}),
         band=None if risk is None else measure_band(judge, key, judgements, said, risk),
     )
-
-
-def _rated(key: ComparedKey, judged: JsonValue, labels: Sequence[Label]) -> Rated:
-    values = [comparable_value(key.kind, value_at(label.label_value, key.path)) for label in labels]
-    said = None if judged is None else comparable_value(key.kind, judged)
-    return Rated(said, tuple(sorted(values, key=str)))
 
 
 MANY_VALUES = range(3, 21)

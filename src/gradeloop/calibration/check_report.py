@@ -11,7 +11,7 @@ from gradeloop.calibration.questions import Order, Question, combine, passages
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Usage
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, SchemaJudge
-from gradeloop.judges.labels import ComparedKey, comparable_value
+from gradeloop.judges.labels import ComparedKey
 from gradeloop.judges.pass_rule import PassRule
 from gradeloop.stats.bootstrap import REPLICATES
 from gradeloop.stats.intervals import Estimate
@@ -145,7 +145,7 @@ def report_check(
         replicates: How often items are drawn for the bootstrap of the figures of the whole set.
     """
     verdicts, key = verdicts_of(answers), KEYS[labelled.form]
-    rated = {item.id: _rated(key, item, verdicts.get(item.id)) for item in labelled.items}
+    rated = {item.id: Rated.of(key, verdicts.get(item.id), (one.value for one in item.annotations)) for item in labelled.items}
     figures = measure(key, list(rated.values()), replicates=replicates) | _pair_figures(labelled, answers, verdicts)
     people = len({annotation.by for item in labelled.items for annotation in item.annotations})
     return CheckReport(
@@ -167,11 +167,6 @@ def report_check(
         ),
         worst=_worst(labelled, answers, verdicts, key),
     )
-
-
-def _rated(key: ComparedKey, item: Item, verdict: bool | float | str | None) -> Rated:
-    labels = tuple(sorted((comparable_value(key.kind, annotation.value) for annotation in item.annotations), key=str))
-    return Rated(None if verdict is None else comparable_value(key.kind, verdict), labels)
 
 
 class OrderCounts(NamedTuple):

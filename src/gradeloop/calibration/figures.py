@@ -1,7 +1,7 @@
 """The figures of one key: how a judge agrees with people, each with its 95 % interval, over runs."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -9,7 +9,9 @@ from math import sqrt
 from operator import mul
 from typing import NamedTuple
 
-from gradeloop.judges.labels import ComparedKey
+from pydantic import JsonValue
+
+from gradeloop.judges.labels import ComparedKey, comparable_value
 from gradeloop.stats.bootstrap import REPLICATES, bootstrap
 from gradeloop.stats.intervals import Estimate, Interval, wilson
 from gradeloop.stats.reliability import Level, chance_agreement, cohen_kappa, f1, gwet_ac1, set_f1, weighted_alpha, weighted_kappa
@@ -22,6 +24,12 @@ class Rated(NamedTuple):
     judged: float | str | frozenset[str] | None
     """The judge's value; None where the judge gave no answer."""
     labels: tuple[float | str | frozenset[str], ...]
+
+    @classmethod
+    def of(cls, key: ComparedKey, judged: JsonValue, labels: Iterable[JsonValue]) -> "Rated":
+        """Return the values of a run as they are compared."""
+        people = sorted((comparable_value(key.kind, value) for value in labels), key=str)
+        return cls(None if judged is None else comparable_value(key.kind, judged), tuple(people))
 
 
 def measure(key: ComparedKey, rated: Sequence[Rated], *, replicates: int = REPLICATES) -> dict[str, Estimate]:
