@@ -12,38 +12,32 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
 from temporalio.worker import ResourceBasedSlotConfig, Worker, WorkerDeploymentConfig, WorkerTuner
 
-from activities.batches.batch_activities import batch_activities
-from activities.batches.case_admission import refusal
-from activities.batches.judge import JudgeActivities
 from activities.calls.limiter import CallLimiter
 from activities.calls.pace import SharedPaces
 from activities.calls.paid_call import ModelCalls
 from activities.calls.tenant_budgets import TenantBudgets
 from activities.capabilities import CapabilityActivities, WorkerCapabilities, WorkerServices
+from activities.capabilities import refusals as explain_refusals
 from activities.generate import GeneratorActivities
 from activities.grade import GraderActivities
-from activities.monitors.monitor_ticks import monitor_activities
 from activities.notify import NotifyActivities
 from activities.providers import Providers
 from activities.providers.environment import Environment
 from activities.providers.key_check import examine
 from activities.providers.scripted import Recording, Script
-from activities.state_cache import GradingSettings, ThreadLoader
+from activities.state_cache import ThreadLoader
 from activities.tool_call import TranscriptActivities, find_worker, tool_activity
 from activities.tools.base import ToolContext
 from activities.tools.mcp import McpServers
 from activities.tools.registry import ToolRegistry, describe_tools
-from gradeloop.batches.contract import Case
-from gradeloop.contract.thread import BATCH_WORKFLOW
-from gradeloop.contract.thread import WORKFLOW as THREAD_WORKFLOW
+from gradeloop.contract.notice import Webhooks
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
 from gradeloop.exit_codes import INTERNAL, leave
-from gradeloop.extensions import parts
+from gradeloop.extensions import WorkerContext, parts
 from gradeloop.grading.checks import CHECKS
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.settings.endpoints import PROVIDERS_VARIABLE, NamedEndpoint, endpoint_ceilings, named_endpoints
@@ -60,10 +54,7 @@ from gradeloop.temporal.exporters import metrics_exporter
 from gradeloop.temporal.namespace import register_search_attributes
 from gradeloop.temporal.runtime import export_metrics
 from gradeloop.temporal.serving import LoadedObjects, QueueWatch, ReadyFile, report_failure, sample
-from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
 from workflows.grading_thread import GradingThreadWorkflow
-from workflows.judging import JudgingWorkflow
-from workflows.monitoring import MonitorBackfillWorkflow, MonitoringWorkflow
 from workflows.notices import NoticesWorkflow
 from workflows.run_ahead import Activations, RecordedTasksRunner
 
@@ -72,19 +63,8 @@ GRACE = timedelta(seconds=30)
 
 logger = logging.getLogger("gradeloop.worker")
 
-WORKFLOWS = (
-    GradingThreadWorkflow,
-    JudgingWorkflow,
-    GradingBatchWorkflow,
-    BatchShard,
-    StoreCasesWorkflow,
-    NoticesWorkflow,
-    MonitoringWorkflow,
-    MonitorBackfillWorkflow,
-)
-
-UPGRADED = frozenset({THREAD_WORKFLOW, BATCH_WORKFLOW})
-"""The workflows that live for days, and so go on with each build that becomes current; all others end on the build that began them."""
+WORKFLOWS = (GradingThreadWorkflow, NoticesWorkflow)
+"""The workflows of the core; extensions bring theirs."""
 
 
 def build(
@@ -111,20 +91,21 @@ def build(
     settings = settings or WorkerSettings()
     _ = CHECKS.rows  # loaded here, never first within a workflow's task
     evidence, versioning = settings.role == "evidence", _versioning(settings)
+    runs_workflows, services = settings.role in {"all", "loop"}, None
+    activities = [tool_activity(tool) for tool in tools] if settings.role in {"all", "evidence"} else []
+    if settings.role in {"all", "models"}:
+        notices = NotifyActivities(settings.notify, os.environ)
+        services = _services(client, providers, tools, settings, search_attributes, store, notices.offered)
+        activities += _model_activities(services, notices)
+    context = WorkerContext(client, runs_workflows, services, store, settings.max_concurrent_activities)
     return Worker(
         client,
         task_queue=settings.evidence_queue if evidence else settings.task_queue,
-        workflows=list(WORKFLOWS) if settings.role in {"all", "loop"} else [],
-        activities=[
-            *(
-                _model_activities(client, providers, tools, settings, search_attributes, store)
-                if settings.role in {"all", "models"}
-                else ()
-            ),
-            *((tool_activity(tool) for tool in tools) if settings.role in {"all", "evidence"} else ()),
-        ],
+        workflows=list(WORKFLOWS) if runs_workflows else [],
+        activities=activities,
+        plugins=[plugin(context) for plugin in parts(lambda extension: extension.worker)],
         # The sandbox would load workflows/ anew for every thread, a third of a short run's CPU; ruff's bans and a test guard them instead.
-        workflow_runner=RecordedTasksRunner(UPGRADED if versioning else frozenset(), activations),
+        workflow_runner=RecordedTasksRunner(versioned=versioning is not None, activations=activations),
         deployment_config=versioning,
         interceptors=[LogsIds()],
         max_concurrent_activities=None if settings.tuner else settings.max_concurrent_activities,
@@ -159,32 +140,36 @@ def _tuner(settings: WorkerSettings) -> WorkerTuner | None:
     )
 
 
-def _model_activities(
-    client: Client, providers: Providers, tools: ToolRegistry, settings: WorkerSettings, search_attributes: bool, store: Store | None
-) -> list[Callable[..., Any]]:
-    """Return the activities that call models, and those that read threads for them."""
-    notices = NotifyActivities(settings.notify, os.environ)
+def _services(
+    client: Client,
+    providers: Providers,
+    tools: ToolRegistry,
+    settings: WorkerSettings,
+    search_attributes: bool,
+    store: Store | None,
+    webhooks: Webhooks,
+) -> WorkerServices:
+    """Return what the activities that call models work with."""
     capabilities = WorkerCapabilities(
         search_attributes=search_attributes,
         external_storage=client.data_converter.external_storage is not None,
         evidence_queue=settings.evidence_queue if settings.role == "models" else None,
-        webhooks=notices.offered,
+        webhooks=webhooks,
     )
     recording = Recording(settings.record, providers.secrets) if settings.record else None
     paces = SharedPaces(store) if store is not None and store.shared else None
     limiter = CallLimiter(endpoint_ceilings(settings.providers) | settings.limits, settings.max_concurrent_activities, paces)
     budgets = TenantBudgets(settings.tenant_budgets, store)
     calls = ModelCalls(providers, recording, settings.outage_timeout, limiter, budgets, search_attributes)
-    services = WorkerServices(calls, tools, ThreadLoader(), capabilities)
-    judge = JudgeActivities(services)
+    return WorkerServices(calls, tools, ThreadLoader(), capabilities)
+
+
+def _model_activities(services: WorkerServices, notices: NotifyActivities) -> list[Callable[..., Any]]:
+    """Return the activities of threads that call models, and those that read threads for them."""
     return [
         CapabilityActivities(services).admit,
         GeneratorActivities(services).generate,
         GraderActivities(services).grade,
-        judge.judge,
-        judge.default_judge,
-        *batch_activities(services, store, settings.max_concurrent_activities),
-        *monitor_activities(store, notices.offered, client),
         TranscriptActivities(services.threads).read_transcript,
         notices.notify,
         find_worker,
@@ -334,7 +319,7 @@ async def refusals(settings: WorkerSettings, asked: str | bytes) -> list[str | N
     tools = ToolRegistry.looked_at(settings.tools, ToolContext(settings, await asyncio.to_thread(find_sandboxes, settings)))
     capabilities = WorkerCapabilities(search_attributes=False, external_storage=False)
     services = WorkerServices(ModelCalls(providers), tools, ThreadLoader(), capabilities)
-    return [await refusal(services, one) for one in TypeAdapter(list[GradingSettings | Case]).validate_json(asked)]
+    return await explain_refusals(services, asked)
 
 
 async def _examine(settings: WorkerSettings) -> None:

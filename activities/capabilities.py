@@ -1,10 +1,15 @@
 """What a worker can serve: it refuses the rest, and tells each thread what it offers."""
 
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
+from typing import Any
 
-from pydantic import Field
+from pydantic import BaseModel, Field, TypeAdapter
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from activities.calls.paid_call import ModelCalls
 from activities.errors import invalid
@@ -18,6 +23,7 @@ from gradeloop.contract.model_spec import GraderSpec, ModelSpec, remote_tools, w
 from gradeloop.contract.notice import Webhooks
 from gradeloop.contract.provider import ModelFault
 from gradeloop.errors import InvalidRequest
+from gradeloop.extensions import parts
 from gradeloop.grading.checks import needs_logprobs
 from gradeloop.grading.grants import named_in
 from gradeloop.grading.scoring import call_groups
@@ -171,6 +177,35 @@ def model_notes(model: ModelSpec | None) -> tuple[str, ...]:
 
 def _facts(tool: Tool) -> ToolFacts:
     return ToolFacts(sha256=tool.sha256, needs_approval=tool.needs_approval, once=not tool.repeatable)
+
+
+@dataclass(frozen=True)
+class Admission:
+    """How a worker says before a start whether it would serve what somebody is about to send."""
+
+    model: type[BaseModel]
+    """What is sent."""
+    refuse: Callable[[WorkerServices, Any], Awaitable[None]]
+    """Raises the `ApplicationError` with which it would refuse it."""
+
+
+async def _refuse_settings(services: WorkerServices, settings: GradingSettings) -> None:
+    services.refuse_unservable(settings)
+
+
+async def refusals(services: WorkerServices, asked: str | bytes) -> list[str | None]:
+    """Return for each of some threads' settings or other requests, as JSON, why a worker would refuse it; None where it would not."""
+    admissions = [Admission(GradingSettings, _refuse_settings), *parts(lambda extension: extension.admits)]
+    any_of_them = reduce(or_, (admission.model for admission in admissions))
+    return [await _refusal(services, admissions, one) for one in TypeAdapter(list[any_of_them]).validate_json(asked)]  # type: ignore[valid-type]
+
+
+async def _refusal(services: WorkerServices, admissions: Sequence[Admission], asked: BaseModel) -> str | None:
+    try:
+        await next(admission for admission in admissions if isinstance(asked, admission.model)).refuse(services, asked)
+    except ApplicationError as error:
+        return str(error.message)
+    return None
 
 
 class CapabilityActivities:

@@ -30,7 +30,7 @@ from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import JudgeResult
 from gradeloop.store.engine import STORE_FILE, Store
 from rig.processes import WorkerProcess, engine_in
-from workflows.grading_batch import BatchShard, GradingBatchWorkflow
+from workflows.batches.grading_batch import BatchShard, GradingBatchWorkflow
 
 QUEUE = "judging-storm"
 TELL_SECONDS = 10.0

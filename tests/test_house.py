@@ -47,7 +47,7 @@ MODULE_LINES, FUNCTION_LINES = 650, 60
 NAMES = {"told", "held", "each"}
 """Names that say nothing of the thing that they name."""
 
-WIRE_NAMES = {"gradeloop.batches.contract": {"held"}, "workflows.grading_batch": {"held"}}
+WIRE_NAMES = {"gradeloop.batches.contract": {"held"}, "workflows.batches.grading_batch": {"held"}}
 """Those that are keys of the wire, and stay."""
 
 SAME_FILE_NAMES = {
@@ -59,6 +59,7 @@ SAME_FILE_NAMES = {
     "errors",
     "extension",
     "live",
+    "plugin",
     "schemas",
     "tables",
     "judge",
@@ -341,7 +342,12 @@ def agrees(handler: Callable[..., object], promise: Callable[..., object]) -> bo
 
 @pytest.mark.parametrize(
     ("door", "module"),
-    [(GradingThread, "grading_thread"), (Judging, "judging"), (GradingBatch, "grading_batch"), (StoreCases, "grading_batch")],
+    [
+        (GradingThread, "grading_thread"),
+        (Judging, "batches.judging"),
+        (GradingBatch, "batches.grading_batch"),
+        (StoreCases, "batches.grading_batch"),
+    ],
 )
 def test_every_handler_of_the_contract_is_overridden_with_its_own_signature(door: type, module: str) -> None:
     written = getattr(importlib.import_module(f"workflows.{module}"), f"{door.__name__}Workflow")

@@ -34,6 +34,9 @@ NOTHING_TO_DO = "messages is empty and no turn came; give the task as one messag
 class GradingThreadWorkflow(GradingThread):
     """A conversation, its rubric, and the grading runs over it."""
 
+    UPGRADED = True
+    """It lives for days, and so goes on with each build that becomes current; all others end on the build that began them."""
+
     @workflow.init
     def __init__(self, request: RawValue = NO_VALUE) -> None:
         self._refusal: InvalidRequest | None = None

@@ -1,4 +1,4 @@
-"""Notices of threads and batches: asked for in the background, so that no webhook holds up the work."""
+"""Notices: asked for in the background, so that no webhook holds up the work."""
 
 import asyncio
 from datetime import timedelta
@@ -8,8 +8,6 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 from temporalio.workflow import ActivityConfig
 
-from gradeloop.batches.answer import answer_of
-from gradeloop.batches.contract import MONITOR_PREFIX, BatchSummary
 from gradeloop.contract.evaluation import WaitingFor
 from gradeloop.contract.notice import (
     CONTENT_CHARACTERS,
@@ -21,7 +19,6 @@ from gradeloop.contract.notice import (
     NoticeCall,
     NoticeContent,
     NoticeKind,
-    Webhooks,
     wanted_by,
 )
 from gradeloop.text import counted, one_line, shortened
@@ -29,7 +26,7 @@ from workflows.activity_calls import ActivityCalls, Interrupted
 from workflows.thread_state import Thread, waiting_for
 
 WORKFLOW = "Notices"
-"""The workflow that delivers a batch's notices."""
+"""The workflow that delivers the notices of what ends meanwhile."""
 
 LAST_SECONDS = 10.0
 """The seconds for which a thread that goes on in a new run of its workflow waits for its notices."""
@@ -127,38 +124,9 @@ def _content(asked: WaitingFor) -> NoticeContent:
 
 @workflow.defn(name=WORKFLOW)
 class NoticesWorkflow:
-    """The delivery of a batch's notices, which outlasts the batch."""
+    """The delivery of notices, which outlasts whatever they are of."""
 
     @workflow.run
     async def run(self, request: NoticeBatch) -> None:
         """Deliver each notice; one that is never taken does not fail the others."""
         await asyncio.gather(*map(deliver, request.calls))
-
-
-async def announce_batch(summary: BatchSummary, webhooks: Webhooks) -> None:
-    """Start the delivery of the notice that a batch's run has ended, and go on without waiting for it."""
-    kind: NoticeKind = "batch.over_budget" if is_over_budget(summary) else "batch.ended"
-    names = wanted_by(webhooks, kind)
-    if not names or (kind == "batch.ended" and summary.batch_id.startswith(MONITOR_PREFIX)):  # a monitor says itself what is worth saying
-        return
-    run_id = workflow.info().run_id
-    notice = Notice(
-        id=f"{summary.batch_id}/{run_id}",
-        type=kind,
-        time=workflow.now().isoformat(timespec="seconds"),
-        title=shortened(one_line(summary.name or summary.batch_id), TITLE_CHARACTERS),
-        answer=answer_of(summary).text,
-        batch_id=summary.batch_id,
-        counts={name: getattr(summary, name) for name in ("total", "passed", "failed", "unsure", "errors", "ungraded", "waiting", "open")},
-    )
-    await workflow.start_child_workflow(
-        NoticesWorkflow.run,
-        NoticeBatch(calls=tuple(NoticeCall(webhook=name, notice=notice) for name in names)),
-        id=f"notices/{summary.batch_id}/{run_id[:8]}",
-        parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-    )
-
-
-def is_over_budget(summary: BatchSummary) -> bool:
-    """Return whether a batch is paused since its budget is used up."""
-    return summary.status == "paused" and summary.budget is not None and summary.budget.refusal(summary.usage) is not None

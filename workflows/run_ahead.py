@@ -1,7 +1,6 @@
 """The worker's runner of workflows: a query is answered from recorded workflow tasks alone."""
 
 from collections.abc import Callable, Iterator
-from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import replace
 from time import monotonic  # noqa: TID251 - the guard belongs to the worker, not to the workflow
@@ -71,20 +70,20 @@ class RecordedTasksRunner(UnsandboxedWorkflowRunner):
     Whatever workflows import late is imported when it is made.
 
     Args:
-        upgraded: Names of the workflows that every build goes on with. The definitions cannot say so themselves: a server refuses all
-            that a worker without a version says of versions.
+        versioned: Whether the worker has a version. Only then workflows with `UPGRADED` may say that every build goes on with them: a
+            server refuses all that a worker without a version says of versions.
         activations: Is told of every step of a workflow.
     """
 
-    def __init__(self, upgraded: AbstractSet[str] = frozenset(), activations: Activations | None = None) -> None:
+    def __init__(self, *, versioned: bool = False, activations: Activations | None = None) -> None:
         super().__init__()
         load_late_modules()
-        self._upgraded = upgraded
+        self._versioned = versioned
         self._activations = activations or Activations()
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
         """Return a guarded instance of the workflow."""
-        if det.defn.name in self._upgraded:
+        if self._versioned and getattr(det.defn.cls, "UPGRADED", False):
             det = replace(det, defn=replace(det.defn, versioning_behavior=VersioningBehavior.AUTO_UPGRADE))
         return RunAheadGuard(super().create_instance(det), activations=self._activations)
 

@@ -2,7 +2,7 @@
 
 from temporalio.exceptions import ApplicationError
 
-from activities.capabilities import WorkerServices
+from activities.capabilities import Admission, WorkerServices
 from activities.errors import invalid
 from activities.state_cache import GradingSettings
 from gradeloop.batches.case_checks import refuse_undecidable
@@ -39,10 +39,4 @@ async def refuse_case(services: WorkerServices, case: Case) -> None:
         raise invalid(f"the case {case.id!r}: {why}") from None
 
 
-async def refusal(services: WorkerServices, asked: GradingSettings | Case) -> str | None:
-    """Return why a worker would refuse a thread with these settings, or a case; None where it would not."""
-    try:
-        await refuse_case(services, asked) if isinstance(asked, Case) else services.refuse_unservable(asked)
-    except ApplicationError as error:
-        return error.message
-    return None
+ADMISSION = Admission(Case, refuse_case)

@@ -5,10 +5,13 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.metadata import entry_points
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.text import clip, did_you_mean
+
+if TYPE_CHECKING:
+    from temporalio.client import Client
 
 GROUP = "gradeloop.extensions"
 """The entry-point group in which a package names its extension."""
@@ -47,6 +50,8 @@ class Extension:
     """Commands by name."""
     worker: str = ""
     """A function that takes the worker's `WorkerContext` and returns a `temporalio.plugin.SimplePlugin`: its workflows and activities."""
+    admits: str = ""
+    """The `Admission` of what `validate` asks a worker about, beside threads."""
     tables: str = ""
     """The `StoreTables`: what is kept in the store, and pruned by `gradeloop store`."""
     erases: str = ""
@@ -63,6 +68,21 @@ class Extension:
     """A function that opens the receiver of traces: it takes its settings and the environment."""
     kinds: Mapping[str, str] = field(default_factory=dict)
     """Rows for the registries, by the registry's name: `protocols`, `formats`, `checks`, `sources`, `renderers`, `tools`."""
+
+
+@dataclass(frozen=True)
+class WorkerContext:
+    """What an extension knows of the worker that it serves."""
+
+    client: "Client"
+    runs_workflows: bool
+    """False on a worker of another role, such as one that calls models alone."""
+    services: Any = None
+    """What activities work with that call models, a `WorkerServices`; None on a worker that calls none."""
+    store: Any = None
+    """The store of results, a `gradeloop.store.engine.Store`; None where there is none."""
+    slots: int = 1
+    """How many activities the worker runs at once."""
 
 
 @cache

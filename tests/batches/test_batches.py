@@ -26,8 +26,7 @@ from gradeloop.errors import GradeloopError, InvalidRequest
 from tests.rig.batches import JUDGE, Batches, batching, breaks, case, drafted, fails, passes
 from tests.rig.stores import ON_EITHER
 from tests.rig.threads import fall_silent, row, serving, verdict
-from workflows import grading_batch
-from workflows import grading_batch as batch_shard
+from workflows.batches import grading_batch
 
 
 def many(count: int, **more: Any) -> list[dict[str, Any]]:
@@ -476,7 +475,7 @@ async def test_a_long_batch_goes_on_in_new_runs_and_a_long_shard_in_new_shards(
 ) -> None:
     monkeypatch.setattr("gradeloop.batches.store.SHARD_CASES", 20)
     monkeypatch.setattr(grading_batch, "EVENTS", 10)
-    monkeypatch.setattr(batch_shard, "HISTORY_EVENTS", 40)
+    monkeypatch.setattr(grading_batch, "HISTORY_EVENTS", 40)
     async with batching(client, tmp_path, passes(), fails("of c7.")) as batches:
         summary, results = await batches.run(many(60), batch_id="long", at_once=4)
         runs = [workflow async for workflow in client.list_workflows("WorkflowId = 'long'")]

@@ -36,7 +36,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     call: Any = {**activity_calls.MODEL_CALL, "retry_policy": again}
     monkeypatch.setattr("workflows.activity_calls.MODEL_CALL", call)
-    monkeypatch.setattr("workflows.grading_batch.MODEL_CALL", call)
+    monkeypatch.setattr("workflows.batches.grading_batch.MODEL_CALL", call)
 
 
 @pytest.fixture

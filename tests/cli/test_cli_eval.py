@@ -23,7 +23,7 @@ from tests.rig.batches import breaks, fails, passes
 from tests.rig.cli import SECONDS, CommandLine, Done, ended, line_of
 from tests.rig.cut_wire import CutWire, cut_wire
 from workflows import RUNNER
-from workflows.grading_batch import StoreCasesWorkflow
+from workflows.batches.grading_batch import StoreCasesWorkflow
 
 JUDGE = "scripted:judge"
 

@@ -56,7 +56,8 @@ from gradeloop.web.guard import DEFAULT, VARIABLE
 from tests.conftest import ROOT
 from tests.docs.runner import codes, commands, flags, rows, section, text_of, tools, variables
 from tests.rig.attacks import HOSTILE, INTERPRETER
-from workflows import activity_calls, grading_batch, grading_thread, thread_rules, thread_state, tool_calls
+from workflows import activity_calls, grading_thread, thread_rules, thread_state, tool_calls
+from workflows.batches import grading_batch
 
 ARCHITECTURE, BATCHES, CONTRACT, JUDGING, REPORTS, TOOLS = (
     *(f"docs/{name}.md" for name in ("architecture", "batches", "contract", "judging", "reports")),

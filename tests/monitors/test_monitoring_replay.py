@@ -18,7 +18,7 @@ from tests.rig.batches import passes
 from tests.rig.histories import FOLDER as HISTORIES
 from tests.rig.histories import KILLED, keep, missing, mortal, read, recorder
 from workflows import RUNNER
-from workflows.monitoring import MonitorBackfillWorkflow, MonitoringWorkflow
+from workflows.monitors.monitoring import MonitorBackfillWorkflow, MonitoringWorkflow
 
 FOLDER = HISTORIES / "monitors"
 

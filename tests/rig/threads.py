@@ -33,7 +33,8 @@ from gradeloop.contract.thread import RunResult
 from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.store.engine import Store
-from workflows import activity_calls, grading_batch, tool_calls
+from workflows import activity_calls, tool_calls
+from workflows.batches import grading_batch
 from workflows.grading_thread import GradingThreadWorkflow
 
 WRITER, JUDGE = "scripted:writer", "scripted:judge"

@@ -23,6 +23,8 @@ from temporalio.contrib.pydantic import pydantic_data_converter
 from temporalio.worker import Replayer
 
 import worker
+from workflows.batches import plugin as batches
+from workflows.monitors import plugin as monitors
 from gradeloop.exit_codes import leave
 from workflows.run_ahead import RecordedTasksRunner
 
@@ -43,6 +45,9 @@ def histories(folder):
         yield from [read] if "events" in read else read.values()
 
 
+WORKFLOWS = [*worker.WORKFLOWS, *batches.WORKFLOWS, *monitors.WORKFLOWS]
+
+
 async def recorded():
     for number, history in enumerate(histories(Path(sys.argv[1]))):
         yield WorkflowHistory.from_json(f"recorded-{number}", history)
@@ -51,7 +56,7 @@ async def recorded():
 async def main_():
     global replayed
     sys.meta_path.insert(0, Watch())
-    replayer = Replayer(workflows=list(worker.WORKFLOWS), workflow_runner=runner, data_converter=pydantic_data_converter)
+    replayer = Replayer(workflows=WORKFLOWS, workflow_runner=runner, data_converter=pydantic_data_converter)
     async with replayer.workflow_replay_iterator(recorded()) as results:
         async for _ in results:
             replayed += 1
@@ -86,6 +91,8 @@ def test_every_recorded_history_was_watched(watched: dict[str, object]) -> None:
 LOADED = """
 import json, sys
 import worker
+from workflows.batches import plugin as batches
+from workflows.monitors import plugin as monitors
 from workflows.run_ahead import RecordedTasksRunner
 
 RecordedTasksRunner()

@@ -41,7 +41,7 @@ def quick_retries(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     call: Any = {**activity_calls.MODEL_CALL, "schedule_to_close_timeout": timedelta(days=8), "retry_policy": again}
     monkeypatch.setattr("workflows.activity_calls.MODEL_CALL", call)
-    monkeypatch.setattr("workflows.grading_batch.MODEL_CALL", call)
+    monkeypatch.setattr("workflows.batches.grading_batch.MODEL_CALL", call)
     monkeypatch.setattr("activities.calls.pace.FIRST_PAUSE", 0.02)
     monkeypatch.setattr("activities.calls.pace.LONGEST_PAUSE", 0.05)
 

@@ -16,10 +16,11 @@ from tests.rig.batches import JUDGE, batching, breaks, case, drafted, fails, pas
 from tests.rig.histories import FOLDER as HISTORIES
 from tests.rig.histories import KILLED, attempts, differences, keep, missing, mortal, read, recorder
 from tests.rig.threads import Reply, row, verdict
-from workflows import RUNNER, grading_batch
-from workflows.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
+from workflows import RUNNER
+from workflows.batches import grading_batch
+from workflows.batches.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
+from workflows.batches.judging import JudgingWorkflow
 from workflows.grading_thread import GradingThreadWorkflow
-from workflows.judging import JudgingWorkflow
 
 FOLDER = HISTORIES / "batches"
 ROLLED_EVENTS = 15

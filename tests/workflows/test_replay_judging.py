@@ -16,7 +16,7 @@ from tests.rig.histories import KILLED, attempts, differences, keep, missing, mo
 from tests.rig.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, fails
 from tests.rig.threads import Reply, row, serving, verdict
 from workflows import RUNNER
-from workflows.judging import JudgingWorkflow
+from workflows.batches.judging import JudgingWorkflow
 
 FOLDER = HISTORIES / "judging"
 

@@ -20,4 +20,6 @@ EXTENSION = Extension(
     waits="gradeloop.batches.undecided:waiting",
     routes="gradeloop.batches.pages.live:live_pages",
     templates="gradeloop.batches.pages:TEMPLATES",
+    worker="workflows.batches.plugin:plugin",
+    admits="activities.batches.case_admission:ADMISSION",
 )

@@ -13,4 +13,5 @@ EXTENSION = Extension(
     routes="gradeloop.monitors.pages.live:live_pages",
     templates="gradeloop.monitors.pages:TEMPLATES",
     receives="gradeloop.monitors.receiver:open_receiver",
+    worker="workflows.monitors.plugin:plugin",
 )

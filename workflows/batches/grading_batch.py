@@ -20,7 +20,9 @@ from temporalio.exceptions import (
 from temporalio.workflow import ActivityConfig, ChildWorkflowHandle
 
 from activities.calls.retries import OUTAGE, TENANT_BUDGET
+from gradeloop.batches.answer import answer_of
 from gradeloop.batches.contract import (
+    MONITOR_PREFIX,
     NO_OUTPUT,
     UPLOAD_WORKFLOW,
     BatchClosing,
@@ -44,9 +46,10 @@ from gradeloop.batches.contract import (
 from gradeloop.contract import thread as contract
 from gradeloop.contract.base import Recorded
 from gradeloop.contract.messages import Usage
-from gradeloop.contract.notice import Webhooks
+from gradeloop.contract.notice import TITLE_CHARACTERS, Notice, NoticeBatch, NoticeCall, NoticeKind, Webhooks, wanted_by
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import usage_of_failure
+from gradeloop.text import one_line, shortened
 from workflows.activity_calls import (
     MODEL_CALL,
     STORE_CALL,
@@ -56,7 +59,7 @@ from workflows.activity_calls import (
     kind_of,
     temporal_priority,
 )
-from workflows.notices import announce_batch
+from workflows.notices import NoticesWorkflow
 from workflows.raw_arguments import NO_VALUE, decode
 from workflows.stop_rule import raise_when_cancelled
 from workflows.thread_state import draw_nonce
@@ -97,6 +100,9 @@ TRIES = 15
 @workflow.defn(name=contract.BATCH_WORKFLOW)
 class GradingBatchWorkflow(GradingBatch):
     """A batch: opens shards over its cases until all have ended, or a limit pauses it."""
+
+    UPGRADED = True
+    """It lives for days, and so goes on with each build that becomes current."""
 
     @workflow.init
     def __init__(self, request: RawValue = NO_VALUE) -> None:  # noqa: ARG002 - the run's
@@ -520,3 +526,32 @@ async def _execute(
 
 def _without_kind(error: ActivityError | ChildWorkflowError) -> str:
     return describe_error(error).removeprefix(f"{InvalidRequest.__name__}: ")
+
+
+async def announce_batch(summary: BatchSummary, webhooks: Webhooks) -> None:
+    """Start the delivery of the notice that a batch's run has ended, and go on without waiting for it."""
+    kind: NoticeKind = "batch.over_budget" if is_over_budget(summary) else "batch.ended"
+    names = wanted_by(webhooks, kind)
+    if not names or (kind == "batch.ended" and summary.batch_id.startswith(MONITOR_PREFIX)):  # a monitor says itself what is worth saying
+        return
+    run_id = workflow.info().run_id
+    notice = Notice(
+        id=f"{summary.batch_id}/{run_id}",
+        type=kind,
+        time=workflow.now().isoformat(timespec="seconds"),
+        title=shortened(one_line(summary.name or summary.batch_id), TITLE_CHARACTERS),
+        answer=answer_of(summary).text,
+        batch_id=summary.batch_id,
+        counts={name: getattr(summary, name) for name in ("total", "passed", "failed", "unsure", "errors", "ungraded", "waiting", "open")},
+    )
+    await workflow.start_child_workflow(
+        NoticesWorkflow.run,
+        NoticeBatch(calls=tuple(NoticeCall(webhook=name, notice=notice) for name in names)),
+        id=f"notices/{summary.batch_id}/{run_id[:8]}",
+        parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+    )
+
+
+def is_over_budget(summary: BatchSummary) -> bool:
+    """Return whether a batch is paused since its budget is used up."""
+    return summary.status == "paused" and summary.budget is not None and summary.budget.refusal(summary.usage) is not None

@@ -24,7 +24,7 @@ from gradeloop.monitors.contract import (
     TickCall,
 )
 from workflows.activity_calls import NEVER_RETRIED, describe_error, temporal_priority
-from workflows.grading_batch import SHARD_LOST, call_store
+from workflows.batches.grading_batch import SHARD_LOST, call_store
 from workflows.notices import NoticesWorkflow
 from workflows.stop_rule import raise_when_cancelled
 

@@ -1,0 +1,1 @@
+"""The workflows of batches and judgements."""

@@ -1,0 +1,23 @@
+"""What a worker serves of batches and judgements."""
+
+from collections.abc import Callable
+from typing import Any
+
+from temporalio.plugin import SimplePlugin
+
+from activities.batches.batch_activities import batch_activities
+from activities.batches.judge import JudgeActivities
+from gradeloop.extensions import WorkerContext
+from workflows.batches.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
+from workflows.batches.judging import JudgingWorkflow
+
+WORKFLOWS = (JudgingWorkflow, GradingBatchWorkflow, BatchShard, StoreCasesWorkflow)
+
+
+def plugin(context: WorkerContext) -> SimplePlugin:
+    """Return the workflows and activities of batches for a worker."""
+    activities: list[Callable[..., Any]] = []
+    if context.services is not None:
+        judge = JudgeActivities(context.services)
+        activities = [judge.judge, judge.default_judge, *batch_activities(context.services, context.store, context.slots)]
+    return SimplePlugin("batches", workflows=WORKFLOWS if context.runs_workflows else (), activities=activities)

@@ -1,0 +1,17 @@
+"""What a worker serves of monitors."""
+
+from temporalio.plugin import SimplePlugin
+
+from activities.monitors.monitor_ticks import monitor_activities
+from gradeloop.extensions import WorkerContext
+from workflows.monitors.monitoring import MonitorBackfillWorkflow, MonitoringWorkflow
+
+WORKFLOWS = (MonitoringWorkflow, MonitorBackfillWorkflow)
+
+
+def plugin(context: WorkerContext) -> SimplePlugin:
+    """Return the workflows and activities of monitors for a worker."""
+    activities = []
+    if context.services is not None:
+        activities = monitor_activities(context.store, context.services.capabilities.webhooks, context.client)
+    return SimplePlugin("monitors", workflows=WORKFLOWS if context.runs_workflows else (), activities=activities)
