@@ -1,8 +1,10 @@
 """What is found of a case's output without a model: its transforms, and its checks of text, of code and of the call that drafted it."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, cast
 
 from pydantic import JsonValue
@@ -49,8 +51,7 @@ class Drafted:
 
 def has_checks(case: Case) -> bool:
     """Tell whether anything of a case is decided without a model or a tool."""
-    checked = any(criterion.check and criterion.check.tool in OWN_CHECKS for criterion in case.rubric.checked)
-    return bool(case.transforms) or checked or any(criterion.transform for criterion in case.rubric.judged)
+    return bool(case.transforms or _checked_by(case, *OWN_CHECKS)) or any(criterion.transform for criterion in case.rubric.judged)
 
 
 async def refuse_undecidable(case: Case, code: CodeSandbox) -> None:
@@ -60,12 +61,9 @@ async def refuse_undecidable(case: Case, code: CodeSandbox) -> None:
         ValueError: A check is invalid, or its language has no sandbox here; the message names it.
     """
     await _text_outcomes(case, "")
-    for tool in (CALL_CHECK, COMPARISON_CHECK):
-        for criterion in _checked_by(case, tool):
-            try:
-                valid_kind(tool, _arguments(criterion))
-            except ValueError as error:
-                raise _undecided(criterion, error) from None
+    for criterion, check in _checked_by(case, CALL_CHECK, COMPARISON_CHECK):
+        with _deciding(criterion, check):
+            valid_kind(check.tool, check.arguments)
     try:
         for language in {named.value for named in named_in(case) if named.kind == "code"}:
             await asyncio.to_thread(code.engine, cast("Language", language))
@@ -84,14 +82,12 @@ async def find(case: Case, drafted: Drafted, code: CodeSandbox) -> CheckedOutput
         value = await _transformed(case, drafted, value, code)
     output = value if isinstance(value, str) else drafted.output if not case.transforms else to_json(value).decode()
     own = await _given_to_checks(case, drafted, value, code)
-    found = await _text_outcomes(case, output, own)
+    found = await _text_outcomes(case, output, {name: _as_text(item) for name, item in own.items()})
     ended = CALLED if case.generator and case.generator.functions and calls_functions(drafted.output, _form(case.generator)) else FINISHED
     draft = CheckedDraft(drafted.output, drafted.spent, ended, drafted.logprobs)
-    for criterion in _checked_by(case, CALL_CHECK):
-        try:
-            found[criterion.id] = run_check(CALL_CHECK, draft, _arguments(criterion))
-        except ValueError as error:
-            raise _undecided(criterion, error) from None
+    for criterion, check in _checked_by(case, CALL_CHECK):
+        with _deciding(criterion, check):
+            found[criterion.id] = run_check(CALL_CHECK, draft, check.arguments)
     values = {criterion.id: own.get(criterion.id, value) for criterion in case.rubric.checked}
     shown = {criterion.id: _as_text(own[criterion.id]) for criterion in case.rubric.judged if criterion.id in own}
     return CheckedOutput(output, found | await _code_outcomes(case, drafted, values, code), shown)
@@ -179,11 +175,7 @@ async def _called(code: CodeSandbox, calls: Sequence[Any]) -> list[Any]:
 
 
 async def _given_to_checks(case: Case, drafted: Drafted, value: JsonValue, code: CodeSandbox) -> dict[str, JsonValue]:
-    """Return what the checks and graders with a transform of their own are given, by criterion.
-
-    Raises:
-        ValueError: A transform cannot be made; the message names its criterion.
-    """
+    """Return what the checks and graders with a transform of their own are given, by criterion."""
     made = [(criterion.id, criterion.check.transform) for criterion in case.rubric.checked if criterion.check and criterion.check.transform]
     made += [(criterion.id, criterion.transform) for criterion in case.rubric.judged if criterion.transform]
     if not made:
@@ -198,10 +190,9 @@ async def _given_to_checks(case: Case, drafted: Drafted, value: JsonValue, code:
     return given
 
 
-async def _text_outcomes(case: Case, output: str, own: Mapping[str, JsonValue] | None = None) -> dict[str, CheckOutcome]:
-    """Run the text checks on the output, or on what their own transforms made of it."""
-    named = [(criterion.id, _with_functions(case, criterion.check)) for criterion in _checked_by(case, TEXT_CHECK) if criterion.check]
-    texts = {name: _as_text(item) for name, item in (own or {}).items()}
+async def _text_outcomes(case: Case, output: str, texts: Mapping[str, str] = MappingProxyType({})) -> dict[str, CheckOutcome]:
+    """Run the text checks on the output, or on what their own transforms made of it, by criterion."""
+    named = [(criterion.id, _with_functions(case, check)) for criterion, check in _checked_by(case, TEXT_CHECK)]
     outcomes: dict[str, Any] = {}
     for text in dict.fromkeys(texts.get(name, output) for name, _ in named):
         same = [(name, check) for name, check in named if texts.get(name, output) == text]
@@ -221,38 +212,29 @@ def _with_functions(case: Case, check: Check) -> Check:
 
 
 async def _code_outcomes(case: Case, drafted: Drafted, values: Mapping[str, JsonValue], code: CodeSandbox) -> dict[str, CheckOutcome]:
-    criteria = _checked_by(case, CODE_CHECK)
-    if not criteria:
+    checks = [(criterion, check, parse_code_check(check.arguments)) for criterion, check in _checked_by(case, CODE_CHECK)]
+    if not checks:
         return {}
-    context = context_of(case, drafted)
-    checks = [parse_code_check(_arguments(criterion)) for criterion in criteria]
-    calls = [
-        code_call(check, _extracted(values[criterion.id], criterion), {**context, **check.context})
-        for criterion, check in zip(criteria, checks, strict=True)
-    ]
+    context, calls = context_of(case, drafted), []
+    for criterion, check, code_check in checks:
+        given = values[criterion.id]  # of a text its last block of code, where the check asks for that
+        given = code_of(given) if check.extract == "code" and isinstance(given, str) else given
+        calls.append(code_call(code_check, given, {**context, **code_check.context}))
     outcomes = {}
-    for criterion, check, result in zip(criteria, checks, await _called(code, calls), strict=True):
-        try:
-            outcomes[criterion.id] = read_assertion(result, check)
-        except ValueError as error:
-            raise _undecided(criterion, error) from None
+    for (criterion, check, code_check), result in zip(checks, await _called(code, calls), strict=True):
+        with _deciding(criterion, check):
+            outcomes[criterion.id] = read_assertion(result, code_check)
     return outcomes
 
 
-def _checked_by(case: Case, tool: str) -> list[Criterion]:
-    return [criterion for criterion in case.rubric.checked if criterion.check and criterion.check.tool == tool]
+def _checked_by(case: Case, *tools: str) -> list[tuple[Criterion, Check]]:
+    return [(criterion, criterion.check) for criterion in case.rubric.checked if criterion.check and criterion.check.tool in tools]
 
 
-def _arguments(criterion: Criterion) -> Mapping[str, JsonValue]:
-    return criterion.check.arguments if criterion.check else {}
-
-
-def _extracted(value: JsonValue, criterion: Criterion) -> JsonValue:
-    """Return a value, or of a text its last block of code where the check asks for that."""
-    is_code = criterion.check is not None and criterion.check.extract == "code"
-    return code_of(value) if is_code and isinstance(value, str) else value
-
-
-def _undecided(criterion: Criterion, error: ValueError) -> ValueError:
-    tool = criterion.check.tool if criterion.check else ""
-    return ValueError(f"the check {tool} of {criterion.id} could not decide: {error}")
+@contextmanager
+def _deciding(criterion: Criterion, check: Check) -> Iterator[None]:
+    """Raise ValueError that names a check where it could not decide."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"the check {check.tool} of {criterion.id} could not decide: {error}") from None

@@ -106,7 +106,7 @@ def _bounded() -> Any:  # noqa: ANN401 - a class that the library makes
 
     own = {
         **Draft202012Validator.VALIDATORS,
-        "pattern": _pattern,
+        "pattern": match_pattern,
         "patternProperties": _pattern_properties,
         "additionalProperties": _additional,
         "uniqueItems": _unique,
@@ -115,7 +115,8 @@ def _bounded() -> Any:  # noqa: ANN401 - a class that the library makes
     return validators.extend(Draft202012Validator, {name: counted(keyword) for name, keyword in own.items()})
 
 
-def _pattern(validator: Any, pattern: str, instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401 - the library's own
+def match_pattern(validator: Any, pattern: str, instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401 - the library's own
+    """Yield an error where a text does not match a pattern, by RE2."""
     from jsonschema.exceptions import ValidationError
 
     if validator.is_type(instance, "string") and not compile_pattern(pattern).search(instance):

@@ -64,8 +64,7 @@ def find_files(name: str, scope: FileScope, where: Location) -> list[Path]:
     Raises:
         InvalidRequest: There is no such file, its suffix is not known, or it leads out of the suite's folders.
     """
-    plain = name.removeprefix(FILE)
-    paths = match_files(plain, scope, where) if "*" in plain and not Path(plain).is_absolute() else [scope.find(plain, where)]
+    paths = match_files(name, scope, where)
     for path in paths:
         if path.suffix.lower() not in SUFFIXES:
             raise InvalidRequest(f"{where}: {clip(name)} is no dataset.{did_you_mean(path.suffix, list(SUFFIXES))}")
@@ -74,12 +73,15 @@ def find_files(name: str, scope: FileScope, where: Location) -> list[Path]:
     return paths
 
 
-def match_files(pattern: str, scope: FileScope, where: Location) -> list[Path]:
-    """Return the files that a pattern matches, in order.
+def match_files(name: str, scope: FileScope, where: Location) -> list[Path]:
+    """Return the file of a name, with or without `file://`, or those that a pattern matches, in order.
 
     Raises:
         InvalidRequest: It leads out of the suite's folders; the one before its first `*` is checked before any is searched.
     """
+    pattern = name.removeprefix(FILE)
+    if "*" not in pattern or Path(pattern).is_absolute():
+        return [scope.find(pattern, where)]
     parts = Path(pattern).parts
     fixed = list(takewhile(lambda part: "*" not in part, parts))
     if ".." in parts[len(fixed) :]:

@@ -122,6 +122,15 @@ class Findings:
             if reasons is not None:
                 reasons.append(reason)
 
+    def known(
+        self, fields: Mapping[str, JsonValue], keys: set[str], where: Location, effect: Effect, reasons: list[str] | None = None
+    ) -> dict[str, JsonValue]:
+        """Return the fields that have a counterpart; each of the others is left out, and `reasons` gets why."""
+        for key in sorted(set(fields) - keys):
+            with self.leaving_out(effect, reasons):
+                refuse_others({key: fields[key]}, keys, where)
+        return {key: item for key, item in fields.items() if key in keys}
+
     def note(self, message: str) -> None:
         """Keep a note on something that has no effect."""
         self._keep(Unsupported(message, "no effect"))

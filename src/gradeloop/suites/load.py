@@ -83,7 +83,6 @@ def _build_suite(path: Path, value: dict[str, JsonValue], spot: Location, flags:
         tools=tools,
         scripted=scripted,
         outputs=(),
-        warnings=(),
         plan=_build_plan(suite, scope, spot, flags, models),
         flags=flags,
     )

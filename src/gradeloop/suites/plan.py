@@ -495,15 +495,13 @@ class Suite:
     scripted: Path | None
     outputs: tuple[Path, ...]
     """The output files that a promptfoo configuration names."""
-    warnings: tuple[str, ...]
-    """Warnings about settings that were ignored."""
     plan: Plan
     flags: SuiteFlags = SuiteFlags()  # noqa: RUF009 - frozen
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Warnings, and the default models that were chosen once all cases have been read."""
-        return (*self.warnings, *self.plan.findings.notes, *dict.fromkeys(self.plan.models.notes))
+        """Notes on what was ignored, and on the default models that were chosen once all cases have been read."""
+        return (*self.plan.findings.notes, *dict.fromkeys(self.plan.models.notes))
 
     def cases(self) -> Iterator[Case]:
         """Yield the cases in order, each time anew.

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
@@ -13,15 +13,15 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.files.roots import FileScope
 from gradeloop.files.yaml import Location, located_error, read_yaml
 from gradeloop.suites.chats import is_chat, parse_chat, read_chat
-from gradeloop.suites.code_files import names_code, read_code_file
+from gradeloop.suites.code_files import LANGUAGES, names_code, read_code_file
 from gradeloop.suites.datasets import match_files, read_csv
 from gradeloop.suites.findings import as_object, refuse_others
+from gradeloop.suites.flags import TEXT_SUFFIXES
 from gradeloop.suites.plan import NamedPrompt
 from gradeloop.suites.suite import FILE, Prompt, is_file, read_text
 from gradeloop.text import clip
 
-_TEXT_SUFFIXES = (".txt", ".md", ".j2", ".json", ".jsonl", ".yaml", ".yml", ".csv")
-CODE_SUFFIXES = (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts", ".py", ".rb", ".sh", ".go", ".exe")
+CODE_SUFFIXES = (*LANGUAGES, ".rb", ".sh", ".go", ".exe")
 """What files of code end with."""
 
 _SEPARATOR = "---"
@@ -31,28 +31,13 @@ _SCHEME = re.compile(r"(?P<name>[a-z][a-z0-9+.-]*)://\S+")
 _EXECUTABLE = "exec:"
 
 
-@dataclass(frozen=True)
-class PromptText:
-    """A prompt as it was found, with its place."""
-
-    label: str | None
-    text: str
-    spot: Location
-    chat: JsonValue = None
-    """The messages, where a file of YAML holds them."""
-
-    def parse(self) -> Prompt:
-        """Return the prompt; a JSON or YAML list of messages is a chat.
-
-        Raises:
-            InvalidRequest: The prompt is empty, or a chat that cannot be read.
-        """
-        messages = read_chat(self.text, self.spot) if self.chat is None else parse_chat(self.chat, self.spot)
-        raw = {"text": self.text} if messages is None else {"messages": messages}
-        try:
-            return Prompt.model_validate(raw | {"label": self.label})
-        except ValidationError as error:
-            raise located_error(error, self.spot) from None
+def _parse_text(text: str, chat: JsonValue, label: str | None, where: Location) -> Prompt:
+    """Return the prompt that a text or a chat is; a JSON or YAML list of messages is a chat."""
+    messages = read_chat(text, where) if chat is None else parse_chat(chat, where)
+    try:
+        return Prompt.model_validate(({"text": text} if messages is None else {"messages": messages}) | {"label": label})
+    except ValidationError as error:
+        raise located_error(error, where) from None
 
 
 def prompt_entries(value: JsonValue, where: Location) -> Iterator[tuple[JsonValue, Location]]:
@@ -79,15 +64,11 @@ def parse_prompt(value: JsonValue, scope: FileScope, where: Location) -> list[Na
     if names_code(code := name if is_file(name) else f"{FILE}{name}") and "\n" not in name:
         return [_code_prompt(fields, code, scope, where)]
     config = as_object(fields.get("config"), where.at("config")) or None
-    return [NamedPrompt(found.label or "", found.parse(), config=config) for found in _find(value, scope, where)]
+    return [NamedPrompt(prompt.label or "", prompt, config=config) for prompt in _find(value, scope, where)]
 
 
 def _code_prompt(fields: dict[str, JsonValue], name: str, scope: FileScope, where: Location) -> NamedPrompt:
-    """Return a prompt that a function makes.
-
-    Raises:
-        InvalidRequest: Its file cannot be read, or a file of Python names no function.
-    """
+    """Return a prompt that a function makes."""
     refuse_others(fields, {"raw", "id", "label", "config"}, where)
     read = read_code_file(name, scope, where)
     if read["language"] == "python" and not read["function"]:
@@ -113,7 +94,7 @@ def own_labels(labels: list[str]) -> list[str]:
     return found
 
 
-def _find(value: JsonValue, scope: FileScope, where: Location) -> Iterator[PromptText]:
+def _find(value: JsonValue, scope: FileScope, where: Location) -> Iterator[Prompt]:
     """Yield the prompts of one entry."""
     fields = {"id": value} if isinstance(value, str) else as_object(value, where)
     refuse_others(fields, {"raw", "id", "label", "config"}, where)
@@ -122,13 +103,13 @@ def _find(value: JsonValue, scope: FileScope, where: Location) -> Iterator[Promp
         raise InvalidRequest(f"{where}: it has no text; write it as raw, or name a file as id")
     label = str(fields["label"])[:100].strip() if fields.get("label") else None
     if not is_file(text) and ("raw" in fields or not names_file(text, scope, where)):
-        yield PromptText(label, text, where)
+        yield _parse_text(text, None, label, where)
         return
     for path in _paths(text, scope, where):
         found = list(_read(path, where))
         name = label or path.stem
         for number, (part, chat) in enumerate(found, 1):
-            yield PromptText(name if len(found) == 1 else f"{name}-{number}", part, where, chat)
+            yield _parse_text(part, chat, name if len(found) == 1 else f"{name}-{number}", where)
 
 
 def names_file(text: str, scope: FileScope, where: Location) -> bool:
@@ -148,8 +129,8 @@ def names_file(text: str, scope: FileScope, where: Location) -> bool:
         return False
     base = without_function(plain)
     if not any(character.isspace() for character in plain):
-        return base.lower().endswith((*_TEXT_SUFFIXES, *CODE_SUFFIXES)) or ("*" in plain and "/" in plain) or _is_there(plain, scope)
-    return base.lower().endswith((*_TEXT_SUFFIXES, *CODE_SUFFIXES)) and _is_there(base, scope)
+        return base.lower().endswith((*TEXT_SUFFIXES, *CODE_SUFFIXES)) or ("*" in plain and "/" in plain) or _is_there(plain, scope)
+    return base.lower().endswith((*TEXT_SUFFIXES, *CODE_SUFFIXES)) and _is_there(base, scope)
 
 
 def without_function(name: str) -> str:
@@ -169,17 +150,17 @@ def _paths(name: str, scope: FileScope, where: Location) -> list[Path]:
     """Return the files that a name stands for: a file, the files of a folder, or those that a pattern matches."""
     plain = name.removeprefix(FILE)
     if without_function(plain).lower().endswith(CODE_SUFFIXES):
-        raise InvalidRequest(f"{where}: {clip(name)} is code, which is not run here; a prompt's file ends with {', '.join(_TEXT_SUFFIXES)}")
-    found = match_files(plain, scope, where) if "*" in plain and not Path(plain).is_absolute() else [scope.find(plain, where)]
+        raise InvalidRequest(f"{where}: {clip(name)} is code, which is not run here; a prompt's file ends with {', '.join(TEXT_SUFFIXES)}")
+    found = match_files(plain, scope, where)
     if len(found) == 1 and found[0].is_dir():
         found = [scope.check(path, path.name, where) for path in sorted(found[0].iterdir()) if not path.name.startswith(".")]
     paths = [path for path in found if not path.is_dir()]
     if not paths or not all(path.is_file() for path in paths):
         raise InvalidRequest(f"{where}: the prompt {clip(name)} does not exist; name a file, relative to the configuration's folder")
     for path in paths:
-        if path.suffix.lower() not in _TEXT_SUFFIXES:
+        if path.suffix.lower() not in TEXT_SUFFIXES:
             raise InvalidRequest(
-                f"{where}: {clip(path.name)} of {clip(name)} has no counterpart; a prompt's file ends with {', '.join(_TEXT_SUFFIXES)}"
+                f"{where}: {clip(path.name)} of {clip(name)} has no counterpart; a prompt's file ends with {', '.join(TEXT_SUFFIXES)}"
             )
     return paths
 

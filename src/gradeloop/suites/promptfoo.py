@@ -93,12 +93,9 @@ def _parse_or_leave_out(value: JsonValue, where: Location, scope: FileScope, fin
 def _parse(value: JsonValue, where: Location, scope: FileScope, findings: Findings) -> SuiteGenerator:
     fields = {"id": value} if isinstance(value, str) else as_object(value, where)
     reasons: list[str] = []
-    for key in sorted(set(fields) - _KEYS):
-        with findings.leaving_out("no effect" if key in _WITHOUT_EFFECT else "not judged", None if key in _WITHOUT_EFFECT else reasons):
-            if key in _WITHOUT_EFFECT:
-                findings.note(f"{where.at(key)}: {key} has no effect here")
-            else:
-                refuse_others({key: fields[key]}, _KEYS, where)
+    for key in sorted(set(fields) & _WITHOUT_EFFECT):
+        findings.note(f"{where.at(key)}: {key} has no effect here")
+    findings.known({key: fields[key] for key in set(fields) - _WITHOUT_EFFECT}, _KEYS, where, "not judged", reasons)
     name, label = str(fields.get("id")), fields.get("label")
     prompts = tuple(map(str, as_list(fields.get("prompts"), where.at("prompts")))) if fields.get("prompts") else None
     named = str(label or name)[:100].strip()
@@ -108,8 +105,14 @@ def _parse(value: JsonValue, where: Location, scope: FileScope, findings: Findin
         return SuiteGenerator(named, None, left_out=tuple(reasons), prompts=prompts)
     if is_address(name):
         return replace(_address(name, fields, named, scope, where, findings), left_out=tuple(reasons), prompts=prompts)
-    config = _with_files(as_object(fields.get("config"), where.at("config")), scope, where.at("config"))
-    around = _around(config.pop("prompt", None), where.at("config", "prompt"))
+    place = where.at("config")
+    config = {
+        key: resolve_files(item, scope, place.at(key)) if key in {*DECLARED_KEYS, *SYSTEM_KEYS, "generationConfig"} else item
+        for key, item in as_object(fields.get("config"), place).items()
+    }
+    texts = as_object(config.pop("prompt", None), place.at("prompt"))
+    refuse_others(texts, {"prefix", "suffix"}, place.at("prompt"))
+    around = (str(texts.get("prefix") or ""), str(texts.get("suffix") or ""))
     _drop_own_key(config, where, findings)
     found = read_provider({"id": name, "config": config}, where)
     _leave_temperature_out(found, where, findings)
@@ -125,11 +128,7 @@ def _parse(value: JsonValue, where: Location, scope: FileScope, findings: Findin
 
 
 def _drop_own_key(config: dict[str, JsonValue], where: Location, findings: Findings) -> None:
-    """Leave out a key that stands in the configuration, where what has no counterpart may be: it is sent nowhere, the worker's own is used.
-
-    Raises:
-        InvalidRequest: Nothing may be left out.
-    """
+    """Leave out a key that stands in the configuration: it is sent nowhere, the worker's own is used."""
     for name in {"apiKey", "api_key"} & set(config):
         with findings.leaving_out("no effect"):
             problem = "a key is no part of a configuration; leave it out, the worker's own is used"
@@ -140,11 +139,7 @@ def _drop_own_key(config: dict[str, JsonValue], where: Location, findings: Findi
 def _address(
     name: str, fields: Mapping[str, JsonValue], label: str, scope: FileScope, where: Location, findings: Findings
 ) -> SuiteGenerator:
-    """Return a provider that is an address.
-
-    Raises:
-        InvalidRequest: Something of it has no counterpart.
-    """
+    """Return a provider that is an address."""
     place = where.at("config")
     config = as_object(fields.get("config"), place)
     read = {key: resolve_files(value, scope, place.at(key)) for key, value in config.items() if key not in {"url", "headers"}}
@@ -158,33 +153,8 @@ def _address(
     return SuiteGenerator(generator.named, generator.plain(), reply=target.transform)
 
 
-def _around(value: JsonValue, where: Location) -> tuple[str, str]:
-    """Return the texts that a provider puts before and after a prompt.
-
-    Raises:
-        InvalidRequest: It says something else than these.
-    """
-    fields = as_object(value, where)
-    refuse_others(fields, {"prefix", "suffix"}, where)
-    return str(fields.get("prefix") or ""), str(fields.get("suffix") or "")
-
-
-def _with_files(config: dict[str, JsonValue], scope: FileScope, where: Location) -> dict[str, JsonValue]:
-    """Return a provider's settings with what the files hold that name functions, the form of answers or a system prompt.
-
-    Raises:
-        InvalidRequest: A file cannot be read.
-    """
-    read = {key for key in config if key in DECLARED_KEYS or key in SYSTEM_KEYS or key == "generationConfig"}
-    return {key: resolve_files(value, scope, where.at(key)) if key in read else value for key, value in config.items()}
-
-
 def _custom(name: str, config: JsonValue, scope: FileScope, where: Location) -> CodeText:
-    """Return the function of a custom provider.
-
-    Raises:
-        InvalidRequest: It is no file of code, or cannot be read.
-    """
+    """Return the function of a custom provider."""
     prefix = next((prefix for prefix in _CODE_PREFIXES if name.startswith(prefix)), "")
     path = f"{FILE}{name.removeprefix(prefix).removeprefix(FILE)}"
     if not names_code(path):
@@ -265,8 +235,9 @@ def build_promptfoo_suite(config: PromptfooConfig, flags: SuiteFlags, findings: 
     for key in sorted(set(value) - _KNOWN - _IGNORED):
         with findings.leaving_out("not judged" if key in _CHANGES_TESTS else "no effect", left_out if key in _CHANGES_TESTS else None):
             refuse_others({key: value[key]}, _KNOWN | _IGNORED, config.spot)
-    for note in _warnings(config):
-        findings.note(note)
+    options = as_object(*config.at("evaluateOptions"))
+    for name in [*sorted(_IGNORED & set(value) - {"$schema"}), *sorted(_IGNORED_OPTIONS & set(options))]:
+        findings.note(f"{config.path.name}: {name} has no effect here")
     settings, repeat = _settings(config, findings)
     name = value.get("description")
     if flags.scripted:
@@ -278,7 +249,6 @@ def build_promptfoo_suite(config: PromptfooConfig, flags: SuiteFlags, findings: 
         tools=require_files(flags.tools, "tools"),
         scripted=flags.scripted,
         outputs=tuple(_outputs(config)),
-        warnings=(),
         plan=_build_plan(config, flags, repeat, findings, left_out),
         flags=flags,
     )
@@ -377,9 +347,7 @@ def _settings(config: PromptfooConfig, findings: Findings) -> tuple[SuiteSetting
     """Return the settings in `evaluateOptions`, and the number of runs of every case."""
     value, where = config.at("evaluateOptions")
     options = as_object(value, where)
-    for key in sorted(set(options) - {*_OPTIONS, *_IGNORED_OPTIONS}):
-        with findings.leaving_out("no effect"):
-            refuse_others({key: options[key]}, {*_OPTIONS, *_IGNORED_OPTIONS}, where)
+    findings.known(options, {*_OPTIONS, *_IGNORED_OPTIONS}, where, "no effect")
     raw = {ours: options[theirs] for theirs, ours in _OPTIONS.items() if options.get(theirs) is not None}
     repeat = raw.pop("repeat", 1)
     if not isinstance(repeat, int) or not 1 <= repeat <= 100:  # noqa: PLR2004 - as in a suite of ours
@@ -421,9 +389,3 @@ def _outputs(config: PromptfooConfig) -> Iterator[Path]:
         if not isinstance(name, str):
             raise InvalidRequest(f"{where}: {clip(str(name))} is no path; write the file's name")
         yield config.scope.find(name, where)
-
-
-def _warnings(config: PromptfooConfig) -> Iterator[str]:
-    options = as_object(*config.at("evaluateOptions"))
-    for name in [*sorted(_IGNORED & set(config.value) - {"$schema"}), *sorted(_IGNORED_OPTIONS & set(options))]:
-        yield f"{config.path.name}: {name} has no effect here"

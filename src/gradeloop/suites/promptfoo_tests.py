@@ -19,7 +19,7 @@ from gradeloop.files.yaml import Location, located_error, read_yaml
 from gradeloop.grading.templates import is_template
 from gradeloop.suites.assertions import REFUSED_TYPES, assertion_types
 from gradeloop.suites.case_texts import run_code
-from gradeloop.suites.code_files import names_code, parse_transform, read_code_file
+from gradeloop.suites.code_files import LANGUAGES, names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import DatasetRow, LocatedTest, find_files, match_files, parse_number, read_rows, refuse_number
 from gradeloop.suites.findings import Findings, as_list, as_object, refuse_others
 from gradeloop.suites.suite import Defaults, SuiteTest, is_file, resolve_files
@@ -31,7 +31,7 @@ _TEST_OPTIONS = {"provider", "rubricPrompt", "disableVarExpansion", "repeat", "p
 _OF_THE_TEST = {"transformVars", "disableVarExpansion", "repeat", "prefix", "suffix"}
 """The options that say how a test runs, beside those on how it is judged."""
 
-_CODE = (".js", ".cjs", ".mjs", ".ts", ".cts", ".mts", ".py", ".rb")
+_CODE = (*LANGUAGES, ".rb")
 
 _NAME = re.compile(r"\{\{\s*(?P<name>[A-Za-z_]\w*)\s*\}\}")
 
@@ -114,7 +114,7 @@ class PromptfooTests:
         for at, test in enumerate(value if isinstance(value, list) else [value]):
             spot = where.at(at) if isinstance(value, list) else where
             try:
-                if (made := _code_of_tests(test)) is not None:
+                if (made := _code_of_tests(test, spot)) is not None:
                     yield from self._made_tests(*made, spot)
                 elif isinstance(test, str):
                     refuse_remote(test, spot)
@@ -122,16 +122,12 @@ class PromptfooTests:
                         value = parse_cells(row) if row.table else with_variables(row.value, self.scope.beside(file), row.spot)
                         yield _RawTest(value, row.spot, recorded=row.table)
                 else:
-                    yield _RawTest(with_variables(_refuse_generator(as_object(test, spot), spot), self.scope, spot), spot)
+                    yield _RawTest(with_variables(as_object(test, spot), self.scope, spot), spot)
             except InvalidRequest as error:
                 yield self._left_out(error, spot, {})
 
     def _made_tests(self, name: str, config: JsonValue, where: Location) -> Iterator[_RawTest]:
-        """Yield the tests that a function makes.
-
-        Raises:
-            InvalidRequest: It failed, or returned no list of tests.
-        """
+        """Yield the tests that a function makes."""
         read = read_code_file(name, self.scope, where)
         if read["language"] == "python" and not read["function"]:
             raise InvalidRequest(f"{where}: {clip(name)} names no function; write the one that makes the tests, as {name}:function")
@@ -144,11 +140,7 @@ class PromptfooTests:
             yield _RawTest(as_object(test, f"{where}: a test of {code.file}"), where)
 
     def _left_out(self, error: InvalidRequest, where: Location, value: Mapping[str, JsonValue]) -> LocatedTest:
-        """Return a test that does not run, in the place of one that cannot.
-
-        Raises:
-            InvalidRequest: Nothing may be left out.
-        """
+        """Return a test that does not run, in the place of one that cannot."""
         reason = self.findings.leave_out(error, "not run")
         description = value.get("description")
         name = description if isinstance(description, str) and description.strip() else field_path(where.path)
@@ -177,25 +169,17 @@ class PromptfooTests:
         given |= {"metadata": test.value["metadata"]} if test.value.get("metadata") else {}
         expands = self.expands and not options.get("disableVarExpansion")
         lists = {name: value for name, value in self.shared.items() if expands and is_text_list(value)}
-        for combined in variable_combinations(lists | as_object(raw.get("vars"), where.at("vars")), expands=expands):
-            whole = combined if test.recorded else self._filled(combined, where.at("vars"))
-            variables = self._transformed(whole, options.get("transformVars", self.transform_vars), where.at("options", "transformVars"))
+        for own in variable_combinations(lists | as_object(raw.get("vars"), where.at("vars")), expands=expands):
+            filled = own if test.recorded else fill_variables({**self.shared, **own}, where.at("vars"))
+            changed = {name: value for name, value in filled.items() if name in own or value != self.shared.get(name)}
+            variables = self._transformed(changed, options.get("transformVars", self.transform_vars), where.at("options", "transformVars"))
             try:
                 yield LocatedTest(SuiteTest.model_validate(raw | given | {"vars": variables}), where, **more)  # type: ignore[arg-type]
             except ValidationError as error:
                 raise located_error(error, where) from None
 
-    def _filled(self, variables: Mapping[str, JsonValue], where: Location) -> dict[str, JsonValue]:
-        """Return a test's variables, and those of `defaultTest` that name others, filled in."""
-        filled = fill_variables({**self.shared, **variables}, where)
-        return {name: value for name, value in filled.items() if name in variables or value != self.shared.get(name)}
-
     def _transformed(self, variables: dict[str, JsonValue], value: JsonValue, where: Location) -> dict[str, JsonValue]:
-        """Return the variables with those that the code of `transformVars` makes of them.
-
-        Raises:
-            InvalidRequest: It failed, or returned no object.
-        """
+        """Return the variables with those that the code of `transformVars` makes of them."""
         if value is None:
             return variables
         code = parse_transform(resolve_files(value, self.scope, where), "get_transform", where)
@@ -205,28 +189,23 @@ class PromptfooTests:
     def _resolve(self, value: dict[str, JsonValue], known: set[str], where: Location) -> tuple[dict[str, Any], list[str]]:
         """Return a test, or the defaults, with what its files hold, and what of it is left out."""
         reasons: list[str] = []
-        raw: dict[str, Any] = {key: item for key, item in self._known(value, known, where, reasons).items() if key != "metadata"}
+        raw: dict[str, Any] = self.findings.known(value, known, where, "not judged", reasons)
+        raw.pop("metadata", None)
         _refuse_code({key: item for key, item in raw.items() if key not in {"assert", "options"}}, where)
         if raw.get("options") is not None:
-            options = self._known(as_object(raw["options"], where.at("options")), _TEST_OPTIONS, where.at("options"), reasons)
-            raw["options"] = resolve_files(options, self.scope, where.at("options"))
+            spot = where.at("options")
+            options = self.findings.known(as_object(raw["options"], spot), _TEST_OPTIONS, spot, "not judged", reasons)
+            raw["options"] = resolve_files(options, self.scope, spot)
         if raw.get("vars") is not None:
             raw["vars"] = resolve_files(raw["vars"], self.scope, where.at("vars"))
         if raw.get("assert") is not None:
-            raw["assert"] = list(self._assertions(raw["assert"], where.at("assert"), reasons))
+            spot, listed = where.at("assert"), raw["assert"]
+            found: list[JsonValue] = []
+            for at, assertion in enumerate(as_list(resolve_files(listed, self.scope, spot) if is_file(listed) else listed, spot)):
+                with self.findings.leaving_out("not judged", reasons):
+                    found.append(self._resolve_reference(resolve_files(assertion, self.scope, spot.at(at)), spot.at(at)))
+            raw["assert"] = found
         return raw, reasons
-
-    def _assertions(self, value: JsonValue, where: Location, reasons: list[str]) -> Iterator[JsonValue]:
-        for at, assertion in enumerate(as_list(resolve_files(value, self.scope, where) if is_file(value) else value, where)):
-            with self.findings.leaving_out("not judged", reasons):
-                yield self._resolve_reference(resolve_files(assertion, self.scope, where.at(at)), where.at(at))
-
-    def _known(self, fields: dict[str, JsonValue], known: set[str], where: Location, reasons: list[str]) -> dict[str, JsonValue]:
-        """Return the keys that have a counterpart; the others are left out."""
-        for key in sorted(set(fields) - known):
-            with self.findings.leaving_out("not judged", reasons):
-                refuse_others({key: fields[key]}, known, where)
-        return {key: item for key, item in fields.items() if key in known}
 
     def _resolve_reference(self, value: JsonValue, where: Location) -> JsonValue:
         """Return an assertion, or the template that it refers to."""
@@ -255,8 +234,8 @@ def with_variables(test: dict[str, JsonValue], scope: FileScope, where: Location
         return test
     found: dict[str, JsonValue] = {}
     for name in map(str, names):
-        plain, spot = name.removeprefix("file://"), where.at("vars")
-        paths = match_files(plain, scope, spot) if "*" in plain else [scope.find(plain, spot)]
+        spot = where.at("vars")
+        paths = match_files(name, scope, spot)
         if not paths:
             raise InvalidRequest(f"{spot}: {clip(name)} matches no file; name files of variables, relative to the file of the test")
         for path in paths:
@@ -264,14 +243,18 @@ def with_variables(test: dict[str, JsonValue], scope: FileScope, where: Location
     return {**test, "vars": found}
 
 
-def _code_of_tests(test: JsonValue) -> tuple[str, JsonValue] | None:
+def _code_of_tests(test: JsonValue, where: Location) -> tuple[str, JsonValue] | None:
     """Return the file of code that makes tests, and what it is given; None of any other test."""
     fields = {"path": test} if isinstance(test, str) else test if isinstance(test, dict) else {}
     path = fields.get("path")
-    if not isinstance(path, str) or "vars" in fields or "assert" in fields:
+    if not isinstance(path, str) or "vars" in fields:
         return None
     name = path if path.startswith("file://") else f"file://{path}"
-    return (name, fields.get("config")) if names_code(name) else None
+    if "assert" not in fields and names_code(name):
+        return name, fields.get("config")
+    if isinstance(test, dict):
+        raise InvalidRequest(f"{where}: {clip(path)} is code that makes tests, which is not run; {_ROWS}")
+    return None
 
 
 _ROWS = "write its tests into a CSV or JSONL file, and name that"
@@ -299,12 +282,6 @@ def refuse_remote(name: str, where: Location) -> None:
     plain = base if colon and function.isidentifier() else name
     if plain.endswith(_CODE):
         raise InvalidRequest(f"{where}: {clip(name)} is no dataset. It is code that makes tests, which is not run; {_ROWS}")
-
-
-def _refuse_generator(fields: dict[str, JsonValue], where: Location) -> dict[str, JsonValue]:
-    if isinstance(fields.get("path"), str) and "vars" not in fields:
-        raise InvalidRequest(f"{where}: {clip(str(fields['path']))} is code that makes tests, which is not run; {_ROWS}")
-    return fields
 
 
 def _download(dataset: re.Match[str]) -> str:

@@ -173,11 +173,9 @@ def plain_schema(value: JsonValue) -> JsonValue:
         return [plain_schema(item) for item in value]
     if not isinstance(value, Mapping):
         return value
-    return {key: _plain_type(item) if key == "type" else plain_schema(item) for key, item in value.items()}
-
-
-def _plain_type(value: JsonValue) -> JsonValue:
-    return value.lower() if isinstance(value, str) and value in _TYPES else plain_schema(value)
+    kind = value.get("type")
+    plain: dict[str, JsonValue] = {"type": kind.lower()} if isinstance(kind, str) and kind in _TYPES else {}
+    return {key: plain_schema(item) for key, item in value.items()} | plain
 
 
 SYSTEM_KEYS = ("systemInstruction", "system_instruction", "instructions", "systemPrompt", "system")
