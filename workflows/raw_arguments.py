@@ -6,7 +6,7 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue
 
 from gradeloop.contract.rubric import Rubric
-from gradeloop.errors import InvalidRequest, explain
+from gradeloop.errors import InvalidRequest, explain, explained
 
 NO_VALUE = RawValue(Payload(metadata={"encoding": b"binary/null"}))
 """The value of a missing argument."""
@@ -47,7 +47,5 @@ def parse_rubric(raw: RawValue) -> Rubric:
     Raises:
         InvalidRequest: It is malformed.
     """
-    try:
+    with explained():
         return Rubric.model_validate(decode(raw, "the rubric"))
-    except ValidationError as error:
-        raise InvalidRequest(explain(error)) from None

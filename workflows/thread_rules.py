@@ -4,7 +4,7 @@ import hashlib
 import json
 from typing import Any
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
@@ -23,7 +23,7 @@ from gradeloop.contract.thread import (
     refuse_oversize,
     with_model,
 )
-from gradeloop.errors import InvalidRequest, explain
+from gradeloop.errors import InvalidRequest, explained
 from gradeloop.grading.prompts import PROMPT_VERSION
 from gradeloop.grading.scoring import best_evaluation, result_of, score_of, status_of
 from gradeloop.grading.templates import fill
@@ -81,10 +81,8 @@ def _new(request: ThreadRequest) -> Thread:
 
 def _restored(request: ThreadRequest, checkpoint: dict[str, Any]) -> Thread:
     """Read a checkpoint; a turn that was in flight when it was taken is interrupted, unless the thread has just rolled over."""
-    try:
+    with explained("checkpoint: it is none of this version: "):
         thread = Thread.model_validate(checkpoint.get("thread"))
-    except ValidationError as error:
-        raise InvalidRequest(f"checkpoint: it is none of this version: {explain(error)}") from None
     if checkpoint.get("rolled"):
         return thread
     if thread.status == "running":

@@ -30,7 +30,7 @@ from activities.capabilities import WorkerServices
 from activities.errors import activity_call, invalid, store_attempt, store_away
 from activities.generate import drafting_model
 from activities.state_cache import ByteBoundedCache
-from gradeloop.batches.case_checks import CheckedOutput, Drafted, find, has_checks
+from gradeloop.batches.case_checks import CheckedOutput, find, has_checks
 from gradeloop.batches.cases import (
     CaseConversation,
     ParkedCase,
@@ -67,6 +67,7 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelReply, ModelRequest
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
+from gradeloop.grading.checks import CheckedDraft
 from gradeloop.judges.contract import JudgeResult, SchemaJudge
 
 CASE_CACHE_BYTES = 64 * 1024 * 1024
@@ -488,7 +489,7 @@ class BatchActivities:
         """
         if not has_checks(stored.case):
             return CheckedOutput(output)
-        drafted = Drafted(output, stored.spent if stored.case.output is None else None, stored.logprobs)
+        drafted = CheckedDraft(output, stored.spent if stored.case.output is None else None, logprobs=stored.logprobs)
         whole = f"{stored.case.model_dump_json()}/{drafted}"  # the same case of an earlier batch had another call
         key = hashlib.sha256(whole.encode(errors="replace")).hexdigest()
         if key not in self._findings:

@@ -7,12 +7,12 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, NonNegativeInt, ValidationError, model_validator
+from pydantic import Field, JsonValue, NonNegativeInt, model_validator
 
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import LogProbs, Message, ToolCall, Usage
 from gradeloop.contract.provider import Endpoint, FailureKind, ModelFault, ModelReply, ModelRequest, Step
-from gradeloop.errors import InvalidRequest, explain
+from gradeloop.errors import InvalidRequest, explained
 from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.verdicts import text_between_tags
 from gradeloop.settings.secrets import scrubbed
@@ -133,10 +133,8 @@ class Script(Strict):
         value = read_yaml(path, "the scripted file")
         if not isinstance(value, dict):
             raise InvalidRequest(f"the scripted file {str(path)!r} holds no mapping; write `replies:` and a list of rows under it")
-        try:
+        with explained(f"the scripted file {str(path)!r}: "):
             return cls.model_validate(value)
-        except ValidationError as error:
-            raise InvalidRequest(f"the scripted file {str(path)!r}: {explain(error)}") from None
 
 
 def connect(providers: "Providers", _endpoint: Endpoint) -> "Scripted":

@@ -17,7 +17,8 @@ GradeloopError
 └── BatchLost             the batch, or an upload of its cases, ended without a result
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from gradeloop.text import clip
@@ -112,3 +113,14 @@ def explain(error: "ValidationError") -> str:
     details = error.errors(include_url=False, include_context=False)
     more = ["and more"] if len(details) > MISTAKES else []
     return "; ".join([*(_sentence(detail) for detail in details[:MISTAKES]), *more])
+
+
+@contextmanager
+def explained(prefix: str = "") -> Iterator[None]:
+    """Raise pydantic's report on what is validated inside as an InvalidRequest, whose message begins with a prefix."""
+    from pydantic import ValidationError
+
+    try:
+        yield
+    except ValidationError as error:
+        raise InvalidRequest(f"{prefix}{explain(error)}") from None

@@ -7,8 +7,6 @@ import re
 from collections.abc import Collection
 from typing import Any
 
-from pydantic_core import PydanticSerializationError, to_json
-
 ROW_CHARACTERS = 4_000
 """The characters that are kept of a reason, a gap or an explanation: longer than any that helps."""
 
@@ -211,6 +209,8 @@ def acceptable(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
     Raises:
         ValueError: It is such a value.
     """
+    from pydantic_core import PydanticSerializationError, to_json  # `gradeloop --help` shall not wait for it
+
     if depth(value) > NESTING_DEPTH:
         raise ValueError(f"it is nested more than {NESTING_DEPTH} deep")
     try:

@@ -17,9 +17,10 @@ import pytest
 
 from activities.tools.base import Tool, ToolContext, tool_of
 from activities.tools.registry import BUILTIN_NAMES, build_rows
-from gradeloop.batches.case_checks import Drafted, find
+from gradeloop.batches.case_checks import find
 from gradeloop.batches.contract import Case
 from gradeloop.contract.rubric import Rubric
+from gradeloop.grading.checks import CheckedDraft
 from gradeloop.sandbox import processes
 from gradeloop.settings.worker import WorkerSettings
 from tests.activities.test_builtin_tools import here
@@ -276,6 +277,6 @@ async def test_a_batchs_text_checks_hold_nobody_up() -> None:
     case = Case.model_construct(id="a", rubric=rubric)
 
     assert (
-        await longest_stall(lambda: ended(find(case, Drafted("[1," * 900 + "1," * (MIB // 2)), ToolContext(WorkerSettings()).code)))
+        await longest_stall(lambda: ended(find(case, CheckedDraft("[1," * 900 + "1," * (MIB // 2)), ToolContext(WorkerSettings()).code)))
         <= STALL_MS
     )

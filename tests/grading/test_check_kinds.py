@@ -9,12 +9,12 @@ import pytest
 
 from activities.tools.registry import ToolRegistry
 from gradeloop import extensions
-from gradeloop.batches.case_checks import Drafted, find
+from gradeloop.batches.case_checks import find
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest
 from gradeloop.extensions import Extension
-from gradeloop.grading.checks import CHECKS, TEXT_CHECK, CheckKind, run_text_check, valid_kind
+from gradeloop.grading.checks import CHECKS, TEXT_CHECK, CheckedDraft, CheckKind, run_text_check, valid_kind
 from gradeloop.grading.draft_checks import CALL_CHECK
 from gradeloop.grading.text_checks import text_kind
 from gradeloop.suites.suite import SuiteFile
@@ -81,7 +81,7 @@ async def test_a_batch_checks_the_call_of_a_draft(tmp_path: Path) -> None:
     (case,) = cases(tmp_path, SUITE.replace("TYPE", "{type: tokens, threshold: 5}"))
     (criterion,) = case.rubric.criteria
     code = ToolRegistry().code
-    found = [await find(case, Drafted("x", Usage(calls=1, input=tokens, output=0)), code) for tokens in (5, 6)]
+    found = [await find(case, CheckedDraft("x", Usage(calls=1, input=tokens, output=0)), code) for tokens in (5, 6)]
 
     assert criterion.text == "the draft takes at most 5 tokens"
     assert [checked.checks[criterion.id].passed for checked in found] == [True, False]

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from gradeloop.batches.contract import Case
 from gradeloop.contract.criterion import Check, Criterion
 from gradeloop.contract.evaluation import CheckOutcome
-from gradeloop.contract.messages import MESSAGE_BYTES, CallForm, LogProbs, Usage, code_of
+from gradeloop.contract.messages import MESSAGE_BYTES, CallForm, code_of
 from gradeloop.contract.thread import Generator
 from gradeloop.grading.checks import CHECKS, FINISHED, TEXT_CHECK, CheckedDraft, run_check, run_text_checks, valid_kind
 from gradeloop.grading.code_checks import CODE_CHECK, called_value, calls_functions, code_call, parse_code_check, read_assertion, read_text
@@ -38,17 +38,6 @@ class CheckedOutput:
     """What the graders of criteria with a transform of their own are shown instead of the output, by criterion."""
 
 
-@dataclass(frozen=True)
-class Drafted:
-    """An output and what its call took."""
-
-    output: str
-    spent: Usage | None = None
-    """None for an output that was given."""
-    logprobs: LogProbs | None = None
-    """How probable its tokens were, where that was asked for and is known."""
-
-
 def has_checks(case: Case) -> bool:
     """Tell whether anything of a case is decided without a model or a tool."""
     return bool(case.transforms or _checked_by(case, *OWN_CHECKS)) or any(criterion.transform for criterion in case.rubric.judged)
@@ -71,7 +60,7 @@ async def refuse_undecidable(case: Case, code: CodeSandbox) -> None:
         raise ValueError(str(error)) from None
 
 
-async def find(case: Case, drafted: Drafted, code: CodeSandbox) -> CheckedOutput:
+async def find(case: Case, drafted: CheckedDraft, code: CodeSandbox) -> CheckedOutput:
     """Transform an output and run the checks of its case, all code of a language in one start of the sandbox.
 
     Raises:
@@ -80,11 +69,11 @@ async def find(case: Case, drafted: Drafted, code: CodeSandbox) -> CheckedOutput
     value = _value_of(case, drafted)
     if case.transforms:
         value = await _transformed(case, drafted, value, code)
-    output = value if isinstance(value, str) else drafted.output if not case.transforms else to_json(value).decode()
+    output = value if isinstance(value, str) else drafted.text if not case.transforms else to_json(value).decode()
     own = await _given_to_checks(case, drafted, value, code)
     found = await _text_outcomes(case, output, {name: _as_text(item) for name, item in own.items()})
-    ended = CALLED if case.generator and case.generator.functions and calls_functions(drafted.output, _form(case.generator)) else FINISHED
-    draft = CheckedDraft(drafted.output, drafted.spent, ended, drafted.logprobs)
+    ended = CALLED if case.generator and case.generator.functions and calls_functions(drafted.text, _form(case.generator)) else FINISHED
+    draft = replace(drafted, ended=ended)
     for criterion, check in _checked_by(case, CALL_CHECK):
         with _deciding(criterion, check):
             found[criterion.id] = run_check(CALL_CHECK, draft, check.arguments)
@@ -97,7 +86,7 @@ def _as_text(value: JsonValue) -> str:
     return value if isinstance(value, str) else to_json(value).decode()
 
 
-def context_of(case: Case, drafted: Drafted | None = None) -> dict[str, JsonValue]:
+def context_of(case: Case, drafted: CheckedDraft | None = None) -> dict[str, JsonValue]:
     """Return what functions of a case find as `context`."""
     chat = [{"role": message.role, "content": message.content} for message in case.messages]
     prompt = chat[0]["content"] if len(chat) == 1 else to_json(chat).decode()
@@ -113,7 +102,7 @@ def context_of(case: Case, drafted: Drafted | None = None) -> dict[str, JsonValu
         spent = drafted.spent
         tokens = {"prompt": spent.input, "completion": spent.output, "total": spent.tokens}
         context["providerResponse"] = {
-            "output": drafted.output,
+            "output": drafted.text,
             "cost": spent.cost_usd,
             "latencyMs": round(spent.seconds * 1000),
             "tokenUsage": tokens,
@@ -125,13 +114,13 @@ def _form(generator: Generator) -> CallForm:
     return generator.shown_as or "chat"
 
 
-def _value_of(case: Case, drafted: Drafted) -> JsonValue:
+def _value_of(case: Case, drafted: CheckedDraft) -> JsonValue:
     """Return an output as code finds it: parsed where the generator was asked for JSON, or calls functions as an object."""
     if _is_structured(case):
-        return _parsed(drafted.output)
+        return _parsed(drafted.text)
     if case.generator is not None and case.generator.functions:
-        return called_value(drafted.output, _form(case.generator))
-    return drafted.output
+        return called_value(drafted.text, _form(case.generator))
+    return drafted.text
 
 
 def _is_structured(case: Case) -> bool:
@@ -151,7 +140,7 @@ def _parsed(output: str) -> JsonValue:
     return value
 
 
-async def _transformed(case: Case, drafted: Drafted, value: JsonValue, code: CodeSandbox) -> JsonValue:
+async def _transformed(case: Case, drafted: CheckedDraft, value: JsonValue, code: CodeSandbox) -> JsonValue:
     context = context_of(case, drafted)
     for transform in case.transforms:
         (result,) = await _called(code, [code_call(transform, value, context)])
@@ -174,7 +163,7 @@ async def _called(code: CodeSandbox, calls: Sequence[Any]) -> list[Any]:
         raise ValueError(f"the sandbox failed: {error}") from None
 
 
-async def _given_to_checks(case: Case, drafted: Drafted, value: JsonValue, code: CodeSandbox) -> dict[str, JsonValue]:
+async def _given_to_checks(case: Case, drafted: CheckedDraft, value: JsonValue, code: CodeSandbox) -> dict[str, JsonValue]:
     """Return what the checks and graders with a transform of their own are given, by criterion."""
     made = [(criterion.id, criterion.check.transform) for criterion in case.rubric.checked if criterion.check and criterion.check.transform]
     made += [(criterion.id, criterion.transform) for criterion in case.rubric.judged if criterion.transform]
@@ -211,7 +200,7 @@ def _with_functions(case: Case, check: Check) -> Check:
     return check.model_copy(update={"arguments": {**check.arguments, "value": declared}})
 
 
-async def _code_outcomes(case: Case, drafted: Drafted, values: Mapping[str, JsonValue], code: CodeSandbox) -> dict[str, CheckOutcome]:
+async def _code_outcomes(case: Case, drafted: CheckedDraft, values: Mapping[str, JsonValue], code: CodeSandbox) -> dict[str, CheckOutcome]:
     checks = [(criterion, check, parse_code_check(check.arguments)) for criterion, check in _checked_by(case, CODE_CHECK)]
     if not checks:
         return {}

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import Field, JsonValue, ValidationError, model_validator
+from pydantic import Field, JsonValue, model_validator
 from pydantic_core import to_json
 from temporalio import workflow
 
@@ -16,7 +16,7 @@ from gradeloop.contract.named_metrics import MOST_SHARES, DerivedMetrics, Metric
 from gradeloop.contract.notice import Webhooks
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import BATCH_WORKFLOW, MAX_ITERATIONS, Generator, Grader, Priority
-from gradeloop.errors import InvalidRequest, explain
+from gradeloop.errors import InvalidRequest, explained
 from gradeloop.grading.draft_checks import CALL_CHECK, comparisons_of
 from gradeloop.judges.contract import JudgeResult, JudgingRequest
 from gradeloop.stats.correction import GatedRate
@@ -279,10 +279,8 @@ def _object(raw: object, keys: str) -> dict[str, Any]:
 
 
 def _parse(model: type[Parsed], raw: object, keys: str) -> Parsed:
-    try:
+    with explained():
         return model.model_validate(_object(raw, keys))
-    except ValidationError as error:
-        raise InvalidRequest(explain(error)) from None
 
 
 BatchStatus = Literal["running", "paused", "finished", "stopped"]

@@ -5,12 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from pydantic import ValidationError
-
 from gradeloop.calibration.labelled_sets import Form, Item, LabelledSet
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
-from gradeloop.errors import InvalidRequest, explain
+from gradeloop.errors import InvalidRequest, explained
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, SchemaJudge
 from gradeloop.judges.labels import compared_keys
 from gradeloop.judges.pass_rule import PassRule, refuse_two_values
@@ -66,10 +64,8 @@ def ask_about(judge: JudgeConfig, labelled: LabelledSet, passes: Sequence[str] =
         InvalidRequest: An item's criterion is refused; or as `fitted_judge` says.
     """
     for item in labelled.items:
-        try:
+        with explained(f"the item {item.id!r}: "):
             asked, answer = fitted_judge(judge, labelled.form, item.criterion, passes)
-        except ValidationError as error:
-            raise InvalidRequest(f"the item {item.id!r}: {explain(error)}") from None
         orders: tuple[Order, ...] = ("AB", "BA") if labelled.form == "pair" and both_orders else ("AB",)
         for order in orders:
             yield Question(item, asked, run_of(item, order), answer, order)

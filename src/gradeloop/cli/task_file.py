@@ -17,7 +17,7 @@ from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.output import resolve_writable
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_file, refuse_bad_rubric, require_files
-from gradeloop.files.yaml import Location, located_error, read_placed
+from gradeloop.files.yaml import Location, explained_at, read_placed
 from gradeloop.grading.templates import fill
 from gradeloop.settings.endpoints import UNNAMED, own_names, refuse_unservable, require_default_model
 from gradeloop.settings.worker import find_outside_roots
@@ -214,10 +214,8 @@ def _read_task_file(path: Path, scope: FileScope) -> tuple[TaskFile, Location]:
     if value.get("rubric") is not None:
         value["rubric"] = inline_prompts(value["rubric"], scope, spot.at("rubric"))
         refuse_bad_rubric(value["rubric"], placed, ("rubric",), spot.file)
-    try:
+    with explained_at(spot):
         return TaskFile.model_validate(value), spot
-    except ValidationError as error:
-        raise located_error(error, spot) from None
 
 
 def _build_messages(task: TaskFile, flags: TaskFlags) -> list[JsonValue]:

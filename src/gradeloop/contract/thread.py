@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeVar
 
-from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
+from pydantic import AfterValidator, Field, JsonValue, model_validator
 from temporalio import workflow
 
 from gradeloop.contract.base import Items, Page, Sparse, Strict
@@ -31,7 +31,7 @@ from gradeloop.contract.messages import (
 )
 from gradeloop.contract.model_spec import HTTP_REQUEST, Budget, ModelSpec, OfferedTool, RemoteGrader, refuse_duplicate_tools
 from gradeloop.contract.rubric import Rubric
-from gradeloop.errors import InvalidRequest, ThreadTooLarge, explain
+from gradeloop.errors import InvalidRequest, ThreadTooLarge, explained
 from gradeloop.text import clip
 
 TASK_QUEUE = "gradeloop"
@@ -326,10 +326,8 @@ def parse_request(raw: object) -> ThreadRequest:
     """
     if not isinstance(raw, dict):
         raise InvalidRequest(f"the request is {clip(str(raw))}; it must be a JSON object with 'messages' and 'generator'")
-    try:
+    with explained():
         request = ThreadRequest.model_validate(raw)
-    except ValidationError as error:
-        raise InvalidRequest(explain(error)) from None
     refuse_oversize(request.messages)
     return request
 
@@ -340,10 +338,8 @@ def parse_update(model: type[Request], raw: object) -> Request:
     Raises:
         InvalidRequest: A field is wrong; the message names the field, the value and the cure.
     """
-    try:
+    with explained():
         return model.model_validate({} if raw is None else raw)
-    except ValidationError as error:
-        raise InvalidRequest(explain(error)) from None
 
 
 def require_user_message_last(messages: Sequence[Message]) -> None:

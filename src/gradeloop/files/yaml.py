@@ -2,6 +2,8 @@
 
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -262,6 +264,15 @@ class Location:
 
     def __str__(self) -> str:
         return self.describe()
+
+
+@contextmanager
+def explained_at(location: Location) -> Iterator[None]:
+    """Raise pydantic's report on what is validated inside as `located_error`."""
+    try:
+        yield
+    except ValidationError as error:
+        raise located_error(error, location) from None
 
 
 def located_error(error: ValidationError, location: Location) -> InvalidRequest:

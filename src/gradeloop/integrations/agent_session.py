@@ -12,7 +12,7 @@ from typing import Annotated, get_args
 from uuid import uuid4
 
 from filelock import FileLock
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue
 from temporalio.client import WorkflowFailureError
 from temporalio.service import RPCError
 
@@ -21,7 +21,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
-from gradeloop.errors import InvalidRequest, ThreadNotFound, explain
+from gradeloop.errors import InvalidRequest, ThreadNotFound, explained
 from gradeloop.files.roots import Roots
 from gradeloop.grading.grants import Grants, Kind
 from gradeloop.integrations.judging_progress import JudgingProgress, Report, reporting
@@ -236,10 +236,8 @@ class AgentSession:
         """
         if (named := await self._named_judge(rubric, rubric_file)) is not None:
             return rubric_of(named)
-        try:
+        with explained("rubric: "):
             return self._grants.check(Rubric.model_validate(_plain(rubric)), "rubric.")
-        except ValidationError as error:
-            raise InvalidRequest(f"rubric: {explain(error)}") from None
 
     async def _named_judge(self, judge: str | Mapping[str, JsonValue] | None, judge_file: str | None) -> JudgeConfig | None:
         """Return the judge of a file or of the registry; None where it is given itself."""
@@ -430,10 +428,8 @@ def require_model(name: str, flag: str) -> str:
     Raises:
         InvalidRequest: It cannot.
     """
-    try:
+    with explained(f"{flag}: "):
         return ModelSpec.model_validate(name).id
-    except ValidationError as error:
-        raise InvalidRequest(f"{flag}: {explain(error)}") from None
 
 
 def _plain(value: str | Mapping[str, JsonValue] | None) -> str | dict[str, JsonValue] | None:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ValidationError
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
@@ -13,7 +12,7 @@ from gradeloop.client.thread import ride_out
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.thread import TASK_QUEUE, Priority
 from gradeloop.contract.transcript import AgentRun
-from gradeloop.errors import GradeloopError, InvalidRequest, RunTooLarge, explain
+from gradeloop.errors import GradeloopError, InvalidRequest, RunTooLarge, explained
 from gradeloop.judges.abstention import with_unsure
 from gradeloop.judges.contract import (
     UNAVAILABLE,
@@ -108,10 +107,8 @@ class Judge:
         refuse_unanswered(run)
         client = await self.connected()
         refuse_large(run, stored=client.data_converter.external_storage is not None)
-        try:
+        with explained():
             return JudgingRequest(judge=self.config, run=run, repeat=repeat, priority=self.priority)
-        except ValidationError as error:
-            raise InvalidRequest(explain(error)) from None
 
     async def start(self, run: AgentRun, *, repeat: int = 0, retry: bool = False) -> str:
         """Start the judgement of a run, or find it, and return its id; with `retry`, start one again that ended as a `FAILURE`.
@@ -224,7 +221,5 @@ def parse_run(value: AgentRun | Mapping[str, Any]) -> AgentRun:
     """
     if isinstance(value, AgentRun):
         return value
-    try:
+    with explained("the run: "):
         return AgentRun.model_validate(dict(value))
-    except ValidationError as error:
-        raise InvalidRequest(f"the run: {explain(error)}") from None

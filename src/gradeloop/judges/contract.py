@@ -17,7 +17,7 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import RUBRIC_BYTES, Rubric
 from gradeloop.contract.thread import Grader, Priority
 from gradeloop.contract.transcript import RUN_BYTES, STORED_RUN_BYTES, AgentRun, why_unanswered
-from gradeloop.errors import InvalidRequest, RunTooLarge, explain
+from gradeloop.errors import InvalidRequest, RunTooLarge, explained
 from gradeloop.grading import prompts
 from gradeloop.grading.cache_key import key_of_tenant
 from gradeloop.grading.prompts import read_prompt_text
@@ -488,12 +488,10 @@ def parse_judge(value: Any) -> JudgeConfig:  # noqa: ANN401 - raw input of any s
         return value
     if not isinstance(value, dict | list | str | Rubric):
         raise InvalidRequest(f"the judge is {clip(str(value))}; write a mapping with 'rubric:' or 'rubric_text:'")
-    try:
+    with explained("the judge: "):
         if isinstance(value, dict) and ("rubric_text" in value or "output_schema" in value):
             return SchemaJudge.model_validate(value)
         return CriteriaJudge.model_validate(value)
-    except ValidationError as error:
-        raise InvalidRequest(f"the judge: {explain(error)}") from None
 
 
 JUDGE_PROMPT_VERSION = "2"
@@ -528,10 +526,8 @@ def parse_judging(raw: object) -> JudgingRequest:
     """
     if not isinstance(raw, dict):
         raise InvalidRequest("the request is no object; send one JSON object with judge and run")
-    try:
+    with explained():
         request = JudgingRequest.model_validate(raw)
-    except ValidationError as error:
-        raise InvalidRequest(explain(error)) from None
     refuse_large(request.run, stored=True)
     refuse_unanswered(request.run)
     return request

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from gradeloop.contract.base import Strict
 from gradeloop.contract.transcript import AgentRun
-from gradeloop.errors import InvalidRequest, explain
+from gradeloop.errors import InvalidRequest, explained
 from gradeloop.judges.contract import JUDGEMENTS_SCHEMA, JudgeConfig, JudgeResult, judging_id
 from gradeloop.judges.labels import ComparedKey, comparable, comparable_value
 from gradeloop.judges.schema import value_at
@@ -92,10 +92,8 @@ def read_results(path: Path) -> list[JudgeResult]:
     results = []
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
-            try:
+            with explained(f"{path}, line {number}: this is no judgement: "):
                 results.append(JudgeResult.model_validate_json(line))
-            except ValidationError as error:
-                raise InvalidRequest(f"{path}, line {number}: this is no judgement: {explain(error)}") from None
     if not results:
         raise InvalidRequest(f"{path} holds no judgements; write some with `gradeloop judge JUDGE RUNS -o {path.name}`")
     return results
@@ -121,10 +119,8 @@ def _read_document(path: Path, text: str) -> list[JudgeResult]:
         raise InvalidRequest(f"{path}: judgements is {clip(str(rows))}; write a list, as gradeloop judge -o does")
     results = []
     for number, row in enumerate(rows, 1):
-        try:
+        with explained(f"{path}, judgement {number}: "):
             results.append(JudgeResult.model_validate(row))
-        except ValidationError as error:
-            raise InvalidRequest(f"{path}, judgement {number}: {explain(error)}") from None
     if not results:
         raise InvalidRequest(f"{path} holds no judgements")
     return results

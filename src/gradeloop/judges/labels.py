@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, JsonValue, ValidationError, model_validator
+from pydantic import Field, JsonValue, model_validator
 
 from gradeloop.contract.base import Strict
-from gradeloop.errors import InvalidRequest, explain
+from gradeloop.errors import InvalidRequest, explained
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig
 from gradeloop.judges.schema import problems_of, refuse_schema, values_in
 from gradeloop.text import canonical_json, clip, did_you_mean, strict_json
@@ -163,10 +163,8 @@ def _parse_json(path: Path, number: int, line: str) -> Any:  # noqa: ANN401 - JS
 
 
 def _parse_label(path: Path, number: int, line: str, schema: Mapping[str, Any]) -> Label:
-    try:
+    with explained(f"{path}, line {number}: "):
         label = Label.model_validate(_parse_json(path, number, line))
-    except ValidationError as error:
-        raise InvalidRequest(f"{path}, line {number}: {explain(error)}") from None
     closed = schema.get("additionalProperties") is not True
     unknown = next((name for name in label.label_value if closed and name not in schema["properties"]), None)
     if unknown is not None:

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import Grader, RunResult
 from gradeloop.contract.transcript import AgentRun
-from gradeloop.errors import InvalidRequest, explain
+from gradeloop.errors import InvalidRequest, explained
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_file, refuse_bad_rubric
 from gradeloop.files.yaml import Location, read_placed
@@ -171,10 +171,8 @@ def with_model(judge: JudgeConfig, model: str | None, *, scripted: bool, own_key
         InvalidRequest: The model is unknown, or its key is missing.
     """
     if model is not None:
-        try:
+        with explained("--grader: "):
             judge = _with_grader_model(judge, ModelSpec.model_validate(model))
-        except ValidationError as error:
-            raise InvalidRequest(f"--grader: {explain(error)}") from None
     if os.environ.get("GRADELOOP_TASK_QUEUE"):  # the worker of a named queue has keys of its own
         return judge, None
     named = judge.judge_model if not isinstance(judge, CriteriaJudge) else judge.grader.model if judge.grader else None

@@ -8,7 +8,7 @@ from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, PrivateAttr, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     CliImplicitFlag,
@@ -23,7 +23,7 @@ from gradeloop.contract.base import READS_SHARES, Documented, Strict, describe_f
 from gradeloop.contract.model_spec import CALL_SECONDS, Budget, CallTimeout, ToolName
 from gradeloop.contract.notice import ALL_KINDS, NoticeKind
 from gradeloop.contract.thread import OUTAGE_SECONDS, TASK_QUEUE, OutageTimeout, TenantName
-from gradeloop.errors import InvalidRequest, explain
+from gradeloop.errors import InvalidRequest, explained
 from gradeloop.settings.endpoints import CallCeilings, CeilingName, EndpointTable, names_file
 from gradeloop.settings.trust import CONFIG_FILE, ConfigFile, counted_settings, describe_uncounted, find_config_file, uncounted_keys
 from gradeloop.telemetry.health import is_loopback, parse_address
@@ -439,9 +439,8 @@ def load_settings(arguments: Sequence[str], environment: Mapping[str, str] | Non
             return init_settings, env_settings, InitSettingsSource(settings_cls, in_file)
 
     try:
-        settings = FromFile()
-    except ValidationError as error:
-        raise InvalidRequest(explain(error)) from None
+        with explained():
+            settings = FromFile()
     except SettingsError as error:
         why = f": {error.__cause__}" if error.__cause__ else ""
         raise InvalidRequest(f"a variable GRADELOOP_... is malformed: {error}{why}; write its value as JSON") from None
@@ -475,10 +474,8 @@ def find_outside_roots(given: Sequence[Path], file: ConfigFile | None) -> tuple[
             raise InvalidRequest(f"--allow-outside: {str(path)!r} is no folder; correct the path")
     section = _read_file(file)[1].get("files") if file else None
     named = section.get("allow_outside", ()) if isinstance(section, dict) else ()
-    try:
+    with explained(f"{file.path if file else CONFIG_FILE}: files."):
         return (*given, *FilesSettings.model_validate({"allow_outside": named}).allow_outside)
-    except ValidationError as error:
-        raise InvalidRequest(f"{file.path if file else CONFIG_FILE}: files.{explain(error)}") from None
 
 
 _PATHS = {

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.named_metrics import MetricShare
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
-from gradeloop.files.yaml import Location, located_error, read_yaml
+from gradeloop.files.yaml import Location, explained_at, read_yaml
 from gradeloop.grading.checks import CHECKS, TEXT_CHECK, kinds_of, valid_kind
 from gradeloop.grading.code_checks import CODE_CHECK, parse_code_check
 from gradeloop.grading.draft_checks import CALL_CHECK, COMPARISON_CHECK, comparisons_of, without_comparisons
@@ -471,11 +471,9 @@ class AssertionList:
         raw |= {"gate": "none", "threshold": self.threshold} if self.threshold is not None else {}
         spots = [spot for value, where in self.assertions for spot in _spots(value, where)]
         fields = {"description": "value", "prompt": "rubricPrompt"}
-        try:
+        with explained_at(where):
             whole = self._weighed(Rubric.model_validate(raw), where)
             return fill_rubric(whole, variables, lambda at, field: str(spots[at].at(fields[field])))
-        except ValidationError as error:
-            raise located_error(error, where) from None
 
     def metrics(self, rubric: Rubric, variables: Mapping[str, JsonValue]) -> tuple[MetricShare, ...]:
         """Return how the criteria of the rubric that `rubric` built count in the metrics that the assertions name.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from gradeloop.contract.base import CodeText
 from gradeloop.contract.messages import MESSAGE_BYTES, Image, Message
@@ -16,7 +16,7 @@ from gradeloop.contract.model_spec import HTTP_REQUEST
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator
 from gradeloop.errors import InvalidRequest
-from gradeloop.files.yaml import Location, located_error
+from gradeloop.files.yaml import Location, explained_at
 from gradeloop.grading.checks import CHECKS
 from gradeloop.grading.draft_checks import CALL_CHECK
 from gradeloop.grading.templates import UnknownVariable, fill_text, unknown_variables
@@ -185,10 +185,8 @@ def fill_messages(
 
 def _parse_message(message: SuiteMessage, content: str, where: Location) -> Message:
     raw = message.model_dump(exclude={"content"}, exclude_none=True) | {"content": content}
-    try:
+    with explained_at(where):
         return Message.model_validate(raw)
-    except ValidationError as error:
-        raise located_error(error, where) from None
 
 
 _RESULTS = 2_000

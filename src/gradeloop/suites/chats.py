@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.contract.messages import IMAGE_BYTES, Image
-from gradeloop.errors import InvalidRequest, explain
+from gradeloop.errors import InvalidRequest, explained
 from gradeloop.files.yaml import Location, read_yaml
 from gradeloop.text import clip
 
@@ -58,10 +58,8 @@ def read_image(url: str, detail: str, where: str) -> Image:
         InvalidRequest: It is none.
     """
     at = url.rfind(_DATA_URL)
-    try:
+    with explained(f"{where}: "):
         return Image.model_validate({"url": url[at:] if at > 0 else url.strip(), "detail": detail or None})
-    except ValidationError as error:
-        raise InvalidRequest(f"{where}: {explain(error)}") from None
 
 
 def image_file(path: Path, where: Location) -> str:

@@ -7,11 +7,11 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, JsonValue, ValidationError
+from pydantic import BaseModel, JsonValue
 
 from gradeloop.contract.criterion import PromptMessage, PromptSlot
 from gradeloop.contract.rubric import Rubric, without_marker
-from gradeloop.errors import InvalidRequest, explain
+from gradeloop.errors import InvalidRequest, explained
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import inline_files
 from gradeloop.files.yaml import Location, read_placed
@@ -134,10 +134,8 @@ def from_mastra(value: JsonValue) -> Rubric:
     else:
         refuse_others(value, _SCORER_KEYS, Location("the scorer"))
         raw["criteria"] = _criteria(value.get("criteria"), "criteria")
-    try:
+    with explained("the scorers make no rubric: "):
         return Rubric.model_validate(raw)
-    except ValidationError as error:
-        raise InvalidRequest(f"the scorers make no rubric: {explain(error)}") from None
 
 
 def _gate(value: dict[str, JsonValue]) -> dict[str, Any]:

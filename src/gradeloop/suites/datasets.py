@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from gradeloop.batches.contract import CASE_BYTES
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.roots import FileScope
-from gradeloop.files.yaml import Location, located_error, read_placed
+from gradeloop.files.yaml import Location, explained_at, read_placed
 from gradeloop.suites.suite import FILE, SuiteTest, is_file
 from gradeloop.text import clip, did_you_mean, leading_json
 
@@ -132,10 +132,8 @@ def parse_row(row: DatasetRow) -> LocatedTest:
     raw = _split_cells(row) if row.table else row.value if isinstance(row.value.get("vars"), dict) else _split_fields(row)
     refuse_file(raw.get("rubric"), row.spot)
     refuse_number(raw.get("output"), row.spot)
-    try:
+    with explained_at(row.spot):
         return LocatedTest(SuiteTest.model_validate(raw), row.spot, recorded=True)
-    except ValidationError as error:
-        raise located_error(error, row.spot) from None
 
 
 def refuse_number(output: JsonValue, spot: Location) -> None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from gradeloop.contract.base import CodeText
 from gradeloop.contract.model_spec import HTTP_REQUEST, HttpCall, ModelSpec
 from gradeloop.contract.thread import Generator
-from gradeloop.errors import InvalidRequest, explain
+from gradeloop.errors import InvalidRequest, explained
 from gradeloop.files.yaml import Location
 from gradeloop.grading.templates import fill_value, is_template
 from gradeloop.suites.code_files import is_code_file, parse_transform
@@ -67,10 +67,8 @@ def read_target(name: str, config: Mapping[str, JsonValue], where: Location) -> 
     path, transform = _read_response(config.get("transformResponse", config.get("responseParser")), where.at("config", "transformResponse"))
     extra: dict[str, JsonValue] = {"headers": _texts(config.get("headers"), where.at("config", "headers")), "query": dict(query)}
     extra |= {"body": _body(config.get("body")), "path": list(path)}
-    try:
+    with explained(f"{where.at('config')}: "):
         HttpCall.model_validate({"method": method, **_present(extra)})
-    except ValidationError as error:
-        raise InvalidRequest(f"{where.at('config')}: {explain(error)}") from None
     base_url = parts._replace(query="", fragment="").geturl()
     model: dict[str, JsonValue] = {"id": f"{HTTP_REQUEST}:{method}", "config": {"base_url": base_url, "extra": _present(extra)}}
     return HttpTarget(model, transform, tuple(sorted(_WITHOUT_EFFECT & set(config))))

@@ -5,12 +5,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Literal
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import require_files
-from gradeloop.files.yaml import Location, located_error, read_placed
+from gradeloop.files.yaml import Location, explained_at, read_placed
 from gradeloop.grading.grants import named_in
 from gradeloop.suites.datasets import LocatedTest, find_files, parse_row, read_rows, refuse_number
 from gradeloop.suites.findings import FindingGroup, Findings, Unsupported, describe_group
@@ -96,10 +96,8 @@ def _parse_suite(value: dict[str, JsonValue], scope: FileScope, spot: Location) 
         raw["defaults"] = resolve_test(raw["defaults"], scope, spot.at("defaults"))
     if isinstance(tests := raw.get("tests"), list):
         raw["tests"] = [_resolve_test(test, scope, spot.at("tests", at)) for at, test in enumerate(tests)]
-    try:
+    with explained_at(spot):
         suite = SuiteFile.model_validate(raw)
-    except ValidationError as error:
-        raise located_error(error, spot) from None
     if not suite.tests:
         raise InvalidRequest(f"{spot.at('tests')}: there are no tests; write them here, or name a file of them")
     return suite

@@ -18,8 +18,8 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.named_metrics import MetricShare
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
-from gradeloop.errors import InvalidRequest, explain, field_path
-from gradeloop.files.yaml import Location, located_error
+from gradeloop.errors import InvalidRequest, explained, field_path
+from gradeloop.files.yaml import Location, explained_at, located_error
 from gradeloop.grading.draft_checks import comparisons_of
 from gradeloop.grading.grants import Grants, Kind
 from gradeloop.grading.templates import fill_rubric, is_template
@@ -460,10 +460,8 @@ class Plan:
         }
 
     def _build_case(self, located_test: LocatedTest, raw: dict[str, object]) -> Case:
-        try:
+        with explained_at(located_test.spot):
             case = Case.model_validate({"rubric": _NOTHING} | raw | {"description": located_test.test.description})
-        except ValidationError as error:
-            raise located_error(error, located_test.spot) from None
         if (size := case.size()) > CASE_BYTES:
             cure = "shorten its output, messages or vars"
             raise InvalidRequest(f"{located_test.spot}: the case {clip(case.id)} has {size} bytes as JSON, {CASE_BYTES} at most; {cure}")
@@ -565,7 +563,5 @@ def parse_grader(flag: str | None) -> Grader | None:
     Raises:
         InvalidRequest: The flag names no model.
     """
-    try:
+    with explained("--grader: "):
         return None if flag is None else TypeAdapter(GraderSetting).validate_python(flag)
-    except ValidationError as error:
-        raise InvalidRequest(f"--grader: {explain(error)}") from None

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from gradeloop.contract.base import CodeText
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.roots import FileScope
-from gradeloop.files.yaml import Location, located_error, read_yaml
+from gradeloop.files.yaml import Location, explained_at, read_yaml
 from gradeloop.suites.chats import is_chat, parse_chat, read_chat
 from gradeloop.suites.code_files import LANGUAGES, names_code, read_code_file
 from gradeloop.suites.datasets import match_files, read_csv
@@ -34,10 +34,8 @@ _EXECUTABLE = "exec:"
 def _parse_text(text: str, chat: JsonValue, label: str | None, where: Location) -> Prompt:
     """Return the prompt that a text or a chat is; a JSON or YAML list of messages is a chat."""
     messages = read_chat(text, where) if chat is None else parse_chat(chat, where)
-    try:
+    with explained_at(where):
         return Prompt.model_validate(({"text": text} if messages is None else {"messages": messages}) | {"label": label})
-    except ValidationError as error:
-        raise located_error(error, where) from None
 
 
 def prompt_entries(value: JsonValue, where: Location) -> Iterator[tuple[JsonValue, Location]]:

@@ -14,7 +14,7 @@ from gradeloop.contract.named_metrics import MOST_DERIVED, DerivedMetric
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, require_files
-from gradeloop.files.yaml import Location, located_error
+from gradeloop.files.yaml import Location, explained_at, located_error
 from gradeloop.settings.catalog import settings_complaint
 from gradeloop.suites.code_files import names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import LocatedTest
@@ -120,10 +120,8 @@ def _parse(value: JsonValue, where: Location, scope: FileScope, findings: Findin
     raw: dict[str, JsonValue] = {"label": named, "model": found.spec()}
     raw |= {"system_prompt": found.settings.system} if found.settings.system else {}
     raw |= found.settings.draft.fields(name)
-    try:
+    with explained_at(where):
         generator = NamedGenerator.model_validate(raw)
-    except ValidationError as error:
-        raise located_error(error, where) from None
     return SuiteGenerator(generator.named, generator.plain(), left_out=tuple(reasons), prompts=prompts, around=around)
 
 
@@ -146,10 +144,8 @@ def _address(
     target = read_target(name, {**config, **read}, where)
     for key in target.ignored:
         findings.note(f"{place.at(key)}: {key} has no effect here; the worker's settings decide it")
-    try:
+    with explained_at(where):
         generator = NamedGenerator.model_validate({"label": label, "model": target.model})
-    except ValidationError as error:
-        raise located_error(error, where) from None
     return SuiteGenerator(generator.named, generator.plain(), reply=target.transform)
 
 
@@ -236,8 +232,8 @@ def build_promptfoo_suite(config: PromptfooConfig, flags: SuiteFlags, findings: 
         with findings.leaving_out("not judged" if key in _CHANGES_TESTS else "no effect", left_out if key in _CHANGES_TESTS else None):
             refuse_others({key: value[key]}, _KNOWN | _IGNORED, config.spot)
     options = as_object(*config.at("evaluateOptions"))
-    for name in [*sorted(_IGNORED & set(value) - {"$schema"}), *sorted(_IGNORED_OPTIONS & set(options))]:
-        findings.note(f"{config.path.name}: {name} has no effect here")
+    for key in [*sorted(_IGNORED & set(value) - {"$schema"}), *sorted(_IGNORED_OPTIONS & set(options))]:
+        findings.note(f"{config.path.name}: {key} has no effect here")
     settings, repeat = _settings(config, findings)
     name = value.get("description")
     if flags.scripted:

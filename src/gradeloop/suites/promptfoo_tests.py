@@ -9,13 +9,13 @@ from itertools import product
 from typing import Any
 from urllib.parse import parse_qs
 
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 
 from gradeloop.batches.contract import CASE_BYTES
 from gradeloop.contract.base import CodeText
 from gradeloop.errors import InvalidRequest, field_path
 from gradeloop.files.roots import FileScope
-from gradeloop.files.yaml import Location, located_error, read_yaml
+from gradeloop.files.yaml import Location, explained_at, read_yaml
 from gradeloop.grading.templates import is_template
 from gradeloop.suites.assertions import REFUSED_TYPES, assertion_types
 from gradeloop.suites.case_texts import run_code
@@ -77,10 +77,8 @@ class PromptfooTests:
         """
         fields = as_object(resolve_files(value, self.scope, where) if is_file(value) else value, where)
         raw, reasons = self._resolve(fields, _DEFAULT_KEYS, where)
-        try:
+        with explained_at(where):
             return Defaults.model_validate(_without_own_options(raw)), tuple(reasons)
-        except ValidationError as error:
-            raise located_error(error, where) from None
 
     def tests(self, value: JsonValue, where: Location) -> Iterator[LocatedTest]:
         """Yield the tests, one for each combination of variables that are lists.
@@ -173,10 +171,8 @@ class PromptfooTests:
             filled = own if test.recorded else fill_variables({**self.shared, **own}, where.at("vars"))
             changed = {name: value for name, value in filled.items() if name in own or value != self.shared.get(name)}
             variables = self._transformed(changed, options.get("transformVars", self.transform_vars), where.at("options", "transformVars"))
-            try:
+            with explained_at(where):
                 yield LocatedTest(SuiteTest.model_validate(raw | given | {"vars": variables}), where, **more)  # type: ignore[arg-type]
-            except ValidationError as error:
-                raise located_error(error, where) from None
 
     def _transformed(self, variables: dict[str, JsonValue], value: JsonValue, where: Location) -> dict[str, JsonValue]:
         """Return the variables with those that the code of `transformVars` makes of them."""

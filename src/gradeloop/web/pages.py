@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from markupsafe import Markup
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from temporalio.client import WorkflowExecutionStatus
@@ -18,7 +18,7 @@ from gradeloop.client.listing import ListedThread, threads
 from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.base import Strict
 from gradeloop.contract.thread import ApproveRequest, DecideRequest, DenyRequest, OverrideRequest, ResumeRequest, ThreadState, parse_update
-from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, explain
+from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, explained
 from gradeloop.files.rubric import refuse_bad_rubric
 from gradeloop.files.yaml import read_placed
 from gradeloop.reports.html import document, read_id, thread_path
@@ -259,10 +259,8 @@ async def _has_moved(site: Site, thread_id: str, seen: int) -> bool:
 
 
 async def _rubric(site: Site, thread_id: str, body: Body) -> None:
-    try:
+    with explained():
         text = NewRubric.model_validate(body).rubric
-    except ValidationError as error:
-        raise InvalidRequest(explain(error)) from None
     rubric = pasted_rubric(text)
     await site.client.supply_rubric(thread_id, rubric if isinstance(rubric, dict) else text)
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 import typer
-from pydantic import ValidationError
 from temporalio.client import Client
 
 from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust
@@ -18,7 +17,7 @@ from gradeloop.cli.folder import own_config_file, own_outside_roots
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.contract.thread import TASK_QUEUE
 from gradeloop.contract.transcript import AgentRun
-from gradeloop.errors import GradeloopError, InvalidRequest, explain
+from gradeloop.errors import GradeloopError, InvalidRequest, explained
 from gradeloop.files.output import refuse_foreign
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, SchemaJudge
 from gradeloop.judges.labels import read_labels
@@ -214,10 +213,8 @@ async def _served_queue(spec: WorkerSpec, client: Client) -> str | None:
 
 
 def _definition(chosen: dict[str, Any]) -> MonitorDefinition:
-    try:
+    with explained():
         return MonitorDefinition.model_validate(chosen)
-    except ValidationError as error:
-        raise InvalidRequest(explain(error)) from None
 
 
 def _source(text: str, query: str | None, watermark: str | None, quiet: str | None, where: Sequence[str]) -> dict[str, Any]:

@@ -2,13 +2,13 @@
 
 from typing import Annotated
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gradeloop.contract.base import Strict
-from gradeloop.errors import GradeloopError, InvalidRequest, explain
+from gradeloop.errors import GradeloopError, explained
 from gradeloop.monitors.client import MonitorSchedule, MonitorSchedules
 from gradeloop.monitors.labelling import MonitorLabels, labels_path, monitor_path
 from gradeloop.monitors.overview import MonitorReader
@@ -83,10 +83,8 @@ class MonitorPages:
     async def label(self, request: Request) -> Response:
         """Take what a person says of a run."""
         name, body = read_id(request.path_params["monitor"]), self._site.signed(request, await read_body(request))
-        try:
+        with explained():
             given = GivenLabel.model_validate(body)
-        except ValidationError as error:
-            raise InvalidRequest(explain(error)) from None
         await self._labels.give(name, given.run, given.by, passed=given.passed, reason=given.reason)
         return JSONResponse({"ok": True, "by": given.by})
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from uuid import uuid4
 
 import typer
-from pydantic import JsonValue, ValidationError
+from pydantic import JsonValue
 from typer.core import TyperCommand
 
 from gradeloop.batches.client import SpooledCases
@@ -20,7 +20,7 @@ from gradeloop.batches.contract import BatchRequest, CaseStatus
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.folder import own_config_file
 from gradeloop.contract.model_spec import Budget
-from gradeloop.errors import InvalidRequest, explain
+from gradeloop.errors import InvalidRequest, explained
 from gradeloop.exit_codes import BAD_INPUT, CAPPED, SATISFIED
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import find_outside_roots
@@ -193,10 +193,8 @@ class EvalOptions:
             | self.limits.fields_of(self.limits)
             | self.gate
         )
-        try:
+        with explained():
             return BatchRequest.model_validate(given | ({"at_once": 1} if given.get("delay") else {}))
-        except ValidationError as error:
-            raise InvalidRequest(explain(error)) from None
 
     @property
     def gate(self) -> dict[str, float]:
