@@ -23,7 +23,7 @@ from gradeloop.transcripts.assemble import run_of
 from gradeloop.transcripts.formats.agent_benchmarks import parse_sample
 from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of
 from gradeloop.transcripts.message_forms import is_message
-from gradeloop.transcripts.registry import PEEKED, Detected, Notes, detect_lines, line_of, odd_one, parse_runs
+from gradeloop.transcripts.registry import PEEKED, Detected, Notes, find_format, line_of, odd_one, parse_runs
 
 FILE_BYTES = 1024 * 1024 * 1024
 """The largest file, and the largest entry of an Inspect archive."""
@@ -223,7 +223,7 @@ class _Reader:
             peeked = [*(row for at, row in enumerate(peeked) if at != odd.path[0]), *islice(rows, 1)]
         if not peeked:
             return
-        detected = detect_lines([row.value for row in peeked])
+        detected = find_format([row.value for row in peeked], lines=True)
         if detected is not None or is_message(peeked[0].value):
             lines = [*peeked, *rows]
             values = [line.value for line in lines]

@@ -48,27 +48,26 @@ class Detected:
     why: str
 
 
+def find_format(value: Json, *, lines: bool = False) -> Detected | None:
+    """Return the format of a value, or the one whose one value all lines of a file are together; None where it is of none."""
+    for known in _tried():
+        if (known.whole or not lines) and (why := known.recognise(value)) is not None:
+            return Detected(known, why)
+    return None
+
+
 def detect(value: Json) -> Detected:
     """Return the format of a run, of a list of runs, or of a conversation.
 
     Raises:
         UnreadableMessage: It is of no known format.
     """
-    for known in _tried():
-        if (why := known.recognise(value)) is not None:
-            return Detected(known, why)
+    if (found := find_format(value)) is not None:
+        return found
     if not isinstance(value, dict):
         raise UnreadableMessage(f"{clip(str(value))} is no run; write an object with messages or transcripts, or a list of messages")
     keys = ", ".join(map(str, value)) or "none"
     raise UnreadableMessage(f"the run has neither transcripts nor messages; its keys: {keys}")
-
-
-def detect_lines(rows: Sequence[Json]) -> Detected | None:
-    """Return the format whose one value all lines of a file are together; None where every line is a value of its own."""
-    for known in _tried():
-        if known.whole and (why := known.recognise(list(rows))) is not None:
-            return Detected(known, why)
-    return None
 
 
 PEEKED = 50
@@ -84,21 +83,17 @@ def odd_one(rows: Sequence[Json]) -> UnreadableMessage | None:
 
     None where they are one value, or each is one, or they are none without any one of them either.
     """
-    rows = rows[:PEEKED]
-    if not rows or detect_lines(rows) is not None:
+    rows = [*rows[:PEEKED]]
+    if not rows or find_format(rows, lines=True) is not None:
         return None
-    alone = next((known for known in _tried() if known.recognise(rows[0]) is not None), None)
+    alone = find_format(rows[0])
     begins = ((end, rows[:end]) for end in range(len(rows) - 1, 0, -1))
     without_one = ((at, [*rows[:at], *rows[at + 1 :]]) for at in range(len(rows)))
-    for at, others in chain(begins, without_one) if alone is None or alone.whole else ():
-        if (known := detect_lines(others)) is not None and (alone is None or not _is_known(rows[at])):
+    for at, others in chain(begins, without_one) if alone is None or alone.format.whole else ():
+        if (known := find_format(others, lines=True)) is not None and (alone is None or find_format(rows[at]) is None):
             shown = f"its keys: {', '.join(map(str, rows[at])) or 'none'}" if isinstance(rows[at], dict) else clip(str(rows[at]))
             return UnreadableMessage(f"this is no line of a {known.format.name}, as the others are; {shown}", at)
     return None
-
-
-def _is_known(value: Json) -> bool:
-    return any(known.recognise(value) is not None for known in _tried())
 
 
 @dataclass(frozen=True)
@@ -170,7 +165,7 @@ _BESIDE_LISTS = {"meta", "object", "has_more", "first_id", "last_id", "next_curs
 
 def envelope_of(value: Json) -> str | None:
     """Return the key under which an object has the list that its runs are in; None where it is a run itself."""
-    if not isinstance(value, dict) or _is_known(value):
+    if not isinstance(value, dict) or find_format(value) is not None:
         return None
     key = next((key for key in _ENVELOPES if isinstance(value.get(key), list) and value[key]), None)
     listed = key is not None and all(isinstance(item, dict) for item in value[key]) and not set(value) - {key} - _BESIDE_LISTS - _ABOUT
@@ -232,7 +227,7 @@ def _noting(parse: Callable[[], Iterator[AgentRun]], notes: Notes, *path: int | 
 
 def is_one(value: list[Json]) -> bool:
     """Return whether a list is one value, a conversation or the events of one, rather than a list of runs."""
-    return detect_lines(value) is not None or all(is_message(item) for item in value) or training_sets.are_turns(value)
+    return find_format(value, lines=True) is not None or all(is_message(item) for item in value) or training_sets.are_turns(value)
 
 
 def _parse_transcripts(value: Json, name: str) -> Iterator[AgentRun]:
