@@ -16,8 +16,7 @@ from gradeloop.batches.cli.judge import BUDGET_HELP, CONCURRENCY_HELP, RETRY_HEL
 from gradeloop.batches.cli.rejudge import preview_lines, preview_requests
 from gradeloop.batches.judge_many import WantedJudgement, make_judgements
 from gradeloop.calibration.check_report import Answered, CheckReport, ProbeFinding, report_check
-from gradeloop.calibration.cli.measure import PassedBy
-from gradeloop.calibration.cli.measures_view import figure_table
+from gradeloop.calibration.cli.measure import PassedBy, ceiling_line, figure_table
 from gradeloop.calibration.figures import NAMES, figure_texts
 from gradeloop.calibration.labelled_sets import LabelledSet, read_labelled_set
 from gradeloop.calibration.probes import WHAT, ProbeName, probe_finding, probe_questions
@@ -273,16 +272,9 @@ def check_page(found: CheckReport) -> str:
         ],
         measure="Mean error" if found.form == "score" else "Accuracy, of all",
         categories=[(row.name, row.items, *figure_texts(measure, row.agreement)) for row in found.categories],
-        ceiling=None
-        if found.ceiling is None
-        else [figure_texts("accuracy", side["accuracy"]) for side in (found.ceiling.human, found.ceiling.judge)],
+        ceiling=found.ceiling and [side["accuracy"].texts() for side in (found.ceiling.human, found.ceiling.judge)],
         probes=[
-            (
-                probe.name,
-                probe.what,
-                *figure_texts("accuracy", probe.changed),
-                "" if probe.toward is None else figure_texts("accuracy", probe.toward)[0],
-            )
+            (probe.name, probe.what, *probe.changed.texts(), "" if probe.toward is None else probe.toward.texts()[0])
             for probe in found.probes
         ],
     )
@@ -304,13 +296,12 @@ def report_lines(found: CheckReport) -> Iterator[str | Table]:
             ]
         )
     if found.ceiling is not None:
-        human, judge = (figure_texts("accuracy", side["accuracy"]) for side in (found.ceiling.human, found.ceiling.judge))
-        yield f"people agree with one another in {human[0]} ({human[1]}), the judge with them in {judge[0]} ({judge[1]})"
+        yield ceiling_line(found.ceiling)
     for row in found.standings:
         strength = "" if row.strength is None else f", strength {row.strength:+.2f}"
         yield f"{one_line(row.name)}: wins {row.win_rate:.1%} of {row.games:g} ({row.low:.1%} to {row.high:.1%}){strength}"
     for probe in found.probes:
-        value, interval = figure_texts("accuracy", probe.changed)
+        value, interval = probe.changed.texts()
         toward = "" if probe.toward is None or probe.toward.value is None else f", {probe.toward.value:.0%} of them to the favoured side"
         yield f"probe {probe.name}: {value} of verdicts change ({interval}){toward}; {probe.what}"
     if found.contradictory:

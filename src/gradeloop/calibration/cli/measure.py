@@ -10,8 +10,7 @@ import typer
 from rich.table import Table
 
 from gradeloop.batches.cli.judge import JudgeName, open_registry
-from gradeloop.calibration.agreement import Agreement, KeyAgreement, measure_agreement
-from gradeloop.calibration.cli.measures_view import figure_table
+from gradeloop.calibration.agreement import Agreement, HumanCeiling, KeyAgreement, measure_agreement
 from gradeloop.calibration.figures import NAMES, figure_texts
 from gradeloop.cli.commands import AllowOutside, Grader, Json, codes_help, share_flag
 from gradeloop.cli.folder import own_outside_roots
@@ -22,6 +21,7 @@ from gradeloop.judges.contract import JudgeConfig
 from gradeloop.judges.judgements import read_results, refuse_foreign_results, select_judgements, stability_lines
 from gradeloop.judges.labels import read_labels
 from gradeloop.judges.sources import load_judge, load_runs, names_file, with_model
+from gradeloop.stats.intervals import Estimate
 from gradeloop.stats.votes import Band
 from gradeloop.text import counted, one_line
 
@@ -128,12 +128,30 @@ def _key_lines(key: KeyAgreement) -> Iterator[str | Table]:
         yield "rows are labels, columns the judge"
         yield _confusion(key.confusion)
     if key.ceiling is not None:
-        human, judge = (figure_texts("accuracy", side["accuracy"]) for side in (key.ceiling.human, key.ceiling.judge))
-        yield f"people agree with one another in {human[0]} ({human[1]}), the judge with them in {judge[0]} ({judge[1]})"
+        yield ceiling_line(key.ceiling)
     if key.pass_rate is not None:
         yield from _pass_rate_lines(key)
     if key.panel is not None:
         yield f"{key.panel.votes} votes of a judgement are worth {key.panel.effective:.1f} independent ones"
+
+
+def figure_table(figures: Mapping[str, Estimate]) -> Table:
+    """Return figures as a table with their intervals."""
+    texts = {name: figure_texts(name, figure) for name, figure in figures.items() if name != "recall"}
+    return table(
+        [
+            Column("figure", [NAMES.get(name, name) for name in texts]),
+            Column("value", [value for value, _ in texts.values()], right=True),
+            Column("95 % interval", [interval for _, interval in texts.values()]),
+            Column("runs", [str(figures[name].of) for name in texts], right=True),
+        ]
+    )
+
+
+def ceiling_line(ceiling: HumanCeiling) -> str:
+    """Return how far people agree with one another, and the judge with them."""
+    human, judge = (side["accuracy"].texts() for side in (ceiling.human, ceiling.judge))
+    return f"people agree with one another in {human[0]} ({human[1]}), the judge with them in {judge[0]} ({judge[1]})"
 
 
 def band_line(band: Band | None, risk: float) -> str:
@@ -147,7 +165,7 @@ def band_line(band: Band | None, risk: float) -> str:
 def _pass_rate_lines(key: KeyAgreement) -> Iterator[str]:
     rate = key.pass_rate
     assert rate is not None  # noqa: S101 - the caller looked
-    raw, interval = figure_texts("accuracy", rate.raw)
+    raw, interval = rate.raw.texts()
     yield f"pass rate of {counted(rate.runs, 'judged run')}: {raw} ({interval}) as the judge says"
     if rate.corrected is None:
         yield "  not corrected: labels of both kinds are needed, on which the judge is better than chance"
