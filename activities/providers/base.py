@@ -383,18 +383,13 @@ async def reply_body(response: "httpx2.Response", assembly: Assembly, read: Call
     if not response.headers.get("content-type", "").startswith("text/event-stream"):
         return json_object(await response.aread())
     with paid_until_cut(assembly.usage, read):
-        return await _assembled(response, assembly)
-
-
-async def _assembled(response: "httpx2.Response", assembly: Assembly) -> JsonObject:
-    async for event in _events(response):
-        if event.get("error") and "choices" not in event and event.get("type") in (None, "error"):
-            raise error_in_reply(event["error"], status=200)
-        assembly.add(event)
-    body = assembly.body()
-    if body is None:
-        raise malformed("the stream ended before the reply was complete")
-    return whole_object(body)
+        async for event in _events(response):
+            if event.get("error") and "choices" not in event and event.get("type") in (None, "error"):
+                raise error_in_reply(event["error"], status=200)
+            assembly.add(event)
+        if (body := assembly.body()) is None:
+            raise malformed("the stream ended before the reply was complete")
+        return whole_object(body)
 
 
 async def _events(response: "httpx2.Response") -> AsyncIterator[JsonObject]:

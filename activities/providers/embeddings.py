@@ -29,7 +29,7 @@ async def embed_openai(client: "AsyncOpenAI", request: ModelRequest) -> ModelRep
     call = client.embeddings.with_streaming_response.create
     async with call(model=request.spec.model, input=[], extra_body=body, timeout=reply_timeout(request, streamed=False)) as response:
         reply = json_object(await response.http_response.aread())
-    with paid_reply(reply, "usage", _openai_usage) as usage:
+    with paid_reply(reply, "usage", lambda found: Usage(input=reported(found, "prompt_tokens"), output=0, calls=1)) as usage:
         data = reply.get("data")
         rows = [row for row in data if isinstance(row, dict)] if isinstance(data, list) else []
         placed = {row.get("index") if isinstance(row.get("index"), int) else at: row.get("embedding") for at, row in enumerate(rows)}
@@ -49,7 +49,7 @@ async def embed_google(client: "Client", request: ModelRequest) -> ModelReply:
     rows = [{"model": model, "content": {"parts": [{"text": text}]}, **request.spec.config.extra} for text in _texts(request)]
     response = await api.async_request("post", f"{model}:batchEmbedContents", {"requests": rows})
     reply = json_object((response.body or "").encode())
-    with paid_reply(reply, "usageMetadata", _google_usage) as usage:
+    with paid_reply(reply, "usageMetadata", lambda found: Usage(input=reported(found, "promptTokenCount"), output=0, calls=1)) as usage:
         data = reply.get("embeddings")
         vectors = [row.get("values") for row in data if isinstance(row, dict)] if isinstance(data, list) else []
         return _verdict(request, vectors, usage)
@@ -57,14 +57,6 @@ async def embed_google(client: "Client", request: ModelRequest) -> ModelReply:
 
 def _texts(request: ModelRequest) -> list[JsonValue]:
     return [text if text.strip() else BLANK for text in request.embedded]
-
-
-def _openai_usage(usage: JsonValue) -> Usage:
-    return Usage(input=reported(usage, "prompt_tokens"), output=0, calls=1)
-
-
-def _google_usage(usage: JsonValue) -> Usage:
-    return Usage(input=reported(usage, "promptTokenCount"), output=0, calls=1)
 
 
 def _verdict(request: ModelRequest, vectors: Sequence[JsonValue], usage: Usage) -> ModelReply:

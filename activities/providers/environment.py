@@ -428,11 +428,7 @@ class Environment:
 
 def settings_complaint(spec: ModelSpec) -> str | None:
     """Return which setting the model does not take, and what it takes; None where it takes all, as far as is known."""
-    return catalog.settings_complaint(spec) or _extra_complaint(spec)
-
-
-def _extra_complaint(spec: ModelSpec) -> str | None:
     reserved = sorted(name for name in spec.config.extra if name.lower() in RESERVED_SETTINGS)
-    if not reserved:
-        return None
+    if (complaint := catalog.settings_complaint(spec)) or not reserved:
+        return complaint
     return f"extra.{reserved[0]} of {spec.id!r} is not for a request to set; leave it out, or use the setting of its own"

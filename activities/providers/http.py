@@ -85,10 +85,7 @@ def sdk_timeout() -> httpx2.Timeout:
 def http_client(timeout: httpx2.Timeout, *, guarded: bool) -> httpx2.AsyncClient:
     """Return a pool of connections; a guarded one reaches public addresses alone, and not through a proxy."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=POOLS * POOLED)
-    hooks: dict[str, list[Callable[..., Any]]] = {
-        "request": [ask_for_plain_body, set_idle_timeout, note_sending, carry_trace],
-        "response": [note_rate_limits, bound_body],
-    }
+    hooks: dict[str, list[Callable[..., Any]]] = {"request": [prepare_request], "response": [bound_body]}
     transport = PooledTransport(guarded_transport) if guarded else None
     client = httpx2.AsyncClient(timeout=timeout, limits=limits, follow_redirects=False, event_hooks=hooks, transport=transport)
     if not guarded:  # a transport that the constructor is given would keep it from reading the proxies of the environment
@@ -168,38 +165,25 @@ class BodyTooLarge(httpx2.DecodingError):
     """A reply is larger than anything that a model says."""
 
 
-async def ask_for_plain_body(request: httpx2.Request) -> None:
-    """Ask for a reply that is not compressed."""
+async def prepare_request(request: httpx2.Request) -> None:
+    """Ask for a reply that is not compressed, go on with the trace, and note for the limiter when the request is sent.
+
+    A stream of Google's gets the idle timeout here, since its SDK knows one timeout for everything.
+    """
     request.headers["accept-encoding"] = "identity"
-
-
-async def set_idle_timeout(request: httpx2.Request) -> None:
-    """Give a stream of Google's the idle timeout, since its SDK knows one timeout for everything."""
     if request.url.path.endswith(":streamGenerateContent"):
         request.extensions["timeout"] = httpx2.Timeout(SILENCE.get() or IDLE_TIMEOUT, connect=CONNECT_TIMEOUT).as_dict()
-
-
-async def note_sending(_request: httpx2.Request) -> None:
-    """Keep for the limiter when a request is sent."""
     keep_sending()
-
-
-async def carry_trace(request: httpx2.Request) -> None:
-    """Have the provider's server go on with the trace, where there is one."""
     put_context(request.headers)
 
 
-async def note_rate_limits(response: httpx2.Response) -> None:
-    """Keep what a reply says of rate limits for the limiter."""
-    keep_headers(response.headers)
-
-
 async def bound_body(response: httpx2.Response) -> None:
-    """Bound a reply before its body is read; a compressed one, which may grow without bound, is refused.
+    """Bound a reply before its body is read, and keep what it says of rate limits; a compressed one may grow without bound.
 
     Raises:
         BodyTooLarge: It is compressed.
     """
+    keep_headers(response.headers)
     if response.headers.get("content-encoding", "identity").lower() != "identity":
         raise BodyTooLarge("the reply is packed, though nobody asked for that", request=response.request)
     limit = BODY_BYTES if response.status_code < HTTPStatus.BAD_REQUEST else ERROR_BYTES

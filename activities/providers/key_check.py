@@ -104,17 +104,6 @@ SOON = timedelta(days=60)
 """The time before its last day in which a model is named."""
 
 
-def _unpriced(name: str, place: Endpoint, listed: tuple[str, ...], table: PriceTable) -> tuple[str, ...]:
-    specs = [ModelSpec(id=f"{name}:{model}") for model in listed if TEXT.match(model)]
-    return tuple(spec.model for spec in specs if table.price(spec, address=place.base_url) is None)
-
-
-def _retiring(name: str, listed: tuple[str, ...]) -> tuple[str, ...]:
-    until = datetime.now(UTC).date() + SOON
-    ends = [(model, retirement_of(ModelSpec(id=f"{name}:{model}"))) for model in listed if model.strip()]
-    return tuple(f"{model} ({end.on})" for model, end in ends if end and end.on <= until)
-
-
 async def _report(name: str, place: Endpoint, providers: Providers, environment: Environment, table: PriceTable) -> KeyReport:
     server, report = environment.servers.get(name), partial(KeyReport, provider=name, address=place.base_url)
     if server and (missing := server.complaint or (None if place.key or place.project else f"{server.source.origin} has none")):
@@ -132,5 +121,7 @@ async def _report(name: str, place: Endpoint, providers: Providers, environment:
         refused = fault is not None and fault.kind in {"auth", "bad_request", "quota_exhausted"}
         why = str(fault) if fault else f"{type(error).__name__}: {error}"
         return report(verdict="refused" if refused else "unreachable", why=why)
-    unpriced, retiring = _unpriced(name, place, listed, table), _retiring(name, listed)
-    return report(verdict="accepted", unpriced=unpriced, retiring=retiring)
+    specs, until = [ModelSpec(id=f"{name}:{model}") for model in listed if model.strip()], datetime.now(UTC).date() + SOON
+    unpriced = [spec.model for spec in specs if TEXT.match(spec.model) and table.price(spec, address=place.base_url) is None]
+    retiring = [f"{spec.model} ({end.on})" for spec in specs if (end := retirement_of(spec)) and end.on <= until]
+    return report(verdict="accepted", unpriced=tuple(unpriced), retiring=tuple(retiring))

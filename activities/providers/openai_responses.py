@@ -36,7 +36,6 @@ from activities.providers.base import (
 from activities.providers.embeddings import embed_openai
 from activities.providers.thinking import first_with_thinking, with_circumstances
 from gradeloop.contract.messages import CHOICES, Image, Message, Usage, split_images
-from gradeloop.contract.model_spec import ModelConfig
 from gradeloop.contract.provider import Connections, Endpoint, ModelReply, ModelRequest
 from gradeloop.settings.catalog import capability_of
 
@@ -119,6 +118,7 @@ def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
         first: The index of the first message whose reasoning is sent.
     """
     config, (functions, choice) = request.spec.config, callables(request)
+    effort = config.reasoning_effort or ("none" if config.thinking == "disabled" else None)  # this API has no other `thinking`
     body: dict[str, Any] = {
         "model": request.spec.model,
         "input": [item for at, message in enumerate(request.messages) for item in _items(message, request, with_reasoning=at >= first)],
@@ -128,7 +128,7 @@ def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
         "prompt_cache_key": cache_key(request),
         "max_output_tokens": completion_cap(request),
         "temperature": config.temperature,
-        "reasoning": _reasoning(config),
+        "reasoning": {"effort": effort} if effort else None,
         "tools": [_FUNCTION | row for row in functions] or None,
         "tool_choice": choice if choice is None or choice in CHOICES else {"type": "function", "name": choice},
     }
@@ -136,12 +136,6 @@ def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
         schema = {"type": "json_schema", "name": form.name, "strict": form.strict, "schema": form.json_schema}
         body["text"] = {"format": schema if form.json_schema else {"type": "json_object"}}
     return {name: value for name, value in body.items() if value is not None}
-
-
-def _reasoning(config: ModelConfig) -> dict[str, Any] | None:
-    """Return the setting of reasoning; of `thinking`, which this API does not know, `disabled` alone has a form here."""
-    effort = config.reasoning_effort or ("none" if config.thinking == "disabled" else None)
-    return {"effort": effort} if effort else None
 
 
 def _items(message: Message, request: ModelRequest, *, with_reasoning: bool) -> Iterator[JsonValue]:

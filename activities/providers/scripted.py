@@ -153,7 +153,8 @@ class Scripted:
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Return the row at the request's step, after its delay."""
         rows, model = self._rows.get(request.step, []), request.spec.id
-        row = next((row for row in rows if _answers(row, request)), None)
+        of_model = (row for row in rows if row.model in (None, request.spec.model))
+        row = next((row for row in of_model if row.when is None or _contains(request, row.when)), None)
         if row is None:
             raise ModelFault("config", f"the scripted file has no reply for {_describe_step(request.step)}; add a row for it", model=model)
         await asyncio.sleep(row.delay)
@@ -164,10 +165,6 @@ class Scripted:
         if row.text is not None and not row.text.strip() and not row.tool_calls:
             raise ModelFault("malformed_response", "the reply is empty", model=model, usage=usage)
         return ModelReply(row.message(), usage, row.logprobs if request.logprobs else None)
-
-
-def _answers(row: ScriptedReply, request: ModelRequest) -> bool:
-    return row.model in (None, request.spec.model) and (row.when is None or _contains(request, row.when))
 
 
 def _contains(request: ModelRequest, text: str) -> bool:

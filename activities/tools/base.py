@@ -132,7 +132,8 @@ def tool_of(function: Callable[..., Any]) -> Tool:
             raise InvalidRequest(f"the tool {name!r}: parameter {parameter.name!r} needs a type annotation and a name of its own")
     shown = [parameter for parameter in parameters if parameter.name not in {DRAFT, OPERATION_ID}]
     try:
-        fields: dict[str, Any] = {f"{_FIELD}{parameter.name}": (parameter.annotation, _field(parameter)) for parameter in shown}
+        defaults = {parameter.name: {} if _required(parameter) else {"default": parameter.default} for parameter in shown}
+        fields: dict[str, Any] = {f"{_FIELD}{one.name}": (one.annotation, Field(alias=one.name, **defaults[one.name])) for one in shown}
         arguments = create_model(name, __config__=ConfigDict(extra="forbid", arbitrary_types_allowed=False), **fields)
         schema = arguments.model_json_schema()
     except Exception as error:  # noqa: BLE001 - pydantic raises many kinds, each the author's mistake
@@ -162,10 +163,6 @@ def _flag(function: Callable[..., Any], name: str, *, default: bool) -> bool:
     if not isinstance(declared, bool):
         raise InvalidRequest(f"the tool {function.__name__!r}: {name} is {declared!r}; give True or False")
     return declared
-
-
-def _field(parameter: inspect.Parameter) -> Any:  # noqa: ANN401 - pydantic's own
-    return Field(alias=parameter.name) if _required(parameter) else Field(default=parameter.default, alias=parameter.name)
 
 
 def _required(parameter: inspect.Parameter) -> bool:

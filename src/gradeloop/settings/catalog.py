@@ -274,14 +274,10 @@ def lacks_place_for_thinking(spec: ModelSpec) -> bool:
 
 def settings_notes(spec: ModelSpec, today: date) -> tuple[str, ...]:
     """Return what an evaluation says about a model: that it is retired, or that settings went to it which no table knows."""
-    return (*_retirement_notes(spec, today), *_unchecked_notes(spec))
-
-
-def _retirement_notes(spec: ModelSpec, today: date) -> Iterator[str]:
-    gone = retirement_of(spec)
-    if gone and gone.on <= today:
-        cure = f", which names {gone.instead!r} instead" if gone.instead else ""
-        yield f"{spec.id}: retired on {gone.on} by its provider{cure}"
+    if (gone := retirement_of(spec)) is None or gone.on > today:
+        return tuple(_unchecked_notes(spec))
+    cure = f", which names {gone.instead!r} instead" if gone.instead else ""
+    return (f"{spec.id}: retired on {gone.on} by its provider{cure}", *_unchecked_notes(spec))
 
 
 def retirement_of(spec: ModelSpec) -> Retirement | None:
@@ -373,10 +369,10 @@ class PriceTable(Strict):
         listed = listed_model(spec.provider, spec.model)
         rows = self._rows(spec.provider, spec.model) or self._rows(*listed)
         reached = [row for row in rows if row.over == 0 or tokens > row.over]
-        if not reached:
-            return _published_price(*listed, tokens, address or spec.config.base_url or "")
-        tiers = [row for row in reached if row.models == reached[0].models]
-        return max(tiers, key=lambda row: row.over)
+        if not reached:  # genai-prices, as they hold now
+            published = _published_prices(*listed, address or spec.config.base_url or "", int(time.time() // 60))
+            reached = [row for row in published if row.over == 0 or tokens > row.over]
+        return max((row for row in reached if row.models == reached[0].models), key=lambda row: row.over, default=None)
 
     def _rows(self, provider: str, model: str) -> list[Price]:
         return [row for row in self.prices if row.provider == provider and matches(row.models, model)]
@@ -421,12 +417,6 @@ def published_version() -> str:
 
 _PUBLISHERS = {"anthropic": "anthropic", "openai": "openai", "google_genai": "google", "openrouter": "openrouter"}
 """The names that genai-prices has for providers; it knows any other by the address of its server."""
-
-
-def _published_price(provider: str, model: str, tokens: int, address: str) -> Price | None:
-    """Return the price by genai-prices that holds now."""
-    rows = _published_prices(provider, model, address, int(time.time() // 60))
-    return max((row for row in rows if tokens > row.over or row.over == 0), key=lambda row: row.over, default=None)
 
 
 @lru_cache(maxsize=1024)

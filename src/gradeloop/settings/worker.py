@@ -57,12 +57,9 @@ def load_connect_config() -> ClientConnectConfig:
     try:
         return ClientConfig.load_client_connect_config()
     except (RuntimeError, ValueError, TypeError, OSError) as error:
-        raise InvalidRequest(f"Temporal's environment or profile is malformed: {_joined_lines(error)}") from error
-
-
-def _joined_lines(error: Exception) -> str:
-    """Return a report in one line, without its excerpt of the file, which may hold a key."""
-    return "; ".join(line.strip() for line in str(error).splitlines() if line.strip() and "|" not in line)
+        # The report has an excerpt of the file, which may hold a key.
+        report = "; ".join(line.strip() for line in str(error).splitlines() if line.strip() and "|" not in line)
+        raise InvalidRequest(f"Temporal's environment or profile is malformed: {report}") from error
 
 
 Seconds = Annotated[float, Field(gt=0, le=100)]

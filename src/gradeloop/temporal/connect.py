@@ -87,7 +87,11 @@ async def connect(connection: Connection, seconds: float = CONNECT_SECONDS) -> C
     silence = f"No Temporal server answers at {connection.address!r}"
     try:
         async with asyncio.timeout(seconds):
-            return await _dial(connection)
+            options = {**connection.options, "namespace": connection.namespace}
+            converter = await build_converter(storage_url(connection), load_ring())
+            client = await open_client(connection.address, **options, data_converter=converter)
+            await check_server(client)
+            return client
     except GradeloopError:
         raise  # a storage or a folder that cannot be used, which says so itself
     except TimeoutError as error:
@@ -113,14 +117,6 @@ def storage_url(connection: Connection) -> str | None:
 def is_embedded(connection: Connection) -> bool:
     """Return whether the server is the embedded one, even if the environment names its address."""
     return connection.embedded or ((server := running_server()) is not None and server.address == connection.address)
-
-
-async def _dial(connection: Connection) -> Client:
-    converter = await build_converter(storage_url(connection), load_ring())
-    options = {**connection.options, "namespace": connection.namespace, "data_converter": converter}
-    client = await open_client(connection.address, **options)
-    await check_server(client)
-    return client
 
 
 async def check_server(client: Client) -> None:

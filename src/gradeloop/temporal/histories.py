@@ -3,7 +3,8 @@
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -111,14 +112,21 @@ async def read_names(client: Client, run: WorkflowRun) -> NamedInHistory:
     return NamedInHistory(frozenset(tenants), frozenset(payloads), is_readable)
 
 
-async def _events(client: Client, run: WorkflowRun) -> AsyncIterator[HistoryEvent]:
-    handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
+@contextmanager
+def _unless_gone(what: str) -> Iterator[None]:
+    """End the block quietly where its workflow is gone; any other refusal of the server is `what` could not be done."""
     try:
-        async for event in handle.fetch_history_events():
-            yield event
+        yield
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
-            raise ServerUnreachable(f"the history of {run.workflow_id!r} cannot be read: {error.message}") from None
+            raise ServerUnreachable(f"{what}: {error.message}") from None
+
+
+async def _events(client: Client, run: WorkflowRun) -> AsyncIterator[HistoryEvent]:
+    handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
+    with _unless_gone(f"the history of {run.workflow_id!r} cannot be read"):
+        async for event in handle.fetch_history_events():
+            yield event
 
 
 def _fairness_keys(event: HistoryEvent) -> Iterable[str]:
@@ -159,12 +167,9 @@ async def runs_still(client: Client, run: WorkflowRun) -> bool:
     Raises:
         ServerUnreachable: The server does not answer.
     """
-    try:
+    with _unless_gone(f"the workflow {run.workflow_id!r} cannot be described"):
         return (await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).describe()).status == WorkflowExecutionStatus.RUNNING
-    except RPCError as error:
-        if error.status != RPCStatusCode.NOT_FOUND:
-            raise ServerUnreachable(f"the workflow {run.workflow_id!r} cannot be described: {error.message}") from None
-        return False
+    return False
 
 
 async def end_run(client: Client, run: WorkflowRun) -> None:
@@ -173,12 +178,9 @@ async def end_run(client: Client, run: WorkflowRun) -> None:
     Raises:
         ServerUnreachable: The server refuses.
     """
-    try:
+    with _unless_gone(f"{run.workflow_id!r} cannot be terminated"):
         if run.is_open:
             await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).terminate("it is forgotten")
-    except RPCError as error:
-        if error.status != RPCStatusCode.NOT_FOUND:
-            raise ServerUnreachable(f"{run.workflow_id!r} cannot be terminated: {error.message}") from None
 
 
 async def delete_runs(client: Client, runs: Sequence[WorkflowRun]) -> None:
@@ -202,23 +204,18 @@ async def request_deletion(client: Client, run: WorkflowRun) -> None:
         ServerUnreachable: The server refuses.
     """
     name = ExecutionName(workflow_id=run.workflow_id, run_id=run.run_id)
-    try:
-        request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=name)
+    request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=name)
+    with _unless_gone(f"the history of {run.workflow_id!r} cannot be deleted"):
         await client.workflow_service.delete_workflow_execution(request)
-    except RPCError as error:
-        if error.status != RPCStatusCode.NOT_FOUND:
-            raise ServerUnreachable(f"the history of {run.workflow_id!r} cannot be deleted: {error.message}") from None
 
 
 async def _wait_until_gone(client: Client, run: WorkflowRun) -> None:
     handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
     try:
-        async with asyncio.timeout(DELETED_SECONDS):
-            while True:
-                await handle.describe()
-                await asyncio.sleep(LOOK_SECONDS)
+        with _unless_gone(f"the history of {run.workflow_id!r} cannot be read"):
+            async with asyncio.timeout(DELETED_SECONDS):
+                while True:
+                    await handle.describe()
+                    await asyncio.sleep(LOOK_SECONDS)
     except TimeoutError:
         raise ServerUnreachable(f"the server has not deleted {run.workflow_id!r} yet; run the command again") from None
-    except RPCError as error:
-        if error.status != RPCStatusCode.NOT_FOUND:
-            raise ServerUnreachable(f"the history of {run.workflow_id!r} cannot be read: {error.message}") from None
