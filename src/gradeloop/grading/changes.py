@@ -1,4 +1,4 @@
-"""How a draft differs from another one, in words, or in lines where both are long."""
+"""Differences between two drafts, in words, or in lines where both are long."""
 
 import re
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ _WORDS = re.compile(r"\w+|[^\S\n]+|\n|[^\w\s]")
 
 @dataclass(frozen=True)
 class Changes:
-    """How a draft differs from the one before."""
+    """Differences of a draft from the one before."""
 
     pieces: tuple[DraftPiece, ...]
     added: int

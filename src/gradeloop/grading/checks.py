@@ -29,11 +29,11 @@ class CheckedDraft:
 
     text: str
     spent: Usage | None = None
-    """What the draft took, its repeated attempts included; None for an output that nobody here drafted."""
+    """The usage of the draft, its repeated attempts included; None for an output that nobody here drafted."""
     ended: str = FINISHED
     """The reason for which it ended."""
     logprobs: LogProbs | None = None
-    """How probable its tokens were; None where the reply does not say."""
+    """The probabilities of its tokens; None where the reply does not say."""
 
 
 @dataclass(frozen=True)

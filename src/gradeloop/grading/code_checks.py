@@ -28,7 +28,7 @@ class CodeCheck(CodeText):
     """The lowest score that passes; without it a number above 0 does."""
     negate: Sparse[bool] = False
     context: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
-    """What the function finds as `context`: `vars`, `prompt` and more."""
+    """The `context` that the function is given: `vars`, `prompt` and more."""
 
 
 def parse_code_check(arguments: Mapping[str, JsonValue]) -> CodeCheck:
@@ -130,7 +130,7 @@ def show_calls(message: Message, form: CallForm) -> str:
 
 
 _SEPARATORS: dict[CallForm, str] = {"responses": "\n", "anthropic": "\n\n", "bedrock": "\n\n"}
-"""What stands between the parts of a reply that is shown as one text."""
+"""The separators between the parts of a reply that is shown as one text."""
 
 
 def _value(message: Message, form: CallForm) -> JsonValue:

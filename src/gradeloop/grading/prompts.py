@@ -23,22 +23,17 @@ from gradeloop.text import ROW_CHARACTERS, shortened, whole_characters
 PROMPT_VERSION = "4"
 """The version of the prompts, recorded with everything that depends on their wording; every change of a text in `texts/` raises it."""
 
-
 TRANSCRIPT_BUDGET = 600_000
 """The characters of records in a grader's prompt: about 150,000 tokens, which leaves room for tools and answer in a window of 200,000."""
-
 
 RECORD_CHARACTERS = 100
 """The characters that a record takes beside its text: its number, role, type and the marks around them."""
 
-
 FEW_RECORDS = 500
 """The number of records up to which only their texts count."""
 
-
 STEP = 2 ** (1 / 4)
 """The factor between two lengths to which records are cut."""
-
 
 _INVISIBLE = re.compile(
     "[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f"
@@ -46,17 +41,13 @@ _INVISIBLE = re.compile(
 )
 """Control, zero-width, direction, variation and tag characters, which a person reading the same text would not see."""
 
-
 REMARKS = 10
 """The most graders whose explanations are looked at for the feedback."""
-
 
 SENTENCES = 50
 """The most sentences of an explanation that are compared with the rows; a longer one is no repetition."""
 
-
 _WORD = re.compile(r"\w+")
-
 
 _SENTENCE_END = re.compile(r"[.!?;:,\n。！？；：，、]+")
 
@@ -465,7 +456,7 @@ def is_elided(messages: Sequence[Message], budget: int = TRANSCRIPT_BUDGET) -> b
 
 @dataclass(frozen=True)
 class RecordCut:
-    """What is left of records that exceed a budget."""
+    """The part of records that is shown where they exceed a budget."""
 
     cap: int
     """The characters to which the text of a record is cut."""
@@ -484,6 +475,11 @@ def exceeds(budget: int, lengths: Iterable[int]) -> bool:
     return False
 
 
+# Cutting is by steps and from the middle, for the sake of a provider's cache of the prompt's beginning. The longest texts are cut first,
+# all to one cap, and the cap is rounded down to a power of STEP: an iteration that adds a record mostly leaves the cap, and so every
+# earlier segment, byte for byte as it was. Without the steps each further draft would change all records, and nothing would be cached.
+# Only where even texts of the cap are too many are whole records left out: a third of the budget stays for the first ones, the rest for
+# the last, and the request and the draft (`shown`) are never among them, since a verdict without the draft would be about nothing.
 def cut_to(budget: int, lengths: Sequence[int], shown: Sequence[int] = ()) -> RecordCut:
     """Return what is left of records to fit a budget: the longest are cut first, then those in the middle are left out.
 

@@ -250,6 +250,10 @@ def _parser() -> Any:  # noqa: ANN401 - a class of Jinja2's, which is imported l
     return type("BoundedParser", (Parser,), {"depth": 0, "count": 0} | {name: bounded(getattr(Parser, name)) for name in recursive})
 
 
+# Jinja2 itself would run a template for as long as it likes, and in a workflow that is a deadlock at one time and none at another. So its
+# parser makes the tree, and this interpreter walks it on JSON alone. Each node, filter and comparison charges steps before it reads and
+# after it makes a value; a step is counted from the sizes of values, never from a clock, so that every replay stops at the same node with
+# the same message. A filter that is added to FILTERS must be charged in `call` for whatever it reads more than once, or be bounded itself.
 class _Filling:
     """One filling of a template, which counts its steps and its characters."""
 

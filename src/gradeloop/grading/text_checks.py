@@ -103,7 +103,7 @@ def measured_kind(
 
 
 _PACKAGES = {"rouge-n": "rouge_score", "bleu": "sacrebleu", "is-sql": "sqlglot", "contains-sql": "sqlglot"}
-"""What kinds need beside gradeloop."""
+"""The packages that kinds need beside gradeloop's own."""
 
 
 def _threshold_of(arguments: Arguments, kind: str, default: float | None) -> float:

@@ -312,9 +312,9 @@ class GraderConversation(BaseModel):
     """The state of a conversation with a grader beside its messages; `take` applies the rules for malformed answers to it."""
 
     steps: int = 0
-    """How many answers the grader gave, those that call tools included."""
+    """The number of the grader's answers, those that call tools included."""
     repairs: int = 0
-    """How many times the grader was asked to repair its answer."""
+    """The number of times that the grader was asked to repair its answer."""
     pending: tuple[str, ...] = ()
     """Ids of the criteria that the grader omitted, once it is asked for them alone."""
     rows: tuple[VerdictRow, ...] = ()

@@ -7,19 +7,20 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from typing import Any
 
 from pydantic import JsonValue
 
 from gradeloop.contract.base import CodeText
 from gradeloop.contract.messages import MESSAGE_BYTES, Image, Message
-from gradeloop.contract.model_spec import HTTP_REQUEST
+from gradeloop.contract.model_spec import HTTP_REQUEST, ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location, explained_at
 from gradeloop.grading.checks import CHECKS
 from gradeloop.grading.draft_checks import CALL_CHECK
-from gradeloop.grading.templates import UnknownVariable, fill_text, unknown_variables
+from gradeloop.grading.templates import UnknownVariable, fill_text, fill_value, unknown_variables
 from gradeloop.sandbox.code_calls import CodeCall, CodeResult, local_code_sandbox
 from gradeloop.sandbox.execution import SandboxError
 from gradeloop.settings.endpoints import PROTOCOLS, presets_by_name
@@ -289,3 +290,40 @@ def output_of_code(code: CodeText, prompt: str, variables: Mapping[str, JsonValu
     if value is None:
         raise InvalidRequest(f"{where}: the provider {code.file} returned no output; return {{output}}")
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def json_body(value: JsonValue) -> JsonValue:
+    """Return a body; one that is JSON as text is JSON."""
+    if not isinstance(value, str):
+        return value
+    try:
+        read: JsonValue = json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+    return read if isinstance(read, dict | list) else value
+
+
+def fill_target(generator: Generator, prompt: str, variables: Mapping[str, JsonValue], where: Location) -> Generator:
+    """Return the generator with a case's prompt and variables in what it sends; any other generator as it is.
+
+    Raises:
+        InvalidRequest: A text in it is no template, or names an unknown variable.
+    """
+    model = generator.model
+    if model is None or model.provider != HTTP_REQUEST:
+        return generator
+    given = {**variables, "prompt": prompt}
+    extra: dict[str, Any] = {key: fill_value(value, given, f"{where}: {key}") for key, value in model.config.extra.items() if key != "path"}
+    if isinstance(extra.get("body"), dict | list):
+        extra["body"] = _parsed_body(extra["body"])
+    config = model.config.model_copy(update={"extra": {**model.config.extra, **extra}})
+    return generator.model_copy(update={"model": ModelSpec(id=model.id, config=config)})
+
+
+def _parsed_body(value: JsonValue) -> JsonValue:
+    """Return a body in which a text that is a JSON object or list is that: a chat in the place of `{{ prompt }}` is one."""
+    if isinstance(value, dict):
+        return {key: _parsed_body(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_parsed_body(item) for item in value]
+    return json_body(value)

@@ -17,7 +17,7 @@ MEDIA_TYPES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg",
 """The types of images, by the suffix of their files."""
 
 MARK = re.compile("\ue010(?P<detail>[a-z]*)\ue011(?P<url>[^\ue012]*)\ue012")
-"""What stands in a message's template for an image, until its address is filled in."""
+"""The mark of an image in a message's template, until its address is filled in."""
 
 _DATA_URL = "data:image/"
 
@@ -90,7 +90,7 @@ def without_images(value: JsonValue) -> JsonValue:
 
 _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
 _MARK = re.compile("\ue000(\\d+)\ue001")
-"""What stands for a template while the text around it is read."""
+"""The mark of a template while the text around it is read."""
 
 _JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _BARE = re.compile(r"\{\{\s*(?P<name>[\w.]+)\s*(?:\|\s*(?:dump|tojson|safe)(?:\(\))?\s*)*\}\}")

@@ -1,4 +1,4 @@
-"""What other tools wrote, as ours: rubrics of promptfoo's assertions and Mastra's scorers, suites of promptfoo's configurations."""
+"""Conversions: promptfoo's assertions and Mastra's scorers become rubrics, promptfoo's configurations become suites."""
 
 import io
 import json

@@ -45,7 +45,7 @@ class LocatedTest:
     recorded: bool = False
     """Whether the test is a row of a dataset, so that its messages are data, no templates."""
     left_out: tuple[str, ...] = ()
-    """What of the test has no counterpart and is left out, so that it never passes."""
+    """The parts of the test that have no counterpart and are left out, so that it never passes."""
     runs: bool = True
     """Whether it runs at all; one that was left out whole is reported alone."""
     prompts: tuple[str, ...] | None = None
@@ -53,7 +53,7 @@ class LocatedTest:
     providers: tuple[str, ...] | None = None
     """The labels of the generators that it runs with, in the same way."""
     repeat: int | None = None
-    """How many times it runs, instead of the suite's number."""
+    """The number of its runs, instead of the suite's."""
     around: tuple[str, str] = ("", "")
     """The texts before and after its prompts."""
 

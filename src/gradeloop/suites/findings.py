@@ -80,7 +80,7 @@ class FindingGroup:
 
     problem: str
     instead: str
-    """What to write instead; empty where the message names nothing."""
+    """The cure; empty where the message names none."""
     effect: Effect
     lines: tuple[int, ...]
     count: int

@@ -31,6 +31,7 @@ from gradeloop.suites.case_texts import (
     CasePrompt,
     fill_messages,
     fill_prompt,
+    fill_target,
     output_of_code,
     prompt_of_code,
     refuse_unknown_call,
@@ -40,7 +41,6 @@ from gradeloop.suites.chats import without_images
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.findings import Findings
 from gradeloop.suites.flags import PlannedCase, SuiteFlags
-from gradeloop.suites.http_targets import fill_target
 from gradeloop.suites.suite import Defaults, GraderSetting, Prompt, SuiteMessage, SuiteSettings
 from gradeloop.text import clip
 
@@ -234,11 +234,11 @@ class SuiteGenerator:
     generator: Generator | None
     """None where the prompt itself is judged."""
     transform: CodeText | None = None
-    """What makes of its output what is judged."""
+    """The code that makes of its output what is judged."""
     code: CodeText | None = None
     """The function that answers, where it is a custom provider."""
     left_out: tuple[str, ...] = ()
-    """What of it has no counterpart and is left out, so that none of its cases passes."""
+    """The parts of it that have no counterpart and are left out, so that none of its cases passes."""
     runs: bool = True
     """Whether it runs at all."""
     prompts: tuple[str, ...] | None = None
@@ -246,17 +246,7 @@ class SuiteGenerator:
     around: tuple[str, str] = ("", "")
     """The texts before and after its prompts."""
     reply: CodeText | None = None
-    """What makes of an address's reply its output, before any transform."""
-
-
-@dataclass(frozen=True)
-class _Columns:
-    """The prompts and generators that a test runs with."""
-
-    pairs: tuple[tuple[NamedPrompt | None, SuiteGenerator | None], ...]
-    prompts: int
-    """How many prompts the suite has for it."""
-    generators: int
+    """The code that makes of an address's reply its output, before any transform."""
 
 
 def _is_named(label: str, names: tuple[str, ...] | None) -> bool:
@@ -282,7 +272,7 @@ class Plan:
     findings: Findings = field(default_factory=Findings)
     """Takes what has no counterpart."""
     left_out: tuple[str, ...] = ()
-    """What is left out for all cases, so that none of them passes."""
+    """The parts that are left out for all cases, so that none of them passes."""
     by_prompt: Mapping[tuple[str, str], SuiteGenerator] = field(default_factory=dict)
     """The generators of prompts with settings of their own, by the labels of both."""
     allows_unknown: bool = False
@@ -316,18 +306,13 @@ class Plan:
             yield self._build_case(located_test, {"id": name, "left_out": located_test.left_out, "vars": located_test.test.vars})
             return
         grader = self._grader(located_test, built.rubric)
-        columns = self._columns(located_test)
         repeat = self.repeat if located_test.repeat is None else located_test.repeat
-        for named, generator in columns.pairs:
+        for named, generator, labels in self._columns(located_test):
             for count in range(1, repeat + 1):
-                suffixes = [
-                    named.label if named and columns.prompts > 1 else "",
-                    generator.label if generator and columns.generators > 1 else "",
-                ]
                 raw: dict[str, object] = {
-                    "id": "/".join((name, *filter(None, suffixes), *([str(count)] if repeat > 1 else []))),
+                    "id": "/".join(filter(None, (name, *labels, str(count) if repeat > 1 else ""))),
                     "vars": {key: without_images(value) for key, value in variables.items()},
-                    "prompt": named.label if named and (named.prompt.label or columns.prompts > 1) else None,
+                    "prompt": named.label if named and (named.prompt.label or labels[0]) else None,
                     "label": generator.label if generator else None,
                     "repeat": count - 1,
                     "grader": grader,
@@ -343,14 +328,8 @@ class Plan:
         generator: SuiteGenerator | None,
     ) -> Case:
         """Build a case of a test with a prompt and a generator; where one of them does not run, a case that is reported alone."""
-        parts = (
-            self.left_out,
-            located_test.left_out,
-            built.left_out,
-            named.left_out if named else (),
-            generator.left_out if generator else (),
-        )
-        left_out = tuple(dict.fromkeys(reason for part in parts for reason in part))
+        parts = (self, located_test, built, named, generator)
+        left_out = tuple(dict.fromkeys(reason for part in parts if part is not None for reason in part.left_out))
         if (named and named.left_out) or (generator and not generator.runs):
             return self._build_case(located_test, raw | {"left_out": left_out})
         try:
@@ -368,21 +347,28 @@ class Plan:
         nothing = {} if built.rubric.criteria else {"asks_nothing": True, "loop": False}
         return self._build_case(located_test, raw | given | asked | nothing)
 
-    def _columns(self, located_test: LocatedTest) -> "_Columns":
-        """Return the prompts and generators that a test runs with."""
+    def _columns(self, located_test: LocatedTest) -> list[tuple[NamedPrompt | None, SuiteGenerator | None, tuple[str, str]]]:
+        """Return the prompts and generators that a test runs with, and of each pair the labels that tell it from others."""
         test = located_test.test
         prompts: tuple[NamedPrompt | None, ...] = (None,) if test.messages or self.defaults.messages else self.prompts or (None,)
-        generators = (None,) if test.output is not None else self.generators or (self._default_generator(),)
-        pairs = tuple(
-            (named, self.by_prompt.get((named.label, generator.label), generator) if named and generator else generator)
+        generators: tuple[SuiteGenerator | None, ...] = (None,) if test.output is not None else self.generators
+        if not generators:
+            default = self.models.generator()
+            generators = (SuiteGenerator(default.model.id if default.model else "", default),)
+        found = [
+            (
+                named,
+                self.by_prompt.get((named.label, generator.label), generator) if named and generator else generator,
+                (named.label if named and len(prompts) > 1 else "", generator.label if generator and len(generators) > 1 else ""),
+            )
             for named, generator in product(prompts, generators)
             if (named is None or _is_named(named.label, located_test.prompts))
             and (generator is None or _is_named(generator.label, located_test.providers))
             and (named is None or generator is None or _is_named(named.label, generator.prompts))
-        )
-        if not pairs:
+        ]
+        if not found:
             raise InvalidRequest(f"{located_test.spot}: none of the prompts and providers has a label that it names; correct the labels")
-        return _Columns(pairs, len(prompts), len(generators))
+        return found
 
     def _build_rubric(self, located_test: LocatedTest, variables: dict[str, JsonValue]) -> TestRubric:
         """Return the rubric of a test; what is wrong with one that several tests share is said with the test that it is wrong for."""
@@ -401,10 +387,6 @@ class Plan:
         if not chooses and not any(None in criterion.judges for criterion in rubric.judged):
             return None
         return self.grader or located_test.test.grader or self.defaults.grader or self.models.grader()
-
-    def _default_generator(self) -> SuiteGenerator:
-        generator = self.models.generator()
-        return SuiteGenerator(generator.model.id if generator.model else "", generator)
 
     def _fill_prompt(
         self, located_test: LocatedTest, prompt: NamedPrompt | None, variables: dict[str, JsonValue], generator: SuiteGenerator | None

@@ -22,7 +22,7 @@ from gradeloop.suites.suite import FILE, Prompt, is_file, read_text
 from gradeloop.text import clip
 
 CODE_SUFFIXES = (*LANGUAGES, ".rb", ".sh", ".go", ".exe")
-"""What files of code end with."""
+"""The suffixes of files of code."""
 
 _SEPARATOR = "---"
 """The line between two prompts of a text file."""

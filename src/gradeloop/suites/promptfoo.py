@@ -5,22 +5,24 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import JsonValue, ValidationError
 
 from gradeloop.contract.base import CodeText
-from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.model_spec import HTTP_REQUEST, HttpCall, ModelSpec
 from gradeloop.contract.named_metrics import MOST_DERIVED, DerivedMetric
-from gradeloop.errors import InvalidRequest, explain
+from gradeloop.errors import InvalidRequest, explain, explained
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, require_files
 from gradeloop.files.yaml import Location, explained_at, located_error
+from gradeloop.grading.templates import is_template
 from gradeloop.settings.catalog import settings_complaint
-from gradeloop.suites.code_files import names_code, parse_transform, read_code_file
+from gradeloop.suites.case_texts import json_body
+from gradeloop.suites.code_files import is_code_file, names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.findings import Findings, as_list, as_object, refuse_others
 from gradeloop.suites.flags import SuiteFlags
-from gradeloop.suites.http_targets import is_address, read_target
 from gradeloop.suites.plan import CaseRubrics, NamedPrompt, Plan, Suite, SuiteGenerator, SuiteModels, parse_grader
 from gradeloop.suites.prompt_files import name_prompts, own_labels, parse_prompt, prompt_entries
 from gradeloop.suites.promptfoo_tests import PromptfooTests
@@ -385,3 +387,105 @@ def _outputs(config: PromptfooConfig) -> Iterator[Path]:
         if not isinstance(name, str):
             raise InvalidRequest(f"{where}: {clip(str(name))} is no path; write the file's name")
         yield config.scope.find(name, where)
+
+
+_READ = {"url", "method", "headers", "body", "queryParams", "transformResponse", "responseParser"}
+_DECIDED_BY_SETTINGS = {"maxRetries", "timeoutMs", "timeout"}
+_METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE"}
+
+_ADDRESS = re.compile(r"https?://")
+_PATH = re.compile(r"json(?:\??\.[A-Za-z_$][\w$]*|(?:\?\.)?\[(?:\d+|'[^'\\]*'|\"[^\"\\]*\")\])+")
+_STEP = re.compile(r"\.(?P<name>[A-Za-z_$][\w$]*)|\[(?:(?P<at>\d+)|'(?P<one>[^']*)'|\"(?P<two>[^\"]*)\")\]")
+_FUNCTION = re.compile(r"^(?:async\s+)?(?:\(.*?\)\s*=>|\w+\s*=>|function\s*\w*\s*\()", re.DOTALL)
+
+
+@dataclass(frozen=True)
+class HttpTarget:
+    """An address as a provider names it."""
+
+    model: dict[str, JsonValue]
+    """The model that stands for it, its texts not filled in."""
+    transform: CodeText | None
+    """What makes of the whole reply the draft; None where a path in its JSON says it."""
+    ignored: tuple[str, ...]
+    """Keys that have no effect here."""
+
+
+def is_address(name: str) -> bool:
+    """Tell whether a provider is an address."""
+    return name in {"http", "https"} or _ADDRESS.match(name) is not None
+
+
+def read_target(name: str, config: Mapping[str, JsonValue], where: Location) -> HttpTarget:
+    """Read a provider that is an address.
+
+    Raises:
+        InvalidRequest: It has no address, or something in its config has no counterpart.
+    """
+    if odd := sorted(set(config) - _READ - _DECIDED_BY_SETTINGS):
+        known = ", ".join(sorted(_READ))
+        cure = f"serve the provider as an activity. Known: {known}"
+        raise InvalidRequest(f"{where.at('config', odd[0])}: {clip(odd[0])} of a request has no counterpart; {cure}")
+    url = config.get("url", name)
+    if not isinstance(url, str) or not _ADDRESS.match(url) or is_template(url):
+        raise InvalidRequest(f"{where.at('config', 'url')}: {clip(str(url))} is no address; write it out, http(s)://host/path")
+    method = str(config.get("method", "POST" if config.get("body") is not None else "GET")).upper()
+    if method not in _METHODS:
+        raise InvalidRequest(f"{where.at('config', 'method')}: {clip(method)} is not known; write one of {', '.join(sorted(_METHODS))}")
+    parts = urlsplit(url)
+    query = {**dict(parse_qsl(parts.query, keep_blank_values=True)), **_texts(config.get("queryParams"), where.at("config", "queryParams"))}
+    path, transform = _read_response(config.get("transformResponse", config.get("responseParser")), where.at("config", "transformResponse"))
+    extra: dict[str, JsonValue] = {"headers": _texts(config.get("headers"), where.at("config", "headers")), "query": dict(query)}
+    extra |= {"body": json_body(config.get("body")), "path": list(path)}
+    with explained(f"{where.at('config')}: "):
+        HttpCall.model_validate({"method": method, **_present(extra)})
+    base_url = parts._replace(query="", fragment="").geturl()
+    model: dict[str, JsonValue] = {"id": f"{HTTP_REQUEST}:{method}", "config": {"base_url": base_url, "extra": _present(extra)}}
+    return HttpTarget(model, transform, tuple(sorted(_DECIDED_BY_SETTINGS & set(config))))
+
+
+def _present(fields: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    return {key: value for key, value in fields.items() if value not in (None, {}, [])}
+
+
+def _texts(value: JsonValue, where: Location) -> dict[str, JsonValue]:
+    return {name: item if isinstance(item, str) else json.dumps(item) for name, item in as_object(value, where).items()}
+
+
+def _read_response(value: JsonValue, where: Location) -> tuple[tuple[str | int, ...], CodeText | None]:
+    """Return where in the reply's JSON the draft is, or the code that makes it of the reply.
+
+    Raises:
+        InvalidRequest: It is neither.
+    """
+    if value is None:
+        return (), None
+    if isinstance(value, str) and _PATH.fullmatch(value.strip()):
+        steps = _STEP.finditer(value.strip().removeprefix("json").replace("?.[", "[").replace("?.", "."))
+        return tuple(int(step["at"]) if step["at"] else step["name"] or step["one"] or step["two"] for step in steps), None
+    if is_code_file(value):
+        code = parse_transform(value, "get_transform", where)
+        if code.language != "javascript":
+            raise InvalidRequest(f"{where}: {clip(code.file)} is no JavaScript; write a function (json, text) of it")
+        function = f".{code.function}" if code.function else ""
+        return (), code.model_copy(update={"code": f"{code.code}\n;{_AROUND_FILE.format(function)}", "function": ""})
+    text = parse_transform(value, "get_transform", where).code.strip()
+    called = f"({text})(json, text, context)" if _FUNCTION.match(text) else f"({text})"
+    return (), CodeText(language="javascript", code=_AROUND.format(called))
+
+
+_JSON = "(() => {{ try {{ return JSON.parse(output); }} catch (error) {{ return null; }} }})()"
+_OUTPUT = "made !== null && typeof made === 'object' && 'output' in made ? made.output : made"
+"""An object with `output` stands for that."""
+
+_AROUND = "const made = ((json, text, context) => {0})(" + _JSON + ", output, context);\nreturn " + _OUTPUT + ";"
+"""An expression over `json` and `text`, as a transform of ours."""
+
+_AROUND_FILE = (
+    "module.exports = ((parser) => (output, context) => {{ const made = parser("
+    + _JSON
+    + ", output, context); return "
+    + _OUTPUT
+    + "; }})(module.exports{0});"
+)
+"""What follows a file with a function of `json` and `text`, which makes it a transform of ours."""

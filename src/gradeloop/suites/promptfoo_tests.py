@@ -36,7 +36,7 @@ _CODE = (*LANGUAGES, ".rb")
 _NAME = re.compile(r"\{\{\s*(?P<name>[A-Za-z_]\w*)\s*\}\}")
 
 _NESTED = 5
-"""How deep variables are filled into one another, as in promptfoo."""
+"""The depth to which variables are filled into one another, as in promptfoo."""
 
 _REFERENCE = "#/assertionTemplates/"
 

@@ -34,7 +34,7 @@ _CURE = "leave it out, or serve the provider as an activity"
 
 @dataclass
 class DraftSettings:
-    """What a provider's `config` says of functions and of the form of the answer."""
+    """The functions and the form of the answer that a provider's `config` declares."""
 
     functions: list[JsonValue] = field(default_factory=list)
     choice: str | None = None
@@ -190,7 +190,7 @@ _OWN_KEYS = {
 
 @dataclass
 class ProviderSettings:
-    """What a provider's `config` comes to."""
+    """The settings in a provider's `config`."""
 
     config: dict[str, JsonValue] = field(default_factory=dict)
     """The model's settings by our names."""
