@@ -25,9 +25,8 @@ from activities.capabilities import refusals as explain_refusals
 from activities.generate import GeneratorActivities
 from activities.grade import GraderActivities
 from activities.notify import NotifyActivities
-from activities.providers import Providers
+from activities.providers import Providers, examine
 from activities.providers.environment import Environment
-from activities.providers.key_check import examine
 from activities.providers.scripted import Recording, Script
 from activities.state_cache import ThreadLoader
 from activities.tool_call import TranscriptActivities, find_worker, tool_activity

@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestServer
 
+from activities.providers import WorkerExamination, examine
 from activities.providers.environment import Environment
-from activities.providers.key_check import WorkerExamination, examine
 from gradeloop.admin.doctor import Finding, _check_default_grader, _read_examination, tables_finding
 from gradeloop.settings.endpoints import EndpointSettings
 from tests.rig.cli import CommandLine

@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 from pydantic import ValidationError
 
-from activities.providers import Providers
+from activities.providers import Providers, examine
 from activities.providers.environment import Environment
-from activities.providers.key_check import examine
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import Connections, Endpoint, ModelFault, ModelProtocol, ModelReply, ModelRequest, Step
