@@ -194,6 +194,10 @@ class Providers:
                 self.on_refused_key(endpoint.origin, endpoint.key)
             raise fault from None
 
+    # A key may change while a worker runs: a file that is renewed, a token that ends. Each call takes the key of its moment; where the
+    # endpoint refuses that and there is another one by now, the call is made again with it, a few times at most. The key that was used is
+    # compared, never the time: of many calls in flight, each tries once for each key that it saw. Without this, the calls at a rotation
+    # would fail for good, since no retry cures `auth`; and with more tries a wrong key would be sent again and again.
     async def _served(self, request: ModelRequest) -> ModelReply:
         """Make a call, and once more where the endpoint refuses a key that has changed meanwhile."""
         spec, server = request.spec, self._environment.servers.get(request.spec.provider)

@@ -286,6 +286,10 @@ class _Watched:
     truncated: bool = False
 
 
+# One thread waits for three things at once: output, the end of the process (its pidfd), and the next look at clock, memory and disk. The
+# process is the leader of its session, so that the whole group is killed before it is reaped, and its number can mean nothing else by then.
+# Its end counts, not that of the pipes: a grandchild may hold them open for ever, so only what is there then is still read. Output beyond
+# the limit is dropped as it comes; else a program could fill the worker's memory within one look.
 def _watch(watched: _Watched) -> None:
     """Read output until the process has ended or exceeds a limit."""
     process = watched.process
