@@ -10,6 +10,7 @@ from gradeloop.contract.criterion import TOLERANCE
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
 from gradeloop.judges.contract import PassGate
+from gradeloop.judges.pass_rule import JudgementCounts
 from gradeloop.stats.correction import GatedRate
 from gradeloop.text import counted, one_line
 
@@ -297,16 +298,9 @@ def _why_inconclusive(summary: BatchSummary, allow_errors: float | None) -> str:
     return f"{summary.unsure:,} unsure"
 
 
-def answer_of_judgements(passed: int, judged: int, errors: int, unsure: int, gate: PassGate) -> BatchAnswer | None:
-    """Return whether judgements pass by their gate, which agrees with the exit code of `gradeloop judge`; None where no rate decides.
-
-    Args:
-        passed: How many pass.
-        judged: How many have a verdict to pass by.
-        errors: How many are failures.
-        unsure: How many are unsure.
-        gate: What passes, and how many have to.
-    """
+def answer_of_judgements(counts: JudgementCounts, gate: PassGate) -> BatchAnswer | None:
+    """Return whether judgements pass by their gate, which agrees with the exit code of `gradeloop judge`; None where no rate decides."""
+    passed, judged, errors, unsure = counts
     if gate.pass_rate is None:
         return None
     if errors > gate.allow_errors * (judged + errors + unsure):

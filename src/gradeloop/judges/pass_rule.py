@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
@@ -18,6 +18,15 @@ _GOOD = {"true", "pass", "passes", "passed", "match", "yes", "correct", "satisfi
 
 Rule = Sequence[tuple[tuple[str, ...], JsonValue]]
 """What passes: the value of every key, by its path."""
+
+
+class JudgementCounts(NamedTuple):
+    """How many judgements pass, have a verdict, are failures, and are unsure, which is neither a verdict nor a failure."""
+
+    passed: int
+    judged: int
+    errors: int
+    unsure: int
 
 
 class PassRule:
@@ -48,6 +57,11 @@ class PassRule:
     def passed(self, result: JudgeResult) -> bool | None:
         """Return whether a result passes; None for a FAILURE, an unsure one, or without a rule."""
         return _passes(result, self.wanted)
+
+    def count(self, results: Sequence[JudgeResult]) -> JudgementCounts:
+        """Return how many results there are of each kind."""
+        errors, unsure = sum(result.failed for result in results), sum(bool(result.unsure) for result in results)
+        return JudgementCounts(sum(bool(self.passed(result)) for result in results), len(results) - errors - unsure, errors, unsure)
 
     def contradictions(self, result: JudgeResult) -> tuple[str, ...]:
         """Return where a result's reason contradicts its verdict, in words: of rows by their ids, else of all that it says in texts."""

@@ -14,8 +14,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from temporalio.client import Client
 
-from gradeloop.batches.answer import ANSWER_COLOURS, corrected_answer, gate_lines
-from gradeloop.batches.cli.judgement_table import answer_line, answer_of_results, failure_lines, result_table, results_line
+from gradeloop.batches.answer import ANSWER_COLOURS, answer_of_judgements, corrected_answer, gate_lines
+from gradeloop.batches.cli.judgement_table import answer_line, failure_lines, result_table, results_line
 from gradeloop.batches.cli.rejudge import judged_runs, load_older_judge, preview_lines, preview_of
 from gradeloop.batches.gate import gate_rate
 from gradeloop.batches.judge_many import Judged, judge_many
@@ -35,10 +35,10 @@ from gradeloop.files.rubric import require_files
 from gradeloop.judges.abstention import dearer_judge
 from gradeloop.judges.chunks import is_too_long, parts_of
 from gradeloop.judges.client import Judge
-from gradeloop.judges.contract import JudgeConfig, JudgeResult, PassGate
+from gradeloop.judges.contract import JudgeConfig, PassGate
 from gradeloop.judges.judgements import measure_stability, select_judgements, stability_lines
 from gradeloop.judges.labels import LabelSet, compared_keys, label_schema, read_labels
-from gradeloop.judges.pass_rule import PassRule, with_gate
+from gradeloop.judges.pass_rule import JudgementCounts, PassRule, with_gate
 from gradeloop.judges.prompt import refuse_cut
 from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, read_judge, with_model
 from gradeloop.settings.worker import find_outside_roots
@@ -131,11 +131,12 @@ def judge(  # noqa: PLR0913 - one parameter a flag
         rest = f"Run the same command again to read them and judge the rest with {judge}"
         typer.echo(f"stopped; judgements in flight continue. {rest}", err=True)
         raise typer.Exit(STOPPED)
-    if outcome.failures > allow_errors * outcome.total or (outcome.total and not outcome.judged):
+    counts = outcome.counts
+    if counts.errors > allow_errors * outcome.total or (outcome.total and not counts.judged):
         raise typer.Exit(NO_VERDICT)
     if gate == "corrected":
         raise typer.Exit({"passed": SATISFIED, "failed": CAPPED}.get(outcome.corrected or "", NO_VERDICT))
-    if pass_rate is not None and outcome.passed < pass_rate * outcome.judged:
+    if pass_rate is not None and counts.passed < pass_rate * counts.judged:
         raise typer.Exit(CAPPED)
 
 
@@ -244,17 +245,13 @@ class JudgeOptions:
 
 @dataclass(frozen=True)
 class JudgeOutcome:
-    """How many judgements there are, and how many were judged, passed, failed and are unsure."""
+    """How many judgements were asked for, and what became of them."""
 
     total: int
-    judged: int
-    passed: int
-    failures: int
+    counts: JudgementCounts
     stopped: bool = False
     corrected: str | None = None
     """What the corrected rate decides: `passed`, `failed` or `inconclusive`; None without labels or a rate that is asked for."""
-    unsure: int = 0
-    """Judgements that decide nothing, which are neither judged nor failures."""
 
 
 async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
@@ -286,22 +283,24 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
         stored = registry if options.store else None
         found = await preview_of(config, runs, options.repeat, dict(os.environ), stored, chunk=options.chunk, retry=options.retry)
         show_lines(found.model_dump(mode="json"), preview_lines(found), as_json=options.as_json)
-        return JudgeOutcome(0, 0, 0, 0)
+        return JudgeOutcome(0, JudgementCounts(0, 0, 0, 0))
     task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(
         WorkerSpec(tools=options.tools, scripted=options.scripted, config=settings), connection
     )
-    judge = Judge(config, client, task_queue=task_queue)
     options = replace(options, gate=rule.gate(None if options.corrected else options.pass_rate, options.allow_errors))
+    judge, total = Judge(config, client, task_queue=task_queue), len(runs) * options.repeat
     finished = await _judge_all(judge, runs, task_queue, connection, options, reading, console)
     _print_results(config, finished, rule, options, console)
     gated = await _print_measures(config, labels, finished, rule, options, registry, console)
     if registry is not None and options.store:
         await _save(config, finished, registry)
-    if len(finished) == len(runs) * options.repeat:
+    if len(finished) == total:
         await _write_outputs(config, finished, runs, options, gated, client)
     if not options.as_json and not all(rule.passed(row.result) for row in finished):
         _print_next(options, is_as_written=config.sha256() == written.sha256(), console=console)
-    return _outcome([row.result for row in finished], len(runs) * options.repeat, rule, gated.decision if gated else None)
+    return JudgeOutcome(
+        total, rule.count([row.result for row in finished]), stopped=len(finished) < total, corrected=gated.decision if gated else None
+    )
 
 
 def _print_results(config: JudgeConfig, finished: Sequence[Judged], rule: PassRule, options: JudgeOptions, console: Console) -> None:
@@ -309,7 +308,7 @@ def _print_results(config: JudgeConfig, finished: Sequence[Judged], rule: PassRu
     results = [row.result for row in finished]
     if not options.as_json and results:
         console.print(result_table(config, [(row.result, row.repeat) for row in finished], rule))
-    if (answer := answer_of_results(results, rule, options.gate)) is not None:
+    if results and options.gate and (answer := answer_of_judgements(rule.count(results), options.gate)) is not None:
         console.print(answer_line(answer), soft_wrap=True)
     console.print(results_line(results, rule), soft_wrap=True)
     for line in failure_lines(results):
@@ -349,14 +348,6 @@ def _print_next(options: JudgeOptions, *, is_as_written: bool, console: Console)
         rule = [shlex.join(("--pass", text)) for text in options.passes]
         rule += [f"--pass-rate {options.pass_rate:g}"] if options.pass_rate is not None and not options.corrected else []
         console.print(f"next: gradeloop report {' '.join([shlex.quote(options.judge), *rule])} --open", soft_wrap=True)
-
-
-def _outcome(results: Sequence[JudgeResult], total: int, rule: PassRule, decision: str | None) -> JudgeOutcome:
-    """Return how many of the judgements that were asked for there are, and what became of them."""
-    failures, unsure = sum(result.failed for result in results), sum(bool(result.unsure) for result in results)
-    passed = sum(bool(rule.passed(result)) for result in results)
-    decided = len(results) - failures - unsure
-    return JudgeOutcome(total, decided, passed, failures, stopped=len(results) < total, corrected=decision, unsure=unsure)
 
 
 async def _save(config: JudgeConfig, finished: Sequence[Judged], registry: "JudgeRegistry") -> None:

@@ -7,10 +7,10 @@ from pydantic import JsonValue
 from rich.table import Table
 from rich.text import Text
 
-from gradeloop.batches.answer import ANSWER_STYLES, BatchAnswer, answer_of_judgements
+from gradeloop.batches.answer import ANSWER_STYLES, BatchAnswer
 from gradeloop.cli.render.table import Column, table
 from gradeloop.contract.messages import Usage
-from gradeloop.judges.contract import JudgeConfig, JudgeResult, PassGate
+from gradeloop.judges.contract import JudgeConfig, JudgeResult
 from gradeloop.judges.pass_rule import PassRule
 from gradeloop.judges.schema import keys_of, value_at
 from gradeloop.text import counted, money, one_line, percent, token_count
@@ -82,10 +82,8 @@ def _notes(result: JudgeResult, rule: PassRule) -> Text:
 
 def results_line(results: Sequence[JudgeResult], rule: PassRule) -> str:
     """Return the result of all judgements in one line."""
-    failures = sum(result.failed for result in results)
-    unsure, escalated = sum(bool(result.unsure) for result in results), sum(result.escalated_from is not None for result in results)
-    judged = len(results) - failures - unsure
-    passed = sum(bool(rule.passed(result)) for result in results)
+    passed, judged, failures, unsure = rule.count(results)
+    escalated = sum(result.escalated_from is not None for result in results)
     apart = (f", {unsure} unsure" if unsure else "") + (f", {escalated} decided by the dearer judge" if escalated else "")
     rate = f", {passed} passed ({percent(passed / judged)})" if rule.stated and judged else ""
     costs = [result.usage.cost_usd for result in results if result.usage.calls]
@@ -108,15 +106,6 @@ def failure_lines(results: Sequence[JudgeResult]) -> list[str]:
         if unanswered := again.count(True):
             lines.append(f"{counted(unanswered, what)}: no {judge} answered; the same command asks again")
     return lines
-
-
-def answer_of_results(results: Sequence[JudgeResult], rule: PassRule, gate: PassGate | None) -> BatchAnswer | None:
-    """Return whether enough judgements pass; None where no rate decides it."""
-    if gate is None or not results:
-        return None
-    failures, unsure = sum(result.failed for result in results), sum(bool(result.unsure) for result in results)
-    passed = sum(bool(rule.passed(result)) for result in results)
-    return answer_of_judgements(passed, len(results) - failures - unsure, failures, unsure, gate)
 
 
 def answer_line(answer: BatchAnswer) -> Text:

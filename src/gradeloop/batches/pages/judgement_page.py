@@ -24,6 +24,7 @@ from gradeloop.batches.pages.collection_page import (
 from gradeloop.contract.messages import Usage
 from gradeloop.files.output import MARKDOWN_MARK
 from gradeloop.judges.contract import PassGate
+from gradeloop.judges.pass_rule import JudgementCounts
 from gradeloop.judges.sources import THREAD
 from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.next_step import NextStep
@@ -223,8 +224,12 @@ def judging_head(head: Head, summary: BatchSummary, step: NextStep | None = None
 
 def decided_by_gate(counts: Mapping[Verdict, int], gate: PassGate | None) -> BatchAnswer | None:
     """Return what a gate says of judgements; None without one, or where it names no rate."""
-    passed, errors, unsure = counts.get("passed", 0), counts.get("error", 0), counts.get("unsure", 0)
-    return gated_answer(passed, passed + counts.get("failed", 0), errors, unsure, gate) if gate is not None else None
+    return gated_answer(_counts_of(counts), gate) if gate is not None else None
+
+
+def _counts_of(counts: Mapping[Verdict, int]) -> JudgementCounts:
+    passed = counts.get("passed", 0)
+    return JudgementCounts(passed, passed + counts.get("failed", 0), counts.get("error", 0), counts.get("unsure", 0))
 
 
 def answer_of_judgements(counts: Mapping[Verdict, int], gate: PassGate | None = None) -> tuple[str, Verdict]:
@@ -234,8 +239,7 @@ def answer_of_judgements(counts: Mapping[Verdict, int], gate: PassGate | None = 
         counts: How many judgements have each verdict.
         gate: What passes, and how many have to; None where nothing says it.
     """
-    passed, errors, unsure = counts.get("passed", 0), counts.get("error", 0), counts.get("unsure", 0)
-    judged = passed + counts.get("failed", 0)
+    passed, judged, errors, unsure = _counts_of(counts)
     if (decided := decided_by_gate(counts, gate)) is not None:
         return decided.text, ANSWER_COLOURS[decided.word]
     apart = ([counted(errors, "error")] if errors else []) + ([f"{unsure:,} unsure"] if unsure else [])
