@@ -1,4 +1,4 @@
-"""What a worker can serve: it refuses the rest, and tells each thread what it offers."""
+"""Capabilities of a worker: it refuses what it cannot serve, and tells each thread what it offers."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from gradeloop.settings.catalog import settings_notes
 
 
 class ToolFacts(Recorded):
-    """What the thread must know of a tool before it is called."""
+    """The facts of a tool that the thread must know before it is called."""
 
     sha256: str
     """The first digits of the sha256 of the tool's name, description and parameters."""
@@ -41,7 +41,7 @@ class ToolFacts(Recorded):
 
 
 class WorkerCapabilities(Recorded):
-    """What the worker and its namespace offer; the thread learns it from history, never from its environment."""
+    """The offer of the worker and its namespace; the thread learns it from history, never from its environment."""
 
     search_attributes: bool
     """Whether the namespace has our search attributes."""
@@ -58,18 +58,18 @@ class WorkerCapabilities(Recorded):
     evidence_queue: Sparse[str | None] = None
     """Where tools are served, if that is a queue of their own."""
     webhooks: Sparse[Webhooks] = Field(default_factory=dict)
-    """What each webhook of this worker is told of; their addresses and secrets are the worker's alone."""
+    """The events of which each webhook of this worker is told; their addresses and secrets are the worker's alone."""
 
 
 @dataclass(frozen=True)
 class WorkerServices:
-    """What every activity of a worker works with."""
+    """The services that every activity of a worker works with."""
 
     calls: ModelCalls
     tools: ToolRegistry
     threads: ThreadLoader
     capabilities: WorkerCapabilities
-    """What the worker offers to every thread."""
+    """The offer to every thread."""
 
     @property
     def providers(self) -> Providers:

@@ -110,7 +110,7 @@ class FailureDetails(Recorded):
     """The details of a failed call, beside its message."""
 
     usage: Usage
-    """What all attempts have cost."""
+    """The usage of all attempts."""
     raisable: bool = False
     """Whether the same call with a larger completion may succeed."""
     waits_for: Sparse[str | None] = None

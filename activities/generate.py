@@ -14,7 +14,7 @@ from gradeloop.grading.prompts import build_generator_system, is_turn_limit, las
 
 
 class GenerateCall(PaidCall):
-    """What a generator turn needs."""
+    """The argument of one turn of a generator."""
 
     thread: ThreadRef
     step: Step
@@ -30,9 +30,9 @@ class GeneratorTurn(Invocation):
     usage: Usage
     offer: WorkerCapabilities
     added: Sparse[tuple[Message, ...]] = ()
-    """What was sent behind the thread's messages, which stands before the reply from now on."""
+    """Messages that were sent behind the thread's own, and stand before the reply from now on."""
     notes: Sparse[tuple[str, ...]] = ()
-    """What an evaluation says about the model that was called."""
+    """Notes of the evaluation on the model that was called."""
 
 
 class GeneratorActivities:

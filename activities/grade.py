@@ -29,7 +29,7 @@ from gradeloop.settings.catalog import capability_of
 
 
 class GradeCall(PaidCall):
-    """What a grader turn needs."""
+    """The argument of one turn of a grader."""
 
     thread: ThreadRef
     scratch: LogRef
@@ -65,7 +65,7 @@ class GradeCall(PaidCall):
 
 
 class GraderTurn(Invocation):
-    """What came back: tool calls in `message`, or an answer and how it reads."""
+    """A grader's reply: tool calls in `message`, or an answer and how it reads."""
 
     verdict: Sparse[Verdict | None] = None
     malformed: Sparse[Malformed | None] = None
@@ -78,11 +78,11 @@ class GraderTurn(Invocation):
     """True where the model was given tools and no schema, since its API takes one of them at a time."""
     offer: WorkerCapabilities
     added: Sparse[tuple[Message, ...]] = ()
-    """What was sent behind the conversation, which stands before the answer from now on."""
+    """Messages that were sent behind the conversation, and stand before the answer from now on."""
     prompt_sha256: Sparse[str | None] = None
     """The sha256 of what was sent before the grader's own conversation, its random code masked; None unless a finished run is judged."""
     notes: Sparse[tuple[str, ...]] = ()
-    """What an evaluation says about the model that was called."""
+    """Notes of the evaluation on the model that was called."""
 
 
 class GraderActivities:

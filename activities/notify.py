@@ -142,7 +142,7 @@ class NotifyActivities:
 
     @property
     def offered(self) -> Webhooks:
-        """What workflows are told: the webhooks' names, and what each wants to hear."""
+        """The webhooks' names, each with the events of which it is told, as workflows learn them."""
         return {name: webhook.settings.on for name, webhook in self._webhooks.items()}
 
     @activity.defn(name=NOTIFY)

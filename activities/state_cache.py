@@ -26,7 +26,7 @@ CACHED_SETTINGS = 512
 
 
 class GradingSettings(Strict):
-    """Who drafts, who judges, and by what: the settings that every call of a thread shares."""
+    """The settings that every call of a thread shares: generator, grader and rubric."""
 
     generator: Generator
     grader: Grader | None
@@ -60,7 +60,7 @@ class LogRef(Strict):
 
 
 class ThreadRef(Strict):
-    """What an activity must know of its thread."""
+    """The settings and messages of a thread, as a call refers to them."""
 
     brief: GradingSettingsRef
     messages: LogRef

@@ -48,14 +48,14 @@ class ToolRequest(Strict):
     """The id of the model's tool call, or of the checked criterion."""
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
     draft: str = ""
-    """What a parameter named `draft` is given, and what a check judges."""
+    """The value of a parameter named `draft`, which a check judges."""
     check: bool = False
     grader: Sparse[bool] = False
     """True: the tool is a grader, `arguments` what it is asked, and its value a verdict."""
     operation_id: Sparse[str] = ""
     """The id of the call, the same at every attempt: a tool with effects passes it to its own service, so that they happen once."""
     pinned: Sparse[str] = ""
-    """What the tool's `sha256` was when the run began."""
+    """The tool's `sha256` when the run began."""
     approved: Sparse[bool] = False
     """True where a person has approved this very call."""
 

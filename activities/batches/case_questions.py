@@ -3,10 +3,10 @@
 import asyncio
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from weakref import WeakValueDictionary
 
 from activities.batches.case_admission import NOBODY
 from activities.batches.judge import LARGE_BYTES, judge_request, read_answer, refuse_unconstrained
@@ -350,7 +350,7 @@ class CaseEscalations:
         self._store = store
         self._find = find
         self._ask = ask
-        self._locks: dict[tuple[str, int], asyncio.Lock] = {}
+        self._locks: WeakValueDictionary[tuple[str, int], asyncio.Lock] = WeakValueDictionary()
         """Cases that are escalated: of several calls about one, as after an outage, the first asks."""
 
     async def answer(self, call: CaseCall, stored: StoredCase, state: AttemptState) -> CaseAnswer | None:
@@ -361,7 +361,7 @@ class CaseEscalations:
         """
         if stored.case.escalate is None:
             return None
-        async with self._alone(call):
+        async with self._locks.setdefault((call.batch_id, call.position), asyncio.Lock()):
             group = await self._next(call, stored)
             if group is None:
                 return None
@@ -394,14 +394,3 @@ class CaseEscalations:
         conversations = await self._store.conversations(call.batch_id, call.position, call.attempt)
         found = await self._find(stored, stored.output or "")
         return next(iter(groups_to_ask_anew(stored.case, found, conversations)), None)
-
-    @asynccontextmanager
-    async def _alone(self, call: CaseCall) -> AsyncIterator[None]:
-        place = (call.batch_id, call.position)
-        lock = self._locks.setdefault(place, asyncio.Lock())
-        try:
-            async with lock:
-                yield
-        finally:
-            if not lock.locked():
-                self._locks.pop(place, None)

@@ -74,7 +74,7 @@ CASE_CACHE_BYTES = 64 * 1024 * 1024
 """Cases kept in a worker process."""
 
 OBJECT_OVERHEAD = 4
-"""How many times its JSON a case takes as objects, about."""
+"""Memory of a case as objects, as a multiple of its JSON, about."""
 
 KEPT_FINDINGS = 500
 """The findings of cases in flight that are kept: several questions about a case need the same, and code takes a start of the sandbox."""
@@ -100,7 +100,7 @@ class BatchActivities:
         self._cases = CaseLoader(store)
         self._slots = slots
         self._findings: dict[str, CheckedOutput] = {}
-        """What was found of the cases in flight."""
+        """Findings without a model about the cases in flight."""
         self._comparisons = CaseComparisons(services, store, self._ask_more)
         self._escalations = CaseEscalations(services, store, self._found, self._ask_more)
 

@@ -3,6 +3,7 @@
 import asyncio
 import hashlib
 from collections.abc import Sequence
+from weakref import WeakValueDictionary
 
 from pydantic import JsonValue
 from temporalio import activity
@@ -54,7 +55,7 @@ class SubjectPage(Strict):
 
 
 class JudgeCall(PaidCall):
-    """What a judge's turn needs."""
+    """The argument of one turn of a judge."""
 
     subject: SubjectRef
     scratch: LogRef
@@ -79,7 +80,7 @@ class JudgeTurn(Invocation):
     fallback: Sparse[ModelSpec | None] = None
     """The model that answered, where it is a fallback of the one that was asked first."""
     notes: Sparse[tuple[str, ...]] = ()
-    """What an evaluation says about the model that was called."""
+    """Notes of the evaluation on the model that was called."""
 
 
 class RunLoader:
@@ -87,19 +88,14 @@ class RunLoader:
 
     def __init__(self) -> None:
         self._subjects: ByteBoundedCache[str, Subject] = ByteBoundedCache(RUN_CACHE_BYTES)
-        self._fetching: dict[str, asyncio.Lock] = {}
+        self._fetching: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def subject(self, reference: SubjectRef) -> Subject:
         """Return what a call refers to, from the call itself, from memory, or from the workflow."""
         if reference.subject is not None:
             return self._keep(reference, reference.subject)
-        lock = self._fetching.setdefault(reference.sha256, asyncio.Lock())
-        try:
-            async with lock:
-                return self._subjects.get(reference.sha256) or self._keep(reference, await _fetch_subject(reference))
-        finally:
-            if not lock.locked():
-                self._fetching.pop(reference.sha256, None)
+        async with self._fetching.setdefault(reference.sha256, asyncio.Lock()):
+            return self._subjects.get(reference.sha256) or self._keep(reference, await _fetch_subject(reference))
 
     def _keep(self, reference: SubjectRef, subject: Subject) -> Subject:
         self._subjects.put(reference.sha256, subject, reference.bytes)

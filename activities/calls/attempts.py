@@ -27,7 +27,7 @@ KEPT_ATTEMPTS = 4_000
 """The attempts that are remembered: those of a busy worker in the longest pause before a next one."""
 
 UNCLAIMED_SECONDS = 90.0
-"""How long a call goes on that the server has given up: above the longest pause before its next attempt, without which nobody wants it."""
+"""Seconds that a call goes on which the server has given up: above the longest pause before the next attempt, which takes it."""
 
 
 Reply = TypeVar("Reply")
@@ -54,7 +54,7 @@ class PaidCall(Strict):
 
 
 class Invocation(Recorded):
-    """What a paid call of a thread or a judgement returns: the model's reply, and how it reads."""
+    """The result of a paid call of a thread or a judgement: the model's reply, and how it reads."""
 
     message: Message
 
@@ -66,7 +66,7 @@ class _Carried(Recorded):
 
 
 class AttemptState:
-    """What one attempt of a call knows of all attempts so far; its heartbeats carry that to the next one."""
+    """The record of all attempts of a call so far; the heartbeats of one attempt carry it to the next one."""
 
     def __init__(self, earlier: UnansweredAttempt | None = None, limits: CallLimits | None = None) -> None:
         beat = activity.info().heartbeat_details
@@ -156,13 +156,13 @@ class _Attempt:
     number: int
     """Its number, or that of the attempt that has adopted it."""
     state: AttemptState
-    """What it knows; of one in flight, what it will know at its end."""
+    """Its record; that of one in flight still changes."""
     working: "asyncio.Task[Any] | None"
     """The work of one in flight."""
     unwritten: bool
     """Whether a reply is kept until it is written down, whichever attempt does that."""
     reply: Any = None
-    """What it came to; None where it failed."""
+    """Its reply; None where it failed."""
 
 
 class AbandonedAttempts:

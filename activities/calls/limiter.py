@@ -121,7 +121,7 @@ class Permit:
     tokens: float
     """The tokens that it was reckoned to take."""
     usage: Usage = field(default_factory=Usage)
-    """What it cost, once that is known."""
+    """The usage of the call, once it is known."""
 
     def __enter__(self) -> Self:
         return self

@@ -79,7 +79,7 @@ class RateRefusal(Recorded):
 # behind it, and refusals of calls in flight at a refusal are one with it; else a burst of refusals would lower the rate once for each.
 # No span may hold idle time, or the rate falls to the load that there was: a call that comes late forgets the earlier refusals.
 class Pace(Recorded):
-    """How fast the calls of one model may start; all times are in seconds since 1970.
+    """The rate at which the calls of one model may start; all times are in seconds since 1970.
 
     At two refusals one after the other the provider's bucket is empty, so that what it accepted between them is what it refills. The rate
     is the least that any span between the newest refusal and an earlier one shows; from there it grows with each call, slowly at first.

@@ -75,7 +75,7 @@ class ModelCalls:
     limiter: CallLimiter = field(default_factory=CallLimiter)
     """When the calls of each model may start."""
     budgets: TenantBudgets = field(default_factory=TenantBudgets)
-    """What tenants may use a day."""
+    """The daily budgets of tenants."""
     search_attributes: bool = False
     """Whether the namespace has our search attributes."""
     abandoned: AbandonedAttempts = field(default_factory=AbandonedAttempts)

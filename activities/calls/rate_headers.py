@@ -25,7 +25,7 @@ class ReportedLimit:
 
     @property
     def rate(self) -> float:
-        """How much is given back a second; 0 where all of it comes back at once, or that is not known."""
+        """The amount that is given back a second; 0 where all of it comes back at once, or that is not known."""
         if self.reset <= MINUTE:
             return self.limit / 60
         return (self.limit - self.remaining) / self.reset
@@ -33,7 +33,7 @@ class ReportedLimit:
 
 @dataclass
 class KeptHeaders:
-    """What a reply says of rate limits, and when its request was sent."""
+    """The headers of a reply about rate limits, and when its request was sent."""
 
     headers: dict[str, str] = field(default_factory=dict)
     sent: float | None = None

@@ -50,7 +50,7 @@ _PAID, _UNEXPECTED = "malformed_reply", "unexpected"
 
 @dataclass(frozen=True)
 class CallLimits:
-    """How often and how long the attempts of one call may fail."""
+    """The limits up to which the attempts of one call may fail."""
 
     attempts: int = ATTEMPTS
     """Attempts of one kind of failure; a malformed reply that was paid for has `MALFORMED_ATTEMPTS` at most."""
@@ -73,7 +73,7 @@ class ChainPosition(Recorded):
 
 @dataclass(frozen=True)
 class RetryDecision:
-    """What a failure means for its call."""
+    """The decision after a failed attempt: the call has failed, is made again, or asks another model."""
 
     final: bool = False
     """Whether there is no further attempt."""
@@ -91,7 +91,7 @@ class FailedAttempts(Recorded):
     """The failures of one call, which each attempt hands to the next; an attempt whose worker was lost is none of them."""
 
     counts: dict[str, int] = Field(default_factory=dict)
-    """How many attempts failed, by the kind of failure."""
+    """The number of failed attempts, by the kind of failure."""
     first: dict[str, float] = Field(default_factory=dict)
     """When an attempt first failed so, in seconds since 1970, by the kind of failure."""
     away_since: float | None = None
@@ -119,7 +119,7 @@ class FailedAttempts(Recorded):
 
     @property
     def unexpected(self) -> int:
-        """How many attempts failed by an error of our own."""
+        """The number of attempts that failed by an error of our own."""
         return self.counts.get(_UNEXPECTED, 0)
 
     # An error of the call itself must end soon, an outage of the provider must not end a run of hours, and the two often look alike.

@@ -42,7 +42,7 @@ class CallCost:
     attempt: int = 0
     """The number of the attempt; 0 where all attempts count the same."""
     requests: int = 0
-    """How many requests of the call's attempts so far `usage` accounts for."""
+    """The number of requests of the call's attempts so far that `usage` accounts for."""
     on_wait: WaitNote | None = None
     """Called while the store is waited for; where it is given, the write is not given up."""
 
