@@ -2,7 +2,7 @@
 
 from temporalio import activity
 
-from activities.calls.attempts import AttemptState, Invocation, PaidCall, UnansweredAttempt
+from activities.calls.attempts import AttemptState, PaidCall, PaidTurn, UnansweredAttempt
 from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
 from activities.state_cache import GradingSettings, ThreadRef
 from gradeloop.contract.base import Sparse
@@ -24,7 +24,7 @@ class GenerateCall(PaidCall):
     """True where no further tool calls are possible."""
 
 
-class GeneratorTurn(Invocation):
+class GeneratorTurn(PaidTurn):
     """A generator's reply, what it cost, and what the worker offers."""
 
     usage: Usage

@@ -9,7 +9,7 @@ from pydantic import Field
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.calls.attempts import AttemptState, Invocation, PaidCall, UnansweredAttempt
+from activities.calls.attempts import AttemptState, PaidCall, PaidTurn, UnansweredAttempt
 from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
 from activities.state_cache import GradingSettings, LogRef, ThreadRef
 from activities.tools.registry import READ_TRANSCRIPT, RESERVED
@@ -64,7 +64,7 @@ class GradeCall(PaidCall):
         return messages if self.whole else messages[: self.draft + 1]
 
 
-class GraderTurn(Invocation):
+class GraderTurn(PaidTurn):
     """A grader's reply: tool calls in `message`, or an answer and how it reads."""
 
     verdict: Sparse[Verdict | None] = None

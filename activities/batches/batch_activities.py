@@ -1,16 +1,18 @@
-"""What a worker serves of batches: the activities on its store, or two that refuse every batch."""
+"""The activities of batches at a worker, or two that refuse every batch where it has no store."""
 
 from collections.abc import Callable
 from typing import Any
 
 from temporalio import activity
 
-from activities.batches.cases import BatchActivities
-from activities.capabilities import WorkerServices
+from activities.batches.cases import BatchActivities, refuse_case
+from activities.capabilities import Admission, WorkerServices
 from activities.errors import invalid
-from gradeloop.batches.contract import NO_STORE, BatchRequest, OpenedBatch
+from gradeloop.batches.contract import NO_STORE, BatchRequest, Case, OpenedBatch
 from gradeloop.batches.store import BatchStore
 from gradeloop.store.engine import STORE_CURE, Store
+
+ADMISSION = Admission(Case, refuse_case)
 
 
 def batch_activities(services: WorkerServices, store: Store | None, slots: int) -> list[Callable[..., Any]]:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from weakref import WeakValueDictionary
 
-from activities.batches.case_admission import NOBODY
 from activities.batches.judge import LARGE_BYTES, judge_request, read_answer, refuse_unconstrained
 from activities.calls.attempts import AttemptState
 from activities.calls.paid_call import current_tenant
 from activities.calls.retries import ModelChoice
 from activities.capabilities import WorkerServices, model_notes
 from activities.grade import GraderQuestion, answer_form, answer_tag, grader_request, seeded
+from activities.state_cache import GradingSettings
 from activities.tools.registry import ToolRegistry
 from gradeloop.batches.case_checks import CheckedOutput
 from gradeloop.batches.cases import CaseConversation, ParkedCase, groups_to_ask_anew, units_of
@@ -26,7 +26,7 @@ from gradeloop.contract.evaluation import CheckOutcome, Malformed, Verdict
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelReply, ModelRequest, Step
-from gradeloop.contract.thread import Grader
+from gradeloop.contract.thread import Generator, Grader
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.grading.cache_key import key_of_tenant
 from gradeloop.grading.checks import needs_logprobs
@@ -39,8 +39,16 @@ from gradeloop.judges.answers import Rollout, ValidAnswer, shorten_raw
 from gradeloop.judges.contract import SchemaJudge
 from gradeloop.judges.prompt import repair_message
 
+NOBODY = Generator(activity="given", task_queue="given")
+"""The generator of an output that was given: nobody asks it for anything."""
+
 NO_TOOLS = ToolRegistry().sha256(())
 """The sha256 of the tools that a grader of a case is offered: none."""
+
+
+def case_settings(case: Case, *, priced: bool = False) -> GradingSettings:
+    """Return the settings of a case."""
+    return GradingSettings(generator=case.generator or NOBODY, grader=case.grader, rubric=case.rubric, priced=priced)
 
 
 def draft_request(case: Case, call: CaseCall, model: ModelSpec) -> ModelRequest:

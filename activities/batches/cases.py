@@ -11,13 +11,14 @@ from temporalio import activity
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from activities.batches.case_admission import NOBODY, case_settings, refuse_case
 from activities.batches.case_questions import (
+    NOBODY,
     CaseComparisons,
     CaseEscalations,
     CaseQuestion,
     RolloutQuestion,
     VoteQuestion,
+    case_settings,
     draft_request,
     draft_text,
     place_of,
@@ -30,7 +31,7 @@ from activities.capabilities import WorkerServices
 from activities.errors import activity_call, invalid, store_attempt, store_away
 from activities.generate import drafting_model
 from activities.state_cache import ByteBoundedCache
-from gradeloop.batches.case_checks import CheckedOutput, find, has_checks
+from gradeloop.batches.case_checks import CheckedOutput, find, has_checks, refuse_undecidable
 from gradeloop.batches.cases import (
     CaseConversation,
     ParkedCase,
@@ -48,6 +49,7 @@ from gradeloop.batches.contract import (
     BatchClosing,
     BatchRequest,
     BatchSummary,
+    Case,
     CaseAnswer,
     CaseCall,
     CaseRange,
@@ -65,10 +67,10 @@ from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelReply, ModelRequest
-from gradeloop.contract.thread import RunResult
+from gradeloop.contract.thread import Grader, RunResult
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.grading.checks import CheckedDraft
-from gradeloop.judges.contract import JudgeResult, SchemaJudge
+from gradeloop.judges.contract import JudgeResult, SchemaJudge, refuse_unanswered
 
 CASE_CACHE_BYTES = 64 * 1024 * 1024
 """Cases kept in a worker process."""
@@ -559,6 +561,26 @@ class BatchActivities:
 
 _UNSAID = frozenset({OUTAGE, TENANT_BUDGET, InvalidRequest.__name__})
 """Types of errors behind which no error is stored of the case, so that nothing else says what its call cost."""
+
+
+async def refuse_case(services: WorkerServices, case: Case) -> None:
+    """Refuse a case of a batch that a worker cannot serve.
+
+    Raises:
+        ApplicationError: Of type `InvalidRequest`; its message names the case.
+    """
+    settings = case_settings(case)
+    try:
+        if case.judging is not None:
+            refuse_unanswered(case.judging.run)
+            services.providers.refuse_unknown(case.judging.judge.models if isinstance(case.judging.judge, SchemaJudge) else ())
+        services.refuse_unservable(settings)
+        if case.escalate is not None:
+            services.refuse_unservable(settings.model_copy(update={"grader": Grader(model=case.escalate)}))
+        await refuse_undecidable(case, services.tools.code)
+    except (ApplicationError, ValueError) as error:
+        why = error.message if isinstance(error, ApplicationError) else error
+        raise invalid(f"the case {case.id!r}: {why}") from None
 
 
 def case_answer(status: str) -> CaseAnswer:

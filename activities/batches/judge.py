@@ -9,7 +9,7 @@ from pydantic import JsonValue
 from temporalio import activity
 from temporalio.exceptions import ApplicationError
 
-from activities.calls.attempts import AttemptState, Invocation, PaidCall, UnansweredAttempt
+from activities.calls.attempts import AttemptState, PaidCall, PaidTurn, UnansweredAttempt
 from activities.capabilities import WorkerServices, model_notes
 from activities.errors import failure
 from activities.grade import answer_form, seeded
@@ -69,7 +69,7 @@ class JudgeCall(PaidCall):
     """Which judgement of the same run it is, from 0: the rollouts of another one have seeds of their own."""
 
 
-class JudgeTurn(Invocation):
+class JudgeTurn(PaidTurn):
     """A judge's reply, and how it reads: an output, or the problems of one that breaks its schema."""
 
     output: dict[str, JsonValue] | None = None

@@ -53,7 +53,7 @@ class PaidCall(Strict):
     """The paid attempt before this one, where that gave no answer."""
 
 
-class Invocation(Recorded):
+class PaidTurn(Recorded):
     """The result of a paid call of a thread or a judgement: the model's reply, and how it reads."""
 
     message: Message

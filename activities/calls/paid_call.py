@@ -12,7 +12,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError
 
-from activities.calls.attempts import AbandonedAttempts, AttemptState, Invocation, PaidCall, UnansweredAttempt, heartbeats, stop_requested
+from activities.calls.attempts import AbandonedAttempts, AttemptState, PaidCall, PaidTurn, UnansweredAttempt, heartbeats, stop_requested
 from activities.calls.limiter import LIMITED, CallLimiter, MustWait, Permit
 from activities.calls.rate_headers import kept_headers
 from activities.calls.retries import (
@@ -60,7 +60,7 @@ TURN_BYTES = 2 * MESSAGE_BYTES - 32 * 1024
 
 
 Call = TypeVar("Call", bound=PaidCall)
-Turn = TypeVar("Turn", bound=Invocation)
+Turn = TypeVar("Turn", bound=PaidTurn)
 
 
 @dataclass(frozen=True)

@@ -21,5 +21,5 @@ EXTENSION = Extension(
     routes="gradeloop.batches.pages.live:live_pages",
     templates="gradeloop.batches.pages:TEMPLATES",
     worker="workflows.batches.plugin:plugin",
-    admits="activities.batches.case_admission:ADMISSION",
+    admits="activities.batches.batch_activities:ADMISSION",
 )
