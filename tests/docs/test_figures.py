@@ -48,7 +48,7 @@ from gradeloop.judges import contract as judge_contract
 from gradeloop.judges import schema as output_schema
 from gradeloop.reports.run_page import MARKS
 from gradeloop.sandbox import monty, suite_runner, usage
-from gradeloop.settings.endpoints import DEFAULTS, EndpointSettings, load_presets, preset_variables
+from gradeloop.settings.endpoints import DEFAULTS, EndpointSettings, preset_variables, presets_by_name
 from gradeloop.settings.worker import FetchSettings, SandboxSettings, WorkerSettings
 from gradeloop.temporal import codec
 from gradeloop.transcripts.registry import FORMATS
@@ -310,7 +310,7 @@ def test_the_presets_of_the_contract_are_the_tables() -> None:
 
     assert codes(CONTRACT, "Endpoints with names") >= set(EndpointSettings.model_fields)
     assert {name.strip("`"): protocol.strip("`") for name, protocol, *_ in table if protocol[0] == "`"} == {
-        preset.name: preset.protocol for preset in load_presets().presets if preset.name not in PROVIDERS
+        name: preset.protocol for name, preset in presets_by_name().items() if name not in PROVIDERS
     }
 
 

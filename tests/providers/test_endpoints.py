@@ -17,7 +17,7 @@ from activities.providers.environment import Environment
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest, Step
-from gradeloop.settings.endpoints import EndpointSettings, load_presets
+from gradeloop.settings.endpoints import EndpointSettings, presets_by_name
 from tests.providers.test_providers_vertex import credentials
 from tests.rig.provider_server import provider_at, reply
 
@@ -265,9 +265,9 @@ def environment_of(endpoints: dict[str, Any]) -> dict[str, EndpointSettings]:
     return {name: EndpointSettings.model_validate(table) for name, table in endpoints.items()}
 
 
-@pytest.mark.parametrize("preset", [preset.name for preset in load_presets().presets if preset.name not in {"azure", "vertex", "bedrock"}])
+@pytest.mark.parametrize("preset", [name for name in presets_by_name() if name not in {"azure", "vertex", "bedrock"}])
 def test_a_preset_needs_its_key_alone(preset: str) -> None:
-    row = next(row for row in load_presets().presets if row.name == preset)
+    row = presets_by_name()[preset]
     serving({}, dict.fromkeys(row.keys, "a-key-of-its-own")).check(ModelSpec(id=f"{preset}:m"))
 
     if row.keyless:

@@ -93,8 +93,8 @@ class CallCeilings(Strict, Documented):
     """Have at most this many calls in flight in one worker."""
 
 
-class Preset(Strict):
-    """A provider that is known by name."""
+class NamedEndpoint(Strict):
+    """A provider that is known by name: a preset, or what the worker's own table says, over a preset where it names one."""
 
     name: str
     protocol: str
@@ -117,25 +117,36 @@ class Preset(Strict):
     """The variables that may have its project."""
     switches: tuple[str, ...] = ()
     """Variables; where one is 1 or true, the models of its project are called, with this machine's credentials and no key."""
+    key: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    query: dict[str, str] = Field(default_factory=dict)
+    body: dict[str, JsonValue] = Field(default_factory=dict)
+    region: str | None = None
+    project: str | None = None
 
+    @model_validator(mode="after")
+    def _has_one_key(self) -> "NamedEndpoint":
+        if self.key is not None and _VARIABLE.fullmatch(self.key):
+            object.__setattr__(self, "keys", (self.key,))
+        return self
 
-class PresetTable(Strict):
-    """The dated table of presets."""
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """The worker's variables by which it is called."""
+        named = sorted(referenced_variables((self.base_url, *self.headers.values(), *self.query.values())))
+        return tuple(dict.fromkeys((*self.keys, *named, *self.regions, *self.projects)))
 
-    as_of: str
-    presets: tuple[Preset, ...]
+    @property
+    def secret_variables(self) -> frozenset[str]:
+        """Those of its variables that others must not see."""
+        return frozenset(self.keys) | referenced_variables((*self.headers.values(), *self.query.values()))
 
 
 @cache
-def load_presets() -> PresetTable:
-    """Load the table that is shipped, once."""
-    return PresetTable.model_validate(tomllib.loads((files("gradeloop.settings") / "presets.toml").read_text(encoding="utf-8")))
-
-
-@cache
-def presets_by_name() -> Mapping[str, Preset]:
-    """Return the presets by name."""
-    return {preset.name: preset for preset in load_presets().presets}
+def presets_by_name() -> Mapping[str, NamedEndpoint]:
+    """Return the presets, the table of providers that is shipped."""
+    table = tomllib.loads((files("gradeloop.settings") / "presets.toml").read_text(encoding="utf-8"))
+    return {row["name"]: NamedEndpoint.model_validate(row) for row in table["presets"]}
 
 
 def names_file(key: str) -> bool:
@@ -223,43 +234,14 @@ EndpointTable = Annotated[dict[str, EndpointSettings], AfterValidator(_are_whole
 """The endpoints of a worker, by name."""
 
 
-class NamedEndpoint(Preset):
-    """An endpoint as a worker knows it: a preset, with what the worker's own table says."""
-
-    key: str | None = None
-    headers: dict[str, str] = Field(default_factory=dict)
-    query: dict[str, str] = Field(default_factory=dict)
-    body: dict[str, JsonValue] = Field(default_factory=dict)
-    region: str | None = None
-    project: str | None = None
-
-    @model_validator(mode="after")
-    def _has_one_key(self) -> "NamedEndpoint":
-        if self.key is not None and _VARIABLE.fullmatch(self.key):
-            object.__setattr__(self, "keys", (self.key,))
-        return self
-
-    @property
-    def variables(self) -> tuple[str, ...]:
-        """The worker's variables by which it is called."""
-        named = sorted(referenced_variables((self.base_url, *self.headers.values(), *self.query.values())))
-        return tuple(dict.fromkeys((*self.keys, *named, *self.regions, *self.projects)))
-
-    @property
-    def secret_variables(self) -> frozenset[str]:
-        """Those of its variables that others must not see."""
-        return frozenset(self.keys) | referenced_variables((*self.headers.values(), *self.query.values()))
-
-
-def preset_of(name: str, endpoint: EndpointSettings) -> Preset | None:
+def preset_of(name: str, endpoint: EndpointSettings) -> NamedEndpoint | None:
     """Return the preset from which an endpoint takes what it does not say; None where it says everything."""
     return presets_by_name().get(endpoint.preset or name)
 
 
 def named_endpoints(own: Mapping[str, EndpointSettings]) -> dict[str, NamedEndpoint]:
     """Return every endpoint that can be called by name: the presets, with the worker's own tables over and beside them."""
-    known = {name: NamedEndpoint.model_validate(preset.model_dump()) for name, preset in presets_by_name().items()}
-    return known | {name: _merged(name, endpoint) for name, endpoint in own.items()}
+    return {**presets_by_name(), **{name: _merged(name, endpoint) for name, endpoint in own.items()}}
 
 
 def _merged(name: str, endpoint: EndpointSettings) -> NamedEndpoint:
@@ -292,10 +274,10 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
     return _REFERENCE.sub(value, text)
 
 
-_declared: dict[str, Preset] = {}
+_declared: dict[str, NamedEndpoint] = {}
 
 
-def declare_endpoints(endpoints: Mapping[str, Preset]) -> None:
+def declare_endpoints(endpoints: Mapping[str, NamedEndpoint]) -> None:
     """Make the endpoints of this process known by name, so that their models are found in the tables."""
     _declared.update(endpoints)
 
