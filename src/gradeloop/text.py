@@ -4,7 +4,8 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from itertools import count
 from typing import Any
 
 ROW_CHARACTERS = 4_000
@@ -88,6 +89,15 @@ def did_you_mean(name: str, known: list[str]) -> str:
     close = closest(name, known)
     hint = f" Did you mean {close!r}?" if close else ""
     return f"{hint} Known: {', '.join(known)}."
+
+
+def distinct(names: Iterable[str]) -> list[str]:
+    """Return names with `-2`, `-3` after those that others before them have, too."""
+    found: list[str] = []
+    for name in names:
+        numbered = (name if number == 1 else f"{name}-{number}" for number in count(1))
+        found.append(next(one for one in numbered if one not in found))
+    return found
 
 
 def clip(text: str, limit: int = 80) -> str:

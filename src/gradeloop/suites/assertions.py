@@ -23,7 +23,7 @@ from gradeloop.suites.chats import read_chat
 from gradeloop.suites.code_files import is_code_file, parse_transform, refuse_code
 from gradeloop.suites.findings import as_list, as_object, refuse_others
 from gradeloop.suites.providers import parse_provider
-from gradeloop.text import clip, did_you_mean, one_line
+from gradeloop.text import clip, did_you_mean, distinct, one_line
 
 REFUSED_TYPES = {
     "meteor": "it needs WordNet's data; use rouge-n, bleu or similar",
@@ -464,9 +464,11 @@ class AssertionList:
         Raises:
             InvalidRequest: An assertion has no counterpart, is invalid, or names a variable that is not there.
         """
-        reader = _Reader(self.options, variables, self.allow_code)
-        criteria = [reader.criterion(value, spot) for value, spot in self.assertions]
-        raw: dict[str, Any] = {"criteria": list(_with_ids(criteria))}
+        criteria = [self._criterion(value, variables, spot) for value, spot in self.assertions]
+        named = [member for criterion in criteria for member in criterion.get("criteria", [criterion]) if "id" in member]
+        for member, name in zip(named, distinct(_id_of(str(member["id"])) for member in named), strict=True):
+            member["id"] = name
+        raw: dict[str, Any] = {"criteria": criteria}
         raw |= {"name": self.name} if self.name else {}
         raw |= {"gate": "none", "threshold": self.threshold} if self.threshold is not None else {}
         spots = [spot for value, where in self.assertions for spot in _spots(value, where)]
@@ -474,6 +476,21 @@ class AssertionList:
         with explained_at(where):
             whole = self._weighed(Rubric.model_validate(raw), where)
             return fill_rubric(whole, variables, lambda at, field: str(spots[at].at(fields[field])))
+
+    def _criterion(self, value: JsonValue, variables: Mapping[str, JsonValue], where: Location) -> dict[str, Any]:
+        """Return the criterion, or the group of criteria, of an assertion; a key without a value is absent, as in promptfoo."""
+        fields = {key: item for key, item in as_object(value, where).items() if item is not None}
+        weight, metric = fields.get("weight", 1), fields.get("metric")
+        if fields.get("type") == "assert-set":
+            refuse_others(fields, {"type", "assert", "threshold", "weight", "metric"}, where)
+            inner = where.at("assert")
+            members = [self._criterion(member, variables, spot) for member, spot in located(as_list(fields.get("assert"), inner), inner)]
+            criterion: dict[str, Any] = {"group": fields.get("metric", f"assert[{where.path[-1]}]"), "criteria": members}
+            criterion |= {name: fields[name] for name in ("threshold", "weight") if name in fields}
+        else:
+            criterion = Assertion(str(fields.get("type")), fields, where, self.options, variables, self.allow_code).criterion()
+            criterion |= ({"weight": weight} if weight != 1 else {}) | ({"id": metric} if metric is not None else {})
+        return criterion | ({"required": False} if weight == 0 else {})
 
     def metrics(self, rubric: Rubric, variables: Mapping[str, JsonValue]) -> tuple[MetricShare, ...]:
         """Return how the criteria of the rubric that `rubric` built count in the metrics that the assertions name.
@@ -559,43 +576,7 @@ def located(values: Sequence[JsonValue], where: Location) -> tuple[tuple[JsonVal
     return tuple((value, where.at(at)) for at, value in enumerate(values))
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """Reads the assertions of one test as criteria."""
-
-    options: Mapping[str, JsonValue]
-    variables: Mapping[str, JsonValue]
-    allow_code: bool
-
-    def criterion(self, value: JsonValue, where: Location) -> dict[str, Any]:
-        """Return the criterion, or the group of criteria, of an assertion; a key without a value is absent, as in promptfoo."""
-        fields = {key: item for key, item in as_object(value, where).items() if item is not None}
-        kind = str(fields.get("type"))
-        if kind == "assert-set":
-            return self._group(fields, where)
-        criterion = Assertion(kind, fields, where, self.options, self.variables, self.allow_code).criterion()
-        weight = fields.get("weight", 1)
-        criterion |= {"weight": weight} if weight != 1 else {}
-        criterion |= {"required": False} if weight == 0 else {}
-        return criterion | ({"id": fields["metric"]} if fields.get("metric") is not None else {})
-
-    def _group(self, fields: Mapping[str, JsonValue], where: Location) -> dict[str, Any]:
-        refuse_others(fields, {"type", "assert", "threshold", "weight", "metric"}, where)
-        inner = where.at("assert")
-        members = [self.criterion(member, spot) for member, spot in located(as_list(fields.get("assert"), inner), inner)]
-        group: dict[str, Any] = {"group": fields.get("metric", f"assert[{where.path[-1]}]"), "criteria": members}
-        group |= {name: fields[name] for name in ("threshold", "weight") if name in fields}
-        return group | ({"required": False} if fields.get("weight") == 0 else {})
-
-
-def _with_ids(criteria: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Turn metrics, which may be any text and the same for several criteria, into ids."""
-    used: set[str] = set()
-    for member in (member for criterion in criteria for member in criterion.get("criteria", [criterion])):
-        if "id" in member:
-            plain = re.sub(r"[^\w.-]+", "-", str(member["id"]), flags=re.ASCII).strip("-")[:56]
-            plain = plain if plain[:1].isalpha() else f"m-{plain}".rstrip("-")
-            count = next(number for number in range(1, len(used) + 2) if (plain if number == 1 else f"{plain}-{number}") not in used)
-            member["id"] = plain if count == 1 else f"{plain}-{count}"
-            used.add(member["id"])
-    return criteria
+def _id_of(metric: str) -> str:
+    """Return a metric, which may be any text, as the id of a criterion."""
+    plain = re.sub(r"[^\w.-]+", "-", metric, flags=re.ASCII).strip("-")[:56]
+    return plain if plain[:1].isalpha() else f"m-{plain}".rstrip("-")

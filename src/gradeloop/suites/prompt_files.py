@@ -19,7 +19,7 @@ from gradeloop.suites.findings import as_object, refuse_others
 from gradeloop.suites.flags import TEXT_SUFFIXES
 from gradeloop.suites.plan import NamedPrompt
 from gradeloop.suites.suite import FILE, Prompt, is_file, read_text
-from gradeloop.text import clip
+from gradeloop.text import clip, distinct
 
 CODE_SUFFIXES = (*LANGUAGES, ".rb", ".sh", ".go", ".exe")
 """The suffixes of files of code."""
@@ -79,17 +79,8 @@ def _code_prompt(fields: dict[str, JsonValue], name: str, scope: FileScope, wher
 
 def name_prompts(prompts: list[NamedPrompt]) -> tuple[NamedPrompt, ...]:
     """Return the prompts with a label of its own for every one."""
-    labels = own_labels([prompt.label or f"p{at}" for at, prompt in enumerate(prompts, 1)])
+    labels = distinct([prompt.label or f"p{at}" for at, prompt in enumerate(prompts, 1)])
     return tuple(replace(prompt, label=label) for label, prompt in zip(labels, prompts, strict=True))
-
-
-def own_labels(labels: list[str]) -> list[str]:
-    """Return the labels, with `-2`, `-3` after those that others have too."""
-    found: list[str] = []
-    for label in labels:
-        count = next(number for number in range(1, len(labels) + 1) if (label if number == 1 else f"{label}-{number}") not in found)
-        found.append(label if count == 1 else f"{label}-{count}")
-    return found
 
 
 def _find(value: JsonValue, scope: FileScope, where: Location) -> Iterator[Prompt]:

@@ -24,11 +24,11 @@ from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.findings import Findings, as_list, as_object, refuse_others
 from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.plan import CaseRubrics, NamedPrompt, Plan, Suite, SuiteGenerator, SuiteModels, parse_grader
-from gradeloop.suites.prompt_files import name_prompts, own_labels, parse_prompt, prompt_entries
+from gradeloop.suites.prompt_files import name_prompts, parse_prompt, prompt_entries
 from gradeloop.suites.promptfoo_tests import PromptfooTests
 from gradeloop.suites.providers import DECLARED_KEYS, SYSTEM_KEYS, ProviderModel, read_provider
 from gradeloop.suites.suite import FILE, NamedGenerator, Prompt, SuiteSettings, is_file, resolve_files
-from gradeloop.text import clip
+from gradeloop.text import clip, distinct
 
 _KEYS = {"id", "label", "config", "prompts", "transform"}
 _CODE_PREFIXES = ("python:", "javascript:")
@@ -52,7 +52,7 @@ def parse_generators(
     """
     entries = ((_configured(entry, own), spot) for entry, spot in _entries(value, where, scope))
     generators = [_parse_or_leave_out(entry, spot, scope, findings) for entry, spot in entries]
-    labels = own_labels([generator.label for generator in generators])
+    labels = distinct([generator.label for generator in generators])
     return tuple(replace(generator, label=label) for generator, label in zip(generators, labels, strict=True))
 
 
