@@ -616,6 +616,9 @@ RULES = (
     Rule("docs/contract.md", "toml", is_table_of_models),
     Rule("docs/contract.md", "toml notify", shows(webhooks, {"ops": ("thread.waiting", "batch.ended")})),
     Rule("docs/contract.md", "toml providers", shows(lambda block: set(settings_of(block).providers), {"house", "azure-eu", "anthropic"})),
+    Rule("docs/extensions.md", "python *", is_python),  # run by tests/test_third_party.py, with the rest of the page
+    Rule("docs/extensions.md", "toml pyproject.toml", lambda block: tomllib.loads(block.text)["project"]["entry-points"]),
+    Rule("docs/extensions.md", "toml providers", lambda block: tomllib.loads(block.text)["providers"]),
     Rule("docs/generators.md", "python", is_python, NOT_RUN),
     Rule("docs/generators.md", "yaml", read_as_task),
     Rule("docs/judging.md", "json AgentRun", is_the_model_that_it_names, "judgement"),

@@ -82,7 +82,7 @@ def command_groups() -> dict[str, dict[str, Command]]:
                 )
             owners[name] = f"the extension {extension.name!r}"
             groups.setdefault(command.group, {})[name] = command
-    return groups
+    return {title: rows for title, rows in groups.items() if rows}
 
 
 def subcommands(group: str) -> dict[str, Command]:
