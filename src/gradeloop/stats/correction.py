@@ -30,16 +30,6 @@ class JudgeError(Figures):
         good, bad = counts[True, True] + counts[True, False], counts[False, True] + counts[False, False]
         return cls(passed=good, passed_found=counts[True, True], failed=bad, failed_found=counts[False, False])
 
-    @property
-    def sensitivity(self) -> float | None:
-        """The share of good runs that the judge passes; None without good runs."""
-        return self.passed_found / self.passed if self.passed else None
-
-    @property
-    def specificity(self) -> float | None:
-        """The share of bad runs that the judge fails; None without bad runs."""
-        return self.failed_found / self.failed if self.failed else None
-
 
 class CorrectedRate(Figures):
     """A pass rate corrected for the judge's error, with its 95 % interval."""
