@@ -17,7 +17,7 @@ from gradeloop.contract.messages import LogProbs, Message, OutputForm, ToolCall,
 from gradeloop.contract.model_spec import CALL_SECONDS, LONGEST_TIMEOUT
 from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.settings.catalog import capability_of
-from gradeloop.text import JSON_DEPTH, NESTING_DEPTH, depth, refuse_constant, whole_characters
+from gradeloop.text import JSON_DEPTH, NESTING_DEPTH, depth, objects_in, refuse_constant, whole_characters
 
 if TYPE_CHECKING:
     import httpx2
@@ -196,7 +196,7 @@ def log_probs(tokens: JsonValue, name: str = "logprob") -> LogProbs | None:
         tokens: The tokens as the server lists them.
         name: The key under which each has its log probability.
     """
-    found = [token.get(name) for token in objects(tokens)]
+    found = [token.get(name) for token in objects_in(tokens)]
     known = [float(value) for value in found if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)]
     return LogProbs(total=math.fsum(known), tokens=len(known)) if known and len(known) == len(found) else None
 
@@ -251,11 +251,6 @@ def reported(usage: JsonValue, *path: str) -> int | None:
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
-def objects(value: JsonValue) -> list[JsonObject]:
-    """Return the objects of a list; none where it is no list."""
-    return [element for element in value if isinstance(element, dict)] if isinstance(value, list) else []
 
 
 def callables(request: ModelRequest) -> tuple[list[JsonObject], str | None]:

@@ -23,7 +23,6 @@ from activities.providers.base import (
     json_value,
     log_probs,
     malformed,
-    objects,
     opaque,
     paid_reply,
     paid_until_cut,
@@ -38,6 +37,7 @@ from activities.providers.embeddings import embed_google
 from gradeloop.contract.messages import Image, Message, Usage, split_images
 from gradeloop.contract.model_spec import LONGEST_TIMEOUT
 from gradeloop.contract.provider import Connections, Endpoint, ModelFault, ModelReply, ModelRequest, Step
+from gradeloop.text import objects_in
 
 if TYPE_CHECKING:
     from google.genai import Client
@@ -116,18 +116,18 @@ def _merge(body: JsonObject, chunk: JsonObject) -> None:
 
 
 def _candidate(body: JsonObject) -> JsonObject:
-    return next(iter(objects(body.get("candidates"))), {})
+    return next(iter(objects_in(body.get("candidates"))), {})
 
 
 def _parts(candidate: JsonObject) -> list[JsonObject]:
     content = candidate.get("content")
-    return objects(content.get("parts")) if isinstance(content, dict) else []
+    return objects_in(content.get("parts")) if isinstance(content, dict) else []
 
 
 def _tokens(candidate: JsonObject) -> list[JsonObject]:
     """Return the tokens of a candidate with their log probabilities; none where it says nothing of them."""
     result = candidate.get("logprobsResult")
-    return objects(result.get("chosenCandidates")) if isinstance(result, dict) else []
+    return objects_in(result.get("chosenCandidates")) if isinstance(result, dict) else []
 
 
 def wire_request(request: ModelRequest) -> dict[str, Any]:
@@ -213,7 +213,7 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
         _refuse_unfinished(body, candidate, request, usage)
         text = "".join(str(part.get("text") or "") for part in parts if not part.get("thought"))
         functions = [part["functionCall"] for part in parts if isinstance(part.get("functionCall"), dict)]
-        calls = [tool_call(str(function["id"]), function.get("name"), function.get("args")) for function in objects(functions)]
+        calls = [tool_call(str(function["id"]), function.get("name"), function.get("args")) for function in objects_in(functions)]
         plain = all(set(part) <= {"text"} for part in parts)
         vendor: JsonObject = {"provider": "google_genai", "parts": [part for part in parts if part != {"text": ""}]}
         probable = log_probs(list(_tokens(candidate)), "logProbability") if request.logprobs else None

@@ -23,7 +23,6 @@ from activities.providers.base import (
     listed,
     log_probs,
     malformed,
-    objects,
     opaque,
     paid_reply,
     refused,
@@ -42,6 +41,7 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import Connections, Endpoint, ModelReply, ModelRequest
 from gradeloop.settings.catalog import capability_of
 from gradeloop.settings.endpoints import listed_model
+from gradeloop.text import objects_in
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -65,7 +65,7 @@ class ChatAssembly:
         if event.get("error"):
             raise error_in_reply(event["error"], status=200)
         self._reply |= {name: value for name, value in event.items() if name in {"id", "model", "usage"} and value}
-        for choice in objects(event.get("choices")):
+        for choice in objects_in(event.get("choices")):
             if choice.get("error"):
                 raise error_in_reply(choice["error"], status=200)
             self._reason = choice.get("finish_reason") or self._reason
@@ -78,9 +78,9 @@ class ChatAssembly:
         for name in _TEXTS:
             if isinstance(delta.get(name), str):
                 self._message[name] = f"{self._message.get(name) or ''}{delta[name]}"
-        if details := objects(delta.get("reasoning_details")):
-            self._message["reasoning_details"] = [*objects(self._message.get("reasoning_details")), *details]
-        for ordinal, call in enumerate(objects(delta.get("tool_calls"))):
+        if details := objects_in(delta.get("reasoning_details")):
+            self._message["reasoning_details"] = [*objects_in(self._message.get("reasoning_details")), *details]
+        for ordinal, call in enumerate(objects_in(delta.get("tool_calls"))):
             index = call.get("index")
             self._extend(index if isinstance(index, int) else ordinal, call)
 
@@ -109,7 +109,7 @@ class ChatAssembly:
 def _token_list(choice: JsonObject) -> list[JsonValue]:
     """Return the tokens of a choice with their log probabilities; none where it says nothing of them."""
     logprobs = choice.get("logprobs")
-    return [*objects(logprobs.get("content"))] if isinstance(logprobs, dict) else []
+    return [*objects_in(logprobs.get("content"))] if isinstance(logprobs, dict) else []
 
 
 _DONE = {"stop", "tool_calls"}

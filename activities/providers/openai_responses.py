@@ -21,7 +21,6 @@ from activities.providers.base import (
     listed,
     log_probs,
     malformed,
-    objects,
     opaque,
     paid_reply,
     refused,
@@ -38,6 +37,7 @@ from activities.providers.thinking import first_with_thinking, with_circumstance
 from gradeloop.contract.messages import CHOICES, Image, Message, Usage, split_images
 from gradeloop.contract.provider import Connections, Endpoint, ModelReply, ModelRequest
 from gradeloop.settings.catalog import capability_of
+from gradeloop.text import objects_in
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -141,7 +141,7 @@ def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
 def _items(message: Message, request: ModelRequest, *, with_reasoning: bool) -> Iterator[JsonValue]:
     items = opaque(message.vendor, "openai", "items")
     if isinstance(items, list):
-        yield from items if with_reasoning else _without_reasoning(objects(items))
+        yield from items if with_reasoning else _without_reasoning(objects_in(items))
         return
     if message.role == "tool":
         yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": message.content}
@@ -177,15 +177,15 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
     with paid_reply(body, "usage", _usage) as usage:
         if not isinstance(body.get("output"), list) and not body.get("error"):
             raise malformed(f"the reply has no list of output items; its keys: {', '.join(body) or 'none'}")
-        output = _named(objects(body.get("output")), request)
-        parts = [part for item in output if item.get("type") == "message" for part in objects(item.get("content"))]
+        output = _named(objects_in(body.get("output")), request)
+        parts = [part for item in output if item.get("type") == "message" for part in objects_in(item.get("content"))]
         _refuse_unfinished(body, parts, request, usage)
         text = "".join(str(part.get("text") or "") for part in parts if part.get("type") == "output_text")
         functions = [item for item in output if item.get("type") == "function_call"]
         calls = [tool_call(str(item["call_id"]), item.get("name"), item.get("arguments")) for item in functions]
         # What goes back has no `status`, which only replies have.
         items: list[JsonValue] = [{name: value for name, value in item.items() if name != "status"} for item in output]
-        tokens: list[JsonValue] = [token for part in parts for token in objects(part.get("logprobs"))]
+        tokens: list[JsonValue] = [token for part in parts for token in objects_in(part.get("logprobs"))]
         probable = log_probs(tokens) if request.logprobs else None
         return assistant_reply(text, calls, {"provider": "openai", "items": items} if calls else None, usage, probable)
 

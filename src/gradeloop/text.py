@@ -241,6 +241,11 @@ def depth(value: object) -> int:
     return deepest
 
 
+def objects_in(value: object) -> list[dict[str, Any]]:
+    """Return the objects of a list of JSON; none where the value is no list."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
 def canonical_json(value: Any) -> str:  # noqa: ANN401 - JSON of any shape
     """Return the same text for equal JSON, and another for any other: 1 and 1.0 are one value, 1 and true are two."""
     return json.dumps(_whole_numbers(value), sort_keys=True)

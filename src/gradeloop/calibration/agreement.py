@@ -14,13 +14,13 @@ from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
 from gradeloop.judges.judgements import Judgements, Stability, measure_stability
 from gradeloop.judges.labels import ComparedKey, Label, LabelSet, comparable, comparable_value, compared_keys
 from gradeloop.judges.pass_rule import PassRule, refuse_two_values
-from gradeloop.judges.schema import objects_in, value_at
+from gradeloop.judges.schema import value_at
 from gradeloop.stats.bootstrap import bootstrap
 from gradeloop.stats.correction import CorrectedRate, JudgeError, hold_verdicts
 from gradeloop.stats.intervals import Estimate, wilson
 from gradeloop.stats.reliability import cohen_kappa
 from gradeloop.stats.votes import Band, EffectiveVotes, choose_band, effective_votes
-from gradeloop.text import canonical_json
+from gradeloop.text import canonical_json, objects_in
 
 
 class Disagreement(Strict):

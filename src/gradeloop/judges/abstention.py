@@ -4,8 +4,8 @@ from pydantic import JsonValue
 
 from gradeloop.contract.thread import Grader
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
-from gradeloop.judges.schema import objects_in
 from gradeloop.stats.votes import is_below
+from gradeloop.text import objects_in
 
 CRITERIA = "criteria."
 """The prefix of a criterion's id among the keys of an output, as `gradeloop agreement` prints it."""

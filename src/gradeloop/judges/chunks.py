@@ -26,7 +26,7 @@ from gradeloop.contract.transcript import (
 from gradeloop.grading.prompts import RECORD_CHARACTERS, elide, read_prompt_text, record_starts
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, hashed_id, judging_id
 from gradeloop.judges.prompt import is_cut
-from gradeloop.judges.schema import objects_in
+from gradeloop.text import objects_in
 
 CHUNKS_VERSION = "1"
 """The version of how runs are taken apart, raised when the same run comes to other parts or to another last question."""

@@ -324,11 +324,6 @@ def refuse_values(schema: Schema, values: Mapping[str, JsonValue], field: str) -
             raise ValueError(f"{field}.{name}: the output_schema does not allow {clip(str(value))}.{known}")
 
 
-def objects_in(value: JsonValue) -> list[dict[str, JsonValue]]:
-    """Return the objects of a list; none where the value is no list."""
-    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
-
-
 def value_at(output: JsonValue, path: Path) -> JsonValue:
     """Return the value at a path; None where it is absent."""
     value = output

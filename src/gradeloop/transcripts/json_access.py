@@ -67,11 +67,6 @@ def dict_of(value: Json) -> dict[str, Json]:
     return value if isinstance(value, dict) else {}
 
 
-def rows_of(value: Json) -> list[dict[str, Json]]:
-    """Return the objects of a list; none where the value is no list."""
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
 def require_rows(value: Json, *path: int | str) -> list[dict[str, Json]]:
     """Return the objects of a list; none where there is nothing.
 

@@ -15,7 +15,7 @@ from gradeloop.contract.transcript import (
     ToolCallPart,
     ToolResultPart,
 )
-from gradeloop.text import clip
+from gradeloop.text import clip, objects_in
 from gradeloop.transcripts.json_access import (
     Json,
     UnreadableMessage,
@@ -26,7 +26,6 @@ from gradeloop.transcripts.json_access import (
     json_within,
     object_at,
     require_rows,
-    rows_of,
     without,
 )
 from gradeloop.transcripts.parts import (
@@ -396,7 +395,7 @@ def _metadata(value: dict[str, Json], blocks: list[ReadPart]) -> dict[str, JsonV
     parts: list[JsonValue] = [{"part": at, **block.unread} for at, block in enumerate(blocks) if block.unread]
     calls: list[JsonValue] = [
         {"call": first_of(call, "id", "call_id"), **rest}
-        for call in rows_of(value.get("tool_calls"))
+        for call in objects_in(value.get("tool_calls"))
         if (rest := without(without_ciphertext(call), *_CALL_READ))
     ]
     beside: dict[str, JsonValue] = {"parts": parts, "tool_calls": calls, "error": without(dict_of(value.get("error")), *_ERROR_READ)}
@@ -504,7 +503,7 @@ _RESULT_READ = ("part_kind", "tool_name", "tool_call_id", "content", "timestamp"
 
 def _result(part: dict[str, Json]) -> dict[str, Json]:
     content = part.get("content")
-    shown = [*map(_item, content)] if isinstance(content, list) and any("kind" in item for item in rows_of(content)) else content
+    shown = [*map(_item, content)] if isinstance(content, list) and any("kind" in item for item in objects_in(content)) else content
     failed = part["part_kind"] == "retry-prompt" or part.get("outcome") in ("failed", "retried", "denied", "interrupted")
     result = {"type": "tool-result", "toolCallId": part.get("tool_call_id"), "toolName": part.get("tool_name"), "isError": failed}
     return {**result, "output": _item(shown) if isinstance(shown, dict) and "kind" in shown and "media_type" in shown else shown}

@@ -13,7 +13,7 @@ from pydantic import JsonValue, ValidationError
 from gradeloop.contract.transcript import AgentRun, RunTranscript
 from gradeloop.errors import explain
 from gradeloop.extensions import Registry
-from gradeloop.text import clip
+from gradeloop.text import clip, objects_in
 from gradeloop.transcripts.assemble import IDS, build_run, id_of, require_messages, run_of, transcript_of, with_answer
 from gradeloop.transcripts.formats import (
     Format,
@@ -24,17 +24,7 @@ from gradeloop.transcripts.formats import (
     trace_exports,
     training_sets,
 )
-from gradeloop.transcripts.json_access import (
-    Json,
-    UnreadableMessage,
-    dict_of,
-    inside,
-    object_at,
-    require_rows,
-    rows_of,
-    structured,
-    without,
-)
+from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, inside, object_at, require_rows, structured, without
 from gradeloop.transcripts.message_forms import is_langchain, is_message, is_pydantic_ai, messages_at, parse_messages
 
 __all__ = ["FORMATS", "PEEKED", "Detected", "Format", "Notes", "UnreadableMessage", "detect", "line_of", "odd_one", "parse_runs"]
@@ -307,7 +297,7 @@ def _recognise_messages(value: Json) -> str | None:
 
 def _messages_of_whom(messages: Sequence[Json]) -> str:
     """Return what messages are recognised by."""
-    rows = rows_of(list(messages))[:20]
+    rows = objects_in(list(messages))[:20]
     if any(is_pydantic_ai(row) for row in rows):
         return "objects with kind and parts, which have a part_kind (Pydantic AI)"
     if any("parts" in row for row in rows):

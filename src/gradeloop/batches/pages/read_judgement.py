@@ -26,13 +26,12 @@ from gradeloop.judges.contract import JUDGING_WORKFLOW, CriteriaJudge, JudgeConf
 from gradeloop.judges.pass_rule import unmet_values
 from gradeloop.judges.prompt import Block, blocks_of
 from gradeloop.judges.registry import JudgeRegistry
-from gradeloop.judges.schema import objects_in
 from gradeloop.judges.sources import load_judge
 from gradeloop.reports.html import as_json
 from gradeloop.reports.model import Passage, PassageRecord, RunReport, SchemaVerdict, ToolEvidence
 from gradeloop.reports.read_thread import GONE, UnreadablePayload, read_start_request, read_tool_calls
 from gradeloop.store.engine import Store, own_store
-from gradeloop.text import shortened
+from gradeloop.text import objects_in, shortened
 
 
 @dataclass(frozen=True)

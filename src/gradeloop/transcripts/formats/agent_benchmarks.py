@@ -6,21 +6,10 @@ from collections.abc import Iterator
 from pydantic import JsonValue
 
 from gradeloop.contract.transcript import AgentRun, ReasoningPart, RunMessage, RunPart, TextPart
-from gradeloop.text import clip
+from gradeloop.text import clip, objects_in
 from gradeloop.transcripts.assemble import build_run, error_message, id_of, other_message, require_messages, run_of, transcript_of
 from gradeloop.transcripts.formats import Format
-from gradeloop.transcripts.json_access import (
-    Json,
-    UnreadableMessage,
-    dict_of,
-    first_of,
-    flag_at,
-    inside,
-    list_at,
-    require_rows,
-    rows_of,
-    without,
-)
+from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, flag_at, inside, list_at, require_rows, without
 from gradeloop.transcripts.message_forms import build_message, messages_at, parse_messages
 from gradeloop.transcripts.parts import parts_in, read_call, read_result, text_of
 
@@ -51,7 +40,7 @@ def _flat(value: Json) -> list[Json]:
 
 
 def _are_events(events: list[Json]) -> bool:
-    rows = rows_of(events)[:20]
+    rows = objects_in(events)[:20]
     known = [_is_event(row) for row in rows]
     new = [isinstance(row.get("kind"), str) and "source" in row and "role" not in row for row in rows]  # of a kind that is not known yet
     return len(rows) == len(events[:20]) and any(known) and all(map(any, zip(known, new, strict=True)))
@@ -162,7 +151,7 @@ def _parse_tau(value: Json, name: str) -> Iterator[AgentRun]:
             if not isinstance(row, dict):
                 raise UnreadableMessage("a simulation is no object")
             key = "traj" if isinstance(row.get("traj"), list) else "messages"
-            spoken = rows_of(row.get("ticks")) if not row.get(key) else []
+            spoken = objects_in(row.get("ticks")) if not row.get(key) else []
             if key not in row and not spoken:
                 raise UnreadableMessage("there are neither traj nor messages")
             with inside(*(["ticks"] if spoken else [])):
@@ -185,7 +174,7 @@ def _of_ticks(ticks: list[dict[str, Json]]) -> list[dict[str, Json]]:
     speaking: dict[str, tuple[dict[str, Json], set[str]]] = {}
     for tick in ticks:
         for side, role in (("agent", "assistant"), ("user", "user")):
-            chunk, calls = dict_of(tick.get(f"{side}_chunk")), rows_of(tick.get(f"{side}_tool_calls"))
+            chunk, calls = dict_of(tick.get(f"{side}_chunk")), objects_in(tick.get(f"{side}_tool_calls"))
             text, ids = text_of(first_of(chunk, "content", "audio_script_gold")), {str(name) for name in chunk.get("utterance_ids") or ()}
             row, known = speaking.get(role, ({}, set()))
             if text and row and (ids & known or (not ids and not known and rows[-1] is row)):
@@ -197,7 +186,7 @@ def _of_ticks(ticks: list[dict[str, Json]]) -> list[dict[str, Json]]:
             if calls:
                 rows.append({"role": role, "content": None, "tool_calls": calls})
                 speaking.pop(role, None)
-            rows += rows_of(tick.get(f"{side}_tool_results"))
+            rows += objects_in(tick.get(f"{side}_tool_results"))
     return rows
 
 
@@ -320,12 +309,12 @@ def _messages_of(sample: dict[str, Json], attached: dict[str, Json]) -> list[Run
     if isinstance(written, list) and written:
         with inside("messages"):
             return parse_messages(_with_attachments(written, attached))
-    events = [event for event in rows_of(sample.get("events")) if event.get("event") == "model"]
+    events = [event for event in objects_in(sample.get("events")) if event.get("event") == "model"]
     if not events:
         return []
     last = _with_attachments(events[-1], attached)
     answered = [
-        choice["message"] for choice in rows_of(dict_of(last.get("output")).get("choices")) if isinstance(choice.get("message"), dict)
+        choice["message"] for choice in objects_in(dict_of(last.get("output")).get("choices")) if isinstance(choice.get("message"), dict)
     ]
     with inside("events"):
         messages = parse_messages([*(last.get("input") or ()), *answered])

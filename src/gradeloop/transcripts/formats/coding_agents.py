@@ -7,19 +7,10 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from gradeloop.contract.transcript import EMPTY_MESSAGE, AgentRun, OtherPart, ReasoningPart, RunMessage, RunPart, TextPart
+from gradeloop.text import objects_in
 from gradeloop.transcripts.assemble import build_run, error_message, id_of, other_message, run_of, run_of_each, transcript_of, with_failures
 from gradeloop.transcripts.formats import Format
-from gradeloop.transcripts.json_access import (
-    Json,
-    UnreadableMessage,
-    dict_of,
-    first_of,
-    flag_at,
-    inside,
-    require_rows,
-    rows_of,
-    without,
-)
+from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, flag_at, inside, require_rows, without
 from gradeloop.transcripts.message_forms import build_message, is_item, parse_message, parse_messages
 from gradeloop.transcripts.parts import parts_in, read_call, read_result, text_of, without_ciphertext
 
@@ -54,7 +45,7 @@ def _recognise_claude_code(value: Json) -> str | None:
     if isinstance(value, dict):
         is_result = value.get("type") == "result" and "session_id" in value and "subtype" in value
         return "an object of type result, with session_id" if is_result else None
-    rows = rows_of(value)[:50]
+    rows = objects_in(value)[:50]
     if not rows or not all(isinstance(row.get("type"), str) for row in rows):
         return None
     spoken = [row for row in rows if row["type"] in {"user", "assistant"}]
@@ -168,7 +159,7 @@ _CODEX_ERRORS = {"error", "stream_error", "turn_aborted", "task_failed", "turn_f
 
 def _recognise_codex(value: Json) -> str | None:
     """Return why lines are a session of Codex: a rollout file, one of its first versions, or what `codex exec --json` prints."""
-    rows = rows_of(value)[:50]
+    rows = objects_in(value)[:50]
     if not rows:
         return None
     kinds = {str(row.get("type")) for row in rows}
@@ -327,7 +318,7 @@ def _mini_swe_message(row: Json, at: int, waiting: list[str]) -> Iterator[RunMes
     if extra.get("interrupt_type") == "FormatError":  # the answer that could not be used stands beside what the model was told of it
         with inside("extra", "response"):
             yield from _mini_swe_answer(extra)
-    bare = [dict_of(action).get("command") for action in rows_of(extra.get("actions")) if "tool_call_id" not in action]
+    bare = [dict_of(action).get("command") for action in objects_in(extra.get("actions")) if "tool_call_id" not in action]
     kept = _mini_swe_extra(extra, text_of(first_of(row, "content", "output")))
     beside: dict[str, JsonValue] = {"extra": kept} if kept else {}
     seen = {**{key: inner for key, inner in row.items() if key != "extra"}, **beside}
@@ -356,7 +347,7 @@ def _mini_swe_answer(extra: dict[str, Json]) -> Iterator[RunMessage]:
     reply = extra.get("response")
     if isinstance(reply, dict) and isinstance(reply.get("output"), list):
         found = parse_messages(reply["output"])
-    elif isinstance(reply, dict) and (choices := rows_of(reply.get("choices"))):
+    elif isinstance(reply, dict) and (choices := objects_in(reply.get("choices"))):
         found = parse_messages([choice.get("message") for choice in choices])
     else:
         found = parse_messages([{"role": "assistant", "content": text_of(first_of(extra, "model_response", "response"))}])
@@ -400,7 +391,7 @@ def _mini_swe_end(row: dict[str, Json], extra: dict[str, Json]) -> Iterator[RunM
 
 def _recognise_swe_agent(value: Json) -> str | None:
     """Return why a value is a trajectory of SWE-agent."""
-    steps = rows_of(value.get("trajectory")) if isinstance(value, dict) else []
+    steps = objects_in(value.get("trajectory")) if isinstance(value, dict) else []
     acts = any({"action", "observation"} <= set(step) for step in steps[:3])
     return "trajectory, whose steps have action and observation" if acts else None
 
@@ -418,7 +409,7 @@ def _parse_swe_agent(value: Json, name: str) -> Iterator[AgentRun]:
             messages += parse_messages(query)
     thoughts = {
         (text_of(row.get("thought")), text_of(row.get("action"))): row["thinking_blocks"]
-        for row in rows_of(value.get("history"))
+        for row in objects_in(value.get("history"))
         if row.get("thinking_blocks")
     }
     for at, step in enumerate(require_rows(value.get("trajectory"), "trajectory")):

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from gradeloop.contract.transcript import AgentRun, RunMessage
+from gradeloop.text import objects_in
 from gradeloop.transcripts.assemble import (
     ToolRecord,
     TraceStep,
@@ -28,7 +29,7 @@ from gradeloop.transcripts.assemble import (
     transcript_of,
 )
 from gradeloop.transcripts.formats import Format
-from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, inside, list_at, require_rows, rows_of, structured
+from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, inside, list_at, require_rows, structured
 from gradeloop.transcripts.message_forms import build_message, parse_messages
 from gradeloop.transcripts.parts import read_call, text_of
 
@@ -67,7 +68,7 @@ def _recognise(value: Json) -> str | None:
             return f"OTLP JSON: an object with {key}"
         rows = [value]
     else:
-        rows = rows_of(value)[:20]
+        rows = objects_in(value)[:20]
         keys = [next((key for key in (*_RESOURCES, *_METRICS) if isinstance(row.get(key), list)), None) for row in rows]
         if (key := next((key for key in keys if key in _RESOURCES), None)) and None not in keys:
             return f"OTLP JSON: objects with {key}"
@@ -291,7 +292,7 @@ def _from_vercel(attributes: dict[str, Json]) -> list[RunMessage]:
     if isinstance(asked := dict_of(given).get("prompt"), (str, list)):
         given = {"system": given.get("system"), "messages": [{"role": "user", "content": asked}] if isinstance(asked, str) else asked}
     text, calls = first_of(attributes, "ai.response.text", "ai.response.object"), structured(attributes.get("ai.response.toolCalls"))
-    parts = [read_call(call.get("toolCallId"), call.get("toolName"), call.get("args") or call.get("input")) for call in rows_of(calls)]
+    parts = [read_call(call.get("toolCallId"), call.get("toolName"), call.get("args") or call.get("input")) for call in objects_in(calls)]
     thought = attributes.get("ai.response.reasoning")
     said = {"role": "assistant", "content": text_of(text), "reasoning": thought}
     answer = parse_messages([said]) if text or thought else []
@@ -311,7 +312,7 @@ def _from_langfuse(attributes: dict[str, Json]) -> list[RunMessage]:
 def _from_pydantic(attributes: dict[str, Json]) -> list[RunMessage]:
     """Return the messages of Pydantic AI's and Logfire's attributes: events, an agent's messages, or a request with its response."""
     for key in ("events", "all_messages_events"):
-        events = rows_of(structured(attributes.get(key)))
+        events = objects_in(structured(attributes.get(key)))
         if found := _from_events([(str(event["event.name"]), event) for event in events if "event.name" in event]):
             return found
     if (said := structured(attributes.get("pydantic_ai.all_messages"))) is not None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from gradeloop.contract.transcript import AgentRun
-from gradeloop.text import clip
+from gradeloop.text import clip, objects_in
 from gradeloop.transcripts.assemble import run_of_each
 from gradeloop.transcripts.formats import Format
 from gradeloop.transcripts.formats.training_sets import parse_reply
@@ -19,7 +19,6 @@ from gradeloop.transcripts.json_access import (
     json_within,
     list_at,
     require_rows,
-    rows_of,
     without,
 )
 from gradeloop.transcripts.parts import without_ciphertext
@@ -91,7 +90,7 @@ def _has_ended(stream: _Stream) -> bool:
 
 def _finish_of(row: dict[str, Json]) -> Json:
     """Return why a piece says that the reply ended; None where it does not."""
-    choices = (*rows_of(row.get("candidates")), *rows_of(row.get("choices")))
+    choices = (*objects_in(row.get("candidates")), *objects_in(row.get("choices")))
     return next((found for choice in choices if (found := first_of(choice, "finishReason", "finish_reason"))), None)
 
 
@@ -113,7 +112,7 @@ def _are_chats(rows: list[dict[str, Json]]) -> bool:
     pieces = [row for row in rows if "error" not in row or "choices" in row]
     return bool(pieces) and all(
         row.get("object") == "chat.completion.chunk"
-        or (isinstance(row.get("choices"), list) and any("delta" in choice for choice in rows_of(row["choices"])))
+        or (isinstance(row.get("choices"), list) and any("delta" in choice for choice in objects_in(row["choices"])))
         for row in pieces
     )
 
@@ -190,7 +189,7 @@ def _finished(parts: list[dict[str, Json]]) -> list[dict[str, Json]]:
     found = []
     for part in parts:
         call = dict_of(first_of(part, "functionCall", "function_call"))
-        pieces = rows_of(call.get(_partial(call)))
+        pieces = objects_in(call.get(_partial(call)))
         if pieces:
             arguments: dict[str, Json] = dict(dict_of(call.get("args")))
             for piece in pieces:

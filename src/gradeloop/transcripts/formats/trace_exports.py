@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import JsonValue
 
 from gradeloop.contract.transcript import AgentRun, RunMessage
+from gradeloop.text import objects_in
 from gradeloop.transcripts.assemble import (
     ToolRecord,
     TraceStep,
@@ -25,17 +26,7 @@ from gradeloop.transcripts.assemble import (
     transcript_of,
 )
 from gradeloop.transcripts.formats import Format
-from gradeloop.transcripts.json_access import (
-    Json,
-    UnreadableMessage,
-    dict_of,
-    first_of,
-    inside,
-    json_within,
-    require_rows,
-    rows_of,
-    without,
-)
+from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, inside, json_within, require_rows, without
 from gradeloop.transcripts.message_forms import messages_at
 from gradeloop.transcripts.parts import text_of
 
@@ -48,7 +39,7 @@ _LANGFUSE = {"observations", "traceId", "trace_id", "projectId", "htmlPath", "la
 def _recognise_langfuse(value: Json) -> str | None:
     """Return why a value is of Langfuse: a trace, with its observations or without, or a list of observations."""
     if isinstance(value, list):
-        rows = rows_of(value)[:20]
+        rows = objects_in(value)[:20]
         return "a list of observations: objects with type and traceId" if rows and all(_is_observation(row) for row in rows) else None
     if not isinstance(value, dict) or "messages" in value or "object" in value:
         return None
@@ -148,7 +139,7 @@ def _tool(row: dict[str, Json], given: Json, output: Json, error: Json) -> ToolR
 def _recognise_langsmith(value: Json) -> str | None:
     """Return why a value is a run of LangSmith, or a list of them."""
     if isinstance(value, list):
-        rows = rows_of(value)[:20]
+        rows = objects_in(value)[:20]
         return "a list of runs: objects with run_type and inputs" if rows and all(_is_langsmith(row) for row in rows) else None
     return "a run: an object with run_type and inputs" if isinstance(value, dict) and _is_langsmith(value) else None
 

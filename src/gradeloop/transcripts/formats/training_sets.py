@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gradeloop.contract.transcript import AgentRun, RunMessage, ToolCallPart
-from gradeloop.text import clip
+from gradeloop.text import clip, objects_in
 from gradeloop.transcripts.assemble import ANSWERS, QUESTIONS, error_message, exchange, id_of, read_side, run_of, with_answer
 from gradeloop.transcripts.formats import Format
 from gradeloop.transcripts.json_access import (
@@ -15,7 +15,6 @@ from gradeloop.transcripts.json_access import (
     json_within,
     list_at,
     require_rows,
-    rows_of,
     without,
 )
 from gradeloop.transcripts.message_forms import build_message, is_message, parse_messages
@@ -377,7 +376,7 @@ def _gemini_turns(value: dict[str, Json]) -> Iterator[RunMessage]:
             said = turn if isinstance(turn, dict) else {"role": "user", "parts": [{"text": turn}]}
             role = str(said.get("role") or "user")
             parts = _gemini_parts(said) if said.get("parts") is not None else None
-            results = [part for part in rows_of(parts) if part.get("functionResponse") or part.get("function_response")]
+            results = [part for part in objects_in(parts) if part.get("functionResponse") or part.get("function_response")]
             said = {"role": "user" if results or role == "function" else role, "content": parts, "metadata": said.get("metadata")}
             yield from parse_messages([said])
 
