@@ -52,7 +52,7 @@ from gradeloop.temporal.connect import PROVIDER_VARIABLES, Connection, check_ser
 from gradeloop.temporal.exporters import metrics_exporter
 from gradeloop.temporal.namespace import register_search_attributes
 from gradeloop.temporal.runtime import export_metrics
-from gradeloop.temporal.serving import LoadedObjects, QueueWatch, ReadyFile, report_failure, sample
+from gradeloop.temporal.worker_process import LoadedObjects, QueueWatch, ReadyFile, report_failure, sample
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.notices import NoticesWorkflow
 from workflows.run_ahead import Activations, RecordedTasksRunner

@@ -12,7 +12,7 @@ from activities.providers.scripted import Script
 from activities.tools.registry import ToolRegistry
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.temporal.connect import Connection, connect
-from gradeloop.temporal.serving import LoadedObjects
+from gradeloop.temporal.worker_process import LoadedObjects
 from lab.replies import CRITERIA, EXPLANATION, GAP, READY, REASON, RUBRIC, TASK, Case
 from worker import build
 

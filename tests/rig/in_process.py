@@ -27,7 +27,7 @@ from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.settings.worker import WorkerSettings, load_settings
 from gradeloop.temporal import connect as launching
 from gradeloop.temporal.process import DetachedProcess
-from gradeloop.temporal.serving import report_failure
+from gradeloop.temporal.worker_process import report_failure
 
 NO_PID = itertools.count(2**22 + 1)
 """Numbers above every process id: what sends a signal to a worker of ours finds nobody."""

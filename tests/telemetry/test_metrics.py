@@ -36,7 +36,7 @@ from gradeloop.telemetry import metrics
 from gradeloop.telemetry.metrics import METRICS, MODELS_SHOWN, VERDICTS, record_on
 from gradeloop.temporal.exporters import metrics_exporter
 from gradeloop.temporal.server import ServerInfo
-from gradeloop.temporal.serving import sample_once
+from gradeloop.temporal.worker_process import sample_once
 from tests.rig.cli import draft, verdict
 from tests.telemetry.test_health import free_port
 from tests.temporal.test_worker import started, until_ready

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from gradeloop.temporal.serving import TIMES
+from gradeloop.temporal.worker_process import TIMES
 from rig.processes import WorkerProcess, engine_in
 
 SET_ASIDE = """
 import gc, json, weakref
-from gradeloop.temporal.serving import TIMES, LoadedObjects
+from gradeloop.temporal.worker_process import TIMES, LoadedObjects
 
 class Knot:
     def __init__(self):

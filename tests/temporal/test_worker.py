@@ -27,7 +27,7 @@ from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.telemetry.logs import TextFormatter
 from gradeloop.temporal.server import ServerInfo
-from gradeloop.temporal.serving import QueueWatch, ReadyFile
+from gradeloop.temporal.worker_process import QueueWatch, ReadyFile
 
 WORKER = Path(__file__).parents[2] / "worker.py"
 

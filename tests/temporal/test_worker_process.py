@@ -35,7 +35,7 @@ from gradeloop.temporal.connect import (
 )
 from gradeloop.temporal.process import DetachedProcess
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
-from gradeloop.temporal.serving import QueueWatch, ReadyFile
+from gradeloop.temporal.worker_process import QueueWatch, ReadyFile
 from tests.rig.tables import over
 
 SERVER = Connection("127.0.0.1:7233", "default", embedded=False)
