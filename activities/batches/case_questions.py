@@ -5,7 +5,7 @@ import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 from weakref import WeakValueDictionary
 
 from activities.batches.judge import LARGE_BYTES, judge_request, read_answer, refuse_unconstrained
@@ -113,7 +113,7 @@ class CaseQuestion(ABC):
         """
 
     @abstractmethod
-    async def take(self, reply: ModelReply, request: ModelRequest, call: CaseCall, conversation: CaseConversation) -> None:
+    async def take(self, reply: ModelReply, request: ModelRequest, conversation: CaseConversation) -> None:
         """Read an answer into the conversation."""
 
     @abstractmethod
@@ -142,7 +142,7 @@ class VoteQuestion(CaseQuestion):
         records, group = self.records, self.group
         repeat = self.case.repeat + _repeat_of(self.case)
         model = seeded(self.choice.model, self.sample + repeat * len(self.group.judges))
-        return grader_request(
+        request = grader_request(
             GraderQuestion(
                 rubric=self.case.rubric,
                 group=group,
@@ -156,14 +156,15 @@ class VoteQuestion(CaseQuestion):
                 transformed=self.case.judging is None,
             )
         )
+        if self.case.judging is not None and not conversation.scratch:
+            conversation.prompt_sha256 = sent_sha256(request.system, request.messages, call.nonce, request.tag)
+        return request
 
-    async def take(self, reply: ModelReply, request: ModelRequest, call: CaseCall, conversation: CaseConversation) -> None:
+    async def take(self, reply: ModelReply, request: ModelRequest, conversation: CaseConversation) -> None:
         """See `CaseQuestion.take`."""
         group, earlier = self.group, earlier_answers(conversation.scratch)
         if self.case.judging is not None:
             conversation.notes = model_notes(request.spec)
-            if not conversation.scratch:
-                conversation.prompt_sha256 = sent_sha256(request.system, request.messages, call.nonce, request.tag)
         reading = parse_verdict(reply.message.content, group, conversation.pending or None, earlier=earlier, tag=request.tag)
         reading = verify_quotes(reading, self.records.messages) if group.quoted else reading
         conversation.note(reply.message, reading, group, sum(len(asked.ids) for asked, _ in units_of(self.case)))
@@ -191,20 +192,19 @@ class RolloutQuestion(CaseQuestion):
         """See `CaseQuestion.request`."""
         for model in self.judge.chain:
             refuse_unconstrained(self.schema_judge, model)
-        own, count = self.schema_judge.sample_at(self.sample), self.schema_judge.n_rollouts_per_input
         step = Step(role="grader", sample=self.sample, step=conversation.steps)
-        asked = seeded(self.choice.model, own + _repeat_of(self.case) * count)
-        ask = partial(judge_request, self.schema_judge, self.run, call.nonce, conversation.scratch, asked, step)
-        ask = partial(ask, again=count > 1, raised=call.raised)
-        return await asyncio.to_thread(ask) if self._is_large else ask()
+        asked = (self.schema_judge, self.run, call.nonce, conversation.scratch, self.choice.model, step)
+        again, repeat = self.schema_judge.n_rollouts_per_input > 1, _repeat_of(self.case)
+        request, sha256 = await judge_request(*asked, repeat=repeat, again=again, raised=call.raised, is_large=self._is_large)
+        if not conversation.scratch:
+            conversation.prompt_sha256 = sha256
+        return request
 
-    async def take(self, reply: ModelReply, request: ModelRequest, call: CaseCall, conversation: CaseConversation) -> None:
+    async def take(self, reply: ModelReply, request: ModelRequest, conversation: CaseConversation) -> None:
         """See `CaseQuestion.take`."""
         content = reply.message.content
         answer = await read_answer(content, self.schema_judge, self.run, is_large=self._is_large)
         conversation.notes = model_notes(request.spec)
-        if not conversation.scratch:
-            conversation.prompt_sha256 = sent_sha256(request.system, request.messages, call.nonce)
         rollout = Rollout(
             index=self.sample,
             repairs=conversation.repairs,

@@ -401,7 +401,7 @@ class BatchActivities:
             request = await question.request(call, conversation)
             paid = await self._paid_call(call, lookup, request, state, question.choice)
             conversation.usage += paid.cost.usage
-            await question.take(paid.reply, request, call, conversation)
+            await question.take(paid.reply, request, conversation)
             cost = paid.cost
         return cost
 

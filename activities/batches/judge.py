@@ -138,8 +138,8 @@ class JudgeActivities:
         if choice.fallback is None:
             self._refuse_unservable(call.model, subject)
         is_large = call.subject.bytes > LARGE_BYTES
-        asked = (call, subject, scratch, choice.model)
-        request, sha256 = await asyncio.to_thread(_request, *asked) if is_large else _request(*asked)
+        asked = (subject.judge, subject.run, call.nonce, scratch, choice.model, call.step)
+        request, sha256 = await judge_request(*asked, repeat=call.repeat, again=call.again, raised=call.raised, is_large=is_large)
         reply = await self._services.calls.send(request, state, choice)
         self._services.threads.append(call.scratch, reply.message)
         answer = await read_answer(reply.message.content, subject.judge, subject.run, is_large=is_large)
@@ -203,7 +203,7 @@ def refuse_unconstrained(judge: SchemaJudge, model: ModelSpec) -> None:
         raise ApplicationError(text, type="config", non_retryable=True)
 
 
-def judge_request(  # noqa: PLR0913 - what is asked, of whom, and which turn it is
+async def judge_request(  # noqa: PLR0913 - what is asked, of whom, and which turn it is
     judge: SchemaJudge,
     run: AgentRun,
     nonce: str,
@@ -211,36 +211,38 @@ def judge_request(  # noqa: PLR0913 - what is asked, of whom, and which turn it 
     model: ModelSpec,
     step: Step,
     *,
-    again: bool = False,
-    raised: bool = False,
-) -> ModelRequest:
-    """Return the call of a schema judge.
+    repeat: int,
+    again: bool,
+    raised: bool,
+    is_large: bool,
+) -> tuple[ModelRequest, str]:
+    """Return the call of a schema judge, and the sha256 of its prompt.
 
     Args:
         judge: The judge.
         run: The finished run.
         nonce: The random code in the fence around the run.
         scratch: The conversation after the prompt.
-        model: The model that is asked, with the seed of its sample.
+        model: The model that is asked; it gets the seed of the step's sample.
         step: Which turn of which sample it is.
+        repeat: Which judgement of the same run it is.
         again: Whether the same prompt is sent more than once, so that a provider may cache it.
         raised: Whether a reply was cut before.
+        is_large: Whether the run is large, so that the prompt is built in a thread.
     """
-    prompt = build_judge_prompt(judge, run, nonce)
-    return ModelRequest(
-        spec=model,
-        step=step,
-        messages=(*prompt.messages, *scratch),
-        system=prompt.system,
-        schema=for_provider(judge.output_schema) if judge.constrained else None,
-        schema_name="judgement",
-        breakpoints=(len(prompt.messages) - 1,) if again else (),
-        raised=raised,
-    )
 
+    def build() -> tuple[ModelRequest, str]:
+        prompt = build_judge_prompt(judge, run, nonce)
+        request = ModelRequest(
+            spec=seeded(model, judge.sample_at(step.sample) + repeat * judge.n_rollouts_per_input),
+            step=step,
+            messages=(*prompt.messages, *scratch),
+            system=prompt.system,
+            schema=for_provider(judge.output_schema) if judge.constrained else None,
+            schema_name="judgement",
+            breakpoints=(len(prompt.messages) - 1,) if again else (),
+            raised=raised,
+        )
+        return request, sent_sha256(request.system, request.messages[: len(prompt.messages)], nonce)
 
-def _request(call: JudgeCall, subject: Subject, scratch: list[Message], asked: ModelSpec) -> tuple[ModelRequest, str]:
-    own = subject.judge.sample_at(call.step.sample)
-    model = seeded(asked, own + call.repeat * subject.judge.n_rollouts_per_input)
-    request = judge_request(subject.judge, subject.run, call.nonce, scratch, model, call.step, again=call.again, raised=call.raised)
-    return request, sent_sha256(request.system, request.messages[: len(request.messages) - len(scratch)], call.nonce)
+    return await asyncio.to_thread(build) if is_large else build()

@@ -66,7 +66,7 @@ class McpServers:
         plugin = MCPPlugin({name: _client_of(name, settings) for name, settings in self._settings.items()})
         # Its activities are not registered with the worker: they would let anybody call any tool, and answer with any size.
         self._operations = {_name_of(operation): operation for operation in plugin.activities or ()}  # type: ignore[union-attr]  # a list
-        await self._stack.enter_async_context(_connected(plugin))
+        await self._stack.enter_async_context(plugin.run_context())  # type: ignore[misc]  # this plugin has one
         await asyncio.gather(*(self._load_tools(name, settings) for name, settings in self._settings.items()))
         return self
 
@@ -145,12 +145,6 @@ def _value(server: str, variable: str) -> str:
     if variable not in os.environ:
         raise InvalidRequest(f"mcp.{server}.headers: the worker has no variable {scrubbed(variable)!r}; set it")
     return os.environ[variable]
-
-
-@asynccontextmanager
-async def _connected(plugin: Any) -> AsyncIterator[None]:  # noqa: ANN401 - the package's own, loaded where it is used
-    async with plugin.run_context():
-        yield
 
 
 def _name_of(operation: Any) -> str:  # noqa: ANN401 - an activity of the package's

@@ -1,4 +1,4 @@
-"""Tools that look at text: words, tokens, regular expressions, JSON schemas. They run in processes of their own."""
+"""Tools that look at text: words, tokens, expressions, schemas, pages. They run in processes of their own: some inputs take minutes."""
 
 import functools
 from typing import Annotated, Any, Literal
@@ -79,6 +79,37 @@ def json_schema_check(schema: dict[str, Any], draft: str) -> dict[str, Any]:
         return {"ok": False, "errors": [str(error)]}
     errors = list(schema_errors(schema, value))
     return {"ok": not errors, **({"errors": errors} if errors else {})}
+
+
+def read_page(encoding: str, html: bool, data: bytes = b"") -> str:
+    """Return what a reader of the page sees: of HTML title and text, a line a block.
+
+    Args:
+        encoding: What the server says.
+        html: Whether it is HTML.
+        data: The page.
+    """
+    text = data.decode(encoding, errors="replace")
+    return text_of_html(text) if html else text
+
+
+def text_of_html(html: str) -> str:
+    """Return the text of HTML without its marks, scripts and styles.
+
+    Raises:
+        ValueError: It is no HTML that can be read.
+    """
+    from bs4 import BeautifulSoup
+    from bs4.exceptions import ParserRejectedMarkup
+
+    try:
+        soup = BeautifulSoup(html, "html.parser")
+    except ParserRejectedMarkup:
+        raise ValueError("it is no HTML that can be read") from None
+    for hidden in soup(["script", "style", "noscript", "template"]):
+        hidden.decompose()
+    lines = (" ".join(line.split()) for line in soup.get_text("\n").splitlines())
+    return "\n".join(line for line in lines if line)
 
 
 @functools.cache

@@ -12,7 +12,7 @@ import httpx2
 
 from activities.providers.http import PrivateAddress, guarded_transport, tls_context
 from activities.tools.base import ToolContext, ToolUnavailable, require_package
-from activities.tools.page_text import read_page
+from activities.tools.text import read_page
 from gradeloop.sandbox.processes import await_in_process
 from gradeloop.settings.worker import FetchSettings
 
