@@ -22,7 +22,7 @@ from gradeloop.sandbox.execution import ERROR_CHARACTERS, MIB, Execution, Limits
 Language = Literal["javascript", "python"]
 Engine = Literal["python", "node", "quickjs", "monty"]
 
-CALLS_AT_ONCE = 100
+CALLS_A_START = 100
 """The most calls of one start, so that what is lost with a start that is stopped is little."""
 
 CALL_SECONDS = 5.0
@@ -100,8 +100,8 @@ class CodeSandbox:
         for language in languages:
             numbered = [(at, call) for at, call in enumerate(calls) if call.language == language]
             engine = self.engine(language)
-            for start in range(0, len(numbered), CALLS_AT_ONCE):
-                part = numbered[start : start + CALLS_AT_ONCE]
+            for start in range(0, len(numbered), CALLS_A_START):
+                part = numbered[start : start + CALLS_A_START]
                 ended = self._made([call for _, call in part], engine)
                 results |= dict(zip((at for at, _ in part), ended, strict=True))
         return [results[at] for at in range(len(calls))]

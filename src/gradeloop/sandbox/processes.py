@@ -30,7 +30,7 @@ SECONDS = 60.0
 MEMORY_BYTES = 1024 * 1024 * 1024
 """The address space of a process: many times what reading the largest text takes."""
 
-AT_ONCE = max(4, 2 * (os.cpu_count() or 1))
+CONCURRENCY = max(4, 2 * (os.cpu_count() or 1))
 """The most calls at once; further ones wait before their clock starts."""
 
 KEPT = max(2, os.cpu_count() or 1)
@@ -165,7 +165,7 @@ class _Call:
             return answer
 
 
-_slots = threading.BoundedSemaphore(AT_ONCE)
+_slots = threading.BoundedSemaphore(CONCURRENCY)
 _idle: list[_Process] = []
 _idle_lock = threading.Lock()
 
@@ -213,7 +213,7 @@ async def await_in_process(
 ) -> Any:  # noqa: ANN401 - whatever it returns
     """Await `call_in_process`; a call that is cancelled is killed, and a function that is given `data` has a parameter of that name."""
     call = _Call()
-    async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(AT_ONCE)):
+    async with _turns.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(CONCURRENCY)):
         run = functools.partial(_call, call, function, arguments, data, seconds)
         return await await_in_thread(run, f"process of {function.__name__}", call.cancel)
 

@@ -42,7 +42,7 @@ from gradeloop.sandbox.usage import THREADS, Run, RunGroup, exceeded, run_group
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
 
-AT_ONCE = max(4, 2 * (os.cpu_count() or 1))
+CONCURRENCY = max(4, 2 * (os.cpu_count() or 1))
 """The most programs at once in one worker process; further ones wait before their clock starts."""
 
 GLANCE_SECONDS = 0.05
@@ -85,7 +85,7 @@ _LIMIT_SIGNALS = {signal.SIGXCPU: "it used more processor time than it may", sig
 
 _LIMIT_ERRORS = ("MemoryError", "RecursionError")
 
-_slots = threading.BoundedSemaphore(AT_ONCE)
+_slots = threading.BoundedSemaphore(CONCURRENCY)
 
 
 @dataclass(frozen=True)

@@ -185,8 +185,7 @@ async def _start(process: DetachedProcess, *, time_skipping: bool) -> None:
 
 
 async def _wait_until_ready(process: DetachedProcess, info: ServerInfo) -> ServerInfo:
-    from gradeloop.temporal.namespace import prepare
-    from gradeloop.temporal.runtime import close_client
+    from gradeloop.temporal.runtime import close_client, prepare
 
     client = await process.until(lambda: _probe(info))
     try:
@@ -211,7 +210,7 @@ async def _answers(info: ServerInfo) -> bool:
 
 async def _probe(info: ServerInfo) -> "Client | None":
     # temporalio takes a quarter of a second to load, and to know whether a server runs needs none of it.
-    from gradeloop.temporal.namespace import probe
+    from gradeloop.temporal.runtime import probe
 
     return await probe(info.address, NAMESPACE, PROBE_SECONDS)
 
