@@ -3,16 +3,14 @@
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
 from activities.tools.base import ToolContext, ToolUnavailable, require_package
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import code_of
-from gradeloop.grading.checks import CheckedDraft, KindOf, run_check
 from gradeloop.grading.code_checks import code_call, parse_code_check, read_assertion
-from gradeloop.grading.draft_checks import CALL_CHECK, COMPARISON_CHECK
 from gradeloop.grading.json_schema import compile_pattern
 from gradeloop.sandbox.pytest_suite import SuiteRun, run_suite
 from gradeloop.settings.worker import CommandSettings
@@ -128,46 +126,6 @@ def build_code_check(context: ToolContext) -> Callable[..., CheckOutcome]:
         return read_assertion(result, check)
 
     return code_check
-
-
-def call_check(
-    kind: Annotated[str, KindOf(CALL_CHECK)],
-    draft: str,
-    value: JsonValue = None,
-    negate: bool = False,
-) -> dict[str, Any]:
-    """Check the call that drafted an output of a batch: time, cost, end, probability of its tokens; elsewhere no call is known.
-
-    Args:
-        kind: What of the call is checked.
-        value: The most milliseconds or US dollars, the reason for which it ended, the highest perplexity, or its lowest score.
-        negate: True passes where it does not hold.
-    """
-    outcome = run_check(CALL_CHECK, CheckedDraft(draft), {"kind": kind, "value": value, "negate": negate})
-    return {"ok": outcome.passed}
-
-
-def comparison_check(
-    kind: Annotated[str, KindOf(COMPARISON_CHECK)],
-    draft: str,
-    value: str | None = None,
-    grader: JsonValue = None,
-    method: Literal["average", "sum"] = "average",
-    weights: dict[str, float] | None = None,
-    threshold: float | None = None,
-) -> dict[str, Any]:
-    """Compare a draft with those of the other cases of its test, in a batch; elsewhere there are no others.
-
-    Args:
-        kind: Whether a judge chooses the best, or the scores of the other criteria decide.
-        value: By what the judge chooses.
-        grader: The model that judges.
-        method: What of the scores decides.
-        weights: The weights of criteria by their ids.
-        threshold: The least that the best scores must come to.
-    """
-    del draft, value, grader, method, weights, threshold
-    raise ValueError(f"{kind}: the other outputs are known in a batch alone, with compared_with")
 
 
 def build_run_command(context: ToolContext) -> Callable[..., dict[str, Any]]:

@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import ConfigDict, JsonValue, ValidationError, create_model
 
 from activities.tools.base import DIGITS, Tool, ToolContext, ToolUnavailable, in_process, require_package, tool_of
-from activities.tools.code import build_code_check, build_run_command, build_run_pytest, build_run_python, call_check, comparison_check
+from activities.tools.code import build_code_check, build_run_command, build_run_pytest, build_run_python
 from activities.tools.files import build_file_tool
 from activities.tools.mcp import McpServers
 from activities.tools.text import count_tokens, json_schema_check, regex_check, text_check, word_count
@@ -48,13 +48,9 @@ BUILT_IN = (
     EvidenceTool.of(in_process(word_count)),
     EvidenceTool.of(in_process(text_check)),
     EvidenceTool("code_check", build_code_check),
-    EvidenceTool.of(call_check),
-    EvidenceTool.of(comparison_check),
     *(EvidenceTool(name, partial(build_file_tool, name)) for name in ("read_file", "list_files", "search_files")),
 )
 """All built-in tools but `read_transcript`, which is part of grading itself."""
-
-BUILTIN_NAMES = tuple(row.name for row in BUILT_IN)
 
 TOOLS = Registry[EvidenceTool]("tools", "tool", "activities.tools.registry:BUILT_IN")
 """The tools of a worker, beside those of its files and its MCP servers."""

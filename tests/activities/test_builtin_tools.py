@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from activities.tools import files
 from activities.tools.base import Tool, ToolContext, tool_of
-from activities.tools.registry import BUILTIN_NAMES, ToolRegistry, build_rows
+from activities.tools.registry import TOOLS, ToolRegistry, build_rows
 from gradeloop.errors import InvalidRequest
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.settings.worker import WorkerSettings
@@ -433,7 +433,7 @@ def test_where_no_sandbox_holds_the_tools_that_need_one_are_refused_by_name() ->
 def test_every_built_in_tool_is_offered_or_refused_with_a_cure() -> None:
     offered, refused = build_rows(ToolContext(WorkerSettings(), here()))
 
-    assert {tool.__name__ for tool in offered} | set(refused) == set(BUILTIN_NAMES)
+    assert {tool.__name__ for tool in offered} | set(refused) == set(TOOLS.rows)
     for name in ("run_command", "fetch_page", "read_file", "list_files", "search_files"):
         assert "gradeloop.toml" in refused[name]
 

@@ -16,7 +16,7 @@ import psutil  # type: ignore[import-untyped]  # it has no types
 import pytest
 
 from activities.tools.base import Tool, ToolContext, tool_of
-from activities.tools.registry import BUILTIN_NAMES, build_rows
+from activities.tools.registry import TOOLS, build_rows
 from gradeloop.batches.case_checks import find
 from gradeloop.batches.contract import Case
 from gradeloop.contract.rubric import Rubric
@@ -147,7 +147,7 @@ async def test_no_input_of_a_built_in_tool_holds_the_worker(tool: str, arguments
 
 
 def test_every_built_in_tool_is_among_them() -> None:
-    assert {case[1] for case in WORST} | {"fetch_page", "comparison_check"} == set(BUILTIN_NAMES)  # what is compared is no input of a tool
+    assert {case[1] for case in WORST} | {"fetch_page", "comparison_check"} == set(TOOLS.rows)  # what is compared is no input of a tool
 
 
 CHUNKS = b"".join(b"1\r\nx\r\n" for _ in range(MIB))

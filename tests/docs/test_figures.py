@@ -19,8 +19,8 @@ from activities import tool_call
 from activities.calls import attempts
 from activities.providers import base, http
 from activities.providers.environment import Environment
-from activities.tools import code, files, mcp, web
-from activities.tools.registry import BUILTIN_NAMES, READ_TRANSCRIPT, ToolRegistry
+from activities.tools import code, files, mcp, registry, web
+from activities.tools.registry import READ_TRANSCRIPT, ToolRegistry
 from gradeloop import errors, exit_codes, text
 from gradeloop.batches import contract as batch_contract
 from gradeloop.batches import outputs, reader, store
@@ -358,8 +358,8 @@ def test_every_tool_has_a_page_and_every_page_a_tool() -> None:
     pages = {path.stem for path in (ROOT / "docs/tools").glob("*.md")} - {"README"}
     listed = set(re.findall(r"\[`(\w+)`\]\(\1\.md\)", text_of(TOOLS)))
 
-    assert pages == {*BUILTIN_NAMES, READ_TRANSCRIPT.name} == listed
-    assert set(tools()) == set(BUILTIN_NAMES)
+    assert pages == {*registry.TOOLS.rows, READ_TRANSCRIPT.name} == listed
+    assert set(tools()) == set(registry.TOOLS.rows)
 
 
 def test_the_limits_of_the_tools_are_the_codes() -> None:

@@ -10,12 +10,12 @@ import pytest
 from activities.tools.registry import ToolRegistry
 from gradeloop import extensions
 from gradeloop.batches.case_checks import find
+from gradeloop.batches.draft_checks import CALL_CHECK
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest
 from gradeloop.extensions import Extension
 from gradeloop.grading.checks import CHECKS, TEXT_CHECK, CheckedDraft, CheckKind, run_text_check, valid_kind
-from gradeloop.grading.draft_checks import CALL_CHECK
 from gradeloop.grading.text_checks import text_kind
 from gradeloop.suites.suite import SuiteFile
 from tests.rig.suites import cases, refusal
@@ -45,7 +45,8 @@ def acme(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     module = ModuleType("acme_checks")
     module.__dict__["KINDS"] = KINDS
     monkeypatch.setitem(sys.modules, module.__name__, module)
-    monkeypatch.setattr(extensions, "extensions", lambda: (Extension("acme", kinds={"checks": "acme_checks:KINDS"}),))
+    installed = (*extensions.extensions(), Extension("acme", kinds={"checks": "acme_checks:KINDS"}))
+    monkeypatch.setattr(extensions, "extensions", lambda: installed)
     CHECKS.__dict__.pop("rows", None)
     yield
     CHECKS.__dict__.pop("rows", None)

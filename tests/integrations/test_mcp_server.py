@@ -18,7 +18,7 @@ from mcp import Client, StdioServerParameters
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import TextContent
 
-from activities.tools.registry import BUILTIN_NAMES, RESERVED
+from activities.tools import registry
 from gradeloop.errors import InvalidRequest
 from gradeloop.integrations.agent_session import READING_CHECKS, AgentSession, SessionLimits, SessionModels
 from gradeloop.integrations.cli import mcp
@@ -482,7 +482,7 @@ async def test_the_servers_own_grader_and_what_its_user_grants_may_be_named(mode
 
 
 def test_the_tools_that_every_agent_may_name_are_tools() -> None:
-    assert {*BUILTIN_NAMES, RESERVED} >= READING_CHECKS
+    assert {*registry.TOOLS.rows, registry.RESERVED} >= READING_CHECKS
 
 
 async def test_a_registered_judge_names_whom_its_user_chose(models: ScriptedModels) -> None:

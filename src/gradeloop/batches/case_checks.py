@@ -11,13 +11,13 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from gradeloop.batches.contract import Case
+from gradeloop.batches.draft_checks import CALL_CHECK, CALLED, COMPARISON_CHECK
 from gradeloop.contract.criterion import Check, Criterion
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import MESSAGE_BYTES, CallForm, code_of
 from gradeloop.contract.thread import Generator
 from gradeloop.grading.checks import CHECKS, FINISHED, TEXT_CHECK, CheckedDraft, run_check, run_text_checks, valid_kind
 from gradeloop.grading.code_checks import CODE_CHECK, called_value, calls_functions, code_call, parse_code_check, read_assertion, read_text
-from gradeloop.grading.draft_checks import CALL_CHECK, CALLED, COMPARISON_CHECK
 from gradeloop.grading.grants import named_in
 from gradeloop.sandbox.code_calls import CodeSandbox, Language
 from gradeloop.sandbox.execution import SandboxError

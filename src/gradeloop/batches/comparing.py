@@ -9,13 +9,13 @@ from pydantic import JsonValue
 from gradeloop.batches.case_checks import CheckedOutput
 from gradeloop.batches.cases import CaseConversation, ParkedCase, result_of_answers
 from gradeloop.batches.contract import Case, CaseResult, build_result
+from gradeloop.batches.draft_checks import best_by_choice, best_by_score, comparisons_of, total_score, without_comparisons
 from gradeloop.batches.store import StoredCase
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
-from gradeloop.grading.draft_checks import best_by_choice, best_by_score, comparisons_of, total_score, without_comparisons
 from gradeloop.grading.scoring import scores_of
 from gradeloop.judges.answers import Rollout
 from gradeloop.judges.contract import SchemaJudge

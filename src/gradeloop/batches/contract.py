@@ -8,6 +8,7 @@ from pydantic import Field, JsonValue, model_validator
 from pydantic_core import to_json
 from temporalio import workflow
 
+from gradeloop.batches.draft_checks import CALL_CHECK, comparisons_of
 from gradeloop.contract.base import READS_SHARES, CodeText, FirstMistakes, Recorded, Sparse, Strict
 from gradeloop.contract.evaluation import CriterionRow, Row, criterion_rows, html_table
 from gradeloop.contract.messages import IMAGES, Image, Messages, Usage
@@ -17,7 +18,6 @@ from gradeloop.contract.notice import Webhooks
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import BATCH_WORKFLOW, MAX_ITERATIONS, Generator, Grader, Priority
 from gradeloop.errors import InvalidRequest, explained
-from gradeloop.grading.draft_checks import CALL_CHECK, comparisons_of
 from gradeloop.judges.contract import JudgeResult, JudgingRequest
 from gradeloop.stats.correction import GatedRate
 from gradeloop.text import clip, did_you_mean

@@ -13,7 +13,11 @@ EXTENSION = Extension(
         "batches": Command(_GROUP, "List, show, export and pause batches.", "gradeloop.batches.cli.batches:app"),
         "diff": Command("Reports", "Show what regressed and improved from batch A to batch B.", "gradeloop.batches.cli.diff:app"),
     },
-    kinds={"subjects": "gradeloop.batches.pages.subjects:SUBJECTS"},
+    kinds={
+        "subjects": "gradeloop.batches.pages.subjects:SUBJECTS",
+        "checks": "gradeloop.batches.draft_checks:KINDS",
+        "tools": "gradeloop.batches.draft_checks:TOOLS",
+    },
     tables="gradeloop.batches.tables:TABLES",
     erases="gradeloop.batches.tables:OWNED",
     schemas="gradeloop.batches.schemas:SCHEMAS",

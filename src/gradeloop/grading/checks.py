@@ -61,16 +61,14 @@ class CheckKind:
     """Whether an assertion's threshold is compared with what is measured."""
     takes_functions: bool = False
     """Whether the functions that the generator declares are the value where a check has none."""
+    takes_grader: bool = False
+    """Whether the argument `grader` is a model."""
     needs_logprobs: bool = False
     """Whether a call has to say how probable the draft's tokens are."""
 
 
-CHECKS = Registry[CheckKind](
-    "checks",
-    "kind",
-    "gradeloop.grading.text_checks:KINDS",
-    "gradeloop.grading.draft_checks:KINDS",
-)
+CHECKS = Registry[CheckKind]("checks", "kind", "gradeloop.grading.text_checks:KINDS")
+"""The kinds of checks by name: those of texts, and those of extensions."""
 
 
 def kinds_of(tool: str) -> list[str]:

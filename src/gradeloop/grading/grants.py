@@ -13,8 +13,8 @@ from gradeloop.contract.messages import Image
 from gradeloop.contract.model_spec import FallbackModel, ModelConfig, ModelSpec, RemoteGrader, RemoteTool
 from gradeloop.contract.thread import Generator, Grader, ThreadRequest
 from gradeloop.errors import InvalidRequest, explain, field_path
+from gradeloop.grading.checks import CHECKS
 from gradeloop.grading.code_checks import CODE_CHECK, parse_code_check
-from gradeloop.grading.draft_checks import COMPARISON_CHECK
 from gradeloop.text import clip
 
 Request = TypeVar("Request", bound=BaseModel)
@@ -80,7 +80,8 @@ def _in_arguments(check: Check, path: tuple[int | str, ...]) -> BaseModel | dict
     try:
         if check.tool == CODE_CHECK:
             return parse_code_check(check.arguments)
-        grader = check.arguments.get("grader") if check.tool == COMPARISON_CHECK else None
+        judged = any(kind.tool == check.tool and kind.takes_grader for kind in CHECKS)
+        grader = check.arguments.get("grader") if judged else None
         return {"grader": ModelSpec.model_validate(grader)} if grader else {}
     except ValueError as error:
         why = explain(error) if isinstance(error, ValidationError) else error

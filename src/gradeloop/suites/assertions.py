@@ -10,6 +10,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from gradeloop.batches.draft_checks import CALL_CHECK, COMPARISON_CHECK, comparisons_of, without_comparisons
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.named_metrics import MetricShare
 from gradeloop.contract.rubric import Rubric
@@ -17,7 +18,6 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location, explained_at, read_yaml
 from gradeloop.grading.checks import CHECKS, TEXT_CHECK, kinds_of, valid_kind
 from gradeloop.grading.code_checks import CODE_CHECK, parse_code_check
-from gradeloop.grading.draft_checks import CALL_CHECK, COMPARISON_CHECK, comparisons_of, without_comparisons
 from gradeloop.grading.templates import fill_rubric, fill_text, fill_value
 from gradeloop.suites.chats import read_chat
 from gradeloop.suites.code_files import is_code_file, parse_transform, refuse_code

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from gradeloop.batches.draft_checks import CALL_CHECK
 from gradeloop.contract.base import CodeText
 from gradeloop.contract.messages import MESSAGE_BYTES, Image, Message
 from gradeloop.contract.model_spec import HTTP_REQUEST, ModelSpec
@@ -19,7 +20,6 @@ from gradeloop.contract.thread import Generator
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location, explained_at
 from gradeloop.grading.checks import CHECKS
-from gradeloop.grading.draft_checks import CALL_CHECK
 from gradeloop.grading.templates import UnknownVariable, fill_text, fill_value, unknown_variables
 from gradeloop.sandbox.code_calls import CodeCall, CodeResult, local_code_sandbox
 from gradeloop.sandbox.execution import SandboxError

@@ -13,6 +13,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from gradeloop.batches.contract import CASE_BYTES, COMPARED_CASES, Case
+from gradeloop.batches.draft_checks import comparisons_of
 from gradeloop.contract.base import CodeText
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.named_metrics import MetricShare
@@ -20,7 +21,6 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.errors import InvalidRequest, explained, field_path
 from gradeloop.files.yaml import Location, explained_at, located_error
-from gradeloop.grading.draft_checks import comparisons_of
 from gradeloop.grading.grants import Grants, Kind
 from gradeloop.grading.templates import fill_rubric, is_template
 from gradeloop.settings.endpoints import UNNAMED, own_names, refuse_unservable, require_default_model

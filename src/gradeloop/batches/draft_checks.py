@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import JsonValue
 
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.evaluation import CheckOutcome
-from gradeloop.contract.messages import Usage
+from gradeloop.contract.messages import EvidenceTool, Usage
 from gradeloop.contract.rubric import Rubric
-from gradeloop.grading.checks import Arguments, CheckedDraft, CheckKind, refuse_unknown
+from gradeloop.grading.checks import Arguments, CheckedDraft, CheckKind, KindOf, refuse_unknown, run_check
 from gradeloop.text import clip
 
 CALL_CHECK = "call_check"
@@ -201,7 +201,51 @@ def _describe_choice(arguments: Arguments) -> str:
 
 KINDS = (
     *_CALL_KINDS,
-    CheckKind("select-best", _run_alone, _describe_choice, _validate_choice, COMPARISON_CHECK),
+    CheckKind("select-best", _run_alone, _describe_choice, _validate_choice, COMPARISON_CHECK, takes_grader=True),
     CheckKind("max-score", _run_alone, lambda _: "of the test's outputs it has the best scores", _validate_scoring, COMPARISON_CHECK),
 )
 """The kinds of checks of a call, and of comparisons by promptfoo's names."""
+
+
+def call_check(  # noqa: D417 - a tool's draft is not shown
+    kind: Annotated[str, KindOf(CALL_CHECK)],
+    draft: str,
+    value: JsonValue = None,
+    negate: bool = False,
+) -> dict[str, Any]:
+    """Check the call that drafted an output of a batch: time, cost, end, probability of its tokens; elsewhere no call is known.
+
+    Args:
+        kind: What of the call is checked.
+        value: The most milliseconds or US dollars, the reason for which it ended, the highest perplexity, or its lowest score.
+        negate: True passes where it does not hold.
+    """
+    outcome = run_check(CALL_CHECK, CheckedDraft(draft), {"kind": kind, "value": value, "negate": negate})
+    return {"ok": outcome.passed}
+
+
+def comparison_check(  # noqa: D417 - the same
+    kind: Annotated[str, KindOf(COMPARISON_CHECK)],
+    draft: str,
+    value: str | None = None,
+    grader: JsonValue = None,
+    method: Literal["average", "sum"] = "average",
+    weights: dict[str, float] | None = None,
+    threshold: float | None = None,
+) -> dict[str, Any]:
+    """Compare a draft with those of the other cases of its test, in a batch; elsewhere there are no others.
+
+    Args:
+        kind: Whether a judge chooses the best, or the scores of the other criteria decide.
+        value: By what the judge chooses.
+        grader: The model that judges.
+        method: What of the scores decides.
+        weights: The weights of criteria by their ids.
+        threshold: The least that the best scores must come to.
+    """
+    del draft, value, grader, method, weights, threshold
+    raise ValueError(f"{kind}: the other outputs are known in a batch alone, with compared_with")
+
+
+TOOLS = (EvidenceTool.of(call_check), EvidenceTool.of(comparison_check))
+"""The tools of these checks, which decide nothing outside of a batch."""
