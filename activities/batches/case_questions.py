@@ -1,4 +1,4 @@
-"""Questions about a case to models: drafts, votes of graders, rollouts of judges, comparisons, and what a dearer model is asked anew."""
+"""Questions about a case to models: drafts, votes of graders, rollouts of judges, comparisons, and escalations."""
 
 import asyncio
 import hashlib
@@ -359,10 +359,10 @@ class CaseEscalations:
         self._find = find
         self._ask = ask
         self._locks: WeakValueDictionary[tuple[str, int], asyncio.Lock] = WeakValueDictionary()
-        """Cases that are escalated: of several calls about one, as after an outage, the first asks."""
+        """Locks of the cases that are escalated, kept by who waits: of several calls about one, as after an outage, the first asks."""
 
     async def answer(self, call: CaseCall, stored: StoredCase, state: AttemptState) -> CaseAnswer | None:
-        """Ask the dearer model the next question about a case; None where there is none.
+        """Ask the escalation model the next question about a case; None where there is none.
 
         Raises:
             ApplicationError: The call failed.
@@ -383,19 +383,19 @@ class CaseEscalations:
             return await self._ask(at_unit, question, key, await self._store.look_up(call.batch_id, place_of(at_unit), key), state)
 
     async def is_due(self, stored: StoredCase, conversations: Sequence[CaseConversation]) -> bool:
-        """Return whether a dearer model is to be asked about a case with these conversations."""
+        """Return whether the escalation model is to be asked about a case with these conversations."""
         if stored.case.escalate is None:
             return False
         return bool(groups_to_ask_anew(stored.case, await self._find(stored, stored.output or ""), conversations))
 
     async def failing(self, call: CaseCall, stored: StoredCase) -> int | None:
-        """Return the number of the question whose call to the dearer model has failed for good; None where it was another's."""
+        """Return the number of the question whose call to the escalation model has failed for good; None where it was another's."""
         group = await self._next(call, stored) if stored.case.escalate is not None else None
         return None if group is None else ESCALATION_UNIT + group.index
 
     @staticmethod
     def failed(stored: StoredCase, unit: int) -> CaseConversation:
-        """Return the conversation of a question that the dearer model does not answer; its error is the caller's."""
+        """Return the conversation of a question that the escalation model does not answer; its error is the caller's."""
         return CaseConversation(group=unit - ESCALATION_UNIT, judge=stored.case.escalate.id if stored.case.escalate else None)
 
     async def _next(self, call: CaseCall, stored: StoredCase) -> CallGroup | None:

@@ -86,7 +86,7 @@ class AttemptState:
         activity.heartbeat(*(known + waiting if waiting or earlier else []))
 
     def wait_for(self, problem: str) -> None:
-        """Note what a reply waits for, with the next heartbeat."""
+        """Report with the next heartbeat that a reply waits for the store."""
         self.waits_for = problem
 
     def details(self) -> FailureDetails:
@@ -104,7 +104,7 @@ class AttemptState:
         self.beat()
 
     def adopt(self, left: "AttemptState") -> None:
-        """Know what the attempt before this one knew at its end."""
+        """Take over the record of the attempt before this one."""
         self.spent, self.failed, self.position = left.spent, left.failed, left.position
 
     def choose(self, spec: ModelSpec, taken: Collection[str] = ()) -> ModelChoice:
@@ -166,7 +166,7 @@ class _Attempt:
 
 
 class AbandonedAttempts:
-    """The attempts of a worker's calls, in flight and of late: what was paid for and nobody has taken yet is not paid for again."""
+    """The newest attempts of a worker's calls: a reply that was paid for and not handed over is not paid for again."""
 
     # The server gives an attempt up where a busy machine sends no heartbeat in time, and starts the next one while the request of the
     # first is still in flight. To cancel that request would lose what it costs, to repeat it would pay twice. So its work goes on in a
@@ -191,7 +191,7 @@ class AbandonedAttempts:
         self._attempts.drop(activity_call())
 
     async def adopt(self, state: AttemptState) -> Any | None:  # noqa: ANN401 - what its caller has kept
-        """Return what the attempt before this one came to, once it has ended; None where this one has to make the call.
+        """Return the reply of the attempt before this one, once it has ended; None where this one has to make the call.
 
         Args:
             state: What this attempt knows; what the one before it has paid is added.

@@ -163,7 +163,7 @@ class ModelLimiter:
         self._labels = {"provider": names[0], "model": names[-1]}
 
     def _show(self) -> None:
-        """Record how things stand."""
+        """Record the limiter's gauges."""
         LIMITER_IN_FLIGHT.record(self._in_flight, **self._labels)
         LIMITER_WINDOW.record(self._window, **self._labels)
         LIMITER_WAITING.record(len(self._inside) + len(self._outside), **self._labels)
@@ -362,7 +362,7 @@ class ModelLimiter:
         return self._hand_back(call, since, max(self.seconds_to_wait(since), 0.05))
 
     def leave(self, permit: Permit) -> None:
-        """Note that a call has ended, however it did."""
+        """Note that a call has ended, with a reply or without."""
         taken = permit.usage.tokens
         self._leave(permit.tokens, permit.tokens if taken is None or not permit.usage.calls else taken)
         self._changed.set()
