@@ -265,7 +265,9 @@ class Providers:
             known = self.script or not self.needs_keys
             return None if known else f"{spec.id!r} needs a file of replies; name it with `scripted:` where the worker is started"
         if spec.provider == HTTP_REQUEST:
-            return self._request_complaint(spec)
+            if spec.config.base_url:
+                read_call(spec)
+            return self._address_complaint(spec, "the address that is called")
         if self._environment.protocol(spec.provider) is None:
             return f"{spec.id!r}: {unknown_provider(spec.provider, self._environment.servers)}"
         server = self._environment.servers.get(spec.provider)
@@ -277,29 +279,20 @@ class Providers:
                 what = "AZURE_OPENAI_API_KEY, or for tokens of Entra ID a package" if for_tokens else "a package"
                 return f"{spec.id!r} needs {what} that is not installed here; run: pip install {requirement!r}"
         of_the_key = self._key_complaint(spec) if self.needs_keys else None
-        return self._address_complaint(spec) or of_the_key or settings_complaint(spec)
+        if spec.provider == "openai_compatible":
+            place = None if self._environment.openai.named else "the address of its server (or OPENAI_BASE_URL at the worker)"
+            of_the_address = self._address_complaint(spec, place)
+        else:
+            other = f"{f'openai_compatible:{spec.model}'!r}, not to {spec.id!r}; change the provider or leave it out"
+            of_the_address = f"base_url belongs to {other}" if spec.config.base_url else None
+        return of_the_address or of_the_key or settings_complaint(spec)
 
-    def _request_complaint(self, spec: ModelSpec) -> str | None:
-        url = spec.config.base_url
-        if url is None:
-            return f"{spec.id!r} needs config.base_url, the address that is called"
-        read_call(spec)
-        return None if self._environment.allows(url) else _unlisted(url)
-
-    def _address_complaint(self, spec: ModelSpec) -> str | None:
-        url, environment = spec.config.base_url, self._environment
-        if spec.provider != "openai_compatible":
-            compatible = f"openai_compatible:{spec.model}"
-            return f"base_url belongs to {compatible!r}, not to {spec.id!r}; change the provider or leave it out" if url else None
-        if url is None:
-            return (
-                None
-                if environment.openai.named
-                else f"{spec.id!r} needs config.base_url, the address of its server (or OPENAI_BASE_URL at the worker)"
-            )
-        if environment.allows(url):
-            return None
-        return _unlisted(url)
+    def _address_complaint(self, spec: ModelSpec, needed: str | None) -> str | None:
+        """Return why a model's own address cannot be called; `needed` says which it needs where it names none."""
+        if (url := spec.config.base_url) is None:
+            return f"{spec.id!r} needs config.base_url, {needed}" if needed else None
+        cure = f"add it to the worker's GRADELOOP_BASE_URLS: {url}"
+        return None if self._environment.allows(url) else f"base_url {clip(url)} is not allowed on this worker; {cure}"
 
     def _key_complaint(self, spec: ModelSpec) -> str | None:
         endpoint, server = self._environment.endpoint(spec), self._environment.servers.get(spec.provider)
@@ -313,10 +306,6 @@ class Providers:
         if not re.fullmatch(r"[\x21-\x7e]+", key):
             return f"{origin} holds white space or a character that no key has; set it again"
         return None
-
-
-def _unlisted(url: str) -> str:
-    return f"base_url {clip(url)} is not allowed on this worker; add it to the worker's GRADELOOP_BASE_URLS: {url}"
 
 
 def _with_body(request: ModelRequest, place: Endpoint) -> ModelRequest:

@@ -7,10 +7,11 @@ import asyncio
 import logging
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from activities.errors import model_fault
 from activities.providers.addresses import base_url, is_below, names_public_host, same_place
@@ -64,32 +65,28 @@ RENEW_SECONDS = 300.0
 """Seconds before its end at which a token is renewed, so that none ends on the way."""
 
 
-class KeySource(Protocol):
-    """Where an endpoint's key comes from."""
+class KeySource(ABC):
+    """The source of an endpoint's key."""
 
-    @property
-    def origin(self) -> str:
-        """The variable, file or credential to correct where there is no key."""
-        ...
+    origin: str
+    """The variable, file or credential to correct where there is no key."""
 
+    @abstractmethod
     def current(self) -> str | None:
         """Return the key as it is now; None where there is none."""
-        ...
 
-    async def renew(self) -> None:
+    async def renew(self) -> None:  # noqa: B027 - most keys are there
         """Fetch a key where one has to be fetched, before a call.
 
         Raises:
             ModelFault: None can be had.
         """
-        ...
 
-    def forget(self) -> None:
+    def forget(self) -> None:  # noqa: B027 - a process's variables do not change
         """Read the key anew at its next use, since the endpoint refused it."""
-        ...
 
 
-class KeyVariable:
+class KeyVariable(KeySource):
     """A key in a variable of the worker, read once."""
 
     def __init__(self, names: tuple[str, ...], environ: Mapping[str, str]) -> None:
@@ -103,14 +100,8 @@ class KeyVariable:
         """Return the variable's value."""
         return self._key
 
-    async def renew(self) -> None:
-        """Do nothing: a process's variables do not change."""
 
-    def forget(self) -> None:
-        """Do nothing, as above."""
-
-
-class KeyFile:
+class KeyFile(KeySource):
     """A key in a file, which is read anew when the file changes; while it is away or empty, the last key counts."""
 
     def __init__(self, path: Path) -> None:
@@ -144,15 +135,12 @@ class KeyFile:
             remember_secret(text)
         return self._key
 
-    async def renew(self) -> None:
-        """Do nothing: `current` looks at the file."""
-
     def forget(self) -> None:
         """Read the file at the next use, whatever its time says."""
         self._state = None
 
 
-class EntraToken:
+class EntraToken(KeySource):
     """Tokens of Entra ID, by whatever of this machine's credentials `azure-identity` finds first."""
 
     origin = "a credential for Entra ID (az login, a managed identity, or AZURE_CLIENT_ID and those beside it)"
