@@ -10,14 +10,17 @@ from pydantic_core import from_json
 
 from activities.providers.base import (
     MODELS_PAGE,
+    THINKING,
     JsonObject,
     answer_form,
     assistant_reply,
     call_id,
     callables,
+    circumstances,
     completion_cap,
     count,
     error_in_reply,
+    first_with_thinking,
     listed,
     malformed,
     opaque,
@@ -30,8 +33,8 @@ from activities.providers.base import (
     tool_call,
     truncated,
     unknown_end,
+    with_circumstances,
 )
-from activities.providers.thinking import THINKING, circumstances, first_with_thinking, with_circumstances
 from gradeloop.contract.messages import Image, Message, Usage, split_images
 from gradeloop.contract.provider import Cloud, Connections, Endpoint, ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.settings.catalog import capability_of

@@ -17,9 +17,11 @@ from activities.providers.base import (
     assistant_reply,
     call_id,
     callables,
+    circumstances,
     completion_cap,
     count,
     error_in_reply,
+    first_with_thinking,
     listed,
     log_probs,
     malformed,
@@ -33,9 +35,9 @@ from activities.providers.base import (
     tool_call,
     truncated,
     unknown_end,
+    with_circumstances,
 )
 from activities.providers.embeddings import embed_openai
-from activities.providers.thinking import circumstances, first_with_thinking, with_circumstances
 from gradeloop.contract.messages import CHOICES, Image, Message, Usage, split_images
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import Connections, Endpoint, ModelReply, ModelRequest

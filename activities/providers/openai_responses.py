@@ -18,6 +18,7 @@ from activities.providers.base import (
     completion_cap,
     count,
     error_in_reply,
+    first_with_thinking,
     listed,
     log_probs,
     malformed,
@@ -31,9 +32,9 @@ from activities.providers.base import (
     tool_call,
     truncated,
     unknown_end,
+    with_circumstances,
 )
 from activities.providers.embeddings import embed_openai
-from activities.providers.thinking import first_with_thinking, with_circumstances
 from gradeloop.contract.messages import CHOICES, Image, Message, Usage, split_images
 from gradeloop.contract.provider import Connections, Endpoint, ModelReply, ModelRequest
 from gradeloop.settings.catalog import capability_of
