@@ -104,7 +104,7 @@ MISTAKES = [
         "--where 'shop' is no pair; write KEY=VALUE, such as deployment.",
     ),
     (("--source", "threads", "--where", "status=running"), "status=running is no status of a finished thread; known: satisfied"),
-    (("--source", "threads", "--where", "tenant=a"), "source.threads.where.tenant"),
+    (("--source", "threads", "--where", "tenant=a"), "source.where.tenant"),
     (("--source", "sql:DB"), "needs --query and --watermark"),
     (("--source", "folder:runs", "--alert", "rate < 1"), "such as 'pass_rate < 0.9'"),
     (("--source", "folder:runs", "--sample", "7"), "write 7% or 0.07"),

@@ -24,7 +24,7 @@ from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.grants import NAMES, Grants, Kind, named_in
 from gradeloop.judges.contract import JudgingRequest
-from gradeloop.monitors.contract import BackfillCall, MonitorDefinition, MonitorTick
+from gradeloop.monitors.contract import SOURCES, BackfillCall, MonitorDefinition, MonitorTick, Source
 from gradeloop.suites.suite import SuiteFile
 
 REQUESTS: tuple[type[BaseModel], ...] = (
@@ -97,7 +97,9 @@ def texts_of(annotation: object) -> Iterator[object]:
 
 
 def models_of(annotation: object) -> Iterator[type[BaseModel]]:
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+    if annotation is Source:
+        yield from (kind.model for kind in SOURCES)
+    elif isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for part in get_args(annotation):
         yield from models_of(part)

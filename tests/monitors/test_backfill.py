@@ -14,10 +14,11 @@ from gradeloop.monitors import ticks
 from gradeloop.monitors.backfill import MonitorBackfiller
 from gradeloop.monitors.client import MonitorSchedules
 from gradeloop.monitors.contract import BackfillCall, BackfillReport, FolderSource, SqlSource
-from gradeloop.monitors.sources import SourceAccess, place_since, read_source
+from gradeloop.monitors.sources import SourceAccess
 from gradeloop.monitors.ticks import place_of
 from tests.monitors.test_monitoring import Watched, watched
 from tests.rig.batches import breaks, fails, passes
+from tests.rig.sources import place_since, read_source
 
 YESTERDAY = (datetime.now(UTC) - timedelta(days=1)).date().isoformat()
 

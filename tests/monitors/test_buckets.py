@@ -15,8 +15,8 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.monitors import buckets
 from gradeloop.monitors.contract import BucketSource
 from gradeloop.monitors.source_items import SourceItem
-from gradeloop.monitors.sources import place_since, read_source
 from tests.monitors.test_sources import ids, last_cursor
+from tests.rig.sources import place_since, read_source
 
 
 @pytest.fixture(scope="module")

@@ -18,11 +18,11 @@ from gradeloop.monitors import finished_threads
 from gradeloop.monitors.contract import MonitorDefinition, ThreadsSource
 from gradeloop.monitors.overview import MonitorReader
 from gradeloop.monitors.source_items import SourceItem
-from gradeloop.monitors.sources import place_since
 from gradeloop.store.engine import Store
 from tests.monitors.test_monitoring import JUDGE, Watched
 from tests.monitors.test_sources import ids, last_cursor
 from tests.rig.batches import batching, passes
+from tests.rig.sources import place_since
 from tests.rig.threads import Served, draft, grade, request, row, serving
 
 

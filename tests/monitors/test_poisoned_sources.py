@@ -20,7 +20,7 @@ from gradeloop.monitors.contract import BackfillCall, FolderSource, MonitorDefin
 from gradeloop.monitors.finished_threads import ThreadPlace, _Listed, _ThreadReader
 from gradeloop.monitors.overview import MonitorReader, tick_notes
 from gradeloop.monitors.source_items import SourceItem
-from gradeloop.monitors.sources import SourceAccess, read_chunks, read_source
+from gradeloop.monitors.sources import SourceAccess, read_chunks
 from gradeloop.monitors.ticks import MonitorStore
 from gradeloop.store.engine import Store
 from rig.otlp import chat, receiver, request_of, span_of, trace_id
@@ -28,6 +28,7 @@ from tests.monitors.test_buckets import read, s3, s3_server
 from tests.monitors.test_monitoring import JUDGE
 from tests.monitors.test_sources import ids, last_cursor, write
 from tests.rig.poison import LINES, said, write_poison
+from tests.rig.sources import read_source
 
 __all__ = ["s3", "s3_server"]
 

@@ -8,8 +8,8 @@ from sqlalchemy import create_engine, text
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.contract import SqlSource
 from gradeloop.monitors.source_items import SourceItem
-from gradeloop.monitors.sources import place_since, read_source
 from tests.monitors.test_sources import ids, last_cursor
+from tests.rig.sources import place_since, read_source
 
 
 def execute(url: str, *statements: str) -> None:

@@ -15,12 +15,13 @@ from temporalio.client import Client
 
 from gradeloop.monitors.contract import MonitorDefinition, OtlpSource
 from gradeloop.monitors.source_items import SourceItem
-from gradeloop.monitors.sources import SourceAccess, place_since, read_chunks
+from gradeloop.monitors.sources import SourceAccess, read_chunks
 from gradeloop.store.engine import Store
 from gradeloop.temporal.connect import application_folder
 from rig.otlp import PROTOBUF, Receiving, chat, receiver, request_of, trace_id
 from tests.monitors.test_monitoring import JUDGE, Watched
 from tests.rig.batches import batching, fails, passes
+from tests.rig.sources import place_since
 
 
 async def read(source: OtlpSource, store: Store, cursor: str | None = None, until: str | None = None) -> list[SourceItem]:

@@ -11,8 +11,9 @@ import pytest
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.contract import FolderSource, SqlSource
 from gradeloop.monitors.source_items import SourceItem
-from gradeloop.monitors.sources import SourceAccess, read_chunks, read_source
+from gradeloop.monitors.sources import SourceAccess, read_chunks
 from gradeloop.store.engine import Store
+from tests.rig.sources import read_source
 
 
 def write(path: Path, *names: str) -> None:

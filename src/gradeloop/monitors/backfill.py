@@ -10,9 +10,9 @@ from gradeloop.batches.reader import BatchReader
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgingRequest
-from gradeloop.monitors.contract import BackfillCall, BackfillReport, MonitorDefinition
+from gradeloop.monitors.contract import SOURCES, BackfillCall, BackfillReport, MonitorDefinition
 from gradeloop.monitors.source_items import reasons
-from gradeloop.monitors.sources import SourceAccess, place_since, read_chunks
+from gradeloop.monitors.sources import SourceAccess, read_chunks
 from gradeloop.monitors.ticks import MonitorStore, ReadRun, lock_monitor, read_run
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
@@ -48,7 +48,7 @@ class MonitorBackfiller:
         definition = monitor.definition
         if call.share is not None:
             definition = definition.model_copy(update={"sample": call.share, "strata": {}})
-        place = place_since(definition.source, call.since, monitor.cursor)
+        place = SOURCES.find(definition.source.kind).since(definition.source, call.since, monitor.cursor)
         report, seen = BackfillReport(), set[str]()
         async for chunk in read_chunks(definition.source, place, self._access, until=monitor.cursor):
             runs = {sha256: item.run for item, sha256 in chunk if item.run is not None and sha256 not in seen}

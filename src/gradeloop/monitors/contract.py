@@ -1,9 +1,11 @@
 """Monitors on the wire and in the store: what a monitor is, what a tick does, what it says, and the door to its workflow."""
 
 import re
-from typing import Annotated, Literal
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, field_validator, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, SerializeAsAny, field_validator, model_validator
 from temporalio import workflow
 
 from gradeloop.batches.contract import BATCH_PRIORITY, BatchRequest
@@ -12,11 +14,15 @@ from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.notice import Webhooks
 from gradeloop.contract.thread import Priority, TenantName
 from gradeloop.errors import InvalidRequest
+from gradeloop.extensions import Registry
 from gradeloop.judges.contract import CriteriaJudge, SchemaJudge, judging_id, parse_judge
 from gradeloop.judges.pass_rule import PassRule
 from gradeloop.monitors.anchors import AnchorCounts, AnchorPlan, AnchorState, Moved
 from gradeloop.stats.drift import CusumState, DriftState
 from gradeloop.stats.intervals import Interval
+
+if TYPE_CHECKING:
+    from gradeloop.monitors.source_items import SourceItem
 
 MonitorName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
 """A monitor's name: it is part of the ids of its workflows, its batches and its page."""
@@ -54,6 +60,17 @@ CLEAR_RUNS = 50
 """The runs over which the rate must be back before an alert is over."""
 
 
+class Source(Strict):
+    """Where a monitor finds runs; every kind of source has a model of its own, which a row of the registry `sources` names."""
+
+    kind: str
+
+    @property
+    def text(self) -> str:
+        """The source in words."""
+        return self.kind
+
+
 LEAST_QUIET = {
     "threads": (1.0, "the server lists a thread a little after its end, and one that is listed late could be passed over"),
     "bucket": (2.0, "S3 tells times to the second, and of two objects of one second the later could be passed over"),
@@ -79,7 +96,7 @@ def require_quiet(seconds: float, kind: str, written: str) -> float:
     return seconds
 
 
-class FolderSource(Strict):
+class FolderSource(Source):
     """A folder of transcript files, in any format that is read."""
 
     kind: Literal["folder"] = "folder"
@@ -94,7 +111,7 @@ class FolderSource(Strict):
         return self.path
 
 
-class SqlSource(Strict):
+class SqlSource(Source):
     """A query of a SQLite or PostgreSQL database, whose rows come in the order of one column."""
 
     kind: Literal["sql"] = "sql"
@@ -110,7 +127,7 @@ class SqlSource(Strict):
         return f"query of ${self.variable}"
 
 
-class OtlpSource(Strict):
+class OtlpSource(Source):
     """The runs that OTLP receivers have kept in the store."""
 
     kind: Literal["otlp"] = "otlp"
@@ -123,7 +140,7 @@ class OtlpSource(Strict):
         return f"OTLP{''.join(f', {key}={value}' for key, value in self.where.items())}"
 
 
-class BucketSource(Strict):
+class BucketSource(Source):
     """The objects of an S3 bucket, files in any format that is read."""
 
     kind: Literal["bucket"] = "bucket"
@@ -146,7 +163,7 @@ ThreadFilter = Literal["status", "rubric", "queue"]
 """What threads may be chosen by: their status, the sha256 of their rubric, and their task queue."""
 
 
-class ThreadsSource(Strict):
+class ThreadsSource(Source):
     """The finished threads of the worker's own namespace."""
 
     kind: Literal["threads"] = "threads"
@@ -167,7 +184,7 @@ class ThreadsSource(Strict):
         return f"finished threads{''.join(f', {key}={value}' for key, value in self.where.items())}"
 
 
-def refuse_hasty(source: FolderSource | SqlSource | OtlpSource | BucketSource | ThreadsSource) -> None:
+def refuse_hasty(source: Source) -> None:
     """Refuse a new monitor whose source has too little time to settle; one that is stored already stays as it is.
 
     Raises:
@@ -180,7 +197,71 @@ def refuse_hasty(source: FolderSource | SqlSource | OtlpSource | BucketSource | 
             raise InvalidRequest(f"source.quiet: {error}") from None
 
 
-MonitorSource = Annotated[FolderSource | SqlSource | OtlpSource | BucketSource | ThreadsSource, Field(discriminator="kind")]
+@dataclass(frozen=True)
+class SourceKind:
+    """A kind of source: a row of the registry `sources`.
+
+    Example:
+        ```python
+        SOURCES = (SourceKind("queue", QueueSource, read_queue, queue_place, flag=queue_of_flag, written="queue:NAME"),)
+        ```
+    """
+
+    name: str
+    """The `kind` of its model, and the beginning of `--source`."""
+    model: type[Source]
+    read: Callable[[Any, str | None, Any, str | None], "Iterator[SourceItem] | AsyncGenerator[list[SourceItem], None]"]
+    """Yields what is behind a cursor, up to another one if given, read with a `SourceAccess`; several at a time where it waits."""
+    since: Callable[[Any, str, str], str]
+    """Returns the cursor for what a person wrote as `--since`, given a cursor that the source has; raises InvalidRequest."""
+    flag: Callable[["SourceFlags"], dict[str, Any] | None]
+    """Returns what the flags of `gradeloop monitor create` say, for the model; None where they name another kind."""
+    written: str
+    """The source as a person writes it: `sql:VARIABLE`."""
+
+
+@dataclass(frozen=True)
+class SourceFlags:
+    """The flags of `gradeloop monitor create` that say where runs are found."""
+
+    text: str
+    """The value of `--source`."""
+    query: str | None = None
+    watermark: str | None = None
+    quiet: float | None = None
+    """Seconds."""
+    where: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def kind(self) -> str:
+        """What stands before the colon."""
+        return self.text.partition(":")[0]
+
+    @property
+    def place(self) -> str:
+        """What stands behind it."""
+        return self.text.partition(":")[2]
+
+    @property
+    def waits(self) -> dict[str, Any]:
+        """For how long the source is left to settle, where that is said."""
+        return {} if self.quiet is None else {"quiet": self.quiet}
+
+
+SOURCES = Registry[SourceKind]("sources", "kind of source", "gradeloop.monitors.sources:KINDS")
+
+
+def _read_source(value: object) -> object:
+    """Return the source that JSON describes, by the model of its kind."""
+    if isinstance(value, Source) or not isinstance(value, Mapping):
+        return value
+    kind = SOURCES.rows.get(str(value.get("kind")))
+    if kind is None:
+        raise ValueError(f"kind is {value.get('kind')!r}; write one of {', '.join(SOURCES.rows)}")
+    return kind.model.model_validate(value)
+
+
+MonitorSource = Annotated[SerializeAsAny[Source], BeforeValidator(_read_source)]
 
 RateName = Literal["pass_rate", "error_rate", "unsure_rate"]
 

@@ -5,8 +5,8 @@ import json
 import math
 import os
 import time
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import islice
@@ -21,7 +21,17 @@ from temporalio.client import Client
 from gradeloop.contract.transcript import why_unanswered
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.buckets import ObjectPlace, read_bucket
-from gradeloop.monitors.contract import BucketSource, FolderSource, MonitorSource, OtlpSource, SqlSource, ThreadsSource
+from gradeloop.monitors.contract import (
+    SOURCES,
+    BucketSource,
+    FolderSource,
+    OtlpSource,
+    Source,
+    SourceFlags,
+    SourceKind,
+    SqlSource,
+    ThreadsSource,
+)
 from gradeloop.monitors.finished_threads import ThreadPlace, read_threads
 from gradeloop.monitors.received import read_received
 from gradeloop.monitors.source_items import SourceItem, read_items
@@ -49,10 +59,12 @@ class SourceAccess:
     """The store, which has what receivers have kept."""
     client: Client | None = None
     """The client of the namespace whose finished threads are read."""
+    environment: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    """The variables that name databases."""
 
 
 async def read_chunks(
-    source: MonitorSource, cursor: str | None, access: SourceAccess, *, until: str | None = None
+    source: Source, cursor: str | None, access: SourceAccess, *, until: str | None = None
 ) -> AsyncGenerator[list[tuple[SourceItem, str]], None]:
     """Yield what a source has behind a cursor, some at a time, with the sums of the runs; what was read before may come again.
 
@@ -65,41 +77,13 @@ async def read_chunks(
     Raises:
         InvalidRequest: The source cannot be read; the message says what to do.
     """
-    if isinstance(source, ThreadsSource):
-        async for found in read_threads(source, cursor, access.client, until):
-            yield [*map(_with_sum, found)]
+    found = SOURCES.find(source.kind).read(source, cursor, access, until)
+    if isinstance(found, AsyncGenerator):
+        async for items in found:
+            yield [*map(_with_sum, items)]
         return
-    if isinstance(source, OtlpSource):
-        items = _read_received(source, cursor, access.store, until)
-    else:
-        items = read_source(source, cursor, until=until)
-    while chunk := await asyncio.to_thread(lambda: [*map(_with_sum, islice(items, LOOKED_UP))]):
+    while chunk := await asyncio.to_thread(lambda: [*map(_with_sum, islice(found, LOOKED_UP))]):
         yield chunk
-
-
-def read_source(
-    source: FolderSource | SqlSource | BucketSource,
-    cursor: str | None,
-    environment: Mapping[str, str] | None = None,
-    *,
-    until: str | None = None,
-) -> Iterator[SourceItem]:
-    """Yield what a folder, a bucket or a query has behind a cursor; what was read before may come again.
-
-    Args:
-        source: The source.
-        cursor: The place of the last tick; None to begin.
-        environment: The variables that name databases; this process's own by default.
-        until: The last place that is read; None to read all that there is.
-
-    Raises:
-        InvalidRequest: The source cannot be read; the message says what to do.
-    """
-    if isinstance(source, FolderSource):
-        return _read_folder(source, cursor, until)
-    if isinstance(source, BucketSource):
-        return read_bucket(source, cursor, until)
-    return _read_query(source, cursor, os.environ if environment is None else environment, until)
 
 
 def _with_sum(item: SourceItem) -> tuple[SourceItem, str]:
@@ -114,25 +98,7 @@ def _with_sum(item: SourceItem) -> tuple[SourceItem, str]:
     return SourceItem(item.cursor, unreadable=why), ""
 
 
-def place_since(source: MonitorSource, since: str, cursor: str) -> str:
-    """Return the place from which a source is read since a time, or since a value of a watermark that is no time.
-
-    Args:
-        source: The source.
-        since: What a person wrote.
-        cursor: A place that the source has, which tells what a watermark is.
-
-    Raises:
-        InvalidRequest: It is no such time or value.
-    """
-    if isinstance(source, FolderSource):
-        return json.dumps([int(_moment(since, "a date, for example 2026-01-31").timestamp() * 1e9), ""])
-    if isinstance(source, BucketSource):
-        return ObjectPlace(_moment(since, "a date, for example 2026-01-31"), "").cursor
-    if isinstance(source, ThreadsSource):
-        return ThreadPlace(_moment(since, "a date, for example 2026-01-31"), "", "").cursor
-    if isinstance(source, OtlpSource):
-        return json.dumps(["since", _moment(since, "a date, for example 2026-01-31").isoformat()])
+def _since_in_query(source: SqlSource, since: str, cursor: str) -> str:
     kind, known = json.loads(cursor)
     if kind == "datetime":
         moment = _moment(since, "a date or a time, for example 2026-01-31")
@@ -145,6 +111,11 @@ def place_since(source: MonitorSource, since: str, cursor: str) -> str:
     return place
 
 
+def _since_day(place: Callable[[datetime], str]) -> Callable[[Source, str, str], str]:
+    """Return what makes a place of the day that a person wrote."""
+    return lambda _source, since, _cursor: place(_moment(since, "a date, for example 2026-01-31"))
+
+
 def _moment(text: str, cure: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
@@ -153,7 +124,7 @@ def _moment(text: str, cure: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _read_folder(source: FolderSource, cursor: str | None, until: str | None) -> Iterator[SourceItem]:
+def _read_folder(source: FolderSource, cursor: str | None, _: SourceAccess, until: str | None) -> Iterator[SourceItem]:
     """Yield the runs of the files that were put there or changed after the cursor, in that order.
 
     The time is that of the file's entry (ctime), which moving and copying set, too, and nobody can set back.
@@ -200,11 +171,11 @@ def _files(source: FolderSource, closed: list[OSError]) -> list[tuple[tuple[int,
     return sorted(found)
 
 
-def _read_received(source: OtlpSource, cursor: str | None, store: Store, until: str | None) -> Iterator[SourceItem]:
+def _read_received(source: OtlpSource, cursor: str | None, access: SourceAccess, until: str | None) -> Iterator[SourceItem]:
     """Yield the runs that receivers have kept, in the order in which their traces settled."""
     after = _received_place(cursor)
     last = None if until is None else int(json.loads(until)[1])
-    while found := store.do(lambda connection, after=after: read_received(connection, after, last, FETCHED)):  # type: ignore[misc]  # bound
+    while found := access.store.do(lambda connection, after=after: read_received(connection, after, last, FETCHED)):  # type: ignore[misc]  # bound
         for one in found:
             if one.problem is not None:
                 yield SourceItem(None, unreadable=one.problem)
@@ -221,11 +192,11 @@ def _received_place(cursor: str | None) -> int | datetime:
     return datetime.fromisoformat(place) if kind == "since" else int(place)
 
 
-def _read_query(source: SqlSource, cursor: str | None, environment: Mapping[str, str], until: str | None) -> Iterator[SourceItem]:
+def _read_query(source: SqlSource, cursor: str | None, access: SourceAccess, until: str | None) -> Iterator[SourceItem]:
     """Yield the runs of the rows from the watermark on; those that have the same come again."""
     from sqlalchemy.exc import SQLAlchemyError
 
-    engine = _engine(source, environment)
+    engine = _engine(source, access.environment)
     try:
         with engine.connect() as connection:
             yield from _rows(connection, source, cursor, until)
@@ -354,3 +325,69 @@ def _json(value: object) -> object:
         except (ValueError, RecursionError):
             return value
     return to_jsonable_python(value, bytes_mode="hex", inf_nan_mode="strings", fallback=str)
+
+
+def _folder_of(flags: SourceFlags) -> dict[str, Any] | None:
+    return {"path": str(Path(flags.place).expanduser().absolute()), **flags.waits} if flags.kind == "folder" and flags.place else None
+
+
+def _bucket_of(flags: SourceFlags) -> dict[str, Any] | None:
+    if flags.kind != "s3" or not flags.place.startswith("//"):
+        return None
+    bucket, _, prefix = flags.place.removeprefix("//").partition("/")
+    return {"bucket": bucket, "prefix": prefix, **flags.waits}
+
+
+def _query_of(flags: SourceFlags) -> dict[str, Any] | None:
+    if flags.kind != "sql" or not flags.place:
+        return None
+    if not flags.query or not flags.watermark:
+        raise InvalidRequest("a sql: source needs --query and --watermark; the watermark is the column by which rows are read on")
+    return {"variable": flags.place, "query": flags.query, "watermark": flags.watermark}
+
+
+def _received_of(flags: SourceFlags) -> dict[str, Any] | None:
+    service = {"service.name": flags.place} if flags.place else {}
+    return {"where": service | dict(flags.where)} if flags.kind == "otlp" else None
+
+
+def _threads_of(flags: SourceFlags) -> dict[str, Any] | None:
+    return {"where": dict(flags.where), **flags.waits} if flags.text == "threads" else None
+
+
+KINDS = (
+    SourceKind(
+        "folder",
+        FolderSource,
+        _read_folder,
+        _since_day(lambda day: json.dumps([int(day.timestamp() * 1e9), ""])),
+        _folder_of,
+        "folder:/PATH",
+    ),
+    SourceKind(
+        "bucket",
+        BucketSource,
+        lambda source, cursor, _, until: read_bucket(source, cursor, until),
+        _since_day(lambda day: ObjectPlace(day, "").cursor),
+        _bucket_of,
+        "s3://BUCKET/PREFIX",
+    ),
+    SourceKind("sql", SqlSource, _read_query, _since_in_query, _query_of, "sql:VARIABLE"),
+    SourceKind(
+        "otlp",
+        OtlpSource,
+        _read_received,
+        _since_day(lambda day: json.dumps(["since", day.isoformat()])),
+        _received_of,
+        "otlp, otlp:SERVICE",
+    ),
+    SourceKind(
+        "threads",
+        ThreadsSource,
+        lambda source, cursor, access, until: read_threads(source, cursor, access.client, until),
+        _since_day(lambda day: ThreadPlace(day, "", "").cursor),
+        _threads_of,
+        "threads",
+    ),
+)
+"""The kinds of sources of gradeloop."""

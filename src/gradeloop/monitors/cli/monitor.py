@@ -32,12 +32,14 @@ from gradeloop.monitors.contract import (
     BACKFILL_RUNS,
     BASELINE_RUNS,
     LEAST_BASELINE,
+    SOURCES,
     AlertRule,
     AlwaysRule,
     BackfillCall,
     BackfillReport,
     MonitorDefinition,
     Rate,
+    SourceFlags,
     TickReport,
     require_quiet,
 )
@@ -218,30 +220,25 @@ def _definition(chosen: dict[str, Any]) -> MonitorDefinition:
 
 
 def _source(text: str, query: str | None, watermark: str | None, quiet: str | None, where: Sequence[str]) -> dict[str, Any]:
-    kind, _, place = text.partition(":")
+    kind = text.partition(":")[0]
     if kind != "sql" and (query or watermark):
         raise InvalidRequest("--query and --watermark are for a sql: source; leave them out")
     if kind not in {"otlp", "threads"} and where:
         raise InvalidRequest("--where is for the sources otlp and threads; leave it out")
     if kind in {"otlp", "sql"} and quiet:
         raise InvalidRequest("--quiet is for folders, buckets and threads; leave it out")
-    waits = {} if quiet is None else {"quiet": _quiet_seconds(quiet, kind)}
-    if kind == "otlp":
-        service = {"service.name": place} if place else {}
-        return {"kind": "otlp", "where": service | _pairs(where, "deployment.environment.name=production")}
-    if text == "threads":
-        return {"kind": "threads", "where": _pairs(where, "status=satisfied"), **waits}
-    if kind == "folder" and place:
-        return {"kind": "folder", "path": str(Path(place).expanduser().absolute()), **waits}
-    if kind == "s3" and place.startswith("//"):
-        bucket, _, prefix = place.removeprefix("//").partition("/")
-        return {"kind": "bucket", "bucket": bucket, "prefix": prefix, **waits}
-    if kind == "sql" and place:
-        if not query or not watermark:
-            raise InvalidRequest("a sql: source needs --query and --watermark; the watermark is the column by which rows are read on")
-        return {"kind": "sql", "variable": place, "query": query, "watermark": watermark}
-    known = "folder:/PATH, s3://BUCKET/PREFIX, sql:VARIABLE, otlp, otlp:SERVICE or threads"
-    raise InvalidRequest(f"--source {clip(text)} is no source; write {known}")
+    flags = SourceFlags(
+        text,
+        query,
+        watermark,
+        None if quiet is None else _quiet_seconds(quiet, kind),
+        _pairs(where, "deployment.environment.name=production" if kind == "otlp" else "status=satisfied"),
+    )
+    for row in SOURCES:
+        if (said := row.flag(flags)) is not None:
+            return {"kind": row.name, **said}
+    *others, last = (row.written for row in SOURCES)
+    raise InvalidRequest(f"--source {clip(text)} is no source; write {', '.join(others)} or {last}")
 
 
 def _quiet_seconds(text: str, kind: str) -> float:
