@@ -8,9 +8,8 @@ from typing import NamedTuple
 import pytest
 from scipy.stats import binom  # type: ignore[import-untyped]  # it has no types
 
-from gradeloop.calibration.check_report import Answered, report_check
+from gradeloop.calibration.check_report import Answered, ask_about, report_check
 from gradeloop.calibration.labelled_sets import Item, LabelledSet, read_labelled_set
-from gradeloop.calibration.questions import ask_about
 from gradeloop.judges.contract import JudgeResult, parse_judge
 from gradeloop.stats.bootstrap import binomial
 from gradeloop.stats.correction import JudgeError, corrected_rate

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 
-from gradeloop.calibration.check_report import Answered, CheckReport, report_check
+from gradeloop.calibration.check_report import Answered, CheckReport, Question, ask_about, report_check
 from gradeloop.calibration.cli.check_judge import check_page
 from gradeloop.calibration.labelled_sets import LabelledSet, read_labelled_set
 from gradeloop.calibration.probes import ProbeName, family_of, paraphrase, plain_text, probe_finding, probe_questions
-from gradeloop.calibration.questions import Question, ask_about
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, SchemaJudge, parse_judge

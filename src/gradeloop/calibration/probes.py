@@ -5,9 +5,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from gradeloop.calibration.check_report import Answered, ProbeFinding, compare_orders, verdicts_of
+from gradeloop.calibration.check_report import Answered, ProbeFinding, Question, compare_orders, run_of, verdicts_of
 from gradeloop.calibration.labelled_sets import Item, LabelledSet
-from gradeloop.calibration.questions import Question, run_of
 from gradeloop.contract.transcript import RunMessage
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig
 from gradeloop.stats.intervals import Estimate

@@ -15,12 +15,11 @@ from rich.table import Table
 from gradeloop.batches.cli.judge import BUDGET_HELP, CONCURRENCY_HELP, RETRY_HELP, JudgeName, open_registry
 from gradeloop.batches.cli.rejudge import preview_lines, preview_requests
 from gradeloop.batches.judge_many import WantedJudgement, make_judgements
-from gradeloop.calibration.check_report import Answered, CheckReport, ProbeFinding, report_check
+from gradeloop.calibration.check_report import Answered, CheckReport, ProbeFinding, Question, ask_about, report_check
 from gradeloop.calibration.cli.measure import PassedBy, ceiling_line, figure_table
 from gradeloop.calibration.figures import NAMES, figure_texts
 from gradeloop.calibration.labelled_sets import LabelledSet, read_labelled_set
 from gradeloop.calibration.probes import WHAT, ProbeName, probe_finding, probe_questions
-from gradeloop.calibration.questions import Question, ask_about
 from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust, codes_help, ctrl_c
 from gradeloop.cli.folder import own_config_file
 from gradeloop.cli.render.table import Column, show_lines, table
