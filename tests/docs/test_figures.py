@@ -332,7 +332,7 @@ def test_the_commands_and_flags_of_pages_are_the_command_lines() -> None:
     assert set(re.findall(r"`(?:gradeloop )?(batches \w+)", text_of(BATCHES))) == {
         name for name in commands() if name.startswith("batches ")
     }
-    assert codes(BATCHES, "Results in files", r"^`(.+)`$") == set(outputs.SUFFIXES)
+    assert codes(BATCHES, "Results in files", r"^`(.+)`$") == set(outputs.renderers_by_suffix())
 
 
 def test_the_gates_outcomes_marks_and_keys_of_reports_are_the_codes() -> None:

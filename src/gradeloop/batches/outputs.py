@@ -20,6 +20,7 @@ from gradeloop.batches.answer import OPTIONAL, STATUS_LABELS, below_threshold, f
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult, CaseStatus
 from gradeloop.batches.markdown import BatchStory, MarkdownFile
 from gradeloop.batches.metric_table import MetricFigure, MetricTable, metric_lines
+from gradeloop.extensions import Registry
 from gradeloop.files.output import PAGE, TEXT_MARK, replacing, resolve_outputs
 from gradeloop.text import encodable, one_line, printable, shortened
 
@@ -327,15 +328,65 @@ class TextFile:
 
 
 LINES = ".jsonl"
-SUFFIXES = (".csv", PAGE, ".json", LINES, ".md", ".txt", ".xml", ".yaml", ".yml")
-OVERVIEWS = (".csv", ".xml")
-"""The suffixes of files that begin with something about all cases."""
 
 
-class _Writer(Protocol):
-    def write(self, result: CaseResult) -> None: ...
+class ResultsWriter(Protocol):
+    """Writes results into one file."""
 
-    def end(self, metrics: Sequence[MetricFigure] = ()) -> None: ...
+    def write(self, result: CaseResult) -> None:
+        """Write the next case."""
+
+    def end(self, metrics: Sequence[MetricFigure] = ()) -> None:
+        """Write what comes after the last case."""
+
+
+@dataclass(frozen=True)
+class RenderedBatch:
+    """What a file of results is about."""
+
+    summary: BatchSummary
+    overview: ResultsOverview
+    """What is known of all cases; empty where the renderer asks for none."""
+    said: BatchStory | None = None
+    """The answer by the flags of a command, and how the batch compares with an earlier one."""
+
+
+@dataclass(frozen=True)
+class Renderer:
+    """A format of files with results: a row of the registry `renderers`.
+
+    Example:
+        ```python
+        RENDERERS = (Renderer("tsv", (".tsv",), lambda file, batch: TsvFile(file, batch.summary)),)
+        ```
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    """The ends of names of such files."""
+    open: Callable[[TextIOWrapper, RenderedBatch], ResultsWriter] | None
+    """Returns what writes a file; None where it is written as cases end, or by the command, as a page is."""
+    overview: bool = False
+    """Whether a file begins with something about all cases."""
+
+
+BUILT_IN = (
+    Renderer("csv", (".csv",), lambda file, batch: CsvFile(file, batch.overview.names), overview=True),
+    Renderer("page", (PAGE,), None),
+    Renderer("json", (".json",), lambda file, batch: JsonFile(file, batch.summary)),
+    Renderer("lines", (LINES,), None),
+    Renderer("markdown", (".md",), lambda file, batch: MarkdownFile(file, batch.summary, batch.said)),
+    Renderer("text", (".txt",), lambda file, batch: TextFile(file, batch.summary)),
+    Renderer("junit", (".xml",), lambda file, batch: JunitFile(file, batch.summary, batch.overview), overview=True),
+    Renderer("yaml", (".yaml", ".yml"), lambda file, batch: YamlFile(file, batch.summary)),
+)
+
+RENDERERS = Registry[Renderer]("renderers", "format of results", "gradeloop.batches.outputs:BUILT_IN")
+
+
+def renderers_by_suffix() -> dict[str, Renderer]:
+    """Return the formats of files with results by the ends of their names."""
+    return {suffix: renderer for renderer in RENDERERS for suffix in renderer.suffixes}
 
 
 class Outputs:
@@ -350,9 +401,10 @@ class Outputs:
     """
 
     def __init__(self, paths: Sequence[Path], *, overwrite: bool = False) -> None:
-        writables = resolve_outputs(paths, SUFFIXES, overwrite=overwrite)
+        known = renderers_by_suffix()
+        writables = resolve_outputs(paths, tuple(known), overwrite=overwrite)
         self.pages = [path for path in writables if path.suffix.lower() == PAGE]
-        self._whole = [path for path in writables if path.suffix.lower() not in {LINES, PAGE}]
+        self._whole = [(path, known[path.suffix.lower()]) for path in writables if path.suffix.lower() not in {LINES, PAGE}]
         self._lines = [path for path in writables if path.suffix.lower() == LINES]
         self._open: list[TextIOWrapper] | None = None
 
@@ -378,10 +430,10 @@ class Outputs:
             file.close()
         if not self._whole:
             return
-        needs_overview = any(path.suffix.lower() in OVERVIEWS for path in self._whole)
-        overview = ResultsOverview.of(results()) if needs_overview else ResultsOverview()
+        overview = ResultsOverview.of(results()) if any(renderer.overview for _, renderer in self._whole) else ResultsOverview()
+        batch = RenderedBatch(summary, overview, said)
         with ExitStack() as files:
-            writers = [_writer(path, files.enter_context(replacing(path)), summary, overview, said) for path in self._whole]
+            writers = [render.open(files.enter_context(replacing(path)), batch) for path, render in self._whole if render.open is not None]
             metrics = MetricTable(summary)
             for result in results():
                 metrics.add(result)
@@ -394,19 +446,3 @@ class Outputs:
         if self._open is None:
             self._open = [path.open("w", encoding="utf-8", newline="\n") for path in self._lines]
         return self._open
-
-
-def _writer(path: Path, file: TextIOWrapper, summary: BatchSummary, overview: ResultsOverview, said: BatchStory | None) -> _Writer:
-    match path.suffix.lower():
-        case ".csv":
-            return CsvFile(file, overview.names)
-        case ".xml":
-            return JunitFile(file, summary, overview)
-        case ".md":
-            return MarkdownFile(file, summary, said)
-        case ".txt":
-            return TextFile(file, summary)
-        case ".yaml" | ".yml":
-            return YamlFile(file, summary)
-        case _:
-            return JsonFile(file, summary)

@@ -24,7 +24,7 @@ from gradeloop.batches.gate import gate_batch
 from gradeloop.batches.markdown import BatchStory
 from gradeloop.batches.metric_table import MetricTable, metric_lines
 from gradeloop.batches.outage import StoreWatch, store_timeout
-from gradeloop.batches.outputs import SUFFIXES, Outputs, json_line
+from gradeloop.batches.outputs import Outputs, json_line, renderers_by_suffix
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.commands import (
     BASELINE_HELP,
@@ -272,7 +272,7 @@ class EvalCommand:
         options = self._options
         config = own_config_file(trust=options.folder.trust)
         suite = read_suite(path, options.flags, find_outside_roots(options.folder.outside, config))
-        known = [path for path in suite.outputs if path.suffix.lower() in SUFFIXES]
+        known = [path for path in suite.outputs if path.suffix.lower() in renderers_by_suffix()]
         outputs = Outputs([*known, *options.outputs], overwrite=options.folder.overwrite)
         spool = SpooledCases(suite.cases())
         request = options.request(suite, spool)
@@ -280,7 +280,7 @@ class EvalCommand:
         require_files(suite.tools, "--tools")
         require_files((suite.scripted,) if suite.scripted else (), "--scripted")
         unknown = [
-            f"outputPath {path.name}: ignored, its suffix names no format; known: {', '.join(SUFFIXES)}"
+            f"outputPath {path.name}: ignored, its suffix names no format; known: {', '.join(renderers_by_suffix())}"
             for path in suite.outputs
             if path not in known
         ]
