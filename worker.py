@@ -49,8 +49,7 @@ from gradeloop.telemetry.activity_logs import LogsIds
 from gradeloop.telemetry.health import Check, HealthChecks, parse_address, serving_health
 from gradeloop.telemetry.logs import LOG_VARIABLE, configure_logging
 from gradeloop.temporal.connect import PROVIDER_VARIABLES, Connection, check_server, connect, find, follow_credentials, is_embedded
-from gradeloop.temporal.exporters import metrics_exporter
-from gradeloop.temporal.runtime import export_metrics, register_search_attributes
+from gradeloop.temporal.runtime import export_metrics, metrics_exporter, register_search_attributes
 from gradeloop.temporal.worker_process import LoadedObjects, QueueWatch, ReadyFile, report_failure, sample
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.notices import NoticesWorkflow

@@ -20,8 +20,7 @@ from activities.tools.registry import ToolRegistry
 from gradeloop.contract.thread import WORKFLOW
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.temporal.connect import Connection, connect
-from gradeloop.temporal.exporters import metrics_exporter
-from gradeloop.temporal.runtime import export_metrics
+from gradeloop.temporal.runtime import export_metrics, metrics_exporter
 from lab.bare import ACTIVITIES, Bare, nothing
 from worker import build
 

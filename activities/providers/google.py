@@ -19,6 +19,7 @@ from activities.providers.base import (
     callables,
     completion_cap,
     count,
+    embed_google,
     error_in_reply,
     json_value,
     log_probs,
@@ -33,7 +34,6 @@ from activities.providers.base import (
     unknown_end,
     whole_object,
 )
-from activities.providers.embeddings import embed_google
 from gradeloop.contract.messages import Image, Message, Usage, split_images
 from gradeloop.contract.model_spec import LONGEST_TIMEOUT
 from gradeloop.contract.provider import Connections, Endpoint, ModelFault, ModelReply, ModelRequest, Step

@@ -13,9 +13,8 @@ import httpx2
 from httpcore2 import SOCKET_OPTION, AnyIOBackend, AsyncConnectionPool, AsyncNetworkBackend, AsyncNetworkStream, ConnectError
 
 from activities.calls.rate_headers import keep_headers, keep_sending
-from activities.providers.addresses import is_public, reached_address
 from activities.providers.base import CONNECT_TIMEOUT, IDLE_TIMEOUT, SILENCE
-from activities.providers.environment import NO_KEY
+from activities.providers.environment import NO_KEY, is_public, reached_address
 from gradeloop.contract.model_spec import LONGEST_TIMEOUT
 from gradeloop.contract.provider import Connections, Endpoint
 from gradeloop.telemetry.traces import put_context

@@ -20,6 +20,7 @@ from activities.providers.base import (
     circumstances,
     completion_cap,
     count,
+    embed_openai,
     error_in_reply,
     first_with_thinking,
     listed,
@@ -37,7 +38,6 @@ from activities.providers.base import (
     unknown_end,
     with_circumstances,
 )
-from activities.providers.embeddings import embed_openai
 from gradeloop.contract.messages import CHOICES, Image, Message, Usage, split_images
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import Connections, Endpoint, ModelReply, ModelRequest

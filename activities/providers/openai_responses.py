@@ -17,6 +17,7 @@ from activities.providers.base import (
     callables,
     completion_cap,
     count,
+    embed_openai,
     error_in_reply,
     first_with_thinking,
     listed,
@@ -34,7 +35,6 @@ from activities.providers.base import (
     unknown_end,
     with_circumstances,
 )
-from activities.providers.embeddings import embed_openai
 from gradeloop.contract.messages import CHOICES, Image, Message, Usage, split_images
 from gradeloop.contract.provider import Connections, Endpoint, ModelReply, ModelRequest
 from gradeloop.settings.catalog import capability_of

@@ -34,7 +34,7 @@ from gradeloop.settings.worker import WorkerSettings
 from gradeloop.store.engine import Store
 from gradeloop.telemetry import metrics
 from gradeloop.telemetry.metrics import METRICS, MODELS_SHOWN, VERDICTS, record_on
-from gradeloop.temporal.exporters import metrics_exporter
+from gradeloop.temporal.runtime import metrics_exporter
 from gradeloop.temporal.server import ServerInfo
 from gradeloop.temporal.worker_process import sample_once
 from tests.rig.cli import draft, verdict

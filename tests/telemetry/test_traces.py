@@ -30,7 +30,7 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, Worker
 from gradeloop.client.client import GradingClient
 from gradeloop.telemetry.traces import end_tracing, trace_with, tracing
 from gradeloop.temporal.connect import Connection, connect
-from gradeloop.temporal.exporters import tracing_interceptors
+from gradeloop.temporal.runtime import tracing_interceptors
 from gradeloop.temporal.server import ServerInfo
 from gradeloop.temporal.trace_interceptor import CONTEXT
 from tests.rig.batches import batching, case, fails, passes
@@ -299,7 +299,7 @@ async def test_a_workflow_hands_its_context_on_and_adds_no_span_that_tells_nothi
 
 def test_a_process_that_nobody_traces_has_no_interceptor_and_loads_no_opentelemetry() -> None:
     script = (
-        "import sys; from gradeloop.temporal.exporters import tracing_interceptors; from gradeloop.telemetry.traces import put_context\n"
+        "import sys; from gradeloop.temporal.runtime import tracing_interceptors; from gradeloop.telemetry.traces import put_context\n"
         "headers = {}; put_context(headers)\n"
         "print(tracing_interceptors({}), headers, [name for name in sys.modules if name.startswith('opentelemetry')])"
     )
