@@ -22,6 +22,7 @@ from activities.calls.retries import (
     OUTAGE,
     WAITING,
     CallLimits,
+    FailedAttempts,
     ModelChoice,
     RetryDecision,
     failed_call,
@@ -206,10 +207,10 @@ class ModelCalls:
             away_since = state.failed.away_since or (since if limiter.answered < since else now)
             away = now - away_since
             fault = ModelFault("rate_limited", "its rate limit left no room for the call", model=spec.id)
-            decision = choice.after_wait(away_since, state.limits, now)
+            most = state.limits.outage_seconds
+            decision = choice.after_failure(fault, FailedAttempts(away_since=away_since), RetryDecision(left=most), state.limits, now)
             if (following := decision.model) is not None:
                 raise _follow(state, decision, f"{fault}; {following.id} is asked instead") from None
-            most = state.limits.outage_seconds
             if away < most:
                 details = FailureDetails(usage=state.spent, waits_for=spec.id)
                 delay = timedelta(seconds=min(wait.seconds, most - away, decision.left or most))

@@ -264,17 +264,6 @@ class ModelChoice:
         position = position.model_copy(update={"place": place, "left": _left(position, self.model, fault.kind)})
         return RetryDecision(position=position, model=self.chain[place])
 
-    def after_wait(self, away_since: float, limits: CallLimits, now: float) -> RetryDecision:
-        """Return what comes after an attempt that could not be sent: the next model, or the seconds in which this one may still be asked.
-
-        Args:
-            away_since: Since when the model has answered nobody, in seconds since 1970.
-            limits: The limits of the call.
-            now: Seconds since 1970.
-        """
-        fault = ModelFault("rate_limited", "its rate limit leaves no room for the call", model=self.model.id)
-        return self.after_failure(fault, FailedAttempts(away_since=away_since), RetryDecision(left=limits.outage_seconds), limits, now)
-
 
 def choose_model(spec: ModelSpec, position: ChainPosition, failed: FailedAttempts, now: float, taken: Collection[str] = ()) -> ModelChoice:
     """Return the model that an attempt asks: one that has been away for long enough is not asked once more.

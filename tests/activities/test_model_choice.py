@@ -67,7 +67,8 @@ def test_a_model_that_has_been_away_for_long_enough_is_not_asked_once_more() -> 
 
 def test_a_call_that_is_never_sent_falls_back_too() -> None:
     choice = choose_model(SPEC, ChainPosition(), FailedAttempts(), 0)
-    early, late = (choice.after_wait(1000.0, LIMITS, now) for now in (1050.0, 1060.0))
+    limited, away = ModelFault("rate_limited", "no room"), FailedAttempts(away_since=1000.0)
+    early, late = (choice.after_failure(limited, away, RetryDecision(left=600.0), LIMITS, now) for now in (1050.0, 1060.0))
 
     assert (early.model, early.left) == (None, 10.0)
     assert late.model is not None
