@@ -244,7 +244,7 @@ class SourceFlags:
 
     @property
     def waits(self) -> dict[str, Any]:
-        """For how long the source is left to settle, where that is said."""
+        """The time for which the source is left to settle, where that is said."""
         return {} if self.quiet is None else {"quiet": self.quiet}
 
 
