@@ -1,10 +1,12 @@
 """The table of commands in groups, and the options and exit codes that commands share."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache, wraps
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -102,21 +104,22 @@ def share_flag(text: str) -> float:
 ThreadId = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's id, or `latest` for the newest.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else on stdout.")]
 Grader = Annotated[str | None, typer.Option(metavar="MODEL", help="Judge with this model, written provider:model.")]
-Tools = Annotated[list[Path] | None, typer.Option("--tools", metavar="FILE", help="Load evidence tools from this Python file; repeatable.")]
+_TOOLS = typer.Option("--tools", metavar="FILE", help="Load evidence tools from this Python file; repeatable.")
+Tools = Annotated[list[Path] | None, _TOOLS]
+ToolFiles = Annotated[tuple[Path, ...], _TOOLS]
 Scripted = Annotated[Path | None, typer.Option(metavar="FILE", help="Read the replies of the provider `scripted` from this file.")]
-AllowOutside = Annotated[
-    list[Path] | None,
-    typer.Option("--allow-outside", metavar="FOLDER", help="Let the files name others in this folder, too; repeatable."),
-]
+_OUTSIDE = typer.Option("--allow-outside", metavar="FOLDER", help="Let the files name others in this folder, too; repeatable.")
+AllowOutside = Annotated[list[Path] | None, _OUTSIDE]
+OutsideFolders = Annotated[tuple[Path, ...], _OUTSIDE]
 Trust = Annotated[bool, typer.Option("--trust", help="Trust this folder's gradeloop.toml first, as `gradeloop trust` does; for CI.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace output files that gradeloop did not write, too.")]
 BatchId = Annotated[str, typer.Argument(metavar="BATCH", help="The batch's id, or `latest` for the newest.")]
-OUTPUT_HELP = "Write the results to a .json, .jsonl, .yaml, .csv, .xml, .html, .md or .txt file; repeatable."
-OutputOption = Annotated[
-    list[Path] | None,
-    typer.Option("--output", "-o", metavar="FILE", help=OUTPUT_HELP),
-]
+_OUTPUT_HELP = "Write the results to a .json, .jsonl, .yaml, .csv, .xml, .html, .md or .txt file; repeatable."
+_OUTPUT = typer.Option("--output", "-o", metavar="FILE", help=_OUTPUT_HELP)
+OutputOption = Annotated[list[Path] | None, _OUTPUT]
+OutputFiles = Annotated[tuple[Path, ...], _OUTPUT]
 BASELINE_HELP = "Compare a summary.md with this batch, `latest` or file of results."
+JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON line per finished case, and nothing else on stdout.")]
 Limit = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="List at most this many.")]
 
 
@@ -154,6 +157,70 @@ class GroupedCommands(TyperGroup):
         """Find a command, whose module is imported now."""
         self.load(args[0])
         return super().resolve_command(ctx, args)
+
+
+Options = TypeVar("Options")
+
+
+def takes(options: type[Options]) -> Callable[[Callable[[Options], None]], Callable[..., None]]:
+    """Return a decorator for a command whose arguments and flags are the fields of a dataclass.
+
+    A field is a flag where its annotation says how, as typer's parameters do; a tuple is a flag that is repeatable. The other fields are
+    dataclasses of further flags, or are set later. So a flag is written once, with its help, its type and its default.
+
+    Example:
+        ```python
+        @dataclass(frozen=True)
+        class GreetOptions:
+            name: Annotated[str, typer.Argument(help="Greet this person.")]
+            loud: Annotated[bool, typer.Option("--loud", help="Shout.")] = False
+
+
+        @app.command()
+        @takes(GreetOptions)
+        def greet(options: GreetOptions) -> None: ...
+        ```
+    """
+
+    def decorate(work: Callable[[Options], None]) -> Callable[..., None]:
+        @wraps(work)
+        def command(**given: Any) -> None:  # noqa: ANN401 - whatever typer parsed
+            work(_built(options, given))
+
+        command.__signature__ = Signature([*_parameters(options)])  # type: ignore[attr-defined]  # which typer reads
+        command.__annotations__ = {}
+        return command
+
+    return decorate
+
+
+def _parameters(options: Any) -> Iterator[Parameter]:  # noqa: ANN401 - a dataclass
+    for name, (kind, info, default) in _flags(options).items():
+        if info is None:
+            yield from _parameters(kind)
+            continue
+        if get_origin(kind) is tuple:
+            kind, default = Optional[list[get_args(kind)[0]]], None  # type: ignore[misc]  # noqa: UP045, PLW2901 - made at run time
+        default = Parameter.empty if default is MISSING else default  # noqa: PLW2901 - typer's word
+        yield Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, info])
+
+
+def _built(options: Any, given: Mapping[str, Any]) -> Any:  # noqa: ANN401 - as above
+    values: dict[str, Any] = {}
+    for name, (kind, info, _) in _flags(options).items():
+        value = _built(kind, given) if info is None else given[name]
+        values[name] = tuple(value or ()) if info is not None and get_origin(kind) is tuple else value
+    return options(**values)
+
+
+def _flags(options: Any) -> dict[str, tuple[Any, Any, Any]]:  # noqa: ANN401 - as above
+    """Return the type, typer's description and the default of each field that is a flag; dataclasses of flags have no description."""
+    hints, found = get_type_hints(options, include_extras=True), {}
+    for one in fields(options):
+        kind, *described = get_args(hints[one.name]) if get_origin(hints[one.name]) is Annotated else (hints[one.name],)
+        if described or is_dataclass(kind):
+            found[one.name] = (kind, described[0] if described else None, one.default)
+    return found
 
 
 def codes_help(command: str) -> str:

@@ -22,12 +22,24 @@ from gradeloop.batches.judge_many import Judged, judge_many
 from gradeloop.batches.pages.judgement_outputs import READ_BACK, JudgementOutputs
 from gradeloop.batches.pages.judgement_page import JudgementSource
 from gradeloop.batches.pages.subjects import judgement_story
-from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust, codes_help, ctrl_c, share_flag
+from gradeloop.cli.commands import (
+    AllowOutside,
+    Grader,
+    Json,
+    OutsideFolders,
+    Overwrite,
+    Scripted,
+    ToolFiles,
+    Trust,
+    codes_help,
+    ctrl_c,
+    share_flag,
+    takes,
+)
 from gradeloop.cli.folder import own_config_file, own_outside_roots
 from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import budget_of
 from gradeloop.client.client import GradingClient
-from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED, STOPPED
@@ -74,69 +86,89 @@ FILES_HELP = "Also write the results to a .jsonl, .json, .csv, .xml, .md or .htm
 ALLOW_ERRORS_HELP = "Exit 3 only when a larger share of judgements fail."
 
 JudgeName = Annotated[str, typer.Argument(metavar="JUDGE", help="The judge: a file of a judge or rubric, or COLLECTION/RUBRIC[@VERSION].")]
+Concurrency = Annotated[int, typer.Option("--concurrency", "-j", min=1, max=1000, metavar="N", help=CONCURRENCY_HELP)]
+BudgetUsd = Annotated[float | None, typer.Option(metavar="USD", help=BUDGET_HELP)]
+Retry = Annotated[Literal["errors"] | None, typer.Option(help=RETRY_HELP)]
 Collection = Annotated[str, typer.Argument(metavar="COLLECTION", help="The collection's name.")]
 RubricId = Annotated[str, typer.Argument(metavar="RUBRIC", help="The rubric's id.")]
 JudgeFile = Annotated[Path, typer.Argument(metavar="FILE", help="The judge: YAML, JSON (Docent's too), or a rubric as text.")]
 
 
-@app.command(epilog=codes_help("judge"))
-def judge(  # noqa: PLR0913 - one parameter a flag
-    judge: JudgeName,
+@dataclass(frozen=True)
+class JudgeOptions:
+    """The arguments and flags of one `gradeloop judge`."""
+
+    judge: JudgeName
     runs: Annotated[
-        list[str] | None, typer.Argument(metavar="RUN", help="Runs to judge: files (JSON, JSONL, .eval, text), or thread:ID; repeatable.")
-    ] = None,
-    *,
-    grader: Grader = None,
-    repeat: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Judge each run this many times.")] = 1,
-    concurrency: Annotated[int, typer.Option("--concurrency", "-j", min=1, max=1000, metavar="N", help=CONCURRENCY_HELP)] = 50,
-    passes: Annotated[list[str] | None, typer.Option("--pass", metavar="KEY=VALUE", help=RULE_HELP)] = None,
-    pass_rate: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help="Exit 1 when a smaller share passes.")] = None,
-    labels: Annotated[Path | None, typer.Option(metavar="FILE", help=LABELS_HELP)] = None,
-    gate: Annotated[
-        Literal["raw", "corrected"], typer.Option(help="Hold the raw rate, or the corrected one, against --pass-rate.")
-    ] = "raw",
-    allow_errors: Annotated[float, typer.Option(parser=share_flag, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = 0.0,
-    tools: Tools = None,
-    scripted: Scripted = None,
-    output: Annotated[list[Path] | None, typer.Option("--output", "-o", metavar="FILE", help=FILES_HELP)] = None,
-    overwrite: Overwrite = False,
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out runs that cannot be read, and list them.")] = False,
-    whole: Annotated[bool, typer.Option("--whole", help=WHOLE_HELP)] = False,
-    chunk: Annotated[bool, typer.Option("--chunk", help=CHUNK_HELP)] = False,
-    max_bad: Annotated[float, typer.Option(parser=share_flag, metavar="SHARE", help=MAX_BAD_HELP)] = 1.0,
-    allow_outside: AllowOutside = None,
-    trust: Trust = False,
-    store: Annotated[bool, typer.Option("--store/--no-store", help="Keep the results in the store, or do not.")] = True,
-    budget_usd: Annotated[float | None, typer.Option(metavar="USD", help=BUDGET_HELP)] = None,
-    retry: Annotated[Literal["errors"] | None, typer.Option(help=RETRY_HELP)] = None,
-    again: Annotated[bool, typer.Option("--again", help=AGAIN_HELP)] = False,
-    only_judge: Annotated[str | None, typer.Option(metavar="JUDGE@VERSION", help=ONLY_JUDGE_HELP)] = None,
-    preview: Annotated[bool, typer.Option("--preview", help="Print the calls to make and their cost, and judge nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per result, and nothing else on stdout.")] = False,
-) -> None:
+        tuple[str, ...], typer.Argument(metavar="RUN", help="Runs to judge: files (JSON, JSONL, .eval, text), or thread:ID; repeatable.")
+    ] = ()
+    grader: Grader = None
+    repeat: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Judge each run this many times.")] = 1
+    concurrency: Concurrency = 50
+    passes: Annotated[tuple[str, ...], typer.Option("--pass", metavar="KEY=VALUE", help=RULE_HELP)] = ()
+    pass_rate: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help="Exit 1 when a smaller share passes.")] = None
+    labels: Annotated[Path | None, typer.Option(metavar="FILE", help=LABELS_HELP)] = None
+    gate: Annotated[Literal["raw", "corrected"], typer.Option(help="Hold the raw rate, or the corrected one, against --pass-rate.")] = "raw"
+    allow_errors: Annotated[float, typer.Option(parser=share_flag, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = 0.0
+    tools: ToolFiles = ()
+    scripted: Scripted = None
+    output: Annotated[tuple[Path, ...], typer.Option("--output", "-o", metavar="FILE", help=FILES_HELP)] = ()
+    overwrite: Overwrite = False
+    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out runs that cannot be read, and list them.")] = False
+    whole: Annotated[bool, typer.Option("--whole", help=WHOLE_HELP)] = False
+    chunk: Annotated[bool, typer.Option("--chunk", help=CHUNK_HELP)] = False
+    max_bad: Annotated[float, typer.Option(parser=share_flag, metavar="SHARE", help=MAX_BAD_HELP)] = 1.0
+    allow_outside: OutsideFolders = ()
+    trust: Trust = False
+    store: Annotated[bool, typer.Option("--store/--no-store", help="Keep the results in the store, or do not.")] = True
+    budget_usd: BudgetUsd = None
+    retry: Retry = None
+    again: Annotated[bool, typer.Option("--again", help=AGAIN_HELP)] = False
+    only_judge: Annotated[str | None, typer.Option(metavar="JUDGE@VERSION", help=ONLY_JUDGE_HELP)] = None
+    preview: Annotated[bool, typer.Option("--preview", help="Print the calls to make and their cost, and judge nothing.")] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per result, and nothing else on stdout.")] = False
+    rule: PassGate | None = None
+    """The rule that results are written with; None without one."""
+    files: JudgementOutputs = field(default_factory=lambda: JudgementOutputs(()))
+    """The files that results are written to."""
+
+    @property
+    def corrected(self) -> bool:
+        """Whether the rate that labels correct decides, rather than the raw one."""
+        return self.gate == "corrected"
+
+    def refuse_mixed(self) -> None:
+        """Raise InvalidRequest where flags do not go together, or no run is named."""
+        if self.again != (self.only_judge is not None):
+            raise InvalidRequest("--again and --only-judge go together; write --again --only-judge RUBRIC@VERSION for the judge to replace")
+        if not self.again and not self.runs:
+            raise InvalidRequest("no run is named; give files of runs or thread:ID, or --again --only-judge RUBRIC@VERSION")
+        if self.again and not self.store:
+            raise InvalidRequest("--again reads earlier judgements from the store; leave --no-store out")
+        if self.whole and self.chunk:
+            raise InvalidRequest("--whole refuses the runs that --chunk judges in parts; leave one of them out")
+        if self.corrected and (self.labels is None or self.pass_rate is None):
+            raise InvalidRequest(
+                "--gate corrected needs --labels FILE, by which it corrects, and --pass-rate SHARE, against which it decides"
+            )
+
+
+@app.command(epilog=codes_help("judge"))
+@takes(JudgeOptions)
+def judge(options: JudgeOptions) -> None:
     """Judge finished runs; stored verdicts are not paid for twice."""
-    reading = (tuple(allow_outside or ()), trust, overwrite, budget_of(None, budget_usd), skip_bad, max_bad, whole)
-    asked = (judge, tuple(runs or ()), grader, repeat, concurrency, tuple(passes or ()), tuple(tools or ()), scripted)
-    options = JudgeOptions(
-        *(*asked, tuple(output or ()), store, as_json),
-        *reading,
-        *(labels, only_judge, preview, chunk, bool(retry)),
-        *(pass_rate, allow_errors, gate == "corrected"),
-    )
-    options.refuse_mixed(again=again)
-    if gate == "corrected" and (labels is None or pass_rate is None):
-        raise InvalidRequest("--gate corrected needs --labels FILE, by which it corrects, and --pass-rate SHARE, against which it decides")
+    options.refuse_mixed()
     outcome = asyncio.run(judge_runs(options))
     if outcome.stopped:
-        rest = f"Run the same command again to read them and judge the rest with {judge}"
+        rest = f"Run the same command again to read them and judge the rest with {options.judge}"
         typer.echo(f"stopped; judgements in flight continue. {rest}", err=True)
         raise typer.Exit(STOPPED)
     counts = outcome.counts
-    if counts.errors > allow_errors * outcome.total or (outcome.total and not counts.judged):
+    if counts.errors > options.allow_errors * outcome.total or (outcome.total and not counts.judged):
         raise typer.Exit(NO_VERDICT)
-    if gate == "corrected":
+    if options.corrected:
         raise typer.Exit({"passed": SATISFIED, "failed": CAPPED}.get(outcome.corrected or "", NO_VERDICT))
-    if pass_rate is not None and counts.passed < pass_rate * counts.judged:
+    if options.pass_rate is not None and counts.passed < options.pass_rate * counts.judged:
         raise typer.Exit(CAPPED)
 
 
@@ -182,68 +214,6 @@ def open_registry() -> "JudgeRegistry":
 
 
 @dataclass(frozen=True)
-class JudgeOptions:
-    """The arguments and flags of one `gradeloop judge`."""
-
-    judge: str
-    runs: tuple[str, ...]
-    grader: str | None
-    repeat: int
-    concurrency: int
-    passes: tuple[str, ...]
-    tools: tuple[Path, ...]
-    scripted: Path | None
-    outputs: tuple[Path, ...]
-    store: bool
-    as_json: bool
-    outside: tuple[Path, ...] = ()
-    """Folders besides its own in which the judge's file may name files."""
-    trust: bool = False
-    """Whether to trust the folder's gradeloop.toml first."""
-    overwrite: bool = False
-    """Whether the output replaces a file that gradeloop did not write, too."""
-    budget: Budget | None = None
-    """What all judgements together may cost."""
-    skip_bad: bool = False
-    """Whether runs that cannot be read are left out."""
-    max_bad: float = 1.0
-    """The largest share of runs that may be left out, 0 to 1."""
-    whole: bool = False
-    """Whether a run is refused of which the judge would not be shown all."""
-    labels: Path | None = None
-    """The file of labels by which the pass rate is corrected."""
-    only_judge: str | None = None
-    """The older judge whose runs alone are judged."""
-    preview: bool = False
-    """Whether only to say what it would cost."""
-    chunk: bool = False
-    """Whether a run that is too long is judged in parts."""
-    retry: bool = False
-    """Whether failures are judged again for which the judge's answers stayed invalid."""
-    pass_rate: float | None = None
-    """The share of judged runs, 0 to 1, that has to pass; None where none is named."""
-    allow_errors: float = 0.0
-    """The share of judgements, 0 to 1, that may be failures."""
-    corrected: bool = False
-    """Whether the rate that labels correct decides, rather than the raw one."""
-    gate: PassGate | None = None
-    """The rule that results are written with; None without one."""
-    files: JudgementOutputs = field(default_factory=lambda: JudgementOutputs(()))
-    """The files that results are written to."""
-
-    def refuse_mixed(self, *, again: bool) -> None:
-        """Raise InvalidRequest where flags do not go together, or no run is named."""
-        if again != (self.only_judge is not None):
-            raise InvalidRequest("--again and --only-judge go together; write --again --only-judge RUBRIC@VERSION for the judge to replace")
-        if not again and not self.runs:
-            raise InvalidRequest("no run is named; give files of runs or thread:ID, or --again --only-judge RUBRIC@VERSION")
-        if again and not self.store:
-            raise InvalidRequest("--again reads earlier judgements from the store; leave --no-store out")
-        if self.whole and self.chunk:
-            raise InvalidRequest("--whole refuses the runs that --chunk judges in parts; leave one of them out")
-
-
-@dataclass(frozen=True)
 class JudgeOutcome:
     """How many judgements were asked for, and what became of them."""
 
@@ -259,8 +229,8 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     console = Console(stderr=options.as_json, highlight=False, markup=False, emoji=False)
     registry = open_registry() if options.store or not names_file(options.judge) else None
     settings = own_config_file(trust=options.trust)
-    written = config = await load_judge(options.judge, registry, find_outside_roots(options.outside, settings))
-    options = replace(options, files=JudgementOutputs(options.outputs, overwrite=options.overwrite))
+    written = config = await load_judge(options.judge, registry, find_outside_roots(options.allow_outside, settings))
+    options = replace(options, files=JudgementOutputs(options.output, overwrite=options.overwrite))
     if registry is not None:
         await registry.open()
     require_files(options.tools, "--tools")
@@ -281,13 +251,13 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
         runs = await _runs_to_replace(options, options.only_judge, runs, registry, client)
     if options.preview:
         stored = registry if options.store else None
-        found = await preview_of(config, runs, options.repeat, dict(os.environ), stored, chunk=options.chunk, retry=options.retry)
+        found = await preview_of(config, runs, options.repeat, dict(os.environ), stored, chunk=options.chunk, retry=bool(options.retry))
         show_lines(found.model_dump(mode="json"), preview_lines(found), as_json=options.as_json)
         return JudgeOutcome(0, JudgementCounts(0, 0, 0, 0))
     task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(
         WorkerSpec(tools=options.tools, scripted=options.scripted, config=settings), connection
     )
-    options = replace(options, gate=rule.gate(None if options.corrected else options.pass_rate, options.allow_errors))
+    options = replace(options, rule=rule.gate(None if options.corrected else options.pass_rate, options.allow_errors))
     judge, total = Judge(config, client, task_queue=task_queue), len(runs) * options.repeat
     finished = await _judge_all(judge, runs, task_queue, connection, options, reading, console)
     _print_results(config, finished, rule, options, console)
@@ -308,7 +278,7 @@ def _print_results(config: JudgeConfig, finished: Sequence[Judged], rule: PassRu
     results = [row.result for row in finished]
     if not options.as_json and results:
         console.print(result_table(config, [(row.result, row.repeat) for row in finished], rule))
-    if results and options.gate and (answer := answer_of_judgements(rule.count(results), options.gate)) is not None:
+    if results and options.rule and (answer := answer_of_judgements(rule.count(results), options.rule)) is not None:
         console.print(answer_line(answer), soft_wrap=True)
     console.print(results_line(results, rule), soft_wrap=True)
     for line in failure_lines(results):
@@ -324,11 +294,11 @@ async def _write_outputs(
     client: Client,
 ) -> None:
     """Write the files that are written when all is judged; pages begin with the corrected rate where that decides."""
-    rows = [(with_gate(row.result, options.gate), row.repeat) for row in finished]
+    rows = [(with_gate(row.result, options.rule), row.repeat) for row in finished]
     if not rows or not options.files.explains:
         options.files.write(rows, None, ())
         return
-    source = JudgementSource(options.judge, is_file=False, gate=options.gate, judge=options.judge, runs=options.runs)
+    source = JudgementSource(options.judge, is_file=False, gate=options.rule, judge=options.judge, runs=options.runs)
     name = f"{config.rubric_id}, version {config.version}"
     story = await judgement_story([result for result, _ in rows], source, name, {run.id: run for run in runs}, client)
     head = story.head
@@ -342,7 +312,7 @@ async def _write_outputs(
 
 def _print_next(options: JudgeOptions, *, is_as_written: bool, console: Console) -> None:
     """Print the command that shows the judgements; none where neither a file nor the judge's name leads to them."""
-    if read_back := next((path for path in options.outputs if path.suffix.lower() in READ_BACK), None):
+    if read_back := next((path for path in options.output if path.suffix.lower() in READ_BACK), None):
         console.print(f"next: gradeloop report {shlex.quote(str(read_back))} --open", soft_wrap=True)
     elif options.store and is_as_written:
         rule = [shlex.join(("--pass", text)) for text in options.passes]
@@ -472,7 +442,7 @@ async def _judge_readable(
                 finished.append(row)
                 failures += row.result.failed
                 progress.update(bar, advance=1, note=f"{failures} failed" if failures else "")
-                line = with_gate(row.result, options.gate).model_dump_json() + "\n"
+                line = with_gate(row.result, options.rule).model_dump_json() + "\n"
                 if options.as_json:
                     print(json_without_commands(line), end="", flush=True)  # noqa: T201 - the command's output
                 options.files.take(line)
@@ -480,7 +450,14 @@ async def _judge_readable(
             store = own_store() if options.store else None
             limits = {"repeats": options.repeat, "concurrency": options.concurrency}
             judging = judge_many(
-                judge, runs, report, **limits, store=store, budget=options.budget, chunk=options.chunk, retry=options.retry
+                judge,
+                runs,
+                report,
+                **limits,
+                store=store,
+                budget=budget_of(None, options.budget_usd),
+                chunk=options.chunk,
+                retry=bool(options.retry),
             )
             await done_before(done_before(judging, keep_worker_alive(task_queue, connection)), pressed.get())
     finally:

@@ -5,22 +5,22 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from gradeloop.batches.cli.judge import BUDGET_HELP, CONCURRENCY_HELP, RETRY_HELP, JudgeName, open_registry
+from gradeloop.batches.cli.judge import BudgetUsd, Concurrency, JudgeName, Retry, open_registry
 from gradeloop.batches.cli.rejudge import preview_lines, preview_requests
 from gradeloop.batches.judge_many import WantedJudgement, make_judgements
 from gradeloop.calibration.check_report import Answered, CheckReport, ProbeFinding, Question, ask_about, report_check
-from gradeloop.calibration.cli.measure import PassedBy, ceiling_line, figure_table
+from gradeloop.calibration.cli.measure import PASSED_BY, ceiling_line, figure_table
 from gradeloop.calibration.figures import NAMES, figure_texts
 from gradeloop.calibration.labelled_sets import LabelledSet, read_labelled_set
 from gradeloop.calibration.probes import WHAT, ProbeName, probe_finding, probe_questions
-from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust, codes_help, ctrl_c
+from gradeloop.cli.commands import Grader, Json, OutsideFolders, Overwrite, Scripted, ToolFiles, Trust, codes_help, ctrl_c, takes
 from gradeloop.cli.folder import own_config_file
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.cli.task_file import budget_of
@@ -50,76 +50,56 @@ def checks() -> None:
     """Measure judges on labelled sets."""
 
 
-@app.command("check-judge", epilog=codes_help("check-judge"))
-def check_judge(  # noqa: PLR0913 - one parameter a flag
-    judge: JudgeName,
-    dataset: Annotated[
-        Path, typer.Argument(metavar="DATASET", help="Labelled items: JSON, JSONL or CSV, as JudgeBench and others have, or your own.")
-    ],
-    *,
-    grader: Grader = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Ask about the first N items only.")] = None,
-    probe: Annotated[list[str] | None, typer.Option(metavar="NAME", help=PROBE_HELP)] = None,
-    passes: PassedBy = None,
-    fail_under: Annotated[list[str] | None, typer.Option(metavar="FIGURE=VALUE", help=FAIL_UNDER_HELP)] = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", "-j", min=1, max=1000, metavar="N", help=CONCURRENCY_HELP)] = 50,
-    budget_usd: Annotated[float | None, typer.Option(metavar="USD", help=BUDGET_HELP)] = None,
-    retry: Annotated[Literal["errors"] | None, typer.Option(help=RETRY_HELP)] = None,
-    preview: Annotated[bool, typer.Option("--preview", help="Print the calls to make and their cost, and ask nothing.")] = False,
-    store: Annotated[bool, typer.Option("--store/--no-store", help="Keep the verdicts in the store, or do not.")] = True,
-    tools: Tools = None,
-    scripted: Scripted = None,
-    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a page with the worst cases.")] = None,
-    overwrite: Overwrite = False,
-    allow_outside: AllowOutside = None,
-    trust: Trust = False,
-    as_json: Json = False,
-) -> None:
-    """Measure how far a judge can be trusted on a labelled set."""
-    files = (dataset, tuple(tools or ()), scripted, tuple(allow_outside or ()))
-    limits = (concurrency, budget_of(None, budget_usd), preview, store)
-    rest = (trust, as_json, bool(retry), tuple(passes or ()))
-    options = CheckOptions(judge, *files, grader, limit, parse_probes(probe or ()), *limits, *rest)
-    bounds = parse_bounds(fail_under or ())
-    checked_page(output, overwrite=overwrite)
-    found = asyncio.run(run_check(options))
-    if preview:
-        return
-    if found is None:
-        typer.echo("stopped; judgements in flight continue. Run the same command again to read them and ask the rest", err=True)
-        raise typer.Exit(STOPPED)
-    show_lines(found.model_dump(mode="json"), report_lines(found), as_json=as_json)
-    if output is not None:
-        typer.echo(f"wrote {output} ({write_page(output, check_page(found))})", err=True)
-    code = code_of(found, bounds)
-    raise typer.Exit(NO_VERDICT if found.not_made and options.budget is not None else code)
-
-
 @dataclass(frozen=True)
 class CheckOptions:
     """The arguments and flags of one `gradeloop check-judge`."""
 
-    judge: str
-    dataset: Path
-    tools: tuple[Path, ...]
-    scripted: Path | None
-    outside: tuple[Path, ...]
-    grader: str | None
-    limit: int | None
-    probes: tuple[ProbeName, ...]
-    concurrency: int
-    budget: Budget | None
-    """What all judgements together may cost."""
-    preview: bool
-    """Whether only to say what it would cost."""
-    store: bool
-    """Whether verdicts are kept in the store, and read from it."""
-    trust: bool
-    as_json: bool
-    retry: bool = False
-    """Whether questions are asked again to which the judge's answers stayed invalid."""
-    passes: tuple[str, ...] = ()
-    """The values of a judge's output that pass, as KEY=VALUE, instead of its own `pass_if`."""
+    judge: JudgeName
+    dataset: Annotated[
+        Path, typer.Argument(metavar="DATASET", help="Labelled items: JSON, JSONL or CSV, as JudgeBench and others have, or your own.")
+    ]
+    grader: Grader = None
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Ask about the first N items only.")] = None
+    probe: Annotated[tuple[str, ...], typer.Option(metavar="NAME", help=PROBE_HELP)] = ()
+    passes: Annotated[tuple[str, ...], PASSED_BY] = ()
+    fail_under: Annotated[tuple[str, ...], typer.Option(metavar="FIGURE=VALUE", help=FAIL_UNDER_HELP)] = ()
+    concurrency: Concurrency = 50
+    budget_usd: BudgetUsd = None
+    retry: Retry = None
+    preview: Annotated[bool, typer.Option("--preview", help="Print the calls to make and their cost, and ask nothing.")] = False
+    store: Annotated[bool, typer.Option("--store/--no-store", help="Keep the verdicts in the store, or do not.")] = True
+    tools: ToolFiles = ()
+    scripted: Scripted = None
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a page with the worst cases.")] = None
+    overwrite: Overwrite = False
+    allow_outside: OutsideFolders = ()
+    trust: Trust = False
+    as_json: Json = False
+
+    @property
+    def budget(self) -> Budget | None:
+        """What all judgements together may cost."""
+        return budget_of(None, self.budget_usd)
+
+
+@app.command("check-judge", epilog=codes_help("check-judge"))
+@takes(CheckOptions)
+def check_judge(options: CheckOptions) -> None:
+    """Measure how far a judge can be trusted on a labelled set."""
+    parse_probes(options.probe)
+    bounds = parse_bounds(options.fail_under)
+    checked_page(options.output, overwrite=options.overwrite)
+    found = asyncio.run(run_check(options))
+    if options.preview:
+        return
+    if found is None:
+        typer.echo("stopped; judgements in flight continue. Run the same command again to read them and ask the rest", err=True)
+        raise typer.Exit(STOPPED)
+    show_lines(found.model_dump(mode="json"), report_lines(found), as_json=options.as_json)
+    if options.output is not None:
+        typer.echo(f"wrote {options.output} ({write_page(options.output, check_page(found))})", err=True)
+    code = code_of(found, bounds)
+    raise typer.Exit(NO_VERDICT if found.not_made and options.budget is not None else code)
 
 
 BOUNDED = tuple(name for name in NAMES if name not in {"mean_error", "first_position"})
@@ -172,7 +152,7 @@ async def run_check(options: CheckOptions) -> CheckReport | None:
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
     config = await _named_judge(options, console)
     questions = list(ask_about(config, labelled, options.passes))
-    probed: dict[ProbeName, list[Question]] = {name: probe_questions(name, questions) for name in options.probes}
+    probed: dict[ProbeName, list[Question]] = {name: probe_questions(name, questions) for name in parse_probes(options.probe)}
     asked = [*questions, *(question for rows in probed.values() for question in rows)]
     items, calls = counted(len(labelled.items), "item"), counted(len(asked), "judgement")
     rule = f"; passes: {', '.join(in_words(rule.values))}" if isinstance(rule := questions[0].answer, PassRule) else ""
@@ -198,7 +178,7 @@ async def _named_judge(options: CheckOptions, console: Console) -> JudgeConfig:
     """Return the judge with the model that is asked, and print which where it was chosen."""
     settings = own_config_file(trust=options.trust)
     registry = None if names_file(options.judge) else open_registry()
-    config = await load_judge(options.judge, registry, find_outside_roots(options.outside, settings))
+    config = await load_judge(options.judge, registry, find_outside_roots(options.allow_outside, settings))
     require_files(options.tools, "--tools")
     require_files((options.scripted,) if options.scripted else (), "--scripted")
     config, note = with_model(config, options.grader, scripted=options.scripted is not None)
@@ -213,7 +193,7 @@ def _findings(
     """Return what every probe found: its answers stand behind those of the set itself, in order."""
     at = len(answers) - sum(map(len, probed.values()))
     plain, findings = answers[:at], []
-    for name in options.probes:
+    for name in parse_probes(options.probe):
         rows = answers[at : at + len(probed[name])]
         at += len(rows)
         findings.append(probe_finding(name, labelled, plain, rows))
@@ -240,7 +220,9 @@ async def _ask(options: CheckOptions, questions: Sequence[Question], store: Stor
             found[at] = result
             progress.advance(bar)
 
-        judging = make_judgements(wanted, report, concurrency=options.concurrency, store=store, budget=options.budget, retry=options.retry)
+        judging = make_judgements(
+            wanted, report, concurrency=options.concurrency, store=store, budget=options.budget, retry=bool(options.retry)
+        )
         await done_before(done_before(judging, keep_worker_alive(task_queue, connection)), pressed.get())
     return [Answered(question, found[at]) for at, question in enumerate(questions)] if len(found) == len(questions) else None
 

@@ -32,7 +32,7 @@ DISAGREEMENTS = 20
 
 RISK_HELP = "Say from which share of votes on the judge may decide alone, with at most this error."
 
-PassedBy = Annotated[list[str] | None, typer.Option("--pass", metavar="KEY=VALUE", help="This value of KEY passes; repeatable.")]
+PASSED_BY = typer.Option("--pass", metavar="KEY=VALUE", help="This value of KEY passes; repeatable.")
 
 
 @app.callback()
@@ -57,7 +57,7 @@ def agreement(  # noqa: PLR0913 - one parameter a flag
     ordered: Annotated[
         list[str] | None, typer.Option(metavar="KEY", help="The values of KEY are written from least to most; repeatable.")
     ] = None,
-    passes: PassedBy = None,
+    passes: Annotated[list[str] | None, PASSED_BY] = None,
     risk: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=RISK_HELP)] = None,
     allow_outside: AllowOutside = None,
     as_json: Json = False,
