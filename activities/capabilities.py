@@ -97,10 +97,9 @@ class WorkerServices:
             self.tools.refuse_unknown(grader_tools, "grader.tools", judges=True)
             self._refuse_unpriced(settings)
             remote = remote_tools(grader_tools)
-            for criterion in settings.rubric.checked if settings.rubric else ():
-                if criterion.check and criterion.check.tool not in remote:
-                    where = f"rubric: the check of {criterion.id}"
-                    self.tools.refuse_non_check(criterion.check.tool, criterion.check.arguments, where)
+            for criterion, check in settings.rubric.checks() if settings.rubric else ():
+                if check.tool not in remote:
+                    self.tools.refuse_non_check(check.tool, check.arguments, f"rubric: the check of {criterion.id}")
         except (InvalidRequest, ModelFault) as error:
             raise invalid(str(error)) from None
 

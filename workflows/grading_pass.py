@@ -8,7 +8,7 @@ from temporalio.exceptions import ActivityError
 
 from activities.grade import GradeCall, GraderTurn
 from activities.tool_call import ToolRequest
-from gradeloop.contract.criterion import Criterion
+from gradeloop.contract.criterion import Check
 from gradeloop.contract.evaluation import Judgement
 from gradeloop.contract.messages import Log, Message, Usage, code_of, unanswered
 from gradeloop.contract.model_spec import GraderSpec, ModelSpec, RemoteGrader
@@ -61,7 +61,7 @@ class GradingPass:
             Interrupted: The thread is stopping; checks, turns and verdicts that came are kept in the pass.
             WaitingForPerson: A person has to approve a tool call, or everything else passes and one has to decide.
         """
-        if self._rubric.checked or (self._thread.grader and self._thread.grader.tools):
+        if self._rubric.checks() or (self._thread.grader and self._thread.grader.tools):
             await self._calls.find_capabilities()
         try:
             await self._check_all()
@@ -79,28 +79,25 @@ class GradingPass:
         return aggregate(self._rubric, self._state.findings(self._rubric))
 
     async def _check_all(self) -> None:
-        due = [criterion for criterion in self._rubric.checked if criterion.id not in self._state.checks]
-        await _finish_all(self._check(criterion) for criterion in due)
-        if any(criterion.id not in self._state.checks for criterion in due):
+        due = [(criterion.id, check) for criterion, check in self._rubric.checks() if criterion.id not in self._state.checks]
+        await _finish_all(self._check(name, check) for name, check in due)
+        if any(name not in self._state.checks for name, _ in due):
             if self._thread.stopping is not None:
                 raise Interrupted
             raise WaitingForPerson
 
-    async def _check(self, criterion: Criterion) -> None:
-        if criterion.check is None:
-            return
-        tool = criterion.check.tool
-        if criterion.check.transform is not None:
-            raise GraderFailed(f"the check {tool} of {criterion.id} could not decide: its transform is run in a batch without a loop alone")
-        draft = code_of(self._draft) if criterion.check.extract == "code" else self._draft
-        operation = self._checks.operation(f"check.{self._state.draft}.{criterion.id}")
-        request = ToolRequest(call=criterion.id, arguments=criterion.check.arguments, draft=draft, check=True, operation_id=operation)
+    async def _check(self, name: str, check: Check) -> None:
+        if check.transform is not None:
+            raise GraderFailed(f"the check {check.tool} of {name} could not decide: its transform is run in a batch without a loop alone")
+        draft = code_of(self._draft) if check.extract == "code" else self._draft
+        operation = self._checks.operation(f"check.{self._state.draft}.{name}")
+        request = ToolRequest(call=name, arguments=check.arguments, draft=draft, check=True, operation_id=operation)
         try:
-            evidence = await self._checks.permitted(tool, request, self._state.ledger)
+            evidence = await self._checks.permitted(check.tool, request, self._state.ledger)
         except ToolFailed as failed:
-            raise GraderFailed(f"the check {tool} of {criterion.id} could not decide: {failed}") from None
+            raise GraderFailed(f"the check {check.tool} of {name} could not decide: {failed}") from None
         if evidence is not None and evidence.outcome is not None:
-            self._state.checks[criterion.id] = evidence.outcome
+            self._state.checks[name] = evidence.outcome
 
     async def _ask_all(self) -> None:
         """Have every conversation that has not ended, concurrently; over a long transcript one goes first, to fill the cache."""

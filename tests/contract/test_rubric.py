@@ -159,7 +159,7 @@ def test_a_check_may_be_written_as_a_name() -> None:
     rubric = Rubric.model_validate({"criteria": [{"description": "tests pass", "check": "run_test_suite"}]})
 
     assert rubric.criteria[0].check == Check(tool="run_test_suite", extract="text")
-    assert (rubric.judged, len(rubric.checked), call_groups(rubric)) == ((), 1, ())
+    assert (rubric.judged, len(rubric.checks()), call_groups(rubric)) == ((), 1, ())
 
 
 def test_a_hundred_criteria_are_read_and_one_more_is_refused() -> None:

@@ -40,7 +40,7 @@ class CheckedOutput:
 
 def has_checks(case: Case) -> bool:
     """Tell whether anything of a case is decided without a model or a tool."""
-    return bool(case.transforms or _checked_by(case, *OWN_CHECKS)) or any(criterion.transform for criterion in case.rubric.judged)
+    return bool(case.transforms or case.rubric.checks(*OWN_CHECKS)) or any(criterion.transform for criterion in case.rubric.judged)
 
 
 async def refuse_undecidable(case: Case, code: CodeSandbox) -> None:
@@ -50,7 +50,7 @@ async def refuse_undecidable(case: Case, code: CodeSandbox) -> None:
         ValueError: A check is invalid, or its language has no sandbox here; the message names it.
     """
     await _text_outcomes(case, "")
-    for criterion, check in _checked_by(case, CALL_CHECK, COMPARISON_CHECK):
+    for criterion, check in case.rubric.checks(CALL_CHECK, COMPARISON_CHECK):
         with _deciding(criterion, check):
             valid_kind(check.tool, check.arguments)
     try:
@@ -74,10 +74,10 @@ async def find(case: Case, drafted: CheckedDraft, code: CodeSandbox) -> CheckedO
     found = await _text_outcomes(case, output, {name: _as_text(item) for name, item in own.items()})
     ended = CALLED if case.generator and case.generator.functions and calls_functions(drafted.text, _form(case.generator)) else FINISHED
     draft = replace(drafted, ended=ended)
-    for criterion, check in _checked_by(case, CALL_CHECK):
+    for criterion, check in case.rubric.checks(CALL_CHECK):
         with _deciding(criterion, check):
             found[criterion.id] = run_check(CALL_CHECK, draft, check.arguments)
-    values = {criterion.id: own.get(criterion.id, value) for criterion in case.rubric.checked}
+    values = {criterion.id: own.get(criterion.id, value) for criterion, _ in case.rubric.checks()}
     shown = {criterion.id: _as_text(own[criterion.id]) for criterion in case.rubric.judged if criterion.id in own}
     return CheckedOutput(output, found | await _code_outcomes(case, drafted, values, code), shown)
 
@@ -165,7 +165,7 @@ async def _called(code: CodeSandbox, calls: Sequence[Any]) -> list[Any]:
 
 async def _given_to_checks(case: Case, drafted: CheckedDraft, value: JsonValue, code: CodeSandbox) -> dict[str, JsonValue]:
     """Return what the checks and graders with a transform of their own are given, by criterion."""
-    made = [(criterion.id, criterion.check.transform) for criterion in case.rubric.checked if criterion.check and criterion.check.transform]
+    made = [(criterion.id, check.transform) for criterion, check in case.rubric.checks() if check.transform]
     made += [(criterion.id, criterion.transform) for criterion in case.rubric.judged if criterion.transform]
     if not made:
         return {}
@@ -181,7 +181,7 @@ async def _given_to_checks(case: Case, drafted: CheckedDraft, value: JsonValue, 
 
 async def _text_outcomes(case: Case, output: str, texts: Mapping[str, str] = MappingProxyType({})) -> dict[str, CheckOutcome]:
     """Run the text checks on the output, or on what their own transforms made of it, by criterion."""
-    named = [(criterion.id, _with_functions(case, check)) for criterion, check in _checked_by(case, TEXT_CHECK)]
+    named = [(criterion.id, _with_functions(case, check)) for criterion, check in case.rubric.checks(TEXT_CHECK)]
     outcomes: dict[str, Any] = {}
     for text in dict.fromkeys(texts.get(name, output) for name, _ in named):
         same = [(name, check) for name, check in named if texts.get(name, output) == text]
@@ -201,7 +201,7 @@ def _with_functions(case: Case, check: Check) -> Check:
 
 
 async def _code_outcomes(case: Case, drafted: CheckedDraft, values: Mapping[str, JsonValue], code: CodeSandbox) -> dict[str, CheckOutcome]:
-    checks = [(criterion, check, parse_code_check(check.arguments)) for criterion, check in _checked_by(case, CODE_CHECK)]
+    checks = [(criterion, check, parse_code_check(check.arguments)) for criterion, check in case.rubric.checks(CODE_CHECK)]
     if not checks:
         return {}
     context, calls = context_of(case, drafted), []
@@ -214,10 +214,6 @@ async def _code_outcomes(case: Case, drafted: CheckedDraft, values: Mapping[str,
         with _deciding(criterion, check):
             outcomes[criterion.id] = read_assertion(result, code_check)
     return outcomes
-
-
-def _checked_by(case: Case, *tools: str) -> list[tuple[Criterion, Check]]:
-    return [(criterion, criterion.check) for criterion in case.rubric.checked if criterion.check and criterion.check.tool in tools]
 
 
 @contextmanager

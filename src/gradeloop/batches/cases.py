@@ -72,7 +72,7 @@ def _needs_tools(case: Case) -> bool:
     remote = grader.remote is not None or any(
         isinstance(judge, RemoteGrader) for group in call_groups(case.rubric) for judge in group.judges
     )
-    tools = bool(grader.tools) or any(criterion.check and criterion.check.tool not in OWN_CHECKS for criterion in case.rubric.checked)
+    tools = bool(grader.tools) or any(check.tool not in OWN_CHECKS for _, check in case.rubric.checks())
     answer = Message.model_construct(role="assistant", content=case.output or "")  # unchecked, since it may be blank
     return remote or tools or (case.output is not None and is_elided([*case.messages, answer]))
 
@@ -106,17 +106,11 @@ def build_judging_request(case: Case, output: str, priority: Priority) -> Judgin
 
 def _with_context(case: Case) -> Rubric:
     """Return the rubric of a case with what its code is given, for a workflow that knows no case."""
-    if not any(criterion.check and criterion.check.tool == CODE_CHECK for criterion in case.rubric.criteria):
+    if not (coded := case.rubric.checks(CODE_CHECK)):
         return case.rubric
     context = context_of(case)
-    criteria = tuple(
-        criterion.model_copy(
-            update={"check": criterion.check.model_copy(update={"arguments": {**criterion.check.arguments, "context": context}})}
-        )
-        if criterion.check and criterion.check.tool == CODE_CHECK
-        else criterion
-        for criterion in case.rubric.criteria
-    )
+    given = {one.id: check.model_copy(update={"arguments": {**check.arguments, "context": context}}) for one, check in coded}
+    criteria = tuple(one.model_copy(update={"check": given[one.id]}) if one.id in given else one for one in case.rubric.criteria)
     return case.rubric.model_copy(update={"criteria": criteria})
 
 

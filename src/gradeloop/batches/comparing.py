@@ -4,14 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import JsonValue
-
 from gradeloop.batches.case_checks import CheckedOutput
 from gradeloop.batches.cases import CaseConversation, ParkedCase, result_of_answers
 from gradeloop.batches.contract import Case, CaseResult, build_result
-from gradeloop.batches.draft_checks import best_by_choice, best_by_score, comparisons_of, total_score, without_comparisons
+from gradeloop.batches.draft_checks import COMPARISON_CHECK, best_by_choice, best_by_score, total_score, without_comparisons
 from gradeloop.batches.store import StoredCase
-from gradeloop.contract.criterion import Criterion
+from gradeloop.contract.criterion import Check
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
@@ -51,11 +49,11 @@ class Contender:
         """Whether there is no verdict on it."""
         return self.alone.status == "error"
 
-    def total(self, criterion: Criterion) -> float:
+    def total(self, check: Check) -> float:
         """Return its total for `max-score`."""
         rubric = self.stored.case.rubric
         scores = {name: score.share for name, score in scores_of(rubric, self.alone.criteria).items()}
-        return total_score(rubric, scores, _arguments(criterion))
+        return total_score(rubric, scores, check.arguments)
 
     def result(self, outcomes: Mapping[str, CheckOutcome], usage: Usage) -> CaseResult:
         """Return its result, with what was found where it was compared."""
@@ -89,7 +87,9 @@ def _alone(case: Case, parked: ParkedCase, conversations: Sequence[CaseConversat
 class Choice:
     """A question which of several outputs is the best, in one order of them."""
 
-    criterion: Criterion
+    criterion: str
+    """The id of the criterion that compares."""
+    check: Check
     reverse: bool
     unit: int
     """The number of the question about the case that compares."""
@@ -104,7 +104,7 @@ class Choice:
     def run(self, outputs: Sequence[str]) -> AgentRun:
         """Return the outputs, and the criterion, as what a judge is shown."""
         shown = reversed(outputs) if self.reverse else outputs
-        asked = RunTranscript(id="criterion", messages=(RunMessage(role="user", content=str(_arguments(self.criterion)["value"])),))
+        asked = RunTranscript(id="criterion", messages=(RunMessage(role="user", content=str(self.check.arguments["value"])),))
         answers = (
             RunTranscript(id=str(number), messages=(RunMessage(role="assistant", content=output),))
             for number, output in enumerate(shown, 1)
@@ -113,7 +113,7 @@ class Choice:
 
     def model(self) -> ModelSpec | None:
         """Return the model that the check names; None for the case's grader."""
-        named = _arguments(self.criterion).get("grader")
+        named = self.check.arguments.get("grader")
         return ModelSpec.model_validate(named) if named is not None else None
 
     def chosen(self, rollout: Rollout, count: int) -> tuple[int, str]:
@@ -130,8 +130,8 @@ class Choice:
 
 def choices_of(case: Case) -> list[Choice]:
     """Return the questions about outputs that are compared with that of a case."""
-    asked = [criterion for criterion in comparisons_of(case.rubric) if _arguments(criterion)["kind"] == "select-best"]
-    return [Choice(criterion, bool(order), 1 + ORDERS * at + order) for at, criterion in enumerate(asked) for order in range(ORDERS)]
+    asked = [(one.id, check) for one, check in case.rubric.checks(COMPARISON_CHECK) if check.arguments["kind"] == "select-best"]
+    return [Choice(*pair, bool(order), 1 + ORDERS * at + order) for at, pair in enumerate(asked) for order in range(ORDERS)]
 
 
 def compare(contenders: Sequence[Contender], answers: Mapping[int, CaseConversation]) -> list[dict[str, CheckOutcome]]:
@@ -147,11 +147,11 @@ def compare(contenders: Sequence[Contender], answers: Mapping[int, CaseConversat
     found: list[dict[str, CheckOutcome]] = [{} for _ in contenders]
     case = contenders[0].stored.case
     choices = choices_of(case)
-    for criterion in comparisons_of(case.rubric):
-        if _arguments(criterion)["kind"] == "max-score":
-            outcomes = best_by_score([contender.total(criterion) for contender in contenders], _arguments(criterion))
+    for criterion, check in case.rubric.checks(COMPARISON_CHECK):
+        if check.arguments["kind"] == "max-score":
+            outcomes = best_by_score([contender.total(check) for contender in contenders], check.arguments)
         else:
-            own = [choice for choice in choices if choice.criterion.id == criterion.id]
+            own = [choice for choice in choices if choice.criterion == criterion.id]
             outcomes = best_by_choice(len(contenders), *_agreed(own, answers, contenders))
         for one, outcome in zip(found, outcomes, strict=True):
             one[criterion.id] = outcome
@@ -168,16 +168,12 @@ def _agreed(choices: Sequence[Choice], answers: Mapping[int, CaseConversation], 
     for choice in choices:
         conversation = answers[choice.unit]
         if conversation.rollout is None:
-            raise ValueError(f"{choice.criterion.id}: {conversation.error or 'the judge gave no answer'}")
+            raise ValueError(f"{choice.criterion}: {conversation.error or 'the judge gave no answer'}")
         try:
             said.append(choice.chosen(conversation.rollout, len(contenders)))
         except ValueError as error:
-            raise ValueError(f"{choice.criterion.id}: {error}") from None
+            raise ValueError(f"{choice.criterion}: {error}") from None
     if len({best for best, _ in said}) > 1:
         names = " and ".join(contenders[best].stored.case.id for best, _ in said)
-        raise ValueError(f"{choices[0].criterion.id}: asked in both orders, the judge chose {names}; it cannot tell which is the best")
+        raise ValueError(f"{choices[0].criterion}: asked in both orders, the judge chose {names}; it cannot tell which is the best")
     return said[0]
-
-
-def _arguments(criterion: Criterion) -> Mapping[str, JsonValue]:
-    return criterion.check.arguments if criterion.check else {}

@@ -8,7 +8,7 @@ from pydantic import Field, JsonValue, model_validator
 from pydantic_core import to_json
 from temporalio import workflow
 
-from gradeloop.batches.draft_checks import CALL_CHECK, comparisons_of
+from gradeloop.batches.draft_checks import CALL_CHECK, COMPARISON_CHECK
 from gradeloop.contract.base import READS_SHARES, CodeText, FirstMistakes, Recorded, Sparse, Strict
 from gradeloop.contract.evaluation import CriterionRow, Row, criterion_rows, html_table
 from gradeloop.contract.messages import IMAGES, Image, Messages, Usage
@@ -115,8 +115,7 @@ class Case(Strict):
             raise ValueError("rubric: a criterion is for a person, whom only a case with loop: true can wait for")
         if self.loop and self.transforms:
             raise ValueError("transforms: a draft that is revised is judged as it is; leave transforms or loop out")
-        calls = any(criterion.check and criterion.check.tool == CALL_CHECK for criterion in self.rubric.checked)
-        if calls and (self.loop or self.generator is None or self.generator.model is None):
+        if self.rubric.checks(CALL_CHECK) and (self.loop or self.generator is None or self.generator.model is None):
             raise ValueError(
                 "rubric: latency, cost and finish-reason are those of one call that drafts; leave them out of a loop, and "
                 "of an output that was given"
@@ -131,7 +130,7 @@ class Case(Strict):
             raise ValueError("compared_with: give the ids of two cases or more, each once, and this one's among them")
         if self.loop or self.judging is not None:
             raise ValueError("compared_with: what is compared is an output, given or drafted in one call; leave loop and judging out")
-        if not comparisons_of(self.rubric):
+        if not self.rubric.checks(COMPARISON_CHECK):
             raise ValueError("compared_with: no check of the rubric compares; leave it out")
         return self
 

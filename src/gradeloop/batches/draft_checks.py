@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, NoReturn
 
 from pydantic import JsonValue
 
-from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import EvidenceTool, Usage
 from gradeloop.contract.rubric import Rubric
@@ -120,11 +119,6 @@ COMPARISON_CHECK = "comparison_check"
 
 CRITERION_CHARACTERS = 10_000
 """The longest text by which a judge chooses."""
-
-
-def comparisons_of(rubric: Rubric) -> list[Criterion]:
-    """Return the criteria of a rubric that compare outputs."""
-    return [criterion for criterion in rubric.checked if criterion.check and criterion.check.tool == COMPARISON_CHECK]
 
 
 def without_comparisons(rubric: Rubric) -> Rubric:

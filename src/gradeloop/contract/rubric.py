@@ -13,7 +13,17 @@ from pydantic import Field, field_validator, model_validator
 from pydantic.json_schema import JsonSchemaValue
 
 from gradeloop.contract.base import Items, OrText, Sparse, Strict
-from gradeloop.contract.criterion import Criterion, Group, OwnPrompt, ScoringUnit, Threshold, build_units, flatten_groups, resolve_slot
+from gradeloop.contract.criterion import (
+    Check,
+    Criterion,
+    Group,
+    OwnPrompt,
+    ScoringUnit,
+    Threshold,
+    build_units,
+    flatten_groups,
+    resolve_slot,
+)
 from gradeloop.text import clip, did_you_mean
 
 RUBRIC_BYTES = 64 * 1024
@@ -202,10 +212,10 @@ class Rubric(OrText):
         """Whether the rubric has no criteria, which clears the thread's."""
         return not self.criteria
 
-    @property
-    def checked(self) -> tuple[Criterion, ...]:
-        """The criteria that a tool decides."""
-        return tuple(criterion for criterion in self.criteria if criterion.check)
+    def checks(self, *tools: str) -> tuple[tuple[Criterion, Check], ...]:
+        """Return the criteria that tools decide, each with its check: those of all tools, or of the named ones."""
+        found = ((criterion, criterion.check) for criterion in self.criteria if criterion.check)
+        return tuple((criterion, check) for criterion, check in found if not tools or check.tool in tools)
 
     @property
     def judged(self) -> tuple[Criterion, ...]:

@@ -142,6 +142,5 @@ def run_text_checks(output: str, checks: Sequence[Mapping[str, Any]]) -> dict[st
 
 def needs_logprobs(rubric: Rubric) -> bool:
     """Tell whether a check of the rubric asks how probable a draft's tokens were."""
-    checks = (criterion.check for criterion in rubric.checked if criterion.check)
-    kinds = ((check.tool, CHECKS.rows.get(str(check.arguments.get("kind")))) for check in checks)
+    kinds = ((check.tool, CHECKS.rows.get(str(check.arguments.get("kind")))) for _, check in rubric.checks())
     return any(kind is not None and kind.tool == tool and kind.needs_logprobs for tool, kind in kinds)

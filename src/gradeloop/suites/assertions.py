@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from gradeloop.batches.draft_checks import CALL_CHECK, COMPARISON_CHECK, comparisons_of, without_comparisons
+from gradeloop.batches.draft_checks import CALL_CHECK, COMPARISON_CHECK, without_comparisons
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.named_metrics import MetricShare
 from gradeloop.contract.rubric import Rubric
@@ -522,8 +522,7 @@ class AssertionList:
         Raises:
             InvalidRequest: There is nothing whose scores could be compared.
         """
-        checks = [criterion.check for criterion in comparisons_of(rubric) if criterion.check]
-        comparing = [check for check in checks if check.arguments["kind"] == "max-score"]
+        comparing = [check for _, check in rubric.checks(COMPARISON_CHECK) if check.arguments["kind"] == "max-score"]
         if comparing and not without_comparisons(rubric).criteria:
             raise InvalidRequest(f"{where}: max-score compares the scores of other assertions, and there are none; add one")
         if not any(check.arguments.get("weights") for check in comparing):

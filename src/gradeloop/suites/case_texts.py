@@ -212,9 +212,7 @@ def transforms_of(located_test: LocatedTest, defaults: Defaults, own: Sequence[C
 
 def refuse_unknown_call(rubric: Rubric, asked: Mapping[str, object], where: Location) -> None:
     """Refuse checks of the call that drafts where a case has none, or several."""
-    kinds = [
-        str(criterion.check.arguments["kind"]) for criterion in rubric.checked if criterion.check and criterion.check.tool == CALL_CHECK
-    ]
+    kinds = [str(check.arguments["kind"]) for _, check in rubric.checks(CALL_CHECK)]
     generator = asked.get("generator")
     if kinds and (asked.get("loop") or not isinstance(generator, Generator) or generator.model is None):
         raise InvalidRequest(f"{where}: {kinds[0]} is that of one call that drafts, which this case has not; leave the assertion out")

@@ -13,7 +13,7 @@ from pydantic import JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from gradeloop.batches.contract import CASE_BYTES, COMPARED_CASES, Case
-from gradeloop.batches.draft_checks import comparisons_of
+from gradeloop.batches.draft_checks import COMPARISON_CHECK
 from gradeloop.contract.base import CodeText
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.named_metrics import MetricShare
@@ -382,8 +382,8 @@ class Plan:
 
     def _grader(self, located_test: LocatedTest, rubric: Rubric) -> Grader | None:
         """Return the grader of the criteria that name no judge of their own; None where there are none."""
-        checks = [criterion.check.arguments for criterion in comparisons_of(rubric) if criterion.check]
-        chooses = any(asked["kind"] == "select-best" and not asked.get("grader") for asked in checks)
+        asked = [check.arguments for _, check in rubric.checks(COMPARISON_CHECK)]
+        chooses = any(one["kind"] == "select-best" and not one.get("grader") for one in asked)
         if not chooses and not any(None in criterion.judges for criterion in rubric.judged):
             return None
         return self.grader or located_test.test.grader or self.defaults.grader or self.models.grader()
@@ -528,11 +528,11 @@ def with_rivals(planned: Iterable[PlannedCase]) -> Iterator[Case]:
     for _, found in groupby(planned, key=lambda one: id(one.test)):
         cases = list(found)
         for test, case, group in cases:
-            kinds = [str(criterion.check.arguments["kind"]) for criterion in comparisons_of(case.rubric) if criterion.check]
+            kinds = [str(check.arguments["kind"]) for _, check in case.rubric.checks(COMPARISON_CHECK)]
             if not kinds:
                 yield case
                 continue
-            ids = tuple(other.case.id for other in cases if other.group == group and comparisons_of(other.case.rubric))
+            ids = tuple(other.case.id for other in cases if other.group == group and other.case.rubric.checks(COMPARISON_CHECK))
             if not 1 < len(ids) <= COMPARED_CASES:
                 what = f"compares the outputs of several prompts or providers, {COMPARED_CASES} at most, and this test has {len(ids)}"
                 raise InvalidRequest(f"{test.spot}: {kinds[0]} {what}")

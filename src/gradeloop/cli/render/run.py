@@ -259,7 +259,7 @@ def gate_lines(rubric: Rubric) -> Iterator[Text]:
         how = "passes by its required criteria" if group.threshold is None else f"passes from a mean of {group.threshold:g}"
         yield Text(f"  {one_line(group.group)}: {how}{'' if group.required else ', optional'}, weight {group.weight:g}", "dim")
     calls = sum(len(group.judges) for group in call_groups(rubric))
-    parts = [counted(calls, "grader call"), *([counted(len(rubric.checked), "check")] if rubric.checked else ())]
+    parts = [counted(calls, "grader call"), *([counted(len(rubric.checks()), "check")] if rubric.checks() else ())]
     parts += [counted(len(rubric.asked_of_people), "human decision")] if rubric.asked_of_people else []
     yield Text(f"Grading pass: {', '.join(parts)}", "dim")
 
