@@ -132,7 +132,10 @@ def _tokens(candidate: JsonObject) -> list[JsonObject]:
 
 def wire_request(request: ModelRequest) -> dict[str, Any]:
     """Return the request's body."""
-    body: dict[str, Any] = {"contents": _contents(request), "generationConfig": _settings(request)}
+    # All results of a turn's tool calls belong in the one content after it, so neighbours of one role are merged.
+    turns = groupby(request.messages, key=lambda message: "model" if message.role == "assistant" else "user")
+    contents = [{"role": role, "parts": [part for message in group for part in _wire_parts(message, request)]} for role, group in turns]
+    body: dict[str, Any] = {"contents": contents, "generationConfig": _settings(request)}
     if request.system:
         body["systemInstruction"] = {"parts": [{"text": request.system}]}
     functions, choice = callables(request)
@@ -172,12 +175,6 @@ def _thinking(request: ModelRequest) -> dict[str, Any] | None:
     if config.thinking is None:
         return None
     return {"thinkingBudget": config.thinking if isinstance(config.thinking, int) else 0 if config.thinking == "disabled" else -1}
-
-
-def _contents(request: ModelRequest) -> list[dict[str, Any]]:
-    """Merge neighbours of one role: all results of a turn's tool calls belong in the one content after it."""
-    turns = groupby(request.messages, key=lambda message: "model" if message.role == "assistant" else "user")
-    return [{"role": role, "parts": [part for message in group for part in _wire_parts(message, request)]} for role, group in turns]
 
 
 def _wire_parts(message: Message, request: ModelRequest) -> Iterator[JsonValue]:

@@ -1,7 +1,7 @@
 """The tools `run_python`, `run_pytest` and `run_command`."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -66,7 +66,11 @@ def build_run_pytest(context: ToolContext) -> Callable[..., dict[str, Any]]:
         if suite and suite not in suites:
             raise ValueError(f"there is no suite {suite!r}; known: {', '.join(suites) or 'none, set pytest.suites'}")
         given = {**(suites[suite] if suite else {}), **(files or {})}
-        _refuse_unfit(given)
+        # Where there is no suite to run, that is the suite's mistake, and does not fail the draft.
+        if (size := sum(len(text.encode(errors="replace")) for text in given.values())) > SUITE_BYTES:
+            raise ValueError(f"the suite has {size} bytes, {SUITE_BYTES} at most")
+        if not any(name.endswith(".py") and _TEST.search(text) for name, text in given.items()):
+            raise ValueError("the suite has no test: files needs a Python file with a function test_...")
         return _report(run_suite(box, code_of(draft), given, module=module, limits=limits))
 
     return run_pytest
@@ -75,14 +79,6 @@ def build_run_pytest(context: ToolContext) -> Callable[..., dict[str, Any]]:
 def _read(folder: Path) -> dict[str, str]:
     found = [file for file in sorted(folder.rglob("*.*")) if file.suffix in {".py", ".json", ".txt"} and "__pycache__" not in file.parts]
     return {str(file.relative_to(folder)): file.read_text() for file in found}
-
-
-def _refuse_unfit(given: Mapping[str, str]) -> None:
-    """Raise where there is no suite to run, which is the suite's mistake and does not fail the draft."""
-    if (size := sum(len(text.encode(errors="replace")) for text in given.values())) > SUITE_BYTES:
-        raise ValueError(f"the suite has {size} bytes, {SUITE_BYTES} at most")
-    if not any(name.endswith(".py") and _TEST.search(text) for name, text in given.items()):
-        raise ValueError("the suite has no test: files needs a Python file with a function test_...")
 
 
 def _report(run: SuiteRun) -> dict[str, Any]:

@@ -107,7 +107,9 @@ def run_snippet(code: str, limits: Mapping[str, Any]) -> dict[str, Any]:
     except pydantic_monty.MontyCrashedError as error:
         ended = Execution("limit", error=f"the sandbox was stopped: {error}"[:ERROR_CHARACTERS])
     except (pydantic_monty.MontyRuntimeError, pydantic_monty.MontySyntaxError) as error:
-        ended = _read_error(error)
+        kind, message = type(error.exception()).__name__, error.display("msg")
+        status: ExecutionStatus = "limit" if kind in _LIMITS else "unsupported" if _is_lacking(kind, message) else "raised"
+        ended = Execution(status, error=f"{kind}: {message}"[:ERROR_CHARACTERS])
     except (MemoryError, RecursionError) as error:
         ended = Execution("limit", error=f"{type(error).__name__}: its value is too large or too deep")
     except (pydantic_monty.MontyError, TimeoutError) as error:
@@ -118,12 +120,6 @@ def run_snippet(code: str, limits: Mapping[str, Any]) -> dict[str, Any]:
     shown = printed.output
     full = len(shown.encode(errors="replace")) >= given.output_bytes
     return asdict(Execution(ended.status, shown, "", wall, full, "monty", ended.error, None, ended.value))
-
-
-def _read_error(error: "pydantic_monty.MontyRuntimeError | pydantic_monty.MontySyntaxError") -> Execution:
-    kind, message = type(error.exception()).__name__, error.display("msg")
-    status: ExecutionStatus = "limit" if kind in _LIMITS else "unsupported" if _is_lacking(kind, message) else "raised"
-    return Execution(status, error=f"{kind}: {message}"[:ERROR_CHARACTERS])
 
 
 def _is_lacking(kind: str, message: str) -> bool:

@@ -102,7 +102,10 @@ async def connect(connection: Connection, seconds: float = CONNECT_SECONDS) -> C
     except (RuntimeError, ValueError) as error:
         if status := re.search(r"status: (40[13] [A-Z]\w+)", str(error)):  # a proxy's answer, in a page that is no gRPC
             raise ServerUnreachable(_refused(connection, status[1])) from error
-        raise ServerUnreachable(f"{silence}{_transport_reason(error)}; {_cure(connection)}") from error
+        # The operating system's message stands in the transport's nested report.
+        messages: list[str] = re.findall(r'(?:message|error): "([^"]+)"', str(error))
+        reason = f" ({messages[-1][0].lower()}{messages[-1][1:]})" if messages else ""
+        raise ServerUnreachable(f"{silence}{reason}; {_cure(connection)}") from error
     except RPCError as error:
         raise ServerUnreachable(_refusal(connection, error)) from error
 
@@ -139,12 +142,6 @@ def _refuse_half_configured(namespace: str, options: ClientConnectConfig) -> Non
 
 def _cure(connection: Connection) -> str:
     return "end it with `gradeloop dev stop` and try again" if connection.embedded else CURE
-
-
-def _transport_reason(error: Exception) -> str:
-    """Return the operating system's message out of the transport's nested report."""
-    messages: list[str] = re.findall(r'(?:message|error): "([^"]+)"', str(error))
-    return f" ({messages[-1][0].lower()}{messages[-1][1:]})" if messages else ""
 
 
 def _refusal(connection: Connection, error: RPCError) -> str:
