@@ -16,7 +16,7 @@ from gradeloop.contract.notice import Webhooks
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.backfill import MonitorBackfiller
 from gradeloop.monitors.contract import READ_RUNS, TICK_RUNS, BackfillCall, BackfillReport, CollectedTick, SettledTick, TickCall
-from gradeloop.monitors.source_items import SourceItem, reasons
+from gradeloop.monitors.files import SourceItem, reasons
 from gradeloop.monitors.sources import SourceAccess, read_chunks
 from gradeloop.monitors.ticks import Monitor, MonitorStore, ReadRun, SourceReading, read_run
 from gradeloop.store.engine import STORE_CURE, Store
@@ -31,8 +31,7 @@ def monitor_activities(store: Store | None, webhooks: Webhooks, client: Client) 
     """Return the activities of monitors; on a worker without a store, one that refuses every tick with the cure."""
     if store is None:
         return [_refusing, _refusing_backfill]
-    access = SourceAccess(store, client)
-    monitors = MonitorActivities(MonitorStore(store), MonitorBackfiller(store, access), access, webhooks)
+    monitors = MonitorActivities(store, SourceAccess(store, client), webhooks)
     return [monitors.collect, monitors.settle, monitors.backfill]
 
 
@@ -49,9 +48,9 @@ async def _refusing_backfill(_call: BackfillCall) -> BackfillReport:
 class MonitorActivities:
     """The activities of monitors, on one store."""
 
-    def __init__(self, store: MonitorStore, backfiller: MonitorBackfiller, access: SourceAccess, webhooks: Webhooks) -> None:
-        self._store = store
-        self._backfiller = backfiller
+    def __init__(self, store: Store, access: SourceAccess, webhooks: Webhooks) -> None:
+        self._store = MonitorStore(store)
+        self._backfiller = MonitorBackfiller(store, access)
         self._access = access
         self._webhooks = webhooks
 

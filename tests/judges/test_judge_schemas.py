@@ -14,7 +14,7 @@ from gradeloop.judges.contract import DEFAULT_SCHEMA, JudgeResult, SchemaJudge, 
 from gradeloop.judges.pass_rule import PassRule, with_gate
 from gradeloop.judges.schema import DEPTH, PROPERTIES, SCHEMA_BYTES, for_provider, keys_of, problems_of, refuse_schema, without_nulls
 from gradeloop.monitors.contract import MonitorDefinition
-from gradeloop.monitors.run_verdicts import verdict_of
+from gradeloop.monitors.windows import verdict_of
 from tests.rig.judging import spoiled
 
 

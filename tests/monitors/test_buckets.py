@@ -12,9 +12,9 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from gradeloop.errors import InvalidRequest
-from gradeloop.monitors import buckets
+from gradeloop.monitors import files
 from gradeloop.monitors.contract import BucketSource
-from gradeloop.monitors.source_items import SourceItem
+from gradeloop.monitors.files import SourceItem
 from tests.monitors.test_sources import ids, last_cursor
 from tests.rig.sources import place_since, read_source
 
@@ -54,7 +54,7 @@ def read(cursor: str | None = None, until: str | None = None, **more: Any) -> li
 
 
 def test_a_bucket_is_read_on_behind_its_cursor(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(buckets, "LISTED", 2)  # so that one tick lists it several times
+    monkeypatch.setattr(files, "LISTED", 2)  # so that one tick lists it several times
     for number in range(5):
         put(s3, f"a/{number}.jsonl", f"a{number}", f"b{number}")
     put(s3, "other/z.jsonl", "z")
@@ -104,7 +104,7 @@ def test_objects_that_gzip_has_packed_are_read_and_those_that_cannot_be_unpacked
     s3.put_object(Bucket="runs", Key="e-cut.jsonl.gz", Body=gzip.compress(lines(*map(str, range(999))))[:-9])
     s3.put_object(Bucket="runs", Key="f-none.jsonl.gz", Body=b"\x1f\x8b none")
     s3.put_object(Bucket="runs", Key="g-bomb.jsonl.gz", Body=gzip.compress(b" " * 9_000_000))
-    monkeypatch.setattr(buckets, "FILE_BYTES", 5_000_000)
+    monkeypatch.setattr(files, "FILE_BYTES", 5_000_000)
 
     found = read()
 

@@ -14,10 +14,10 @@ from temporalio.client import Client
 
 from gradeloop.client.thread import ThreadHandle
 from gradeloop.errors import InvalidRequest, ServerUnreachable
-from gradeloop.monitors import finished_threads
+from gradeloop.monitors import sources
 from gradeloop.monitors.contract import MonitorDefinition, ThreadsSource
+from gradeloop.monitors.files import SourceItem
 from gradeloop.monitors.overview import MonitorReader
-from gradeloop.monitors.source_items import SourceItem
 from gradeloop.store.engine import Store
 from tests.monitors.test_monitoring import JUDGE, Watched
 from tests.monitors.test_sources import ids, last_cursor
@@ -28,7 +28,7 @@ from tests.rig.threads import Served, draft, grade, request, row, serving
 
 async def read(client: Client, queue: str, cursor: str | None = None, until: str | None = None, **where: str) -> list[SourceItem]:
     source = ThreadsSource.model_validate({"where": {"queue": queue} | where}).model_copy(update={"quiet": 0})
-    return [item async for items in finished_threads.read_threads(source, cursor, client, until) for item in items]
+    return [item async for items in sources.read_threads(source, cursor, client, until) for item in items]
 
 
 async def finish(served: Served, *names: str, rubric: str | None = "- it is good") -> None:
@@ -58,7 +58,7 @@ async def test_finished_threads_are_read_on_behind_their_cursor(client: Client, 
     async with finished(client, *names[:3]) as served:
         first = await read(client, served.task_queue)
         await finish(served, *names[3:])
-        monkeypatch.setattr(finished_threads, "LISTED", 1)  # so that the time is cut in halves
+        monkeypatch.setattr(sources, "LISTED", 1)  # so that the time is cut in halves
         second = await read(client, served.task_queue, last_cursor(first))
         whole = await read(client, served.task_queue)
         part = await read(client, served.task_queue, until=last_cursor(first))
@@ -104,10 +104,10 @@ async def test_a_thread_without_its_worker_is_waited_for_and_later_passed_over(c
         raise ServerUnreachable("no worker answers")
 
     monkeypatch.setattr(ThreadHandle, "query", silent)
-    monkeypatch.setattr(finished_threads, "READ_AT_ONCE", 1)
+    monkeypatch.setattr(sources, "READ_AT_ONCE", 1)
     with pytest.raises(InvalidRequest, match=f"no worker answers for the thread '{names[0]}'; start one on the task queue '{queue}'"):
         await read(client, queue)
-    monkeypatch.setattr(finished_threads, "WAITED", timedelta(0))
+    monkeypatch.setattr(sources, "WAITED", timedelta(0))
     found = await read(client, queue)
 
     assert [item.unreadable is not None for item in found] == [True, True]

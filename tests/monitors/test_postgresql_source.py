@@ -7,7 +7,7 @@ from sqlalchemy import create_engine, text
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.contract import SqlSource
-from gradeloop.monitors.source_items import SourceItem
+from gradeloop.monitors.files import SourceItem
 from tests.monitors.test_sources import ids, last_cursor
 from tests.rig.sources import place_since, read_source
 

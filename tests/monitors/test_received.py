@@ -14,7 +14,7 @@ import pytest
 from temporalio.client import Client
 
 from gradeloop.monitors.contract import MonitorDefinition, OtlpSource
-from gradeloop.monitors.source_items import SourceItem
+from gradeloop.monitors.files import SourceItem
 from gradeloop.monitors.sources import SourceAccess, read_chunks
 from gradeloop.store.engine import Store
 from gradeloop.temporal.connect import application_folder

@@ -10,7 +10,7 @@ import pytest
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors.contract import FolderSource, SqlSource
-from gradeloop.monitors.source_items import SourceItem
+from gradeloop.monitors.files import SourceItem
 from gradeloop.monitors.sources import SourceAccess, read_chunks
 from gradeloop.store.engine import Store
 from tests.rig.sources import read_source

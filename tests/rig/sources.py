@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gradeloop.monitors.contract import SOURCES, Source
-from gradeloop.monitors.source_items import SourceItem
+from gradeloop.monitors.files import SourceItem
 from gradeloop.monitors.sources import SourceAccess
 from gradeloop.store.engine import Store
 

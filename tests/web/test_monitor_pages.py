@@ -18,7 +18,7 @@ from gradeloop.monitors.client import MonitorSchedules
 from gradeloop.monitors.contract import Alert, AlertRule, MonitorDefinition, MonitorState, OpenAlert, Rate, TickReport
 from gradeloop.monitors.labelling import MonitorLabels
 from gradeloop.monitors.overview import MonitorReader, MonitorSummary
-from gradeloop.monitors.pages.page import HEIGHT, POINTS, monitor_answer, rate_chart, rate_points
+from gradeloop.monitors.pages.live import HEIGHT, POINTS, monitor_answer, rate_chart, rate_points
 from gradeloop.settings.paths import user_name
 from gradeloop.stats.intervals import wilson
 from gradeloop.store.engine import Store

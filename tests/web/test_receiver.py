@@ -16,9 +16,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors import receiver as receivers
-from gradeloop.monitors.otlp import read_request
 from gradeloop.monitors.received import REFUSED, ReceivedRun
-from gradeloop.monitors.receiver import open_receiver
+from gradeloop.monitors.receiver import open_receiver, read_request
 from gradeloop.monitors.tables import remove_received
 from gradeloop.settings.worker import ReceiverSettings
 from gradeloop.store.tables import table

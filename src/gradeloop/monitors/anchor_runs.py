@@ -14,7 +14,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import CriteriaJudge, JudgingRequest, SchemaJudge
 from gradeloop.monitors.anchors import ANCHORS_PER_TICK, MOST_ANCHORS, AnchorCounts, AnchorPlan
 from gradeloop.monitors.contract import MonitorDefinition, MonitorVerdict
-from gradeloop.monitors.run_verdicts import verdict_of
+from gradeloop.monitors.windows import verdict_of
 from gradeloop.stats.correction import JudgeError
 from gradeloop.store.tables import table
 from gradeloop.text import clip

@@ -11,7 +11,7 @@ from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgingRequest
 from gradeloop.monitors.contract import SOURCES, BackfillCall, BackfillReport, MonitorDefinition
-from gradeloop.monitors.source_items import reasons
+from gradeloop.monitors.files import reasons
 from gradeloop.monitors.sources import SourceAccess, read_chunks
 from gradeloop.monitors.ticks import MonitorStore, ReadRun, lock_monitor, read_run
 from gradeloop.store.engine import Store
@@ -73,19 +73,10 @@ class MonitorBackfiller:
         cost = await preview_judgements(requests, set(), None, BatchReader(self._store))
         if chosen and not call.preview:
             await self._store.write(lambda connection: _have_wait(connection, definition.name, chosen))
-        return BackfillReport(
-            read=report.read + len(runs),
-            done=report.done + len(done),
-            waiting=report.waiting + len(waiting),
-            left_out=report.left_out + left_out,
-            unjudgeable=report.unjudgeable + len(read) - left_out - len(chosen),
-            unreadable=report.unreadable,
-            refused=report.refused,
-            chosen=report.chosen + len(chosen),
-            calls=report.calls + cost.calls,
-            cached=report.cached + cost.cached,
-            cost_usd=None if report.cost_usd is None or cost.cost_usd is None else report.cost_usd + cost.cost_usd,
-        )
+        more = {"read": len(runs), "done": len(done), "waiting": len(waiting), "left_out": left_out, "chosen": len(chosen)}
+        more |= {"unjudgeable": len(read) - left_out - len(chosen), "calls": cost.calls, "cached": cost.cached}
+        total = None if report.cost_usd is None or cost.cost_usd is None else report.cost_usd + cost.cost_usd
+        return report.model_copy(update={name: getattr(report, name) + count for name, count in more.items()} | {"cost_usd": total})
 
 
 def _known(connection: Connection, name: str, shas: Sequence[str]) -> dict[str, _Known]:
@@ -102,13 +93,8 @@ def _have_wait(connection: Connection, name: str, chosen: Sequence[ReadRun]) -> 
     runs = table("monitor_runs")
     known = _known(connection, name, [run.run_sha256 for run in chosen])
     for run in chosen:
-        values = {
-            "why": "backfill",
-            "verdict": "unjudged",
-            "judged": None,
-            "case_id": None,
-            "waiting": None if run.case is None else run.case.model_dump_json(),
-        }
+        waiting = None if run.case is None else run.case.model_dump_json()
+        values = {"why": "backfill", "verdict": "unjudged", "judged": None, "case_id": None, "waiting": waiting}
         there = known.get(run.run_sha256)
         if there is None:
             row = {"monitor": name, "run_sha256": run.run_sha256, "run_id": run.run_id, "number": 0, "stratum": run.stratum}

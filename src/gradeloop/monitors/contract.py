@@ -22,7 +22,7 @@ from gradeloop.stats.drift import CusumState, DriftState
 from gradeloop.stats.intervals import Interval
 
 if TYPE_CHECKING:
-    from gradeloop.monitors.source_items import SourceItem
+    from gradeloop.monitors.files import SourceItem
 
 MonitorName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9_-]{0,47}$")]
 """A monitor's name: it is part of the ids of its workflows, its batches and its page."""

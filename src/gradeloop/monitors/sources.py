@@ -4,23 +4,28 @@ import asyncio
 import json
 import math
 import os
-import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 from uuid import UUID
 
+from pydantic import JsonValue
 from pydantic_core import to_jsonable_python
 from temporalio.client import Client
+from temporalio.service import RPCError
 
-from gradeloop.contract.transcript import why_unanswered
-from gradeloop.errors import InvalidRequest
-from gradeloop.monitors.buckets import ObjectPlace, read_bucket
+from gradeloop.client.thread import ThreadHandle
+from gradeloop.contract.base import Page
+from gradeloop.contract.messages import Message
+from gradeloop.contract.thread import SEARCH_ATTRIBUTES, WORKFLOW, RunResult
+from gradeloop.contract.transcript import AgentRun, why_unanswered
+from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
+from gradeloop.judges.sources import thread_as_run
 from gradeloop.monitors.contract import (
     SOURCES,
     BucketSource,
@@ -30,16 +35,151 @@ from gradeloop.monitors.contract import (
     SourceFlags,
     SourceKind,
     SqlSource,
+    ThreadFilter,
     ThreadsSource,
 )
-from gradeloop.monitors.finished_threads import ThreadPlace, read_threads
+from gradeloop.monitors.files import ObjectPlace, SourceItem, read_bucket, read_folder
 from gradeloop.monitors.received import read_received
-from gradeloop.monitors.source_items import SourceItem, read_items
 from gradeloop.settings.secrets import remember_secret, scrubbed
 from gradeloop.store.engine import Store
+from gradeloop.temporal.histories import quoted
 from gradeloop.text import encodable, strict_json
 from gradeloop.transcripts.json_access import ODD_SHAPES, UnreadableMessage
 from gradeloop.transcripts.registry import parse_runs
+
+LISTED = 5000
+"""Threads that are listed at once: the server lists the newest first, so that an older backlog is cut by time."""
+
+READ_AT_ONCE = 10
+"""Threads whose workers are asked at the same time."""
+
+NARROWEST = timedelta(seconds=1)
+"""The shortest time that is listed: a second with more threads is listed whole."""
+
+WAITED = timedelta(hours=1)
+"""The time after its end for which a thread waits for a worker that tells what was said; after that it is passed over."""
+
+_STATUS, _, _RUBRIC = SEARCH_ATTRIBUTES
+_ATTRIBUTES: dict[ThreadFilter, str] = {"status": _STATUS, "rubric": _RUBRIC, "queue": "TaskQueue"}
+
+
+class ThreadPlace(NamedTuple):
+    """Where a finished thread stands in the order in which they closed."""
+
+    closed: datetime
+    thread_id: str
+    run_id: str
+
+    @classmethod
+    def read(cls, cursor: str) -> "ThreadPlace":
+        """Return the place that a cursor means."""
+        closed, thread_id, run_id = json.loads(cursor)
+        return cls(datetime.fromisoformat(closed), str(thread_id), str(run_id))
+
+    @property
+    def cursor(self) -> str:
+        """The place as the store has it."""
+        return json.dumps([self.closed.isoformat(), self.thread_id, self.run_id])
+
+
+class _Listed(NamedTuple):
+    place: ThreadPlace
+    queue: str
+
+
+async def read_threads(
+    source: ThreadsSource, cursor: str | None, client: Client | None, until: str | None
+) -> AsyncGenerator[list[SourceItem]]:
+    """Yield the threads that closed after the cursor, some at a time.
+
+    Raises:
+        InvalidRequest: The server cannot be read, or the worker of a thread that ended lately does not answer.
+    """
+    if client is None:
+        raise InvalidRequest("the finished threads are read by a worker alone; this process has no Temporal server")
+    reader, last = _ThreadReader(client), None if until is None else ThreadPlace.read(until)
+    begin = datetime.fromtimestamp(0, UTC) if cursor is None else ThreadPlace.read(cursor).closed
+    end = datetime.now(UTC) - timedelta(seconds=source.quiet)
+    end = end if last is None else min(end, last.closed + timedelta(microseconds=1))
+    after = None if cursor is None else ThreadPlace.read(cursor)
+    while begin < end:
+        found, begin = await _closed_between(client, source, begin, end)
+        found = [one for one in found if (after is None or one.place > after) and (last is None or one.place <= last)]
+        for first in range(0, len(found), READ_AT_ONCE):
+            yield await reader.read(found[first : first + READ_AT_ONCE])
+            if reader.problem is not None:  # what comes after this thread is read later, too
+                raise InvalidRequest(reader.problem)
+
+
+async def _closed_between(client: Client, source: ThreadsSource, begin: datetime, end: datetime) -> tuple[list[_Listed], datetime]:
+    """Return the threads that closed first from a time on, in order, and up to when those are all."""
+    try:
+        while end - begin > NARROWEST and (await client.count_workflows(_query(source, begin, end))).count > LISTED:
+            end = begin + (end - begin) / 2
+        found = [
+            _Listed(ThreadPlace(one.close_time, one.id, one.run_id), one.task_queue)
+            async for one in client.list_workflows(_query(source, begin, end))
+            if one.close_time is not None and one.parent_id is None  # a case of a batch is no production
+        ]
+    except RPCError as error:
+        raise InvalidRequest(f"the finished threads cannot be listed: {error.message}; start the server, or correct --where") from None
+    return sorted(found), end
+
+
+def _query(source: ThreadsSource, begin: datetime, end: datetime) -> str:
+    times = f"CloseTime >= {quoted(begin.isoformat())} AND CloseTime < {quoted(end.isoformat())}"
+    chosen = "".join(f" AND {_ATTRIBUTES[key]} = {quoted(value)}" for key, value in source.where.items())
+    return f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Completed' AND {times}{chosen}"
+
+
+class _ThreadReader:
+    """Reads threads; a queue whose worker did not answer is not asked again."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._silent = set[str]()
+        self.problem: str | None = None
+        """Why no further thread is to be read: a worker does not answer, and its thread has ended lately."""
+
+    async def read(self, found: Sequence[_Listed]) -> list[SourceItem]:
+        """Return some threads with their places, up to one that has a problem."""
+        items = list[SourceItem]()
+        for one, run in zip(found, await asyncio.gather(*map(self._run, found)), strict=True):
+            cursor = one.place.cursor
+            if isinstance(run, AgentRun):
+                items.append(SourceItem(cursor, run))
+            elif isinstance(run, ServerUnreachable) and datetime.now(UTC) - one.place.closed < WAITED:
+                cure = f"start one on the task queue {one.queue!r}, or read another with --where queue=NAME"
+                self.problem = f"no worker answers for the thread {one.place.thread_id!r}; {cure}"
+                break
+            else:
+                items.append(SourceItem(cursor, unreadable=f"the thread {one.place.thread_id!r}: {run}"))
+        return items
+
+    async def _run(self, one: _Listed) -> AgentRun | GradeloopError:
+        if one.queue in self._silent:
+            return ServerUnreachable("no worker answered on its task queue")
+        try:
+            return await self._read(ThreadHandle(self._client, one.place.thread_id, one.queue), one.place.run_id)
+        except ServerUnreachable as error:
+            self._silent.add(one.queue)
+            return error
+        except GradeloopError as error:
+            return error
+        except ValueError as error:
+            return InvalidRequest(f"what its worker says of it has not the shape of a thread: {error}")
+
+    async def _read(self, thread: ThreadHandle, run_id: str) -> AgentRun:
+        messages, after = list[Message](), 0
+        while True:
+            page = Page[Message].model_validate(await thread.query("messages", after, 1000, run_id=run_id))
+            messages += page.items
+            if page.next is None:
+                break
+            after = page.next
+        result: dict[str, JsonValue] = await thread.query("result", run_id=run_id)
+        return thread_as_run(thread.thread_id, messages, RunResult.model_validate(result) if result else None)
+
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, CursorResult, Engine
@@ -122,53 +262,6 @@ def _moment(text: str, cure: str) -> datetime:
     except ValueError:
         raise InvalidRequest(f"--since is {text!r}; write {cure}") from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
-def _read_folder(source: FolderSource, cursor: str | None, _: SourceAccess, until: str | None) -> Iterator[SourceItem]:
-    """Yield the runs of the files that were put there or changed after the cursor, in that order.
-
-    The time is that of the file's entry (ctime), which moving and copying set, too, and nobody can set back.
-    """
-    after, closed = _file_place(cursor), list[OSError]()
-    for place, path in _files(source, closed):
-        if place <= after or (until is not None and place > _file_place(until)):
-            continue
-        yield from read_items(path, str(path))
-        yield SourceItem(json.dumps(place))
-    for error in closed:
-        why = f"the folder {error.filename!r} cannot be read: {error.strerror}; let the worker's user read it, and run a backfill"
-        if error.filename == source.path:
-            raise InvalidRequest(why)
-        yield SourceItem(None, unreadable=why)
-
-
-def _file_place(cursor: str | None) -> tuple[int, str]:
-    if cursor is None:
-        return 0, ""
-    changed, path = json.loads(cursor)
-    return int(changed), str(path)
-
-
-def _files(source: FolderSource, closed: list[OSError]) -> list[tuple[tuple[int, str], Path]]:
-    """Return the files that have been quiet, by the time at which they came; links lead nowhere. Folders that cannot be read are noted."""
-    root = Path(source.path)
-    if not root.is_dir():
-        raise InvalidRequest(f"the folder {source.path!r} does not exist on the worker's machine; make it, or name another one")
-    latest = time.time_ns() - int(source.quiet * 1e9)
-    found = []
-    for folder, folders, names in os.walk(root, onerror=closed.append):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in names:
-            path = Path(folder, name)
-            if name.startswith(".") or path.is_symlink():
-                continue
-            try:
-                status = path.stat()
-            except FileNotFoundError:  # it was taken away meanwhile
-                continue
-            if status.st_ctime_ns <= latest:
-                found.append(((status.st_ctime_ns, str(path.relative_to(root))), path))
-    return sorted(found)
 
 
 def _read_received(source: OtlpSource, cursor: str | None, access: SourceAccess, until: str | None) -> Iterator[SourceItem]:
@@ -359,7 +452,7 @@ KINDS = (
     SourceKind(
         "folder",
         FolderSource,
-        _read_folder,
+        lambda source, cursor, _, until: read_folder(source, cursor, until),
         _since_day(lambda day: json.dumps([int(day.timestamp() * 1e9), ""])),
         _folder_of,
         "folder:/PATH",

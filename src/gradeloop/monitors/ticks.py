@@ -33,8 +33,7 @@ from gradeloop.monitors.contract import (
     TickReport,
     Why,
 )
-from gradeloop.monitors.run_verdicts import verdict_of
-from gradeloop.monitors.windows import JudgedRun, settle, settled_report
+from gradeloop.monitors.windows import JudgedRun, settle, settled_report, verdict_of
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import stored_moment, table
 from gradeloop.text import encodable, printable

@@ -1,6 +1,9 @@
 """The pages `/monitors` and `/monitors/NAME`: what monitors have found, as it changes."""
 
-from typing import Annotated
+import math
+from collections.abc import Callable, Collection, Sequence
+from datetime import datetime
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 from starlette.requests import Request
@@ -9,13 +12,286 @@ from starlette.routing import Route
 
 from gradeloop.contract.base import Strict
 from gradeloop.errors import GradeloopError, explained
-from gradeloop.monitors.client import MonitorSchedule, MonitorSchedules
-from gradeloop.monitors.labelling import MonitorLabels, labels_path, monitor_path
-from gradeloop.monitors.overview import MonitorReader
-from gradeloop.monitors.pages.page import PAGE_TICKS, labels_page, monitor_page, monitors_page
-from gradeloop.reports.html import case_path, part, read_id
+from gradeloop.monitors.client import NO_WORKER, MonitorSchedule, MonitorSchedules
+from gradeloop.monitors.contract import Alert, MonitorDefinition, Rate, TickReport
+from gradeloop.monitors.labelling import LabelTask, MonitorLabels, labels_path, monitor_path
+from gradeloop.monitors.overview import (
+    MonitorReader,
+    MonitorSummary,
+    anchor_text,
+    backfill_text,
+    corrected_text,
+    labels_text,
+    rate_text,
+    shadow_text,
+    sum_of_rates,
+    tick_notes,
+    undecided_text,
+    waiting_text,
+)
+from gradeloop.reports.html import Live, case_path, document, part, read_id
+from gradeloop.reports.model import Verdict
+from gradeloop.text import counted, duration, money, percent
 from gradeloop.web.pages import read_body
 from gradeloop.web.site import IndexSection, LivePages, Site, SteeredPage, answer, is_known, main_of, tag_of, unchanged
+
+PAGE_TICKS = 1000
+"""The newest ticks that the page of a monitor shows."""
+
+POINTS = 60
+"""The most points of the line: more are closer together than a narrow screen can show."""
+
+WIDTH, HEIGHT = 1000.0, 200.0
+"""The plot's own units; the page stretches it."""
+
+LISTED = 20
+"""The ticks in the table, and the alerts."""
+
+
+class RatePoint(Strict):
+    """The rate of one tick, or of several that follow one another."""
+
+    time: str
+    rate: Rate
+
+
+class Marker(Strict):
+    """An alert that began or ended: a vertical line."""
+
+    x: float
+    kind: str
+    title: str
+
+
+class RateChart(Strict):
+    """A plot of rates over time, in its own units."""
+
+    line: str
+    """The path of the rates."""
+    points: str
+    """The path of their points."""
+    band: str
+    """The path around their intervals."""
+    limits: tuple[float, ...]
+    """Heights of the limits that alerts have."""
+    markers: tuple[Marker, ...]
+    scale: tuple[str, ...]
+    """The rates at the top, in the middle and at the bottom."""
+    first: str
+    last: str
+    rows: tuple[RatePoint, ...]
+
+    @property
+    def label(self) -> str:
+        """The plot in a sentence, for those who do not see it."""
+        first, last = rate_text(self.rows[0].rate), rate_text(self.rows[-1].rate)
+        return f"Pass rate over time, {counted(len(self.rows), 'point')}: first {first}, last {last}"
+
+
+class _Frame(NamedTuple):
+    """What a plot shows: times from left to right, rates from its floor to 1."""
+
+    start: float
+    end: float
+    floor: float
+
+    def x(self, time: str) -> float:
+        at = (_seconds(time) - self.start) / (self.end - self.start) if self.end > self.start else 0.5
+        return round(WIDTH * min(max(at, 0.0), 1.0), 1)
+
+    def y(self, rate: float) -> float:
+        return round(HEIGHT * (1 - (rate - self.floor) / (1 - self.floor)), 1)
+
+
+def rate_chart(ticks: Sequence[TickReport], alerts: Sequence[Alert], definition: MonitorDefinition) -> RateChart | None:
+    """Return the plot of a monitor's ticks; None where nothing is judged yet.
+
+    Args:
+        ticks: The newest first.
+        alerts: Those that begin or end within the time of the ticks are marked.
+        definition: The monitor, whose limits of the pass rate are drawn.
+    """
+    rows = rate_points([tick for tick in reversed(ticks) if tick.rate.judged])
+    if not rows:
+        return None
+    limits = [rule.limit for rule in definition.alerts if rule.rate == "pass_rate"]
+    intervals = [row.rate.interval for row in rows if row.rate.interval is not None]
+    lowest = min([*limits, *(interval.low for interval in intervals)])
+    frame = _Frame(_seconds(rows[0].time), _seconds(rows[-1].time), min(math.floor(lowest * 10) / 10, 0.9))
+    at = [(frame.x(row.time), frame.y(row.rate.passed / row.rate.judged)) for row in rows]
+    lows = [(frame.x(row.time), frame.y(interval.low)) for row, interval in zip(rows, intervals, strict=True)]
+    highs = [(frame.x(row.time), frame.y(interval.high)) for row, interval in zip(rows, intervals, strict=True)]
+    if len(rows) == 1:  # else the band of one point has no width
+        (x, low), (_, high) = lows[0], highs[0]
+        lows, highs = [(x - 6, low), (x + 6, low)], [(x - 6, high), (x + 6, high)]
+    return RateChart(
+        line=_path(at),
+        points=" ".join(f"M{x} {y}h.01" for x, y in at),
+        band=f"{_path([*highs, *reversed(lows)])}Z",
+        limits=tuple(frame.y(limit) for limit in limits),
+        markers=tuple(_markers(alerts, frame)),
+        scale=tuple(percent(share) for share in (1.0, (1 + frame.floor) / 2, frame.floor)),
+        first=rows[0].time,
+        last=rows[-1].time,
+        rows=tuple(rows),
+    )
+
+
+def rate_points(ticks: Sequence[TickReport]) -> list[RatePoint]:
+    """Return the points of ticks, the oldest first: so many runs in each that there are not too many."""
+    enough = sum(tick.rate.judged for tick in ticks) / POINTS
+    points, some = list[RatePoint](), list[TickReport]()
+    for tick in ticks:
+        some.append(tick)
+        if sum(one.rate.judged for one in some) >= enough:
+            points.append(RatePoint(time=tick.time, rate=sum_of_rates([one.rate for one in some])))
+            some = []
+    if some:
+        points.append(RatePoint(time=some[-1].time, rate=sum_of_rates([one.rate for one in some])))
+    return points
+
+
+def _markers(alerts: Sequence[Alert], frame: _Frame) -> list[Marker]:
+    found = list[Marker]()
+    for alert in alerts:
+        if frame.start <= _seconds(alert.time) <= frame.end:
+            found.append(Marker(x=frame.x(alert.time), kind="raised", title=f"{alert.time} {alert.said}"))
+        if alert.cleared and frame.start <= _seconds(alert.cleared) <= frame.end:
+            found.append(Marker(x=frame.x(alert.cleared), kind="cleared", title=f"{alert.cleared} over: {alert.kind}"))
+    return found
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{x} {y}" for x, y in points)
+
+
+def _seconds(time: str) -> float:
+    return datetime.fromisoformat(time).timestamp()
+
+
+def monitor_page(
+    found: MonitorSummary, schedule: MonitorSchedule | None, problem: str, case_path: Callable[[str, str], str], *, live: Live
+) -> str:
+    """Return the page of a monitor.
+
+    Args:
+        found: The monitor with its newest ticks.
+        schedule: Its schedule; None where the server has none, or cannot be asked.
+        problem: Why the schedule cannot be read; empty where it can.
+        case_path: The path of a judgement's page, by its batch and its id.
+        live: The facts of the page.
+    """
+    return document(
+        "live_monitor.html",
+        title=f"{found.name} · gradeloop",
+        scripts=("live.js",),
+        styles=("live.css",),
+        live=live,
+        found=found,
+        answer=monitor_answer(found),
+        facts=_facts(found, schedule),
+        problem=problem or ("" if schedule is None or schedule.is_served else NO_WORKER),
+        waits=[text for text in _notes(found) if text],
+        chart=rate_chart(found.ticks, found.alerts, found.definition),
+        ticks=[(tick, rate_text(tick.rate) if tick.settled else "being judged", tick_notes(tick)) for tick in found.ticks[:LISTED]],
+        alerts=found.alerts[:LISTED],
+        times={tick.number: tick.time for tick in found.ticks},
+        case_path=case_path,
+        rates=lambda rate: ", ".join(text for text in (rate_text(rate), corrected_text(rate, found)) if text),
+        dollars=money,
+    )
+
+
+def monitor_answer(found: MonitorSummary) -> tuple[str, Verdict]:
+    """Return whether a monitor warns of anything, in words, and the colour of that."""
+    if found.open_alerts:
+        return counted(len(found.open_alerts), "open alert").upper(), "failed"
+    if not found.rate.judged:
+        return "NOTHING JUDGED YET", "waiting"
+    why = undecided_text(found)
+    return (f"NO ALERT YET: {why}", "waiting") if why else ("NO ALERT", "passed")
+
+
+def labels_page(name: str, task: LabelTask | None, path: str, *, live: Live) -> str:
+    """Return the page on which people label runs of a monitor; what the judge says is not on it.
+
+    Args:
+        name: The monitor.
+        task: The run that waits; None where none does.
+        path: Where the label is sent.
+        live: The facts of the page.
+    """
+    waiting = 0 if task is None else task.waiting
+    title = f"Label {name} ({waiting}) · gradeloop" if waiting else f"Label {name} · gradeloop"
+    return document(
+        "live_labels.html",
+        title=title,
+        scripts=("live.js",),
+        styles=("live.css",),
+        live=live,
+        name=name,
+        task=task,
+        waiting=waiting,
+        path=path,
+    )
+
+
+def _facts(found: MonitorSummary, schedule: MonitorSchedule | None) -> dict[str, str]:
+    """Return what the monitor is, by name."""
+    definition, source = found.definition, found.definition.source
+    strata = "".join(f", {percent(share)} of {name}" for name, share in definition.strata.items())
+    when = "no schedule on this server" if schedule is None else "paused" if schedule.paused else f"next tick {schedule.next_tick}"
+    facts = {
+        "source": source.text,
+        "ticks": f"every {duration(definition.every)}, {when}",
+        "sample": f"{percent(definition.sample)} of the runs{strata}",
+        "always judged": ", ".join(rule.key if rule.value is None else f"{rule.key}={rule.value}" for rule in definition.always),
+        "alerts on": ", ".join(
+            [
+                *(rule.text for rule in definition.alerts),
+                *(["drift", "decline"] if definition.drift else []),
+                *(["judge"] if definition.anchors else []),
+                "silence",
+            ]
+        ),
+        "budget a day": ""
+        if definition.budget_usd is None
+        else f"${definition.budget_usd:g}, of which {money(found.state.spent_usd) or 'nothing is used'} on {found.state.day}",
+        "tenant": definition.tenant or "",
+    }
+    return {name: value for name, value in facts.items() if value}
+
+
+def _notes(found: MonitorSummary) -> tuple[str, ...]:
+    """Return what is to be said beside the rate; empty texts where there is nothing."""
+    return (
+        waiting_text(found) if found.waiting else "",
+        anchor_text(found.anchors) if found.anchors else "",
+        backfill_text(found),
+        labels_text(found),
+        shadow_text(found.shadow, found.definition) if found.shadow else "",
+    )
+
+
+def monitors_page(found: Sequence[MonitorSummary], unserved: Collection[str], monitor_path: Callable[[str], str], *, live: Live) -> str:
+    """Return the page of all monitors.
+
+    Args:
+        found: The monitors.
+        unserved: The names of those for whose ticks no worker is there.
+        monitor_path: The path of a monitor's page.
+        live: The facts of the page.
+    """
+    return document(
+        "live_monitors.html",
+        title="Monitors · gradeloop",
+        scripts=("live.js",),
+        styles=("live.css",),
+        live=live,
+        monitors=[(one, rate_text(one.rate), duration(one.definition.every), undecided_text(one)) for one in found],
+        monitor_path=monitor_path,
+        unserved=unserved,
+    )
 
 
 class GivenLabel(Strict):

@@ -1,11 +1,13 @@
-"""Files of an S3 bucket as a monitor's source, in the order in which they came."""
+"""Files as a monitor's source, in a folder or in an S3 bucket, in the order in which they came."""
 
 import gzip
 import heapq
 import json
+import os
 import re
+import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
@@ -13,11 +15,40 @@ from pathlib import Path, PurePosixPath
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
-from gradeloop.monitors.contract import BucketSource
-from gradeloop.monitors.source_items import SourceItem, read_items
+from gradeloop.monitors.contract import BucketSource, FolderSource
 from gradeloop.settings.secrets import scrubbed
-from gradeloop.transcripts.readers import FILE_BYTES
+from gradeloop.text import encodable, headline
+from gradeloop.transcripts.json_access import ODD_SHAPES
+from gradeloop.transcripts.readers import FILE_BYTES, Reading, read_run_file
+
+
+class SourceItem(NamedTuple):
+    """One thing that a source has: a run, what cannot be read, or only a new place."""
+
+    cursor: str | None
+    """The place behind it, from which a later tick reads on; None for no other than before."""
+    run: AgentRun | None = None
+    unreadable: str | None = None
+
+
+def reasons(before: tuple[str, ...], items: Iterable[SourceItem]) -> tuple[str, ...]:
+    """Return the first five reasons for which items cannot be read, each as a line that a store holds."""
+    return (*before, *(headline(encodable(item.unreadable), 400) for item in items if item.unreadable is not None))[:5]
+
+
+def read_items(path: Path, name: str) -> Iterator[SourceItem]:
+    """Yield the runs of a file, and why others of it cannot be read, whatever it has."""
+    reading = Reading(skip_bad=True)
+    try:
+        for run in read_run_file(path, reading):
+            yield SourceItem(None, run)
+    except ODD_SHAPES as error:
+        reading.left_out.append(str(error) if isinstance(error, InvalidRequest) else f"{path} cannot be read: {error}")
+    for text in reading.left_out:
+        yield SourceItem(None, unreadable=text.replace(str(path), name))
+
 
 LISTED = 10_000
 """Objects that are held in memory at once; a bucket is listed again for the ones behind them."""
@@ -197,3 +228,50 @@ def _unpack(path: Path) -> str | None:
     finally:
         unpacked.unlink(missing_ok=True)
     return None
+
+
+def read_folder(source: FolderSource, cursor: str | None, until: str | None) -> Iterator[SourceItem]:
+    """Yield the runs of the files that were put there or changed after the cursor, in that order.
+
+    The time is that of the file's entry (ctime), which moving and copying set, too, and nobody can set back.
+    """
+    after, closed = _file_place(cursor), list[OSError]()
+    for place, path in _quiet_files(source, closed):
+        if place <= after or (until is not None and place > _file_place(until)):
+            continue
+        yield from read_items(path, str(path))
+        yield SourceItem(json.dumps(place))
+    for error in closed:
+        why = f"the folder {error.filename!r} cannot be read: {error.strerror}; let the worker's user read it, and run a backfill"
+        if error.filename == source.path:
+            raise InvalidRequest(why)
+        yield SourceItem(None, unreadable=why)
+
+
+def _file_place(cursor: str | None) -> tuple[int, str]:
+    if cursor is None:
+        return 0, ""
+    changed, path = json.loads(cursor)
+    return int(changed), str(path)
+
+
+def _quiet_files(source: FolderSource, closed: list[OSError]) -> list[tuple[tuple[int, str], Path]]:
+    """Return the files that have been quiet, by the time at which they came; links lead nowhere. Folders that cannot be read are noted."""
+    root = Path(source.path)
+    if not root.is_dir():
+        raise InvalidRequest(f"the folder {source.path!r} does not exist on the worker's machine; make it, or name another one")
+    latest = time.time_ns() - int(source.quiet * 1e9)
+    found = []
+    for folder, folders, names in os.walk(root, onerror=closed.append):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        for name in names:
+            path = Path(folder, name)
+            if name.startswith(".") or path.is_symlink():
+                continue
+            try:
+                status = path.stat()
+            except FileNotFoundError:  # it was taken away meanwhile
+                continue
+            if status.st_ctime_ns <= latest:
+                found.append(((status.st_ctime_ns, str(path.relative_to(root))), path))
+    return sorted(found)
