@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from gradeloop.batches.pages.collection_page import Entry, Head, Tile, collection_page
+from gradeloop.batches.pages.collection_page import PageHeader, PageRow, Stat, collection_page
 from gradeloop.batches.pages.read_batch import BatchReport, batch_page, head_of
 from gradeloop.reports.html import FOLDER
 from gradeloop.reports.model import RunReport
@@ -23,8 +23,8 @@ from tests.rig.stories import gated_page, hostile, judged, mended
 
 pytestmark = pytest.mark.slow
 
-HEAD = Head(
-    name="support answers", word="finished", verdict="none", noun="case", tiles=(Tile("passed", "3", "passed"),), about={"batch": "b-1"}
+HEAD = PageHeader(
+    name="support answers", word="finished", verdict="none", noun="case", tiles=(Stat("passed", "3", "passed"),), about={"batch": "b-1"}
 )
 
 PAGES: dict[str, Callable[[], str]] = {
@@ -42,7 +42,7 @@ CASES = [case(0), case(1, "failed"), case(2), case(3, "failed")]
 
 def collected(stories: Iterable[RunReport]) -> str:
     """Return the page of many runs."""
-    return collection_page(HEAD, (Entry(story, story.name) for story in stories))
+    return collection_page(HEAD, (PageRow(story, story.name) for story in stories))
 
 
 async def opened(browser: Browser, folder: Path, html: str, *, width: int = 1280, **context: object) -> tuple[Page, Seen]:

@@ -16,9 +16,9 @@ from gradeloop.batches.answer import CriterionCounts
 from gradeloop.batches.contract import Case, CaseResult
 from gradeloop.batches.pages.collection_page import (
     CaseRow,
-    Entry,
-    Head,
     Packer,
+    PageHeader,
+    PageRow,
     collection_page,
     columns,
     filters,
@@ -380,9 +380,9 @@ def test_a_head_tells_only_what_there_is() -> None:
 
 
 def test_a_collection_of_one_kind_of_thing_names_it() -> None:
-    head = Head(name="x", word="", verdict="none", noun="judgement", tiles=(), about={})
+    head = PageHeader(name="x", word="", verdict="none", noun="judgement", tiles=(), about={})
 
-    assert "1 judgement<" in collection_page(head, [Entry(mended(), "x")])
+    assert "1 judgement<" in collection_page(head, [PageRow(mended(), "x")])
 
 
 NUMBERS = {0.0: "0%", 1.0: "100%", 0.999: "99.9%", 0.004: "0.4%", 0.5: "50%", None: ""}

@@ -19,8 +19,7 @@ from gradeloop.batches.cli.judgement_table import answer_line, failure_lines, re
 from gradeloop.batches.cli.rejudge import judged_runs, load_older_judge, preview_lines, preview_of
 from gradeloop.batches.gate import gate_rate
 from gradeloop.batches.judge_many import Judged, judge_many
-from gradeloop.batches.pages.judgement_outputs import READ_BACK, JudgementOutputs
-from gradeloop.batches.pages.judgement_page import JudgementSource
+from gradeloop.batches.pages.judgement_page import READ_BACK, JudgementOutputs, JudgementSource
 from gradeloop.batches.pages.subjects import judgement_story
 from gradeloop.cli.commands import (
     AllowOutside,

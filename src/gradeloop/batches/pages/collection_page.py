@@ -27,7 +27,7 @@ ERRORS = 3
 
 
 @dataclass(frozen=True)
-class Entry:
+class PageRow:
     """A run of a collection."""
 
     report: RunReport
@@ -38,7 +38,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Tile:
+class Stat:
     """A number at the head of the page."""
 
     label: str
@@ -59,7 +59,7 @@ class PastBatch:
 
 
 @dataclass(frozen=True)
-class Head:
+class PageHeader:
     """The name of a collection, its numbers and facts."""
 
     name: str
@@ -68,7 +68,7 @@ class Head:
     verdict: Verdict
     noun: str
     """The name of one of its runs: `case`, `judgement`."""
-    tiles: tuple[Tile, ...]
+    tiles: tuple[Stat, ...]
     about: dict[str, str]
     notes: tuple[str, ...] = ()
     batch_id: str | None = None
@@ -95,7 +95,7 @@ class Head:
     """The batches of this suite, the oldest first and this one last."""
 
 
-def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None = None) -> str:
+def collection_page(head: PageHeader, entries: Iterable[PageRow], *, live: Live | None = None) -> str:
     """Return the page of many runs; on a live one, each run has a page of its own instead of being inside."""
     table, criteria, failed = Table(is_open=live is None, batch_id=head.batch_id), CriterionCounts(), FailureList()
     for number, entry in enumerate(with_steps(entries, head.steps)):
@@ -132,7 +132,7 @@ def collection_page(head: Head, entries: Iterable[Entry], *, live: Live | None =
     return document("collection.html", title=f"{head.name} · gradeloop", scripts=scripts, styles=styles, live=live, **context)
 
 
-def with_steps(entries: Iterable[Entry], steps: Mapping[Verdict, NextStep]) -> Iterator[Entry]:
+def with_steps(entries: Iterable[PageRow], steps: Mapping[Verdict, NextStep]) -> Iterator[PageRow]:
     """Yield the runs, each with what comes next for its verdict where nothing else does."""
     for entry in entries:
         step = steps.get(entry.report.verdict) if entry.report.next is None else None
@@ -208,7 +208,7 @@ class CaseRow:
     """The pack of the run that it opens, and the run's position there; None where it opens nothing here."""
 
 
-def row_of(number: int, entry: Entry) -> CaseRow:
+def row_of(number: int, entry: PageRow) -> CaseRow:
     """Return a run's row."""
     report = entry.report
     rows = report.evaluations[-1].criteria if report.evaluations else ()

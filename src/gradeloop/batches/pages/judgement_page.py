@@ -1,35 +1,47 @@
-"""The page of judgements, and their Markdown for the summary of a CI run: whether they passed, what comes next, and a table of them."""
+"""Judgements as a page, as Markdown for the summary of a CI run, and in files: JSON lines as they come, the others when all are there."""
 
+import csv
 import json
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from io import TextIOWrapper
+from pathlib import Path
+from typing import TextIO
+
+from pydantic import ValidationError
 
 from gradeloop.batches.answer import ANSWER_COLOURS, BatchAnswer
 from gradeloop.batches.answer import answer_of_judgements as gated_answer
-from gradeloop.batches.contract import MONITOR_PREFIX, BatchSummary
+from gradeloop.batches.contract import MONITOR_PREFIX, BatchSummary, CaseResult
 from gradeloop.batches.markdown import escaped, table_head, table_row, with_room
+from gradeloop.batches.outputs import LINES, JunitFile, ResultsOverview, as_json, cell_text, cell_value
 from gradeloop.batches.pages.collection_page import (
     CaseRow,
-    Entry,
-    Head,
-    Tile,
+    PageHeader,
+    PageRow,
+    Stat,
     collection_page,
     label_counts,
     labels_of,
     row_of,
     rows_in_order,
 )
+from gradeloop.batches.pages.read_judgement import status_of_judgement
+from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Usage
-from gradeloop.files.output import MARKDOWN_MARK
-from gradeloop.judges.contract import PassGate
-from gradeloop.judges.pass_rule import JudgementCounts
+from gradeloop.files.output import MARKDOWN_MARK, PAGE, replacing, resolve_outputs
+from gradeloop.judges.contract import JUDGEMENTS_SCHEMA, JudgeResult, PassGate
+from gradeloop.judges.pass_rule import JudgementCounts, unmet_values
 from gradeloop.judges.sources import THREAD
+from gradeloop.reports.html import write_page
 from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.next_step import NextStep
 from gradeloop.reports.run_page import run_page
-from gradeloop.text import counted, money, token_count
+from gradeloop.text import counted, money, objects_in, token_count
 
 
 @dataclass(frozen=True)
@@ -53,18 +65,18 @@ class JudgementSource:
         return f"{shlex.quote(self.judge) if self.judge else 'JUDGE'} {shlex.join(self.runs) if self.runs else 'RUNS'}"
 
 
-def judgement_page(head: Head, reports: Sequence[RunReport]) -> str:
+def judgement_page(head: PageHeader, reports: Sequence[RunReport]) -> str:
     """Return the page of judgements: one HTML document that needs nothing else."""
     if len(reports) == 1:
         return run_page(reports[0].model_copy(update={"next": head.next}))
-    return collection_page(head, (Entry(report, report.name) for report in reports))
+    return collection_page(head, (PageRow(report, report.name) for report in reports))
 
 
 SIGNS: dict[Verdict, str] = {"passed": "✅", "failed": "❌", "error": "⚠️", "unsure": "⚠️", "none": "⚪"}
 """The sign before each answer, since Markdown has no colours."""
 
 
-def judgement_markdown(head: Head, reports: Sequence[RunReport]) -> str:
+def judgement_markdown(head: PageHeader, reports: Sequence[RunReport]) -> str:
     """Return the answer, what comes next, and a table of judgements, those that did not pass first, in 64 KiB at most."""
     numbers = ", ".join(f"{tile.value} {tile.label}" for tile in head.tiles)
     parts = [
@@ -76,7 +88,7 @@ def judgement_markdown(head: Head, reports: Sequence[RunReport]) -> str:
     if head.next is not None:
         words = " ".join(filter(None, (head.next.why, "Next:", head.next.words)))
         parts.append(f"{escaped(words)} <code>{escaped(head.next.command)}</code>{escaped(head.next.after)}\n\n")
-    rows = rows_in_order([row_of(number, Entry(report, report.name)) for number, report in enumerate(reports)])
+    rows = rows_in_order([row_of(number, PageRow(report, report.name)) for number, report in enumerate(reports)])
     labels = list(label_counts(row.labels for row in rows))
     head_row = table_head(("run", "result", *map(escaped, labels), "what it says"))
     return with_room("".join(parts), head_row, (_line(row, labels) for row in rows), len(rows), "more judgement", "the page has all")
@@ -96,7 +108,7 @@ def judgement_head(
     *,
     question: str = "",
     source: JudgementSource | None = None,
-) -> Head:
+) -> PageHeader:
     """Return what the page of judgements, and their summary as Markdown, begin with.
 
     Args:
@@ -125,13 +137,13 @@ def judgement_head(
     decided = decided_by_gate(counts, source.gate if source else None)
     if not counts["passed"] and not counts["failed"] and counts["none"] and (shares := _label_shares(reports)):
         answer = f"{answer}: {shares}"
-    return Head(
+    return PageHeader(
         name=name,
         word="",
         verdict=verdict,
         answer=answer,
         noun="judgement",
-        tiles=tuple(Tile(label, value, kind) for label, value, kind, is_shown in tiles if is_shown),
+        tiles=tuple(Stat(label, value, kind) for label, value, kind, is_shown in tiles if is_shown),
         about=about,
         notes=tuple(notes),
         question=question,
@@ -194,7 +206,7 @@ def _rule_step(command: str, key: str, values: Sequence[str]) -> NextStep:
     return NextStep(command=f"{command} --pass {shlex.quote(key)}=VALUE", words="say it with", why="No rule says what passes.", after=after)
 
 
-def judging_head(head: Head, summary: BatchSummary, step: NextStep | None = None) -> Head:
+def judging_head(head: PageHeader, summary: BatchSummary, step: NextStep | None = None) -> PageHeader:
     """Return the head of the page of a batch that `gradeloop judge` or a monitor made: by a schema nothing passes or fails in a batch.
 
     Args:
@@ -248,3 +260,136 @@ def answer_of_judgements(counts: Mapping[Verdict, int], gate: PassGate | None = 
     answer = f"{passed:,} OF {judged:,} PASSED" if judged else f"{counts.get('none', 0):,} JUDGED"
     colour: Verdict = "failed" if passed < judged else "error" if errors else "passed" if judged else "none"
     return ", ".join([answer, *apart]), colour
+
+
+MARKDOWN = ".md"
+SUFFIXES = (".csv", PAGE, ".json", LINES, MARKDOWN, ".xml")
+"""The suffixes that an output of judgements may have."""
+
+READ_BACK = (LINES, ".json")
+"""The suffixes of files that `gradeloop report` reads."""
+
+Judgements = Sequence[tuple[JudgeResult, int]]
+"""Judgements, each with its number among those of one run, from 0."""
+
+
+class JudgementOutputs:
+    """Writes the files of judgements: `.jsonl` as they come, all others when all are there.
+
+    Args:
+        paths: The files.
+        overwrite: Whether they may replace files that gradeloop did not write.
+
+    Raises:
+        InvalidRequest: A suffix is not known, or a file cannot be written or is not ours; no file is written then.
+    """
+
+    def __init__(self, paths: Sequence[Path], *, overwrite: bool = False) -> None:
+        self._paths = resolve_outputs(paths, SUFFIXES, overwrite=overwrite)
+        self._lines: list[TextIOWrapper] | None = None
+
+    @property
+    def explains(self) -> bool:
+        """Whether a file is among them that shows judgements with their transcripts."""
+        return any(path.suffix.lower() in {PAGE, MARKDOWN} for path in self._paths)
+
+    def begin(self) -> None:
+        """Empty the files that are written as judgements come."""
+        self._lines = [path.open("w", encoding="utf-8") for path in self._paths if path.suffix.lower() == LINES]
+
+    def take(self, line: str) -> None:
+        """Write a judgement, as a line of JSON, to the files that are written as judgements come."""
+        for file in self._lines or ():
+            file.write(line)
+            file.flush()
+
+    def end(self) -> None:
+        """Close the files that are written as judgements come."""
+        for file in self._lines or ():
+            file.close()
+
+    def write(self, results: Judgements, head: PageHeader | None, reports: Sequence[RunReport]) -> None:
+        """Write the other files, each of which replaces an older one only when it is complete.
+
+        Args:
+            results: All judgements, in order.
+            head: What a page begins with; None where none of the files explains.
+            reports: The judgements as pages show them; empty where none of the files explains.
+        """
+        for path in self._paths:
+            suffix = path.suffix.lower()
+            if suffix in {PAGE, MARKDOWN} and head is not None:
+                write_page(path, (judgement_page if suffix == PAGE else judgement_markdown)(head, reports))
+            elif suffix in _WRITERS:
+                with replacing(path) as file:
+                    _WRITERS[suffix](file, results)
+
+
+COLUMNS = ("agent_run_id", "repeat", "result", "reason", "model", "cost_usd", "tokens", "judgement")
+"""The columns of a CSV file before those of the judge's output, which are `output.KEY`."""
+
+
+def _write_csv(file: TextIO, results: Judgements) -> None:
+    keys = list(dict.fromkeys(key for result, _ in results for key in result.output))
+    rows = csv.writer(file)
+    rows.writerow([*COLUMNS, *(cell_text(f"output.{key}") for key in keys)])
+    for result, repeat in results:
+        facts = (cell_text(result.agent_run_id), repeat, status_of_judgement(result), cell_text(_why(result)), cell_text(result.model))
+        cost = (result.usage.cost_usd, result.usage.tokens, result.id)
+        values = (result.output.get(key) for key in keys)
+        rows.writerow([*facts, *cost, *("" if value is None else cell_value(value) for value in values)])
+
+
+def _write_junit(file: TextIO, results: Judgements) -> None:
+    repeated, first = any(number for _, number in results), results[0][0]
+    cases = [_case_of(result, at, repeat, repeated=repeated) for at, (result, repeat) in enumerate(results)]
+    facts: Mapping[str, object] = {
+        "batch_id": first.batch_id or f"{first.rubric_id}@{first.rubric_version}",
+        "name": f"{first.rubric_id}@{first.rubric_version}",
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "status": "finished",
+        "total": len(cases),
+        "pass_rate": 1.0 if first.gate is None or first.gate.pass_rate is None else first.gate.pass_rate,
+        "usage": sum((result.usage for result, _ in results[1:]), first.usage),
+    }
+    writer = JunitFile(file, BatchSummary.model_validate(facts), ResultsOverview.of(cases))  # type: ignore[arg-type]  # it writes texts
+    for case in cases:
+        writer.write(case)
+    writer.end()
+
+
+def _write_json(file: TextIO, results: Judgements) -> None:
+    rows = ",\n".join(as_json(result) for result, _ in results)
+    file.write(f'{{"schema":"{JUDGEMENTS_SCHEMA}",\n"judgements":[\n{rows}\n]}}\n')
+
+
+_WRITERS = {".json": _write_json, ".csv": _write_csv, ".xml": _write_junit}
+
+
+def _why(result: JudgeResult) -> str:
+    """Return why a judgement did not pass, or is none; empty where it passed."""
+    if result.failed:
+        return str(result.result_metadata.get("reason") or "")
+    if result.unsure:
+        return f"unsure of {', '.join(result.unsure)}"
+    return "no rule says what passes" if result.passed is None else "; ".join(unmet_values(result))
+
+
+def _case_of(result: JudgeResult, at: int, repeat: int, *, repeated: bool) -> CaseResult:
+    """Return a judgement as a case."""
+    rows: list[CriterionRow] = []
+    with suppress(ValidationError):
+        rows = [CriterionRow.model_validate(row) for row in objects_in(result.output.get("criteria"))]
+    return CaseResult(
+        index=at,
+        id=f"{result.agent_run_id}/{repeat + 1}" if repeated else result.agent_run_id,
+        repeat=repeat,
+        status=status_of_judgement(result),
+        output=json.dumps(result.output, ensure_ascii=False) if result.output else None,
+        explanation=_why(result),
+        criteria=tuple(rows),
+        unsure=result.unsure,
+        error=_why(result) if result.failed else None,
+        usage=result.usage,
+        grader=result.model,
+    )

@@ -15,7 +15,7 @@ from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import JUDGING_PREFIX, BatchSummary, Case, CaseResult, CaseStatus
 from gradeloop.batches.exports import read_export
 from gradeloop.batches.metric_table import MetricTable
-from gradeloop.batches.pages.collection_page import Entry, Head, PastBatch, Tile, collection_page
+from gradeloop.batches.pages.collection_page import PageHeader, PageRow, PastBatch, Stat, collection_page
 from gradeloop.batches.pages.judgement_page import judging_head, live_next
 from gradeloop.batches.pages.read_judgement import read_case_judgement, registered_name
 from gradeloop.batches.reader import BatchReader
@@ -41,7 +41,7 @@ AT_ONCE = 8
 class BatchReport:
     """A batch as its page shows it."""
 
-    head: Head
+    head: PageHeader
     cases: Iterable[tuple[Case | None, CaseResult]]
     """The cases in their order; gone through once, when the page is made."""
     threads: dict[str, RunReport] = field(default_factory=dict)
@@ -116,11 +116,11 @@ METRICS = 24
 """The most figures of named metrics that a page begins with; files of results have all."""
 
 
-def _metric_tiles(metrics: MetricTable) -> Iterator[Tile]:
+def _metric_tiles(metrics: MetricTable) -> Iterator[Stat]:
     figures = metrics.figures()
     columns = {figure.column for figure in figures}
     for figure in figures[:METRICS]:
-        yield Tile(f"{figure.name}, {figure.column}" if len(columns) > 1 else figure.name, figure.text, None)
+        yield Stat(f"{figure.name}, {figure.column}" if len(columns) > 1 else figure.name, figure.text, None)
 
 
 def past_batches(summary: BatchSummary, known: Sequence[BatchSummary]) -> tuple[PastBatch, ...]:
@@ -138,16 +138,16 @@ def batch_page(report: BatchReport, *, live: Live | None = None) -> str:
     return collection_page(report.head, entries(report), live=live)
 
 
-def entries(report: BatchReport) -> Iterator[Entry]:
+def entries(report: BatchReport) -> Iterator[PageRow]:
     """Yield the cases as runs, with their tests and generators."""
     for case, result in report.cases:
         thread = report.threads.get(thread_of(result, report.head.batch_id) or "")
         label = result.label or ""
         run = with_thread(result, thread) if thread else read_case_report(result, case)
-        yield Entry(run, _test(result, case, repeated=report.repeated), label)
+        yield PageRow(run, _test(result, case, repeated=report.repeated), label)
 
 
-def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> Head:
+def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> PageHeader:
     """Return the head of a batch's page."""
     judged = summary.passed + summary.failed
     rate = percent(summary.passed / judged) if judged else ""
@@ -167,12 +167,12 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> Head:
         ("cost", money(summary.usage.cost_usd), None, bool(summary.usage.cost_usd)),
     ]
     about = {"batch": summary.batch_id} | ({"started": summary.created} if summary.created else {})
-    return Head(
+    return PageHeader(
         name=summary.name or summary.batch_id,
         word=summary.status + (f": {summary.reason}" if summary.reason else ""),
         verdict=ANSWER_COLOURS[answer.word],
         noun="case",
-        tiles=tuple(Tile(label, value, kind) for label, value, kind, is_shown in tiles if is_shown),
+        tiles=tuple(Stat(label, value, kind) for label, value, kind, is_shown in tiles if is_shown),
         about=about,
         notes=(*(gate_lines(summary.corrected) if summary.corrected else ()), *notes),
         batch_id=summary.batch_id,

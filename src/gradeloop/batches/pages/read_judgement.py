@@ -5,7 +5,7 @@ import json
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 
 from pydantic import JsonValue, ValidationError
@@ -13,6 +13,7 @@ from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from gradeloop.batches.contract import CaseStatus
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.evaluation import CriterionRow, Evaluation
@@ -24,7 +25,7 @@ from gradeloop.grading.scoring import status_of
 from gradeloop.judges.chunks import whole_run, without_part_text
 from gradeloop.judges.contract import JUDGING_WORKFLOW, CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, SchemaJudge, parse_judge
 from gradeloop.judges.pass_rule import unmet_values
-from gradeloop.judges.prompt import Block, blocks_of
+from gradeloop.judges.prompt import blocks_of
 from gradeloop.judges.registry import JudgeRegistry
 from gradeloop.judges.sources import load_judge
 from gradeloop.reports.html import as_json
@@ -64,7 +65,12 @@ async def _recorded(temporal: Client, result: JudgeResult) -> JudgementRecord:
         request = await read_start_request(temporal, first)
     except UnreadablePayload as error:
         return JudgementRecord(notes=(f"the judgement's input cannot be read: {error}",))
-    run, judge = _run(request.get("run")), _judge(request.get("judge"))
+    run: AgentRun | None = None
+    judge: JudgeConfig | None = None
+    with suppress(ValidationError):  # of a later version
+        run = AgentRun.model_validate(request.get("run"))
+    with suppress(InvalidRequest):  # of a later version
+        judge = parse_judge(request.get("judge"))
     if run is not None and run.id != result.agent_run_id:
         return JudgementRecord(notes=(f"the judgement of that id belongs to another run, {run.id!r}, so its tool calls are not shown",))
     if not isinstance(judge, CriteriaJudge):
@@ -114,20 +120,6 @@ async def _first_event(temporal: Client, name: str) -> HistoryEvent | None:
         if error.status not in GONE:
             raise error_of_rpc(error, name) from None
     return None
-
-
-def _run(value: JsonValue) -> AgentRun | None:
-    try:
-        return AgentRun.model_validate(value)
-    except ValidationError:  # of a later version
-        return None
-
-
-def _judge(value: JsonValue) -> JudgeConfig | None:
-    try:
-        return parse_judge(value)
-    except InvalidRequest:  # of a later version
-        return None
 
 
 @dataclass(frozen=True)
@@ -183,14 +175,10 @@ async def registered_name(result: JudgeResult, store: Store | None = None, *, ju
         judge: The judge, where it is known: a batch keeps it without its name.
     """
     try:
-        opened = store or own_store()
-        try:
+        with closing(own_store()) if store is None else nullcontext(store) as opened:
             sha256 = judge.sha256() if judge is not None else result.judge_sha256
             by_content = await JudgeRegistry(opened).names_of(sha256) if sha256 else []
             known = (await JudgeRegistry(opened).newest_versions({result.rubric_id})).get(result.rubric_id, [])
-        finally:
-            if store is None:
-                opened.close()
     except (InvalidRequest, StoreUnavailable):
         return ""
     named = f"{result.rubric_id}@{result.rubric_version}"
@@ -309,6 +297,22 @@ def _report(judgement: _Judgement) -> RunReport:
 _UNSURE = {"verdict": "unsure", "word": "unsure"}
 """How a page shows a judgement in which too few votes agree: neither as passed nor as failed."""
 
+_ENDS: dict[CaseStatus, dict[str, str]] = {
+    "error": {"verdict": "error", "word": "failure"},
+    "unsure": _UNSURE,
+    "ungraded": {"word": "judged"},
+    "passed": {"verdict": "passed", "word": "passed"},
+    "failed": {"verdict": "failed", "word": "not passed"},
+}
+"""The verdict of a judgement by a schema, by the rule that it was read with; without one it is only judged."""
+
+
+def status_of_judgement(result: JudgeResult) -> CaseStatus:
+    """Return what became of a judgement, as cases of a batch say it; `ungraded` where no rule says what passes."""
+    if result.failed or result.unsure:
+        return "error" if result.failed else "unsure"
+    return "ungraded" if result.passed is None else "passed" if result.passed else "failed"
+
 
 def _by_criteria(judgement: _Judgement) -> RunReport:
     log = run_as_messages(judgement.run) if judgement.run else []
@@ -359,11 +363,6 @@ def _draft(result: JudgeResult, log: list[Message]) -> int:
     return max(draft_index(log), 0)
 
 
-def _passage(block: Block) -> Passage:
-    records = tuple(PassageRecord(title=_title(record.fields), start=record.start, end=record.end) for record in block.records)
-    return Passage(label=block.label, role=block.role, name=block.name, text=block.text, records=records)
-
-
 def _title(fields: Mapping[str, JsonValue]) -> str:
     """Return a record's type and what else is known of it, as a heading; empty for a plain text."""
     about = [f"{key} {value}" for key, value in fields.items() if key != "type"]
@@ -372,8 +371,16 @@ def _title(fields: Mapping[str, JsonValue]) -> str:
 
 def _by_schema(judgement: _Judgement) -> RunReport:
     result = judgement.result
-    shown = blocks_of(judgement.run) if judgement.run else ()
-    passages = tuple(_passage(block) for block in shown)
+    passages = tuple(
+        Passage(
+            label=block.label,
+            role=block.role,
+            name=block.name,
+            text=block.text,
+            records=tuple(PassageRecord(title=_title(record.fields), start=record.start, end=record.end) for record in block.records),
+        )
+        for block in (blocks_of(judgement.run) if judgement.run else ())
+    )
     metadata = {key: value for key, value in result.result_metadata.items() if key != CITATIONS}
     reason = result.result_metadata.get("reason") if result.failed else None
     citations, notes = _citations(result, passages)
@@ -388,17 +395,9 @@ def _by_schema(judgement: _Judgement) -> RunReport:
         labels=_label_keys(judgement.record.judge),
         unmet=unmet_values(result),
     )
-    ended = {"verdict": "error", "word": "failure", "error": judged.reason} if result.failed else _passed_or_not(result)
-    ended |= _UNSURE if result.unsure else {}
+    ended = _ENDS[status_of_judgement(result)] | ({"error": judged.reason} if result.failed else {})
     report = _common_report(judgement)
     return report.model_copy(update={"judged": judged, "passages": passages, "notes": (*report.notes, *notes)} | ended)
-
-
-def _passed_or_not(result: JudgeResult) -> dict[str, object]:
-    """Return the verdict of a judgement by the rule that it was read with; without one it is only judged."""
-    if result.passed is None:
-        return {"word": "judged"}
-    return {"verdict": "passed", "word": "passed"} if result.passed else {"verdict": "failed", "word": "not passed"}
 
 
 def _label_keys(judge: JudgeConfig | None) -> tuple[str, ...] | None:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from temporalio.client import Client
 
 from gradeloop.batches.contract import BatchSummary
-from gradeloop.batches.pages.collection_page import Head
+from gradeloop.batches.pages.collection_page import PageHeader
 from gradeloop.batches.pages.judgement_page import JudgementSource, judgement_head, judgement_markdown, judgement_page
 from gradeloop.batches.pages.read_batch import batch_page, report_of_file, stored_batch_page, threads_of
 from gradeloop.batches.pages.read_judgement import (
@@ -52,7 +52,7 @@ async def _judgement_page(name: str, options: ReportOptions) -> str:
 class JudgementStory(NamedTuple):
     """Judgements as their page and their summary show them."""
 
-    head: Head
+    head: PageHeader
     reports: Sequence[RunReport]
 
 
