@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+import typer
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
+from gradeloop.cli.commands import Grader, OutsideFolders, ToolFiles, Trust
 from gradeloop.cli.folder import own_config_file
 from gradeloop.contract.base import Strict
 from gradeloop.contract.model_spec import Budget
@@ -24,27 +26,28 @@ from gradeloop.settings.worker import find_outside_roots
 from gradeloop.temporal.connect import WorkerSpec
 from gradeloop.text import clip
 
+Model = Annotated[str | None, typer.Option(metavar="MODEL", help="Draft with this model, written provider:model.")]
+BudgetTokens = Annotated[int | None, typer.Option(metavar="N", help="Interrupt the run when the thread has used this many tokens.")]
+BudgetUsd = Annotated[float | None, typer.Option(metavar="USD", help="Interrupt the run when the thread has cost this many dollars.")]
+
 
 @dataclass(frozen=True)
 class TaskFlags:
     """Flags of `gradeloop run` that override the task file."""
 
-    prompt: str | None = None
-    rubric: str | None = None
-    model: str | None = None
-    grader: str | None = None
-    max_iterations: int | None = None
-    tools: tuple[Path, ...] = ()
-    thread: str | None = None
-    budget: Budget | None = None
-    record: Path | None = None
-    """The file that records every exchange with a model."""
-    replay: Path | None = None
-    """A recording that replaces the models' replies."""
-    outside: tuple[Path, ...] = ()
-    """Folders besides their own in which the task and the rubric may name files."""
-    trust: bool = False
-    """Whether to trust the folder's gradeloop.toml first."""
+    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="Give the task as one message.")] = None
+    rubric: Annotated[str | None, typer.Option(metavar="RUBRIC", help="Grade by this rubric: a file, or its text.")] = None
+    model: Model = None
+    grader: Grader = None
+    max_iterations: Annotated[int | None, typer.Option(metavar="N", help="Draft at most this often, 1 to 20; 3 by default.")] = None
+    tools: ToolFiles = ()
+    thread: Annotated[str | None, typer.Option(metavar="THREAD", help="Give the thread this id; a new id by default.")] = None
+    budget_tokens: BudgetTokens = None
+    budget_usd: BudgetUsd = None
+    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record every exchange with a model in this file.")] = None
+    replay: Annotated[Path | None, typer.Option(metavar="FILE", help="Replay the models' replies from a recording; needs no key.")] = None
+    allow_outside: OutsideFolders = ()
+    trust: Trust = False
     check: bool = False
     """Whether the task is only looked at: it needs no key."""
 
@@ -94,7 +97,7 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
         InvalidRequest: Something is missing or wrong; the message names field, value and cure.
     """
     config = own_config_file(trust=flags.trust)
-    scope = FileScope.of(path or Path("task.yaml"), outside := find_outside_roots(flags.outside, config))
+    scope = FileScope.of(path or Path("task.yaml"), outside := find_outside_roots(flags.allow_outside, config))
     read, spot = _read_task_file(path, scope) if path else (TaskFile(), Location())
     task = _scripted_task(read, flags, outside)
     notes: list[str] = []
@@ -110,7 +113,7 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
         "max_iterations": flags.max_iterations if flags.max_iterations is not None else task.max_iterations,
         "idle_timeout": task.idle_timeout,
         "outage_timeout": task.outage_timeout,
-        "budget": flags.budget.model_dump(mode="json") if flags.budget else task.budget,
+        "budget": budget.model_dump(mode="json") if (budget := budget_of(flags.budget_tokens, flags.budget_usd)) else task.budget,
         "priority": task.priority,
         "vars": task.vars,
         "checkpoint": task.checkpoint,

@@ -14,7 +14,7 @@ from uuid import uuid4
 import typer
 from rich.console import Console
 
-from gradeloop.cli.commands import AllowOutside, Grader, Json, Limit, ThreadId, Tools, Trust, codes_help, ctrl_c
+from gradeloop.cli.commands import Grader, Json, Limit, ThreadId, codes_help, ctrl_c, takes
 from gradeloop.cli.render.run import (
     JsonScreen,
     LiveScreen,
@@ -27,7 +27,7 @@ from gradeloop.cli.render.run import (
     thread_lines,
 )
 from gradeloop.cli.render.table import Terminal, show_lines
-from gradeloop.cli.task_file import Task, TaskFlags, budget_of, read_task
+from gradeloop.cli.task_file import BudgetTokens, BudgetUsd, Model, Task, TaskFlags, budget_of, read_task
 from gradeloop.client.client import GradingClient, open_thread
 from gradeloop.client.listing import threads
 from gradeloop.contract.evaluation import Evaluation, Event
@@ -48,36 +48,22 @@ Result = TypeVar("Result")
 
 app = typer.Typer(rich_markup_mode=None)
 
-Model = Annotated[str | None, typer.Option(metavar="MODEL", help="Draft with this model, written provider:model.")]
-BudgetTokens = Annotated[int | None, typer.Option(metavar="N", help="Interrupt the run when the thread has used this many tokens.")]
-BudgetUsd = Annotated[float | None, typer.Option(metavar="USD", help="Interrupt the run when the thread has cost this many dollars.")]
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The arguments and flags of one `gradeloop run`."""
+
+    task: Annotated[Path | None, typer.Argument(metavar="TASK.yaml", help="The task's file; `gradeloop init` writes one.")] = None
+    flags: TaskFlags = TaskFlags()  # noqa: RUF009 - frozen
+    detach: Annotated[bool, typer.Option("--detach", help="Start the run and return without waiting for it.")] = False
+    as_json: Json = False
 
 
 @app.command(epilog=codes_help("run"))
-def run(  # noqa: PLR0913 - one parameter a flag
-    task: Annotated[Path | None, typer.Argument(metavar="TASK.yaml", help="The task's file; `gradeloop init` writes one.")] = None,
-    *,
-    prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="Give the task as one message.")] = None,
-    rubric: Annotated[str | None, typer.Option(metavar="RUBRIC", help="Grade by this rubric: a file, or its text.")] = None,
-    model: Model = None,
-    grader: Grader = None,
-    max_iterations: Annotated[int | None, typer.Option(metavar="N", help="Draft at most this often, 1 to 20; 3 by default.")] = None,
-    tools: Tools = None,
-    thread: Annotated[str | None, typer.Option(metavar="THREAD", help="Give the thread this id; a new id by default.")] = None,
-    budget_tokens: BudgetTokens = None,
-    budget_usd: BudgetUsd = None,
-    record: Annotated[Path | None, typer.Option(metavar="FILE", help="Record every exchange with a model in this file.")] = None,
-    replay: Annotated[Path | None, typer.Option(metavar="FILE", help="Replay the models' replies from a recording; needs no key.")] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Start the run and return without waiting for it.")] = False,
-    allow_outside: AllowOutside = None,
-    trust: Trust = False,
-    as_json: Json = False,
-) -> None:
+@takes(RunOptions)
+def run(options: RunOptions) -> None:
     """Draft, grade and revise until the draft meets the rubric."""
-    budget = budget_of(budget_tokens, budget_usd)
-    outside = tuple(allow_outside or ())
-    flags = TaskFlags(prompt, rubric, model, grader, max_iterations, tuple(tools or ()), thread, budget, record, replay, outside, trust)
-    _finish(run_task(read_task(task, flags), Terminal(), as_json=as_json, detach=detach))
+    _finish(run_task(read_task(options.task, options.flags), Terminal(), as_json=options.as_json, detach=options.detach))
 
 
 @app.command(epilog=codes_help("demo"))

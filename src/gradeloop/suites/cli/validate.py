@@ -137,7 +137,7 @@ def _check_suite(path: Path, outside: Sequence[Path]) -> CheckedFile:
 
 
 def _check_task(path: Path, outside: Sequence[Path]) -> CheckedFile:
-    task = read_task(path, TaskFlags(check=True, outside=tuple(outside)))
+    task = read_task(path, TaskFlags(check=True, allow_outside=tuple(outside)))
     request, rubric = task.request, fill(task.request.rubric, task.request.vars)
     asked = request.model_copy(update={"rubric": rubric}).model_dump(mode="json", include={"generator", "grader", "rubric"})
     priced = request.budget is not None and request.budget.max_cost_usd is not None
