@@ -3,10 +3,9 @@
 import asyncio
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
@@ -26,22 +25,8 @@ from gradeloop.batches.metric_table import MetricTable, metric_lines
 from gradeloop.batches.outage import StoreWatch, store_timeout
 from gradeloop.batches.outputs import Outputs, json_line, renderers_by_suffix
 from gradeloop.batches.reader import BatchReader
-from gradeloop.cli.commands import (
-    BASELINE_HELP,
-    AllowOutside,
-    BatchId,
-    Grader,
-    OutputOption,
-    Overwrite,
-    Scripted,
-    Tools,
-    Trust,
-    codes_help,
-    ctrl_c,
-    share_flag,
-)
-from gradeloop.cli.folder import load_env_files, own_config_file
-from gradeloop.cli.task_file import budget_of
+from gradeloop.cli.commands import BatchId, JsonLines, OutputFiles, Overwrite, codes_help, ctrl_c, takes
+from gradeloop.cli.folder import own_config_file
 from gradeloop.errors import InvalidRequest, StoreLost, StoreUnavailable
 from gradeloop.exit_codes import STOPPED
 from gradeloop.files.rubric import require_files
@@ -49,21 +34,16 @@ from gradeloop.judges.labels import read_case_labels
 from gradeloop.settings.worker import find_outside_roots
 from gradeloop.store.engine import STORE_VARIABLE, own_store
 from gradeloop.suites.cli.eval_options import (
-    CHECK_HELP,
-    SKIP_HELP,
-    Again,
-    CorrectionFlags,
+    Concurrency,
+    Delay,
+    EnvFiles,
     EvalCommandLine,
     EvalOptions,
     FolderFlags,
     LimitFlags,
-    Presentation,
     check_suites,
-    find_earlier,
     find_suite,
-    one_suite,
 )
-from gradeloop.suites.flags import CaseFilters, SuiteFlags, overrides
 from gradeloop.suites.load import read_suite
 from gradeloop.temporal.connect import (
     OURS,
@@ -81,159 +61,48 @@ from gradeloop.text import counted, json_without_commands
 
 app = typer.Typer(rich_markup_mode=None)
 
-FILTER_HELP = "Run the cases whose id contains this text or matches this pattern; repeatable."
-CONCURRENCY_HELP = "Run at most this many model and tool calls at the same time; 50 by default."
-MAX_ERROR_RATE_HELP = "Pause when more than this share of cases are errors; 0.5 by default."
-RATE_HELP = "Exit 1 when a smaller share of the judged cases passes; 1.0 by default."
-ALLOW_ERRORS_HELP = "Exit 3 only when a larger share of cases are errors."
-RETRIES_HELP = "Retries per call after a transient error of one kind; 7 by default. A provider that is away is waited for."
-SUITE_HELP = "The suite to run; by default this folder's gradeloop.yaml, suite.yaml or promptfooconfig.yaml."
-ENV_FILE_HELP = "Load the variables of this .env file first, over those that are set; repeatable."
-DELAY_HELP = "Wait this many milliseconds before every call, and make one call at a time."
-LABELS_HELP = "Correct the pass rate for the judge's error on people's labels in this file."
-GATE_HELP = "Hold the raw rate, or the corrected one, against --pass-rate; raw by default."
-FAILING_HELP = "Run the cases that did not pass in this batch or file of results, errors too."
-
-SuiteArguments = Annotated[list[Path] | None, typer.Argument(metavar="SUITE.yaml", help=f"{SUITE_HELP[:-1]}; several with --check.")]
-Config = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="Name the suite, as the argument does.")]
-EnvFile = Annotated[
-    list[Path] | None,
-    typer.Option("--env-file", "--env-path", metavar="FILE", help=ENV_FILE_HELP, is_eager=True, callback=load_env_files),
-]
-Patterns = Annotated[list[str] | None, typer.Option("--filter", metavar="TEXT", help=FILTER_HELP)]
-FirstTests = Annotated[
-    int | None, typer.Option("--filter-first-n", "-n", min=1, metavar="N", help="Run the cases of the first N tests that are selected.")
-]
-Description = Annotated[
-    str | None, typer.Option("--filter-pattern", metavar="REGEX", help="Run the tests whose description this regular expression matches.")
-]
-Generators = Annotated[
-    str | None,
-    typer.Option("--filter-providers", "--filter-targets", metavar="REGEX", help="Run the cases of the generators that this matches."),
-]
-Failing = Annotated[str | None, typer.Option("--filter-failing", metavar="RESULTS", help=FAILING_HELP)]
-FailingOnly = Annotated[
-    str | None, typer.Option("--filter-failing-only", metavar="RESULTS", help="Run the cases that failed there, without errors.")
-]
-ErrorsOnly = Annotated[str | None, typer.Option("--filter-errors-only", metavar="RESULTS", help="Run the cases that were errors there.")]
-Metadata = Annotated[
-    list[str] | None,
-    typer.Option("--filter-metadata", metavar="KEY=VALUE", help="Run the tests whose metadata of that name contains this; repeatable."),
-]
-Prompts = Annotated[list[str] | None, typer.Option("--prompts", "-p", metavar="FILE...", help="Use these prompts instead of the suite's.")]
-Providers = Annotated[
-    list[str] | None,
-    typer.Option("--providers", "-r", metavar="MODEL...", help="Use these generators: the suite's by name, or other models."),
-]
-Tests = Annotated[str | None, typer.Option("--tests", "-t", "--vars", "-v", metavar="FILE", help="Use this file of tests instead.")]
-Var = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="Set a variable of the tests that do not set it; repeatable.")]
-Concurrency = Annotated[
-    int | None, typer.Option("--concurrency", "--max-concurrency", "-j", min=1, max=1000, metavar="N", help=CONCURRENCY_HELP)
-]
-Delay = Annotated[int | None, typer.Option(min=0, max=60_000, metavar="MS", help=DELAY_HELP)]
-CellLength = Annotated[
-    int | None, typer.Option("--table-cell-max-length", min=1, metavar="N", help="Cut the outputs in the table to this.")
-]
-
 
 @app.command("eval", cls=EvalCommandLine, epilog=codes_help("eval"))
-def evaluate(  # noqa: PLR0913, PLR0917 - one parameter a flag, which typer names
-    suites: SuiteArguments = None,
-    config: Config = None,
-    check: Annotated[bool, typer.Option("--check", help=CHECK_HELP)] = False,
-    skip_unsupported: Annotated[bool, typer.Option("--skip-unsupported", help=SKIP_HELP)] = False,
-    output: OutputOption = None,
-    prompts: Prompts = None,
-    providers: Providers = None,
-    tests: Tests = None,
-    var: Var = None,
-    env_file: EnvFile = None,  # noqa: ARG001 - loaded as it is parsed
-    grader: Grader = None,
-    filters: Patterns = None,
-    filter_first_n: FirstTests = None,
-    filter_pattern: Description = None,
-    filter_providers: Generators = None,
-    failing: Failing = None,
-    failing_only: FailingOnly = None,
-    errors_only: ErrorsOnly = None,
-    filter_metadata: Metadata = None,
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Run at most this many cases.")] = None,
-    loop: Annotated[bool | None, typer.Option("--loop/--no-loop", help="Revise each draft until it passes, or draft once.")] = None,
-    repeat: Annotated[int | None, typer.Option(min=1, max=100, metavar="N", help="Run each case this many times.")] = None,
-    concurrency: Concurrency = None,
-    delay: Delay = None,
-    budget_tokens: Annotated[int | None, typer.Option(metavar="N", help="Pause when the batch has used this many tokens.")] = None,
-    budget_usd: Annotated[float | None, typer.Option(metavar="USD", help="Pause when the batch has cost this many US dollars.")] = None,
-    max_errors: Annotated[int | None, typer.Option(min=1, metavar="N", help="Pause when this many cases are errors.")] = None,
-    max_error_rate: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=MAX_ERROR_RATE_HELP)] = None,
-    pass_rate: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=RATE_HELP)] = None,
-    allow_errors: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = None,
-    labels: Annotated[Path | None, typer.Option(metavar="FILE", help=LABELS_HELP)] = None,
-    gate: Annotated[Literal["raw", "corrected"] | None, typer.Option(help=GATE_HELP)] = None,
-    retries: Annotated[int | None, typer.Option(min=0, max=20, metavar="N", help=RETRIES_HELP)] = None,
-    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse verdicts from the cache, or judge everything again.")] = True,
-    tools: Tools = None,
-    scripted: Scripted = None,
-    allow_code: Annotated[bool, typer.Option("--allow-code", help="Run the suite's own code, in the sandbox; read it first.")] = False,
-    attach: Annotated[str | None, typer.Option(metavar="BATCH", help="Follow a batch that was started before, or `latest`.")] = None,
-    resume: Annotated[str | None, typer.Option(metavar="BATCH", help="Resume a batch: run what has not run, and retry its errors.")] = None,
-    allow_outside: AllowOutside = None,
-    trust: Trust = False,
-    overwrite: Overwrite = False,
-    retry: Annotated[Again | None, typer.Option(help="Retry a batch's errors, or its failures too; name the batch with --attach.")] = None,
-    detach: Annotated[bool, typer.Option("--detach", help="Start the batch and return without waiting for it.")] = False,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Run the suite again whenever a file of its folder changes.")] = False,
-    description: Annotated[str | None, typer.Option(metavar="TEXT", help="Give the batch this name instead of the suite's.")] = None,
-    table: Annotated[bool, typer.Option("--table/--no-table", help="Print the table of results, or its last line alone.")] = True,
-    cell_length: CellLength = None,
-    baseline: Annotated[str | None, typer.Option(metavar="BATCH", help=BASELINE_HELP)] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished case, and nothing else on stdout.")] = False,
-) -> None:
+@takes(EvalOptions)
+def evaluate(options: EvalOptions) -> None:
     """Run a suite as a batch; the exit code is a gate for CI."""
-    suited = (grader, tuple(filters or ()), limit, loop, repeat, tuple(tools or ()), scripted, allow_code, skip_unsupported, check)
-    narrowed = (filter_pattern, filter_metadata or (), filter_providers, find_earlier(failing, failing_only, errors_only), filter_first_n)
-    flags, named = SuiteFlags(*suited, CaseFilters(*narrowed), overrides(prompts, providers, tests, var)), one_suite(suites, config, check)
-    limits = LimitFlags(budget_of(budget_tokens, budget_usd), concurrency, max_errors, max_error_rate, pass_rate, retries, delay)
-    shown, folder = Presentation(description, table, cell_length, baseline), FolderFlags(tuple(allow_outside or ()), trust, overwrite)
-    chosen = (named, flags, limits, tuple(output or ()), attach, resume, retry, allow_errors, cache, detach, as_json, folder, shown)
-    raise typer.Exit(run_eval(EvalOptions(*chosen, CorrectionFlags(labels, gate)), watch=watch, check=check, others=(suites or [])[1:]))
+    raise typer.Exit(run_eval(options.read()))
+
+
+@dataclass(frozen=True)
+class RetryOptions:
+    """The arguments and flags of one `gradeloop retry`."""
+
+    batch: BatchId = "latest"
+    output: OutputFiles = ()
+    env_file: EnvFiles = ()
+    concurrency: Concurrency = None
+    delay: Delay = None
+    overwrite: Overwrite = False
+    as_json: JsonLines = False
 
 
 @app.command("retry", epilog=codes_help("retry"))
-def retry_errors(
-    batch: BatchId = "latest",
-    *,
-    output: OutputOption = None,
-    env_file: EnvFile = None,  # noqa: ARG001 - loaded as it is parsed
-    concurrency: Concurrency = None,
-    delay: Delay = None,
-    overwrite: Overwrite = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per finished case, and nothing else on stdout.")] = False,
-) -> None:
+@takes(RetryOptions)
+def retry_errors(options: RetryOptions) -> None:
     """Run a batch's errors again, as `eval --retry errors` does."""
-    limits, folder = LimitFlags(concurrency=concurrency, delay=delay), FolderFlags(overwrite=overwrite)
-    options = EvalOptions(None, limits=limits, outputs=tuple(output or ()), attach=batch, again="errors", as_json=as_json, folder=folder)
-    raise typer.Exit(run_eval(options))
+    limits, folder = LimitFlags(options.concurrency, options.delay), FolderFlags(overwrite=options.overwrite)
+    again = EvalOptions(output=options.output, limits=limits, attach=options.batch, folder=folder, retry="errors", as_json=options.as_json)
+    raise typer.Exit(run_eval(again))
 
 
-def run_eval(options: EvalOptions, *, watch: bool = False, check: bool = False, others: Sequence[Path] = ()) -> int:
+def run_eval(options: EvalOptions) -> int:
     """Run a suite, or follow a batch, and return the exit code.
-
-    Args:
-        options: The arguments and flags.
-        watch: Whether the suite is run again and again, until Ctrl-C.
-        check: Whether the suite is only looked at.
-        others: Further suites to look at.
 
     Raises:
         InvalidRequest: Two flags exclude one another, or there is no suite.
     """
     if options.suite is None and not options.names_batch:
         options = replace(options, suite=find_suite(Path(), flags_make_one=options.flags.overrides.makes_suite))
-    if check and options.suite is not None:
-        return check_suites([options.suite, *others], options.flags, options.folder.outside, as_json=options.as_json)
-    options.refuse_mixed(watch=watch)
-    if watch and options.suite is not None:
+    if options.check and options.suite is not None:
+        return check_suites([options.suite, *options.suites[1:]], options.flags, options.folder.allow_outside, as_json=options.as_json)
+    options.refuse_mixed()
+    if options.watch and options.suite is not None:
         from gradeloop.suites.cli.watching import run_again_on_changes
 
         return run_again_on_changes(options, lambda: asyncio.run(EvalCommand(options).run()))
@@ -271,9 +140,9 @@ class EvalCommand:
     async def _run_suite(self, path: Path) -> int:
         options = self._options
         config = own_config_file(trust=options.folder.trust)
-        suite = read_suite(path, options.flags, find_outside_roots(options.folder.outside, config))
+        suite = read_suite(path, options.flags, find_outside_roots(options.folder.allow_outside, config))
         known = [path for path in suite.outputs if path.suffix.lower() in renderers_by_suffix()]
-        outputs = Outputs([*known, *options.outputs], overwrite=options.folder.overwrite)
+        outputs = Outputs([*known, *options.output], overwrite=options.folder.overwrite)
         spool = SpooledCases(suite.cases())
         request = options.request(suite, spool)
         options.correction.refuse_rate(request.pass_rate)
@@ -362,7 +231,7 @@ class EvalCommand:
         options = self._options
         if options.folder.trust:  # the batch's worker may be started again
             own_config_file(trust=True)
-        outputs = Outputs(options.outputs, overwrite=options.folder.overwrite)
+        outputs = Outputs(options.output, overwrite=options.folder.overwrite)
         summary = await self._reader.summary(name)
         options.correction.refuse_rate(options.gate.get("pass_rate", summary.pass_rate))
         connection = await find()
@@ -480,7 +349,7 @@ class EvalCommand:
         outputs.close(summary, lambda: self._results(summary), BatchStory(answer, baseline))
 
     def _print_table(self, summary: BatchSummary) -> None:
-        for line in result_lines(self._results(summary), self._console.width, self._options.presentation.cell_characters):
+        for line in result_lines(self._results(summary), self._console.width, self._options.presentation.cell_length):
             self._console.print(line)
 
     def _report_finished(self, outputs: Outputs, batch_id: str) -> None:

@@ -3,11 +3,11 @@
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 import typer
@@ -18,14 +18,27 @@ from gradeloop.batches.client import SpooledCases
 from gradeloop.batches.compare.comparison import load_batch
 from gradeloop.batches.contract import BatchRequest, CaseStatus
 from gradeloop.batches.reader import BatchReader
-from gradeloop.cli.folder import own_config_file
+from gradeloop.cli.commands import (
+    BASELINE_HELP,
+    Grader,
+    JsonLines,
+    OutputFiles,
+    OutsideFolders,
+    Overwrite,
+    Scripted,
+    ToolFiles,
+    Trust,
+    share_flag,
+)
+from gradeloop.cli.folder import load_env_files, own_config_file
+from gradeloop.cli.task_file import budget_of
 from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import InvalidRequest, explained
 from gradeloop.exit_codes import BAD_INPUT, CAPPED, SATISFIED
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import find_outside_roots
 from gradeloop.store.engine import own_store
-from gradeloop.suites.flags import EarlierCases, SuiteFlags
+from gradeloop.suites.flags import CaseFilters, EarlierCases, SuiteFlags, overrides
 from gradeloop.suites.load import check_suite
 from gradeloop.suites.plan import Suite
 from gradeloop.temporal.connect import WorkerSpec, refuse_unservable_here
@@ -43,22 +56,52 @@ WIRE_NAMES = {"concurrency": "at_once"}
 """Names in a batch request that differ from the flag's."""
 
 
+FILTER_HELP = "Run the cases whose id contains this text or matches this pattern; repeatable."
+CONCURRENCY_HELP = "Run at most this many model and tool calls at the same time; 50 by default."
+MAX_ERROR_RATE_HELP = "Pause when more than this share of cases are errors; 0.5 by default."
+RATE_HELP = "Exit 1 when a smaller share of the judged cases passes; 1.0 by default."
+ALLOW_ERRORS_HELP = "Exit 3 only when a larger share of cases are errors."
+RETRIES_HELP = "Retries per call after a transient error of one kind; 7 by default. A provider that is away is waited for."
+SUITE_HELP = "The suite to run; by default this folder's gradeloop.yaml, suite.yaml or promptfooconfig.yaml."
+ENV_FILE_HELP = "Load the variables of this .env file first, over those that are set; repeatable."
+DELAY_HELP = "Wait this many milliseconds before every call, and make one call at a time."
+LABELS_HELP = "Correct the pass rate for the judge's error on people's labels in this file."
+GATE_HELP = "Hold the raw rate, or the corrected one, against --pass-rate; raw by default."
+FAILING_HELP = "Run the cases that did not pass in this batch or file of results, errors too."
+
+ENV_FILE = typer.Option("--env-file", "--env-path", metavar="FILE", help=ENV_FILE_HELP, is_eager=True, callback=load_env_files)
+EnvFile = Annotated[list[Path] | None, ENV_FILE]
+EnvFiles = Annotated[tuple[Path, ...], ENV_FILE]
+Config = Annotated[Path | None, typer.Option("--config", "-c", metavar="FILE", help="Name the suite, as the argument does.")]
+Concurrency = Annotated[
+    int | None, typer.Option("--concurrency", "--max-concurrency", "-j", min=1, max=1000, metavar="N", help=CONCURRENCY_HELP)
+]
+Delay = Annotated[int | None, typer.Option(min=0, max=60_000, metavar="MS", help=DELAY_HELP)]
+
+_LIMITS = ("budget", "concurrency", "max_errors", "max_error_rate", "pass_rate", "retries", "delay")
+
+
 @dataclass(frozen=True)
 class LimitFlags:
     """Flags that override the suite's settings, and the settings that a batch was started with."""
 
-    budget: Budget | None = None
-    concurrency: int | None = None
-    max_errors: int | None = None
-    max_error_rate: float | None = None
-    pass_rate: float | None = None
-    retries: int | None = None
-    delay: int | None = None
-    """Milliseconds before every call."""
+    concurrency: Concurrency = None
+    delay: Delay = None
+    budget_tokens: Annotated[int | None, typer.Option(metavar="N", help="Pause when the batch has used this many tokens.")] = None
+    budget_usd: Annotated[float | None, typer.Option(metavar="USD", help="Pause when the batch has cost this many US dollars.")] = None
+    max_errors: Annotated[int | None, typer.Option(min=1, metavar="N", help="Pause when this many cases are errors.")] = None
+    max_error_rate: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=MAX_ERROR_RATE_HELP)] = None
+    pass_rate: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=RATE_HELP)] = None
+    retries: Annotated[int | None, typer.Option(min=0, max=20, metavar="N", help=RETRIES_HELP)] = None
+
+    @property
+    def budget(self) -> Budget | None:
+        """What the batch may use; None where no flag says."""
+        return budget_of(self.budget_tokens, self.budget_usd)
 
     def fields_of(self, values: object) -> dict[str, object]:
         """Return the limits that an object of the same fields sets, by their names in a batch request."""
-        set_values = {name: getattr(values, name) for name in vars(self) if getattr(values, name) is not None}
+        set_values = {name: value for name in _LIMITS if (value := getattr(values, name)) is not None}
         return {WIRE_NAMES.get(name, name): value for name, value in set_values.items()}
 
 
@@ -66,36 +109,29 @@ class LimitFlags:
 class FolderFlags:
     """Flags on what may be read, run and replaced in the folders of the suite and the command."""
 
-    outside: tuple[Path, ...] = ()
-    """Folders besides its own in which the suite may name files."""
-    trust: bool = False
-    """Whether to trust the folder's gradeloop.toml first."""
-    overwrite: bool = False
-    """Whether outputs replace files that gradeloop did not write, too."""
+    allow_outside: OutsideFolders = ()
+    trust: Trust = False
+    overwrite: Overwrite = False
 
 
 @dataclass(frozen=True)
 class Presentation:
-    """What a batch is called, and how much of it is printed."""
+    """Flags on what a batch is called, and how much of it is printed."""
 
-    description: str | None = None
-    """The batch's name, instead of the suite's."""
-    table: bool = True
-    """Whether the results are printed as a table."""
-    cell_characters: int | None = None
-    """The most characters of an output in the table."""
-    baseline: str | None = None
-    """The batch or file of results with which a summary in Markdown compares."""
+    description: Annotated[str | None, typer.Option(metavar="TEXT", help="Give the batch this name instead of the suite's.")] = None
+    table: Annotated[bool, typer.Option("--table/--no-table", help="Print the table of results, or its last line alone.")] = True
+    cell_length: Annotated[
+        int | None, typer.Option("--table-cell-max-length", min=1, metavar="N", help="Cut the outputs in the table to this.")
+    ] = None
+    baseline: Annotated[str | None, typer.Option(metavar="BATCH", help=BASELINE_HELP)] = None
 
 
 @dataclass(frozen=True)
 class CorrectionFlags:
     """Flags by which the pass rate is corrected for the judge's error."""
 
-    labels: Path | None = None
-    """The file of labels on outputs."""
-    gate: Literal["raw", "corrected"] | None = None
-    """Which rate is held against the pass rate; where it is not named, the raw one, or what was kept with the batch."""
+    labels: Annotated[Path | None, typer.Option(metavar="FILE", help=LABELS_HELP)] = None
+    gate: Annotated[Literal["raw", "corrected"] | None, typer.Option(help=GATE_HELP)] = None
 
     def refuse_mixed(self, *, detach: bool) -> None:
         """Refuse flags that exclude one another.
@@ -128,27 +164,104 @@ GATE_NEEDS = (
 class EvalOptions:
     """The arguments and flags of one `gradeloop eval`."""
 
-    suite: Path | None
-    flags: SuiteFlags = SuiteFlags()  # noqa: RUF009 - frozen
+    suites: Annotated[tuple[Path, ...], typer.Argument(metavar="SUITE.yaml", help=f"{SUITE_HELP[:-1]}; several with --check.")] = ()
+    config: Config = None
+    check: Annotated[bool, typer.Option("--check", help=CHECK_HELP)] = False
+    skip_unsupported: Annotated[bool, typer.Option("--skip-unsupported", help=SKIP_HELP)] = False
+    output: OutputFiles = ()
+    prompts: Annotated[
+        tuple[str, ...], typer.Option("--prompts", "-p", metavar="FILE...", help="Use these prompts instead of the suite's.")
+    ] = ()
+    providers: Annotated[
+        tuple[str, ...],
+        typer.Option("--providers", "-r", metavar="MODEL...", help="Use these generators: the suite's by name, or other models."),
+    ] = ()
+    tests: Annotated[str | None, typer.Option("--tests", "-t", "--vars", "-v", metavar="FILE", help="Use this file of tests instead.")] = (
+        None
+    )
+    var: Annotated[
+        tuple[str, ...], typer.Option(metavar="NAME=VALUE", help="Set a variable of the tests that do not set it; repeatable.")
+    ] = ()
+    env_file: EnvFiles = ()
+    grader: Grader = None
+    filters: Annotated[tuple[str, ...], typer.Option("--filter", metavar="TEXT", help=FILTER_HELP)] = ()
+    filter_first_n: Annotated[
+        int | None, typer.Option("--filter-first-n", "-n", min=1, metavar="N", help="Run the cases of the first N tests that are selected.")
+    ] = None
+    filter_pattern: Annotated[
+        str | None,
+        typer.Option("--filter-pattern", metavar="REGEX", help="Run the tests whose description this regular expression matches."),
+    ] = None
+    filter_providers: Annotated[
+        str | None,
+        typer.Option("--filter-providers", "--filter-targets", metavar="REGEX", help="Run the cases of the generators that this matches."),
+    ] = None
+    failing: Annotated[str | None, typer.Option("--filter-failing", metavar="RESULTS", help=FAILING_HELP)] = None
+    failing_only: Annotated[
+        str | None, typer.Option("--filter-failing-only", metavar="RESULTS", help="Run the cases that failed there, without errors.")
+    ] = None
+    errors_only: Annotated[
+        str | None, typer.Option("--filter-errors-only", metavar="RESULTS", help="Run the cases that were errors there.")
+    ] = None
+    filter_metadata: Annotated[
+        tuple[str, ...],
+        typer.Option("--filter-metadata", metavar="KEY=VALUE", help="Run the tests whose metadata of that name contains this; repeatable."),
+    ] = ()
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Run at most this many cases.")] = None
+    loop: Annotated[bool | None, typer.Option("--loop/--no-loop", help="Revise each draft until it passes, or draft once.")] = None
+    repeat: Annotated[int | None, typer.Option(min=1, max=100, metavar="N", help="Run each case this many times.")] = None
     limits: LimitFlags = LimitFlags()
-    outputs: tuple[Path, ...] = ()
-    attach: str | None = None
-    """The batch to follow."""
-    resume: str | None = None
-    """The batch to resume."""
-    again: Again | None = None
-    allow_errors: float | None = None
-    cache: bool = True
-    detach: bool = False
-    as_json: bool = False
-    folder: FolderFlags = FolderFlags()
-    presentation: Presentation = Presentation()
+    allow_errors: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = None
     correction: CorrectionFlags = CorrectionFlags()
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse verdicts from the cache, or judge everything again.")] = True
+    tools: ToolFiles = ()
+    scripted: Scripted = None
+    allow_code: Annotated[bool, typer.Option("--allow-code", help="Run the suite's own code, in the sandbox; read it first.")] = False
+    attach: Annotated[str | None, typer.Option(metavar="BATCH", help="Follow a batch that was started before, or `latest`.")] = None
+    resume: Annotated[str | None, typer.Option(metavar="BATCH", help="Resume a batch: run what has not run, and retry its errors.")] = None
+    folder: FolderFlags = FolderFlags()
+    retry: Annotated[Again | None, typer.Option(help="Retry a batch's errors, or its failures too; name the batch with --attach.")] = None
+    detach: Annotated[bool, typer.Option("--detach", help="Start the batch and return without waiting for it.")] = False
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Run the suite again whenever a file of its folder changes.")] = False
+    presentation: Presentation = Presentation()
+    as_json: JsonLines = False
+    suite: Path | None = None
+    """The suite that runs, once it is found."""
+    flags: SuiteFlags = SuiteFlags()  # noqa: RUF009 - frozen
+    """The flags that override the suite file, once they are read."""
+
+    def read(self) -> "EvalOptions":
+        """Return the options with the suite that they name, and with what overrides its file.
+
+        Raises:
+            InvalidRequest: Several suites are named, or a flag's value is none of its kind.
+        """
+        flags = SuiteFlags(
+            grader=self.grader,
+            filters=self.filters,
+            limit=self.limit,
+            loop=self.loop,
+            repeat=self.repeat,
+            tools=self.tools,
+            scripted=self.scripted,
+            allow_code=self.allow_code,
+            skip_unsupported=self.skip_unsupported,
+            check=self.check,
+            select=CaseFilters(
+                description=self.filter_pattern,
+                metadata=self.filter_metadata,
+                providers=self.filter_providers,
+                earlier=find_earlier(self.failing, self.failing_only, self.errors_only),
+                first=self.filter_first_n,
+            ),
+            overrides=overrides(self.prompts, self.providers, self.tests, self.var),
+        )
+        return replace(self, suite=one_suite(self.suites, self.config, check=self.check), flags=flags)
 
     @property
     def names_batch(self) -> bool:
         """Whether a batch that was started before is meant."""
-        return bool(self.attach or self.resume or self.again)
+        return bool(self.attach or self.resume or self.retry)
 
     @property
     def batch(self) -> str:
@@ -158,15 +271,15 @@ class EvalOptions:
     @property
     def resumes(self) -> bool:
         """Whether the batch continues, instead of only being followed."""
-        return self.resume is not None or self.again is not None
+        return self.resume is not None or self.retry is not None
 
-    def refuse_mixed(self, *, watch: bool = False) -> None:
+    def refuse_mixed(self) -> None:
         """Refuse flags that exclude one another.
 
         Raises:
             InvalidRequest: Two flags exclude one another.
         """
-        known = [name for name, value in (("--attach", self.attach), ("--resume", self.resume), ("--retry", self.again)) if value]
+        known = [name for name, value in (("--attach", self.attach), ("--resume", self.resume), ("--retry", self.retry)) if value]
         if self.suite is not None and known:
             raise InvalidRequest(f"{known[0]} uses a batch whose cases are stored already; leave the suite {str(self.suite)!r} out")
         if self.attach and self.resume:
@@ -176,7 +289,7 @@ class EvalOptions:
             flags += "--allow-code and --skip-unsupported"
             raise InvalidRequest(f"{flags} need a suite; a batch keeps the ones it was started with")
         self.correction.refuse_mixed(detach=self.detach)
-        if watch and (known or self.detach):
+        if self.watch and (known or self.detach):
             raise InvalidRequest(f"--watch runs a suite again and again; leave {known[0] if known else '--detach'} out")
 
     def request(self, suite: Suite, cases: SpooledCases) -> BatchRequest:
@@ -207,7 +320,7 @@ class EvalOptions:
         changed = (
             self.limits.fields_of(self.limits)
             | self.gate
-            | {"again": self.again or "errors"}
+            | {"again": self.retry or "errors"}
             | ({"at_once": 1} if self.limits.delay else {})
         )
         return known.model_copy(update=changed | ({} if self.cache else {"cache": False}))
@@ -228,16 +341,15 @@ def choose_suite(argument: Path | None, config: Path | None) -> Path | None:
     return argument or config
 
 
-def one_suite(suites: Sequence[Path] | None, config: Path | None, check: bool) -> Path | None:
+def one_suite(suites: Sequence[Path], config: Path | None, *, check: bool) -> Path | None:
     """Return the one suite that a command runs, or the first that it looks at; None where none is named.
 
     Raises:
         InvalidRequest: Several are named.
     """
-    named = suites or ()
-    if len(named) > 1 and not check:
-        raise InvalidRequest(f"{len(named)} suites are named, and one runs at a time; run each by itself, or look at all with --check")
-    return choose_suite(named[0] if named else None, config)
+    if len(suites) > 1 and not check:
+        raise InvalidRequest(f"{len(suites)} suites are named, and one runs at a time; run each by itself, or look at all with --check")
+    return choose_suite(suites[0] if suites else None, config)
 
 
 def find_suite(folder: Path, *, flags_make_one: bool = False) -> Path:

@@ -25,8 +25,7 @@ from gradeloop.judges.labels import is_labels, read_labels
 from gradeloop.judges.sources import read_judge
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import load_settings
-from gradeloop.suites.cli.eval import Config, EnvFile
-from gradeloop.suites.cli.eval_options import choose_suite, find_suite, refuse_unservable_suite
+from gradeloop.suites.cli.eval_options import Config, EnvFile, choose_suite, find_suite, refuse_unservable_suite
 from gradeloop.suites.findings import Findings
 from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
