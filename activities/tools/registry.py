@@ -17,7 +17,7 @@ from pydantic import ConfigDict, JsonValue, ValidationError, create_model
 
 from activities.tools.base import DIGITS, Tool, ToolContext, ToolUnavailable, in_process, require_package, tool_of
 from activities.tools.code import build_code_check, build_run_command, build_run_pytest, build_run_python
-from activities.tools.files import build_file_tool
+from activities.tools.file_tools import build_file_tool
 from activities.tools.mcp import McpServers
 from activities.tools.text import count_tokens, json_schema_check, regex_check, text_check, word_count
 from activities.tools.web import build_fetch_page

@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from temporalio.client import Client
 
-from activities.tools import files
+from activities.tools import file_tools
 from activities.tools.base import Tool, ToolContext, tool_of
 from activities.tools.registry import TOOLS, ToolRegistry, build_rows
 from gradeloop.errors import InvalidRequest
@@ -106,7 +106,7 @@ class TestFiles:
             await called("read_file", {"path": "docs/a.txt", "offset": 99}, files={"roots": {"docs": root / "in"}})
 
     async def test_a_great_many_files_and_matches_are_cut(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(files, "LISTED", 20)
+        monkeypatch.setattr(file_tools, "LISTED", 20)
         for number in range(30):
             (tmp_path / f"{number:02}.txt").write_text("x\n" * 10)
 

@@ -19,7 +19,7 @@ from activities import tool_call
 from activities.calls import attempts
 from activities.providers import base, http
 from activities.providers.environment import Environment
-from activities.tools import code, files, mcp, registry, web
+from activities.tools import code, file_tools, mcp, registry, web
 from activities.tools.registry import READ_TRANSCRIPT, ToolRegistry
 from gradeloop import errors, exit_codes, text
 from gradeloop.batches import contract as batch_contract
@@ -374,12 +374,12 @@ def test_the_limits_of_the_tools_are_the_codes() -> None:
     assert tool_limits("run_pytest")["the suite"] == f"{code.SUITE_BYTES // MIB} MiB"
     assert tool_limits("run_pytest")["reported"] == f"{code.FAILURES_SHOWN} failed tests, {suite_runner.CHARACTERS:,} characters each"
     assert tool_limits("run_command")["processes"] == f"`sandbox.processes`, {box.processes}, and {usage.THREADS} threads beside them"
-    assert tool_limits("read_file")["per call"].startswith(f"{files.STRETCH_BYTES // KIB} KiB")
-    assert tool_limits("list_files")["files"] == f"{files.LISTED:,}"
+    assert tool_limits("read_file")["per call"].startswith(f"{file_tools.STRETCH_BYTES // KIB} KiB")
+    assert tool_limits("list_files")["files"] == f"{file_tools.LISTED:,}"
     assert tool_limits("search_files") == {
-        "matches": f"{files.MATCHES}, {files.LINE_CHARACTERS} characters of each line",
-        "a file": f"{files.SEARCHED_BYTES // MIB} MiB; larger and binary files are skipped",
-        "time": f"{files.SEARCH_SECONDS:.0f} s",
+        "matches": f"{file_tools.MATCHES}, {file_tools.LINE_CHARACTERS} characters of each line",
+        "a file": f"{file_tools.SEARCHED_BYTES // MIB} MiB; larger and binary files are skipped",
+        "time": f"{file_tools.SEARCH_SECONDS:.0f} s",
     }
     assert tool_limits("fetch_page") == {
         "time": f"`fetch.seconds`, {fetch.seconds:.0f}",

@@ -1,4 +1,4 @@
-"""The tools `read_file`, `list_files` and `search_files`."""
+"""The tools `read_file`, `list_files`, `search_files`."""
 
 import hashlib
 import os
@@ -26,7 +26,7 @@ SEARCH_SECONDS = 20.0
 
 
 def build_file_tool(name: str, context: ToolContext) -> Callable[..., Any]:
-    """Return `read_file`, `list_files` or `search_files`, over the folders of the worker's settings."""
+    """Return `read_file`, `list_files` or `search_files`, for the settings' folders."""
     if not context.settings.files.roots:
         raise ToolUnavailable("no root is named; name folders under [files.roots] in gradeloop.toml")
     roots = Roots(context.settings.files.roots)
