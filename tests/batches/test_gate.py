@@ -8,7 +8,7 @@ import pytest
 from gradeloop.batches.answer import gate_lines
 from gradeloop.batches.gate import gate_rate
 from gradeloop.judges.contract import JudgeResult, parse_judge
-from gradeloop.judges.labels import Label
+from gradeloop.judges.judgements import Label
 from gradeloop.stats.bootstrap import binomial
 from gradeloop.stats.correction import GatedRate
 from tests.rig.judging import FRANCE

@@ -7,11 +7,10 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from gradeloop.batches.judge_many import Judged
+from gradeloop.batches.judge_many import Judged, dearer_judge
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.provider import ModelFault
 from gradeloop.contract.transcript import AgentRun
-from gradeloop.judges.abstention import dearer_judge
 from gradeloop.judges.contract import parse_judge
 from tests.batches.test_judge_many import judged, runs
 from tests.batches.test_judged_in_parts import long_run

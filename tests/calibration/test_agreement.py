@@ -11,8 +11,7 @@ from gradeloop.calibration.agreement import Agreement, measure_agreement
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.answers import build_consensus
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, parse_judge
-from gradeloop.judges.judgements import select_judgements
-from gradeloop.judges.labels import LabelSet, read_case_labels, read_labels
+from gradeloop.judges.judgements import LabelSet, read_case_labels, read_labels, select_judgements
 from gradeloop.judges.schema import problems_of, value_at
 from tests.rig.judging import FRANCE
 

@@ -17,8 +17,7 @@ from gradeloop.calibration.figures import NumberFigures, Rated, measure
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, judging_id, parse_judge
-from gradeloop.judges.judgements import refuse_foreign_results, select_judgements
-from gradeloop.judges.labels import ComparedKey, Label, LabelSet, label_schema
+from gradeloop.judges.judgements import ComparedKey, Label, LabelSet, label_schema, refuse_foreign_results, select_judgements
 from gradeloop.stats.reliability import weighted_alpha, weighted_kappa
 from tests.rig.judging import FRANCE, PARIS
 

@@ -46,7 +46,7 @@ from gradeloop.grading.scoring import GraderAnswer, PassFindings, aggregate, cal
 from gradeloop.grading.templates import fill
 from gradeloop.grading.verdicts import parse_verdict
 from gradeloop.judges.contract import CriteriaJudge, SchemaJudge, parse_judge
-from gradeloop.judges.labels import Label
+from gradeloop.judges.judgements import Label
 from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.sandbox.monty import Monty
 from gradeloop.settings.catalog import capability_of, load_catalogue

@@ -11,8 +11,7 @@ import pytest
 from gradeloop.batches.exports import read_export
 from gradeloop.calibration.labelled_sets import read_labelled_set
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.judgements import read_results
-from gradeloop.judges.labels import read_labels
+from gradeloop.judges.judgements import read_labels, read_results
 from gradeloop.suites.datasets import read_jsonl
 from gradeloop.transcripts.readers import read_run_file
 from tests.rig.batch_results import case

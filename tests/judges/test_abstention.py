@@ -10,10 +10,10 @@ from gradeloop.batches.judge_many import Judged, judge_many
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.abstention import with_unsure
 from gradeloop.judges.client import Judge
 from gradeloop.judges.client import parse_run as run_of
 from gradeloop.judges.contract import JudgeResult, parse_judge
+from gradeloop.judges.pass_rule import with_unsure
 from gradeloop.judges.registry import JudgeRegistry
 from gradeloop.store.engine import Store
 from tests.rig.batches import batching

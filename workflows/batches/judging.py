@@ -18,8 +18,18 @@ from gradeloop.contract.provider import Step
 from gradeloop.contract.thread import Generator
 from gradeloop.contract.transcript import RUN_BYTES, draft_index, request_index, run_as_messages
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.abstention import with_unsure
-from gradeloop.judges.answers import Rollout, answered_by, failure_metadata, has_quorum, shorten_raw, summarize, too_few
+from gradeloop.judges.answers import (
+    MALFORMED,
+    Rollout,
+    answered_by,
+    criteria_metadata,
+    criteria_output,
+    failure_metadata,
+    has_quorum,
+    shorten_raw,
+    summarize,
+    too_few,
+)
 from gradeloop.judges.contract import (
     JUDGING_WORKFLOW,
     UNAVAILABLE,
@@ -32,7 +42,7 @@ from gradeloop.judges.contract import (
     parse_judging,
     refuse_large,
 )
-from gradeloop.judges.criteria import MALFORMED, criteria_metadata, criteria_output
+from gradeloop.judges.pass_rule import with_unsure
 from gradeloop.judges.prompt import is_cut, reflection_message, repair_message
 from workflows import observed
 from workflows.activity_calls import (

@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 from gradeloop.batches.contract import BatchSummary, Case, CaseResult
 from gradeloop.batches.reader import BatchReader
 from gradeloop.judges.contract import JudgeConfig, JudgeResult
-from gradeloop.judges.labels import Label, comparable
+from gradeloop.judges.judgements import Label, comparable
 from gradeloop.judges.pass_rule import Rule, passes_rule
 from gradeloop.stats.correction import GatedRate, hold_verdicts
 

@@ -1,4 +1,4 @@
-"""Many finished runs judged at once: as a batch where there is a store, else by a workflow each."""
+"""Many finished runs judged at once: as a batch where there is a store, else by a workflow each; and the dearer judge that is asked."""
 
 import asyncio
 import hashlib
@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import NamedTuple, TypedDict
 
+from pydantic import JsonValue
+
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import BATCH_PRIORITY, JUDGING_PREFIX, MAX_CASES, NO_STORE, BatchRequest, BatchSummary, Case
 from gradeloop.batches.judged import judging_case
 from gradeloop.batches.reader import PAGE, BatchReader
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import Budget
+from gradeloop.contract.thread import Grader
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import BatchLost, InvalidRequest
-from gradeloop.judges.abstention import dearer_judge, decided_by, not_escalated
 from gradeloop.judges.chunks import (
     RunPart,
     chunked_id,
@@ -29,7 +31,7 @@ from gradeloop.judges.chunks import (
     parts_of,
 )
 from gradeloop.judges.client import Judge
-from gradeloop.judges.contract import JudgeConfig, JudgeResult, JudgingRequest, judging_id, refuse_unanswered
+from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, judging_id, refuse_unanswered
 from gradeloop.store.engine import Store
 
 CONCURRENCY = 50
@@ -379,7 +381,8 @@ class _JudgingBatch:
         try:
             summary = await self._follow(batches, request)
         except asyncio.CancelledError:
-            await asyncio.shield(self._leave(batches))
+            with suppress(Exception):  # the batch begins no further judgement
+                await asyncio.shield(asyncio.wait_for(batches.pause(self._batch_id), PAUSE_SECONDS))
             raise
         except InvalidRequest as error:
             raise self._named(error) from None
@@ -455,12 +458,6 @@ class _JudgingBatch:
     def _report(self, name: str, judgement: JudgeResult) -> None:
         self._found.report(name, judgement.model_copy(update={"batch_id": self._batch_id}))
 
-    async def _leave(self, batches: BatchClient) -> None:
-        """Have the batch begin no further judgement."""
-        with suppress(Exception):
-            async with asyncio.timeout(PAUSE_SECONDS):
-                await batches.pause(self._batch_id)
-
 
 async def _judge_alone(wanted: Mapping[str, _Wanted], found: _Results, concurrency: int, budget: Budget | None, *, retry: bool) -> None:
     """Judge by a workflow each; within a budget, none is begun once it is used up."""
@@ -482,3 +479,36 @@ async def _judge_alone(wanted: Mapping[str, _Wanted], found: _Results, concurren
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def dearer_judge(judge: JudgeConfig) -> JudgeConfig | None:
+    """Return the judge that is asked anew of what this one is unsure of: the same question to the model of `escalate`; None without one."""
+    if judge.escalate is None:
+        return None
+    same = {"id": judge.rubric_id, "abstain": None, "escalate": None}
+    if isinstance(judge, CriteriaJudge):
+        return judge.model_copy(update=same | {"grader": (judge.grader or Grader()).model_copy(update={"model": judge.escalate})})
+    alone = {"judge_model": judge.escalate, "panel": None, "quorum": None, "n_rollouts_per_input": 1, "judge_variant": "majority"}
+    return judge.model_copy(update=same | alone)
+
+
+def decided_by(first: JudgeResult, dearer: JudgeResult) -> JudgeResult:
+    """Return what becomes of an unsure judgement once the dearer judge was asked: its answer, or the first one where it gave none."""
+    usage = first.usage + dearer.usage
+    about = {"usage": usage, "attempts": usage.attempts}
+    if dearer.failed:
+        reason = str(dearer.result_metadata.get("reason") or "the dearer judge gave no answer")
+        return not_escalated(first.model_copy(update=about), reason, again=bool(dearer.result_metadata.get("again")))
+    return dearer.model_copy(update=about | {"escalated_from": first.id})
+
+
+def not_escalated(first: JudgeResult, reason: str, *, again: bool) -> JudgeResult:
+    """Return an unsure judgement that stays one.
+
+    Args:
+        first: The judgement.
+        reason: Why no dearer judge decided it.
+        again: Whether the same command asks the dearer judge again; else its answers stayed invalid, and only a retry does.
+    """
+    about: dict[str, JsonValue] = {"escalation": reason, "escalation_again": again}
+    return first.model_copy(update={"result_metadata": first.result_metadata | about})

@@ -20,9 +20,18 @@ from gradeloop.grading.grants import named_in
 from gradeloop.grading.prompts import is_elided
 from gradeloop.grading.scoring import CallGroup, PassFindings, aggregate
 from gradeloop.grading.verdicts import first_judge
-from gradeloop.judges.answers import Rollout, answered_by, failure_metadata, has_quorum, summarize, too_few
+from gradeloop.judges.answers import (
+    MALFORMED,
+    Rollout,
+    answered_by,
+    criteria_metadata,
+    criteria_output,
+    failure_metadata,
+    has_quorum,
+    summarize,
+    too_few,
+)
 from gradeloop.judges.contract import JUDGE_PROMPT_VERSION, CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, SchemaJudge, judging_id
-from gradeloop.judges.criteria import MALFORMED, criteria_metadata, criteria_output
 from gradeloop.judges.prompt import is_cut
 
 

@@ -3,7 +3,7 @@
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult, Upload
 from gradeloop.contract.base import SchemaModels
 from gradeloop.judges.contract import CriteriaJudge, JudgeResult, JudgingRequest, SchemaJudge
-from gradeloop.judges.labels import Label
+from gradeloop.judges.judgements import Label
 
 SCHEMAS = SchemaModels(
     {

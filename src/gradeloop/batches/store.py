@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from itertools import chain, repeat
 from typing import TypeVar
 
-from sqlalchemy import ColumnElement, Connection, Executable, RowMapping, bindparam, func, select
+from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import IntegrityError
 
@@ -442,15 +442,11 @@ def _note_end(batch_id: str, result: CaseResult) -> None:
         trace_grading(result.status, result.score, result.explanation, result.criteria, ids)
 
 
-def _select_parked(batch_id: str, positions: Sequence[int]) -> Executable:
-    """Return the statement for the cases that wait to be compared: position, attempt, and what is known of each."""
+def _parked_by_place(connection: Connection, batch_id: str, positions: Sequence[int]) -> dict[tuple[int, int], ParkedCase]:
+    """Return what is known of the cases that wait to be compared, by position and attempt."""
     rows = _CONVERSATIONS
     mine = (rows.c.batch_id == batch_id, rows.c.position.in_(positions), rows.c.unit == COMPARISON_UNIT)
-    return select(rows.c.position, rows.c.attempt, rows.c.held).where(*mine)
-
-
-def _parked_by_place(connection: Connection, batch_id: str, positions: Sequence[int]) -> dict[tuple[int, int], ParkedCase]:
-    found = connection.execute(_select_parked(batch_id, positions))
+    found = connection.execute(select(rows.c.position, rows.c.attempt, rows.c.held).where(*mine))
     return {(row.position, row.attempt): ParkedCase.model_validate_json(row.held) for row in found}
 
 

@@ -11,8 +11,17 @@ from gradeloop.calibration.figures import Rated, measure
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
-from gradeloop.judges.judgements import Judgements, Stability, measure_stability
-from gradeloop.judges.labels import ComparedKey, Label, LabelSet, comparable, comparable_value, compared_keys
+from gradeloop.judges.judgements import (
+    ComparedKey,
+    Judgements,
+    Label,
+    LabelSet,
+    Stability,
+    comparable,
+    comparable_value,
+    compared_keys,
+    measure_stability,
+)
 from gradeloop.judges.pass_rule import PassRule, refuse_two_values
 from gradeloop.judges.schema import value_at
 from gradeloop.stats.bootstrap import bootstrap

@@ -18,7 +18,7 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
 from gradeloop.errors import InvalidRequest, explained
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, SchemaJudge
-from gradeloop.judges.labels import ComparedKey, compared_keys
+from gradeloop.judges.judgements import ComparedKey, compared_keys
 from gradeloop.judges.pass_rule import PassRule, refuse_two_values
 from gradeloop.judges.schema import value_at
 from gradeloop.stats.bootstrap import REPLICATES

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from gradeloop.judges.labels import ComparedKey, comparable_value
+from gradeloop.judges.judgements import ComparedKey, comparable_value
 from gradeloop.stats.bootstrap import REPLICATES, bootstrap
 from gradeloop.stats.intervals import Estimate, Interval, wilson
 from gradeloop.stats.reliability import Level, chance_agreement, cohen_kappa, f1, gwet_ac1, set_f1, weighted_alpha, weighted_kappa

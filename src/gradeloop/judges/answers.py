@@ -1,4 +1,4 @@
-"""Answers of judges with a schema of their own: parsed, and aggregated over rollouts."""
+"""Answers of judges: those with a schema parsed, and aggregated over rollouts; those of criteria as output and metadata."""
 
 import json
 import re
@@ -12,13 +12,16 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from gradeloop.contract.base import Recorded, Sparse
+from gradeloop.contract.evaluation import Judgement
+from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.transcript import AgentRun, Citation
 from gradeloop.errors import InvalidRequest
+from gradeloop.grading.scoring import result_of, score_of
 from gradeloop.judges.citations import citations_of
 from gradeloop.judges.contract import REASONING, SchemaJudge
 from gradeloop.judges.schema import OutputKey, citing_texts, keys_of, problems_of, value_at, with_presence, with_value, without_nulls
 from gradeloop.stats.intervals import wilson
-from gradeloop.text import acceptable, canonical_json, leading_json, strict_json
+from gradeloop.text import acceptable, canonical_json, leading_json, shortened, strict_json
 
 ANSWER_BYTES = 64 * 1024
 """The largest output, as JSON: 25 rollouts and as many reflections stay within one payload."""
@@ -427,3 +430,29 @@ def _rollout_metadata(judge: SchemaJudge, rollouts: Sequence[Rollout]) -> list[d
         output = None if rollout.output is None else {key.name: value_at(rollout.output, key.path) for key in keys}
         abridged.append(row | {"output": output, "abridged": True} | ({"raw_text": ""} if "raw_text" in row else {}))
     return abridged
+
+
+MALFORMED = "malformed_verdict"
+"""The beginning of the error of a grader that answered without a verdict."""
+
+
+def criteria_output(rubric: Rubric, judgement: Judgement) -> dict[str, Any]:
+    """Return the output in the shape of `gradeloop.judges.contract.OUTPUT_SCHEMA`."""
+    score = score_of(rubric, judgement)
+    return {
+        "result": result_of(rubric, judgement),
+        **({} if score is None else {"score": score}),
+        "criteria": [row.model_dump(mode="json", exclude_none=True) for row in judgement.rows],
+        "explanation": shortened(judgement.explanation),
+    }
+
+
+def criteria_metadata(judgement: Judgement, draft: int) -> dict[str, Any]:
+    """Return what is contested and unverified, the counts of quotes, and the index of the judged message."""
+    quotes = [quote for row in judgement.rows for quote in row.quotes]
+    return {
+        "contested": [row.id for row in judgement.rows if row.contested],
+        "unverified": [row.id for row in judgement.rows if row.unverified],
+        "citation_counts": {"cited": len(quotes), "verified": sum(bool(quote.quote_verified) for quote in quotes)},
+        "draft": draft,
+    }

@@ -116,7 +116,8 @@ def _written_citations(path: str, text: str) -> Iterator[_WrittenCitation]:
 
 def _read_bracket(path: str, text: str, opening: int) -> _Bracket:
     """Read the bracket that opens there; one without citations ends behind its opening."""
-    start = _skip(_BLANK, text, opening + 1)
+    blank = _BLANK.match(text, opening + 1)
+    start = blank.end() if blank else opening + 1
     label = _LABEL.match(text, start)
     if label is None:
         return _after_words(path, text, opening)
@@ -228,11 +229,6 @@ def _quote_ends(text: str, start: int) -> int | None:
             depth += 1 if mark == "[" else -1
             first = end.start() if first is None and mark == "]" else first
     return first
-
-
-def _skip(blank: re.Pattern[str], text: str, at: int) -> int:
-    found = blank.match(text, at)
-    return found.end() if found else at
 
 
 def _resolve(written: _WrittenCitation, run: AgentRun, cited_blocks: Mapping[str, "CitedBlock"]) -> Citation:

@@ -13,7 +13,6 @@ from gradeloop.contract.messages import Usage
 from gradeloop.contract.thread import TASK_QUEUE, Priority
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import GradeloopError, InvalidRequest, RunTooLarge, explained
-from gradeloop.judges.abstention import with_unsure
 from gradeloop.judges.contract import (
     UNAVAILABLE,
     JudgeConfig,
@@ -26,6 +25,7 @@ from gradeloop.judges.contract import (
     refuse_unanswered,
     usage_of_failure,
 )
+from gradeloop.judges.pass_rule import with_unsure
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
 

@@ -1,4 +1,4 @@
-"""The rule that passes a judgement: the values that are wanted of an output, or what a judge by criteria says itself."""
+"""The rule that passes a judgement, by the values that are wanted of an output, and the verdicts with too few votes to decide."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,8 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.grading.verdicts import contradicted, contradiction
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, PassGate
 from gradeloop.judges.schema import keys_of, value_at, values_in
-from gradeloop.text import canonical_json, clip, did_you_mean
+from gradeloop.stats.votes import is_below
+from gradeloop.text import canonical_json, clip, did_you_mean, objects_in
 
 _GOOD = {"true", "pass", "passes", "passed", "match", "yes", "correct", "satisfied", "met"}
 """The values that mean that an answer is good: a rule may as well pass the absence of something, of which a reason speaks otherwise."""
@@ -188,3 +189,30 @@ def _value_in(text: str) -> JsonValue:
     except ValueError:
         return None
     return read
+
+
+CRITERIA = "criteria."
+"""The prefix of a criterion's id among the keys of an output, as `gradeloop agreement` prints it."""
+
+
+def with_unsure(judge: JudgeConfig, result: JudgeResult) -> JudgeResult:
+    """Return a result with the keys that the judge is unsure of, by the least shares of votes that its `abstain` names."""
+    if not judge.abstain or result.failed:
+        return result
+    shares = {key: share_of_votes(judge, result, key) for key in judge.abstain}
+    unsure = tuple(key for key, share in shares.items() if share is not None and is_below(share, judge.abstain[key]))
+    return result.model_copy(update={"unsure": unsure})
+
+
+def share_of_votes(judge: JudgeConfig, result: JudgeResult, key: str) -> float | None:
+    """Return the share of a judgement's votes on a key that agree with its verdict, 0 to 1; None without votes."""
+    if isinstance(judge, CriteriaJudge):
+        row = next((row for row in objects_in(result.output.get("criteria")) if f"{CRITERIA}{row.get('id')}" == key), None)
+        votes = [vote.get("passed") for vote in objects_in(row.get("votes"))] if row is not None else []
+        said = [vote for vote in votes if vote is not None]
+        return sum(vote == row.get("passed") for vote in said) / len(said) if row is not None and said else None
+    keys = result.result_metadata.get("keys")
+    found = keys.get(key) if isinstance(keys, dict) else None
+    if not isinstance(found, dict):
+        return None
+    return next((float(str(one["share"])) for one in objects_in(found.get("distribution")) if one.get("value") == found.get("value")), None)

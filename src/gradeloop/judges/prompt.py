@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pydantic import JsonValue
 
 from gradeloop.contract.messages import Message
-from gradeloop.contract.transcript import AgentRun, MessagePlace, RunMessage, RunTranscript, ToolCallPart
+from gradeloop.contract.transcript import AgentRun, MessagePlace, RunMessage, ToolCallPart
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.prompts import TRANSCRIPT_BUDGET, cut_to, elide, exceeds, read_prompt_text, record_line
 from gradeloop.judges.contract import SchemaJudge, fill_template
@@ -113,7 +113,10 @@ def _records(run: AgentRun, budget: int, *, metadata: bool) -> Iterator[dict[str
     for block in shown:
         if block.transcript != transcript:
             transcript = block.transcript
-            yield from _heading(transcript, next(headings), metadata=metadata)
+            heading = next(headings)
+            yield {"transcript": f"T{transcript}", "name": heading.name or heading.id, "messages": len(heading.messages)}
+            if metadata and heading.metadata:
+                yield {"metadata": f"T{transcript}M", "value": heading.metadata}
         was_shown = False
         for record in block.records:
             if number in first_left_out:
@@ -125,12 +128,6 @@ def _records(run: AgentRun, budget: int, *, metadata: bool) -> Iterator[dict[str
             number += 1
         if metadata and block.metadata and was_shown:
             yield {"metadata": f"{block.label}M", "value": block.metadata}
-
-
-def _heading(at: int, transcript: RunTranscript, *, metadata: bool) -> Iterator[dict[str, object]]:
-    yield {"transcript": f"T{at}", "name": transcript.name or transcript.id, "messages": len(transcript.messages)}
-    if metadata and transcript.metadata:
-        yield {"metadata": f"T{at}M", "value": transcript.metadata}
 
 
 def _shown(block: Block, record: BlockRecord, cap: int) -> dict[str, object]:

@@ -207,10 +207,7 @@ def _refuse_name(name: str, what: str) -> None:
 
 def _is_same(row: RowMapping, judge: JudgeConfig) -> bool:
     """Return whether a stored version judges as a judge does, passes the same, and does the same with what it is unsure of."""
-    if row["sha256"] != judge.sha256():
-        return False
-    stored = _judge_of(row)
-    return _afterwards(stored) == _afterwards(judge)
+    return row["sha256"] == judge.sha256() and _afterwards(_judge_of(row)) == _afterwards(judge)
 
 
 def _afterwards(judge: JudgeConfig) -> tuple[object, ...]:

@@ -5,9 +5,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gradeloop.batches.contract import CaseResult
-from gradeloop.judges.abstention import with_unsure
 from gradeloop.judges.contract import CriteriaJudge, SchemaJudge
-from gradeloop.judges.pass_rule import PassRule
+from gradeloop.judges.pass_rule import PassRule, with_unsure
 from gradeloop.monitors.anchors import AnchorCounts, Moved, moved_of
 from gradeloop.monitors.contract import (
     CLEAR_RUNS,
@@ -213,9 +212,7 @@ class _Settling:
         if SILENCE in self.opened and not empty:
             self._clear(SILENCE)
         elif SILENCE not in self.opened and empty >= EMPTY_TICKS:
-            chosen = report.sampled + report.always + report.late
-            why = report.problem or (f"{chosen} runs were chosen and none was judged" if chosen else "no new runs came")
-            self._raise(SILENCE, f"nothing was judged in {empty} ticks: {why}")
+            self._raise(SILENCE, _silence(report, empty))
         return empty
 
     def _opened(self, watched: _Watched) -> OpenAlert:
@@ -238,6 +235,14 @@ class _Settling:
     def _clear(self, kind: str) -> None:
         self.cleared.append(kind)
         del self.opened[kind]
+
+
+def _silence(report: TickReport, empty: int) -> str:
+    if report.problem:
+        return f"nothing was judged in {empty} ticks: {report.problem}"
+    chosen = report.sampled + report.always + report.late
+    why = f"{chosen} runs were chosen and none was judged" if chosen else "no new runs came"
+    return f"nothing was judged in {empty} ticks: {why}"
 
 
 def _watched(definition: MonitorDefinition, state: MonitorState, report: TickReport) -> Iterator[_Watched]:

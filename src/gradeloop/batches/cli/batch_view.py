@@ -247,8 +247,16 @@ def case_lines(result: CaseResult, rubric: Rubric | None = None) -> Iterator[Tex
     for row in result.criteria:
         yield from _criterion(row, contradiction(row, rubric), optional=row.id in result.optional)
     if result.output is not None:
-        yield from _output(result.output)
-    yield from _beside(result)
+        yield Rule("output", style="dim")
+        yield Text(printable(encodable(result.output[:OUTPUT_CHARACTERS])).rstrip())
+        if (characters := len(result.output)) > OUTPUT_CHARACTERS:
+            rest = f"… the first {OUTPUT_CHARACTERS:,} of {characters:,} characters; the output files of the batch have all"
+            yield Text(rest, "dim")
+        yield Rule(style="dim")
+    yield Text(f"{usage_line(result.usage, result.grader)}, {result.usage.seconds:.1f} s", "dim")
+    if result.thread_id:
+        thread = one_line(result.thread_id)
+        yield Text().append("thread ", "dim").append(thread, "bold").append(f"  gradeloop watch {thread}", "dim")
 
 
 def _verdict(result: CaseResult) -> Text:
@@ -319,21 +327,6 @@ def _quote(quote: Quote) -> Iterator[Text]:
 
 def _voted(passed: bool | None) -> str:
     return {True: "passed", False: "not passed", None: "no verdict"}[passed]
-
-
-def _output(output: str) -> Iterator[Text | Rule]:
-    yield Rule("output", style="dim")
-    yield Text(printable(encodable(output[:OUTPUT_CHARACTERS])).rstrip())
-    if len(output) > OUTPUT_CHARACTERS:
-        yield Text(f"… the first {OUTPUT_CHARACTERS:,} of {len(output):,} characters; the output files of the batch have all", "dim")
-    yield Rule(style="dim")
-
-
-def _beside(result: CaseResult) -> Iterator[Text]:
-    yield Text(f"{usage_line(result.usage, result.grader)}, {result.usage.seconds:.1f} s", "dim")
-    if result.thread_id:
-        thread = one_line(result.thread_id)
-        yield Text().append("thread ", "dim").append(thread, "bold").append(f"  gradeloop watch {thread}", "dim")
 
 
 def answer_lines(summary: BatchSummary) -> Iterator[Text]:

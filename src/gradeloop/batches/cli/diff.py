@@ -130,7 +130,9 @@ def comparison_lines(found: Comparison, width: int, gates: Sequence[ComparisonGa
     yield Text(counts_line(found.counts, len(found.cases)))
     yield from (Text(line) for line in overall_lines(found))
     yield from (Text(f"note: {one_line(note)}", "yellow") for note in found.notes)
-    yield _both(found, width)
+    a, b = batch_facts(found.a), batch_facts(found.b)
+    facts = (Column(name, [a[name], b[name]], share=3 if name == "batch" else 0, wide=name not in _ALWAYS) for name in a)
+    yield table([Column("", ["A", "B"], "bold"), *facts], width)
     for outcome in STYLES:
         yield from _cases(outcome, [row for row in found.cases if row.outcome == outcome], width)
     for outcome in _IN_LISTS:
@@ -139,13 +141,6 @@ def comparison_lines(found: Comparison, width: int, gates: Sequence[ComparisonGa
     yield from _criteria([tally for tally in found.criteria if tally.counts.keys() - {"same", "unjudged"}], width)
     step = comparison_step(found)
     yield Text(f"\nnext: {step.words}{' ' if step.words else ''}{step.command}", "bold")
-
-
-def _both(found: Comparison, width: int) -> Table:
-    """Return a table with a row per batch."""
-    a, b = batch_facts(found.a), batch_facts(found.b)
-    facts = (Column(name, [a[name], b[name]], share=3 if name == "batch" else 0, wide=name not in _ALWAYS) for name in a)
-    return table([Column("", ["A", "B"], "bold"), *facts], width)
 
 
 def _cases(outcome: Outcome, rows: Sequence[CaseComparison], width: int) -> Iterator[Text | Table]:

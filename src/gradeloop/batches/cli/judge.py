@@ -15,10 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from temporalio.client import Client
 
 from gradeloop.batches.answer import ANSWER_COLOURS, answer_of_judgements, corrected_answer, gate_lines
-from gradeloop.batches.cli.judgement_table import answer_line, failure_lines, result_table, results_line
 from gradeloop.batches.cli.rejudge import judged_runs, load_older_judge, preview_lines, preview_of
+from gradeloop.batches.cli.results_table import answer_line, failure_lines, result_table, results_line
 from gradeloop.batches.gate import gate_rate
-from gradeloop.batches.judge_many import Judged, judge_many
+from gradeloop.batches.judge_many import Judged, dearer_judge, judge_many
 from gradeloop.batches.pages.judgement_page import READ_BACK, JudgementOutputs, JudgementSource
 from gradeloop.batches.pages.subjects import judgement_story
 from gradeloop.cli.commands import (
@@ -43,12 +43,18 @@ from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED, STOPPED
 from gradeloop.files.rubric import require_files
-from gradeloop.judges.abstention import dearer_judge
 from gradeloop.judges.chunks import is_too_long, parts_of
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import JudgeConfig, PassGate
-from gradeloop.judges.judgements import measure_stability, select_judgements, stability_lines
-from gradeloop.judges.labels import LabelSet, compared_keys, label_schema, read_labels
+from gradeloop.judges.judgements import (
+    LabelSet,
+    compared_keys,
+    label_schema,
+    measure_stability,
+    read_labels,
+    select_judgements,
+    stability_lines,
+)
 from gradeloop.judges.pass_rule import JudgementCounts, PassRule, with_gate
 from gradeloop.judges.prompt import refuse_cut
 from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, read_judge, with_model

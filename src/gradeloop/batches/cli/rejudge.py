@@ -5,14 +5,15 @@ from typing import TYPE_CHECKING
 
 from temporalio.client import Client
 
+from gradeloop.batches.judge_many import dearer_judge
 from gradeloop.batches.pages.read_judgement import read_judgement_record
 from gradeloop.batches.preview import JudgingPreview, preview_judgements
 from gradeloop.batches.reader import BatchReader
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.abstention import dearer_judge, with_unsure
 from gradeloop.judges.chunks import chunked_id, is_too_long, requests_in_parts
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, JudgingRequest, judging_id
+from gradeloop.judges.pass_rule import with_unsure
 from gradeloop.judges.sources import load_judge, names_file, parse_reference
 from gradeloop.settings.endpoints import default_model
 from gradeloop.store.engine import Store, own_store
@@ -55,16 +56,12 @@ async def judged_runs(
         raise InvalidRequest(f"--only-judge: the store has no judgements by {what}; name a judge and version that has judged")
     if not named:
         return await _stored_runs(list(results.values()), what, temporal)
-    found = [run for run in named if any(name in results for judge in older for name in _ids(judge, run))]
+    shas = [(run, run.sha256()) for run in named]
+    made = (judging_id, chunked_id)  # of the run as it is shown, and in parts
+    found = [run for run, sha256 in shas if any(name(judge, sha256) in results for judge in older for name in made)]
     if not found:
         raise InvalidRequest(f"--only-judge: {what} has judged none of these {counted(len(named), 'run')}; name the runs that it judged")
     return found
-
-
-def _ids(judge: JudgeConfig, run: AgentRun) -> tuple[str, str]:
-    """Return the ids of a judge's judgements of a run: of the run as it is shown, and in parts."""
-    sha256 = run.sha256()
-    return judging_id(judge, sha256), chunked_id(judge, sha256)
 
 
 async def _stored_runs(results: Sequence[JudgeResult], what: str, temporal: Client) -> list[AgentRun]:

@@ -18,8 +18,7 @@ from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import NO_VERDICT
 from gradeloop.judges.contract import JudgeConfig
-from gradeloop.judges.judgements import read_results, refuse_foreign_results, select_judgements, stability_lines
-from gradeloop.judges.labels import read_labels
+from gradeloop.judges.judgements import read_labels, read_results, refuse_foreign_results, select_judgements, stability_lines
 from gradeloop.judges.sources import load_judge, load_runs, names_file, with_model
 from gradeloop.stats.intervals import Estimate
 from gradeloop.stats.votes import Band

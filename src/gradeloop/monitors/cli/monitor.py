@@ -20,7 +20,7 @@ from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import GradeloopError, InvalidRequest, explained
 from gradeloop.files.output import refuse_foreign
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, SchemaJudge
-from gradeloop.judges.labels import read_labels
+from gradeloop.judges.judgements import read_labels
 from gradeloop.judges.pass_rule import PassRule, passes_rule
 from gradeloop.judges.sources import load_judge, names_file, with_model
 from gradeloop.monitors.anchor_runs import LABEL_KEY, Anchor, anchors_of, plan_of_anchors
@@ -38,6 +38,7 @@ from gradeloop.monitors.contract import (
     BackfillCall,
     BackfillReport,
     MonitorDefinition,
+    Rate,
     SourceFlags,
     TickReport,
     require_quiet,
@@ -47,9 +48,9 @@ from gradeloop.monitors.overview import (
     MonitorSummary,
     anchor_text,
     backfill_text,
+    corrected_text,
     labels_text,
     rate_text,
-    rates_text,
     shadow_text,
     tick_notes,
     undecided_text,
@@ -334,11 +335,20 @@ def _schedule_lines(found: MonitorSummary, schedule: MonitorSchedule | None) -> 
 
 
 def _summary_lines(found: MonitorSummary) -> Iterator[object]:
-    yield f"pass rate {rates_text(found.rate, found)} in the newest {counted(len(found.ticks), 'tick')}"
-    yield from (one_line(f"  {stratum}: {rates_text(rate, found)}") for stratum, rate in found.strata.items())
+    yield f"pass rate {_rates(found.rate, found)} in the newest {counted(len(found.ticks), 'tick')}"
+    yield from (one_line(f"  {stratum}: {_rates(rate, found)}") for stratum, rate in found.strata.items())
     if said := undecided_text(found):
         yield f"no alert yet: {said}"
-    yield from filter(None, (note(found) for note in (waiting_text, anchor_text, labels_text, shadow_text, backfill_text)))
+    if found.waiting:
+        yield waiting_text(found)
+    if found.anchors:
+        yield anchor_text(found.anchors)
+    if said := labels_text(found):
+        yield said
+    if found.shadow:
+        yield shadow_text(found.shadow, found.definition)
+    if said := backfill_text(found):
+        yield said
     for alert in found.alerts[:SHOWN]:
         over = f", over since {alert.cleared}" if alert.cleared else ""
         yield one_line(f"{'alert' if alert.cleared is None else 'past alert'} {alert.time}: {alert.said}{over}")
@@ -349,12 +359,17 @@ def _summary_lines(found: MonitorSummary) -> Iterator[object]:
     yield from (one_line(f"failed: {run.run_id} (tick {run.tick})") for run in found.failed[:SHOWN])
 
 
+def _rates(rate: Rate, found: MonitorSummary) -> str:
+    """Return a rate beside the one corrected for the judge's error, where that is known."""
+    return ", ".join(text for text in (rate_text(rate), corrected_text(rate, found)) if text)
+
+
 def _tick_table(found: MonitorSummary, ticks: Sequence[TickReport]) -> object:
     return table(
         [
             Column("tick", [str(tick.number) for tick in ticks]),
             Column("read", [str(tick.read) for tick in ticks]),
-            Column("pass rate", [rates_text(tick.rate, found) if tick.settled else "being judged" for tick in ticks], wraps=True),
+            Column("pass rate", [_rates(tick.rate, found) if tick.settled else "being judged" for tick in ticks], wraps=True),
             Column("errors", [str(tick.errors) for tick in ticks]),
             Column("unjudged", [str(tick.unjudged + tick.over_budget) for tick in ticks]),
             Column("cost", ["" if tick.cost_usd is None else money(tick.cost_usd) for tick in ticks]),

@@ -15,8 +15,7 @@ from gradeloop.cli.commands import Json, Overwrite
 from gradeloop.cli.render.table import show_lines
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.output import refuse_foreign
-from gradeloop.judges.judgements import Judgements
-from gradeloop.judges.labels import Label, LabelSet, label_schema
+from gradeloop.judges.judgements import Judgements, Label, LabelSet, label_schema
 from gradeloop.monitors.contract import MonitorDefinition
 from gradeloop.monitors.labelling import LabelledRun, LabelTask, MonitorLabels, label_value
 from gradeloop.monitors.overview import MonitorReader

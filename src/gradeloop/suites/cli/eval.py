@@ -13,7 +13,7 @@ from rich.text import Text
 
 from gradeloop.batches.answer import ANSWER_STYLES, BatchAnswer, answer_of, gate_exit_code, gate_lines, next_step, results_line
 from gradeloop.batches.cli.batch_view import BatchProgressView
-from gradeloop.batches.cli.follow import BatchFollower
+from gradeloop.batches.cli.follow import BatchFollower, StoreWatch, store_timeout
 from gradeloop.batches.cli.results_table import result_lines
 from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
 from gradeloop.batches.compare.comparison import load_batch, stored_source
@@ -22,7 +22,6 @@ from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
 from gradeloop.batches.gate import gate_batch
 from gradeloop.batches.markdown import BatchStory
 from gradeloop.batches.metric_table import MetricTable, metric_lines
-from gradeloop.batches.outage import StoreWatch, store_timeout
 from gradeloop.batches.outputs import Outputs, json_line, renderers_by_suffix
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.commands import BatchId, JsonLines, OutputFiles, Overwrite, codes_help, ctrl_c, takes
@@ -30,7 +29,7 @@ from gradeloop.cli.folder import own_config_file
 from gradeloop.errors import InvalidRequest, StoreLost, StoreUnavailable
 from gradeloop.exit_codes import STOPPED
 from gradeloop.files.rubric import require_files
-from gradeloop.judges.labels import read_case_labels
+from gradeloop.judges.judgements import read_case_labels
 from gradeloop.settings.worker import find_outside_roots
 from gradeloop.store.engine import STORE_VARIABLE, own_store
 from gradeloop.suites.cli.eval_options import (

@@ -21,7 +21,7 @@ from gradeloop.files.rubric import load_rubric
 from gradeloop.files.yaml import read_yaml
 from gradeloop.grading.templates import fill
 from gradeloop.judges.contract import CriteriaJudge
-from gradeloop.judges.labels import is_labels, read_labels
+from gradeloop.judges.judgements import is_labels, read_labels
 from gradeloop.judges.sources import read_judge
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import load_settings
