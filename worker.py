@@ -12,9 +12,18 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from temporalio import activity
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
-from temporalio.worker import ResourceBasedSlotConfig, Worker, WorkerDeploymentConfig, WorkerTuner
+from temporalio.worker import (
+    ActivityInboundInterceptor,
+    ExecuteActivityInput,
+    Interceptor,
+    ResourceBasedSlotConfig,
+    Worker,
+    WorkerDeploymentConfig,
+    WorkerTuner,
+)
 
 from activities.calls.limiter import CallLimiter
 from activities.calls.pace import SharedPaces
@@ -45,9 +54,8 @@ from gradeloop.settings.trust import read_flag
 from gradeloop.settings.worker import WorkerSettings, load_settings
 from gradeloop.store.engine import STORE_VARIABLE, Store, store_url
 from gradeloop.store.engine import own_store as receivers_store
-from gradeloop.telemetry.activity_logs import LogsIds
 from gradeloop.telemetry.health import Check, HealthChecks, parse_address, serving_health
-from gradeloop.telemetry.logs import LOG_VARIABLE, configure_logging
+from gradeloop.telemetry.logs import LOG_VARIABLE, configure_logging, set_ids, workflow_ids
 from gradeloop.temporal.connect import PROVIDER_VARIABLES, Connection, check_server, connect, find, follow_credentials, is_embedded
 from gradeloop.temporal.runtime import export_metrics, metrics_exporter, register_search_attributes
 from gradeloop.temporal.worker_process import LoadedObjects, QueueWatch, ReadyFile, report_failure, sample
@@ -62,6 +70,27 @@ logger = logging.getLogger("gradeloop.worker")
 
 WORKFLOWS = (GradingThreadWorkflow, NoticesWorkflow)
 """The workflows of the core; extensions bring theirs."""
+
+
+class _LogIds(Interceptor):
+    """Gives the records of every activity its ids."""
+
+    def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
+        return _ActivityWithIds(next)
+
+
+class _ActivityWithIds(ActivityInboundInterceptor):
+    async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002, ANN401 - the SDK's
+        """Run an activity, in a task of its own, whose ids stay: the SDK logs afterwards how it ended."""
+        info, argument = activity.info(), input.args[0] if input.args else None
+        ids: dict[str, str | int] = {}
+        if info.workflow_id and info.workflow_run_id:
+            ids |= workflow_ids(info.workflow_type or "", info.workflow_id, info.workflow_run_id)
+        known = {"batch": getattr(argument, "batch_id", None), "case": getattr(argument, "position", None)}
+        known |= {name: getattr(getattr(argument, "step", None), name, None) for name in ("run", "iteration")}
+        ids |= {name: value for name, value in known.items() if isinstance(value, str | int)}
+        set_ids({**ids, "call": info.activity_id, "activity": info.activity_type, "attempt": info.attempt})
+        return await super().execute_activity(input)
 
 
 def build(
@@ -104,7 +133,7 @@ def build(
         # The sandbox would load workflows/ anew for every thread, a third of a short run's CPU; ruff's bans and a test guard them instead.
         workflow_runner=RecordedTasksRunner(versioned=versioning is not None, activations=activations),
         deployment_config=versioning,
-        interceptors=[LogsIds()],
+        interceptors=[_LogIds()],
         max_concurrent_activities=None if settings.tuner else settings.max_concurrent_activities,
         tuner=_tuner(settings),
         max_task_queue_activities_per_second=settings.max_calls_per_second,

@@ -108,7 +108,7 @@ async def routes() -> dict[str, list[str]]:
             request = {"messages": [{"role": "user", "content": "Capital of France?"}], "rubric": "- it is right", "grader": judge}
             grading = GradingClient(client, task_queue=queue)
             with traced() as modules:
-                providers.on_verdict = lambda: found.setdefault("invoke to the first grade", modules())
+                providers.on_verdict = lambda: found.update({"invoke to the first grade": modules()})
                 await grading.run({**request, "generator": {"model": "scripted:writer"}})
                 found["a model's reply to RunResult"] = modules()
             providers.on_verdict = lambda: None

@@ -13,12 +13,12 @@ import pytest
 from temporalio.client import Client
 
 from gradeloop.client.blocking import SyncGradingClient
-from gradeloop.client.blocking_stub import stub
 from gradeloop.client.client import GradingClient
 from gradeloop.client.loop_thread import OWN
 from gradeloop.contract.evaluation import Evaluation
 from gradeloop.errors import InvalidRequest, ThreadNotFound
 from gradeloop.temporal.server import ServerInfo
+from tests.client.blocking_stub import stub
 from tests.conftest import ROOT
 from tests.rig.threads import Served, a_thread, answering, serving, start
 

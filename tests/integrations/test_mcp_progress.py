@@ -12,7 +12,7 @@ import pytest
 from mcp import Client
 from temporalio.client import Client as TemporalClient
 
-from gradeloop.integrations import judging_progress
+from gradeloop.integrations import agent_session
 from gradeloop.integrations.agent_session import AgentSession, SessionLimits, SessionModels
 from gradeloop.integrations.mcp_server import build_server
 from gradeloop.temporal.server import ServerInfo
@@ -34,7 +34,7 @@ async def models() -> AsyncIterator[FailingModels]:
 def environment_of_the_server(temporal_server: ServerInfo, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_server.address)
     monkeypatch.setenv("GRADELOOP_STORE", f"sqlite:///{tmp_path / 'store.db'}")
-    monkeypatch.setattr(judging_progress, "PACE_SECONDS", PACE)
+    monkeypatch.setattr(agent_session, "PACE_SECONDS", PACE)
 
 
 @asynccontextmanager

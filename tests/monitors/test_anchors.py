@@ -261,7 +261,7 @@ async def test_a_silent_change_of_the_model_is_told_by_the_anchors_past_the_cach
     assert "judge" in kinds
     assert kinds["judge"].text.startswith("the judge has changed: of 10 of 20 anchors it says what it first said, 100% at the beginning")
     assert found.anchors is not None
-    assert anchor_text(found.anchors).startswith("anchors: the judge is right on 10 of 20; it passes 0 of 10 that pass and fails 10 of 10")
+    assert anchor_text(found).startswith("anchors: the judge is right on 10 of 20; it passes 0 of 10 that pass and fails 10 of 10")
     assert {name: alert.moved for name, alert in kinds.items()} == dict.fromkeys(kinds, "judge")
     assert "judge" in accepted
     assert not set(begun.state.open) & {"judge", "drift", "decline"}

@@ -35,7 +35,7 @@ async def test_two_judges_judge_the_same_sample_and_the_second_moves_no_rate(cli
     assert found.shadow is not None
     assert (found.shadow.judge.passed, found.shadow.shadow.passed, found.shadow.agreed) == (8, 6, 6)
     assert found.shadow.difference == paired_difference([0.0] * 2 + [1.0] * 6, [1.0] * 8)
-    text, shadow = shadow_text(found.shadow, found.definition), found.definition.shadow
+    text, shadow = shadow_text(found), found.definition.shadow
     assert shadow is not None
     assert text.startswith(f"shadow {shadow.rubric_id}@1: pass rate 75%")
     assert "difference -25.0 points" in text

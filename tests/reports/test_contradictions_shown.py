@@ -11,8 +11,8 @@ from gradeloop.batches.cli.batch_view import case_lines
 from gradeloop.cli.render.run import row_lines
 from gradeloop.contract.evaluation import CriterionRow, Evaluation
 from gradeloop.contract.rubric import Rubric
+from gradeloop.integrations.mcp_server import explain_run
 from gradeloop.reports.model import RunReport
-from gradeloop.reports.plain_text import explain_run
 from gradeloop.reports.run_page import run_page
 from tests.rig.batch_results import case
 from tests.rig.cli import CommandLine

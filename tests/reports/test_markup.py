@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gradeloop.reports.markup import MOST_CHARACTERS, is_safe, rendered
+from gradeloop.reports.html import MOST_CHARACTERS, is_safe, rendered
 from tests.rig.page_payloads import PAYLOADS
 
 FORMS = (

@@ -41,8 +41,7 @@ from gradeloop.batches.pages.read_batch import (
 from gradeloop.contract.evaluation import Quote
 from gradeloop.contract.messages import Message, ToolCall, Usage
 from gradeloop.grading.changes import Changes, changes
-from gradeloop.reports.html import data, seconds, when
-from gradeloop.reports.markup import shown
+from gradeloop.reports.html import data, seconds, shown, when
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.run_page import Highlight, Quoted, RunView, run_page, segments
 from gradeloop.text import percent

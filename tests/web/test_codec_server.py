@@ -24,8 +24,8 @@ from gradeloop.temporal.codec import EncryptionCodec, KeyRing
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo, free_port, server_command, server_environment, ui_command, unserved_host
 from gradeloop.web import temporal_ui
-from gradeloop.web.codec_server import codec_application
 from gradeloop.web.serving import serving_app
+from gradeloop.web.temporal_ui import codec_application
 from tests.rig.cli import CommandLine
 from tests.rig.threads import a_thread, answering, request, serving
 
@@ -91,7 +91,7 @@ async def test_a_body_that_is_none_is_a_sentence(served: httpx2.AsyncClient, bod
 
 
 async def test_a_body_that_is_too_large_is_refused_before_it_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gradeloop.web.codec_server.BODY_BYTES", 1000)
+    monkeypatch.setattr("gradeloop.web.temporal_ui.BODY_BYTES", 1000)
 
     async with serving_codec() as served:
         answer = await served.post("/decode", json=sent(Payload(data=bytes(2000))), headers={"authorization": f"Bearer {TOKEN}"})

@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from gradeloop.batches.contract import UPLOAD_BYTES, UPLOAD_CASES, BatchRequest, BatchSummary, Case, GradingBatch, StoreCases, Upload
-from gradeloop.client.rate_limits import describe_rate_limit_wait, rate_limit_wait
+from gradeloop.client.call_waits import describe_rate_limit_wait, rate_limit_wait
 from gradeloop.client.thread import quoted, ride_out
 from gradeloop.contract.queries import recorded
 from gradeloop.errors import BatchLost, InvalidRequest, ServerUnreachable, StoreUnavailable

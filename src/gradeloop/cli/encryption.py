@@ -41,8 +41,8 @@ def codec_server(
 
 async def _serve(address: str, origins: list[str]) -> None:
     from gradeloop.web.app import new_token
-    from gradeloop.web.codec_server import codec_application
     from gradeloop.web.serving import serving_app
+    from gradeloop.web.temporal_ui import codec_application
 
     ring = load_ring()
     if ring is None:

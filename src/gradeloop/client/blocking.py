@@ -1,6 +1,6 @@
 """The client for code without an event loop, such as Django's and Flask's; its methods are made from the async client's.
 
-The types of the methods are in `blocking.pyi`, which `python -m gradeloop.client.blocking_stub` writes; a test compares the two.
+The types of the methods are in `blocking.pyi`, which `python -m tests.client.blocking_stub` writes; a test compares the two.
 """
 
 from gradeloop.client.client import GradingClient

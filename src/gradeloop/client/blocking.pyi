@@ -1,4 +1,4 @@
-# The types of `blocking.py`, written by `python -m gradeloop.client.blocking_stub`.
+# The types of `blocking.py`, written by `python -m tests.client.blocking_stub`.
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from types import TracebackType

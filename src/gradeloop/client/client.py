@@ -12,8 +12,8 @@ from uuid import uuid4
 from pydantic import JsonValue
 from temporalio.client import Client
 
+from gradeloop.client.call_waits import describe_rate_limit_wait, rate_limit_wait
 from gradeloop.client.listing import ListedBatch, ListedThread, Since, batches, resolved, threads
-from gradeloop.client.rate_limits import describe_rate_limit_wait, rate_limit_wait
 from gradeloop.client.thread import OWNER, ThreadHandle, Turn
 from gradeloop.client.waiting import WaitingThread, waiting_threads
 from gradeloop.client.watch import PATIENCE_SECONDS, DetailedEvent, Until, watch_events, with_details

@@ -133,16 +133,13 @@ class MonitorLabels:
             both = labels.join(runs, (labels.c.monitor == runs.c.monitor) & (labels.c.run_sha256 == runs.c.run_sha256))
             wanted = select(labels, runs.c.run_id, runs.c.case_id, runs.c.judged).select_from(both).where(labels.c.monitor == name)
             rows = connection.execute(wanted.order_by(labels.c.created, labels.c.run_sha256, labels.c.created_by)).mappings().all()
-            return tuple(
-                LabelledRun(
-                    run_id=row["run_id"],
-                    created_by=row["created_by"],
-                    passed=bool(row["passed"]),
-                    reason=row["reason"],
-                    judgement=_judgement(connection, row),
-                )
-                for row in rows
-            )
+            found = list[LabelledRun]()
+            for row in rows:
+                said = {name: row[name] for name in ("run_id", "created_by", "passed", "reason")}
+                result = _stored(connection, row, "result")
+                judgement = None if result is None else CaseResult.model_validate_json(result).judgement
+                found.append(LabelledRun.model_validate(said | {"judgement": judgement}))
+            return tuple(found)
 
         return await self._store.read(read)
 
@@ -218,11 +215,6 @@ def _stored(connection: Connection, row: RowMapping, column: str) -> str | None:
     mine = select(cases.c[column]).where(cases.c.batch_id == batch, cases.c.case_id == row["case_id"])
     found: str | None = connection.execute(mine).scalar()
     return found
-
-
-def _judgement(connection: Connection, row: RowMapping) -> JudgeResult | None:
-    text = _stored(connection, row, "result")
-    return None if text is None else CaseResult.model_validate_json(text).judgement
 
 
 async def waiting(store: Store, person: str | None) -> StoredQuestions:

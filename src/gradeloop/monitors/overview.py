@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from pydantic import Field
-from sqlalchemy import Connection, func, select
+from sqlalchemy import Connection, case, func, select
 from sqlalchemy.exc import IntegrityError
 
 from gradeloop.batches.contract import Case
@@ -127,16 +127,16 @@ def rate_text(rate: Rate) -> str:
     return f"{percent(rate.passed / rate.judged)} ({interval}, {rate.passed} of {rate.judged})"
 
 
-def corrected_of(rate: Rate, found: "MonitorSummary") -> CorrectedRate | None:
+def corrected_of(rate: Rate, anchors: AnchorSummary | None) -> CorrectedRate | None:
     """Return a rate corrected for the error that the anchors have measured of the judge; None where they do not suffice."""
-    return None if found.anchors is None else corrected_rate(rate.passed, rate.judged, found.anchors.error)
+    return None if anchors is None else corrected_rate(rate.passed, rate.judged, anchors.error)
 
 
-def corrected_text(rate: Rate, found: "MonitorSummary") -> str:
-    """Return a corrected rate with its interval; empty where there is none."""
-    if (corrected := corrected_of(rate, found)) is None:
-        return ""
-    return f"{percent(corrected.value)} corrected ({percent(corrected.low)} to {percent(corrected.high)})"
+def rates_text(rate: Rate, found: MonitorSummary) -> str:
+    """Return a rate with its interval, beside the one corrected for the judge's error where that is known."""
+    if (corrected := corrected_of(rate, found.anchors)) is None:
+        return rate_text(rate)
+    return f"{rate_text(rate)}, {percent(corrected.value)} corrected ({percent(corrected.low)} to {percent(corrected.high)})"
 
 
 def labels_text(found: MonitorSummary) -> str:
@@ -159,7 +159,9 @@ def sum_of_rates(rates: Sequence[Rate]) -> Rate:
 
 
 def waiting_text(found: MonitorSummary) -> str:
-    """Return what waits to be judged, and why."""
+    """Return what waits to be judged, and why; empty where nothing does."""
+    if not found.waiting:
+        return ""
     verb = "waits" if found.waiting == 1 else "wait"
     why = "left out by the day's budget or an outage"
     return (
@@ -174,9 +176,12 @@ def backfill_text(found: MonitorSummary) -> str:
     return f"backfill: pass rate {rate_text(found.backfill)}, {counted(found.backfill_waiting, 'run')} still to be judged"
 
 
-def shadow_text(found: ShadowComparison, definition: MonitorDefinition) -> str:
-    """Return what the second judge, which is named, says beside the first."""
-    named = "shadow" if definition.shadow is None else f"shadow {definition.shadow.rubric_id}@{definition.shadow.version}"
+def shadow_text(monitor: MonitorSummary) -> str:
+    """Return what the second judge, which is named, says beside the first; empty where there is none, or it has said nothing."""
+    if (found := monitor.shadow) is None:
+        return ""
+    shadow = monitor.definition.shadow
+    named = "shadow" if shadow is None else f"shadow {shadow.rubric_id}@{shadow.version}"
     rates = f"pass rate {rate_text(found.shadow)}, the judge's {rate_text(found.judge)}"
     change = (found.shadow.passed - found.judge.passed) / found.judge.judged
     low, high = found.difference.low, found.difference.high
@@ -184,18 +189,16 @@ def shadow_text(found: ShadowComparison, definition: MonitorDefinition) -> str:
     return f"{named}: {rates}; difference {points}; they agree on {found.agreed} of {found.judge.judged} runs"
 
 
-def anchor_text(found: AnchorSummary) -> str:
-    """Return what the anchors say of the judge."""
+def anchor_text(monitor: MonitorSummary) -> str:
+    """Return what the anchors say of the judge; empty where there are none."""
+    if (found := monitor.anchors) is None:
+        return ""
     error, labels = found.error, found.error.passed + found.error.failed
     if not labels:
         return f"anchors: {found.total}, none judged yet"
     right = error.passed_found + error.failed_found
-    parts = [
-        f"anchors: the judge is right on {right} of {labels}",
-        f"it passes {error.passed_found} of {error.passed} that pass and fails {error.failed_found} of {error.failed} that fail",
-        f"{found.newest.text} ({found.beginning.text})",
-    ]
-    return "; ".join(parts)
+    kinds = f"it passes {error.passed_found} of {error.passed} that pass and fails {error.failed_found} of {error.failed} that fail"
+    return f"anchors: the judge is right on {right} of {labels}; {kinds}; {found.newest.text} ({found.beginning.text})"
 
 
 def undecided_text(found: MonitorSummary) -> str:
@@ -257,11 +260,7 @@ class MonitorReader:
 
     async def delete(self, name: str) -> None:
         """Remove a monitor with all that it remembers; what its judge said stays in the cache of verdicts."""
-
-        def write(connection: Connection) -> None:
-            remove_monitor(connection, name)
-
-        await self._store.write(write)
+        await self._store.write(lambda connection: remove_monitor(connection, name))
 
     async def accept(self, name: str) -> tuple[str, ...]:
         """Take rates and judge as they are now, and return the alerts that this ends: what comes is compared with the ticks to come.
@@ -344,12 +343,7 @@ class MonitorReader:
         Raises:
             InvalidRequest: There is no such monitor.
         """
-
-        def read(connection: Connection) -> list[MonitoredRun]:
-            _require(connection, name)
-            return _runs(connection, name)
-
-        return await self._store.read(read)
+        return await self._store.read(lambda connection: _runs(connection, _require(connection, name).definition.name))
 
     async def failed_cases(self, name: str) -> list[tuple[MonitoredRun, Case]]:
         """Return the failed runs whose judgement the store still has, with the cases that judged them, in the order of the ticks.
@@ -359,14 +353,10 @@ class MonitorReader:
         """
 
         def read(connection: Connection) -> list[tuple[MonitoredRun, Case]]:
-            _require(connection, name)
             cases, found = table("cases"), list[tuple[MonitoredRun, Case]]()
-            for run in _runs(connection, name):
-                if run.verdict != "failed":
-                    continue
+            for run in _runs(connection, _require(connection, name).definition.name):
                 mine = (cases.c.batch_id == run.batch_id, cases.c.case_id == run.judgement)
-                spec = connection.execute(select(cases.c.spec).where(*mine)).scalar()
-                if spec is not None:
+                if run.verdict == "failed" and (spec := connection.execute(select(cases.c.spec).where(*mine)).scalar()) is not None:
                     found.append((run, Case.model_validate_json(spec)))
             return found
 
@@ -396,37 +386,30 @@ def _summary(connection: Connection, name: str, shown: int = SHOWN_TICKS) -> Mon
     passed, failed = found.get("passed", 0), found.get("failed", 0)
     names = sorted({stratum for report in reports for stratum in report.strata})
     strata = {stratum: sum_of_rates([report.strata.get(stratum, Rate()) for report in reports]) for stratum in names}
-    summary = MonitorSummary(
+    rate, labels, anchors = sum_of_rates([report.rate for report in reports]), sample_labels(connection, name), None
+    if (plan := monitor.definition.anchors) is not None:
+        judged = next((report.anchors for report in reports if report.anchors.judged), AnchorCounts())
+        anchors = AnchorSummary(total=plan.total, newest=judged, beginning=monitor.state.anchors, error=anchor_error(connection, name))
+    return MonitorSummary(
         name=name,
         definition=monitor.definition,
         state=monitor.state,
-        rate=sum_of_rates([report.rate for report in reports]),
+        rate=rate,
         strata=strata,
+        corrected=corrected_of(rate, anchors),
+        corrected_strata={stratum: one for stratum in names if (one := corrected_of(strata[stratum], anchors)) is not None},
+        labelled=labelled_rate(rate.passed, rate.judged, labels),
         ticks=reports,
         alerts=tuple(map(Alert.model_validate_json, connection.execute(raised).scalars())),
         failed=tuple(_runs(connection, name, failed=True)),
         shadow=_shadow(connection, name),
-        anchors=_anchors(connection, monitor, reports),
-        labels=sample_labels(connection, name),
+        anchors=anchors,
+        labels=labels,
         backfill=sum_of_rates([Rate(passed=passed, judged=passed + failed)]),
         backfill_waiting=connection.execute(waits.where(runs.c.why == "backfill")).one()[0],
         waiting=waiting,
-        waiting_since=None if since is None else _as_utc(since).isoformat(timespec="seconds"),
+        waiting_since=since and (since.astimezone(UTC) if since.tzinfo else since.replace(tzinfo=UTC)).isoformat(timespec="seconds"),
     )
-    by_stratum = {stratum: corrected_of(rate, summary) for stratum, rate in strata.items()}
-    known = {stratum: rate for stratum, rate in by_stratum.items() if rate is not None}
-    corrected = {"corrected": corrected_of(summary.rate, summary), "corrected_strata": known}
-    labelled = labelled_rate(summary.rate.passed, summary.rate.judged, summary.labels)
-    return summary.model_copy(update={**corrected, "labelled": labelled})
-
-
-def _anchors(connection: Connection, monitor: Monitor, reports: Sequence[TickReport]) -> AnchorSummary | None:
-    plan = monitor.definition.anchors
-    if plan is None:
-        return None
-    newest = next((report.anchors for report in reports if report.anchors.judged), AnchorCounts())
-    error = anchor_error(connection, monitor.definition.name)
-    return AnchorSummary(total=plan.total, newest=newest, beginning=monitor.state.anchors, error=error)
 
 
 def _shadow(connection: Connection, name: str) -> ShadowComparison | None:
@@ -446,31 +429,15 @@ def _shadow(connection: Connection, name: str) -> ShadowComparison | None:
     )
 
 
-def _as_utc(moment: datetime) -> datetime:
-    return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-
-
 def _runs(connection: Connection, name: str, *, failed: bool = False) -> list[MonitoredRun]:
     runs, ticks = table("monitor_runs"), table("monitor_ticks")
-    joined = runs.join(
-        ticks, (runs.c.monitor == ticks.c.monitor) & (func.coalesce(runs.c.judged, runs.c.number) == ticks.c.number), isouter=True
-    )
-    statement = select(runs, ticks.c.batch_id).select_from(joined).where(runs.c.monitor == name)
+    judging = (runs.c.monitor == ticks.c.monitor) & (func.coalesce(runs.c.judged, runs.c.number) == ticks.c.number)
+    columns = (runs.c.run_id, runs.c.run_sha256, runs.c.number.label("tick"), runs.c.why, runs.c.stratum, runs.c.verdict)
+    judgement = (runs.c.case_id.label("judgement"), case((runs.c.case_id.is_not(None), ticks.c.batch_id)).label("batch_id"))
+    statement = select(*columns, *judgement).select_from(runs.join(ticks, judging, isouter=True)).where(runs.c.monitor == name)
     if failed:
         newest = statement.where(runs.c.verdict == "failed").order_by(runs.c.number.desc(), runs.c.run_sha256)
         statement = newest.limit(SHOWN_FAILED)
     else:
         statement = statement.where(runs.c.verdict.is_not(None)).order_by(runs.c.number, runs.c.run_sha256)
-    return [
-        MonitoredRun(
-            run_id=row["run_id"],
-            run_sha256=row["run_sha256"],
-            tick=row["number"],
-            why=row["why"],
-            stratum=row["stratum"],
-            verdict=row["verdict"],
-            judgement=row["case_id"],
-            batch_id=row["batch_id"] if row["case_id"] else None,
-        )
-        for row in connection.execute(statement).mappings()
-    ]
+    return [MonitoredRun.model_validate(dict(row)) for row in connection.execute(statement).mappings()]

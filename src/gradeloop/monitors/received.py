@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections import Counter
-from collections.abc import Awaitable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import reduce
 from typing import Any, NamedTuple
@@ -223,7 +223,10 @@ class _Keeping:
             if place not in latest or latest[place].ended < span.ended:
                 latest[place] = span
         traces = self._hear(sorted({span.trace_id for span in latest.values()}))
-        ended = self._ended(traces, {span.span_id for span in latest.values()})
+        found = table("received_spans")
+        mine = (found.c.trace_id.in_(traces), found.c.span_id.in_({span.span_id for span in latest.values()}))
+        kept = self._connection.execute(select(found.c.trace_id, found.c.span_id, found.c.ended).where(*mine))
+        ended: dict[tuple[str, str], int] = {(trace, span): moment for trace, span, moment in kept}
         added, replaced, grown, whys = list[ReceivedSpan](), list[ReceivedSpan](), Counter[str](), list[str]()
         less: dict[str, ReceivedSpan] = {}
         sizes: dict[str, int] = {name: row["bytes"] for name, row in traces.items()}
@@ -255,11 +258,6 @@ class _Keeping:
         self._connection.execute(insert, [{"trace_id": name, "heard": now} for name in names])
         rows = self._connection.execute(select(traces).where(traces.c.trace_id.in_(names))).mappings()
         return {row["trace_id"]: row for row in rows}
-
-    def _ended(self, names: Collection[str], ids: Collection[str]) -> dict[tuple[str, str], int]:
-        spans = table("received_spans")
-        query = select(spans.c.trace_id, spans.c.span_id, spans.c.ended).where(spans.c.trace_id.in_(names), spans.c.span_id.in_(ids))
-        return {(trace, span): ended for trace, span, ended in self._connection.execute(query)}
 
     def _refusal(self, trace: RowMapping, spans: int, size: int) -> str:
         """Return why a trace takes no further span; nothing where it does."""

@@ -266,7 +266,8 @@ def _moment(text: str, cure: str) -> datetime:
 
 def _read_received(source: OtlpSource, cursor: str | None, access: SourceAccess, until: str | None) -> Iterator[SourceItem]:
     """Yield the runs that receivers have kept, in the order in which their traces settled."""
-    after = _received_place(cursor)
+    kind, place = ("number", "0") if cursor is None else json.loads(cursor)
+    after = datetime.fromisoformat(place) if kind == "since" else int(place)
     last = None if until is None else int(json.loads(until)[1])
     while found := access.store.do(lambda connection, after=after: read_received(connection, after, last, FETCHED)):  # type: ignore[misc]  # bound
         for one in found:
@@ -276,13 +277,6 @@ def _read_received(source: OtlpSource, cursor: str | None, access: SourceAccess,
                 yield SourceItem(None, one.run)
             yield SourceItem(json.dumps(["number", one.number]))
         after = found[-1].number
-
-
-def _received_place(cursor: str | None) -> int | datetime:
-    if cursor is None:
-        return 0
-    kind, place = json.loads(cursor)
-    return datetime.fromisoformat(place) if kind == "since" else int(place)
 
 
 def _read_query(source: SqlSource, cursor: str | None, access: SourceAccess, until: str | None) -> Iterator[SourceItem]:
@@ -354,7 +348,8 @@ def _runs_of_rows(rows: "CursorResult[Any]", source: SqlSource, kind: str | None
         try:
             if is_odd:
                 raise UnreadableMessage("a watermark is finite, not in the future, and of the type of those before it; correct the row")
-            for run in parse_runs(_value(dict(row), source.watermark), f"{source.watermark}-{mark}"):
+            columns = {str(name): _json(value) for name, value in row.items() if name != source.watermark or name == "id"}
+            for run in parse_runs(_json(row["run"]) if "run" in row else columns, f"{source.watermark}-{mark}"):
                 yield SourceItem(None, run)
         except ODD_SHAPES as error:
             yield SourceItem(None, unreadable=f"the row with {source.watermark} {str(mark)!r}: {error}")
@@ -403,13 +398,6 @@ def _watermark(cursor: str) -> object:
     return readers.get(kind, date.fromisoformat if kind == "date" else str)(text)
 
 
-def _value(row: dict[str, Any], watermark: str) -> object:
-    """Return the value that a row's run is read from: its column `run`, else the row, whose texts of JSON are read as such."""
-    if "run" in row:
-        return _json(row["run"])
-    return {str(name): _json(value) for name, value in row.items() if name != watermark or name == "id"}
-
-
 def _json(value: object) -> object:
     """Return a column's value as JSON has it; a text of JSON is read."""
     if isinstance(value, str) and value.lstrip()[:1] in {"{", "["}:
@@ -439,22 +427,15 @@ def _query_of(flags: SourceFlags) -> dict[str, Any] | None:
     return {"variable": flags.place, "query": flags.query, "watermark": flags.watermark}
 
 
-def _received_of(flags: SourceFlags) -> dict[str, Any] | None:
-    service = {"service.name": flags.place} if flags.place else {}
-    return {"where": service | dict(flags.where)} if flags.kind == "otlp" else None
-
-
-def _threads_of(flags: SourceFlags) -> dict[str, Any] | None:
-    return {"where": dict(flags.where), **flags.waits} if flags.text == "threads" else None
-
-
 KINDS = (
     SourceKind(
         "folder",
         FolderSource,
         lambda source, cursor, _, until: read_folder(source, cursor, until),
         _since_day(lambda day: json.dumps([int(day.timestamp() * 1e9), ""])),
-        _folder_of,
+        lambda flags: (
+            {"path": str(Path(flags.place).expanduser().absolute()), **flags.waits} if flags.kind == "folder" and flags.place else None
+        ),
         "folder:/PATH",
     ),
     SourceKind(
@@ -471,7 +452,9 @@ KINDS = (
         OtlpSource,
         _read_received,
         _since_day(lambda day: json.dumps(["since", day.isoformat()])),
-        _received_of,
+        lambda flags: (
+            {"where": ({"service.name": flags.place} if flags.place else {}) | dict(flags.where)} if flags.kind == "otlp" else None
+        ),
         "otlp, otlp:SERVICE",
     ),
     SourceKind(
@@ -479,7 +462,7 @@ KINDS = (
         ThreadsSource,
         lambda source, cursor, access, until: read_threads(source, cursor, access.client, until),
         _since_day(lambda day: ThreadPlace(day, "", "").cursor),
-        _threads_of,
+        lambda flags: {"where": dict(flags.where), **flags.waits} if flags.text == "threads" else None,
         "threads",
     ),
 )

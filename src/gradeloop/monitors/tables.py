@@ -37,12 +37,6 @@ def remove_monitor(connection: Connection, name: str) -> dict[str, int]:
     return rows | {"monitors": _deleted(connection, "monitors", table("monitors").c.name == name)}
 
 
-def remove_of_tenant(connection: Connection, tenant: str) -> dict[str, int]:
-    """Delete a tenant's monitors with all that they remember."""
-    removed = [remove_monitor(connection, name) for name in monitors_of(connection, tenant)]
-    return {name: sum(rows[name] for rows in removed) for name in (*PARTS, *KEPT_PARTS, "monitors")}
-
-
 def remove_of_batches(connection: Connection, batches: Sequence[str]) -> dict[str, int]:
     """Delete the ticks whose runs were judged in these batches, and those runs."""
     ticks, runs, rows = table("monitor_ticks"), table("monitor_runs"), dict.fromkeys(("monitor_runs", "monitor_ticks"), 0)
@@ -53,18 +47,7 @@ def remove_of_batches(connection: Connection, batches: Sequence[str]) -> dict[st
             mine = (runs.c.monitor == monitor) & (judged == number)
             rows["monitor_runs"] += _deleted(connection, "monitor_runs", mine & runs.c.case_id.is_not(None))
         rows["monitor_ticks"] += _deleted(connection, "monitor_ticks", which)
-    if rows["monitor_runs"]:
-        _forget_names(connection)
     return rows
-
-
-def remove_of_judgement(connection: Connection, judgement: str) -> dict[str, int]:
-    """Delete the runs that a judgement is of."""
-    runs = table("monitor_runs")
-    rows = _deleted(connection, "monitor_runs", (runs.c.case_id == judgement) | (runs.c.shadow_case == judgement))
-    if rows:
-        _forget_names(connection)
-    return {"monitor_runs": rows}
 
 
 def remove_before(connection: Connection, before: datetime) -> dict[str, int]:
@@ -230,11 +213,15 @@ def _remove(connection: Connection, subject: ForgottenSubject, batches: Sequence
     """Delete a subject's rows, and return how many by table."""
     if subject.before is not None:
         return remove_before(connection, subject.before) | remove_received(connection, subject.before)
-    rows = Counter(remove_of_batches(connection, batches))
-    if subject.thread is not None:
-        rows.update(remove_of_judgement(connection, subject.thread))
+    rows, runs = Counter(remove_of_batches(connection, batches)), table("monitor_runs")
+    if (judgement := subject.thread) is not None:
+        rows["monitor_runs"] += _deleted(connection, "monitor_runs", (runs.c.case_id == judgement) | (runs.c.shadow_case == judgement))
+    if rows["monitor_runs"]:
+        _forget_names(connection)
     if subject.tenant is not None:
-        rows.update(remove_of_tenant(connection, subject.tenant))
+        rows.update(dict.fromkeys((*PARTS, *KEPT_PARTS, "monitors"), 0))
+        for name in monitors_of(connection, subject.tenant):
+            rows.update(remove_monitor(connection, name))
     return rows
 
 

@@ -353,7 +353,9 @@ def _settle(connection: Connection, name: str, number: int, problem: str | None)
 
 def _settle_tick(connection: Connection, monitor: Monitor, row: RowMapping, problem: str | None) -> None:
     definition, number, name = monitor.definition, row["number"], monitor.definition.name
-    found = _found_cases(connection, row["batch_id"])
+    cases = table("cases")
+    statement = select(cases.c.case_id, cases.c.status, cases.c.result).where(cases.c.batch_id == row["batch_id"])
+    found = {case_id: (status, result) for case_id, status, result in connection.execute(statement)}
     judged = _judged_runs(connection, definition, number, found)
     anchors = settle_anchors(connection, definition, number, found)
     cost = _cost_of(connection, row["batch_id"]) if row["batch_id"] else 0.0
@@ -400,18 +402,10 @@ def _settled(connection: Connection, definition: MonitorDefinition, number: int)
     )
 
 
-_Found = Mapping[str, tuple[str, str | None]]
-"""Status and result of the cases of a batch, by their ids."""
-
-
-def _found_cases(connection: Connection, batch_id: str | None) -> _Found:
-    cases = table("cases")
-    statement = select(cases.c.case_id, cases.c.status, cases.c.result).where(cases.c.batch_id == batch_id)
-    return {case_id: (status, result) for case_id, status, result in connection.execute(statement)} if batch_id else {}
-
-
-def _judged_runs(connection: Connection, definition: MonitorDefinition, number: int, found: _Found) -> list[JudgedRun]:
-    """Write what became of a tick's chosen runs, and return them."""
+def _judged_runs(
+    connection: Connection, definition: MonitorDefinition, number: int, found: Mapping[str, tuple[str, str | None]]
+) -> list[JudgedRun]:
+    """Write what became of a tick's chosen runs, and return them; `found` has status and result of its batch's cases, by their ids."""
     runs = table("monitor_runs")
     mine = (runs.c.monitor == definition.name, runs.c.judged == number)
     chosen = connection.execute(select(runs).where(*mine, runs.c.verdict.is_not(None))).mappings().all()

@@ -212,7 +212,9 @@ class _Settling:
         if SILENCE in self.opened and not empty:
             self._clear(SILENCE)
         elif SILENCE not in self.opened and empty >= EMPTY_TICKS:
-            self._raise(SILENCE, _silence(report, empty))
+            chosen = report.sampled + report.always + report.late
+            why = report.problem or (f"{chosen} runs were chosen and none was judged" if chosen else "no new runs came")
+            self._raise(SILENCE, f"nothing was judged in {empty} ticks: {why}")
         return empty
 
     def _opened(self, watched: _Watched) -> OpenAlert:
@@ -235,14 +237,6 @@ class _Settling:
     def _clear(self, kind: str) -> None:
         self.cleared.append(kind)
         del self.opened[kind]
-
-
-def _silence(report: TickReport, empty: int) -> str:
-    if report.problem:
-        return f"nothing was judged in {empty} ticks: {report.problem}"
-    chosen = report.sampled + report.always + report.late
-    why = f"{chosen} runs were chosen and none was judged" if chosen else "no new runs came"
-    return f"nothing was judged in {empty} ticks: {why}"
 
 
 def _watched(definition: MonitorDefinition, state: MonitorState, report: TickReport) -> Iterator[_Watched]:

@@ -18,9 +18,6 @@ from gradeloop.reports.model import Passage, PassageRecord, RunReport, ToolEvide
 from gradeloop.reports.next_step import NextStep, resume_step
 from gradeloop.text import headline
 
-LIVE_SCRIPTS, LIVE_STYLES = ("live.js",), ("live.css",)
-"""The further files of pages that are served."""
-
 
 @dataclass(frozen=True)
 class FailureSteps:
@@ -62,9 +59,8 @@ def run_page(report: RunReport, *, live: Live | None = None, steps: FailureSteps
         live: What a page needs that is served.
         steps: The way to the other failures of its batch; None where it has none.
     """
-    scripts, styles = (LIVE_SCRIPTS, LIVE_STYLES) if live else ((), ())
     context = _context(report, "r") | {"failing": failing_rows(report), "steps": steps}
-    return document("run.html", title=f"{report.name} · gradeloop", scripts=scripts, styles=styles, live=live, **context)
+    return document("run.html", title=f"{report.name} · gradeloop", scripts=(), live=live, **context)
 
 
 def run_part(report: RunReport, *, key: str) -> str:

@@ -26,7 +26,7 @@ from gradeloop.temporal.connect import check_server
 from gradeloop.web.guard import Guard, RequestRefused
 from gradeloop.web.pages import Index, ThreadPages
 from gradeloop.web.serving import health_routes, serving_app
-from gradeloop.web.site import LivePages, Site, SteeredPage, answer, main_of, refused, tag_of
+from gradeloop.web.site import LivePages, Site, SteeredPage, answer_page, refused
 
 TOKEN_BYTES = 32
 
@@ -117,10 +117,7 @@ class InboxPage:
         except StoreUnavailable as error:
             page = inbox_page(waiting, token=self._site.token, problem=str(error))
 
-        async def html() -> str:
-            return page
-
-        return await answer(request, tag_of(main_of(page)), html)
+        return answer_page(request, page)
 
 
 def inbox_page(
@@ -141,8 +138,6 @@ def inbox_page(
     return document(
         "live_inbox.html",
         title=f"Inbox ({len(waiting)}) · gradeloop" if waiting else "Inbox · gradeloop",
-        scripts=("live.js",),
-        styles=("live.css",),
         live=SteeredPage(token=token, path="/inbox", open=True),
         waiting=waiting,
         others=Markup(others),  # noqa: S704 - rendered by templates

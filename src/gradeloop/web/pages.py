@@ -25,7 +25,19 @@ from gradeloop.reports.html import document, read_id, thread_path
 from gradeloop.reports.read_thread import first_message, read_thread_report
 from gradeloop.reports.run_page import run_page
 from gradeloop.text import counted, headline
-from gradeloop.web.site import IndexSection, LivePages, ShownPage, Site, SteeredPage, answer, in_time, is_known, main_of, tag_of, unchanged
+from gradeloop.web.site import (
+    IndexSection,
+    LivePages,
+    ShownPage,
+    Site,
+    SteeredPage,
+    answer,
+    answer_page,
+    in_time,
+    is_known,
+    tag_of,
+    unchanged,
+)
 
 THREADS = 50
 """How many are listed; `gradeloop list` lists the rest."""
@@ -63,8 +75,6 @@ class Index:
         page = document(
             "live_index.html",
             title="gradeloop dev",
-            scripts=("live.js",),
-            styles=("live.css",),
             live=SteeredPage(token=self._site.token, path="/", open=True),
             threads=listed,
             sections=[Markup(section.html) for section in sections],  # noqa: S704 - rendered by templates
@@ -75,10 +85,7 @@ class Index:
             ui=self._site.ui,
         )
 
-        async def html() -> str:
-            return page
-
-        return await answer(request, tag_of(main_of(page)), html)
+        return answer_page(request, page)
 
     async def _threads(self) -> tuple[list[ListedThread], dict[str, str]]:
         """Return the newest threads, those that ask for a person first, and the tasks of those that are open."""
@@ -226,14 +233,6 @@ class NewRubric(Strict):
     """The content of a rubric file: a list in text, YAML, or JSON."""
 
 
-async def _interrupt(site: Site, thread_id: str, _body: Body) -> None:
-    await site.client.interrupt(thread_id)
-
-
-async def _close(site: Site, thread_id: str, _body: Body) -> None:
-    await site.client.close_thread(thread_id)
-
-
 async def _resume(site: Site, thread_id: str, body: Body) -> None:
     """Resume the run, and return once it goes on; nobody waits for its end here."""
     wanted = parse_update(ResumeRequest, body)
@@ -289,15 +288,15 @@ async def _deny(site: Site, thread_id: str, body: Body) -> None:
     await site.client.deny(thread_id, asked.call, why=asked.why, by=asked.by)
 
 
-ACTIONS: Mapping[str, Callable[[Site, str, Body], Coroutine[Any, Any, None]]] = {
-    "interrupt": _interrupt,
+ACTIONS: Mapping[str, Callable[[Site, str, Body], Coroutine[Any, Any, object]]] = {
+    "interrupt": lambda site, thread_id, _: site.client.interrupt(thread_id),
     "resume": _resume,
     "rubric": _rubric,
     "decide": _decide,
     "override": _override,
     "approve": _approve,
     "deny": _deny,
-    "close": _close,
+    "close": lambda site, thread_id, _: site.client.close_thread(thread_id),
 }
 """The actions of a thread's page by the last segment of their path; each calls one method of the typed client."""
 

@@ -71,10 +71,17 @@ def unchanged(tag: str) -> Response:
 
 async def answer(request: Request, tag: str, html: Callable[[], Awaitable[str]]) -> Response:
     """Answer with a document, or its changing part where that alone is asked for, unless it is shown already."""
-    if is_known(request, tag):
-        return unchanged(tag)
-    whole = await html()
-    return HTMLResponse(main_of(whole) if _wants_part(request) else whole, headers={"ETag": tag})
+    return unchanged(tag) if is_known(request, tag) else _shown_page(request, tag, await html())
+
+
+def answer_page(request: Request, page: str) -> Response:
+    """Answer with a document that is cheap to make, as `answer` does; its changing part is what it shows."""
+    tag = tag_of(main_of(page))
+    return unchanged(tag) if is_known(request, tag) else _shown_page(request, tag, page)
+
+
+def _shown_page(request: Request, tag: str, page: str) -> Response:
+    return HTMLResponse(main_of(page) if _wants_part(request) else page, headers={"ETag": tag})
 
 
 def main_of(html: str) -> str:
@@ -93,8 +100,6 @@ def refused(request: Request, error: Exception, token: str) -> Response:
     html = document(
         "live_error.html",
         title="gradeloop",
-        scripts=("live.js",),
-        styles=("live.css",),
         live=live,
         message=message,
         missing=status == HTTPStatus.NOT_FOUND,

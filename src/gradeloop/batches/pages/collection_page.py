@@ -15,7 +15,7 @@ from gradeloop.grading.scoring import shortfall_of, worst_of
 from gradeloop.reports.html import Live, as_json, document, packed
 from gradeloop.reports.model import RunReport, Verdict
 from gradeloop.reports.next_step import NextStep
-from gradeloop.reports.run_page import LIVE_SCRIPTS, LIVE_STYLES, OutputPart, RunView, run_part
+from gradeloop.reports.run_page import OutputPart, RunView, run_part
 from gradeloop.reports.what_failed import FailureList
 from gradeloop.text import counted, headline
 
@@ -128,8 +128,7 @@ def collection_page(head: PageHeader, entries: Iterable[PageRow], *, live: Live 
         "unjudged": bool(rows) and all(row.flags == {"none"} for row in rows) and head.noun == "judgement",
         "found": table.search.packed(),
     }
-    scripts, styles = (("cases.js", *LIVE_SCRIPTS), LIVE_STYLES) if live else (("cases.js",), ())
-    return document("collection.html", title=f"{head.name} · gradeloop", scripts=scripts, styles=styles, live=live, **context)
+    return document("collection.html", title=f"{head.name} · gradeloop", scripts=("cases.js",), live=live, **context)
 
 
 def with_steps(entries: Iterable[PageRow], steps: Mapping[Verdict, NextStep]) -> Iterator[PageRow]:

@@ -38,7 +38,6 @@ from gradeloop.monitors.contract import (
     BackfillCall,
     BackfillReport,
     MonitorDefinition,
-    Rate,
     SourceFlags,
     TickReport,
     require_quiet,
@@ -48,9 +47,9 @@ from gradeloop.monitors.overview import (
     MonitorSummary,
     anchor_text,
     backfill_text,
-    corrected_text,
     labels_text,
     rate_text,
+    rates_text,
     shadow_text,
     tick_notes,
     undecided_text,
@@ -335,20 +334,11 @@ def _schedule_lines(found: MonitorSummary, schedule: MonitorSchedule | None) -> 
 
 
 def _summary_lines(found: MonitorSummary) -> Iterator[object]:
-    yield f"pass rate {_rates(found.rate, found)} in the newest {counted(len(found.ticks), 'tick')}"
-    yield from (one_line(f"  {stratum}: {_rates(rate, found)}") for stratum, rate in found.strata.items())
+    yield f"pass rate {rates_text(found.rate, found)} in the newest {counted(len(found.ticks), 'tick')}"
+    yield from (one_line(f"  {stratum}: {rates_text(rate, found)}") for stratum, rate in found.strata.items())
     if said := undecided_text(found):
         yield f"no alert yet: {said}"
-    if found.waiting:
-        yield waiting_text(found)
-    if found.anchors:
-        yield anchor_text(found.anchors)
-    if said := labels_text(found):
-        yield said
-    if found.shadow:
-        yield shadow_text(found.shadow, found.definition)
-    if said := backfill_text(found):
-        yield said
+    yield from filter(None, (note(found) for note in (waiting_text, anchor_text, labels_text, shadow_text, backfill_text)))
     for alert in found.alerts[:SHOWN]:
         over = f", over since {alert.cleared}" if alert.cleared else ""
         yield one_line(f"{'alert' if alert.cleared is None else 'past alert'} {alert.time}: {alert.said}{over}")
@@ -359,17 +349,12 @@ def _summary_lines(found: MonitorSummary) -> Iterator[object]:
     yield from (one_line(f"failed: {run.run_id} (tick {run.tick})") for run in found.failed[:SHOWN])
 
 
-def _rates(rate: Rate, found: MonitorSummary) -> str:
-    """Return a rate beside the one corrected for the judge's error, where that is known."""
-    return ", ".join(text for text in (rate_text(rate), corrected_text(rate, found)) if text)
-
-
 def _tick_table(found: MonitorSummary, ticks: Sequence[TickReport]) -> object:
     return table(
         [
             Column("tick", [str(tick.number) for tick in ticks]),
             Column("read", [str(tick.read) for tick in ticks]),
-            Column("pass rate", [_rates(tick.rate, found) if tick.settled else "being judged" for tick in ticks], wraps=True),
+            Column("pass rate", [rates_text(tick.rate, found) if tick.settled else "being judged" for tick in ticks], wraps=True),
             Column("errors", [str(tick.errors) for tick in ticks]),
             Column("unjudged", [str(tick.unjudged + tick.over_budget) for tick in ticks]),
             Column("cost", ["" if tick.cost_usd is None else money(tick.cost_usd) for tick in ticks]),

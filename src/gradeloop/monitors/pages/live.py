@@ -1,7 +1,7 @@
 """The pages `/monitors` and `/monitors/NAME`: what monitors have found, as it changes."""
 
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Annotated, NamedTuple
 
@@ -20,9 +20,9 @@ from gradeloop.monitors.overview import (
     MonitorSummary,
     anchor_text,
     backfill_text,
-    corrected_text,
     labels_text,
     rate_text,
+    rates_text,
     shadow_text,
     sum_of_rates,
     tick_notes,
@@ -33,7 +33,7 @@ from gradeloop.reports.html import Live, case_path, document, part, read_id
 from gradeloop.reports.model import Verdict
 from gradeloop.text import counted, duration, money, percent
 from gradeloop.web.pages import read_body
-from gradeloop.web.site import IndexSection, LivePages, Site, SteeredPage, answer, is_known, main_of, tag_of, unchanged
+from gradeloop.web.site import IndexSection, LivePages, Site, SteeredPage, answer, answer_page, is_known, tag_of, unchanged
 
 PAGE_TICKS = 1000
 """The newest ticks that the page of a monitor shows."""
@@ -169,35 +169,30 @@ def _seconds(time: str) -> float:
     return datetime.fromisoformat(time).timestamp()
 
 
-def monitor_page(
-    found: MonitorSummary, schedule: MonitorSchedule | None, problem: str, case_path: Callable[[str, str], str], *, live: Live
-) -> str:
+def monitor_page(found: MonitorSummary, schedule: MonitorSchedule | None, problem: str, *, live: Live) -> str:
     """Return the page of a monitor.
 
     Args:
         found: The monitor with its newest ticks.
         schedule: Its schedule; None where the server has none, or cannot be asked.
         problem: Why the schedule cannot be read; empty where it can.
-        case_path: The path of a judgement's page, by its batch and its id.
         live: The facts of the page.
     """
     return document(
         "live_monitor.html",
         title=f"{found.name} · gradeloop",
-        scripts=("live.js",),
-        styles=("live.css",),
         live=live,
         found=found,
         answer=monitor_answer(found),
         facts=_facts(found, schedule),
         problem=problem or ("" if schedule is None or schedule.is_served else NO_WORKER),
-        waits=[text for text in _notes(found) if text],
+        waits=[*filter(None, (note(found) for note in (waiting_text, anchor_text, backfill_text, labels_text, shadow_text)))],
         chart=rate_chart(found.ticks, found.alerts, found.definition),
         ticks=[(tick, rate_text(tick.rate) if tick.settled else "being judged", tick_notes(tick)) for tick in found.ticks[:LISTED]],
         alerts=found.alerts[:LISTED],
         times={tick.number: tick.time for tick in found.ticks},
         case_path=case_path,
-        rates=lambda rate: ", ".join(text for text in (rate_text(rate), corrected_text(rate, found)) if text),
+        rates=lambda rate: rates_text(rate, found),
         dollars=money,
     )
 
@@ -212,27 +207,23 @@ def monitor_answer(found: MonitorSummary) -> tuple[str, Verdict]:
     return (f"NO ALERT YET: {why}", "waiting") if why else ("NO ALERT", "passed")
 
 
-def labels_page(name: str, task: LabelTask | None, path: str, *, live: Live) -> str:
+def labels_page(name: str, task: LabelTask | None, *, live: Live) -> str:
     """Return the page on which people label runs of a monitor; what the judge says is not on it.
 
     Args:
         name: The monitor.
         task: The run that waits; None where none does.
-        path: Where the label is sent.
-        live: The facts of the page.
+        live: The facts of the page, to whose path the label is sent.
     """
     waiting = 0 if task is None else task.waiting
-    title = f"Label {name} ({waiting}) · gradeloop" if waiting else f"Label {name} · gradeloop"
     return document(
         "live_labels.html",
-        title=title,
-        scripts=("live.js",),
-        styles=("live.css",),
+        title=f"Label {name} ({waiting}) · gradeloop" if waiting else f"Label {name} · gradeloop",
         live=live,
         name=name,
         task=task,
         waiting=waiting,
-        path=path,
+        path=live.path,
     )
 
 
@@ -262,31 +253,17 @@ def _facts(found: MonitorSummary, schedule: MonitorSchedule | None) -> dict[str,
     return {name: value for name, value in facts.items() if value}
 
 
-def _notes(found: MonitorSummary) -> tuple[str, ...]:
-    """Return what is to be said beside the rate; empty texts where there is nothing."""
-    return (
-        waiting_text(found) if found.waiting else "",
-        anchor_text(found.anchors) if found.anchors else "",
-        backfill_text(found),
-        labels_text(found),
-        shadow_text(found.shadow, found.definition) if found.shadow else "",
-    )
-
-
-def monitors_page(found: Sequence[MonitorSummary], unserved: Collection[str], monitor_path: Callable[[str], str], *, live: Live) -> str:
+def monitors_page(found: Sequence[MonitorSummary], unserved: Collection[str], *, live: Live) -> str:
     """Return the page of all monitors.
 
     Args:
         found: The monitors.
         unserved: The names of those for whose ticks no worker is there.
-        monitor_path: The path of a monitor's page.
         live: The facts of the page.
     """
     return document(
         "live_monitors.html",
         title="Monitors · gradeloop",
-        scripts=("live.js",),
-        styles=("live.css",),
         live=live,
         monitors=[(one, rate_text(one.rate), duration(one.definition.every), undecided_text(one)) for one in found],
         monitor_path=monitor_path,
@@ -322,12 +299,9 @@ class MonitorPages:
             unserved = await MonitorSchedules(self._site.client.temporal).unserved([one.name for one in found])
         except GradeloopError:  # a monitor's own page says so
             unserved = frozenset()
-        page = monitors_page(found, unserved, monitor_path, live=SteeredPage(token=self._site.token, path="/monitors", open=True))
+        page = monitors_page(found, unserved, live=SteeredPage(token=self._site.token, path="/monitors", open=True))
 
-        async def html() -> str:
-            return page
-
-        return await answer(request, tag_of(main_of(page)), html)
+        return answer_page(request, page)
 
     async def show(self, request: Request) -> Response:
         """Answer with a monitor's page; its ticks are read only where one is new or settled."""
@@ -341,7 +315,7 @@ class MonitorPages:
         found = await self._monitors.summary(name, ticks=PAGE_TICKS)
 
         async def html() -> str:
-            return monitor_page(found, schedule, problem, case_path, live=live)
+            return monitor_page(found, schedule, problem, live=live)
 
         return await answer(request, tag, html)
 
@@ -349,12 +323,9 @@ class MonitorPages:
         """Answer with the next run of a monitor that nobody has labelled, without what the judge says of it."""
         name = read_id(request.path_params["monitor"])
         task, path = await self._labels.next_task(name, None), labels_path(name)
-        page = labels_page(name, task, path, live=SteeredPage(token=self._site.token, path=path, open=True))
+        page = labels_page(name, task, live=SteeredPage(token=self._site.token, path=path, open=True))
 
-        async def html() -> str:
-            return page
-
-        return await answer(request, tag_of(main_of(page)), html)
+        return answer_page(request, page)
 
     async def label(self, request: Request) -> Response:
         """Take what a person says of a run."""

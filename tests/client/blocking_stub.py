@@ -1,4 +1,4 @@
-"""Writes the types of the client without an event loop, from the source of the async one: `python -m gradeloop.client.blocking_stub`."""
+"""Writes the types of the client without an event loop, from the source of the async one: `python -m tests.client.blocking_stub`."""
 
 import ast
 import sys
@@ -7,7 +7,7 @@ from pathlib import Path
 from gradeloop.client.loop_thread import OWN
 
 HEAD = """\
-# The types of `blocking.py`, written by `python -m gradeloop.client.blocking_stub`.
+# The types of `blocking.py`, written by `python -m tests.client.blocking_stub`.
 
 from collections.abc import Iterator
 from types import TracebackType
@@ -39,7 +39,7 @@ class Plain(ast.NodeTransformer):
 
 def stub() -> str:
     """Return the types as a file."""
-    tree = ast.parse((Path(__file__).parent / "client.py").read_text(encoding="utf-8"))
+    tree = ast.parse(Path("src/gradeloop/client/client.py").read_text(encoding="utf-8"))
     client = next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "GradingClient")
     methods = [node for node in client.body if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
     public = [method for method in methods if not method.name.startswith("_") and method.name not in OWN]
