@@ -147,5 +147,8 @@ def test_a_misspelled_check_is_refused_with_what_is_meant(gradeloop: Terminal) -
     assert (done.returncode, "or 'shouts', got 'shout'" in done.stderr) == (2, True), done.stderr
 
 
-def test_doctor_shows_its_endpoint(gradeloop: Terminal) -> None:
-    assert "acme" in gradeloop("doctor").stdout
+def test_doctor_shows_the_package_and_its_endpoint(gradeloop: Terminal, address: str) -> None:
+    shown = gradeloop("doctor").stdout
+
+    assert "acme (acme-gradeloop 1.0)" in shown
+    assert f"not checked: no list of models at {address}" in shown

@@ -106,6 +106,12 @@ def extensions() -> tuple[Extension, ...]:
     return tuple(found.values())
 
 
+def packages() -> dict[str, str]:
+    """Return the package and version of each extension that gradeloop does not bring itself, by the name of its entry point."""
+    found = ((entry.name, entry.dist) for entry in entry_points(group=GROUP))
+    return {name: f"{dist.name} {dist.version}" for name, dist in found if dist is not None and dist.name != "gradeloop"}
+
+
 def load(name: str) -> Any:  # noqa: ANN401 - whatever the name is of
     """Import what a name as `module:attribute` is of."""
     module, _, attribute = name.partition(":")

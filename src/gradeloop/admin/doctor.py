@@ -19,6 +19,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.model_spec import ModelConfig, ModelSpec
 from gradeloop.contract.thread import SEARCH_ATTRIBUTES
 from gradeloop.errors import GradeloopError, InvalidRequest
+from gradeloop.extensions import packages
 from gradeloop.settings.catalog import MODELS, PRICES, Price, load_prices, read_catalogue
 from gradeloop.settings.endpoints import DEFAULTS, default_model, keyed_providers
 from gradeloop.settings.secrets import scrubbed
@@ -77,6 +78,8 @@ async def findings(*, trust: bool = False) -> AsyncIterator[Finding]:
     else:
         for found in await _check_in_time(client, connection, ANSWER_SECONDS):
             yield found
+    if others := packages():
+        yield Finding(subject="extensions", ok=True, detail=", ".join(f"{name} ({package})" for name, package in others.items()))
     for found in _check_default_grader():
         yield found
     for found in await _check_worker(trust=trust):
