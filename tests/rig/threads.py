@@ -358,7 +358,7 @@ def _build_quick_workers() -> None:
 
 def _quick(only: str, *arguments: Any, **options: Any) -> Worker:
     """Return a worker whose calls hear at once that they are cancelled."""
-    left_out = {"workflows", "activities"} - {only} if only else set()
+    left_out = {"workflows", "activities", "plugins"} - {only} if only else set()  # plugins serve both
     options |= {"max_heartbeat_throttle_interval": timedelta(seconds=CANCEL_SECONDS)} | dict.fromkeys(left_out, ())
     return Worker(*arguments, **options)
 
