@@ -14,8 +14,8 @@ from multiprocessing import Pool
 import numpy as np
 
 from gradeloop.exit_codes import leave
+from gradeloop.monitors.alerts import rate_of, settle
 from gradeloop.monitors.contract import BASELINE_RUNS, MonitorDefinition, MonitorState, MonitorVerdict, TickReport
-from gradeloop.monitors.windows import rate_of, settle
 
 DEFINITION = {
     "name": "m",

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import text
 from temporalio.client import Client
 
-from gradeloop.admin.forgetting import Forgetter, ForgottenSubject, PayloadFolder, sweep
+from gradeloop.admin.forgetting import Eraser, ForgottenSubject, PayloadFolder, sweep
 from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import Store
@@ -73,13 +73,13 @@ async def test_a_tenant_is_forgotten_down_to_the_pages_of_the_database_and_other
         await ended(batches, stays, theirs, priority={"tenant": "beta"})
         thread = await batches.served.start(request(None, {"role": "user", "content": own}, **ACME))
         await thread.result()
-        forgetter = Forgetter(client, batches.store, None)
+        eraser = Eraser(client, batches.store, None)
         folder = data_folder(batches.store)
         before = files_with(mine, folder)
-        plan = await forgetter.plan(ForgottenSubject(tenant=TENANT))
+        plan = await eraser.plan(ForgottenSubject(tenant=TENANT))
         assert await histories(client, gone)
-        done = await forgetter.forget(ForgottenSubject(tenant=TENANT))
-        again = await forgetter.forget(ForgottenSubject(tenant=TENANT))
+        done = await eraser.forget(ForgottenSubject(tenant=TENANT))
+        again = await eraser.forget(ForgottenSubject(tenant=TENANT))
         left = files_with(mine, data_folder(batches.store), apart_from="pg_wal")
         kept = list(batches.reader.results(stays))
 
@@ -98,10 +98,10 @@ async def test_a_tenant_is_forgotten_down_to_the_pages_of_the_database_and_other
 async def test_what_runs_is_refused_unless_it_is_terminated(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, passes(), {"role": "generator", "text": "a draft"}) as batches:
         thread = await batches.served.start(request(None, {"role": "user", "content": "hi"}, idle_timeout=1000))
-        forgetter = Forgetter(client, batches.store, None)
+        eraser = Eraser(client, batches.store, None)
         with pytest.raises(InvalidRequest, match="still run; wait for their end, or give --terminate"):
-            await forgetter.forget(ForgottenSubject(thread=thread.id))
-        both = await asyncio.gather(*(forgetter.forget(ForgottenSubject(thread=thread.id), terminate=True) for _ in range(2)))
+            await eraser.forget(ForgottenSubject(thread=thread.id))
+        both = await asyncio.gather(*(eraser.forget(ForgottenSubject(thread=thread.id), terminate=True) for _ in range(2)))
 
     assert await histories(client, thread.id) == []
     assert [done.workflows for done in both] == [1, 1]
@@ -111,7 +111,7 @@ async def test_a_second_try_ends_what_a_killed_one_began(client: Client, tmp_pat
     name = f"cut-{uuid4()}"
     async with batching(client, tmp_path, passes()) as batches:
         await batches.run([case("a")], batch_id=name, **ACME)
-        forgetter, deleted = Forgetter(client, batches.store, None), 0
+        eraser, deleted = Eraser(client, batches.store, None), 0
         really = request_deletion
 
         async def dies(client: Client, run: Any) -> None:
@@ -123,10 +123,10 @@ async def test_a_second_try_ends_what_a_killed_one_began(client: Client, tmp_pat
 
         monkeypatch.setattr(histories_module, "request_deletion", dies)
         with pytest.raises(RuntimeError, match="killed"):
-            await forgetter.forget(ForgottenSubject(batch=name))
+            await eraser.forget(ForgottenSubject(batch=name))
         monkeypatch.undo()
         half = await histories(client, name)
-        done = await forgetter.forget(ForgottenSubject(batch=name))
+        done = await eraser.forget(ForgottenSubject(batch=name))
 
     assert half
     assert done.rows["batches"] == 1
@@ -140,7 +140,7 @@ async def test_a_history_of_a_key_that_is_not_here_goes_by_its_calls(client: Cli
         mine = await served.start(request(None, {"role": "user", "content": "hi"}, **ACME))
         theirs = await served.start(request(None, {"role": "user", "content": "hi"}, priority={"tenant": "beta"}))
         await asyncio.gather(mine.result(), theirs.result())
-        done = await Forgetter(client, None, None).forget(ForgottenSubject(tenant=TENANT))
+        done = await Eraser(client, None, None).forget(ForgottenSubject(tenant=TENANT))
 
     assert await histories(client, mine.id) == []
     assert await histories(client, theirs.id)
@@ -159,12 +159,12 @@ async def test_a_large_payload_goes_with_the_last_history_that_names_it(client: 
         ]
         for thread in (first, second, third):
             await thread.result()
-        forgetter = Forgetter(stored, None, folder.as_uri())
-        one = await forgetter.forget(ForgottenSubject(thread=first.id))
+        eraser = Eraser(stored, None, folder.as_uri())
+        one = await eraser.forget(ForgottenSubject(thread=first.id))
         between = files_with(mark, folder)
         for file in folder.glob("??/*"):  # written an hour ago
             os.utime(file, (time.time() - 3600, time.time() - 3600))
-        two = await forgetter.forget(ForgottenSubject(thread=second.id))
+        two = await eraser.forget(ForgottenSubject(thread=second.id))
         after = files_with(mark, folder)
         await delete_runs(stored, await runs_of(stored, third.id))
         orphans, spared = [await sweep(stored, PayloadFolder(folder), older, dry_run=True) for older in (-60, 7200)]

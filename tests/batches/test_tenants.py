@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import text
 from temporalio.client import Client
 
-from gradeloop.admin.forgetting import Forgetter, ForgottenSubject
+from gradeloop.admin.forgetting import Eraser, ForgottenSubject
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import BatchRequest
 from gradeloop.batches.judge_many import Judged, judge_many
@@ -115,7 +115,7 @@ async def test_the_judgements_of_a_tenant_go_with_it_and_those_of_others_stay(cl
             judge = Judge(FRANCE, client, task_queue=batches.served.task_queue, priority=Priority(tenant=tenant))
             await judge_many(judge, [run], results.append)
             await registry.save(judge.config, [(results[-1].result, 0)])
-        await Forgetter(client, batches.store, None).forget(ForgottenSubject(tenant="acme"))
+        await Eraser(client, batches.store, None).forget(ForgottenSubject(tenant="acme"))
         left = [result.id for result in await registry.judgements(Judge(FRANCE).config)]
 
     assert left == [results[1].result.id]

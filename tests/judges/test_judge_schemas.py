@@ -13,8 +13,8 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import DEFAULT_SCHEMA, JudgeResult, SchemaJudge, parse_judge, split_template
 from gradeloop.judges.pass_rule import PassRule, with_gate
 from gradeloop.judges.schema import DEPTH, PROPERTIES, SCHEMA_BYTES, for_provider, keys_of, problems_of, refuse_schema, without_nulls
+from gradeloop.monitors.alerts import verdict_of
 from gradeloop.monitors.contract import MonitorDefinition
-from gradeloop.monitors.windows import verdict_of
 from tests.rig.judging import spoiled
 
 

@@ -15,12 +15,12 @@ from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import SchemaJudge, parse_judge
 from gradeloop.monitors import anchors
+from gradeloop.monitors.alerts import settle
 from gradeloop.monitors.anchor_runs import anchors_of, plan_of_anchors
 from gradeloop.monitors.anchors import ANCHOR_BASELINE, AnchorCounts, AnchorState, moved_of
 from gradeloop.monitors.cli.monitor import read_anchors
 from gradeloop.monitors.contract import Alert, AlertRule, MonitorDefinition, MonitorState, Rate, TickReport
 from gradeloop.monitors.overview import MonitorReader, MonitorSummary, anchor_text
-from gradeloop.monitors.windows import settle
 from gradeloop.store.tables import table
 from tests.monitors.test_monitoring import JUDGE, Watched, watched
 from tests.rig.batches import fails, passes

@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from temporalio.client import Client
 
-from gradeloop.monitors import windows
+from gradeloop.monitors import alerts
 from gradeloop.monitors.client import MonitorSchedules
 from gradeloop.monitors.contract import WAITING_DAYS, MonitorDefinition, Monitoring, MonitorTick
 from gradeloop.monitors.overview import MonitorReader, MonitorSummary, tick_notes
@@ -242,7 +242,7 @@ async def test_a_judge_by_a_schema_passes_what_its_rule_says(client: Client, tmp
 
 
 async def test_an_alert_and_its_end_reach_the_webhook_once(client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(windows, "EMPTY_TICKS", 1)
+    monkeypatch.setattr(alerts, "EMPTY_TICKS", 1)
     async with hooked() as hook, watched(client, tmp_path, passes(), settings={"notify": hook.settings()}) as monitor:
         await monitor.tick()
         await client.get_workflow_handle(f"notices/monitor/{monitor.name}/1").result()  # which is there before the alert is over

@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import Connection, select
 from temporalio.client import Client
 
-from gradeloop.admin.forgetting import Forgetter, ForgottenSubject
+from gradeloop.admin.forgetting import Eraser, ForgottenSubject
 from gradeloop.admin.store_care import prune
-from gradeloop.monitors import windows
+from gradeloop.monitors import alerts
 from gradeloop.monitors.client import MonitorSchedules
 from gradeloop.monitors.contract import Alert
 from gradeloop.store.engine import Store
@@ -37,7 +37,7 @@ def rows(store: Store, name: str) -> dict[str, int]:
     return store.do(read)
 
 
-def alerts(store: Store) -> list[Alert]:
+def stored_alerts(store: Store) -> list[Alert]:
     def read(connection: Connection) -> list[Alert]:
         return [Alert.model_validate_json(text) for text in connection.execute(select(table("monitor_alerts").c.alert)).scalars()]
 
@@ -74,10 +74,10 @@ async def test_a_tenant_goes_with_its_monitors_and_their_schedules_and_others_st
             await monitor.tick()
         definition = (await mine.reader.summary(mine.name)).definition
         await schedules.create(mine.name, 3600, mine.batches.served.task_queue, priority=definition.priority)
-        forgetter = Forgetter(client, mine.batches.store, None)
+        eraser = Eraser(client, mine.batches.store, None)
         before = files_with(f"MARKED-{mine.name}-end", data_folder(mine.batches.store))
-        plan = await forgetter.plan(ForgottenSubject(tenant="acme"))
-        done = await forgetter.forget(ForgottenSubject(tenant="acme"))
+        plan = await eraser.plan(ForgottenSubject(tenant="acme"))
+        done = await eraser.forget(ForgottenSubject(tenant="acme"))
         left = files_with(f"MARKED-{mine.name}-end", data_folder(mine.batches.store), apart_from="pg_wal")
         schedule = await schedules.find(mine.name)
         kept = rows(mine.batches.store, theirs.name)
@@ -101,12 +101,12 @@ async def test_a_batch_and_a_judgement_go_with_the_runs_that_they_are_of(client:
             await monitor.tick()
         runs = {run.run_id: run for run in await monitor.reader.runs(monitor.name)}
         add_alert(monitor.batches.store, monitor.name, "a", "b", "c")
-        forgetter = Forgetter(client, monitor.batches.store, None)
-        await forgetter.forget(ForgottenSubject(batch=runs["a"].batch_id))
-        await forgetter.forget(ForgottenSubject(thread=runs["b"].judgement))
+        eraser = Eraser(client, monitor.batches.store, None)
+        await eraser.forget(ForgottenSubject(batch=runs["a"].batch_id))
+        await eraser.forget(ForgottenSubject(thread=runs["b"].judgement))
         left = await monitor.reader.runs(monitor.name)
         ticks = [tick.number for tick in (await monitor.reader.summary(monitor.name)).ticks]
-        (alert,) = alerts(monitor.batches.store)
+        (alert,) = stored_alerts(monitor.batches.store)
         monitor.write("d.jsonl", "d")
         after = await monitor.tick()
 
@@ -130,7 +130,7 @@ async def test_what_is_old_is_pruned_and_the_monitor_goes_on(client: Client, tmp
         counted = prune(store, moment, ["monitors"], dry_run=True)
         untouched = rows(store, monitor.name)
         pruned = prune(store, moment, ["monitors"])
-        (alert,) = alerts(store)
+        (alert,) = stored_alerts(store)
         monitor.write("c.jsonl", "c")
         found = await monitor.tick()
 
@@ -143,12 +143,12 @@ async def test_what_is_old_is_pruned_and_the_monitor_goes_on(client: Client, tmp
 async def test_forgetting_a_time_takes_old_ticks_and_never_what_is_open(
     client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(windows, "EMPTY_TICKS", 1)
+    monkeypatch.setattr(alerts, "EMPTY_TICKS", 1)
     async with watched(client, tmp_path, passes()) as monitor:
         await monitor.tick()
         store = monitor.batches.store
         age(store, monitor_ticks={}, monitor_alerts={})
-        done = await Forgetter(client, store, None).forget(ForgottenSubject(before=datetime.now(UTC) - timedelta(days=90)))
+        done = await Eraser(client, store, None).forget(ForgottenSubject(before=datetime.now(UTC) - timedelta(days=90)))
         monitor.write("a.jsonl", "a")
         found = await monitor.tick()
 

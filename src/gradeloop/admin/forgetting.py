@@ -141,7 +141,7 @@ class ForgetPlan(Strict):
 
 
 @dataclass(frozen=True)
-class Belongings:
+class SubjectData:
     """Everything that belongs to a subject."""
 
     runs: tuple[WorkflowRun, ...]
@@ -186,7 +186,7 @@ class PayloadFolder:
         return removed
 
 
-class Forgetter:
+class Eraser:
     """Finds and removes what belongs to a subject; whatever was removed before a crash is simply not found again.
 
     Args:
@@ -241,7 +241,7 @@ class Forgetter:
             report = report.model_copy(update={"rows": removed, "left": (*report.left, *problem)})
         return report.model_copy(update={"open": ()})
 
-    async def _find(self, subject: ForgottenSubject) -> Belongings:
+    async def _find(self, subject: ForgottenSubject) -> SubjectData:
         owners, batches = owned_data(), list[str]()
         if self._store is not None:
             batches = await self._store.read(lambda connection: [root for owned in owners for root in owned.roots(connection, subject)])
@@ -264,9 +264,9 @@ class Forgetter:
             runs |= {*await runs_of(self._client, batch), *await runs_below(self._client, *(f"{part}{batch}/" for part in below))}
         for run in runs if self._folder is not None else ():
             payloads |= (await read_names(self._client, run)).payloads
-        return Belongings(tuple(sorted(runs)), tuple(dict.fromkeys(batches)), frozenset(payloads), unread)
+        return SubjectData(tuple(sorted(runs)), tuple(dict.fromkeys(batches)), frozenset(payloads), unread)
 
-    async def _named_by_others(self, found: Belongings) -> frozenset[str]:
+    async def _named_by_others(self, found: SubjectData) -> frozenset[str]:
         """Return the payloads that the histories name which stay."""
         going, named = {(run.workflow_id, run.run_id) for run in found.runs}, set[str]()
         for run in await find_runs(self._client, "") if self._folder is not None else ():
@@ -274,7 +274,7 @@ class Forgetter:
                 named |= (await read_names(self._client, run)).payloads
         return frozenset(named)
 
-    async def _report(self, subject: ForgottenSubject, found: Belongings, names: frozenset[str]) -> ForgetPlan:
+    async def _report(self, subject: ForgottenSubject, found: SubjectData, names: frozenset[str]) -> ForgetPlan:
         rows: dict[str, int] = {}
         if self._store is not None:
             rows = await self._store.read(lambda connection: remove_rows(connection, subject, found.batches, dry_run=True))

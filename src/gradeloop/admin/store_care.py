@@ -185,7 +185,13 @@ def _copied_tables() -> "list[Table]":
 def copy_rows(source: "Connection", target: "Connection") -> Copied:
     """Copy the rows of every table, those first to which others refer; times stay the same moments on either database."""
     rows: dict[str, int] = {}
-    fit = _naive if target.dialect.name == "sqlite" else _aware
+    is_naive = target.dialect.name == "sqlite"  # which keeps times in UTC without saying so
+
+    def fit(value: object) -> object:
+        if not isinstance(value, datetime) or (value.tzinfo is None) == is_naive:
+            return value
+        return value.astimezone(UTC).replace(tzinfo=None) if is_naive else value.replace(tzinfo=UTC)
+
     for found in _copied_tables():
         rows[found.name] = 0
         result = source.execution_options(yield_per=CHUNK).execute(found.select())
@@ -193,15 +199,6 @@ def copy_rows(source: "Connection", target: "Connection") -> Copied:
             target.execute(found.insert(), [{name: fit(value) for name, value in row.items()} for row in part])
             rows[found.name] += len(part)
     return Copied(rows)
-
-
-def _naive(value: object) -> object:
-    """Return a value as SQLite keeps it: times in UTC, without saying so."""
-    return value.astimezone(UTC).replace(tzinfo=None) if isinstance(value, datetime) and value.tzinfo else value
-
-
-def _aware(value: object) -> object:
-    return value.replace(tzinfo=UTC) if isinstance(value, datetime) and value.tzinfo is None else value
 
 
 BROUGHT: dict[str, int] = {}

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from gradeloop.admin.forgetting import Forgetter, ForgottenSubject, describe, past_moment
+from gradeloop.admin.forgetting import Eraser, ForgottenSubject, describe, past_moment
 from gradeloop.cli.commands import Json
 from gradeloop.cli.render.table import show_lines
 from gradeloop.client.listing import LATEST
@@ -39,9 +39,9 @@ def forget(  # noqa: PLR0913 - one argument a flag
 async def _forget(subject: ForgottenSubject, *, terminate: bool, preview: bool, yes: bool, as_json: bool) -> None:
     connection = await find()
     store = own_store()
-    forgetter = Forgetter(await connect(connection), store, storage_url(connection))
+    eraser = Eraser(await connect(connection), store, storage_url(connection))
     if preview or not yes:
-        plan = await forgetter.plan(subject)
+        plan = await eraser.plan(subject)
         if preview or not as_json:
             show_lines(plan.model_dump(mode="json"), describe(plan, done=False), as_json=as_json)
         if preview:
@@ -49,5 +49,5 @@ async def _forget(subject: ForgottenSubject, *, terminate: bool, preview: bool, 
         if not sys.stdin.isatty():
             raise InvalidRequest("nobody can be asked here; give --yes to remove it, or --preview to look")
         typer.confirm("Remove it for good?", abort=True)
-    done = await forgetter.forget(subject, terminate=terminate)
+    done = await eraser.forget(subject, terminate=terminate)
     show_lines(done.model_dump(mode="json"), describe(done, done=True), as_json=as_json)

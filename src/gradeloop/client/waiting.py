@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 from temporalio.client import Client
 
 from gradeloop.client.listing import ListedThread, threads
@@ -37,10 +37,15 @@ ANSWER_SECONDS = 6.0
 LAST_EVENTS = 50
 """How many of a thread's last events are looked through for the one since which it waits."""
 
+LAST_EVALUATIONS = 40
+"""How many of a thread's last evaluations are looked through for what people rejected: more than a run has iterations."""
+
 NEWEST = 10**9
 """A position after every event, for asking how many there are."""
 
 TASK_CHARACTERS = 120
+
+Item = TypeVar("Item", bound=BaseModel)
 
 
 @dataclass(frozen=True)
@@ -115,10 +120,11 @@ async def read_waiting(client: Client, listed: ListedThread) -> WaitingThread | 
             state = ThreadState.model_validate(await handle.query("state"))
             if state.waiting_for is None:
                 return None
-            total = Page[Event].model_validate(await handle.query("events", NEWEST, 1)).total
-            events = Page[Event].model_validate(await handle.query("events", max(total - LAST_EVENTS, 0), LAST_EVENTS)).items
+            events = (await _last(handle, "events", Page[Event], LAST_EVENTS)).items
             messages = Page[Message].model_validate(await handle.query("messages", 0, 1)).items
-            evaluations = await _evaluations(handle) if state.waiting_for.draft and state.waiting_for.draft.previous is not None else []
+            evaluations: tuple[Evaluation, ...] = ()
+            if state.waiting_for.draft and state.waiting_for.draft.previous is not None:
+                evaluations = (await _last(handle, "evaluations", Page[Evaluation], LAST_EVALUATIONS)).items
     except TimeoutError:
         return unread.model_copy(update={"problem": "no worker answers for this thread; start one on its task queue"})
     except (GradeloopError, ValidationError) as error:
@@ -134,12 +140,7 @@ async def read_waiting(client: Client, listed: ListedThread) -> WaitingThread | 
     )
 
 
-LAST_EVALUATIONS = 40
-"""How many of a thread's last evaluations are looked through for what people rejected: more than a run has iterations."""
-
-
-async def _evaluations(handle: ThreadHandle) -> list[Evaluation]:
-    total = Page[Evaluation].model_validate(await handle.query("evaluations", NEWEST, 1)).total
-    return list(
-        Page[Evaluation].model_validate(await handle.query("evaluations", max(total - LAST_EVALUATIONS, 0), LAST_EVALUATIONS)).items
-    )
+async def _last(handle: ThreadHandle, query: str, page: type[Page[Item]], most: int) -> Page[Item]:
+    """Return the last items of a paged query."""
+    total = page.model_validate(await handle.query(query, NEWEST, 1)).total
+    return page.model_validate(await handle.query(query, max(total - most, 0), most))

@@ -48,23 +48,14 @@ Report = Callable[[float, str], Awaitable[None]]
 """Takes the seconds since the call began, and where it is in words."""
 
 
+@dataclass
 class JudgingProgress:
     """The judgements of one call that have begun, and those that have ended."""
 
-    def __init__(self, total: int) -> None:
-        self.total = total
-        self.open: list[str] = []
-        """The workflows of those that have begun and not ended."""
-        self.ended = 0
-
-    def begin(self, name: str) -> None:
-        """Note that a judgement begins."""
-        self.open.append(name)
-
-    def end(self, name: str) -> None:
-        """Note that a judgement has ended."""
-        self.open.remove(name)
-        self.ended += 1
+    total: int
+    open: list[str] = field(default_factory=list)
+    """The workflows of those that have begun and not ended."""
+    ended: int = 0
 
 
 @asynccontextmanager
@@ -239,13 +230,10 @@ class AgentSession:
         async with self._alone:
             if self._client is None:
                 connection = await find()
-                models = self.models
-                named = os.environ.get("GRADELOOP_TASK_QUEUE")
-                spec = WorkerSpec(tools=models.tools, scripted=models.scripted, config=find_config_file((), os.environ))
-                queue = named or await ensure_worker(spec, connection)
-                self._connection = connection
-                self._client = GradingClient(await connect(connection), task_queue=queue)
-                self._queue = queue
+                spec = WorkerSpec(tools=self.models.tools, scripted=self.models.scripted, config=find_config_file((), os.environ))
+                queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
+                client = GradingClient(await connect(connection), task_queue=queue)
+                self._connection, self._client, self._queue = connection, client, queue
             return self._client
 
     @asynccontextmanager
@@ -346,12 +334,13 @@ class AgentSession:
                 name = judging_id(config, run.sha256())
                 async with slots:
                     self._spending.require_budget()
-                    progress.begin(name)
+                    progress.open.append(name)
                     judging = asyncio.create_task(self._counted(judge, run))
                     self._judging.add(judging)
                     judging.add_done_callback(self._forget)
                     result = await asyncio.shield(judging)
-                    progress.end(name)
+                    progress.open.remove(name)
+                    progress.ended += 1
                 return result
 
             async with reporting(progress, client.temporal, report):
@@ -403,15 +392,13 @@ class AgentSession:
         Raises:
             InvalidRequest: The task, the rubric or the limits do not allow it.
         """
-        models = self.models
-        named = models.generator
-        generator = named or require_default_model(os.environ, "generator").spec.model_dump(mode="json")
+        generator = self.models.generator or require_default_model(os.environ, "generator").spec.model_dump(mode="json")
         budget = self._thread_budget(budget_usd)
         request = {
             "messages": [{"role": "user", "content": task}],
             "rubric": await self.rubric(rubric, None),
             "generator": {"model": generator},
-            "grader": {"model": models.grader} if models.grader else None,
+            "grader": {"model": self.models.grader} if self.models.grader else None,
             "max_iterations": max_iterations,
             "budget": None if budget is None else Budget(max_cost_usd=budget),
         }

@@ -16,7 +16,7 @@ from pydantic import Field
 from gradeloop.batches.pages.judgement_page import judgement_head, judgement_page
 from gradeloop.batches.pages.read_judgement import read_judgement_reports
 from gradeloop.contract.base import Strict
-from gradeloop.contract.evaluation import CriterionRow, Evaluation, WaitingFor
+from gradeloop.contract.evaluation import CriterionRow, Evaluation
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import GradeloopError
 from gradeloop.grading.rubric_lint import lint_rubric
@@ -267,15 +267,7 @@ class AgentTools:
     async def check_rubric(self, rubric: RubricArgument = None, rubric_file: RubricFileArgument = None) -> RubricCheck:
         """Check a rubric without paying: how it is read, and which criteria are vague, compound or doubly negated, with better words."""
         read = await self._session.rubric(rubric, rubric_file)
-        criteria = tuple(
-            CheckedCriterion(id=criterion.id, text=criterion.text, required=criterion.required, weight=criterion.weight)
-            for criterion in read.criteria
-        )
-        problems = tuple(
-            RubricProblem(criterion=finding.criterion, problem=finding.problem, why=finding.why, better=finding.better)
-            for finding in lint_rubric(read)
-        )
-        return RubricCheck(criteria=criteria, problems=problems)
+        return RubricCheck.model_validate({"criteria": read.criteria, "problems": lint_rubric(read)}, from_attributes=True)
 
     @_refusing
     async def grade(
@@ -426,14 +418,10 @@ class AgentTools:
             score=result.score if result is not None else None,
             output=result.output if result is not None else None,
             gaps=tuple(row.gap or row.reason for row in last.criteria if not row.passed) if last is not None else (),
-            waiting_for=_waiting(state.waiting_for),
+            waiting_for=tuple(row.id for row in state.waiting_for.criteria) if state.waiting_for is not None else (),
             error=result.error if result is not None else None,
             spent=self._session.spent,
         )
-
-
-def _waiting(waiting: WaitingFor | None) -> tuple[str, ...]:
-    return tuple(row.id for row in waiting.criteria) if waiting is not None else ()
 
 
 def _judgement(result: JudgeResult) -> RunJudgement:

@@ -12,9 +12,9 @@ from gradeloop.batches.judged import judging_case
 from gradeloop.contract.transcript import AgentRun, why_unanswered
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import CriteriaJudge, JudgingRequest, SchemaJudge
+from gradeloop.monitors.alerts import verdict_of
 from gradeloop.monitors.anchors import ANCHORS_PER_TICK, MOST_ANCHORS, AnchorCounts, AnchorPlan
 from gradeloop.monitors.contract import MonitorDefinition, MonitorVerdict
-from gradeloop.monitors.windows import verdict_of
 from gradeloop.stats.correction import JudgeError
 from gradeloop.store.tables import table
 from gradeloop.text import clip

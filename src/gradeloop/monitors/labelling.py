@@ -14,7 +14,7 @@ from gradeloop.contract.transcript import run_as_messages
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgeConfig, JudgeResult
 from gradeloop.judges.pass_rule import PassRule
-from gradeloop.monitors.ticks import monitor_of
+from gradeloop.monitors.ticks import monitor_names, monitor_of
 from gradeloop.reports.html import part, segment
 from gradeloop.stats.correction import SampleLabels
 from gradeloop.store.engine import Store
@@ -84,10 +84,8 @@ class MonitorLabels:
         """Return the monitors with runs of which a person is asked, by name; without a person those with runs that nobody has labelled."""
 
         def read(connection: Connection) -> list[WaitingLabels]:
-            monitors = table("monitors")
-            names = connection.execute(select(monitors.c.name).order_by(monitors.c.name)).scalars().all()
-            counted = [WaitingLabels(monitor=name, runs=len(_queue(connection, name, person))) for name in names]
-            return [one for one in counted if one.runs]
+            counts = {name: len(_queue(connection, name, person)) for name in monitor_names(connection)}
+            return [WaitingLabels(monitor=name, runs=runs) for name, runs in counts.items() if runs]
 
         return await self._store.read(read)
 

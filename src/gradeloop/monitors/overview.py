@@ -10,13 +10,13 @@ from sqlalchemy.exc import IntegrityError
 from gradeloop.batches.contract import Case
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
+from gradeloop.monitors.alerts import DECLINE, DRIFT, JUDGE, counts_of
 from gradeloop.monitors.anchor_runs import Anchor, anchor_error, forget_first_verdicts, insert_anchors
 from gradeloop.monitors.anchors import AnchorCounts, AnchorState
 from gradeloop.monitors.contract import Alert, MonitorDefinition, MonitorState, Rate, TickReport, refuse_hasty
 from gradeloop.monitors.labelling import sample_labels
 from gradeloop.monitors.tables import remove_monitor
-from gradeloop.monitors.ticks import Monitor, clear_alert, definition_json, lock_monitor, read_monitor
-from gradeloop.monitors.windows import DECLINE, DRIFT, JUDGE, counts_of
+from gradeloop.monitors.ticks import Monitor, clear_alert, definition_json, lock_monitor, monitor_names, read_monitor
 from gradeloop.stats.correction import LEAST_LABELS, CorrectedRate, JudgeError, SampleLabels, corrected_rate, labelled_rate
 from gradeloop.stats.drift import CusumState
 from gradeloop.stats.intervals import Interval, paired_difference, wilson
@@ -300,12 +300,7 @@ class MonitorReader:
 
     async def summaries(self) -> list[MonitorSummary]:
         """Return all monitors by name, with their newest ticks."""
-
-        def read(connection: Connection) -> list[MonitorSummary]:
-            names = connection.execute(select(table("monitors").c.name).order_by(table("monitors").c.name)).scalars().all()
-            return [_summary(connection, name) for name in names]
-
-        return await self._store.read(read)
+        return await self._store.read(lambda connection: [_summary(connection, name) for name in monitor_names(connection)])
 
     async def briefs(self) -> list[MonitorBrief]:
         """Return all monitors by name, with the alerts that are not over."""
@@ -368,7 +363,7 @@ def _require(connection: Connection, name: str) -> Monitor:
     row = connection.execute(select(monitors).where(monitors.c.name == name)).mappings().first()
     if row is not None:
         return read_monitor(row)
-    known = list(connection.execute(select(monitors.c.name).order_by(monitors.c.name)).scalars())
+    known = monitor_names(connection)
     hint = did_you_mean(name, known) if known else " The store has none yet."
     raise InvalidRequest(f"there is no monitor {clip(name)} in the store.{hint}")
 

@@ -18,6 +18,7 @@ from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.transcript import AgentRun, ErrorPart
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgingRequest
+from gradeloop.monitors.alerts import JudgedRun, settle, settled_report, verdict_of
 from gradeloop.monitors.anchor_runs import ask_afresh, settle_anchors, take_anchors
 from gradeloop.monitors.contract import (
     BACKFILL_RUNS,
@@ -33,7 +34,6 @@ from gradeloop.monitors.contract import (
     TickReport,
     Why,
 )
-from gradeloop.monitors.windows import JudgedRun, settle, settled_report, verdict_of
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import stored_moment, table
 from gradeloop.text import encodable, printable
@@ -156,6 +156,12 @@ class MonitorStore:
     async def settle(self, name: str, number: int, problem: str | None) -> SettledTick:
         """Write what a tick's runs came to, and return the alerts that begin and end; a tick that is settled says the same again."""
         return await self._store.write(lambda connection: _settle(connection, name, number, problem))
+
+
+def monitor_names(connection: Connection) -> list[str]:
+    """Return the names of all monitors, in order."""
+    monitors = table("monitors")
+    return list(connection.execute(select(monitors.c.name).order_by(monitors.c.name)).scalars())
 
 
 def lock_monitor(connection: Connection, name: str) -> None:

@@ -3,11 +3,11 @@
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal, TypeVar
+from typing import Literal, TypeVar, cast, get_args
 
-from google.protobuf.message import Message as Proto
 from pydantic import JsonValue, ValidationError
 from temporalio import exceptions
 from temporalio.api.common.v1 import Payload
@@ -124,7 +124,9 @@ async def read_thread_record(reader: GradingClient, thread_id: str) -> ThreadRec
     evaluations, _ = await _all(lambda after: reader.evaluations(thread_id, after=after))
     events, dropped = await _all(lambda after: reader.events(thread_id, after=after))
     messages, _ = await _all(lambda after: reader.messages(thread_id, after=after))
-    kept = await _kept(reader, thread_id)
+    kept: dict[str, JsonValue] = {}
+    with suppress(InvalidRequest, ServerUnreachable):  # a thread may be larger than what one answer takes
+        kept = mapping((await reader.checkpoint(thread_id)).get("thread"))
     return ThreadRecord(thread_id, described, state, result, evaluations, events, dropped, messages, kept)
 
 
@@ -138,13 +140,6 @@ async def _all(page: Callable[[int], Awaitable[Page[Item]]]) -> tuple[tuple[Item
         found += answer.items
         first, after = answer.first if first is None else first, answer.next
     return tuple(found), first or 0
-
-
-async def _kept(reader: GradingClient, thread_id: str) -> dict[str, JsonValue]:
-    try:
-        return mapping((await reader.checkpoint(thread_id)).get("thread"))
-    except (InvalidRequest, ServerUnreachable):  # a thread may be larger than what one answer takes
-        return {}
 
 
 def _word(record: ThreadRecord) -> str:
@@ -302,13 +297,8 @@ async def read_histories(temporal: Client, workflow_id: str) -> Histories:
     except RPCError as error:
         if error.status not in GONE:
             raise error_of_rpc(error, workflow_id) from None
-    return Histories(tuple(runs), (_missing(len(runs)),))
-
-
-def _missing(found: int) -> str:
-    if not found:
-        return "the workflow's history has expired on the server, so its tool calls are not shown"
-    return "the history of the workflow's first runs has expired on the server, so their tool calls are not shown"
+    lost = "the history of the workflow's first runs" if runs else "the workflow's history"
+    return Histories(tuple(runs), (f"{lost} has expired on the server, so {'their' if runs else 'its'} tool calls are not shown",))
 
 
 async def _find_previous_run(temporal: Client, workflow_id: str, first: HistoryEvent) -> tuple[str | None, str]:
@@ -365,16 +355,10 @@ async def decode_payloads(temporal: Client, payloads: Sequence[Payload]) -> list
         UnreadablePayload: One of them cannot be fetched or decoded.
     """
     try:
-        return await temporal.data_converter.decode([_copy(payload) for payload in payloads])
+        copies = [Payload.FromString(payload.SerializeToString()) for payload in payloads]  # some codecs write into what they are given
+        return await temporal.data_converter.decode(copies)
     except Exception as error:  # noqa: BLE001 - a storage or a codec may raise anything
         raise UnreadablePayload(f"{type(error).__name__}: {error}") from None
-
-
-def _copy(payload: Payload) -> Payload:
-    """Return a copy of a payload: some codecs write into what they are given."""
-    copy: Proto = Payload()
-    copy.CopyFrom(payload)
-    return copy  # type: ignore[return-value]
 
 
 def mapping(value: JsonValue) -> dict[str, JsonValue]:
@@ -437,12 +421,9 @@ class RecordedActivity:
         """Return why it has no result; None where it has one, or may still have one."""
         if self.ended is None:
             return LOST if self.closed else None
-        if self.ending == "failed":
-            failed = self.ended.activity_task_failed_event_attributes.failure
-            return _describe_error(await temporal.data_converter.decode_failure(failed))
-        if self.ending == "timed_out":
-            late = self.ended.activity_task_timed_out_event_attributes.failure
-            return _describe_error(await temporal.data_converter.decode_failure(late))
+        if self.ending in {"failed", "timed_out"}:
+            failure = getattr(self.ended, f"activity_task_{self.ending}_event_attributes").failure
+            return _describe_error(await temporal.data_converter.decode_failure(failure))
         return CANCELLED if self.ending == "canceled" else None
 
 
@@ -450,27 +431,16 @@ def recorded_activities(run: RunHistory) -> list[RecordedActivity]:
     """Return the activities of a run, in the order in which they were scheduled."""
     found: dict[int, RecordedActivity] = {}
     for event in run.events:
-        if event.HasField("activity_task_scheduled_event_attributes"):
+        kind = str(event.WhichOneof("attributes"))
+        step = kind.removeprefix("activity_task_").removesuffix("_event_attributes")
+        if step == "scheduled":
             found[event.event_id] = RecordedActivity(event, run.closed)
-        elif event.HasField("activity_task_started_event_attributes"):
+        elif step == "started":
             found[event.activity_task_started_event_attributes.scheduled_event_id].started = event
-        elif (ending := _ending(event)) is not None:
-            activity = found[ending[1]]
-            activity.ended, activity.ending = event, ending[0]
+        elif step in get_args(Ending):
+            activity = found[getattr(event, kind).scheduled_event_id]
+            activity.ended, activity.ending = event, cast(Ending, step)
     return list(found.values())
-
-
-def _ending(event: HistoryEvent) -> tuple[Ending, int] | None:
-    """Return how an activity ended, and the id of its scheduling; None for any other event."""
-    if event.HasField("activity_task_completed_event_attributes"):
-        return "completed", event.activity_task_completed_event_attributes.scheduled_event_id
-    if event.HasField("activity_task_failed_event_attributes"):
-        return "failed", event.activity_task_failed_event_attributes.scheduled_event_id
-    if event.HasField("activity_task_timed_out_event_attributes"):
-        return "timed_out", event.activity_task_timed_out_event_attributes.scheduled_event_id
-    if event.HasField("activity_task_canceled_event_attributes"):
-        return "canceled", event.activity_task_canceled_event_attributes.scheduled_event_id
-    return None
 
 
 def _describe_error(error: BaseException) -> str:

@@ -264,38 +264,14 @@ async def _rubric(site: Site, thread_id: str, body: Body) -> None:
     await site.client.supply_rubric(thread_id, rubric if isinstance(rubric, dict) else text)
 
 
-async def _decide(site: Site, thread_id: str, body: Body) -> None:
-    asked = parse_update(DecideRequest, body)
-    run, iteration = asked.grading_run_id, asked.iteration
-    await site.client.decide(thread_id, asked.criterion, asked.passed, by=asked.by, gap=asked.gap, grading_run_id=run, iteration=iteration)
-
-
-async def _override(site: Site, thread_id: str, body: Body) -> None:
-    asked = parse_update(OverrideRequest, body)
-    run, iteration = asked.grading_run_id, asked.iteration
-    await site.client.override(
-        thread_id, asked.criterion, asked.passed, why=asked.why, by=asked.by, grading_run_id=run, iteration=iteration
-    )
-
-
-async def _approve(site: Site, thread_id: str, body: Body) -> None:
-    asked = parse_update(ApproveRequest, body)
-    await site.client.approve(thread_id, asked.call, by=asked.by)
-
-
-async def _deny(site: Site, thread_id: str, body: Body) -> None:
-    asked = parse_update(DenyRequest, body)
-    await site.client.deny(thread_id, asked.call, why=asked.why, by=asked.by)
-
-
 ACTIONS: Mapping[str, Callable[[Site, str, Body], Coroutine[Any, Any, object]]] = {
     "interrupt": lambda site, thread_id, _: site.client.interrupt(thread_id),
     "resume": _resume,
     "rubric": _rubric,
-    "decide": _decide,
-    "override": _override,
-    "approve": _approve,
-    "deny": _deny,
+    "decide": lambda site, thread_id, body: site.client.decide(thread_id, **dict(parse_update(DecideRequest, body))),
+    "override": lambda site, thread_id, body: site.client.override(thread_id, **dict(parse_update(OverrideRequest, body))),
+    "approve": lambda site, thread_id, body: site.client.approve(thread_id, **dict(parse_update(ApproveRequest, body))),
+    "deny": lambda site, thread_id, body: site.client.deny(thread_id, **dict(parse_update(DenyRequest, body))),
     "close": lambda site, thread_id, _: site.client.close_thread(thread_id),
 }
 """The actions of a thread's page by the last segment of their path; each calls one method of the typed client."""

@@ -9,9 +9,9 @@ from pydantic import ValidationError
 
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
+from gradeloop.monitors.alerts import JudgedRun, rate_of, settle, settled_report
 from gradeloop.monitors.contract import CLEAR_RUNS, AlertRule, AlwaysRule, MonitorDefinition, MonitorState, Rate, TickReport
 from gradeloop.monitors.ticks import choose, place_of
-from gradeloop.monitors.windows import JudgedRun, rate_of, settle, settled_report
 
 JUDGE = {"rubric": "- it is good", "grader": {"model": "scripted:judge"}}
 

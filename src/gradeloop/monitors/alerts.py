@@ -91,7 +91,7 @@ def settled_report(
     )
 
 
-class Settlement(NamedTuple):
+class AlertChanges(NamedTuple):
     """The state after a tick, with the alerts that begin, and the kinds of those that end."""
 
     state: MonitorState
@@ -120,7 +120,7 @@ class _Watched:
         return max(self.usual - rate if self.test.direction == "down" else rate - self.usual, 0.0)
 
 
-def settle(definition: MonitorDefinition, state: MonitorState, report: TickReport, failed: Sequence[str]) -> Settlement:
+def settle(definition: MonitorDefinition, state: MonitorState, report: TickReport, failed: Sequence[str]) -> AlertChanges:
     """Return what a tick changes.
 
     Args:
@@ -146,7 +146,7 @@ def settle(definition: MonitorDefinition, state: MonitorState, report: TickRepor
         "baseline_judged": state.baseline_judged + (report.rate.judged if in_baseline else 0),
     }
     still = tuple(kind for kind in explained if kind in settling.opened)
-    return Settlement(state.model_copy(update=changed), tuple(settling.raised), tuple(settling.cleared), still)
+    return AlertChanges(state.model_copy(update=changed), tuple(settling.raised), tuple(settling.cleared), still)
 
 
 class _Settling:
