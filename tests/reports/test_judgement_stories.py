@@ -346,7 +346,7 @@ async def test_judgements_in_the_store_are_found_by_their_judge() -> None:
 
     found = await read_stored_judgements("demo/france@1")
 
-    assert (found.name, found.judge, found.results) == ("france, version 1", judge, tuple(results))
+    assert (found.judge, found.results) == (judge, tuple(results))
     with pytest.raises(InvalidRequest, match="there is no rubric 'frence'"):
         await read_stored_judgements("demo/frence")
     with pytest.raises(InvalidRequest, match="the store has no judgements by 'demo/unused'"):

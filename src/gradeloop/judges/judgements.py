@@ -314,15 +314,19 @@ def read_results(path: Path) -> list[JudgeResult]:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidRequest(f"the results {str(path)!r} cannot be read: {error}") from None
+    results, cure = [], ""
     if is_document(text):
-        return _read_document(path, text)
-    results = []
-    for number, line in enumerate(text.split("\n"), 1):
-        if line.strip():
-            with explained(f"{path}, line {number}: this is no judgement: "):
-                results.append(JudgeResult.model_validate_json(line))
+        for number, row in enumerate(_rows_of_document(path, text), 1):
+            with explained(f"{path}, judgement {number}: "):
+                results.append(JudgeResult.model_validate(row))
+    else:
+        cure = f"; write some with `gradeloop judge JUDGE RUNS -o {path.name}`"
+        for number, line in enumerate(text.split("\n"), 1):
+            if line.strip():
+                with explained(f"{path}, line {number}: this is no judgement: "):
+                    results.append(JudgeResult.model_validate_json(line))
     if not results:
-        raise InvalidRequest(f"{path} holds no judgements; write some with `gradeloop judge JUDGE RUNS -o {path.name}`")
+        raise InvalidRequest(f"{path} holds no judgements{cure}")
     return results
 
 
@@ -334,7 +338,7 @@ def is_document(text: str) -> bool:
     return _DOCUMENT.match(text) is not None
 
 
-def _read_document(path: Path, text: str) -> list[JudgeResult]:
+def _rows_of_document(path: Path, text: str) -> list[JsonValue]:
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -344,13 +348,7 @@ def _read_document(path: Path, text: str) -> list[JudgeResult]:
     rows = found.get("judgements") or []
     if not isinstance(rows, list):
         raise InvalidRequest(f"{path}: judgements is {clip(str(rows))}; write a list, as gradeloop judge -o does")
-    results = []
-    for number, row in enumerate(rows, 1):
-        with explained(f"{path}, judgement {number}: "):
-            results.append(JudgeResult.model_validate(row))
-    if not results:
-        raise InvalidRequest(f"{path} holds no judgements")
-    return results
+    return rows
 
 
 def refuse_foreign_results(path: Path, judge: JudgeConfig, results: Sequence[JudgeResult]) -> None:

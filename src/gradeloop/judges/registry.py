@@ -146,17 +146,11 @@ class JudgeRegistry:
 
         await self._store.write(write)
 
-    async def judgements(self, judge: JudgeConfig) -> list[JudgeResult]:
-        """Return a judge's stored results, by run and repeat."""
+    async def judgements(self, judge: JudgeConfig, *, newest_first: bool = False) -> list[JudgeResult]:
+        """Return a judge's stored results, by run or those that were stored last first; of one run or time, by repeat."""
         rows = table("judgements")
-        query = select(rows.c.result).where(rows.c.judge_sha256 == judge.sha256()).order_by(rows.c.agent_run_id, rows.c.repeat)
-        results = await self._store.read(lambda connection: list(connection.execute(query).scalars()))
-        return [JudgeResult.model_validate_json(result) for result in results]
-
-    async def newest_judgements(self, judge: JudgeConfig) -> list[JudgeResult]:
-        """Return a judge's stored results, those that were stored last first; of one time, by repeat."""
-        rows = table("judgements")
-        query = select(rows.c.result).where(rows.c.judge_sha256 == judge.sha256()).order_by(rows.c.created.desc(), rows.c.repeat)
+        order = rows.c.created.desc() if newest_first else rows.c.agent_run_id
+        query = select(rows.c.result).where(rows.c.judge_sha256 == judge.sha256()).order_by(order, rows.c.repeat)
         results = await self._store.read(lambda connection: list(connection.execute(query).scalars()))
         return [JudgeResult.model_validate_json(result) for result in results]
 

@@ -355,7 +355,7 @@ async def _print_measures(
                 console.print(line, soft_wrap=True)
     if labels is None:
         return None
-    earlier = select_judgements(config, await registry.newest_judgements(config) if registry else ())
+    earlier = select_judgements(config, await registry.judgements(config, newest_first=True) if registry else ())
     wanted = {label.agent_run_id for label in labels.labels} - {result.agent_run_id for result in results}
     known = {run: verdict for run in wanted if (verdict := earlier.verdict(run)) is not None}
     firsts = [row.result for row in finished if row.repeat == 0]
@@ -435,36 +435,33 @@ async def _judge_readable(
 ) -> list[Judged]:
     """Judge all runs behind a progress bar, with an eye on the worker, and return the results in order; Ctrl-C leaves some out."""
     columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
-    options.files.begin()
     finished: list[Judged] = []
     failures = 0
-    try:
-        with ctrl_c() as pressed, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-            bar = progress.add_task("judging", total=len(runs) * options.repeat, note="")
+    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    with options.files.lines() as write, ctrl_c() as pressed, progress:
+        bar = progress.add_task("judging", total=len(runs) * options.repeat, note="")
 
-            def report(row: Judged) -> None:
-                nonlocal failures
-                finished.append(row)
-                failures += row.result.failed
-                progress.update(bar, advance=1, note=f"{failures} failed" if failures else "")
-                line = with_gate(row.result, options.rule).model_dump_json() + "\n"
-                if options.as_json:
-                    print(json_without_commands(line), end="", flush=True)  # noqa: T201 - the command's output
-                options.files.take(line)
+        def report(row: Judged) -> None:
+            nonlocal failures
+            finished.append(row)
+            failures += row.result.failed
+            progress.update(bar, advance=1, note=f"{failures} failed" if failures else "")
+            line = with_gate(row.result, options.rule).model_dump_json() + "\n"
+            if options.as_json:
+                print(json_without_commands(line), end="", flush=True)  # noqa: T201 - the command's output
+            write(line)
 
-            store = own_store() if options.store else None
-            limits = {"repeats": options.repeat, "concurrency": options.concurrency}
-            judging = judge_many(
-                judge,
-                runs,
-                report,
-                **limits,
-                store=store,
-                budget=budget_of(None, options.budget_usd),
-                chunk=options.chunk,
-                retry=bool(options.retry),
-            )
-            await done_before(done_before(judging, keep_worker_alive(task_queue, connection)), pressed.get())
-    finally:
-        options.files.end()
+        store = own_store() if options.store else None
+        limits = {"repeats": options.repeat, "concurrency": options.concurrency}
+        judging = judge_many(
+            judge,
+            runs,
+            report,
+            **limits,
+            store=store,
+            budget=budget_of(None, options.budget_usd),
+            chunk=options.chunk,
+            retry=bool(options.retry),
+        )
+        await done_before(done_before(judging, keep_worker_alive(task_queue, connection)), pressed.get())
     return sorted(finished)

@@ -2,7 +2,7 @@
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
@@ -98,7 +98,9 @@ class PageHeader:
 def collection_page(head: PageHeader, entries: Iterable[PageRow], *, live: Live | None = None) -> str:
     """Return the page of many runs; on a live one, each run has a page of its own instead of being inside."""
     table, criteria, failed = Table(is_open=live is None, batch_id=head.batch_id), CriterionCounts(), FailureList()
-    for number, entry in enumerate(with_steps(entries, head.steps)):
+    for number, given in enumerate(entries):
+        step = head.steps.get(given.report.verdict) if given.report.next is None else None
+        entry = given if step is None else replace(given, report=given.report.model_copy(update={"next": step}))
         table.take(row_of(number, entry), entry.report)
         failed.take(number, entry.report)
         criteria.take(entry.report.evaluations[-1].criteria if entry.report.evaluations else (), entry.report.optional)
@@ -129,13 +131,6 @@ def collection_page(head: PageHeader, entries: Iterable[PageRow], *, live: Live 
         "found": table.search.packed(),
     }
     return document("collection.html", title=f"{head.name} · gradeloop", scripts=("cases.js",), live=live, **context)
-
-
-def with_steps(entries: Iterable[PageRow], steps: Mapping[Verdict, NextStep]) -> Iterator[PageRow]:
-    """Yield the runs, each with what comes next for its verdict where nothing else does."""
-    for entry in entries:
-        step = steps.get(entry.report.verdict) if entry.report.next is None else None
-        yield entry if step is None else replace(entry, report=entry.report.model_copy(update={"next": step}))
 
 
 def first_to_read(rows: Sequence["CaseRow"], verdict: Verdict) -> "CaseRow | None":
@@ -509,13 +504,11 @@ class SearchTexts:
 
     def packed(self) -> str:
         """Return the texts by the numbers of their rows, packed as runs are; empty where there are none."""
-        if not self._texts:
-            return ""
-        return packed(self._texts)
+        return packed(self._texts) if self._texts else ""
 
 
-PARTS = 20
-"""The runs of one pack: what is unpacked to show one of them."""
+PARTS, NOT_URGENT = 20, 0.6
+"""The runs of one pack, which is unpacked to show one of them, and the share of the bytes that runs may use which are not urgent."""
 
 
 class Packer:
@@ -523,19 +516,17 @@ class Packer:
 
     Args:
         most: Bytes that the packs may have together, as base64.
-        share: The share of them that parts may use which are not urgent.
     """
 
-    def __init__(self, most: int, share: float = 0.6) -> None:
+    def __init__(self, most: int) -> None:
         self._most = most
-        self._share = share
         self._parts: list[str] = []
         self._size = 0
         self.packs: list[str] = []
 
     def has_room(self, *, urgent: bool) -> bool:
         """True where there is room for another part."""
-        return self._size < self._most * (1.0 if urgent else self._share)
+        return self._size < self._most * (1.0 if urgent else NOT_URGENT)
 
     def add(self, part: str) -> tuple[int, int]:
         """Add a part, and return its place: the pack, and its position there."""

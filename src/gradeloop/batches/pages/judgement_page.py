@@ -4,11 +4,10 @@ import csv
 import json
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from io import TextIOWrapper
 from pathlib import Path
 from typing import TextIO
 
@@ -286,27 +285,24 @@ class JudgementOutputs:
 
     def __init__(self, paths: Sequence[Path], *, overwrite: bool = False) -> None:
         self._paths = resolve_outputs(paths, SUFFIXES, overwrite=overwrite)
-        self._lines: list[TextIOWrapper] | None = None
 
     @property
     def explains(self) -> bool:
         """Whether a file is among them that shows judgements with their transcripts."""
         return any(path.suffix.lower() in {PAGE, MARKDOWN} for path in self._paths)
 
-    def begin(self) -> None:
-        """Empty the files that are written as judgements come."""
-        self._lines = [path.open("w", encoding="utf-8") for path in self._paths if path.suffix.lower() == LINES]
+    @contextmanager
+    def lines(self) -> Iterator[Callable[[str], None]]:
+        """Empty the files that are written as judgements come, and yield what writes a judgement, as a line of JSON, to all of them."""
+        with ExitStack() as opened:
+            files = [opened.enter_context(path.open("w", encoding="utf-8")) for path in self._paths if path.suffix.lower() == LINES]
 
-    def take(self, line: str) -> None:
-        """Write a judgement, as a line of JSON, to the files that are written as judgements come."""
-        for file in self._lines or ():
-            file.write(line)
-            file.flush()
+            def write(line: str) -> None:
+                for file in files:
+                    file.write(line)
+                    file.flush()
 
-    def end(self) -> None:
-        """Close the files that are written as judgements come."""
-        for file in self._lines or ():
-            file.close()
+            yield write
 
     def write(self, results: Judgements, head: PageHeader | None, reports: Sequence[RunReport]) -> None:
         """Write the other files, each of which replaces an older one only when it is complete.

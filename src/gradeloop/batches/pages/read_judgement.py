@@ -126,8 +126,6 @@ async def _first_event(temporal: Client, name: str) -> HistoryEvent | None:
 class StoredJudgements:
     """The judgements of a judge in the store."""
 
-    name: str
-    """The judge's id and version."""
     judge: JudgeConfig
     results: tuple[JudgeResult, ...]
     """The judgements by run, then by repeat."""
@@ -146,7 +144,7 @@ async def read_stored_judgements(name: str) -> StoredJudgements:
         results = await registry.judgements(judge)
     if not results:
         raise InvalidRequest(f"the store has no judgements by {name!r}; judge some runs first: gradeloop judge {shlex.quote(name)} RUNS")
-    return StoredJudgements(f"{judge.rubric_id}, version {judge.version}", judge, tuple(results))
+    return StoredJudgements(judge, tuple(results))
 
 
 async def stale_notes(results: Sequence[JudgeResult]) -> dict[tuple[str, int], str]:

@@ -63,7 +63,7 @@ async def _judgements(name: str, options: ReportOptions) -> JudgementStory:
         judge = " and ".join(sorted({f"{result.rubric_id}, version {result.rubric_version}" for result in results}))
     else:
         stored = await read_stored_judgements(name)
-        judge = stored.name
+        judge = f"{stored.judge.rubric_id}, version {stored.judge.version}"
         gate = _gate_with_rate(PassRule(stored.judge, options.passes).gate(options.pass_rate), options)
         results = [with_gate(result, gate) for result in stored.results]
     known = {run.id: run for run in await load_runs(options.runs, None)} if options.runs else {}

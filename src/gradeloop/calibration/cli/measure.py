@@ -74,7 +74,7 @@ def agreement(  # noqa: PLR0913 - one parameter a flag
             found = read_results(results)
             refuse_foreign_results(results, config, found)
         else:
-            found = await (registry or open_registry()).newest_judgements(config)
+            found = await (registry or open_registry()).judgements(config, newest_first=True)
         judgements = select_judgements(config, found, meant)
         return measure_agreement(config, people, judgements, ordered=ordered or (), passes=passes or (), risk=risk)
 
