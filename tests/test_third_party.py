@@ -27,7 +27,7 @@ class Acme(BaseHTTPRequestHandler):
         asked = json.loads(self.rfile.read(int(self.headers["content-length"])))
         told = any("whispers" in said["text"] for said in asked["said"])
         answer = json.dumps({"text": "HELLO" if told else "hello", "read": 7, "written": 1}).encode()
-        self.send_response(200 if self.headers["x-acme-key"] == "s3cret" else 401)
+        self.send_response(200 if self.headers["x-acme-key"] == "s3cret" and asked["model"] == "loud" else 401)
         self.send_header("content-length", str(len(answer)))
         self.end_headers()
         self.wfile.write(answer)
@@ -114,6 +114,16 @@ def test_run_drafts_by_its_protocol_and_checks_by_its_check(gradeloop: Terminal)
     assert (result["usage"]["input"], result["usage"]["calls"]) == (14, 2)
 
 
+def test_an_error_of_its_http_client_is_read_as_any_providers(gradeloop: Terminal) -> None:
+    gradeloop.write("locked.yaml", {"prompt": "Greet us.", "generator": {"model": "acme:locked"}, "rubric": {"criteria": [SHOUTS]}})
+
+    done = gradeloop("run", "locked.yaml")
+
+    assert done.returncode == 3, done.stderr
+    assert "HTTP 401, acme:locked" in done.stdout
+    assert "correct ACME_KEY, or name another model" in done.stdout
+
+
 def test_judge_reads_its_format(gradeloop: Terminal) -> None:
     gradeloop.write("judge.json", {"rubric": {"criteria": [SHOUTS]}})
     gradeloop.write("loud.json", {"acme_turns": [{"who": "user", "text": "Greet us."}, {"who": "assistant", "text": "HELLO"}]})
@@ -124,7 +134,7 @@ def test_judge_reads_its_format(gradeloop: Terminal) -> None:
     assert done.returncode == 0, done.stderr
     assert "read as Acme log (an object with acme_turns)" in done.stdout
     assert "1 judged, 1 passed (100%), 0 failures" in done.stdout
-    assert (odd.returncode, "acme_turns is no list" in odd.stderr) == (2, True)
+    assert (odd.returncode, "'HELLO' is no list of objects; write one" in odd.stderr) == (2, True)
 
 
 def test_eval_knows_its_assertion_and_its_provider(gradeloop: Terminal) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
-from activities.errors import error_kind, excerpt, reported_codes, reported_message
+from activities.errors import error_kind, excerpt, reported_codes, reported_message, retry_after
 from activities.providers.base import assistant_reply, json_value, malformed, reply_timeout
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import HttpCall, ModelSpec
@@ -64,18 +64,19 @@ class HttpRequest:
         )
         text = response.content.decode(errors="replace")
         if response.status_code >= HTTPStatus.MULTIPLE_CHOICES:
-            raise _refused(response.status_code, text)
+            raise _refused(response, text)
         return assistant_reply(draft_of(text, call), (), None, _UNMETERED)
 
 
-def _refused(status: int, text: str) -> ModelFault:
+def _refused(response: "httpx2.Response", text: str) -> ModelFault:
     try:
         report = json_value(text)
     except ValueError:
         report = None
     shown = report if isinstance(report, dict) else {}
     message = reported_message(shown) or excerpt(text)
-    return ModelFault(error_kind(status, reported_codes(shown), message), f"HTTP {status}: {message}", status=status)
+    status, wait = response.status_code, retry_after(response.headers)
+    return ModelFault(error_kind(status, reported_codes(shown), message), f"HTTP {status}: {message}", status=status, retry_after=wait)
 
 
 def draft_of(text: str, call: HttpCall) -> str:

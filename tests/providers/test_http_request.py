@@ -37,7 +37,7 @@ async def ask() -> AsyncIterator[Ask]:
         async def handle(request: web.Request) -> web.Response:
             body = await request.text()
             got.append({"method": request.method, "path": str(request.rel_url), "body": body, "headers": dict(request.headers)})
-            return web.Response(text=answer, status=status, headers={"Location": "/other"})
+            return web.Response(text=answer, status=status, headers={"Location": "/other", "Retry-After": "7"})
 
         app = web.Application()
         app.router.add_route("*", "/{tail:.*}", handle)
@@ -100,6 +100,7 @@ async def test_an_error_and_a_reply_without_a_draft_are_failures(ask: Ask, answe
         await ask({"path": ["a"]} if answer else {}, answer, status=status)
 
     assert fault.value.kind == kind
+    assert fault.value.retry_after == (7 if status != 200 else None)
 
 
 @pytest.mark.parametrize(
