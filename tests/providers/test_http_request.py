@@ -100,7 +100,7 @@ async def test_an_error_and_a_reply_without_a_draft_are_failures(ask: Ask, answe
         await ask({"path": ["a"]} if answer else {}, answer, status=status)
 
     assert fault.value.kind == kind
-    assert fault.value.retry_after == (7 if status != 200 else None)
+    assert fault.value.retry_after == (7 if status in {429, 500} else None)
 
 
 @pytest.mark.parametrize(
