@@ -50,7 +50,9 @@ class ThreadNotices:
         """Say that the thread waits for a person."""
         asked = waiting_for(self._thread)
         if asked is not None:
-            self._begin("thread.waiting", f"WAITING {_asked(asked)}", asked)
+            numbers = {"question": len(asked.criteria), "tool call": len(asked.calls)}
+            wanted = ", ".join(counted(number, noun) for noun, number in numbers.items() if number)
+            self._begin("thread.waiting", f"WAITING for a person: {wanted}", asked)
 
     def over_budget(self, why: str) -> None:
         """Say that the thread's budget is used up."""
@@ -104,11 +106,6 @@ async def deliver(call: NoticeCall) -> None:
         if is_cancelled_exception(error):
             return
         workflow.logger.warning("a notice to the webhook %r was not delivered: %s", call.webhook, error.cause or error)
-
-
-def _asked(asked: WaitingFor) -> str:
-    numbers = {"question": len(asked.criteria), "tool call": len(asked.calls)}
-    return "for a person: " + ", ".join(counted(number, noun) for noun, number in numbers.items() if number)
 
 
 def _questions(asked: WaitingFor) -> tuple[AskedOfPerson, ...]:

@@ -85,10 +85,10 @@ class RecordedTasksRunner(UnsandboxedWorkflowRunner):
         """Return a guarded instance of the workflow."""
         if self._versioned and getattr(det.defn.cls, "UPGRADED", False):
             det = replace(det, defn=replace(det.defn, versioning_behavior=VersioningBehavior.AUTO_UPGRADE))
-        return RunAheadGuard(super().create_instance(det), activations=self._activations)
+        return ReplayGuard(super().create_instance(det), activations=self._activations)
 
 
-class RunAheadGuard(WorkflowInstance):
+class ReplayGuard(WorkflowInstance):
     """Notices that a workflow has run ahead of its workflow tasks: queries are refused until the worker has replayed the history.
 
     Temporal's worker applies all events of the history before it answers a query that was sent outside of a workflow task. Those that came

@@ -22,7 +22,7 @@ from temporalio.worker._workflow import _WorkflowWorker
 from gradeloop.temporal import runtime
 from gradeloop.temporal.runtime import ClosableService
 from tests.rig.tables import over
-from workflows.run_ahead import FROM_EVENTS, TAKES_BACK, WRITES, RunAheadGuard
+from workflows.run_ahead import FROM_EVENTS, TAKES_BACK, WRITES, ReplayGuard
 
 JOBS = {
     "cancel_workflow", "do_update", "initialize_workflow", "notify_has_patch", "query_workflow", "remove_from_cache", "resolve_activity",
@@ -85,7 +85,7 @@ def mentioned(method: Callable[..., object]) -> set[str]:
 GUARD, PROXY, POOLS = "workflows/run_ahead.py", "gradeloop/temporal/runtime.py", "activities/providers/http.py"
 
 TEMPORAL = [
-    Shape("WorkflowInstance", GUARD, lambda: signatures(WorkflowInstance), signatures(RunAheadGuard), whole=True),
+    Shape("WorkflowInstance", GUARD, lambda: signatures(WorkflowInstance), signatures(ReplayGuard), whole=True),
     Shape("WorkflowInstanceDetails", GUARD, lambda: {field.name for field in fields(WorkflowInstanceDetails)}, {"defn"}),
     Shape("workflow._Definition", GUARD, lambda: {field.name for field in fields(workflow._Definition)}, {"name", "versioning_behavior"}),
     Shape("_command_aware_visitor", GUARD, lambda: set(vars(import_module("temporalio.worker._command_aware_visitor"))), {"CommandInfo"}),

@@ -19,7 +19,7 @@ from gradeloop.contract.thread import RunResult
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.threads import Models, Served, a_thread, answering, ended, replay, serving
-from workflows.run_ahead import RunAheadGuard
+from workflows.run_ahead import ReplayGuard
 
 READERS = 3
 """Queries of each thread that wait for a worker: the worker gets several before the workflow task."""
@@ -194,7 +194,7 @@ QUERIES_IN_A_SECOND = 4
 def test_the_guard_knows_when_a_workflow_is_ahead(activations: list[WorkflowActivation], answers: str) -> None:
     """`+` is an activation that the workflow got, `q` a refused query, `f` a failure that makes the worker replay."""
     inner, seconds = Recorded(), itertools.count(step=1 / QUERIES_IN_A_SECOND)
-    guard = RunAheadGuard(inner, lambda: next(seconds))
+    guard = ReplayGuard(inner, lambda: next(seconds))
     seen = ""
     for act in activations:
         before, completion = len(inner.jobs), guard.activate(act)

@@ -392,14 +392,6 @@ class CaseCalls:
                     return CaseAnswer(held=describe_error(error))
                 raise CaseFailed(describe_error(error), spent) from None
 
-    async def store(self, activity: str, argument: object, result: type[Result], summary: str) -> Result:
-        """Call an activity that reads or writes the store.
-
-        Raises:
-            ApplicationError: It was refused, or the store is unavailable.
-        """
-        return await call_store(activity, argument, result, self.priority, summary)
-
     @contextmanager
     def under_way(self) -> Iterator[None]:
         """Count the block as a call in flight."""
@@ -458,14 +450,14 @@ async def _record_failure(
     call: CaseCall, what: Literal["draft", "unit", "case", "outage", "comparison"], error: CaseFailed, name: str, calls: CaseCalls
 ) -> CaseAnswer:
     failed = FailedCall(call=call, what=what, error=str(error), usage=error.usage)
-    return await calls.store("fail_case", failed, CaseAnswer, f"error {name}")
+    return await call_store("fail_case", failed, CaseAnswer, calls.priority, f"error {name}")
 
 
 async def _run_workflow(name: str, call: CaseCall, calls: CaseCalls) -> CaseAnswer:
     """Hand a case to a workflow of its own, and wait for its end."""
     async with calls.children:
         try:
-            request = await calls.store("case_workflow", call, ChildRequest, f"start {name}")
+            request = await call_store("case_workflow", call, ChildRequest, calls.priority, f"start {name}")
         except ApplicationError as error:
             if error.type != NO_OUTPUT:
                 raise
@@ -483,7 +475,7 @@ async def _run_workflow(name: str, call: CaseCall, calls: CaseCalls) -> CaseAnsw
             away = _says(error, TENANT_BUDGET) or _says(error, OUTAGE)
             return await _record_failure(call, "outage" if away else "case", CaseFailed(describe_error(error), usage), name, calls)
         ended = ChildEnded(call=call, type=request.type, workflow_id=workflow_id, run_id=handle.first_execution_run_id or "")
-        return await calls.store("settle_case", ended, CaseAnswer, f"settle {name}")
+        return await call_store("settle_case", ended, CaseAnswer, calls.priority, f"settle {name}")
 
 
 def _says(error: ChildWorkflowError, kind: str) -> bool:

@@ -12,7 +12,7 @@ from activities.batches.judge import JudgeCall, JudgeTurn, Subject, SubjectPage,
 from activities.state_cache import GradingSettings
 from gradeloop.contract.base import Page, page_of
 from gradeloop.contract.evaluation import Malformed
-from gradeloop.contract.messages import Log, Message, Usage
+from gradeloop.contract.messages import Log, Message
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import Step
 from gradeloop.contract.thread import Generator
@@ -306,14 +306,15 @@ class Rollouts:
             conversation.steps += 1
             log.append(turn.message)
             self._calls.note_returned(key, log)
-            self._spend(turn.usage)
+            self._thread.spend(turn.usage)
             self.notes = join_notes(self.notes, turn.notes)
+            model = turn.fallback or (self.judge.model_at(at) if self.judge.panel else None)  # None where one model judges alone
             rollout = Rollout(
                 index=at,
                 output=turn.output,
                 citations=turn.citations,
                 repairs=repairs,
-                model=turn.fallback.id if turn.fallback else self._panel_model(at),
+                model=model.id if model else None,
                 prompt_sha256=turn.prompt_sha256,
             )
             if turn.output is not None:
@@ -325,11 +326,6 @@ class Rollouts:
                 invalid = {"invalid": "; ".join(turn.problems), "raw_text": shorten_raw(turn.message.content)}
                 return rollout.model_copy(update=invalid)
             log.append(following)
-
-    def _panel_model(self, at: int) -> str | None:
-        """Return the id of a panel's model; None where one model judges alone."""
-        model = self.judge.model_at(at) if self.judge.panel else None
-        return model.id if model else None
 
     async def _call_judge(self, number: int, at: int, key: str, conversation: Conversation) -> JudgeTurn:
         step = Step(role="grader", iteration=number, sample=at, step=conversation.steps)
@@ -350,16 +346,13 @@ class Rollouts:
                 repeat=self._repeat,
             )
 
-        return await self._calls.make_paid("judge", call, conversation, self._spend, summary, JudgeTurn)
+        return await self._calls.make_paid("judge", call, conversation, self._thread.spend, summary, JudgeTurn)
 
     def _reference(self) -> SubjectRef:
         """Return the subject by its sha256: in full where it is small, and once where it is not too large."""
         whole = self._bytes <= INLINE_BYTES or (not self._carried and self._bytes <= TAIL_BYTES)
         self._carried = True
         return SubjectRef(sha256=self._sha256, bytes=self._bytes, subject=self._subject if whole else None)
-
-    def _spend(self, usage: Usage) -> None:
-        self._thread.spend(usage)
 
     def page(self, offset: int) -> SubjectPage:
         """Return the subject's JSON from an offset on, for a worker that lacks it."""

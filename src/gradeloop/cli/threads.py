@@ -38,7 +38,7 @@ from gradeloop.contract.thread import RunResult
 from gradeloop.errors import GradeloopError
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED, STOPPED
 from gradeloop.grading.templates import fill
-from gradeloop.reports.next_step import resume_step
+from gradeloop.reports.model import resume_step
 from gradeloop.settings.endpoints import default_model
 from gradeloop.temporal.connect import OURS, Connection, application_folder, connect, ensure_worker, find, keep_worker_alive
 

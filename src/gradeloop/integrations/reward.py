@@ -17,7 +17,7 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
 from gradeloop.errors import GradeloopError, InvalidRequest
 from gradeloop.judges.client import Judge
-from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, SchemaJudge, parse_judge
+from gradeloop.judges.contract import JudgeConfig, JudgeResult, SchemaJudge, parse_judge
 from gradeloop.judges.sources import with_model
 from gradeloop.settings.trust import find_config_file
 from gradeloop.store.engine import Store, own_store
@@ -71,7 +71,8 @@ class RewardFunction:
     """What `gradeloop.reward` returns: `await reward(prompt, completion)` is the score, or None."""
 
     def __init__(self, judge: JudgeConfig, *, concurrency: int = CONCURRENCY) -> None:
-        if isinstance(judge, SchemaJudge) and not _has_score(judge):
+        score = judge.output_schema.get("properties", {}).get("score")
+        if isinstance(judge, SchemaJudge) and not (isinstance(score, dict) and score.get("type") in {"number", "integer"}):
             raise InvalidRequest(f"the judge {judge.rubric_id!r} has no number 'score' in its output_schema; add one, or give criteria")
         self.judge = judge
         self.concurrency = concurrency
@@ -267,11 +268,6 @@ def graded_completion(result: JudgeResult) -> GradedCompletion:
 
 def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _has_score(judge: SchemaJudge | CriteriaJudge) -> bool:
-    score = judge.output_schema.get("properties", {}).get("score")
-    return isinstance(score, dict) and score.get("type") in {"number", "integer"}
 
 
 def _messages(value: str | Chat, role: str) -> tuple[RunMessage, ...]:

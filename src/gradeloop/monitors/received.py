@@ -3,7 +3,6 @@
 import asyncio
 import json
 import time
-from collections import Counter
 from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import reduce
@@ -76,8 +75,6 @@ class KeptSpans(NamedTuple):
     kept: int = 0
     known: int = 0
     """Those that were there already."""
-    late: int = 0
-    """Those, among the kept ones, whose trace had settled: it is put together anew."""
     rejected: int = 0
     """Those that are not kept."""
     why: str = ""
@@ -85,7 +82,7 @@ class KeptSpans(NamedTuple):
 
     def plus(self, other: "KeptSpans") -> "KeptSpans":
         """Return both together."""
-        counts = (self.kept + other.kept, self.known + other.known, self.late + other.late, self.rejected + other.rejected)
+        counts = (self.kept + other.kept, self.known + other.known, self.rejected + other.rejected)
         return KeptSpans(*counts, self.why or other.why)
 
 
@@ -227,7 +224,7 @@ class _Keeping:
         mine = (found.c.trace_id.in_(traces), found.c.span_id.in_({span.span_id for span in latest.values()}))
         kept = self._connection.execute(select(found.c.trace_id, found.c.span_id, found.c.ended).where(*mine))
         ended: dict[tuple[str, str], int] = {(trace, span): moment for trace, span, moment in kept}
-        added, replaced, grown, whys = list[ReceivedSpan](), list[ReceivedSpan](), Counter[str](), list[str]()
+        added, replaced, grown, whys = list[ReceivedSpan](), list[ReceivedSpan](), set[str](), list[str]()
         less: dict[str, ReceivedSpan] = {}
         sizes: dict[str, int] = {name: row["bytes"] for name, row in traces.items()}
         counts: dict[str, int] = {name: row["spans"] for name, row in traces.items()}
@@ -245,11 +242,10 @@ class _Keeping:
             (added if before is None else replaced).append(span)
             counts[name] += before is None
             sizes[name] += len(span.text)
-            grown[name] += 1
+            grown.add(name)
         self._write([*added, *less.values()], replaced)
         self._count({name: (counts[name], sizes[name]) for name in sorted({*grown, *less})})
-        late = sum(grown[name] for name, row in traces.items() if row["settled"] is not None)
-        return KeptSpans(len(added) + len(replaced), known, late, len(whys), whys[0] if whys else "")
+        return KeptSpans(len(added) + len(replaced), known, len(whys), whys[0] if whys else "")
 
     def _hear(self, names: Sequence[str]) -> dict[str, RowMapping]:
         """Return the rows of traces, made where they are not there, and locked until the transaction ends."""

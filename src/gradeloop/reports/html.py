@@ -105,20 +105,11 @@ class _Check(HTMLParser):
         self.safe = self.safe and tag in TAGS and known
 
     def handle_comment(self, data: str) -> None:  # noqa: ARG002 - the parser's own name
-        """Refuse a comment."""
+        """Refuse a comment, a declaration, a marked section or an instruction."""
         self.safe = False
 
-    def handle_decl(self, decl: str) -> None:  # noqa: ARG002 - the parser's own name
-        """Refuse a declaration."""
-        self.safe = False
-
-    def unknown_decl(self, data: str) -> None:  # noqa: ARG002 - the parser's own name
-        """Refuse a marked section."""
-        self.safe = False
-
-    def handle_pi(self, data: str) -> None:  # noqa: ARG002 - the parser's own name
-        """Refuse an instruction."""
-        self.safe = False
+    unknown_decl = handle_comment
+    handle_decl = handle_pi = handle_comment  # type: ignore[assignment]  # whose one argument has another name
 
 
 def _is_plain(tokens: "Sequence[Token]") -> bool:

@@ -14,8 +14,7 @@ from gradeloop.grading.prompts import escape_invisible, record_starts
 from gradeloop.grading.quotes import FoldedText, fold, nearest_passage, written_forms
 from gradeloop.grading.verdicts import contradiction
 from gradeloop.reports.html import Live, as_json, document, part
-from gradeloop.reports.model import Passage, PassageRecord, RunReport, ToolEvidence
-from gradeloop.reports.next_step import NextStep, resume_step
+from gradeloop.reports.model import NextStep, Passage, PassageRecord, RunReport, ToolEvidence, resume_step
 from gradeloop.text import headline
 
 

@@ -133,14 +133,14 @@ def _may_quote(record: logging.LogRecord) -> bool:
     return bool(current_ids()) or record.name.startswith("temporalio")
 
 
-def _kind_of(error: BaseException) -> str:
-    kind = getattr(error, "type", None)
-    return f"{type(error).__name__}({kind})" if isinstance(kind, str) and kind else type(error).__name__
-
-
 def _described(error: BaseException, *, quoted: bool) -> dict[str, Any]:
     stack = [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in traceback.extract_tb(error.__traceback__)]
-    return {"type": _kind_of(error), **({"message": str(error)} if quoted else {}), "stack": stack}
+    kind, name = getattr(error, "type", None), type(error).__name__
+    return {
+        "type": f"{name}({kind})" if isinstance(kind, str) and kind else name,
+        **({"message": str(error)} if quoted else {}),
+        "stack": stack,
+    }
 
 
 def _without_text(record: logging.LogRecord) -> logging.LogRecord:

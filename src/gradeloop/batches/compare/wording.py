@@ -18,7 +18,7 @@ from gradeloop.batches.compare.comparison import (
 )
 from gradeloop.batches.exports import is_batch_file
 from gradeloop.batches.markdown import Baseline, RegressedCase
-from gradeloop.reports.next_step import NextStep
+from gradeloop.reports.model import NextStep
 from gradeloop.text import counted, money, one_line, percent, token_count
 
 OUTCOME_LABELS: dict[Outcome, str] = {

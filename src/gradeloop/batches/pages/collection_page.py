@@ -13,8 +13,7 @@ from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Usage
 from gradeloop.grading.scoring import shortfall_of, worst_of
 from gradeloop.reports.html import Live, as_json, document, packed
-from gradeloop.reports.model import RunReport, Verdict
-from gradeloop.reports.next_step import NextStep
+from gradeloop.reports.model import NextStep, RunReport, Verdict
 from gradeloop.reports.run_page import OutputPart, RunView, run_part
 from gradeloop.reports.what_failed import FailureList
 from gradeloop.text import counted, headline

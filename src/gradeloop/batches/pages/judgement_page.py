@@ -37,8 +37,7 @@ from gradeloop.judges.contract import JUDGEMENTS_SCHEMA, JudgeResult, PassGate
 from gradeloop.judges.pass_rule import JudgementCounts, unmet_values
 from gradeloop.judges.sources import THREAD
 from gradeloop.reports.html import write_page
-from gradeloop.reports.model import RunReport, Verdict
-from gradeloop.reports.next_step import NextStep
+from gradeloop.reports.model import NextStep, RunReport, Verdict
 from gradeloop.reports.run_page import run_page
 from gradeloop.text import counted, money, objects_in, token_count
 

@@ -24,8 +24,7 @@ from gradeloop.contract.evaluation import Evaluation, EvaluationResult, VerdictR
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.errors import GradeloopError
 from gradeloop.reports.html import Live, write_page
-from gradeloop.reports.model import RunReport, Verdict
-from gradeloop.reports.next_step import NextStep
+from gradeloop.reports.model import NextStep, RunReport, Verdict
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.temporal.connect import OURS, connect, ensure_worker_of, find
 from gradeloop.text import counted, money, percent, token_count

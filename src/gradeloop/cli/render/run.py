@@ -21,7 +21,7 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import GivenPrompt, RunResult, ThreadState
 from gradeloop.grading.scoring import call_groups
 from gradeloop.grading.verdicts import contradiction
-from gradeloop.reports.next_step import resume_step
+from gradeloop.reports.model import resume_step
 from gradeloop.text import counted, json_without_commands, one_line, printable
 
 STYLES = {"satisfied": "bold green", "max_iterations_reached": "bold yellow", "interrupted": "bold yellow", "waiting": "bold yellow"}
