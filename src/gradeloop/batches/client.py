@@ -22,7 +22,7 @@ UPLOADS = 4
 """Uploads in flight at once."""
 
 QUERY_SECONDS = 5.0
-"""How long a query of what is in flight may take."""
+"""The longest time in seconds that a query of what is in flight may take."""
 
 
 HEARTBEAT_DETAILS = 3
@@ -287,7 +287,7 @@ class SpooledCases:
         self._file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - it lives as long as this
         self.total = 0
         self.asks = False
-        """Whether a verdict is asked for in any case."""
+        """True if a verdict is asked for in any case."""
         for case in cases:
             self._file.write(case.model_dump_json().encode() + b"\n")
             self.total += 1

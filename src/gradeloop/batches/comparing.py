@@ -37,7 +37,7 @@ class Contender:
     parked: ParkedCase
     conversations: Sequence[CaseConversation]
     alone: CaseResult
-    """What it comes to by itself."""
+    """Its result by itself."""
 
     @classmethod
     def of(cls, position: int, stored: StoredCase, parked: ParkedCase, conversations: Sequence[CaseConversation]) -> "Contender":
@@ -70,7 +70,7 @@ class Contender:
 
     @property
     def spent(self) -> Usage:
-        """What its own questions cost."""
+        """The cost of its own questions."""
         own = sum((conversation.usage for conversation in self.conversations), Usage())
         return self.parked.error.usage if self.parked.error is not None else own
 

@@ -19,7 +19,7 @@ CALLED = "tool_calls"
 """The reason for which a draft ended that calls functions, by whatever name its provider has for it."""
 
 Found = tuple[bool, str, float | None]
-"""Whether a call meets the value of its check, what was found, and its share of the score where it has one."""
+"""True if a call meets the value of its check, then what was found, and its share of the score where it has one."""
 
 
 def _call_kind(

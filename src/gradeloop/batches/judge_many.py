@@ -41,10 +41,10 @@ READ_SECONDS = 0.25
 """The pause between two reads of the store."""
 
 RESUMES = 3
-"""How many times a batch is started again that somebody else has paused, or that an earlier command was about to leave."""
+"""The number of times that a batch is started again which somebody else has paused, or that an earlier command was about to leave."""
 
 PAUSE_SECONDS = 5.0
-"""How long a command that is stopped waits for its batch to be paused."""
+"""Seconds for which a command that is stopped waits for its batch to be paused."""
 
 BY_A_PERSON = "paused by a person"
 
@@ -60,7 +60,7 @@ class Judged(NamedTuple):
     first: JudgeResult | None = None
     """The judge's own result, where it was unsure and a dearer judge was asked."""
     dearer: JudgeResult | None = None
-    """What the dearer judge said, where it was asked: its own judgement, also where that is a failure."""
+    """The dearer judge's own judgement, where it was asked, also where that is a failure."""
 
 
 class WantedJudgement(NamedTuple):

@@ -31,7 +31,16 @@ from gradeloop.judges.answers import (
     summarize,
     too_few,
 )
-from gradeloop.judges.contract import JUDGE_PROMPT_VERSION, CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, SchemaJudge, judging_id
+from gradeloop.judges.contract import (
+    JUDGE_PROMPT_VERSION,
+    CriteriaJudge,
+    JudgeConfig,
+    JudgeResult,
+    JudgingRequest,
+    ResultType,
+    SchemaJudge,
+    judging_id,
+)
 from gradeloop.judges.prompt import is_cut
 
 
@@ -89,7 +98,7 @@ def needs_workflow(judge: JudgeConfig) -> bool:
 
 
 NO_TOOLS = hashlib.sha256(b"[]").hexdigest()[:16]
-"""What stands in a key for no tools at all, as the worker's registry of tools says it."""
+"""The sum that stands in a key for no tools at all, as the worker's registry of tools says it."""
 
 
 def vote_key(
@@ -190,17 +199,10 @@ def _by_schema(judge: SchemaJudge, run: AgentRun, conversations: Sequence[CaseCo
         found = summarize(judge, rollouts)
         cut = {"elided": True} if is_cut(run) else {}
         prompt = next((rollout.prompt_sha256 for rollout in rollouts if rollout.prompt_sha256), None)
-        metadata = found.metadata | cut
-        return {
-            "output": found.output,
-            "result_type": "DIRECT_RESULT",
-            "result_metadata": metadata,
-            "model": model,
-            "prompt_sha256": prompt,
-        }
+        return _said("DIRECT_RESULT", found.output, found.metadata | cut, model) | {"prompt_sha256": prompt}
     if lost := next((rollout.unavailable for rollout in rollouts if rollout.unavailable), None):
-        return _failed({"reason": too_few(judge, rollouts, lost), "again": True}, None)
-    return _failed(failure_metadata(judge, rollouts), model)
+        return _said("FAILURE", {}, {"reason": too_few(judge, rollouts, lost), "again": True}, None)
+    return _said("FAILURE", {}, failure_metadata(judge, rollouts), model)
 
 
 def _by_criteria(case: Case, run: AgentRun, conversations: Sequence[CaseConversation]) -> dict[str, Any]:
@@ -211,12 +213,11 @@ def _by_criteria(case: Case, run: AgentRun, conversations: Sequence[CaseConversa
     model = first_judge(conversations)
     if judgement.error is None:
         metadata = criteria_metadata(judgement, draft_index(run_as_messages(run)))
-        output = criteria_output(case.rubric, judgement)
-        return {"output": output, "result_type": "DIRECT_RESULT", "result_metadata": metadata, "model": model}
+        return _said("DIRECT_RESULT", criteria_output(case.rubric, judgement), metadata, model)
     errors = [conversation.error for conversation in conversations if conversation.error]
     answered = bool(errors) and all(error.startswith(MALFORMED) for error in errors)
-    return _failed({"reason": judgement.error, "again": not answered}, model if answered else None)
+    return _said("FAILURE", {}, {"reason": judgement.error, "again": not answered}, model if answered else None)
 
 
-def _failed(metadata: dict[str, Any], model: str | None) -> dict[str, Any]:
-    return {"output": {}, "result_type": "FAILURE", "result_metadata": metadata, "model": model}
+def _said(result_type: ResultType, output: dict[str, Any], metadata: dict[str, Any], model: str | None) -> dict[str, Any]:
+    return {"output": output, "result_type": result_type, "result_metadata": metadata, "model": model}

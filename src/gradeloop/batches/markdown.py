@@ -27,7 +27,7 @@ MOST_BYTES = 64 * 1024
 """The most bytes of a summary: comments on pull requests hold 65,536 characters."""
 
 ROOM_BYTES = 512
-"""What stays free for the last line, which counts what is left out."""
+"""Bytes that stay free for the last line, which counts what is left out."""
 
 OUTPUT_CHARACTERS = 500
 """The most characters of an output in a row."""
@@ -54,7 +54,7 @@ class RegressedCase:
 
 @dataclass(frozen=True)
 class Baseline:
-    """How a batch compares with an earlier one."""
+    """The comparison of a batch with an earlier one."""
 
     name: str
     sentence: str
@@ -64,7 +64,7 @@ class Baseline:
 
 @dataclass(frozen=True)
 class BatchStory:
-    """What only the command knows that ends a batch: the answer by its flags, and the baseline."""
+    """Facts that only the command knows which ends a batch: the answer by its flags, and the baseline."""
 
     answer: BatchAnswer
     baseline: Baseline | None = None

@@ -19,7 +19,7 @@ class MetricFigure:
     value: float | None
     """The mean score of the criteria that have a verdict; of a derived metric what its formula comes to, None where that is nothing."""
     criteria: int
-    """How many verdicts the mean is of; 0 for a derived metric."""
+    """The number of verdicts that the mean is of; 0 for a derived metric."""
 
     @property
     def text(self) -> str:
@@ -34,7 +34,7 @@ class MetricFigure:
 
 @dataclass
 class _Column:
-    """What was added up for one prompt and generator."""
+    """The sums for one prompt and generator."""
 
     judged: int = 0
     sums: dict[str, float] = field(default_factory=dict)

@@ -30,7 +30,7 @@ MOST_NAMES = 1_000
 
 @dataclass(frozen=True)
 class ResultsOverview:
-    """What a file must know of all results before it writes the first."""
+    """The facts about all results that a file needs before it writes the first."""
 
     statuses: Counter[CaseStatus] = field(default_factory=Counter)
     names: tuple[str, ...] = ()
@@ -238,7 +238,7 @@ class JunitFile:
 
 
 OTHER = " (it did not decide)"
-"""What follows a criterion that did not pass, and for which the case passes or fails no less."""
+"""The words after a criterion that did not pass, and for which the case passes or fails no less."""
 
 
 def _failing(result: CaseResult) -> str:
@@ -342,11 +342,11 @@ class ResultsWriter(Protocol):
 
 @dataclass(frozen=True)
 class RenderedBatch:
-    """What a file of results is about."""
+    """The batch that a file of results is about."""
 
     summary: BatchSummary
     overview: ResultsOverview
-    """What is known of all cases; empty where the renderer asks for none."""
+    """The facts about all cases; empty where the renderer asks for none."""
     said: BatchStory | None = None
     """The answer by the flags of a command, and how the batch compares with an earlier one."""
 

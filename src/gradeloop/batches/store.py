@@ -53,23 +53,23 @@ class StoredCase:
     plan: CasePlan
     attempt: int
     fresh: int
-    """How many times the case was graded anew, without the cache."""
+    """The number of times that the case was graded anew, without the cache."""
     status: str
     draft: str | None
     spent: Usage
     """Usage of its draft, and of questions that failed for good."""
     logprobs: LogProbs | None = None
-    """How probable the draft's tokens were, where its call was asked that and its reply said it."""
+    """The probabilities of the draft's tokens, where its call was asked that and its reply said it."""
 
     @property
     def output(self) -> str | None:
-        """What is judged; None until it is drafted, empty where a finished run is."""
+        """The output that is judged; None until it is drafted, empty where a finished run is."""
         return "" if self.case.judging is not None else self.case.output if self.case.output is not None else self.draft
 
 
 @dataclass(frozen=True)
 class CaseLookup:
-    """What the store knows before a question is asked."""
+    """The store's knowledge before a question is asked."""
 
     request: BatchRequest
     pause_reason: str | None

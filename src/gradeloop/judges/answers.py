@@ -329,7 +329,7 @@ ROLLOUTS_BYTES = 512 * 1024
 """The size up to which a result has all outputs beside its own; beyond, it has only the voted keys of each."""
 
 RAW_CHARACTERS = 20_000
-"""How much of an invalid answer is kept."""
+"""The most characters of an invalid answer that are kept."""
 
 
 class Rollout(Recorded):

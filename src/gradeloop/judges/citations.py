@@ -17,7 +17,7 @@ CITATIONS = 500
 """The most citations that are looked up in one output; those after them are left out."""
 
 QUOTE_CHARACTERS = 8_000
-"""How far the end of a quote without `<RANGE>` is looked for: beyond, it ends at the first closing bracket."""
+"""Characters within which the end of a quote without `<RANGE>` is looked for: beyond, it ends at the first closing bracket."""
 
 OPEN_ENDED = "the quote does not end with </RANGE>]"
 NOT_CLOSED = "the bracket is not closed"
@@ -42,7 +42,7 @@ _MARKS = {'"': '"', "“": "”", "„": "“", "'": "'", "‘": "’", "«": "�
 
 @dataclass(frozen=True)
 class _Label:
-    """What a citation names, as numbers."""
+    """The place that a citation names, as numbers."""
 
     transcript: int | None
     block: int | None = None
@@ -84,7 +84,7 @@ class _WrittenCitation:
 
 @dataclass(frozen=True)
 class _Bracket:
-    """What stands between two brackets, or behind one that is not closed."""
+    """The citations between two brackets, or behind one that is not closed."""
 
     written: list[_WrittenCitation]
     end: int

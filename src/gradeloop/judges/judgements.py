@@ -1,4 +1,4 @@
-"""What a judge is measured by: people's labels of runs, its own judgements that count, and how often it does not repeat itself."""
+"""The measures of a judge: people's labels of runs, its own judgements that count, and how often it does not repeat itself."""
 
 import json
 import re

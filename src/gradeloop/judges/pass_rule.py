@@ -18,11 +18,11 @@ _GOOD = {"true", "pass", "passes", "passed", "match", "yes", "correct", "satisfi
 """The values that mean that an answer is good: a rule may as well pass the absence of something, of which a reason speaks otherwise."""
 
 Rule = Sequence[tuple[tuple[str, ...], JsonValue]]
-"""What passes: the value of every key, by its path."""
+"""The values that pass, by the paths of their keys."""
 
 
 class JudgementCounts(NamedTuple):
-    """How many judgements pass, have a verdict, are failures, and are unsure, which is neither a verdict nor a failure."""
+    """The numbers of judgements that pass, have a verdict, are failures, and are unsure, which is neither a verdict nor a failure."""
 
     passed: int
     judged: int

@@ -36,7 +36,7 @@ class Block:
     role: str
     name: str | None
     text: str
-    """What can be quoted of all its records, a line break between two; the offsets of citations count its characters."""
+    """The text that can be quoted of all its records, a line break between two; the offsets of citations count its characters."""
     records: tuple[BlockRecord, ...] = ()
     transcript_id: str = ""
     metadata: Mapping[str, JsonValue] = field(default_factory=dict)

@@ -18,7 +18,7 @@ from gradeloop.text import clip, did_you_mean
 NAME_CHARACTERS = 200
 
 TRIES = 5
-"""How often a new version is numbered anew because another process has just added one."""
+"""The most times that a new version is numbered anew because another process has just added one."""
 
 
 class RegisteredRubric(Strict):

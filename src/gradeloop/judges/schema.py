@@ -62,7 +62,7 @@ def _is_count(value: object) -> bool:
 
 
 class _Keyword(NamedTuple):
-    """What a keyword's value must be, and what to write instead of another."""
+    """The values that a keyword takes, and what to write instead of another."""
 
     fits: Callable[[Any], bool]
     cure: str
@@ -255,10 +255,10 @@ def _is_a(kind: str, value: object) -> bool:
 
 
 PROBLEM_CHARACTERS = 300
-"""How much is kept of the message of one problem, which quotes the value."""
+"""The most characters of the message of one problem, which quotes the value."""
 
 PROBLEMS = 20
-"""How many problems of an answer are listed."""
+"""The most problems of an answer that are listed."""
 
 
 def problems_of(schema: Schema, output: object) -> Iterator[str]:
@@ -372,7 +372,7 @@ _BOUNDS_IN_WORDS = (
     ("exclusiveMaximum", "below {}"), ("multipleOf", "a multiple of {}"), ("minItems", "at least {} items"),
     ("maxItems", "at most {} items"),
 )  # fmt: skip
-"""How bounds, which no provider's dialect knows, are put into descriptions; answers are checked for them afterwards."""
+"""The words for bounds in descriptions, since no provider's dialect knows them; answers are checked for them afterwards."""
 
 
 def for_provider(schema: Schema) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from gradeloop.text import clip, duration
 TIMEOUT_VARIABLE = "GRADELOOP_STORE_TIMEOUT"
 
 GIVE_UP_SECONDS = 600.0
-"""How long a command waits for a store that is away: above a restart of its server, below the limit of a job of CI."""
+"""Seconds for which a command waits for a store that is away: above a restart of its server, below the limit of a job of CI."""
 
 PAUSE_SECONDS = 1.0
 """The pause between two tries."""
@@ -95,7 +95,7 @@ READ_SECONDS = 0.25
 """The pause between two reads of the store."""
 
 STILL_SECONDS = 3.0
-"""How long no case may end before the batch is asked whether all its running cases wait for people."""
+"""Seconds without an ended case after which the batch is asked whether all its running cases wait for people."""
 
 ASK_SECONDS = 1.0
 """The pause between two queries of the workflow."""

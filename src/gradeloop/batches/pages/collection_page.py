@@ -31,7 +31,7 @@ class PageRow:
 
     report: RunReport
     test: str
-    """What it has in common with the runs of other generators."""
+    """The test, which it has in common with the runs of other generators."""
     column: str = ""
     """The generator's label."""
 
@@ -75,17 +75,17 @@ class PageHeader:
     status: BatchStatus | None = None
     """The status of a batch on a live page, which says whether it can be paused or resumed."""
     answer: str = ""
-    """Whether it passed, as `answer_of` says it; empty for what has no such answer."""
+    """The answer, as `answer_of` says it; empty for what has no such answer."""
     words: str = ""
-    """What the answer's figure means, as a sentence; empty where the answer says it."""
+    """The meaning of the answer's figure, as a sentence; empty where the answer says it."""
     steps: Mapping[Verdict, NextStep] = field(default_factory=dict)
-    """What comes next for one of its runs, by the run's verdict."""
+    """The next step for one of its runs, by the run's verdict."""
     next_step: str = ""
     """The command that comes next for a batch; empty where none does."""
     next: NextStep | None = None
-    """What comes next for judgements; None where nothing does, and for a batch."""
+    """The next step for judgements; None where there is none, and for a batch."""
     question: str = ""
-    """What a judge asks, shown under the name; empty where the name says it all."""
+    """The judge's question, shown under the name; empty where the name says it all."""
     compare: str = ""
     """The command that compares a batch that failed with the one that runs after its mending; empty for any other."""
     progress: tuple[int, int] | None = None
@@ -196,7 +196,7 @@ class CaseRow:
     labels: tuple[tuple[str, str], ...] = ()
     """The short values of a judge's output by their names."""
     said: tuple[OutputPart, ...] = ()
-    """What a judge wrote, with its citations as links; `why` is its text."""
+    """The texts that a judge wrote, with its citations as links; `why` is their text."""
     place: tuple[int, int] | None = None
     """The pack of the run that it opens, and the run's position there; None where it opens nothing here."""
 
@@ -235,7 +235,7 @@ def row_of(number: int, entry: PageRow) -> CaseRow:
 
 
 OUTPUT_CHARACTERS = 120
-"""How much of an output stands in a row of the table: what fits on its line."""
+"""The most characters of an output in a row of the table: as many as fit on its line."""
 
 
 def _output_line(report: RunReport) -> str:
@@ -415,7 +415,7 @@ ROW_BYTES = 100
 """Bytes of a packed row without its texts."""
 
 PACKED_TEXT = 0.6
-"""What packing leaves of a row's texts, as base64."""
+"""The share of a row's texts that packing leaves, as base64."""
 
 PLAIN_ROWS = 2_000
 """The rows that are not packed: what a reader without JavaScript sees, and everyone at once."""

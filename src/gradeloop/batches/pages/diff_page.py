@@ -61,7 +61,7 @@ class OutputPair:
     same: str | None = None
     """The output where both are the same, so that the judgement alone changed."""
     asked: str = ""
-    """What was asked: the case's description and variables; empty where neither is known."""
+    """The question: the case's description and variables; empty where neither is known."""
 
 
 def changed_ids(found: Comparison) -> list[str]:
@@ -162,7 +162,7 @@ class WorseCase:
     parts: tuple[AnswerPart, ...]
     """The criteria that regressed, by their words; else why there is no verdict."""
     more: int
-    """How many further criteria regressed."""
+    """The number of further criteria that regressed."""
     why: str
     """Why the first of them is not met; empty where nobody said it."""
 

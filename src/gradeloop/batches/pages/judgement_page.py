@@ -51,9 +51,9 @@ class JudgementSource:
     is_file: bool
     """True for a file of results."""
     gate: PassGate | None
-    """What passes, and how many have to; None where nothing says it."""
+    """The rule for what passes, and how many have to; None without one."""
     judge: str = ""
-    """How commands name the judge: its file, or its place in the registry; empty where that is not known."""
+    """The judge's name in commands: its file, or its place in the registry; empty where that is not known."""
     runs: tuple[str, ...] = ()
     """The files of the judged runs, and `thread:ID`; empty where they are not known."""
 

@@ -26,10 +26,10 @@ from gradeloop.web.pages import ACTION_SECONDS
 from gradeloop.web.site import IndexSection, LivePages, ShownPage, Site, SteeredPage, answer, in_time, is_known, tag_of, unchanged
 
 BATCHES = 20
-"""How many are listed; `gradeloop batches list` lists the rest."""
+"""The most that are listed; `gradeloop batches list` lists the rest."""
 
 REST = 9.0
-"""How many times as long as a batch took to read it is not read again: reading ten thousand cases takes more than a second."""
+"""A batch is not read again for this many times the seconds that reading it took: reading ten thousand cases takes more than a second."""
 
 
 class BatchPages:

@@ -32,7 +32,7 @@ from gradeloop.text import counted, money, percent, token_count
 THREADS = 1_000
 """The most threads of a batch that are read; those that did not pass first."""
 
-AT_ONCE = 8
+CONCURRENCY = 8
 """Threads that are read at the same time."""
 
 
@@ -186,7 +186,7 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> PageHeader:
 
 
 MEND = "mend the prompt or the rubric, run the suite again, then"
-"""What is done about a case that failed, before the command that compares."""
+"""The words for what is done about a case that failed, before the command that compares."""
 
 
 def case_steps(batch_id: str) -> dict[Verdict, NextStep]:
@@ -207,11 +207,11 @@ async def read_threads(open_threads: ThreadsOpener, batch_id: str, wanted: Seque
         return {}, [_missing(len(wanted), str(error))]
     found: dict[str, RunReport] = {}
     errors: dict[str, str] = {}
-    free = asyncio.Semaphore(AT_ONCE)
+    free = asyncio.Semaphore(CONCURRENCY)
 
     async def read(thread_id: str) -> None:
         async with free:
-            if len(errors) < AT_ONCE or found:  # where none can be read, the others are not tried
+            if len(errors) < CONCURRENCY or found:  # where none can be read, the others are not tried
                 try:
                     found[thread_id] = await read_thread_report(client, thread_id)
                 except GradeloopError as error:

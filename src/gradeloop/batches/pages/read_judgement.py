@@ -184,7 +184,7 @@ async def registered_name(result: JudgeResult, store: Store | None = None, *, ju
     return next(iter([*by_content, *found]), "")
 
 
-AT_ONCE = 20
+CONCURRENCY = 20
 """Judgements that are read from the server at the same time."""
 
 NO_RUN = "the transcript is missing; name the file of the runs with --runs FILE"
@@ -228,7 +228,7 @@ async def read_judgement_reports(results: Sequence[JudgeResult], runs: Mapping[s
     Raises:
         ServerUnreachable: The server does not answer.
     """
-    slots = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(CONCURRENCY)
 
     async def read(result: JudgeResult) -> JudgementRecord:
         async with slots:
@@ -293,7 +293,7 @@ def _report(judgement: _Judgement) -> RunReport:
 
 
 _UNSURE = {"verdict": "unsure", "word": "unsure"}
-"""How a page shows a judgement in which too few votes agree: neither as passed nor as failed."""
+"""A page shows a judgement in which too few votes agree neither as passed nor as failed."""
 
 _ENDS: dict[CaseStatus, dict[str, str]] = {
     "error": {"verdict": "error", "word": "failure"},

@@ -1,4 +1,4 @@
-"""What `gradeloop report` shows of batches and judgements."""
+"""Batches and judgements as `gradeloop report` shows them."""
 
 import contextlib
 import json
@@ -67,7 +67,10 @@ async def _judgements(name: str, options: ReportOptions) -> JudgementStory:
         gate = _gate_with_rate(PassRule(stored.judge, options.passes).gate(options.pass_rate), options)
         results = [with_gate(result, gate) for result in stored.results]
     known = {run.id: run for run in await load_runs(options.runs, None)} if options.runs else {}
-    temporal = None if all(result.agent_run_id in known for result in results) else await _connect_if_up()
+    temporal: Client | None = None
+    if not all(result.agent_run_id in known for result in results):
+        with contextlib.suppress(GradeloopError):  # a server that does not answer is done without
+            temporal = await connect(await find())
     gate = results[0].gate if results else None
     known_as = name if not of_file else await registered_name(results[0]) if results else ""
     source = JudgementSource(name, is_file=of_file, gate=gate, judge=known_as, runs=options.runs)
@@ -176,30 +179,12 @@ def _holds_judgements(path: Path) -> bool:
     return isinstance(first, dict) and "agent_run_id" in first
 
 
-async def _stored_batch(name: str) -> BatchSummary | None:
-    """Return a batch of the store; None where there is none of that name, or no store."""
-    try:
-        reader = BatchReader(own_store())
-        return await reader.summary(name) if name == LATEST or await reader.has(name) else None
-    except (InvalidRequest, StoreUnavailable):
-        return None
-
-
-async def _is_newest(batch: BatchSummary | None) -> bool:
+async def _is_newest(batch: BatchSummary) -> bool:
     """True where a batch was begun after the newest thread that is none of its own."""
-    if batch is None:
-        return False
     with contextlib.suppress(GradeloopError):
         async for thread in threads(await connect(await find()), limit=1):
             return thread.thread_id.startswith(f"{batch.batch_id}/") or thread.started < datetime.fromisoformat(batch.created)
     return True
-
-
-async def _connect_if_up() -> Client | None:
-    """Return a connection to the server of the judgements; None where it does not answer."""
-    with contextlib.suppress(GradeloopError):
-        return await connect(await find())
-    return None
 
 
 async def _is_judged_file(name: str) -> bool:
@@ -210,8 +195,10 @@ async def _is_batch(name: str) -> bool:
     """True for any other file, for a batch of the store, and for `latest` where a batch is the newest of all."""
     if _is_file(name):
         return True
-    found = await _stored_batch(name)
-    return await _is_newest(found) if name == LATEST else found is not None
+    with contextlib.suppress(InvalidRequest, StoreUnavailable):  # there is no such batch, or no store
+        reader = BatchReader(own_store())
+        return await _is_newest(await reader.summary(name)) if name == LATEST else await reader.has(name)
+    return False
 
 
 async def _is_reference(name: str) -> bool:
