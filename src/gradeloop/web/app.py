@@ -116,7 +116,6 @@ class InboxPage:
             page = inbox_page(waiting, others, token=self._site.token)
         except StoreUnavailable as error:
             page = inbox_page(waiting, token=self._site.token, problem=str(error))
-
         return answer_page(request, page)
 
 

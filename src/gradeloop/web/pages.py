@@ -84,7 +84,6 @@ class Index:
             thread_path=thread_path,
             ui=self._site.ui,
         )
-
         return answer_page(request, page)
 
     async def _threads(self) -> tuple[list[ListedThread], dict[str, str]]:

@@ -71,16 +71,14 @@ def unchanged(tag: str) -> Response:
 
 async def answer(request: Request, tag: str, html: Callable[[], Awaitable[str]]) -> Response:
     """Answer with a document, or its changing part where that alone is asked for, unless it is shown already."""
-    return unchanged(tag) if is_known(request, tag) else _shown_page(request, tag, await html())
+    return unchanged(tag) if is_known(request, tag) else answer_page(request, await html(), tag)
 
 
-def answer_page(request: Request, page: str) -> Response:
-    """Answer with a document that is cheap to make, as `answer` does; its changing part is what it shows."""
-    tag = tag_of(main_of(page))
-    return unchanged(tag) if is_known(request, tag) else _shown_page(request, tag, page)
-
-
-def _shown_page(request: Request, tag: str, page: str) -> Response:
+def answer_page(request: Request, page: str, tag: str = "") -> Response:
+    """Answer with a document that is made already, as `answer` does; without a tag, that of its changing part."""
+    tag = tag or tag_of(main_of(page))
+    if is_known(request, tag):
+        return unchanged(tag)
     return HTMLResponse(main_of(page) if _wants_part(request) else page, headers={"ETag": tag})
 
 

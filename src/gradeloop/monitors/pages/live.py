@@ -1,7 +1,7 @@
 """The pages `/monitors` and `/monitors/NAME`: what monitors have found, as it changes."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, NamedTuple
 
@@ -14,7 +14,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.errors import GradeloopError, explained
 from gradeloop.monitors.client import NO_WORKER, MonitorSchedule, MonitorSchedules
 from gradeloop.monitors.contract import Alert, MonitorDefinition, Rate, TickReport
-from gradeloop.monitors.labelling import LabelTask, MonitorLabels, labels_path, monitor_path
+from gradeloop.monitors.labelling import MonitorLabels, labels_path, monitor_path
 from gradeloop.monitors.overview import (
     MonitorReader,
     MonitorSummary,
@@ -33,7 +33,7 @@ from gradeloop.reports.html import Live, case_path, document, part, read_id
 from gradeloop.reports.model import Verdict
 from gradeloop.text import counted, duration, money, percent
 from gradeloop.web.pages import read_body
-from gradeloop.web.site import IndexSection, LivePages, Site, SteeredPage, answer, answer_page, is_known, tag_of, unchanged
+from gradeloop.web.site import IndexSection, LivePages, Site, SteeredPage, answer_page, is_known, tag_of, unchanged
 
 PAGE_TICKS = 1000
 """The newest ticks that the page of a monitor shows."""
@@ -207,26 +207,6 @@ def monitor_answer(found: MonitorSummary) -> tuple[str, Verdict]:
     return (f"NO ALERT YET: {why}", "waiting") if why else ("NO ALERT", "passed")
 
 
-def labels_page(name: str, task: LabelTask | None, *, live: Live) -> str:
-    """Return the page on which people label runs of a monitor; what the judge says is not on it.
-
-    Args:
-        name: The monitor.
-        task: The run that waits; None where none does.
-        live: The facts of the page, to whose path the label is sent.
-    """
-    waiting = 0 if task is None else task.waiting
-    return document(
-        "live_labels.html",
-        title=f"Label {name} ({waiting}) · gradeloop" if waiting else f"Label {name} · gradeloop",
-        live=live,
-        name=name,
-        task=task,
-        waiting=waiting,
-        path=live.path,
-    )
-
-
 def _facts(found: MonitorSummary, schedule: MonitorSchedule | None) -> dict[str, str]:
     """Return what the monitor is, by name."""
     definition, source = found.definition, found.definition.source
@@ -251,24 +231,6 @@ def _facts(found: MonitorSummary, schedule: MonitorSchedule | None) -> dict[str,
         "tenant": definition.tenant or "",
     }
     return {name: value for name, value in facts.items() if value}
-
-
-def monitors_page(found: Sequence[MonitorSummary], unserved: Collection[str], *, live: Live) -> str:
-    """Return the page of all monitors.
-
-    Args:
-        found: The monitors.
-        unserved: The names of those for whose ticks no worker is there.
-        live: The facts of the page.
-    """
-    return document(
-        "live_monitors.html",
-        title="Monitors · gradeloop",
-        live=live,
-        monitors=[(one, rate_text(one.rate), duration(one.definition.every), undecided_text(one)) for one in found],
-        monitor_path=monitor_path,
-        unserved=unserved,
-    )
 
 
 class GivenLabel(Strict):
@@ -299,8 +261,14 @@ class MonitorPages:
             unserved = await MonitorSchedules(self._site.client.temporal).unserved([one.name for one in found])
         except GradeloopError:  # a monitor's own page says so
             unserved = frozenset()
-        page = monitors_page(found, unserved, live=SteeredPage(token=self._site.token, path="/monitors", open=True))
-
+        page = document(
+            "live_monitors.html",
+            title="Monitors · gradeloop",
+            live=SteeredPage(token=self._site.token, path="/monitors", open=True),
+            monitors=[(one, rate_text(one.rate), duration(one.definition.every), undecided_text(one)) for one in found],
+            monitor_path=monitor_path,
+            unserved=unserved,
+        )
         return answer_page(request, page)
 
     async def show(self, request: Request) -> Response:
@@ -313,18 +281,22 @@ class MonitorPages:
             return unchanged(tag)
         live = SteeredPage(token=self._site.token, path=path, open=True, tag=tag)
         found = await self._monitors.summary(name, ticks=PAGE_TICKS)
-
-        async def html() -> str:
-            return monitor_page(found, schedule, problem, live=live)
-
-        return await answer(request, tag, html)
+        return answer_page(request, monitor_page(found, schedule, problem, live=live), tag)
 
     async def labels(self, request: Request) -> Response:
         """Answer with the next run of a monitor that nobody has labelled, without what the judge says of it."""
         name = read_id(request.path_params["monitor"])
         task, path = await self._labels.next_task(name, None), labels_path(name)
-        page = labels_page(name, task, live=SteeredPage(token=self._site.token, path=path, open=True))
-
+        waiting = 0 if task is None else task.waiting
+        page = document(
+            "live_labels.html",
+            title=f"Label {name} ({waiting}) · gradeloop" if waiting else f"Label {name} · gradeloop",
+            live=SteeredPage(token=self._site.token, path=path, open=True),
+            name=name,
+            task=task,
+            waiting=waiting,
+            path=path,
+        )
         return answer_page(request, page)
 
     async def label(self, request: Request) -> Response:
