@@ -77,11 +77,11 @@ async def test_the_newest_batch_of_a_suite_leaves_its_unsure_cases_to_people(cli
         await batches.run([unsure("a"), unsure("b")], name="asked twice")
         again, _ = await batches.run([unsure("a"), unsure("b")], name="asked twice")
         other, _ = await batches.run([unsure("b")], name="decided")
-        found = [batch for batch in await undecided_batches(batches.reader) if batch.batch_id in {again.batch_id, other.batch_id}]
-        names = [batch.name for batch in await undecided_batches(batches.reader)]
+        found = [batch for batch in await undecided_batches(batches.reader) if batch.summary.batch_id in {again.batch_id, other.batch_id}]
+        names = [batch.summary.name for batch in await undecided_batches(batches.reader)]
 
-    assert [(batch.batch_id, batch.total) for batch in found] == [(again.batch_id, 1)]
-    assert [(case.id, case.why) for case in found[0].cases] == [("a", "unsure of c1: 2 of 3 votes pass it")]
+    assert [(batch.summary.batch_id, batch.summary.unsure) for batch in found] == [(again.batch_id, 1)]
+    assert [(case.id, failure_reason(case)) for case in found[0].cases] == [("a", "unsure of c1: 2 of 3 votes pass it")]
     assert names.count("asked twice") == 1
 
 

@@ -14,7 +14,8 @@ from playwright.async_api import expect
 from rich.console import Console
 from temporalio.client import Client
 
-from gradeloop.batches.undecided import UndecidedBatch, UndecidedCase
+from gradeloop.batches.contract import BatchSummary, CaseResult
+from gradeloop.batches.undecided import UndecidedBatch
 from gradeloop.batches.undecided import questions as undecided_asked
 from gradeloop.cli.inbox import inbox_lines
 from gradeloop.client.client import GradingClient
@@ -130,12 +131,14 @@ async def test_unsure_cases_of_a_batch_are_in_the_inbox_with_links(client: Clien
 
 @pytest.mark.parametrize("total", [1, 21])
 def test_the_terminal_names_unsure_cases_and_the_command_that_shows_them(total: int) -> None:
-    case = UndecidedCase(id="paris", why="unsure of c1: 2 of 3 votes pass it", output="In France.")
-    batch = UndecidedBatch(batch_id="batch-1", name="capitals", total=total, cases=(case,))
+    case = CaseResult(index=0, id="paris", status="unsure", unsure=("c1",), output="In France.")
+    batch = UndecidedBatch(
+        BatchSummary(batch_id="batch-1", name="capitals", created="", status="finished", total=total, unsure=total), [case]
+    )
     lines = [str(line) for line in inbox_lines([], NOW, [undecided_asked([batch])])]
 
     assert lines[0] == f"{total} unsure in batches: votes disagree, and no judge decides"
-    assert "  paris: unsure of c1: 2 of 3 votes pass it" in lines
+    assert "  paris: unsure of c1" in lines
     assert ("  and 20 more" in lines) == (total == 21)
     assert lines[-1] == "  read them: gradeloop report batch-1 --open"
     assert [str(line) for line in inbox_lines([], NOW)] == ["nothing waits for a person"]
@@ -143,8 +146,9 @@ def test_the_terminal_names_unsure_cases_and_the_command_that_shows_them(total: 
 
 def test_what_an_undecided_case_says_is_escaped_on_the_page() -> None:
     for payload in PAYLOADS[:20]:
-        case = UndecidedCase(id=payload, why=payload, output=payload)
-        page = inbox_page([], undecided_asked([UndecidedBatch(batch_id="b", name=payload, total=1, cases=(case,))]).html(), token="t")
+        case = CaseResult(index=0, id=payload, status="unsure", unsure=(payload,), error=payload, output=payload)
+        batch = BatchSummary(batch_id="b", name=payload, created="", status="finished", total=1, unsure=1)
+        page = inbox_page([], undecided_asked([UndecidedBatch(batch, [case])]).html(), token="t")
 
         assert payload not in page or "<" not in payload
 

@@ -1,14 +1,15 @@
 """The cases that no judge decided: what an inbox shows of batches, beside the threads that wait."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from rich.rule import Rule
 from rich.text import Text
 
 from gradeloop.batches.answer import failure_reason
+from gradeloop.batches.contract import BatchSummary, CaseResult
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client.waiting import StoredQuestions
-from gradeloop.contract.base import Strict
 from gradeloop.reports.html import batch_path, case_path, part
 from gradeloop.store.engine import Store
 from gradeloop.text import headline, one_line
@@ -23,25 +24,12 @@ OUTPUT_CHARACTERS = 300
 """The most characters of a case's output."""
 
 
-class UndecidedCase(Strict):
-    """A case of which its judge is unsure."""
-
-    id: str
-    why: str
-    """How the votes are divided, in one line."""
-    output: str = ""
-    """The beginning of the output that is judged, in one line."""
-
-
-class UndecidedBatch(Strict):
+@dataclass(frozen=True)
+class UndecidedBatch:
     """A batch with cases that its judge does not decide."""
 
-    batch_id: str
-    name: str | None
-    """The suite's name."""
-    total: int
-    """How many cases are unsure."""
-    cases: tuple[UndecidedCase, ...]
+    summary: BatchSummary
+    cases: Sequence[CaseResult]
     """The first of them, in the order of the batch."""
 
 
@@ -54,15 +42,11 @@ async def undecided_batches(reader: BatchReader) -> list[UndecidedBatch]:
         StoreUnavailable: The store cannot be used.
     """
     newest = {summary.name or summary.batch_id: summary for summary in reversed(await reader.summaries(LOOKED_AT))}
-    found = []
-    for summary in sorted(newest.values(), key=lambda summary: summary.created):
-        if summary.unsure and summary.status != "running":
-            cases = await reader.results_of_status(summary.batch_id, "unsure", MOST_CASES)
-            rows = tuple(
-                UndecidedCase(id=case.id, why=failure_reason(case), output=headline(case.output or "", OUTPUT_CHARACTERS)) for case in cases
-            )
-            found.append(UndecidedBatch(batch_id=summary.batch_id, name=summary.name, total=summary.unsure, cases=rows))
-    return found
+    return [
+        UndecidedBatch(summary, await reader.results_of_status(summary.batch_id, "unsure", MOST_CASES))
+        for summary in sorted(newest.values(), key=lambda summary: summary.created)
+        if summary.unsure and summary.status != "running"
+    ]
 
 
 async def waiting(store: Store, _person: str | None) -> StoredQuestions:
@@ -72,20 +56,26 @@ async def waiting(store: Store, _person: str | None) -> StoredQuestions:
 
 def questions(found: Sequence[UndecidedBatch]) -> StoredQuestions:
     """Return batches with unsure cases as an inbox shows them."""
-    paths = {"batch_path": batch_path, "case_path": case_path}
-    return StoredQuestions(lambda: _lines(found), lambda: part("live_undecided.html", undecided=found, **paths) if found else "")
+    values = {"why": failure_reason, "output": _output, "batch_path": batch_path, "case_path": case_path}
+    return StoredQuestions(lambda: _lines(found), lambda: part("live_undecided.html", undecided=found, **values) if found else "")
+
+
+def _output(case: CaseResult) -> str:
+    return headline(case.output or "", OUTPUT_CHARACTERS)
 
 
 def _lines(undecided: Sequence[UndecidedBatch]) -> Iterator[Text | Rule]:
     if undecided:
-        yield Text(f"{sum(batch.total for batch in undecided):,} unsure in batches: votes disagree, and no judge decides", "bold yellow")
+        total = sum(batch.summary.unsure for batch in undecided)
+        yield Text(f"{total:,} unsure in batches: votes disagree, and no judge decides", "bold yellow")
     for batch in undecided:
         yield Rule(style="dim")
-        yield Text(one_line(batch.name or batch.batch_id), "bold").append(f"  {one_line(batch.batch_id)}", "dim")
+        name, total = batch.summary.batch_id, batch.summary.unsure
+        yield Text(one_line(batch.summary.name or name), "bold").append(f"  {one_line(name)}", "dim")
         for case in batch.cases:
-            yield Text(f"  {one_line(case.id)}: ").append(one_line(case.why), "yellow")
-            if case.output:
-                yield Text(f"    {one_line(case.output)}", "dim")
-        if batch.total > len(batch.cases):
-            yield Text(f"  and {batch.total - len(batch.cases):,} more", "dim")
-        yield Text(f"  read them: gradeloop report {batch.batch_id} --open")
+            yield Text(f"  {one_line(case.id)}: ").append(one_line(failure_reason(case)), "yellow")
+            if output := _output(case):
+                yield Text(f"    {one_line(output)}", "dim")
+        if total > len(batch.cases):
+            yield Text(f"  and {total - len(batch.cases):,} more", "dim")
+        yield Text(f"  read them: gradeloop report {name} --open")

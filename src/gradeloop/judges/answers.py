@@ -78,15 +78,10 @@ def _citation_problems(judge: SchemaJudge, output: JsonValue, citations: Sequenc
     bad = [f"{citation.path}: [{citation.target}]: {citation.problem}" for citation in citations if not citation.verified]
     if bad and judge.bad_citations == "fail":
         yield from bad
-    elif judge.require_citations:
-        yield from _uncited(judge, output, citations)
-
-
-def _uncited(judge: SchemaJudge, output: JsonValue, citations: Sequence[Citation]) -> Iterator[str]:
-    """Yield why texts that are to cite do not."""
+        return
     cited, found = {citation.path for citation in citations}, {citation.path for citation in citations if citation.verified}
     for path, text in citing_texts(judge.output_schema, output):
-        if text.strip() and path not in found:
+        if judge.require_citations and text.strip() and path not in found:
             what = "none of its citations is found" if path in cited else "it cites nothing"
             yield f"{path}: {what}; cite what it rests on, as [T0B3:<RANGE>the exact words</RANGE>]"
 
