@@ -14,10 +14,9 @@ from activities.errors import invalid, store_attempt
 from gradeloop.batches.contract import NO_STORE
 from gradeloop.contract.notice import Webhooks
 from gradeloop.errors import InvalidRequest
-from gradeloop.monitors.backfill import MonitorBackfiller
 from gradeloop.monitors.contract import READ_RUNS, TICK_RUNS, BackfillCall, BackfillReport, CollectedTick, SettledTick, TickCall
 from gradeloop.monitors.files import SourceItem, reasons
-from gradeloop.monitors.sources import SourceAccess, read_chunks
+from gradeloop.monitors.sources import MonitorBackfiller, SourceAccess, read_chunks
 from gradeloop.monitors.ticks import Monitor, MonitorStore, ReadRun, SourceReading, read_run
 from gradeloop.store.engine import STORE_CURE, Store
 from gradeloop.telemetry.metrics import MONITOR_ALERTS, MONITOR_RUNS

@@ -11,10 +11,9 @@ from temporalio.client import Client
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors import ticks
-from gradeloop.monitors.backfill import MonitorBackfiller
 from gradeloop.monitors.client import MonitorSchedules
 from gradeloop.monitors.contract import BackfillCall, BackfillReport, FolderSource, SqlSource
-from gradeloop.monitors.sources import SourceAccess
+from gradeloop.monitors.sources import MonitorBackfiller, SourceAccess
 from gradeloop.monitors.ticks import place_of
 from tests.monitors.test_monitoring import Watched, watched
 from tests.rig.batches import breaks, fails, passes

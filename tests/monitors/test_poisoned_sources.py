@@ -15,11 +15,10 @@ from temporalio.client import Client
 from activities.monitors.monitor_ticks import _SourceReader
 from gradeloop.client.thread import ThreadHandle
 from gradeloop.errors import InvalidRequest
-from gradeloop.monitors.backfill import MonitorBackfiller
 from gradeloop.monitors.contract import BackfillCall, FolderSource, MonitorDefinition, OtlpSource, SqlSource
 from gradeloop.monitors.files import SourceItem
 from gradeloop.monitors.overview import MonitorReader, tick_notes
-from gradeloop.monitors.sources import SourceAccess, ThreadPlace, _Listed, _ThreadReader, read_chunks
+from gradeloop.monitors.sources import MonitorBackfiller, SourceAccess, ThreadPlace, _Listed, _ThreadReader, read_chunks
 from gradeloop.monitors.ticks import MonitorStore
 from gradeloop.store.engine import Store
 from rig.otlp import chat, receiver, request_of, span_of, trace_id
