@@ -3,7 +3,6 @@
 import json
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from pydantic import JsonValue
@@ -47,22 +46,18 @@ class _Cell(NamedTuple):
     cost: str
 
 
-@dataclass
-class _Row:
-    """A test's cases of one prompt and one repetition, one a generator."""
-
-    name: str
-    cells: list[_Cell]
+_Rows = dict[str, list[_Cell]]
+"""Tests by their names, each with its cases of one prompt and one repetition, one a generator."""
 
 
 class _Shown:
     """The part of a batch's results that a terminal shows: the first tests, the first that did not pass, and the count of each status."""
 
     def __init__(self, results: Iterable[CaseResult], characters: int) -> None:
-        self.first: dict[str, _Row] = {}
-        self.bad: dict[str, _Row] = {}
+        self.first: _Rows = {}
+        self.bad: _Rows = {}
         self.statuses: Counter[CaseStatus] = Counter()
-        self._recent: OrderedDict[str, _Row] = OrderedDict()
+        self._recent: OrderedDict[str, list[_Cell]] = OrderedDict()
         self._seen = 0
         prompts: set[str] = set()
         generators: dict[str, None] = {}
@@ -75,15 +70,15 @@ class _Shown:
         self.several_prompts, self.generators = len(prompts) > 1, tuple(generators)
 
     @property
-    def rows(self) -> list[_Row]:
+    def rows(self) -> _Rows:
         """The tests that are shown: all where they are few, else those that did not pass."""
-        return list((self.first if self._seen <= ROWS else self.bad).values())
+        return self.first if self._seen <= ROWS else self.bad
 
     def _add(self, result: CaseResult, characters: int) -> None:
         key = _test_of(result)
         row = self._recent.get(key)
         if row is None:
-            row = self._recent[key] = _Row(key[: 2 * MOST_NAME], [])
+            row = self._recent[key] = []
             self._seen += 1
             if len(self._recent) > RECENT:
                 self._recent.popitem(last=False)
@@ -91,7 +86,7 @@ class _Shown:
             self.first.setdefault(key, row)
         if result.status in _BAD and len(self.bad) < ROWS:
             self.bad.setdefault(key, row)
-        row.cells.append(_cell(result, characters))
+        row.append(_cell(result, characters))
 
 
 def _test_of(result: CaseResult) -> str:
@@ -120,10 +115,9 @@ def result_lines(results: Iterable[CaseResult], width: int, characters: int | No
         characters: The most characters of an output; 250 by default.
     """
     shown = _Shown(results, characters or CELL_CHARACTERS)
-    rows = shown.rows
-    cells = [cell for row in rows for cell in row.cells]
+    cells = [cell for row in shown.rows.values() for cell in row]
     if cells:
-        beside = _side_by_side(rows, shown.generators, width) if len(shown.generators) > 1 else None
+        beside = _side_by_side(shown.rows, shown.generators, width) if len(shown.generators) > 1 else None
         yield beside or _table(cells, shown, width)
     listed: Counter[CaseStatus] = Counter(cell.status for cell in cells)
     rest = shown.statuses - listed
@@ -148,19 +142,19 @@ def _table(cells: Sequence[_Cell], shown: _Shown, width: int) -> Table:
     return table(columns, width)
 
 
-def _side_by_side(rows: Sequence[_Row], generators: Sequence[str], width: int) -> Table | None:
+def _side_by_side(rows: _Rows, generators: Sequence[str], width: int) -> Table | None:
     """Return a table with a row a test and a column a generator; None where they have no room beside each other."""
-    first = min(max(*(len(row.name) for row in rows), len("case")), max(width // 5, LEAST_WIDTH), MOST_NAME)
+    first = min(max(*map(len, rows), len("case")), max(width // 5, LEAST_WIDTH), MOST_NAME)
     size = (width - first) // len(generators) - GAP
-    if size < LEAST_CELL or any(len({cell.generator for cell in row.cells}) < len(row.cells) for row in rows):
+    if size < LEAST_CELL or any(len({cell.generator for cell in row}) < len(row) for row in rows.values()):
         return None
     result = Table(box=None, padding=(0, GAP, 1, 0), pad_edge=False, header_style="dim")
     result.add_column(Text("case"), width=first, overflow="fold")
     for name in generators:
         result.add_column(Text(one_line(name) or "given output"), width=size, overflow="fold")
-    for row in rows:
-        found = {cell.generator: cell for cell in row.cells}
-        result.add_row(Text(one_line(row.name)), *(_said(found.get(name)) for name in generators))
+    for name, row in rows.items():
+        found = {cell.generator: cell for cell in row}
+        result.add_row(Text(one_line(name[: 2 * MOST_NAME])), *(_said(found.get(name)) for name in generators))
     return result
 
 
