@@ -34,6 +34,7 @@ SMALLEST = {
     "many_cases": ["--cases", "20", "--at-once", "5"],
     "overhead": SMALL,
     "promptfoo_corpus": ["examples/promptfoo"],
+    "routes": [],
     "sandboxes": [],
     "sizing": ["--threads", "2", "--cases", "4"],
     "watched": ["--latencies", "1", "--many", "2", "--runs", "2", "--rounds", "1"],
