@@ -87,7 +87,7 @@ def worker_of(client: Client, subject: Subject) -> Worker:
     ours = build(client, Providers(Environment(), replies()), ToolRegistry(), settings)
     if not bare:
         return ours
-    return Worker(**(ours.config() | {"task_queue": subject.task_queue, "workflows": [Bare], "activities": [nothing]}))
+    return Worker(**(ours.config() | {"task_queue": subject.task_queue, "workflows": [Bare], "activities": [nothing], "plugins": []}))
 
 
 async def serve(subject: Subject, address: str) -> None:

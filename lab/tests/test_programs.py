@@ -153,8 +153,9 @@ def test_both_subjects_have_as_many_activities(printed: str) -> None:
 
 async def test_the_bare_worker_has_every_setting_of_ours(client: Client) -> None:
     ours, bare = (worker_of(client, subject).config() for subject in SUBJECTS.values())
-    own = {"task_queue", "workflows", "activities"}
+    own = {"task_queue", "workflows", "activities", "plugins"}
 
     differing = {name for name in ours if ours[name] != bare[name]}  # type: ignore[literal-required]  # the keys are its own
-    assert differing - {"workflow_runner"} == own
+    assert differing - {"workflow_runner", "interceptors"} == own
+    assert [*map(type, ours["interceptors"])] == [*map(type, bare["interceptors"])]
     assert type(ours["workflow_runner"]) is type(bare["workflow_runner"])
