@@ -180,10 +180,10 @@ def _facts(tool: Tool) -> ToolFacts:
 
 @dataclass(frozen=True)
 class Admission:
-    """How a worker says before a start whether it would serve what somebody is about to send."""
+    """Kind of request that a worker can refuse before it is sent."""
 
     model: type[BaseModel]
-    """What is sent."""
+    """Model of the request."""
     refuse: Callable[[WorkerServices, Any], Awaitable[None]]
     """Raises the `ApplicationError` with which it would refuse it."""
 

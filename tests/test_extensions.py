@@ -81,3 +81,15 @@ def test_an_entry_point_that_is_no_extension_is_named(monkeypatch: pytest.Monkey
     with pytest.raises(InvalidRequest, match=r"is '\d+'; name a gradeloop.extensions.Extension"):
         extensions.extensions()
     extensions.extensions.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("not_there.rows:ROWS", r"an extension names 'not_there.rows:ROWS', and there is no module 'not_there'; correct or uninstall it"),
+        ("json:ROWS", r"an extension names 'json:ROWS', and the module has no 'ROWS'; correct or uninstall it"),
+    ],
+)
+def test_a_name_that_leads_nowhere_is_told(name: str, why: str) -> None:
+    with pytest.raises(InvalidRequest, match=why):
+        extensions.load(name)

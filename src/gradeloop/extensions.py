@@ -24,14 +24,14 @@ class Command:
     group: str
     """The title in `gradeloop --help` below which it stands."""
     help: str
-    """What it does in one sentence, as its docstring begins."""
+    """Its help in one sentence, as its docstring begins."""
     app: str
     """The typer application that defines it, as `module:app`."""
 
 
 @dataclass(frozen=True)
 class Extension:
-    """What a package adds to gradeloop: names of things, as `module:attribute`, each imported at its first use.
+    """The names, as `module:attribute`, of all that a package adds to gradeloop; each is imported at its first use.
 
     A package registers its extension in the entry-point group `gradeloop.extensions`. Whatever is installed is trusted.
 
@@ -72,17 +72,17 @@ class Extension:
 
 @dataclass(frozen=True)
 class WorkerContext:
-    """What an extension knows of the worker that it serves."""
+    """The worker that an extension serves."""
 
     client: "Client"
     runs_workflows: bool
     """False on a worker of another role, such as one that calls models alone."""
     services: Any = None
-    """What activities work with that call models, a `WorkerServices`; None on a worker that calls none."""
+    """A `WorkerServices`, with which activities call models; None on a worker that calls none."""
     store: Any = None
     """The store of results, a `gradeloop.store.engine.Store`; None where there is none."""
     slots: int = 1
-    """How many activities the worker runs at once."""
+    """The number of activities that the worker runs at once."""
 
 
 @cache
@@ -113,9 +113,22 @@ def packages() -> dict[str, str]:
 
 
 def load(name: str) -> Any:  # noqa: ANN401 - whatever the name is of
-    """Import what a name as `module:attribute` is of."""
+    """Import the object that a name as `module:attribute` is of.
+
+    Raises:
+        InvalidRequest: An extension names a module or an attribute that is not there.
+        ModuleNotFoundError: The module needs a package that is not installed.
+    """
     module, _, attribute = name.partition(":")
-    return getattr(import_module(module), attribute)
+    try:
+        found = import_module(module)
+    except ModuleNotFoundError as error:
+        if not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise InvalidRequest(f"an extension names {name!r}, and there is no module {error.name!r}; correct or uninstall it") from error
+    if not hasattr(found, attribute):
+        raise InvalidRequest(f"an extension names {name!r}, and the module has no {attribute!r}; correct or uninstall it")
+    return getattr(found, attribute)
 
 
 def parts(of: Callable[[Extension], str]) -> Iterator[Any]:
@@ -128,7 +141,7 @@ class RegistryRow(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in files and flags."""
+        """Its name in files and flags."""
 
 
 Row = TypeVar("Row", bound=RegistryRow)

@@ -63,7 +63,7 @@ class ForgottenSubject:
 
 @dataclass(frozen=True)
 class OwnedData:
-    """What an extension keeps of subjects."""
+    """Data of subjects that an extension keeps, and removes."""
 
     remove: Callable[["Connection", ForgottenSubject, Sequence[str]], Mapping[str, int]]
     """Deletes the rows of a subject, whose batches are given by their ids, and returns how many by table."""

@@ -50,7 +50,7 @@ Item = TypeVar("Item", bound=BaseModel)
 
 @dataclass(frozen=True)
 class StoredQuestions:
-    """What an extension asks of people, beside the threads that wait."""
+    """Questions of an extension to people, beside the threads that wait."""
 
     lines: Callable[[], Iterable["Text | Rule"]]
     """Returns the lines on a terminal, each with the command that shows or answers it; none where nothing waits."""

@@ -235,11 +235,11 @@ class SchemaModels:
     """Models that `gradeloop schema` shows, by their names on the wire."""
 
     sent: Mapping[str, type[BaseModel]] = dataclasses.field(default_factory=dict)
-    """What gradeloop takes."""
+    """Models that gradeloop takes."""
     received: Mapping[str, type[BaseModel]] = dataclasses.field(default_factory=dict)
-    """What it writes."""
+    """Models that it writes."""
     files: Mapping[str, type[BaseModel]] = dataclasses.field(default_factory=dict)
-    """What people write to files, beside what goes over the wire."""
+    """Models of files that people write."""
 
 
 class Documented(BaseModel):

@@ -61,7 +61,7 @@ CLEAR_RUNS = 50
 
 
 class Source(Strict):
-    """Where a monitor finds runs; every kind of source has a model of its own, which a row of the registry `sources` names."""
+    """A place where a monitor finds runs. Every kind has a model of its own, which a row of the registry `sources` names."""
 
     kind: str
 
@@ -234,12 +234,12 @@ class SourceFlags:
 
     @property
     def kind(self) -> str:
-        """What stands before the colon."""
+        """The text before the colon."""
         return self.text.partition(":")[0]
 
     @property
     def place(self) -> str:
-        """What stands behind it."""
+        """The text behind the colon."""
         return self.text.partition(":")[2]
 
     @property

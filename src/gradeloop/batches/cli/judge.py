@@ -220,7 +220,7 @@ def open_registry() -> "JudgeRegistry":
 
 @dataclass(frozen=True)
 class JudgeOutcome:
-    """How many judgements were asked for, and what became of them."""
+    """The judgements that were asked for, and their outcomes."""
 
     total: int
     counts: JudgementCounts

@@ -78,7 +78,7 @@ class CheckOptions:
 
     @property
     def budget(self) -> Budget | None:
-        """What all judgements together may cost."""
+        """The most that all judgements together may cost."""
         return budget_of(None, self.budget_usd)
 
 
