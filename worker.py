@@ -15,6 +15,7 @@ from typing import Any
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.plugin import SimplePlugin
 from temporalio.worker import (
     ActivityInboundInterceptor,
     ExecuteActivityInput,
@@ -25,12 +26,14 @@ from temporalio.worker import (
     WorkerTuner,
 )
 
+from activities.calls.attempts import AbandonedAttempts
 from activities.calls.limiter import CallLimiter
 from activities.calls.pace import SharedPaces
 from activities.calls.paid_call import ModelCalls
 from activities.calls.tenant_budgets import TenantBudgets
 from activities.capabilities import CapabilityActivities, WorkerCapabilities, WorkerServices
 from activities.capabilities import refusals as explain_refusals
+from activities.errors import store_away
 from activities.generate import GeneratorActivities
 from activities.grade import GraderActivities
 from activities.notify import NotifyActivities
@@ -43,7 +46,7 @@ from activities.tools.base import ToolContext
 from activities.tools.mcp import McpServers
 from activities.tools.registry import ToolRegistry, describe_tools
 from gradeloop.contract.notice import Webhooks
-from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
+from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, StoreUnavailable, WorkerFailed, installed
 from gradeloop.exit_codes import INTERNAL, leave
 from gradeloop.extensions import WorkerContext, parts
 from gradeloop.grading.checks import CHECKS
@@ -52,19 +55,20 @@ from gradeloop.settings.endpoints import PROVIDERS_VARIABLE, NamedEndpoint, endp
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import read_flag
 from gradeloop.settings.worker import WorkerSettings, load_settings
-from gradeloop.store.engine import STORE_VARIABLE, Store, store_url
+from gradeloop.store.engine import STORE_VARIABLE, Pool, Store, store_url
 from gradeloop.store.engine import own_store as receivers_store
+from gradeloop.store.fleet import Fleet
 from gradeloop.telemetry.health import Check, HealthChecks, parse_address, serving_health
 from gradeloop.telemetry.logs import LOG_VARIABLE, configure_logging, set_ids, workflow_ids
+from gradeloop.telemetry.metrics import WORKER_SLOTS
 from gradeloop.temporal.connect import PROVIDER_VARIABLES, Connection, check_server, connect, find, follow_credentials, is_embedded
-from gradeloop.temporal.runtime import export_metrics, metrics_exporter, register_search_attributes
+from gradeloop.temporal.runtime import client_runtime, export_metrics, metrics_exporter, register_search_attributes
+from gradeloop.temporal.store_gate import WORKFLOW_SLOTS, StoreGate
 from gradeloop.temporal.worker_process import LoadedObjects, QueueWatch, ReadyFile, report_failure, sample
 from workflows.grading_thread import GradingThreadWorkflow
 from workflows.notices import NoticesWorkflow
 from workflows.run_ahead import Activations, RecordedTasksRunner
-
-GRACE = timedelta(seconds=30)
-"""The time that a graceful stop leaves to the calls in flight; other workers repeat the rest, which is paid for again."""
+from workflows.visibility import TenantAttribute
 
 logger = logging.getLogger("gradeloop.worker")
 
@@ -72,17 +76,28 @@ WORKFLOWS = (GradingThreadWorkflow, NoticesWorkflow)
 """The workflows of the core; extensions bring theirs."""
 
 
-class _LogIds(Interceptor):
-    """Gives the records of every activity its ids."""
+class _Admission(Interceptor):
+    """Gives the records of every activity its ids, and hands back those that come through a closed gate."""
+
+    def __init__(self, gate: StoreGate | None, abandoned: AbandonedAttempts) -> None:
+        self.gate, self.abandoned = gate, abandoned
 
     def intercept_activity(self, next: ActivityInboundInterceptor) -> ActivityInboundInterceptor:  # noqa: A002 - the SDK's name
-        return _ActivityWithIds(next)
+        return _AdmittedActivity(next, self)
 
 
-class _ActivityWithIds(ActivityInboundInterceptor):
+class _AdmittedActivity(ActivityInboundInterceptor):
+    def __init__(self, next: ActivityInboundInterceptor, admission: _Admission) -> None:  # noqa: A002 - the SDK's name
+        super().__init__(next)
+        self._admission = admission
+
     async def execute_activity(self, input: ExecuteActivityInput) -> Any:  # noqa: A002, ANN401 - the SDK's
         """Run an activity, in a task of its own, whose ids stay: the SDK logs afterwards how it ended."""
         info, argument = activity.info(), input.args[0] if input.args else None
+        problem = self._admission.gate.problem if self._admission.gate is not None else None
+        # Whose attempts are counted, or whose earlier attempt left something on this worker, runs all the same.
+        if problem and not (info.retry_policy and info.retry_policy.maximum_attempts) and not self._admission.abandoned.knows_call():
+            raise store_away(StoreUnavailable(problem))
         ids: dict[str, str | int] = {}
         if info.workflow_id and info.workflow_run_id:
             ids |= workflow_ids(info.workflow_type or "", info.workflow_id, info.workflow_run_id)
@@ -93,7 +108,7 @@ class _ActivityWithIds(ActivityInboundInterceptor):
         return await super().execute_activity(input)
 
 
-def build(
+def build(  # noqa: PLR0913 - one argument a part of the worker
     client: Client,
     providers: Providers,
     tools: ToolRegistry,
@@ -102,6 +117,7 @@ def build(
     search_attributes: bool = True,
     store: Store | None = None,
     activations: Activations | None = None,
+    fleet: Fleet | None = None,
 ) -> Worker:
     """Return a worker that serves threads on `client`.
 
@@ -113,37 +129,49 @@ def build(
         search_attributes: Whether the namespace has the search attributes of threads.
         store: The store of the cases and results of batches; without one batches are refused.
         activations: Is told of every step of its workflows.
+        fleet: Registers it in the store; by default as a worker of the settings' slots.
     """
     settings = settings or WorkerSettings()
-    _ = CHECKS.rows  # loaded here, never first within a workflow's task
     evidence, versioning = settings.role == "evidence", _versioning(settings)
-    runs_workflows, services = settings.role in {"all", "loop"}, None
-    activities = [tool_activity(tool) for tool in tools] if settings.role in {"all", "evidence"} else []
+    runs_workflows, services, _ = settings.role in {"all", "loop"}, None, CHECKS.rows  # loaded here, never first within a workflow's task
+    activities: list[Callable[..., Any]] = [tool_activity(tool) for tool in tools] if settings.role in {"all", "evidence"} else []
     if settings.role in {"all", "models"}:
         notices = NotifyActivities(settings.notify, os.environ)
         services = _services(client, providers, tools, settings, search_attributes, store, notices.offered)
-        activities += _model_activities(services, notices)
-    context = WorkerContext(client, runs_workflows, services, store, settings.max_concurrent_activities)
+        activities += [
+            CapabilityActivities(services).admit,
+            GeneratorActivities(services).generate,
+            GraderActivities(services).grade,
+            TranscriptActivities(services.threads).read_transcript,
+            notices.notify,
+            find_worker,
+        ]
+    context = WorkerContext(client, runs_workflows, services, store, fleet or _fleet(settings, store))
+    gate, abandoned = StoreGate(store) if store is not None else None, services.calls.abandoned if services else AbandonedAttempts()
+    ours = [SimplePlugin("fleet", run_context=context.fleet.registered), *([gate] if gate is not None else [])]
     return Worker(
         client,
         task_queue=settings.evidence_queue if evidence else settings.task_queue,
         workflows=list(WORKFLOWS) if runs_workflows else [],
         activities=activities,
-        plugins=[plugin(context) for plugin in parts(lambda extension: extension.worker)],
+        plugins=[*ours, *(plugin(context) for plugin in parts(lambda extension: extension.worker))],
         # The sandbox would load workflows/ anew for every thread, a third of a short run's CPU; ruff's bans and a test guard them instead.
         workflow_runner=RecordedTasksRunner(versioned=versioning is not None, activations=activations),
         deployment_config=versioning,
-        interceptors=[_LogIds()],
-        max_concurrent_activities=None if settings.tuner else settings.max_concurrent_activities,
-        tuner=_tuner(settings),
+        interceptors=[_Admission(gate, abandoned), TenantAttribute(registered=search_attributes)],
+        tuner=_tuner(settings, gate),
         max_task_queue_activities_per_second=settings.max_calls_per_second,
         # An eager call bypasses the queue, and with it the rate limit and the turns of other tenants.
         disable_eager_activity_execution=settings.max_calls_per_second is not None,
         max_cached_workflows=settings.max_cached_workflows,
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=2),
         max_heartbeat_throttle_interval=timedelta(seconds=2),
-        graceful_shutdown_timeout=GRACE,
+        graceful_shutdown_timeout=timedelta(seconds=settings.drain_seconds),
     )
+
+
+def _fleet(settings: WorkerSettings, store: Store | None) -> Fleet:
+    return Fleet(store if settings.role in {"all", "models"} else None, settings.task_queue, settings.max_concurrent_activities)
 
 
 def _versioning(settings: WorkerSettings) -> WorkerDeploymentConfig | None:
@@ -154,11 +182,11 @@ def _versioning(settings: WorkerSettings) -> WorkerDeploymentConfig | None:
     return WorkerDeploymentConfig(version, use_worker_versioning=True, default_versioning_behavior=VersioningBehavior.PINNED)
 
 
-def _tuner(settings: WorkerSettings) -> WorkerTuner | None:
-    """Return what gives a worker fewer slots where its machine is short of memory or processors; None where slots are fixed."""
-    if settings.tuner is None:
-        return None
+def _tuner(settings: WorkerSettings, gate: StoreGate | None) -> WorkerTuner:
+    """Return what gives a worker fewer slots where its machine is short of memory or processors, or none while its store cannot be used."""
     most = settings.max_concurrent_activities
+    if settings.tuner is None:
+        return gate.tuner(most) if gate is not None else WorkerTuner.create_fixed(activity_slots=most)
     return WorkerTuner.create_resource_based(
         target_memory_usage=settings.tuner.memory,
         target_cpu_usage=settings.tuner.cpu,
@@ -190,18 +218,6 @@ def _services(
     return WorkerServices(calls, tools, ThreadLoader(), capabilities)
 
 
-def _model_activities(services: WorkerServices, notices: NotifyActivities) -> list[Callable[..., Any]]:
-    """Return the activities of threads that call models, and those that read threads for them."""
-    return [
-        CapabilityActivities(services).admit,
-        GeneratorActivities(services).generate,
-        GraderActivities(services).grade,
-        TranscriptActivities(services.threads).read_transcript,
-        notices.notify,
-        find_worker,
-    ]
-
-
 async def serve(settings: WorkerSettings) -> None:
     """Run a worker until a signal stops it, or it has been idle for as long as its settings say; its ready file goes with it."""
     ready = ReadyFile(settings.ready_file)
@@ -209,9 +225,9 @@ async def serve(settings: WorkerSettings) -> None:
         await _receive(settings, ready)
         return
     script = Script.read(settings.scripted) if settings.scripted else None
-    environment = Environment.read({}) if settings.role == "evidence" else Environment.read(os.environ, settings.providers)
+    environment = Environment.read({}) if settings.role == "evidence" else _environment(settings)
     providers = Providers(environment, script, call_timeout=settings.call_timeout)
-    providers.on_refused_key = ready.note_refused
+    providers.on_refused_key, providers.probe = ready.note_refused, settings.probe == "on"
     if settings.role == "evidence":
         withhold_keys(named_endpoints(settings.providers).values(), settings.role)
     if settings.role == "loop":  # it runs workflows alone, and no tools
@@ -255,11 +271,13 @@ async def _serve(
     exporter = metrics_exporter(settings.metrics_address, os.environ)
     export_metrics(exporter)
     client = await connect(connection)
-    store = own_store(connection)
-    attributes, activations = settings.search_attributes == "on", Activations()
+    WORKER_SLOTS.record(settings.max_concurrent_activities, type="activity")
+    WORKER_SLOTS.record(WORKFLOW_SLOTS, type="workflow")
+    store = own_store(connection, settings)
+    attributes, activations, fleet = settings.search_attributes == "on", Activations(), _fleet(settings, store)
     if attributes:
         await register_search_attributes(client)
-    worker = build(client, providers, tools, settings, search_attributes=attributes, store=store, activations=activations)
+    worker = build(client, providers, tools, settings, search_attributes=attributes, store=store, activations=activations, fleet=fleet)
     watch, stopped = QueueWatch(client, settings.task_queue, ready), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
@@ -282,6 +300,7 @@ async def _serve(
             logger.info("serving task queue %s on %s as %s", worker.task_queue, client.service_client.config.target_host, settings.role)
             watching = asyncio.create_task(watch.until_idle(settings.until_idle, stopped)) if settings.until_idle is not None else None
             await stopped.wait()
+            fleet.leave()
             if watching is not None:
                 watching.cancel()
         finally:
@@ -291,17 +310,15 @@ async def _serve(
 
 async def _receive(settings: WorkerSettings, ready: ReadyFile) -> None:
     """Receive traces until a signal ends it; this needs no Temporal server."""
-    try:
+    with installed("the receiver needs some packages; run: pip install 'gradeloop[receiver]'", "starlette", "uvicorn", "opentelemetry"):
         open_receiver = next(parts(lambda extension: extension.receives), None)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"starlette", "uvicorn", "opentelemetry"}:
-            raise
-        raise InvalidRequest("the receiver needs some packages; run: pip install 'gradeloop[receiver]'") from None
     if open_receiver is None:
         raise InvalidRequest("no extension that is installed receives traces; install the whole of gradeloop")
     withhold_keys(named_endpoints(settings.providers).values(), settings.role)
-    export_metrics(metrics_exporter(settings.metrics_address, os.environ))
-    store, stopped = receivers_store(durable=True), asyncio.Event()
+    export_metrics(exporter := metrics_exporter(settings.metrics_address, os.environ))
+    if exporter is not None:
+        client_runtime()  # exports them, and no client of Temporal starts it here
+    store, stopped = receivers_store(durable=True, pool=_pool(settings)), asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stopped.set)
     receiving = open_receiver(settings.receiver, os.environ)
@@ -332,15 +349,20 @@ def _health(
         yield
 
 
-def own_store(connection: Connection) -> Store | None:
+def own_store(connection: Connection, settings: WorkerSettings) -> Store | None:
     """Return the store that the environment names, or the one beside the embedded server; None where there is neither."""
     ours = is_embedded(connection)
-    return Store(store_url(embedded=ours)) if ours or os.environ.get(STORE_VARIABLE, "").strip() else None
+    named = ours or os.environ.get(STORE_VARIABLE, "").strip()
+    return Store(store_url(embedded=ours), pool=_pool(settings)) if named else None
+
+
+def _pool(settings: WorkerSettings) -> Pool:
+    return Pool(**settings.store_pool.model_dump())
 
 
 async def refusals(settings: WorkerSettings, asked: str | bytes) -> list[str | None]:
     """Return for each of some threads' settings or cases, as JSON, why a worker would refuse it, keys aside; None where it would not."""
-    providers = Providers(Environment.read(os.environ, settings.providers), Script.read(settings.scripted) if settings.scripted else None)
+    providers = Providers(_environment(settings), Script.read(settings.scripted) if settings.scripted else None)
     providers.needs_keys = False
     tools = ToolRegistry.looked_at(settings.tools, ToolContext(settings, await asyncio.to_thread(find_sandboxes, settings)))
     capabilities = WorkerCapabilities(search_attributes=False, external_storage=False)
@@ -348,12 +370,16 @@ async def refusals(settings: WorkerSettings, asked: str | bytes) -> list[str | N
     return await explain_refusals(services, asked)
 
 
+def _environment(settings: WorkerSettings) -> Environment:
+    return Environment.read(os.environ, settings.providers, settings.local_servers)
+
+
 async def _examine(settings: WorkerSettings) -> None:
     if settings.examine == "requests":
         print(json.dumps(await refusals(settings, sys.stdin.buffer.read())))  # noqa: T201 - the answer that is asked for
         return
     choice = await asyncio.to_thread(find_sandboxes, settings, all_of_them=True)
-    report = (await examine(Environment.read(os.environ, settings.providers))).model_dump(mode="json")
+    report = (await examine(_environment(settings))).model_dump(mode="json")
     context = ToolContext(settings, choice)
     async with McpServers(settings.mcp) as servers:
         report["evidence"] = describe_tools(context, ToolRegistry.load(settings.tools, context, servers))

@@ -5,7 +5,7 @@ import re
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TypeVar, get_args
@@ -15,14 +15,17 @@ from pydantic_core import from_json, to_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError, is_cancelled_exception
 
+from activities.calls.rate_headers import reply_time
 from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.provider import FailureKind, ModelFault
-from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
+from gradeloop.errors import InvalidRequest, StoreUnavailable, ValueRefused
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.text import whole_characters
 
-RETRYABLE: frozenset[FailureKind] = frozenset({"rate_limited", "overloaded", "server", "connection", "timeout", "malformed_response"})
+RETRYABLE: frozenset[FailureKind] = frozenset(
+    {"rate_limited", "overloaded", "server", "connection", "timeout", "malformed_response", "degenerate"}
+)
 
 PERMANENT: tuple[str, ...] = tuple(kind for kind in get_args(FailureKind) if kind not in RETRYABLE)
 """The kinds that no retry cures, for a retry policy's `non_retryable_error_types`."""
@@ -47,6 +50,7 @@ _BY_CODE: dict[str, FailureKind] = {
     "enforced_spend_limit_reached": "quota_exhausted",
     "billing_error": "quota_exhausted",
     "context_length_exceeded": "context_overflow",
+    "exceed_context_size_error": "context_overflow",
     "request_too_large": "context_overflow",
     "overloaded_error": "overloaded",
     "rate_limit_error": "rate_limited",
@@ -76,10 +80,16 @@ _BY_MESSAGE: tuple[tuple[FailureKind, re.Pattern[str], frozenset[int | None]], .
     (
         "context_overflow",
         re.compile(
-            r"(prompt|input) is too long|context[_ ](length|window)|maximum (context|prompt)|too many tokens|token count.{0,30}exceeds",
+            r"(prompt|input) is too long|context[_ ](length|window|size)|maximum (context|prompt)|too many tokens|token count.{0,30}exceeds"
+            r"|max_new_tokens` must be <=|must have less than \d+ tokens",
             re.IGNORECASE,
         ),
         frozenset({None, 400, 422}),
+    ),
+    (
+        "context_overflow",
+        re.compile(r"exceeds (the )?(available )?context|context size has been", re.IGNORECASE),
+        frozenset({500}),
     ),
     ("quota_exhausted", re.compile(r"credit balance|insufficient (credit|quota|balance)", re.IGNORECASE), frozenset({None, 400, 403, 429})),
 )
@@ -278,7 +288,7 @@ def retry_after(headers: Mapping[str, str], now: datetime | None = None) -> floa
     seconds = milliseconds / 1000 if milliseconds is not None else _number(header)
     if seconds is None and header:
         try:
-            seconds = (parsedate_to_datetime(header) - (now or datetime.now(UTC))).total_seconds()
+            seconds = (parsedate_to_datetime(header) - (now or reply_time(headers))).total_seconds()
         except (TypeError, ValueError):  # no date either, or one without a zone
             return None
     return seconds if seconds is not None and seconds > 0 else None
@@ -425,7 +435,7 @@ def invalid(why: str) -> ApplicationError:
 
 @asynccontextmanager
 async def store_attempt() -> AsyncIterator[None]:
-    """Do an attempt of a call that reads or writes the store alone; it is repeated while the store is away.
+    """Do an attempt of a call that reads or writes the store alone; it is repeated while this worker cannot use the store.
 
     Raises:
         ApplicationError: `InvalidRequest`; `StoreUnavailable` for another attempt; any other error at its last one.
@@ -437,7 +447,7 @@ async def store_attempt() -> AsyncIterator[None]:
     except FailureError:
         raise
     except Exception as error:
-        if isinstance(error, StoreUnavailable) and not isinstance(error, StoreRefused):
+        if isinstance(error, StoreUnavailable) and not isinstance(error, ValueRefused):
             raise store_away(error) from None
         if activity.info().attempt < STORE_ATTEMPTS:
             raise

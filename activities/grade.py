@@ -3,7 +3,7 @@
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 from temporalio import activity
@@ -14,17 +14,25 @@ from activities.capabilities import WorkerCapabilities, WorkerServices, model_no
 from activities.state_cache import GradingSettings, LogRef, ThreadRef
 from activities.tools.registry import READ_TRANSCRIPT, RESERVED
 from gradeloop.contract.base import Sparse
-from gradeloop.contract.evaluation import CheckOutcome, Malformed, Verdict, pass_score_schema, verdict_schema
+from gradeloop.contract.evaluation import CheckOutcome, Malformed, Verdict
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelRequest, Step, ToolSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Grader
 from gradeloop.errors import InvalidRequest
+from gradeloop.grading.answer_form import (
+    AnswerForm,
+    asked_first,
+    completion_tokens,
+    pass_score_schema,
+    verdict_schema,
+)
 from gradeloop.grading.prompts import TRANSCRIPT_BUDGET, JudgedDraft, build_grader_prompt, is_turn_limit, last_turn_message, sent_sha256
 from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup, call_groups
 from gradeloop.grading.verdicts import earlier_answers, parse_verdict
+from gradeloop.settings.answer_forms import form_of, may_reason
 from gradeloop.settings.catalog import capability_of
 
 
@@ -46,7 +54,9 @@ class GradeCall(PaidCall):
     asked: tuple[str, ...]
     """Ids of the criteria to judge."""
     pending: Sparse[tuple[str, ...]] = ()
-    """The criteria that this turn must answer, where it repairs a verdict that left them out; all by default."""
+    """The criteria that this turn must answer, where it asks for some alone; by default all, or as many as one schema holds."""
+    form: Sparse[AnswerForm | None] = None
+    """The form in which the judge has answered before; None where that is to be chosen."""
     checks: Sparse[dict[str, CheckOutcome]] = Field(default_factory=dict)
     last: Sparse[bool] = False
     """True where no further tool calls are possible."""
@@ -74,6 +84,8 @@ class GraderTurn(PaidTurn):
     """The model that answered, where it is a fallback of the one that was asked first."""
     tools: Sparse[tuple[str, ...]] = ()
     """The tools that the grader was offered."""
+    form: Sparse[AnswerForm | None] = None
+    """The form in which the model was asked."""
     loose: Sparse[bool] = False
     """True where the model was given tools and no schema, since its API takes one of them at a time."""
     offer: WorkerCapabilities
@@ -108,8 +120,10 @@ class GraderActivities:
         messages = call.shown(await self._services.threads.messages(call.thread.messages))
         scratch = await self._services.threads.messages(call.scratch)
         choice = state.choose(self._judge(call, settings), call.taken)
+        await self._services.calls.understand(choice.model, state)
         added = (last_turn_message(),) if call.last and not is_turn_limit(scratch) else ()
-        request, group = await self._request(call, settings, messages, [*scratch, *added], choice.model)
+        question = self._question(call, settings, messages, [*scratch, *added], choice.model)
+        request, group, form = grader_request(question), question.group, question.form
         reply = await self._services.calls.send(request, state, choice)
         message = reply.message
         self._services.threads.append(call.scratch, *added, message)
@@ -118,7 +132,8 @@ class GraderActivities:
             usage=reply.usage,
             fallback=choice.fallback,
             tools=tuple(tool.name for tool in request.tools),
-            loose=answer_form(request.spec) == "schema" and request.schema is None,
+            form=form,
+            loose=form.by == "schema" and request.schema is None,
             offer=self._services.capabilities_for(settings),
             added=added,
             notes=model_notes(request.spec),
@@ -126,7 +141,7 @@ class GraderActivities:
         )
         if message.tool_calls and not call.last:
             return turn
-        reading = parse_verdict(message.content, group, call.pending or None, earlier=earlier_answers(scratch), tag=request.tag)
+        reading = parse_verdict(message.content, group, question.due, earlier=earlier_answers(scratch), tag=request.tag)
         reading = verify_quotes(reading, messages) if group.quoted else reading
         return turn.model_copy(update={"verdict" if isinstance(reading, Verdict) else "malformed": reading})
 
@@ -135,32 +150,33 @@ class GraderActivities:
         judge = call_groups(_rubric(settings))[call.step.group].judges[call.step.sample]
         return judge if isinstance(judge, ModelSpec) else self._services.grader_of(settings)
 
-    async def _request(
+    def _question(
         self, call: GradeCall, settings: GradingSettings, messages: list[Message], scratch: list[Message], asked: ModelSpec
-    ) -> tuple[ModelRequest, CallGroup]:
+    ) -> "GraderQuestion":
         rubric = _rubric(settings)
         group, grader = call_groups(rubric)[call.step.group], settings.grader or Grader()
-        model = seeded(asked, call.step.sample + call.repeat * len(group.judges))
         judged = JudgedDraft(messages, call.request, call.draft, call.checks, call.nonce)
-        takes_both = capability_of(model).schema_with_tools
-        question = GraderQuestion(
+        form = form_of(asked, grader, call.form)
+        takes_both = capability_of(asked).schema_with_tools
+        return GraderQuestion(
             rubric=rubric,
             group=group,
             grader=grader,
-            model=model,
+            model=seeded(asked, call.step.sample + call.repeat * len(group.judges)),
             judged=judged,
             scratch=scratch,
             step=call.step,
-            tools=self._tools(grader, group, judged) if takes_both or not (call.last or call.forced) else (),
-            tag=answer_tag(call.nonce, call.scratch.key) if answer_form(model) == "tagged" else None,
+            form=form,
+            pending=call.pending,
+            tools=self._tools(grader, group, judged, form) if takes_both or not (call.last or call.forced) else (),
+            tag=answer_tag(call.nonce, call.scratch.key) if form.by == "tags" else None,
             last=call.last,
             raised=call.raised,
         )
-        return grader_request(question), group
 
-    def _tools(self, grader: Grader, group: CallGroup, judged: JudgedDraft) -> tuple[ToolSpec, ...]:
+    def _tools(self, grader: Grader, group: CallGroup, judged: JudgedDraft, form: AnswerForm) -> tuple[ToolSpec, ...]:
         """Return the grader's tools, and the one that shows records whole, where they are cut."""
-        is_cut = group.prompt is None and judged.shown.exceed(TRANSCRIPT_BUDGET) and RESERVED not in grader.tools
+        is_cut = group.prompt is None and judged.shown.exceed(form.budget or TRANSCRIPT_BUDGET) and RESERVED not in grader.tools
         return (*self._services.tools.specs(grader.tools), *((READ_TRANSCRIPT,) if is_cut else ()))
 
 
@@ -183,6 +199,9 @@ class GraderQuestion:
     scratch: Sequence[Message]
     """The conversation after the prompt: tool calls, their results, and the requests to repair an answer."""
     step: Step
+    form: AnswerForm
+    pending: tuple[str, ...] = ()
+    """The criteria that are asked for alone; by default all, or as many as one schema holds."""
     tools: tuple[ToolSpec, ...] = ()
     tag: str | None = None
     """The name of the tags around the answer, for a model whose API keeps no schema."""
@@ -190,6 +209,11 @@ class GraderQuestion:
     raised: bool = False
     transformed: bool = False
     """Whether the draft is what the criterion's own transform made of it."""
+
+    @property
+    def due(self) -> tuple[str, ...]:
+        """The ids of the criteria that the next answer is about."""
+        return self.pending or asked_first(self.group, self.form)
 
 
 def grader_request(question: GraderQuestion) -> ModelRequest:
@@ -206,7 +230,9 @@ def grader_request(question: GraderQuestion) -> ModelRequest:
         draft = question.judged.messages[question.judged.draft].content
         return ModelRequest(spec=model, step=question.step, messages=(), embedded=(draft, *group.references))
     try:
-        prompt = build_grader_prompt(question.rubric, group, question.judged, instructions=question.grader.system_prompt, tag=question.tag)
+        prompt = build_grader_prompt(
+            question.rubric, group, question.judged, instructions=question.grader.system_prompt, form=question.form, tag=question.tag
+        )
     except InvalidRequest as error:
         raise ApplicationError(str(error), type="config", non_retryable=True) from None
     messages = (*prompt.messages, *question.scratch)
@@ -218,16 +244,18 @@ def grader_request(question: GraderQuestion) -> ModelRequest:
         messages=messages,
         system=prompt.system,
         tools=tools,
-        schema=_schema(group) if by_schema else None,
+        schema=_schema(question) if by_schema else None,
         tools_allowed=not question.last,
         breakpoints=(*shared, *((len(messages) - 1,) if tools else ())),
         tag=question.tag,
+        cap=None if may_reason(model) else completion_tokens(question.form, len(question.due)),
         raised=question.raised,
     )
 
 
-def _schema(group: CallGroup) -> dict[str, Any]:
-    return pass_score_schema() if group.pass_score else verdict_schema(scored=group.scored, quoted=group.quoted)
+def _schema(question: GraderQuestion) -> dict[str, Any]:
+    """Return the schema of the answer; a repair has that of the answer which it repairs, unless rows alone are asked for."""
+    return pass_score_schema() if question.group.pass_score else verdict_schema(question.group, question.due, question.form)
 
 
 def seeded(model: ModelSpec, sample: int) -> ModelSpec:
@@ -236,11 +264,6 @@ def seeded(model: ModelSpec, sample: int) -> ModelSpec:
     if seed is None or not sample:
         return model
     return model.model_copy(update={"config": model.config.model_copy(update={"seed": (seed + sample) % 2**31})})
-
-
-def answer_form(model: ModelSpec) -> Literal["schema", "tagged"]:
-    """Return how a model's answer is marked: by a schema that its API keeps, or by tags of the call's own."""
-    return capability_of(model).answer
 
 
 def answer_tag(nonce: str, conversation: str) -> str:

@@ -77,10 +77,11 @@ class Webhook:
     def body(self, notice: Notice) -> bytes:
         """Return what is posted, without content unless the settings ask for it."""
         page = self.settings.pages
+        place = f"threads/{quote(notice.thread_id)}" if notice.thread_id else f"batches/{quote(notice.batch_id or '')}"
         known = notice.model_copy(
             update={
                 "content": notice.content if self.settings.content else None,
-                "url": f"{page.rstrip('/')}/{_place(notice)}" if page and not notice.monitor else None,
+                "url": f"{page.rstrip('/')}/{place}" if page and not notice.monitor else None,
             }
         )
         if self.settings.format == "json":
@@ -102,10 +103,6 @@ def _key(name: str, secret: str) -> bytes:
         return base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except ValueError:
         raise InvalidRequest(f"notify.{name}.secret: what follows {PREFIX!r} is no base64; correct the secret") from None
-
-
-def _place(notice: Notice) -> str:
-    return f"threads/{quote(notice.thread_id)}" if notice.thread_id else f"batches/{quote(notice.batch_id or '')}"
 
 
 def _lines(notice: Notice) -> list[str]:

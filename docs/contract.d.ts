@@ -1,5 +1,5 @@
 // The wire contract of gradeloop (contract.md) as TypeScript.
-// Generated from its JSON Schemas: `gradeloop schema --typescript`. What has a default is optional; a null counts as absent.
+// Generated from its JSON Schemas by `make docs`. What has a default is optional; a null counts as absent.
 
 export type JsonValue = string | number | boolean | null | JsonValue[] | { [key: string]: JsonValue };
 
@@ -41,6 +41,7 @@ export interface BatchRequest {
   cache?: boolean;
   delay?: number;
   again?: "errors" | "invalid" | "failures" | null;
+  cases?: string[];
   priority?: Priority;
 }
 
@@ -373,6 +374,7 @@ export interface Grader {
   function?: string | null;
   system_prompt?: string | null;
   tools?: (string | RemoteTool)[];
+  prompt?: "full" | "short" | null;
 }
 
 /** A group of criteria that counts as one. */
@@ -764,7 +766,7 @@ export interface ThreadState {
   error?: string | null;
   queued: number;
   waiting_for: WaitingFor | null;
-  rate_limit?: string | null;
+  call_wait?: string | null;
 }
 
 /** A tool call that a model asks for. */
@@ -813,10 +815,23 @@ export interface Usage {
   cost_usd?: number | null;
 }
 
+/** A grader's whole answer, with the result that its rows come to, or `failed` where it says that the rubric cannot be judged. */
 export interface Verdict {
-  criteria: ({ id: string; reason: string; passed: boolean; gap: string | null; })[];
+  criteria: VerdictRow[];
   explanation: string;
   result: "satisfied" | "needs_revision" | "failed";
+  dropped?: string[];
+}
+
+/** A grader's verdict on one criterion. */
+export interface VerdictRow {
+  id: string;
+  reason: string;
+  passed: boolean;
+  gap: string | null;
+  score?: number | null;
+  quotes?: Quote[] | null;
+  metadata?: { [key: string]: JsonValue } | null;
 }
 
 /** The vote of one of several graders. */

@@ -76,8 +76,8 @@ class CaseJudge(Judges):
     def said(self, name: str) -> dict[str, Any]:
         """Return the verdict."""
         passed = is_good(int(name))
-        row = {"id": "c1", "reason": f"as told to {name}", "passed": passed, "gap": None if passed else "it is not"}
-        return {"criteria": [row], "explanation": "so it is", "result": "satisfied" if passed else "needs_revision"}
+        row = {"reason": f"as told to {name}", "passed": passed, "gap": "" if passed else "it is not"}
+        return {"k1": row, "unjudgeable": "", "summary": "so it is"}
 
 
 def is_good(case: int) -> bool:

@@ -5,8 +5,8 @@
 A discrete-event simulation. Each worker has so many calls in flight; a call takes, one after the other, a write in the Temporal shard of
 its workflow and half of Temporal's processor time, the worker's (a worker is one Python process, so one call at a time), a wait for the
 provider's limit and the provider's own time, the worker's again, a place in the store's next transaction, and the other half of Temporal.
-Times are random around their means, a queue is first come, first served. The means are options; those of processor time were measured
-(docs/operating.md), those of a write are assumed, and what is simulated is not what a cluster was seen to do.
+Times are random around their means, a queue is first come, first served. The means are options with the defaults of `gradeloop plan`:
+processor time was measured (docs/operating.md), a write is assumed, and what is simulated is not what a cluster was seen to do.
 """
 
 import argparse
@@ -19,6 +19,9 @@ from statistics import mean
 from rich.console import Console
 from rich.table import Table
 
+from gradeloop.admin.capacity import MEASURED, Workload
+
+TIMES = MEASURED[Workload.BATCH]
 WORKERS = (1, 2, 4, 10, 30, 100)
 WARM = 0.2
 """The share of the calls that is left out before the queues have filled."""
@@ -28,11 +31,11 @@ WARM = 0.2
 class Means:
     """What a call takes; milliseconds where a name says nothing else."""
 
-    worker: float = 14.3
-    """Processor time of workers: 12.7 for model calls and 1.6 for workflows."""
-    temporal: float = 7.5
+    worker: float = TIMES.models + TIMES.loop
+    """Processor time of workers, for model calls and for workflows."""
+    temporal: float = TIMES.temporal
     """Processor time of Temporal."""
-    write: float = 3.0
+    write: float = TIMES.write
     """A write of a history, of which a call makes two, in the one shard that its workflow is in. Assumed."""
     commit: float = 5.0
     """A transaction of the store, in which everything rides that has come meanwhile. Assumed."""

@@ -58,8 +58,8 @@ MODELS = {"generator": {"model": "scripted:draft"}, "grader": {"model": "scripte
 
 def script(turns: int, criteria: int) -> Script:
     """Return the replies of so many turns, each accepted at once by so many criteria."""
-    rows = [{"id": f"c{at}", "reason": "As read.", "passed": True, "gap": None} for at in range(1, criteria + 1)]
-    verdict = {"criteria": rows, "explanation": "Read line by line.", "result": "satisfied"}
+    rows = {f"k{at}": {"reason": "As read.", "passed": True, "gap": ""} for at in range(1, criteria + 1)}
+    verdict = {**rows, "unjudgeable": "", "summary": "Read line by line."}
     drafts = [{"role": "generator", "run": run, "text": f"Draft of turn {run}."} for run in range(turns)]
     verdicts = [{"role": "grader", "run": run, "verdict": verdict} for run in range(turns)]
     return Script.model_validate({"replies": [*drafts, *verdicts]})

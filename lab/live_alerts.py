@@ -20,6 +20,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 from urllib.request import ProxyHandler, build_opener
 from uuid import uuid4
 
@@ -76,11 +77,15 @@ class Watch:
 
     port: int
 
-    def firing(self) -> set[str]:
-        """Return the alerts that fire now."""
-        with build_opener(ProxyHandler({})).open(f"http://127.0.0.1:{self.port}/api/v1/alerts", timeout=10) as reply:
-            alerts = json.load(reply)["data"]["alerts"]
-        return {alert["labels"]["alertname"] for alert in alerts if alert["state"] == "firing"}
+    def ask(self, path: str, **parameters: str) -> Any:  # noqa: ANN401 - what Prometheus says
+        """Return what Prometheus answers at a path of its API."""
+        url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urlencode(parameters)}"
+        with build_opener(ProxyHandler({})).open(url, timeout=10) as reply:
+            return json.load(reply)["data"]
+
+    def firing(self, state: str = "firing") -> set[str]:
+        """Return the alerts that fire now, or are in another state."""
+        return {alert["labels"]["alertname"] for alert in self.ask("alerts")["alerts"] if alert["state"] == state}
 
     async def until(self, test: Callable[[set[str]], bool], seconds: float = LONGEST) -> float:
         """Wait until the alerts pass a test, and return the seconds; the time that is given where they do not."""
@@ -99,12 +104,12 @@ def begin(command: list[str], log: Path, environment: Mapping[str, str] | None =
 
 
 @asynccontextmanager
-async def prometheus(folder: Path, target: str) -> AsyncIterator[Watch]:
-    """Run a Prometheus that scrapes a target each second."""
+async def prometheus(folder: Path, rules: str, *targets: str) -> AsyncIterator[Watch]:
+    """Run a Prometheus that knows rules and scrapes targets each second."""
     with listening(0) as free:
         port = int(free.getsockname()[1])
-    (folder / "rules.yaml").write_text(scaled(RULES.read_text()))
-    scrape = [{"job_name": "gradeloop", "static_configs": [{"targets": [target]}]}]
+    (folder / "rules.yaml").write_text(rules)
+    scrape = [{"job_name": "gradeloop", "static_configs": [{"targets": list(targets)}]}]
     config = {"global": {"scrape_interval": "1s", "evaluation_interval": "1s"}, "rule_files": ["rules.yaml"], "scrape_configs": scrape}
     (folder / "prometheus.yaml").write_text(json.dumps(config))
     command = ["prometheus", f"--config.file={folder / 'prometheus.yaml'}", f"--storage.tsdb.path={folder / 'tsdb'}"]
@@ -201,7 +206,7 @@ class Stand:
         self.models.script()
 
     async def _refuse(self) -> None:
-        self.models.script(verdicts=lambda call: dict.fromkeys(call.criteria, "no"))
+        self.models.script(verdicts=lambda call: dict.fromkeys(call.keys, "no"))
 
     async def _break(self) -> None:
         self.models.fail(times=100_000, status=500)
@@ -312,7 +317,7 @@ async def measure(folder: Path, quiet: float, only: list[str]) -> int:
         environment |= {"TEMPORAL_ADDRESS": engine.address, "TEMPORAL_NAMESPACE": "default"}
         models = ScriptedModels()
         process = await stack.enter_async_context(worker(models, server=server, environment=environment))
-        watch = await stack.enter_async_context(prometheus(folder, target))
+        watch = await stack.enter_async_context(prometheus(folder, scaled(RULES.read_text()), target))
         work = Work(process)
         stand = Stand(models, process, work, disk, folder, environment)
         running = asyncio.create_task(work.begin())

@@ -46,8 +46,8 @@ class Slow(Providers):
         text = "a draft"
         if request.step.role == "grader":
             await asyncio.sleep(CALL_SECONDS)
-            row = {"id": f"c{request.step.group + 1}", "reason": "It is there.", "passed": True, "gap": None}
-            text = json.dumps({"criteria": [row], "explanation": "It is there.", "result": "satisfied"})
+            row = {"reason": "It is there.", "passed": True, "gap": ""}
+            text = json.dumps({"k1": row, "unjudgeable": "", "summary": "It is there."})
         return ModelReply(message=Message(role="assistant", content=text), usage=Usage(calls=1, attempts=1))
 
 

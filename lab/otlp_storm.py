@@ -339,8 +339,7 @@ async def storm(plan: Plan, folder: Path) -> Report:
         calls.append(call)
         await asyncio.sleep(plan.delay)
         call.answered = time.monotonic()
-        row = {"id": "c1", "reason": "r", "passed": True, "gap": None}
-        said = json.dumps({"criteria": [row], "explanation": "e", "result": "satisfied"})
+        said = json.dumps({"k1": {"reason": "r", "passed": True, "gap": ""}, "unjudgeable": ""})
         choice = {"index": 0, "message": {"role": "assistant", "content": said}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         return web.json_response({"id": "r", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage})

@@ -36,11 +36,11 @@ def replies(case: Case) -> Script:
 
 
 def _verdict(case: Case, at: int) -> dict[str, object]:
-    rows = [
-        {"id": f"c{CRITERIA.index(row['name']) + 1}", "reason": REASON, "passed": row["passed"], "gap": None if row["passed"] else GAP}
+    rows = {
+        f"k{CRITERIA.index(row['name']) + 1}": {"reason": REASON, "passed": row["passed"], "gap": "" if row["passed"] else GAP}
         for row in case.judged(at)
-    ]
-    return {"criteria": rows, "explanation": EXPLANATION, "result": case.result(at)}
+    }
+    return {**rows, "unjudgeable": "", "summary": EXPLANATION}
 
 
 async def serve(case: Case, queue: str, address: str) -> None:

@@ -111,10 +111,9 @@ def _prompt(body: dict[str, Any]) -> Prompt:
 def _verdict(schema: dict[str, Any], prompt: Prompt) -> str | None:
     """Return a judge's pass in the form that is asked for; None for a call that drafts."""
     fields = schema.get("properties", {})
-    if {"criteria", "result"} <= set(fields):
-        ids = fields["criteria"]["items"]["properties"]["id"].get("enum", [])
-        rows = [{"id": name, "reason": "So.", "passed": True, "gap": None} for name in ids]
-        return json.dumps({"criteria": rows, "explanation": "So.", "result": "satisfied"})
+    if "k1" in fields:
+        rows = {key: {"reason": "So.", "passed": True, "gap": ""} for key in fields if key not in {"unjudgeable", "summary"}}
+        return json.dumps({**rows, "unjudgeable": "", "summary": "So."})
     judged = {"reason": "So.", "pass": True, "score": 1}
     if {"pass", "score"} <= set(fields):
         return json.dumps(judged)

@@ -16,10 +16,12 @@ from rich.table import Table
 
 from activities.providers import Providers
 from activities.providers.environment import Environment
-from gradeloop.contract.evaluation import verdict_schema
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelRequest, Step
+from gradeloop.contract.rubric import Rubric
+from gradeloop.grading.answer_form import FULL, verdict_schema
+from gradeloop.grading.scoring import call_groups
 from lab.served_app import served
 from rig.limited_provider import VERDICT
 
@@ -29,6 +31,9 @@ TARGET_MS = 1.0
 AT_ONCE = 20
 
 PROMPT = "word " * 2_000
+
+(_GROUP,) = call_groups(Rubric.model_validate({"criteria": ["It says how long."]}))
+SCHEMA = verdict_schema(_GROUP, _GROUP.ids, FULL)
 
 REPLIES: dict[str, dict[str, Any]] = {
     "/v1/messages": {
@@ -76,8 +81,8 @@ def bare(name: str, url: str) -> Call:
     if name == "anthropic":
         from anthropic import AsyncAnthropic
 
-        claude, schema = AsyncAnthropic(api_key="k", base_url=url, max_retries=0, timeout=60, open_telemetry=False), verdict_schema()
-        form: Any = {"format": {"type": "json_schema", "schema": schema}}
+        claude = AsyncAnthropic(api_key="k", base_url=url, max_retries=0, timeout=60, open_telemetry=False)
+        form: Any = {"format": {"type": "json_schema", "schema": SCHEMA}}
         said: Any = [{"role": "user", "content": PROMPT}]
         return lambda: claude.messages.create(model="claude-x", max_tokens=16384, messages=said, output_config=form)
     if name == "google_genai":
@@ -85,16 +90,15 @@ def bare(name: str, url: str) -> Call:
 
         options = types.HttpOptions(base_url=url, api_version="v1", timeout=60_000, retry_options=types.HttpRetryOptions(attempts=1))
         gemini = Client(vertexai=False, api_key="k", http_options=options)
-        config = types.GenerateContentConfig(response_mime_type="application/json", response_json_schema=verdict_schema())
+        config = types.GenerateContentConfig(response_mime_type="application/json", response_json_schema=SCHEMA)
         return lambda: gemini.aio.models.generate_content(model="gemini-3-x", contents=PROMPT, config=config)
     from openai import AsyncOpenAI
 
     openai = AsyncOpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0, timeout=60)
-    schema = verdict_schema()
     if name == "openai":
-        text: Any = {"format": {"type": "json_schema", "name": "verdict", "strict": True, "schema": schema}}
+        text: Any = {"format": {"type": "json_schema", "name": "verdict", "strict": True, "schema": SCHEMA}}
         return lambda: openai.responses.create(model="gpt-x", input=PROMPT, text=text, store=False)
-    response: Any = {"type": "json_schema", "json_schema": {"name": "verdict", "strict": True, "schema": schema}}
+    response: Any = {"type": "json_schema", "json_schema": {"name": "verdict", "strict": True, "schema": SCHEMA}}
     return lambda: openai.chat.completions.create(model="m", messages=[{"role": "user", "content": PROMPT}], response_format=response)
 
 
@@ -105,7 +109,7 @@ def ours(name: str, url: str) -> Call:
     providers = Providers(Environment.read(keys | places))
     models = {"anthropic": "claude-x", "openai": "gpt-x", "google_genai": "gemini-3-x", "openai_compatible": "m"}
     spec = ModelSpec.model_validate({"id": f"{name}:{models[name]}", "config": {"structured_output": True}})
-    request = ModelRequest(spec, Step(role="grader"), (Message(role="user", content=PROMPT),), schema=verdict_schema())
+    request = ModelRequest(spec, Step(role="grader"), (Message(role="user", content=PROMPT),), schema=SCHEMA)
     return lambda: providers.complete(request)
 
 

@@ -61,7 +61,7 @@ def traced() -> Iterator[Callable[[], list[str]]]:
     TRACE.on = False
 
 
-VERDICT = {"criteria": [{"id": "c1", "reason": "it is", "gap": None, "passed": True}], "explanation": "", "result": "satisfied"}
+VERDICT = {"k1": {"reason": "it is", "passed": True, "gap": ""}, "unjudgeable": ""}
 REPLIES: dict[str, Any] = {"replies": [{"role": "generator", "text": "Paris."}, {"role": "grader", "verdict": VERDICT}]}
 
 

@@ -21,6 +21,7 @@ _JUDGED_BY = re.compile(r"\[judged by ([^\]]+)\]")
 _NUMBER = re.compile(r"\[(score|fail) ([0-9.]+)\]")
 _ONCE = re.compile(r"\[(500|prose) once [^\]]+\]")
 _IDS = re.compile(r"criteria of the rubric: (.+?)\.(?:\s|$)")
+_KEY = re.compile(r"k[0-9]+")
 
 REASON = "Told by the words in brackets."
 DRAFT = "Draft {at}. Queues drain before a worker leaves, and each entry says who is affected."
@@ -97,6 +98,8 @@ def answer(asked: Asked, told: set[str]) -> str | None:
 
 def _form(schema: JsonObject) -> str:
     keys = schema.get("properties", {})
+    if any(map(_KEY.fullmatch, keys)):
+        return "keyed"
     row = keys.get("criteria", {}).get("items", {})
     if "$ref" in row:
         row = schema.get("$defs", {}).get(row["$ref"].rpartition("/")[2], {})
@@ -107,13 +110,19 @@ def _pass_score(_: Asked, word: Word) -> str:
     return json.dumps({"reason": REASON, "pass": word.passed, "score": word.score})
 
 
+def _keyed(asked: Asked, word: Word) -> str:
+    """Answer as gradeloop asks, with a row under each key of the schema."""
+    row = {"reason": REASON, "passed": word.passed, "gap": "" if word.passed else REASON}
+    rows = {key: row for key in asked.schema["properties"] if _KEY.fullmatch(key)}
+    return json.dumps(rows | {"unjudgeable": "", "summary": REASON})
+
+
 def _rows(asked: Asked, word: Word) -> str:
-    """Answer for every criterion that the question names."""
+    """Answer as the program by hand asks, for every criterion that the question names."""
     named = _IDS.findall(asked.said) or ["c1"]
     bare = {"reason": REASON, "passed": word.passed, "gap": None if word.passed else REASON}
     rows = [{"id": part.strip()} | bare for part in named[-1].split(",")]
-    verdict = {"criteria": rows, "explanation": REASON, "result": "satisfied" if word.passed else "needs_revision"}
-    return json.dumps({key: value for key, value in verdict.items() if key in asked.schema["properties"]})
+    return json.dumps({"criteria": rows, "explanation": REASON})
 
 
 def _satisfied(_: Asked, word: Word) -> str:
@@ -128,6 +137,7 @@ def _label(_: Asked, word: Word) -> str:
 
 
 _FORMS: Mapping[str, Callable[[Asked, Word], str]] = {
+    "keyed": _keyed,
     "label": _label,
     "pass": _pass_score,
     "passed": _rows,

@@ -68,9 +68,9 @@ WATCHED = {name: Subject(name, WORKFLOW, [REQUEST]) for name in ("unwatched", "m
 
 
 def _verdict(*, last: bool) -> dict[str, object]:
-    gap = None if last else "the second line has six syllables"
-    rows = [{"id": f"c{at}", "reason": "As read.", "passed": at != 2 or last, "gap": gap if at == 2 else None} for at in (1, 2, 3)]
-    return {"criteria": rows, "explanation": "Judged line by line.", "result": "satisfied" if last else "needs_revision"}
+    gap = "" if last else "the second line has six syllables"
+    rows = {f"k{at}": {"reason": "As read.", "passed": at != 2 or last, "gap": gap if at == 2 else ""} for at in (1, 2, 3)}
+    return {**rows, "unjudgeable": "", "summary": "Judged line by line."}
 
 
 def replies() -> Script:

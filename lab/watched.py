@@ -18,6 +18,7 @@ from statistics import median, quantiles
 
 import httpx2
 from aiohttp import web
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from rich.console import Console
 from rich.table import Table
@@ -42,29 +43,32 @@ class Collector:
 
     url: str
 
-    async def spans(self) -> Counter[str]:
-        """Return how many spans of each name have come."""
+    async def seen(self, kind: str = "spans") -> Counter[str]:
+        """Return how many spans of each name have come, or how often metrics of each name: `metrics`."""
         async with httpx2.AsyncClient(trust_env=False) as http:
-            return Counter((await http.get(f"{self.url}/spans")).json())
+            return Counter((await http.get(f"{self.url}/{kind}")).json())
 
 
 async def collect(port: int) -> None:
-    """Take whatever is sent by OTLP, and keep the names of spans alone."""
-    spans = Counter[str]()
+    """Take whatever is sent by OTLP, and keep the names of spans and metrics alone."""
+    seen = {"spans": Counter[str](), "metrics": Counter[str]()}
 
     async def take(request: web.Request) -> web.Response:
         body = await request.read()
         if request.path.endswith("/traces"):
             sent = ExportTraceServiceRequest.FromString(body)
-            spans.update(span.name for one in sent.resource_spans for scope in one.scope_spans for span in scope.spans)
+            seen["spans"].update(span.name for one in sent.resource_spans for scope in one.scope_spans for span in scope.spans)
+        elif request.path.endswith("/metrics"):
+            told = ExportMetricsServiceRequest.FromString(body)
+            seen["metrics"].update(metric.name for one in told.resource_metrics for scope in one.scope_metrics for metric in scope.metrics)
         return web.Response(content_type="application/x-protobuf")
 
-    async def tell(_: web.Request) -> web.Response:
-        return web.json_response(spans)
+    async def tell(request: web.Request) -> web.Response:
+        return web.json_response(seen[request.match_info["kind"]])
 
     app = web.Application(client_max_size=2**28)
     app.router.add_post("/{tail:.*}", take)
-    app.router.add_get("/spans", tell)
+    app.router.add_get("/{kind:spans|metrics}", tell)
     runner = web.AppRunner(app, access_log=None)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()

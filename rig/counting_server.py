@@ -162,8 +162,8 @@ class CountingServer:
         if role == "generator":
             return call.draft + " " + "x" * self.padding
         good = int(call.draft.split()[1]) >= self.good_from
-        row = {"id": "c1", "reason": "seen", "passed": good, "gap": None if good else "more"}
-        return json.dumps({"criteria": [row], "explanation": "so it is", "result": "satisfied" if good else "needs_revision"})
+        row = {"reason": "seen", "passed": good, "gap": "" if good else "more"}
+        return json.dumps({"k1": row, "unjudgeable": "", "summary": "so it is"})
 
 
 def _caller(request: web.Request) -> str:

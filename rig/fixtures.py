@@ -25,7 +25,7 @@ FOLDERS = itertools.count()
 
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give the test no provider key, no Temporal server, and a state folder of its own, which is returned."""
+    """Give the test no provider key, no Temporal server, no probe, and a state folder of its own, which is returned."""
     for name in [name for name in os.environ if name.startswith(PRIVATE)]:
         monkeypatch.delenv(name)
     folder = tmp_path_factory.mktemp(f"state-{next(FOLDERS)}", numbered=False)  # pytest would read all the others to find a number
@@ -33,6 +33,7 @@ def environment(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPa
     profiles.touch()
     monkeypatch.setenv("TEMPORAL_CONFIG_FILE", str(profiles))
     monkeypatch.setenv("GRADELOOP_STATE_DIR", str(folder))
+    monkeypatch.setenv("GRADELOOP_PROBE", "off")  # a test's server counts its calls; the tests of the probe turn it on
     return folder
 
 

@@ -12,9 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-VERDICT = json.dumps(
-    {"criteria": [{"id": "c1", "reason": "seen", "passed": True, "gap": None}], "explanation": "fine", "result": "satisfied"}
-)
+VERDICT = json.dumps({"k1": {"reason": "seen", "passed": True, "gap": ""}, "unjudgeable": "", "summary": "fine"})
 """The answer to each call that is accepted."""
 
 WARM_UP = 10.0

@@ -34,8 +34,6 @@ def look(where: str) -> str:
 '''
 """An evidence tool whose calls the counting server counts; the grader names the thread and the place."""
 
-SHORT_OF_GRACE = "import sys, worker; from datetime import timedelta; worker.GRACE = timedelta(seconds={seconds}); sys.exit(worker.main())"
-
 
 class Engine:
     """An embedded server on a database of its own, killed and started again at the same address."""
@@ -99,6 +97,7 @@ class WorkerProcess:
         address: Where it finds its server; the server itself by default.
         grace: Seconds that a graceful stop waits for calls in flight; as worker.py has it by default.
         variables: Further variables of its environment.
+        application: The folder with its worker.py; the checkout's by default.
     """
 
     def __init__(
@@ -111,14 +110,15 @@ class WorkerProcess:
         address: str | None = None,
         grace: float | None = None,
         variables: Mapping[str, str] | None = None,
+        application: Path | None = None,
     ) -> None:
         self._engine = engine
         self._task_queue = task_queue
         self._ready = engine.folder / f"{task_queue}-{uuid4()}.ready"
         tools = engine.folder / "evidence_tools.py"
         tools.write_text(TOOLS)
-        entry = [str(application_folder() / "worker.py")] if grace is None else ["-c", SHORT_OF_GRACE.format(seconds=grace)]
-        self._command = [sys.executable, *entry, "--task-queue", task_queue]
+        self._command = [sys.executable, str((application or application_folder()) / "worker.py"), "--task-queue", task_queue]
+        self._command += [] if grace is None else ["--drain-seconds", str(grace)]
         self._command += ["--tools", str(tools), "--ready-file", str(self._ready)]
         self._environment = os.environ | {
             "TEMPORAL_ADDRESS": address or engine.address,

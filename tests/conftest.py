@@ -1,20 +1,12 @@
 """What every test stands on: one Temporal server a run, a client for it, and an environment without keys."""
 
-import os
-import random
-import shutil
-import socket
-import subprocess
-import tempfile
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
-from sqlalchemy import create_engine, text
 from temporalio.client import Client
 
 from gradeloop.store.engine import STORE_FILE
@@ -22,6 +14,8 @@ from gradeloop.temporal import server as embedded
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
 from rig.fixtures import environment, patient_detector_of_deadlocks
+from rig.postgresql import NoPostgresqlError, Postgresql
+from rig.postgresql import postgresql as one_postgresql
 from tests.rig.cli import CommandLine
 from tests.rig.leftovers import end_all
 from tests.rig.reading import ReadsAgain
@@ -116,6 +110,35 @@ async def kit(temporal_server: ServerInfo, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
+def s3_server() -> Iterator[str]:
+    """Run a server of S3 and return its address."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture
+def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Make a bucket, which this process's environment names, and return its client."""
+    settings = {"ENDPOINT_URL_S3": s3_server, "ACCESS_KEY_ID": "k", "SECRET_ACCESS_KEY": "s", "DEFAULT_REGION": "us-east-1"}
+    for name, value in settings.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    import boto3  # type: ignore[import-untyped,import-not-found,unused-ignore]  # it has no types
+
+    client = boto3.client("s3")
+    client.create_bucket(Bucket="runs")
+    yield client
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket="runs"):
+        for key in page.get("Contents", ()):
+            client.delete_object(Bucket="runs", Key=key["Key"])
+    client.delete_bucket(Bucket="runs")
+
+
+@pytest.fixture(scope="module")
 def commands(temporal_server: ServerInfo, server_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandLine]:
     """Return the command line with folders of this module's own, in which it finds the test run's server."""
     from tests.rig.in_process import lend
@@ -160,42 +183,14 @@ def provider(one_provider_server: "ProviderServer") -> "ProviderServer":
     return one_provider_server
 
 
-def _binaries() -> Path | None:
-    found = shutil.which("initdb") or next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"), reverse=True)), None)
-    return Path(found).resolve().parent if found else None
-
-
-def _as(user: str | None, *command: str | Path) -> None:
-    """Run a command, as another user where one is named: PostgreSQL refuses to be run by root."""
-    subprocess.run([str(part) for part in command], check=True, capture_output=True, user=user, cwd="/", timeout=60)
-
-
-def _free_port() -> int:
-    """Return a free port that no connection is given by the system, which would take it before the server does."""
-    for port in random.sample(range(15_000, 32_000), 100):
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
-    raise RuntimeError("there is no free port from 15000 to 32000")
-
-
 @pytest.fixture(scope="session")
-def postgresql() -> Iterator[str]:
-    """Run a PostgreSQL of our own and return the URL of its server, or skip where it is not installed."""
-    binaries = _binaries()
-    if binaries is None:
-        pytest.skip("PostgreSQL is not installed (Debian, Ubuntu: apt install postgresql)")
-    user = "postgres" if os.geteuid() == 0 else None
-    folder = Path(tempfile.mkdtemp(prefix="gradeloop-postgresql-"))  # every other run of pytest shuts its own folders to other users again
-    if user:
-        shutil.chown(folder, user)
-    port, data = _free_port(), folder / "data"
-    _as(user, binaries / "initdb", "-D", data, "-U", "gradeloop", "-A", "trust", "--no-sync")
-    options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
-    _as(user, binaries / "pg_ctl", "-D", data, "-l", folder / "log", "-w", "-o", options, "start")
-    yield f"postgresql://gradeloop@127.0.0.1:{port}"
-    _as(user, binaries / "pg_ctl", "-D", data, "-m", "immediate", "stop")
-    shutil.rmtree(folder)
+def postgresql() -> Iterator[Postgresql]:
+    """Run a PostgreSQL of our own, or skip where it is not installed."""
+    try:
+        with one_postgresql() as server:
+            yield server
+    except NoPostgresqlError as error:
+        pytest.skip(str(error))
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -208,14 +203,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def server_url(postgresql: str, tmp_path: Path) -> str:
+def server_url(postgresql: Postgresql, tmp_path: Path) -> str:
     """Return the URL of an empty database of a real PostgreSQL."""
-    name = f"d{abs(hash(str(tmp_path)))}"
-    engine = create_engine(f"postgresql+psycopg{postgresql.removeprefix('postgresql')}/postgres", isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    engine.dispose()
-    return f"{postgresql}/{name}"
+    return postgresql.create(f"d{abs(hash(str(tmp_path)))}")
 
 
 @pytest.fixture(scope="session")

@@ -33,8 +33,9 @@ RUNNING = ("workflows/", "activities/", "worker.py", "src/gradeloop/client/", "s
 
 STANDS_ON = {
     "lab/tests/test_all_rows.py": ("lab/all_rows.py", "lab/beside_handwritten.py", "docs/benchmarks.md"),
+    "lab/tests/test_store_deploys.py": ("lab/store_deploys.py", "src/gradeloop/store"),
     "lab/tests/test_batch_storm.py": ("lab/batch_storm.py", "lab/judging_storm.py"),
-    "lab/tests/test_fleet.py": ("lab/fleet.py",),
+    "lab/tests/test_fleet.py": ("lab/fleet.py", "src/gradeloop/admin/capacity.py"),
     "lab/tests/test_handwritten.py": ("lab/handwritten/", "lab/beside_handwritten.py", "lab/mock_judge.py", "lab/scripted_verdict.py"),
     "lab/tests/test_otlp_storm.py": (
         "lab/otlp_storm.py",
@@ -80,6 +81,7 @@ STANDS_ON = {
     "tests/workflows": RUNNING,
     "tests/test_action.py": ("action.yml",),
     "tests/test_assert_rubric.py": ("src/gradeloop/pytest_plugin.py", "src/gradeloop/testing.py"),
+    "tests/test_clusters.py": ("deploy/helm/", "deploy/kubernetes/", "rig/helm.py"),
     "tests/test_core_wheel.py": ("src/gradeloop/", "workflows/", "activities/", "worker.py", "pyproject.toml"),
     "tests/test_image.py": ("deploy/", "worker.py"),
     "tests/test_mutations.py": ("tests/mutations.toml",),  # which runs always: any change may take a protection away

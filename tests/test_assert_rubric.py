@@ -41,7 +41,7 @@ def test_an_output_that_meets_its_rubric_is_judged_once(models: ScriptedModels) 
 
 
 def test_an_output_that_does_not_fails_with_every_gap(models: ScriptedModels) -> None:
-    models.script(verdicts=[{"c2": "it has\n40 words"}])
+    models.script(verdicts=[{"k2": "it has\n40 words"}])
 
     with pytest.raises(AssertionError) as caught:
         asserted("Paris, and much more.")
@@ -60,10 +60,7 @@ def test_a_refused_key_is_no_failing_assertion(models: ScriptedModels) -> None:
     ("answer", "words"),
     [
         ("fine", "there is no verdict: malformed_verdict"),
-        (
-            {"criteria": [], "explanation": "it contradicts itself", "result": "failed"},
-            "the rubric cannot be judged: it contradicts itself",
-        ),
+        ({"unjudgeable": "it contradicts itself"}, "the rubric cannot be judged: it contradicts itself"),
     ],
 )
 def test_what_is_no_verdict_is_no_failing_assertion(models: ScriptedModels, answer: Reply, words: str) -> None:
@@ -98,8 +95,8 @@ def test_capital(text):
 @pytest.mark.slow
 async def test_a_suite_of_ones_own_starts_server_and_worker_and_shows_the_gaps(tmp_path: Path) -> None:
     (tmp_path / "test_suite.py").write_text(SUITE)
-    rows = [{"id": "c1", "reason": "read", "passed": True, "gap": None}, {"id": "c2", "reason": "read", "passed": False, "gap": "too long"}]
-    fields = {"criteria": rows, "explanation": "read", "result": "needs_revision"}
+    rows = {f"k{at}": {"reason": "read", "passed": not gap, "gap": gap} for at, gap in enumerate(("", "too long"), 1)}
+    fields = {**rows, "unjudgeable": ""}
     (tmp_path / "replies.yaml").write_text(json.dumps({"replies": [{"role": "grader", "verdict": fields}]}))
 
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "test_suite.py"]

@@ -23,12 +23,14 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Priority
 from gradeloop.contract.transcript import AgentRun
+from gradeloop.grading.answer_form import FULL, AnswerForm
 from gradeloop.grading.cache_key import key_of_tenant, reuse_key
 from gradeloop.grading.prompts import (
     JudgedDraft,
     build_generator_system,
     build_grader_prompt,
     feedback_message,
+    further_message,
     last_draft_message,
     last_turn_message,
     missing_message,
@@ -202,8 +204,9 @@ def graders_prompts() -> Iterator[tuple[str, Any]]:
     for name, rubric in rubrics().items():
         for about, judged in threads(CHECKS):
             for group in call_groups(rubric):
-                whole: dict[str, Any] = {"tag": None, "instructions": None, "budget": 600_000}
-                for options in (whole, whole | {"tag": "verdict-1", "instructions": "Own policy.", "budget": 2_000}):
+                tags = AnswerForm(by="tags", budget=2_000)
+                ways: list[dict[str, Any]] = [{"tag": None}, {"tag": "verdict-1", "instructions": "Own policy.", "form": tags}]
+                for options in (*ways, {"tag": None, "form": AnswerForm(profile="short")}):
                     if name == "own slots" and about == "two turns" and options["tag"]:
                         continue
                     prompt = build_grader_prompt(rubric, group, judged, **options)
@@ -264,7 +267,19 @@ def other_prompts() -> Iterator[tuple[str, Any]]:
         given = {"grading_run_id": "r", "iteration": 0, "result": "needs_revision", "status": "running", "explanation": "e", "draft": 1}
         found = Evaluation.model_validate(given | {"criteria": [CriterionRow.model_validate(row) for row in rows]})
         yield "feedback", [feedback_message(rubric, found, remarks).content for remarks in ((), ("It is new. It is long.", "g"))]
-    yield "loop", texts("", (repair_message(["no id"], ["c1"]), missing_message(["c1", "c2"]), last_turn_message(), last_draft_message()))
+    yield (
+        "loop",
+        texts(
+            "",
+            (
+                repair_message(["no id"], ["k1"]),
+                missing_message(["k1", "k2"]),
+                further_message(["k3"]),
+                last_turn_message(),
+                last_draft_message(),
+            ),
+        ),
+    )
     check = {"tool": "comparison_check", "arguments": {"kind": "select-best", "value": "the kindest"}}
     compared = Case.model_validate(
         {"id": "a", "output": "x", "rubric": {"criteria": [{"description": "best", "check": check}]}, "compared_with": ["a", "b"]}
@@ -277,10 +292,12 @@ def other_prompts() -> Iterator[tuple[str, Any]]:
 def keys() -> Iterator[tuple[str, Any]]:
     """Yield the keys under which verdicts are reused: of threads, of cases, of judgements, and by tenant."""
     varied: list[dict[str, Any]] = [{"instructions": "I"}, {"tools": "u"}, {"records": "s"}, {"request": 2}, {"checks": {}}]
+    varied += [{"form": AnswerForm(by="tags")}, {"form": AnswerForm(profile="short")}, {"form": AnswerForm(bounds="all")}]
     for name, rubric in rubrics().items():
         for model in MODELS:
             for group in call_groups(rubric):
                 given: dict[str, Any] = {"judge": model, "instructions": None, "tools": "t", "records": "r", "request": 0, "checks": CHECKS}
+                given |= {"form": FULL}
                 for sample in range(len(group.judges)):
                     yield f"reuse, {name}", reuse_key(rubric, group, sample=sample, **given)
                 for more in varied:
@@ -294,7 +311,7 @@ def keys() -> Iterator[tuple[str, Any]]:
                         "rubric": RUBRICS[name],
                     }
                 )
-                yield "vote", vote_key(case, group, 0, model, records_of(case, "o"), CHECKS)
+                yield "vote", vote_key(case, group, 0, model, records_of(case, "o"), CHECKS, FULL)
     yield "tenants", [key_of_tenant("k" * 64, tenant) for tenant in (None, "acme")]
     registry = ToolRegistry()
     yield (
@@ -313,7 +330,7 @@ def keys_of_judgements() -> Iterator[tuple[str, Any]]:
                     yield f"rollout, {name}", [rollout_key(judge, run, model, sample, repeat) for sample in (0, 2) for repeat in (0, 1)]
                 elif (judged := judging_case(JudgingRequest(judge=judge, run=run, repeat=1))) is not None:
                     records = records_of(judged, "")
-                    yield f"vote, {name}", [vote_key(judged, group, 0, model, records, {}) for group in call_groups(judge.rubric)]
+                    yield f"vote, {name}", [vote_key(judged, group, 0, model, records, {}, FULL) for group in call_groups(judge.rubric)]
 
 
 def ids() -> Iterator[tuple[str, Any]]:

@@ -42,6 +42,7 @@ LOCK = ROOT / "requirements-dev.lock"
 LOCKS = (LOCK, ROOT / "requirements-demo.lock", ROOT / "deploy/image.lock", ROOT / "deploy/build.lock")
 SITE_LOCK = ROOT / "deploy/site/requirements.lock"
 RELEASE_LOCK = ROOT / "deploy/release/requirements.lock"
+RIG_LOCKS = (ROOT / "rig/real_model.lock", ROOT / "rig/helm.lock")
 MODULE_LINES, FUNCTION_LINES = 650, 60
 
 NAMES = {"told", "held", "each"}
@@ -368,7 +369,7 @@ def test_the_installed_version_is_the_projects_and_the_changelogs_newest() -> No
     assert project()["version"] == version("gradeloop") == written[0]
 
 
-@pytest.mark.parametrize("lock", [*LOCKS, SITE_LOCK, RELEASE_LOCK], ids=lambda path: f"{path.parent.name}/{path.name}")
+@pytest.mark.parametrize("lock", [*LOCKS, SITE_LOCK, RELEASE_LOCK, *RIG_LOCKS], ids=lambda path: f"{path.parent.name}/{path.name}")
 def test_a_lock_file_names_no_place_and_fixes_every_version_with_its_hashes(lock: Path) -> None:
     written = lock.read_text().replace("\\\n", "")
     lines = [line for line in written.splitlines() if not line.startswith("#")]
@@ -422,9 +423,9 @@ def test_the_readmes_two_commands_are_targets_and_ci_runs_its_test_command() -> 
 
     assert re.search(r"^(\$ )?make demo\b", blocks, flags=re.MULTILINE)
     assert re.search(r"^(\$ )?make test\b", blocks, flags=re.MULTILINE)
-    assert {"demo", "test", "test-slow", "storm", "check", "bench"} <= set(targets)
+    assert {"demo", "test", "test-slow", "test-real", "storm", "check", "bench"} <= set(targets)
     assert (ROOT / "lab/overhead.py").is_file()
-    assert steps == ["make check", "make test", "make test-slow"]
+    assert steps == ["make check", "make test", "make test-real", "make test-slow"]
 
 
 def test_make_says_what_is_missing_where_there_is_no_python(tmp_path: Path) -> None:

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
 
 from gradeloop.temporal.server import ServerInfo
 from gradeloop.testing import MODEL, ScriptedModels
+from rig.postgresql import Postgresql
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent
@@ -109,13 +109,10 @@ def environment(installed: Path, home: Path, **more: str) -> dict[str, str]:
 
 
 def test_a_batch_on_postgresql_is_judged_by_the_images_worker_with_a_read_only_home(
-    installed: Path, home: Path, postgresql: str, temporal_server: ServerInfo, tmp_path: Path
+    installed: Path, home: Path, postgresql: Postgresql, temporal_server: ServerInfo, tmp_path: Path
 ) -> None:
-    engine = create_engine(f"postgresql+psycopg{postgresql.removeprefix('postgresql')}/postgres", isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text("CREATE DATABASE image"))
-    engine.dispose()
-    shared = {"TEMPORAL_ADDRESS": temporal_server.address, "GRADELOOP_STORE": f"{postgresql}/image", "GRADELOOP_TASK_QUEUE": QUEUE}
+    store = postgresql.create("image")
+    shared = {"TEMPORAL_ADDRESS": temporal_server.address, "GRADELOOP_STORE": store, "GRADELOOP_TASK_QUEUE": QUEUE}
     command = json.loads(next(rest for name, rest in instructions() if name == "CMD"))
     (tmp_path / "suite.yaml").write_text(SUITE)
     with ScriptedModels() as models, (tmp_path / "log").open("wb") as log:

@@ -60,7 +60,7 @@ class Run:
 @pytest.fixture
 def run(kit: Kit, tmp_path: Path) -> Run:
     (tmp_path / "test_answers.py").write_text(TESTS.replace("FOLDER", tmp_path.name))
-    kit.models.script(verdicts=lambda call: {"c2": "it has 4 words"} if "more" in (call.draft or "") else {})
+    kit.models.script(verdicts=lambda call: {"k2": "it has 4 words"} if "more" in (call.draft or "") else {})
     return Run(tmp_path, {"TEMPORAL_ADDRESS": kit.server.address, "GRADELOOP_TASK_QUEUE": kit.process.queue}, kit.models)
 
 

@@ -75,6 +75,13 @@ def test_every_action_is_pinned_by_its_commit(file: Path) -> None:
     assert all(re.fullmatch(r"[\w-]+/[\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+", one) for one in used)
 
 
+def test_a_release_whose_plain_manifests_are_not_the_charts_stops() -> None:
+    step = script("The plain manifests are what the chart renders")
+
+    assert step == "make kubernetes && git diff --exit-code deploy/kubernetes"
+    assert re.search(r"^kubernetes:.*\n\t\$\(BIN\)/python -m rig\.helm$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+
+
 def test_what_is_checked_in_public_is_what_is_checked_here() -> None:
     (job,) = yaml.safe_load((FILE.parent / "ci.yml").read_text())["jobs"].values()
 

@@ -41,7 +41,7 @@ def request(**more: Any) -> dict[str, Any]:
 
 
 async def test_drafts_and_verdicts_follow_the_script_in_their_order(served: WorkerProcess, models: ScriptedModels) -> None:
-    models.script(drafts=["Frogs.", "Frogs in May."], verdicts=[{"c1": "name the month"}, {}])
+    models.script(drafts=["Frogs.", "Frogs in May."], verdicts=[{"k1": "name the month"}, {}])
 
     result = await served.client.run(request())
 
@@ -54,7 +54,7 @@ async def test_drafts_and_verdicts_follow_the_script_in_their_order(served: Work
         ("grader", 1, 0),
     ]
     assert [call.draft for call in models.calls] == [None, "Frogs.", None, "Frogs in May."]
-    assert models.calls[1].criteria == ("c1", "c2")
+    assert models.calls[1].keys == ("k1", "k2")
     assert "name the month" in models.calls[2].messages[-1]["content"]
 
 
@@ -62,7 +62,7 @@ async def test_a_function_answers_calls_and_a_grader_may_use_the_workers_tools(s
     def grade(call: ModelCall) -> Reply:
         if call.step == 0:
             return ToolUse("count_lines", {"text": call.draft})
-        return {} if call.messages[-1]["content"] == "3" else {"c1": "write three lines"}
+        return {} if call.messages[-1]["content"] == "3" else {"k1": "write three lines"}
 
     models.script(drafts=["one", "one\ntwo\nthree"], verdicts=grade)
 
@@ -110,16 +110,16 @@ async def test_a_refused_key_ends_the_run(served: WorkerProcess, models: Scripte
 
 
 async def test_a_reply_that_raises_is_named_in_the_result(served: WorkerProcess, models: ScriptedModels) -> None:
-    models.script(verdicts=[{"c9": "no such criterion"}])
+    models.script(verdicts=[{"k9": "no such criterion"}])
 
     result = await served.client.run(request())
 
     assert result.status == "grader_error"
-    assert "the grader is not asked for 'c9'; it is asked for c1, c2" in str(result.evaluations[-1].explanation)
+    assert "the grader is not asked for 'k9'; it is asked for k1, k2" in str(result.evaluations[-1].explanation)
 
 
 async def test_a_judge_is_scripted_like_any_grader(served: WorkerProcess, models: ScriptedModels) -> None:
-    models.script(verdicts=[{"c1": "it is Lyon"}])
+    models.script(verdicts=[{"k1": "it is Lyon"}])
     judge = Judge({"rubric": "- names the capital", "grader": {"model": MODEL}}, served.client.temporal, task_queue=served.queue)
     messages = [{"role": "user", "content": "Capital?"}, {"role": "assistant", "content": "Paris."}]
 

@@ -20,7 +20,7 @@ from gradeloop.contract import thread as contract
 from gradeloop.contract.evaluation import InterruptReason
 from gradeloop.contract.messages import Log, Usage
 from gradeloop.contract.model_spec import LONGEST_TIMEOUT
-from gradeloop.contract.thread import Grader
+from gradeloop.contract.thread import Grader, describe_failure
 from workflows.stop_rule import Arrived, CallEnd, Failed, NotDone, ask_to_stop, end_without_result
 from workflows.thread_state import MESSAGES, Exchange, StopReason, Thread
 
@@ -412,13 +412,7 @@ def describe_error(error: ActivityError | ChildWorkflowError) -> str:
         cause = cause.cause
     if isinstance(cause, exceptions.TimeoutError) and isinstance(cause.cause, ApplicationError):  # the last attempt's, of several
         cause = cause.cause
-    if isinstance(cause, ApplicationError):
-        return f"{cause.type}: {cause.message}" if cause.type else cause.message
-    if isinstance(cause, exceptions.TimeoutError) and cause.type == exceptions.TimeoutType.SCHEDULE_TO_START:
-        return "no_worker: no worker took the call in time; start one on that task queue"
-    if isinstance(cause, exceptions.TimeoutError):
-        return f"timeout: no answer in time ({cause.message})"
-    return f"{type(cause or error).__name__}: {cause or error}"
+    return describe_failure(cause or error)
 
 
 def is_outage(error: ActivityError) -> bool:

@@ -14,6 +14,7 @@ from gradeloop.contract.messages import Log, Message, Usage, code_of, unanswered
 from gradeloop.contract.model_spec import GraderSpec, ModelSpec, RemoteGrader
 from gradeloop.contract.provider import Step
 from gradeloop.contract.rubric import Rubric
+from gradeloop.grading.answer_form import AnswerForm, model_key, most_criteria
 from gradeloop.grading.cache_key import KEPT, reuse_key
 from gradeloop.grading.scoring import (
     CallGroup,
@@ -165,6 +166,9 @@ class GradingPass:
                 self._spend(turn.usage)  # another vote has gone to the same model meanwhile: it votes once
                 continue
             conversation.fallback = turn.fallback
+            conversation.form = turn.form
+            if turn.form is not None:
+                self._thread.forms[turn.form.model] = turn.form
             conversation.steps += 1
             conversation.offered = turn.tools
             conversation.prompt_sha256 = conversation.prompt_sha256 or turn.prompt_sha256
@@ -177,7 +181,8 @@ class GradingPass:
             reading = turn.verdict or turn.malformed
             if reading is None:  # the turn calls tools
                 continue
-            following = conversation.take(reading, group.ids, loose=turn.loose, spent=_spent(conversation))
+            most = most_criteria(group, turn.form) if turn.form else None
+            following = conversation.take(reading, group.ids, loose=turn.loose, spent=_spent(conversation), most=most)
             if isinstance(following, Message):
                 log.append(following)
 
@@ -201,6 +206,7 @@ class GradingPass:
                 draft=self._state.draft,
                 asked=group.ids,
                 pending=conversation.pending,
+                form=conversation.form or self._known_form(group, sample),
                 checks=self._state.checks,
                 last=conversation.exhausted,
                 forced=conversation.forced,
@@ -213,6 +219,11 @@ class GradingPass:
             return await self._calls.make_paid("grade", call, conversation, self._spend, _summary(step, group), GraderTurn)
         except ActivityError as error:
             raise GraderFailed(describe_error(error)) from None
+
+    def _known_form(self, group: CallGroup, sample: int, fallback: ModelSpec | None = None) -> AnswerForm | None:
+        """Return the form in which the judge has answered in this thread; None where it has not."""
+        judge = fallback or self._judge(group, sample)
+        return self._thread.forms.get(model_key(judge)) if isinstance(judge, ModelSpec) else None
 
     def _taken(self, group: CallGroup, sample: int) -> tuple[str, ...]:
         """Return the ids of the models that other graders of the same criteria vote with, to which this one must not fall back."""
@@ -260,7 +271,8 @@ class GradingPass:
     def _question_key(self, group: CallGroup, sample: int, fallback: ModelSpec | None = None) -> str | None:
         """Return the key of a question; None where no model answers it, or where the worker has not yet said what it can do."""
         judge, grader, capabilities = fallback or self._judge(group, sample), self._thread.grader, self._calls.capabilities
-        if not isinstance(judge, ModelSpec) or capabilities is None:
+        form = self._known_form(group, sample, fallback)
+        if not isinstance(judge, ModelSpec) or capabilities is None or form is None:
             return None
         return reuse_key(
             self._rubric,
@@ -272,6 +284,7 @@ class GradingPass:
             records=self._thread.log.sha256(self._state.draft + 1),
             request=self._thread.request,
             checks=self._state.checks,
+            form=form,
         )
 
 

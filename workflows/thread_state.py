@@ -29,6 +29,7 @@ from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import RESULT_MESSAGES_BYTES, STATE_BYTES, STORED_STATE_BYTES, Generator, Grader, Priority, RunResult
+from gradeloop.grading.answer_form import AnswerForm
 from gradeloop.grading.changes import changes
 from gradeloop.grading.scoring import PassFindings, aggregate, call_groups
 from gradeloop.grading.verdicts import GraderConversation, first_judge
@@ -248,6 +249,8 @@ class Thread(State):
     """Verdicts on the draft that was judged last, by the key of the question."""
     verdicts_of: int | None = None
     """Index of the draft that the verdicts are about."""
+    forms: dict[str, AnswerForm] = Field(default_factory=dict, exclude_if=lambda value: not value)
+    """The form in which each judge has answered, by the key of its model: later prompts begin as the earlier ones did."""
     max_iterations: int
     idle_timeout: float = 0
     outage_timeout: Sparse[float | None] = None

@@ -1,11 +1,17 @@
-"""What an operator sees of a thread in Temporal: details, search attributes, and a grader's prompt for an audit."""
+"""What an operator sees in Temporal: a workflow's tenant; a thread's details, search attributes, and a grader's prompt for an audit."""
 
-from temporalio import workflow
-from temporalio.common import SearchAttributeKey
+import json
+from contextlib import suppress
+from typing import Any
+
+from temporalio import worker, workflow
+from temporalio.common import RawValue, SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from gradeloop.contract.evaluation import CheckOutcome, Evaluation
 from gradeloop.contract.messages import FEEDBACK_SOURCE, TURN_LIMIT_SOURCE
-from gradeloop.contract.thread import SEARCH_ATTRIBUTES, GivenPrompt
+from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.thread import SEARCH_ATTRIBUTES, GivenPrompt, tenant_named, tenant_value
+from gradeloop.grading.answer_form import FULL, model_key
 from gradeloop.grading.prompts import PROMPT_VERSION, JudgedDraft, build_grader_prompt
 from gradeloop.grading.scoring import call_groups
 from gradeloop.text import one_line
@@ -24,6 +30,54 @@ _OUR_OWN = frozenset({FEEDBACK_SOURCE, TURN_LIMIT_SOURCE})
 
 
 _KEYS = tuple(SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES)
+_TENANT = _KEYS[-1]
+
+TENANT_PATCH = "tenant attribute"
+"""The patch of workflows that name their tenant as they begin."""
+
+
+# Workers with and without the attributes replay each other's histories, and those of older releases. So in a replay the history decides,
+# and the worker only where a workflow begins: one that writes nothing does not even ask for the patch.
+class TenantAttribute(worker.Interceptor):
+    """Names the tenant of every workflow in a search attribute where the namespace has it; children inherit it."""
+
+    def __init__(self, *, registered: bool) -> None:
+        self._registered = registered
+
+    def workflow_interceptor_class(self, _: worker.WorkflowInterceptorClassInput) -> type[worker.WorkflowInboundInterceptor]:
+        """Return what names the tenant of a workflow."""
+        return type("NamesTenant", (_NamesTenant,), {"registered": self._registered})
+
+
+class _NamesTenant(worker.WorkflowInboundInterceptor):
+    registered: bool
+
+    def init(self, outbound: worker.WorkflowOutboundInterceptor) -> None:
+        super().init(_HandsTenantOn(outbound))
+
+    async def execute_workflow(self, input: worker.ExecuteWorkflowInput) -> Any:  # noqa: A002, ANN401 - the SDK's
+        info = workflow.info()
+        tenant = tenant_value(next(map(_tenant_of, input.args), None) or info.priority.fairness_key)
+        is_due = tenant and info.typed_search_attributes.get(_TENANT) != tenant and (self.registered or workflow.unsafe.is_replaying())
+        if is_due and workflow.patched(TENANT_PATCH):
+            workflow.upsert_search_attributes([_TENANT.value_set(tenant)])
+        return await super().execute_workflow(input)
+
+
+class _HandsTenantOn(worker.WorkflowOutboundInterceptor):
+    async def start_child_workflow(self, input: worker.StartChildWorkflowInput) -> workflow.ChildWorkflowHandle[Any, Any]:  # noqa: A002
+        if (tenant := workflow.info().typed_search_attributes.get(_TENANT)) is not None:
+            input.search_attributes = TypedSearchAttributes([SearchAttributePair(_TENANT, tenant)])
+        return await super().start_child_workflow(input)
+
+
+def _tenant_of(argument: object) -> str | None:
+    """Return the tenant that a workflow's argument names, which may be JSON that nobody has validated yet."""
+    if not isinstance(argument, RawValue):
+        return getattr(getattr(argument, "priority", None), "tenant", None)
+    with suppress(ValueError):
+        return tenant_named(json.loads(argument.payload.data)) if b'"tenant"' in argument.payload.data else None
+    return None
 
 
 class ThreadVisibility:
@@ -40,8 +94,9 @@ class ThreadVisibility:
         wanted = self._wanted()
         workflow.set_current_details("\n".join([f"Status: **{wanted[0]}**", "", *rows])[:DETAILS_CHARACTERS])
         if wanted != self._written and self._exist():
-            values = zip(_KEYS, wanted, strict=True)
-            workflow.upsert_search_attributes([key.value_set(value) if value else key.value_unset() for key, value in values])
+            values = [key.value_set(value) if value else key.value_unset() for key, value in zip(_KEYS[:-1], wanted, strict=True)]
+            priority = self._thread.priority
+            workflow.upsert_search_attributes([*values, _TENANT.value_set(tenant_value(priority.tenant if priority else None))])
             self._written = wanted
 
     def _exist(self) -> bool:
@@ -80,7 +135,9 @@ def given_prompt(thread: Thread, index: int, number: int) -> GivenPrompt | None:
     requests = [at for at, message in enumerate(messages) if message.role == "user" and message.source not in _OUR_OWN]
     checks = {row.id: CheckOutcome(passed=row.passed, gap=row.gap) for row in evaluation.criteria if row.by == "tool"}
     judged = JudgedDraft(messages, requests[-1], evaluation.draft, checks, MASK)
-    prompt = build_grader_prompt(rubric, groups[number], judged, instructions=thread.grader.system_prompt if thread.grader else None)
+    judge, grader = groups[number].judges[0] or thread.judge, thread.grader
+    form = thread.forms.get(model_key(judge), FULL) if isinstance(judge, ModelSpec) else FULL
+    prompt = build_grader_prompt(rubric, groups[number], judged, instructions=grader.system_prompt if grader else None, form=form)
     return GivenPrompt(
         prompt_version=PROMPT_VERSION,
         rubric_sha256=rubric.sha256(),

@@ -11,21 +11,22 @@ from activities.errors import invalid
 from gradeloop.batches.contract import NO_STORE, BatchRequest, Case, OpenedBatch
 from gradeloop.batches.store import BatchStore
 from gradeloop.store.engine import STORE_CURE, Store
+from gradeloop.store.fleet import Fleet
 
 ADMISSION = Admission(Case, refuse_case)
 
 
-def batch_activities(services: WorkerServices, store: Store | None, slots: int) -> list[Callable[..., Any]]:
+def batch_activities(services: WorkerServices, store: Store | None, fleet: Fleet) -> list[Callable[..., Any]]:
     """Return the activities of batches; on a worker without a store, two that refuse every batch with the cure.
 
     Args:
         services: What calls need.
         store: Where batches are kept.
-        slots: How many calls the worker makes at once.
+        fleet: The worker, among those that share its store.
     """
     if store is None:
         return _refusing_activities(f"{NO_STORE}, in which a batch's cases are kept; {STORE_CURE}, for the worker too")
-    batches = BatchActivities(services, BatchStore(store), slots)
+    batches = BatchActivities(services, BatchStore(store, fleet.worker_id), fleet)
     return [
         batches.store_cases,
         batches.open_batch,

@@ -8,14 +8,16 @@ from dataclasses import dataclass
 from functools import cached_property
 from weakref import WeakValueDictionary
 
+from temporalio import activity
+
 from activities.batches.judge import LARGE_BYTES, judge_request, read_answer, refuse_unconstrained
 from activities.calls.attempts import AttemptState
 from activities.calls.paid_call import current_tenant
 from activities.calls.retries import ModelChoice
 from activities.capabilities import WorkerServices, model_notes
-from activities.grade import GraderQuestion, answer_form, answer_tag, grader_request, seeded
-from activities.state_cache import GradingSettings
-from activities.tools.registry import ToolRegistry
+from activities.grade import GraderQuestion, answer_tag, grader_request, seeded
+from activities.providers import Providers
+from activities.state_cache import ByteBoundedCache, GradingSettings
 from gradeloop.batches.case_checks import CheckedOutput
 from gradeloop.batches.cases import CaseConversation, ParkedCase, groups_to_ask_anew, units_of
 from gradeloop.batches.comparing import Choice, Contender, choices_of, compare
@@ -28,6 +30,7 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelReply, ModelRequest, Step
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.contract.transcript import AgentRun
+from gradeloop.grading.answer_form import FULL, asked_first
 from gradeloop.grading.cache_key import key_of_tenant
 from gradeloop.grading.checks import needs_logprobs
 from gradeloop.grading.code_checks import show_calls
@@ -38,12 +41,16 @@ from gradeloop.grading.verdicts import earlier_answers, parse_verdict
 from gradeloop.judges.answers import Rollout, ValidAnswer, shorten_raw
 from gradeloop.judges.contract import SchemaJudge
 from gradeloop.judges.prompt import repair_message
+from gradeloop.settings.answer_forms import form_of
 
 NOBODY = Generator(activity="given", task_queue="given")
 """The generator of an output that was given: nobody asks it for anything."""
 
-NO_TOOLS = ToolRegistry().sha256(())
-"""The sha256 of the tools that a grader of a case is offered: none."""
+CASE_CACHE_BYTES = 64 * 1024 * 1024
+"""Cases kept in a worker process."""
+
+OBJECT_OVERHEAD = 4
+"""Memory of a case as objects, as a multiple of its JSON, about."""
 
 
 def case_settings(case: Case, *, priced: bool = False) -> GradingSettings:
@@ -135,27 +142,36 @@ class VoteQuestion(CaseQuestion):
         return self.group.index
 
     def _key(self) -> str:
-        return vote_key(self.case, self.group, self.sample, self.choice.model, self.records, self.checks, NO_TOOLS)
+        form = form_of(self.choice.model, self._grader)
+        return vote_key(self.case, self.group, self.sample, self.choice.model, self.records, self.checks, form)
+
+    @property
+    def _grader(self) -> Grader:
+        return self.case.grader or Grader()
+
+    def _question(self, call: CaseCall, conversation: CaseConversation) -> GraderQuestion:
+        records, group, model = self.records, self.group, self.choice.model
+        repeat = self.case.repeat + _repeat_of(self.case)
+        form = form_of(model, self._grader, conversation.form)
+        return GraderQuestion(
+            rubric=self.case.rubric,
+            group=group,
+            grader=self._grader,
+            model=seeded(model, self.sample + repeat * len(group.judges)),
+            judged=JudgedDraft(records.messages, records.request, records.draft, self.checks, call.nonce),
+            scratch=conversation.scratch,
+            step=Step(role="grader", group=group.index, sample=self.sample, step=conversation.steps),
+            form=form,
+            pending=conversation.pending,
+            tag=answer_tag(call.nonce, str(call.unit)) if form.by == "tags" else None,
+            raised=call.raised,
+            transformed=self.case.judging is None,
+        )
 
     async def request(self, call: CaseCall, conversation: CaseConversation) -> ModelRequest:
         """See `CaseQuestion.request`."""
-        records, group = self.records, self.group
-        repeat = self.case.repeat + _repeat_of(self.case)
-        model = seeded(self.choice.model, self.sample + repeat * len(self.group.judges))
-        request = grader_request(
-            GraderQuestion(
-                rubric=self.case.rubric,
-                group=group,
-                grader=self.case.grader or Grader(),
-                model=model,
-                judged=JudgedDraft(records.messages, records.request, records.draft, self.checks, call.nonce),
-                scratch=conversation.scratch,
-                step=Step(role="grader", group=group.index, sample=self.sample, step=conversation.steps),
-                tag=answer_tag(call.nonce, str(call.unit)) if answer_form(model) == "tagged" else None,
-                raised=call.raised,
-                transformed=self.case.judging is None,
-            )
-        )
+        question = self._question(call, conversation)
+        request, conversation.form = grader_request(question), question.form
         if self.case.judging is not None and not conversation.scratch:
             conversation.prompt_sha256 = sent_sha256(request.system, request.messages, call.nonce, request.tag)
         return request
@@ -165,7 +181,9 @@ class VoteQuestion(CaseQuestion):
         group, earlier = self.group, earlier_answers(conversation.scratch)
         if self.case.judging is not None:
             conversation.notes = model_notes(request.spec)
-        reading = parse_verdict(reply.message.content, group, conversation.pending or None, earlier=earlier, tag=request.tag)
+        form = conversation.form or FULL
+        due = conversation.pending or asked_first(group, form)
+        reading = parse_verdict(reply.message.content, group, due, earlier=earlier, tag=request.tag)
         reading = verify_quotes(reading, self.records.messages) if group.quoted else reading
         conversation.note(reply.message, reading, group, sum(len(asked.ids) for asked, _ in units_of(self.case)))
 
@@ -180,6 +198,7 @@ class RolloutQuestion(CaseQuestion):
 
     schema_judge: SchemaJudge
     run: AgentRun
+    providers: Providers
 
     @cached_property
     def _is_large(self) -> bool:
@@ -190,8 +209,7 @@ class RolloutQuestion(CaseQuestion):
 
     async def request(self, call: CaseCall, conversation: CaseConversation) -> ModelRequest:
         """See `CaseQuestion.request`."""
-        for model in self.judge.chain:
-            refuse_unconstrained(self.schema_judge, model)
+        refuse_unconstrained(self.schema_judge, self.judge, self.providers)
         step = Step(role="grader", sample=self.sample, step=conversation.steps)
         asked = (self.schema_judge, self.run, call.nonce, conversation.scratch, self.choice.model, step)
         again, repeat = self.schema_judge.n_rollouts_per_input > 1, _repeat_of(self.case)
@@ -330,7 +348,10 @@ class CaseComparisons:
         case = stored.case
         model = choice.model() or (case.grader.model if case.grader else None) or self._services.providers.default_grader()
         sample = int(choice.reverse)
-        question = RolloutQuestion(case, sample, model, state.choose(model), choice.judge(len(outputs)), choice.run(outputs))
+        question = RolloutQuestion(
+            case, sample, model, state.choose(model), choice.judge(len(outputs)), choice.run(outputs), self._services.providers
+        )
+        await self._services.calls.understand(question.choice.model, state)
         anew = [f"attempt {call.attempt}"] if call.attempt else []  # what could not be told is asked again, and not looked up
         key = question.key(call, stored, *anew)
         at_unit = call.model_copy(update={"unit": COMPARISON_UNIT + choice.unit})
@@ -378,6 +399,7 @@ class CaseEscalations:
             model = stored.case.escalate
             records = records_of(stored.case, shown)
             question = VoteQuestion(stored.case, 0, model, state.choose(model), group, records, found.checks)
+            await self._services.calls.understand(question.choice.model, state)
             key = question.key(call, stored)
             at_unit = call.model_copy(update={"unit": ESCALATION_UNIT + group.index})
             return await self._ask(at_unit, question, key, await self._store.look_up(call.batch_id, place_of(at_unit), key), state)
@@ -402,3 +424,35 @@ class CaseEscalations:
         conversations = await self._store.conversations(call.batch_id, call.position, call.attempt)
         found = await self._find(stored, stored.output or "")
         return next(iter(groups_to_ask_anew(stored.case, found, conversations)), None)
+
+
+class CaseLoader:
+    """Cases of batches, by batch and position."""
+
+    def __init__(self, store: BatchStore) -> None:
+        self._store = store
+        self._cases: ByteBoundedCache[tuple[str, int], StoredCase] = ByteBoundedCache(CASE_CACHE_BYTES)
+
+    async def load(self, batch_id: str, position: int, attempt: int) -> StoredCase:
+        """Return a case as its attempt began; one of another attempt is read anew, and any that another worker may have ended."""
+        stored = self._cases.get((batch_id, position))
+        if stored is not None and stored.attempt == attempt and activity.info().attempt == 1:
+            return stored
+        found = await self._store.cases_from(batch_id, position)
+        for at, case in found.items():
+            self.put(batch_id, at, case)
+        return found[position]
+
+    async def reload(self, batch_id: str, position: int) -> StoredCase:
+        """Return a case as it is in the store now."""
+        stored = await self._store.case(batch_id, position)
+        self.put(batch_id, position, stored)
+        return stored
+
+    def put(self, batch_id: str, position: int, stored: StoredCase) -> None:
+        """Keep a copy of a case."""
+        self._cases.put((batch_id, position), stored, OBJECT_OVERHEAD * (stored.case.size() + len(stored.draft or "")))
+
+    def drop(self, batch_id: str, position: int) -> None:
+        """Forget a case, which has changed or ended."""
+        self._cases.drop((batch_id, position))

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import shlex
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
@@ -15,6 +16,7 @@ from activities.batches.case_questions import (
     NOBODY,
     CaseComparisons,
     CaseEscalations,
+    CaseLoader,
     CaseQuestion,
     RolloutQuestion,
     VoteQuestion,
@@ -24,13 +26,12 @@ from activities.batches.case_questions import (
     place_of,
     waiting,
 )
-from activities.calls.attempts import AttemptState, heartbeats
+from activities.calls.attempts import AttemptState, given_up, heartbeats
 from activities.calls.paid_call import CANCELLED
 from activities.calls.retries import OUTAGE, TENANT_BUDGET, ModelChoice
 from activities.capabilities import WorkerServices
 from activities.errors import activity_call, invalid, store_attempt, store_away
 from activities.generate import drafting_model
-from activities.state_cache import ByteBoundedCache
 from gradeloop.batches.case_checks import CheckedOutput, find, has_checks, refuse_undecidable
 from gradeloop.batches.cases import (
     CaseConversation,
@@ -45,6 +46,7 @@ from gradeloop.batches.cases import (
 )
 from gradeloop.batches.charges import CallCost, WaitNote
 from gradeloop.batches.contract import (
+    AT_ONCE,
     NO_OUTPUT,
     BatchClosing,
     BatchRequest,
@@ -68,15 +70,10 @@ from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelReply, ModelRequest
 from gradeloop.contract.thread import Grader, RunResult
-from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
+from gradeloop.errors import InvalidRequest, StoreUnavailable, ValueRefused
 from gradeloop.grading.checks import CheckedDraft
 from gradeloop.judges.contract import JudgeResult, SchemaJudge, refuse_unanswered
-
-CASE_CACHE_BYTES = 64 * 1024 * 1024
-"""Cases kept in a worker process."""
-
-OBJECT_OVERHEAD = 4
-"""Memory of a case as objects, as a multiple of its JSON, about."""
+from gradeloop.store.fleet import Fleet
 
 KEPT_FINDINGS = 500
 """The findings of cases in flight that are kept: several questions about a case need the same, and code takes a start of the sandbox."""
@@ -95,12 +92,12 @@ class UnwrittenReply:
 class BatchActivities:
     """The activities of batches, on one store."""
 
-    def __init__(self, services: WorkerServices, store: BatchStore, slots: int) -> None:
+    def __init__(self, services: WorkerServices, store: BatchStore, fleet: Fleet) -> None:
         self._services = services
         self._abandoned = services.calls.abandoned
         self._store = store
         self._cases = CaseLoader(store)
-        self._slots = slots
+        self._fleet = fleet
         self._findings: dict[str, CheckedOutput] = {}
         """Findings without a model about the cases in flight."""
         self._comparisons = CaseComparisons(services, store, self._ask_more)
@@ -136,7 +133,7 @@ class BatchActivities:
         """
         async with store_attempt():
             stretches = tuple(await self._store.open(request))
-        return OpenedBatch(stretches=stretches, slots=self._slots, webhooks=self._services.capabilities.webhooks)
+        return OpenedBatch(stretches=stretches, slots=self._fleet.slots, webhooks=self._services.capabilities.webhooks)
 
     @activity.defn(name="open_shard")
     async def open_shard(self, stretch: CaseRange) -> ShardOpened:
@@ -145,7 +142,7 @@ class BatchActivities:
             cases = await self._store.due(stretch.batch_id, stretch.first, stretch.last)
         for due, stored in cases:
             self._cases.put(stretch.batch_id, due.position, stored)
-        return ShardOpened(due=tuple(due for due, _ in cases))
+        return ShardOpened(due=tuple(due for due, _ in cases), slots=self._fleet.slots)
 
     @activity.defn(name="draft_case")
     async def draft_case(self, call: CaseCall) -> CaseAnswer:
@@ -157,16 +154,16 @@ class BatchActivities:
         async with self._paying(call) as state:
             stored = await self._reload(call)
             if is_over(stored, call):
-                return case_answer(stored.status)
+                return self._ended(stored.status)
             if stored.output is not None:
                 return CaseAnswer()
             if (known := await self._comparisons.known(call, stored)) is not None:  # an error that the others wait for
                 return known
-            lookup = await self._store.look_up(call.batch_id, place_of(call))
-            if (limit := await self._limit(call, lookup, state)) is not None:
-                return CaseAnswer(held=limit)
             choice = state.choose(drafting_model(stored.case.generator or NOBODY))
-            paid = await self._paid_call(call, lookup, draft_request(stored.case, call, choice.model), state, choice)
+            async with self._looked_up(call, state, choice) as lookup:
+                if (limit := await self._limit(call, lookup, state)) is not None:
+                    return CaseAnswer(held=limit)
+                paid = await self._paid_call(call, lookup, draft_request(stored.case, call, choice.model), state, choice)
             draft, place = draft_text(stored.case, paid.reply.message), (call.position, call.attempt)
             await self._store.keep_draft(call.batch_id, place, draft, paid.cost, logprobs=paid.reply.logprobs)
             self._abandoned.forget()
@@ -198,11 +195,12 @@ class BatchActivities:
             if (escalated := await self._escalations.answer(call, stored, state)) is not None:
                 return escalated
             question = await self._question(stored, found, call, state)
+            await self._services.calls.understand(question.choice.model, state)
             key = question.key(call, stored)
-            lookup = await self._store.look_up(call.batch_id, place_of(call), key)
-            cost: CallCost | CaseAnswer = CallCost()
-            if not lookup.conversation.ended:
-                cost = await self._ask(call, question, lookup, state)
+            async with self._looked_up(call, state, question.choice, key) as lookup:
+                cost: CallCost | CaseAnswer = CallCost()
+                if not lookup.conversation.ended:
+                    cost = await self._ask(call, question, lookup, state)
             return cost if isinstance(cost, CaseAnswer) else await self._keep(call, stored, lookup.conversation, cost, key)
 
     @activity.defn(name="compare_cases")
@@ -215,7 +213,7 @@ class BatchActivities:
         async with self._paying(call) as state:
             stored = await self._reload(call)
             if is_over(stored, call):
-                return case_answer(stored.status)
+                return self._ended(stored.status)
             answered = await self._comparisons.answer(call, stored, state)
             if isinstance(answered, CaseAnswer):
                 return answered
@@ -228,7 +226,7 @@ class BatchActivities:
         async with store_attempt():
             stored = await self._reload(call)
             if is_over(stored, call):
-                return case_answer(stored.status)
+                return self._ended(stored.status)
             if failed.what == "outage":
                 await self._store.count_failed(call.batch_id, cost)
                 return CaseAnswer(held=failed.error)
@@ -257,7 +255,7 @@ class BatchActivities:
         async with store_attempt():
             stored = await self._reload(call)
             if is_over(stored, call):
-                return ChildRequest(known=case_answer(stored.status))
+                return ChildRequest(known=self._ended(stored.status))
             lookup = await self._store.look_up(call.batch_id, place_of(call))
             if lookup.pause_reason:
                 return ChildRequest(known=CaseAnswer(held=lookup.pause_reason))
@@ -282,7 +280,7 @@ class BatchActivities:
         async with store_attempt():
             stored = await self._reload(call)
         if is_over(stored, call):
-            return case_answer(stored.status)
+            return self._ended(stored.status)
         result_type: type[Any] = RunResult if child.type == "GradingThread" else JudgeResult
         handle = activity.client().get_workflow_handle(child.workflow_id, run_id=child.run_id, result_type=result_type)
         try:
@@ -316,7 +314,7 @@ class BatchActivities:
                 try:
                     await self._abandoned.adopt(state)
                     yield state
-                except StoreRefused:
+                except ValueRefused:
                     raise
                 except StoreUnavailable as error:
                     raise store_away(error) from None
@@ -352,7 +350,7 @@ class BatchActivities:
     async def _known(self, call: CaseCall, stored: StoredCase) -> CaseAnswer | None:
         """Return the answer about a case that has ended, waits for others, or is only reported; None of any other."""
         if is_over(stored, call):
-            return case_answer(stored.status)
+            return self._ended(stored.status)
         if not stored.case.runs:
             return await self.end_case(call, stored, result_of_answers(stored.case, None, []), CallCost())
         return await self._comparisons.known(call, stored)
@@ -365,6 +363,10 @@ class BatchActivities:
             await self._count_unwritten(call, state, state.wait_for, stopped=True)
         return lookup.pause_reason
 
+    def _ended(self, status: str) -> CaseAnswer:
+        """Return that a case has ended, and how many slots there are now."""
+        return CaseAnswer.model_validate({"status": status, "slots": self._fleet.slots})
+
     async def _reload(self, call: CaseCall) -> StoredCase:
         return await self._cases.reload(call.batch_id, call.position)
 
@@ -373,7 +375,7 @@ class BatchActivities:
         if case.judging is not None and isinstance(judge := case.judging.judge, SchemaJudge):
             model = judge.model_at(call.unit) or self._services.providers.default_grader()
             choice = kept.choice if kept else state.choose(model)
-            return RolloutQuestion(case, call.unit, model, choice, judge, case.judging.run)
+            return RolloutQuestion(case, call.unit, model, choice, judge, case.judging.run, self._services.providers)
         group, sample = units_of(case)[call.unit]
         own = case.grader.model if case.grader else None
         judges = [judge if isinstance(judge, ModelSpec) else own or self._services.providers.default_grader() for judge in group.judges]
@@ -395,6 +397,9 @@ class BatchActivities:
         if lookup.verdict is not None and self._abandoned.unwritten() is None:
             question.reuse(lookup.verdict, conversation)
             conversation.cached, cost = True, CallCost()
+            if state.asked.attempts:
+                cost = CallCost(state.asked, activity_call(), activity.info().attempt, state.asked.attempts)
+                conversation.usage += state.asked
         else:
             if (limit := await self._limit(call, lookup, state)) is not None:
                 return CaseAnswer(held=limit)
@@ -404,6 +409,30 @@ class BatchActivities:
             await question.take(paid.reply, request, conversation)
             cost = paid.cost
         return cost
+
+    @asynccontextmanager
+    async def _looked_up(
+        self, call: CaseCall, state: AttemptState, choice: ModelChoice, key: str | None = None
+    ) -> AsyncIterator[CaseLookup]:
+        """Yield what is known before a question is asked; where its call may be sent at once, it is reserved, and released if it is not."""
+        cost = CallCost(call.carried, activity_call(), activity.info().attempt)
+        ordinary = state.is_in_order and not state.lost and self._abandoned.unwritten() is None
+        at_once = ordinary and self._services.calls.may_start(choice.model)
+        lookup = await self._store.look_up(call.batch_id, place_of(call), key, cost if at_once else None)
+        try:
+            yield lookup
+        finally:
+            if lookup.reserved:
+                lookup.reserved, lookup.released = False, True
+                with suppress(StoreUnavailable):
+                    await self._store.release(cost)
+
+    async def _count_lost(self, call: CaseCall, state: AttemptState) -> None:
+        """Have the store say how many workers were lost with the call, where an attempt before this one may have been."""
+        if state.lost or not state.is_in_order:
+            state.lost = await self._store.count_lost(activity_call(), state.closed)
+            name = (await self._cases.load(call.batch_id, call.position, call.attempt)).case.id
+            state.cure = f"run: gradeloop eval --attach {call.batch_id} --retry errors --case {shlex.quote(name)}"
 
     async def _paid_call(
         self, call: CaseCall, lookup: CaseLookup, request: ModelRequest, state: AttemptState, choice: ModelChoice
@@ -420,13 +449,21 @@ class BatchActivities:
         cost = CallCost(call.carried, activity_call(), activity.info().attempt, on_wait=state.wait_for)
         request = replace(request, thread=f"{call.batch_id}/{call.position}")
 
+        await self._count_lost(call, state)
+
         async def reserve() -> None:
             nonlocal cost
-            if await self._store.reserve(call.batch_id, cost):  # an attempt whose worker was lost right after it had counted all this
+            state.reserved = cost.attempt
+            if lookup.released:  # by an attempt that the server gave up, which has left this work behind
+                raise given_up()
+            counted = lookup.counted if lookup.reserved else await self._store.reserve(call.batch_id, replace(cost, lost=state.lost))
+            lookup.reserved = False  # from now on it is paid for
+            if counted:  # an attempt whose worker was lost right after it had counted all this
                 state.spent, cost = Usage(), replace(cost, usage=Usage())
 
         async def pay() -> UnwrittenReply:
             await asyncio.sleep(lookup.request.delay / 1000)
+            state.at_once = None if lookup.request.at_once == AT_ONCE else lookup.request.at_once
             for model in choice.chain if _limits_cost(lookup.request) else ():
                 self._services.refuse_without_price(model)
             reply = await self._services.calls.send(request, state, choice, reserve)
@@ -526,7 +563,7 @@ class BatchActivities:
         status = await self._store.end_case(call.batch_id, call.position, whole, cost, key=key, conversation=conversation)
         self._abandoned.forget()
         self._cases.drop(call.batch_id, call.position)
-        return case_answer(status)
+        return self._ended(status)
 
     async def _park(self, call: CaseCall, stored: StoredCase, result: CaseResult, cost: CallCost) -> CaseAnswer:
         """Store what is known of a case until it is compared with others."""
@@ -547,7 +584,7 @@ class BatchActivities:
         await self._store.end_together(call.batch_id, results, cost)
         for position in results:
             self._cases.drop(call.batch_id, position)
-        return case_answer(results[call.position].status)
+        return self._ended(results[call.position].status)
 
     async def _ask_more(self, call: CaseCall, question: CaseQuestion, key: str, lookup: CaseLookup, state: AttemptState) -> CaseAnswer:
         """Answer a question beyond those about a case alone by the cache or a paid call, and store the conversation."""
@@ -583,11 +620,6 @@ async def refuse_case(services: WorkerServices, case: Case) -> None:
         raise invalid(f"the case {case.id!r}: {why}") from None
 
 
-def case_answer(status: str) -> CaseAnswer:
-    """Return that a case has ended."""
-    return CaseAnswer.model_validate({"status": status})
-
-
 def is_over(stored: StoredCase, call: CaseCall) -> bool:
     """Return whether a case has ended, or another attempt is under way."""
     return stored.status != "queued" or stored.attempt != call.attempt
@@ -595,30 +627,3 @@ def is_over(stored: StoredCase, call: CaseCall) -> bool:
 
 def _limits_cost(request: BatchRequest) -> bool:
     return request.budget is not None and request.budget.max_cost_usd is not None
-
-
-class CaseLoader:
-    """Cases of batches, by batch and position."""
-
-    def __init__(self, store: BatchStore) -> None:
-        self._store = store
-        self._cases: ByteBoundedCache[tuple[str, int], StoredCase] = ByteBoundedCache(CASE_CACHE_BYTES)
-
-    async def load(self, batch_id: str, position: int, attempt: int) -> StoredCase:
-        """Return a case as its attempt began; one of another attempt is read anew."""
-        stored = self._cases.get((batch_id, position))
-        return stored if stored and stored.attempt == attempt else await self.reload(batch_id, position)
-
-    async def reload(self, batch_id: str, position: int) -> StoredCase:
-        """Return a case as it is in the store now."""
-        stored = await self._store.case(batch_id, position)
-        self.put(batch_id, position, stored)
-        return stored
-
-    def put(self, batch_id: str, position: int, stored: StoredCase) -> None:
-        """Keep a copy of a case."""
-        self._cases.put((batch_id, position), stored, OBJECT_OVERHEAD * (stored.case.size() + len(stored.draft or "")))
-
-    def drop(self, batch_id: str, position: int) -> None:
-        """Forget a case, which has changed or ended."""
-        self._cases.drop((batch_id, position))

@@ -12,7 +12,8 @@ from temporalio.exceptions import ApplicationError
 from activities.calls.attempts import AttemptState, PaidCall, PaidTurn, UnansweredAttempt
 from activities.capabilities import WorkerServices, model_notes
 from activities.errors import failure
-from activities.grade import answer_form, seeded
+from activities.grade import seeded
+from activities.providers import Providers
 from activities.state_cache import ByteBoundedCache, LogRef, query_workflow
 from gradeloop.contract.base import Sparse, Strict
 from gradeloop.contract.messages import Message, Usage
@@ -24,6 +25,7 @@ from gradeloop.judges.answers import InvalidAnswer, ValidAnswer, parse_answer
 from gradeloop.judges.contract import SchemaJudge
 from gradeloop.judges.prompt import build_judge_prompt
 from gradeloop.judges.schema import for_provider
+from gradeloop.settings.catalog import capability_of
 
 LARGE_BYTES = 64 * 1024
 """The size of a subject, or of an answer, above which it is read in a thread: the worker's loop has heartbeats to send."""
@@ -135,8 +137,10 @@ class JudgeActivities:
         subject = await self._runs.subject(call.subject)
         scratch = await self._services.threads.messages(call.scratch)
         choice = state.choose(call.model)
+        await self._services.calls.understand(choice.model, state)
         if choice.fallback is None:
             self._refuse_unservable(call.model, subject)
+        refuse_unconstrained(subject.judge, call.model, self._services.providers)
         is_large = call.subject.bytes > LARGE_BYTES
         asked = (subject.judge, subject.run, call.nonce, scratch, choice.model, call.step)
         request, sha256 = await judge_request(*asked, repeat=call.repeat, again=call.again, raised=call.raised, is_large=is_large)
@@ -166,8 +170,6 @@ class JudgeActivities:
                 self._services.refuse_uncallable(model)
         except ModelFault as fault:
             raise ApplicationError(str(fault), type=fault.kind, non_retryable=True) from None
-        for asked in model.chain:
-            refuse_unconstrained(subject.judge, asked)
 
     @activity.defn(name="default_judge")
     async def default_judge(self, _rubric_id: str) -> ModelSpec:
@@ -189,15 +191,18 @@ async def read_answer(content: str, judge: SchemaJudge, run: AgentRun, *, is_lar
     return parse_answer(content, judge, run)
 
 
-def refuse_unconstrained(judge: SchemaJudge, model: ModelSpec) -> None:
-    """Refuse a model that keeps no schema for a judge that needs it.
+def refuse_unconstrained(judge: SchemaJudge, model: ModelSpec, providers: Providers) -> None:
+    """Refuse a model that keeps no schema, or has such a fallback, for a judge that needs it.
+
+    A server that is asked what it keeps, and has not said it yet, is called: it may be away, or be a fallback that is never called.
 
     Raises:
         ApplicationError: Of type `config`.
     """
-    if judge.constrained and answer_form(model) != "schema":
+    kept = {asked.id: capability_of(asked).answer or ("schema" if providers.asks(asked) else "tagged") for asked in model.chain}
+    if judge.constrained and (refused := next((name for name, answer in kept.items() if answer != "schema"), None)):
         text = (
-            f"{model.id!r} keeps no JSON Schema, as output_parsing_mode CONSTRAINED_DECODING needs; use XML_KEY, or another model "
+            f"{refused!r} keeps no JSON Schema, as output_parsing_mode CONSTRAINED_DECODING needs; use XML_KEY, or another model "
             "(config.structured_output: true says that its server does)"
         )
         raise ApplicationError(text, type="config", non_retryable=True)

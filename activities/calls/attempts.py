@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,6 +16,7 @@ from activities.state_cache import ByteBoundedCache
 from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import CallProgress
 
 HEARTBEAT_SECONDS = 1.0
 """A cancellation comes back with a heartbeat alone, so this and the worker's throttle of 2 s decide how soon a call stops."""
@@ -42,6 +43,8 @@ class UnansweredAttempt(FailureDetails):
     """Seconds until the call is made again."""
     failed: FailedAttempts
     turn: ChainPosition = ChainPosition()
+    since: Sparse[float | None] = None
+    """When the first attempt of the call began, in seconds since 1970."""
 
 
 class PaidCall(Strict):
@@ -65,29 +68,69 @@ class _Carried(Recorded):
     turn: ChainPosition = ChainPosition()
 
 
+class _Losses(Recorded):
+    """The workers that were lost with a call in flight, as its last heartbeat knows it."""
+
+    attempt: int = -1
+    """The attempt that sent the heartbeat; -1 where none has."""
+    over: bool = False
+    """Whether that would lose nothing with its worker: it has ended, has not begun its request, or its worker was told to stop."""
+    closed: int = 0
+    """The last attempt that reserved a request in the store, and ended."""
+    lost: int = 0
+    """The workers that were lost before that attempt."""
+
+
 class AttemptState:
     """The record of all attempts of a call so far; the heartbeats of one attempt carry it to the next one."""
 
     def __init__(self, earlier: UnansweredAttempt | None = None, limits: CallLimits | None = None) -> None:
-        beat = activity.info().heartbeat_details
+        beat, self.number = activity.info().heartbeat_details, activity.info().attempt
         self.spent = first_detail(beat, Usage) or Usage()
         self.failed = first_detail(beat[1:], FailedAttempts) or (earlier.failed if earlier else FailedAttempts())
         self.position = (first_detail(beat[1:], _Carried) or earlier or _Carried()).turn
+        losses = first_detail(beat[1:], _Losses) or _Losses()
+        self.is_in_order = self.number == 1 or (losses.attempt == self.number - 1 and losses.over)
+        """Whether the attempt before this one is known to have ended, rather than to have been lost."""
+        self.lost = losses.lost + (losses.attempt == self.number - 1 and not losses.over)
+        """The number of workers that were lost with the call in flight, as heartbeats tell it; the store knows it better."""
+        self.closed = losses.closed
+        self.reserved: int | None = None
+        """The attempt that has reserved the request that is made now."""
+        self.over = False
+        """Whether the attempt loses nothing with its worker."""
+        self.ended = False
+        self.until_end = AsyncExitStack()
+        """The place in the quarantine, kept until the attempt ends: an answer that is not handed over is lost with its worker, too."""
         self.limits = limits or CallLimits()
-        self.waits_for: str | None = None
-        """The problem of the store that a reply waits for; whoever describes the workflow reads it."""
+        known = first_detail(beat[2:], CallProgress)
+        since = known.since if known else earlier.since if earlier and earlier.since else time.time()
+        self.progress = CallProgress(since=since, problem=earlier.problem if earlier else None)
+        self.tokens: Callable[[], int] | None = None
+        """Returns about how many tokens of the reply have come."""
+        self.asked = Usage()
+        """The part of `spent` for asking servers what they are."""
+        self.cure = "run it again"
+        """The act that makes the call once more after it was given up with its workers."""
+        self.at_once: int | None = None
+        """The calls in flight at a local server that its batch allows; None for as many as the server has slots."""
 
     def beat(self) -> None:
         """Send a heartbeat."""
         position = {} if self.position == ChainPosition() else {"turn": self.position.model_dump(mode="json")}
-        known: list[object] = [self.spent.model_dump(mode="json"), self.failed.model_dump(mode="json") | position]
-        waiting: list[object] = [self.waits_for] if self.waits_for else []
-        earlier = self.spent.attempts or self.failed.counts or self.failed.waiting_since
-        activity.heartbeat(*(known + waiting if waiting or earlier else []))
+        over = self.over or activity.is_worker_shutdown()
+        losses = _Losses(attempt=self.number, over=over, closed=self.closed, lost=self.lost).model_dump(exclude_defaults=True)
+        now = {"attempt": sum(self.failed.counts.values()) + 1, "tokens": (self.tokens() if self.tokens else 0) or None}
+        progress = self.progress.model_copy(update=now).model_dump(mode="json")
+        activity.heartbeat(self.spent.model_dump(mode="json"), self.failed.model_dump(mode="json") | position | losses, progress)
 
     def wait_for(self, problem: str) -> None:
         """Report with the next heartbeat that a reply waits for the store."""
-        self.waits_for = problem
+        self.progress = self.progress.model_copy(update={"store": problem})
+
+    def ask(self, model: str, tokens: Callable[[], int]) -> None:
+        """Report with the next heartbeats which model is asked, and about how many tokens of its reply have come."""
+        self.progress, self.tokens = self.progress.model_copy(update={"model": model}), tokens
 
     def details(self) -> FailureDetails:
         """Return the details of a failure: what all attempts have cost."""
@@ -104,8 +147,14 @@ class AttemptState:
         self.beat()
 
     def adopt(self, left: "AttemptState") -> None:
-        """Take over the record of the attempt before this one."""
+        """Take over the record of the attempt before this one, whose worker is not lost."""
         self.spent, self.failed, self.position = left.spent, left.failed, left.position
+        self.lost, self.closed, self.is_in_order = left.lost, left.reserved or left.closed, True
+
+    def end(self) -> None:
+        """Report with the last heartbeat that the attempt ends in an orderly way, without an answer."""
+        self.over, self.closed = True, self.reserved or self.closed
+        self.beat()
 
     def choose(self, spec: ModelSpec, taken: Collection[str] = ()) -> ModelChoice:
         """Return the model that this attempt asks, of the model that is to answer and its fallbacks.
@@ -134,9 +183,14 @@ async def heartbeats(earlier: UnansweredAttempt | None = None, limits: CallLimit
     if timeout is None:
         yield state
         return
+    if state.number > 1:
+        state.beat()
     beating = asyncio.create_task(_beat(state, min(HEARTBEAT_SECONDS, timeout.total_seconds() / 2)))
     try:
         yield state
+    except BaseException:
+        state.end()
+        raise
     finally:
         beating.cancel()
         with suppress(asyncio.CancelledError):
@@ -186,6 +240,10 @@ class AbandonedAttempts:
         left = self._attempts.get(activity_call())
         return left.reply if left is not None and left.unwritten else None
 
+    def knows_call(self) -> bool:
+        """Return whether an earlier attempt of the calling activity was made on this worker."""
+        return self._attempts.get(activity_call()) is not None
+
     def forget(self) -> None:
         """Forget the attempts of the calling activity: what they were paid for is written down."""
         self._attempts.drop(activity_call())
@@ -203,13 +261,13 @@ class AbandonedAttempts:
         if left is None or (left.number != number - 1 and not left.unwritten):
             return None
         if (working := left.working) is not None:
-            left.number = number
+            left.number, state.lost = number, left.state.lost
             try:
                 await self._end_of(working, left)
             finally:
                 state.adopt(left.state)
             if left.number != number:
-                raise ApplicationError("a later attempt makes this call", type="given_up", category=ApplicationErrorCategory.BENIGN)
+                raise given_up()
             error = None if working.cancelled() else working.exception()
             if isinstance(error, ApplicationError) and error.non_retryable:
                 raise error
@@ -259,6 +317,11 @@ class AbandonedAttempts:
             elif not attempt.unwritten:
                 asyncio.get_running_loop().call_later(UNCLAIMED_SECONDS, lambda: attempt.number == number and working.cancel())
             raise
+
+
+def given_up() -> ApplicationError:
+    """Return what ends an attempt whose call a later one makes."""
+    return ApplicationError("a later attempt makes this call", type="given_up", category=ApplicationErrorCategory.BENIGN)
 
 
 def stop_requested() -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Self
 
-from activities.calls.pace import LocalPaces, Pace, PaceKeeper
+from activities.calls.pace import LEASE_SECONDS, SLACK, Change, LocalPaces, Pace, PaceKeeper, T
 from activities.calls.rate_headers import MINUTE, KeptHeaders, ReportedLimit, reported_limits
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.provider import ModelFault
@@ -109,7 +109,7 @@ class _Waiter:
     number: int
     tokens: float = field(compare=False)
     entered: float = field(compare=False)
-    turn: "asyncio.Future[None]" = field(compare=False)
+    turn: "asyncio.Future[float]" = field(compare=False)
 
 
 @dataclass
@@ -118,6 +118,9 @@ class Permit:
 
     limiter: "ModelLimiter"
     started: float
+    """When it may be sent, by the monotonic clock."""
+    taken: float
+    """When the pace allowed it, perhaps together with others."""
     tokens: float
     """The tokens that it was reckoned to take."""
     usage: Usage = field(default_factory=Usage)
@@ -136,6 +139,9 @@ class Permit:
 # in a slot of the worker: the attempt ends with `MustWait`, and its next one keeps the place by the call's id and its first time.
 # Invariant: each entry into the window is left exactly once, by the permit's end or here where no permit was given; a lost one would
 # narrow the window for good. `_enter` comes before the await of the shared pace, or two calls would take one place.
+# Leases: a shared pace is changed once for the calls of the next second, which then start at their times without it. Each counts as
+# started when it was taken: a refusal of one that was taken before another worker's refusal is the same refusal. What lapses is given
+# back with the next change, time and count; else the pace would measure calls that never were. Replies are told with that change, too.
 class ModelLimiter:
     """Says when the calls of one model at one endpoint may start, by what the provider accepts, refuses and reports."""
 
@@ -151,6 +157,12 @@ class ModelLimiter:
         self._lost = False
         self._in_flight = 0
         self._starts: deque[float] = deque(maxlen=STARTS)
+        self._lease, self._asking = asyncio.Lock(), 0
+        self._leased: deque[float] = deque()
+        """When the calls may start that were taken together with another one."""
+        self._taken, self._look_at, self._lapsed = 0.0, 0.0, 0
+        self._untold: list[Change[None]] = []
+        """Replies that the pace in the store is not told of yet."""
         self._headroom: dict[str, _Headroom] = {}
         self._cost: dict[str, float] = {"requests": 1.0}
         self._latency = 0.0
@@ -170,8 +182,8 @@ class ModelLimiter:
 
     @property
     def answered(self) -> float:
-        """When the model last accepted a call, in seconds since 1970."""
-        return self._pace.answered
+        """When the model last accepted a call, in seconds since 1970; 0 where it has not."""
+        return self._pace.answered and time.time() - (time.monotonic() + self._paces.ahead - self._pace.answered)
 
     async def enter(self, call: str, since: float, characters: int) -> Permit:
         """Wait for a call's turn, in the order of their first attempts.
@@ -187,17 +199,17 @@ class ModelLimiter:
         tokens = characters / CHARACTERS_A_TOKEN + self._cost.get("output-tokens", 0.0)
         self._outside.pop(call, None)
         if not self._inside and await self._try(tokens) is None:
-            return Permit(self, time.time(), tokens)
+            return Permit(self, time.monotonic(), self._taken, tokens)
         seconds, full = self.seconds_to_wait(since), len(self._inside) >= self._most_inside
         if seconds > INSIDE_SECONDS or full:
             raise MustWait(self._hand_back(call, since, max(seconds, INSIDE_SECONDS if full else 0.0)))
-        waiter = _Waiter(since, next(self._numbers), tokens, time.time(), asyncio.get_running_loop().create_future())
+        waiter = _Waiter(since, next(self._numbers), tokens, time.monotonic(), asyncio.get_running_loop().create_future())
         heapq.heappush(self._inside, waiter)
         self._changed.set()
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._run())
         try:
-            await waiter.turn
+            taken = await waiter.turn
         except asyncio.CancelledError:
             if waiter.turn.done() and not waiter.turn.cancelled() and waiter.turn.exception() is None:
                 self._leave(tokens, 0.0)
@@ -206,7 +218,7 @@ class ModelLimiter:
             raise MustWait(self._hand_back(call, since, wait.seconds)) from None
         finally:
             self._forget(waiter)
-        return Permit(self, time.time(), tokens)
+        return Permit(self, time.monotonic(), taken, tokens)
 
     def _forget(self, waiter: _Waiter) -> None:
         with suppress(ValueError):
@@ -216,24 +228,32 @@ class ModelLimiter:
     def _hand_back(self, call: str, since: float, seconds: float) -> float:
         """Note that a call waits outside, and return for how long."""
         wait = min(max(seconds - LEAD if seconds > 2 * LEAD else seconds, 0.05), LONGEST_WAIT)
-        self._outside[call] = (since, time.time() + wait + INSIDE_SECONDS)
+        self._outside[call] = (since, time.monotonic() + wait + INSIDE_SECONDS)
         self._show()
         return wait
 
     def seconds_to_wait(self, since: float) -> float:
         """Return the seconds until a call would have its turn that first asked then."""
-        now = time.time()
+        now = time.monotonic()
         for call in [name for name, (_, until) in self._outside.items() if until < now]:
             del self._outside[call]
         ahead = sum(other.since < since for other in self._inside) + sum(other < since for other, _ in self._outside.values())
         waiting = len(self._inside) + len(self._outside) + 1
-        seconds = max(self._pace.wait(now, ahead, waiting, self._rate), self._reported_wait(now))
+        if ahead < len(self._leased):
+            paced = self._leased[ahead] - now
+        else:
+            paced = self._pace.wait(now + self._paces.ahead, ahead, waiting, self._rate)
+        seconds = max(paced, self._reported_wait(now), 0.0)
         for most in (ceiling.ceilings.tokens_per_minute for ceiling in self._ceilings):
             seconds = max(seconds, ahead * self._cost.get("tokens", 0.0) * 60 / most) if most else seconds
         room = self._room()
         if ahead >= room and self._latency:
             seconds = max(seconds, (ahead - room + 1) * self._latency / max(1.0, self._in_flight))
         return seconds
+
+    def is_free(self) -> bool:
+        """Return whether a call would start at once, as far as this worker knows."""
+        return not self._inside and self._room() >= 1 and self.seconds_to_wait(time.time()) <= 0
 
     def _room(self) -> float:
         """Return how many more calls may be in flight."""
@@ -257,7 +277,7 @@ class ModelLimiter:
                 if first.turn.done():
                     self._leave(first.tokens, 0.0)
                 else:
-                    first.turn.set_result(None)
+                    first.turn.set_result(self._taken)
                 continue
             self._send_out()
             with suppress(TimeoutError):
@@ -266,7 +286,7 @@ class ModelLimiter:
 
     def _send_out(self) -> None:
         """Hand back whoever has waited in the worker for long, or will."""
-        now = time.time()
+        now = time.monotonic()
         for waiter in [waiter for waiter in self._inside if not waiter.turn.done() and now - waiter.entered > INSIDE_SECONDS / 2]:
             seconds = self.seconds_to_wait(waiter.since)
             if seconds > INSIDE_SECONDS or now - waiter.entered > 2 * INSIDE_SECONDS:
@@ -275,24 +295,69 @@ class ModelLimiter:
 
     async def _try(self, tokens: float) -> float | None:
         """Start a call, and return None; where none may start, return the seconds after which to look again."""
-        now = time.time()
+        now = time.monotonic()
         if self._in_flight >= self._window:
             return math.inf
         wait = max(self._reported_wait(now), *(ceiling.wait(now, tokens) for ceiling in self._ceilings), 0.0)
         if wait > 0:
             return wait
         self._enter(tokens)  # before anybody else looks
-        waiting, rate = len(self._inside) + len(self._outside) + 1, self._rate
+        self._asking += 1
         try:
-            self._pace, wait = await self._paces.change(self._key, lambda pace: pace.take(time.time(), waiting, rate))
+            async with self._lease:
+                wait = await self._take()
         except BaseException:
             self._leave(tokens, 0.0)
             raise
+        finally:
+            self._asking -= 1
         if wait <= 0:
-            self._starts.append(time.time())
+            self._starts.append(time.monotonic())
             return None
         self._leave(tokens, 0.0)
         return wait
+
+    async def _take(self) -> float:
+        """Start a call that was leased, else lease as many as came in the last second or wait; return the seconds until one may start."""
+        now = time.monotonic()
+        while self._leased and self._leased[0] < now - SLACK:
+            self._leased.popleft()
+            self._lapsed += 1
+        if now < (begins := self._leased[0] if self._leased else self._look_at):
+            return begins - now
+        if self._leased:
+            self._leased.popleft()
+            return 0.0
+        waiting, rate = len(self._inside) + len(self._outside) + 1, self._rate
+        lately = sum(start > now - LEASE_SECONDS for start in self._starts)
+        most = max(self._asking + len(self._inside), lately) if self._paces.leases else 1
+
+        def take(pace: Pace, ahead: float) -> tuple[Pace, tuple[float, int]]:
+            taken, wait = pace.take(time.monotonic() + ahead, waiting, rate, most)
+            return taken, (wait, taken.accepted - pace.accepted)
+
+        wait, calls = await self._change(take)
+        self._taken, pace = time.monotonic(), self._pace.bounded(rate)
+        if calls > 1 and pace:
+            first = self._pace.next_at - self._paces.ahead - calls / pace
+            self._leased.extend(first + number / pace for number in range(1, calls))
+        if wait > 0 and self._paces.leases:  # nobody but a refusal of ours makes it earlier, or a look whether a long pause is meant
+            self._look_at = self._taken + (wait if wait <= LEASE_SECONDS else LOOK_SECONDS)
+        return wait
+
+    async def _change(self, change: Change[T]) -> T:
+        """Change the pace where all find it, with what was not told yet; what was leased and did not start is given back."""
+        untold, self._untold = self._untold, []
+        taken, unused, rate = self._taken, self._lapsed + len(self._leased), self._rate
+        self._lapsed, self._leased, self._look_at = 0, deque(), 0.0
+
+        def tell(pace: Pace, ahead: float) -> tuple[Pace, T]:
+            for accept in untold:
+                pace, _ = accept(pace, ahead)
+            return change(pace.give_back(taken + ahead, unused, rate) if unused else pace, ahead)
+
+        self._pace, result = await self._paces.change(self._key, tell)
+        return result
 
     def _enter(self, tokens: float) -> None:
         self._in_flight += 1
@@ -322,7 +387,7 @@ class ModelLimiter:
 
     async def accepted(self, permit: Permit, kept: KeptHeaders) -> None:
         """Note that a call was not refused, and what its reply reports of limits."""
-        now = time.time()
+        now = time.monotonic()
         self._latency = now - permit.started if not self._latency else 0.8 * self._latency + 0.2 * (now - permit.started)
         self._window += 1 / self._window if self._lost else 1
         usage = permit.usage
@@ -336,11 +401,16 @@ class ModelLimiter:
                 self._headroom[what] = _Headroom(limit, permit.started, kept.sent or permit.started)
         named = self._named_rate()
 
-        def accept(pace: Pace) -> tuple[Pace, None]:
-            pace = pace.accept(now, permit.started)
+        def accept(pace: Pace, ahead: float) -> tuple[Pace, None]:
+            pace = pace.accept(now + ahead, permit.taken + ahead)
             return (pace if named is None else pace.learn(named)), None
 
-        self._pace, _ = await self._paces.change(self._key, accept)
+        paced = self._paces.leases and self._pace.bounded(self._rate)
+        if paced and not (self._pace.in_row or self._pace.probing):  # the others need not know at once
+            self._untold.append(accept)
+            self._pace, _ = accept(self._pace, self._paces.ahead)
+        else:
+            await self._change(accept)
 
     def _named_rate(self) -> float | None:
         """Return the rate that the provider has named, once its limit is used up but for what is in flight."""
@@ -354,11 +424,11 @@ class ModelLimiter:
 
     async def refused(self, permit: Permit, fault: ModelFault, call: str, since: float) -> float:
         """Note that a call was refused for its rate, and return the seconds after which it may be made again."""
-        now, floor = time.time(), LEAST_WINDOW + 2 * (self._pace.current or 0.0) * self._latency
-        if permit.started > self._pace.last_refused:
+        now, floor = time.monotonic(), LEAST_WINDOW + 2 * (self._pace.current or 0.0) * self._latency
+        if permit.taken + self._paces.ahead > self._pace.last_refused:
             self._window = max(floor, min(self._window, self._in_flight * SHRINK))
             self._lost = True
-        self._pace, _ = await self._paces.change(self._key, lambda pace: (pace.refuse(now, permit.started, fault.retry_after), None))
+        await self._change(lambda pace, ahead: (pace.refuse(now + ahead, permit.taken + ahead, fault.retry_after), None))
         return self._hand_back(call, since, max(self.seconds_to_wait(since), 0.05))
 
     def leave(self, permit: Permit) -> None:
@@ -378,19 +448,26 @@ class CallLimiter:
         self._paces = paces or LocalPaces()
         self._models: dict[tuple[str, str, str], ModelLimiter] = {}
 
-    def limiter(self, provider: str, address: str, model: str, ceilings: CallCeilings | None = None) -> ModelLimiter:
+    def is_free(self, provider: str, address: str, model: str) -> bool:
+        """Return whether a call of a model would start at once, as far as this worker knows."""
+        known = self._models.get((provider, address, model))
+        return known is None or known.is_free()
+
+    def limiter(self, provider: str, address: str, model: str, slots: int | None = None) -> ModelLimiter:
         """Return the limiter of a model at an endpoint.
 
         Args:
             provider: The provider's name.
             address: The base URL.
             model: The model's own name.
-            ceilings: Ceilings of the endpoint itself, beside those of the settings.
+            slots: The most calls in flight at the endpoint, where no setting says how many; None where no number is known.
         """
-        key = (provider, address, model)
+        key, names = (provider, address, model), [name for name in (provider, f"{provider}:{model}") if name in self._asked]
+        of_server = self._ceilings.setdefault(address, Ceiling(CallCeilings()))
         if key not in self._models:
-            names = {provider: self._asked.get(provider), f"{provider}:{model}": self._asked.get(f"{provider}:{model}")}
-            names[f"{provider} {address}"] = ceilings
-            found = [self._ceilings.setdefault(name, Ceiling(asked)) for name, asked in names.items() if asked is not None]
-            self._models[key] = ModelLimiter(" ".join(key), self._paces, tuple(found), self._inside)
+            of_settings = [self._ceilings.setdefault(name, Ceiling(self._asked[name])) for name in names]
+            self._models[key] = ModelLimiter(" ".join(key), self._paces, (*of_settings, of_server), self._inside)
+        wanted = None if any(self._asked[name].concurrency for name in names) else slots
+        if of_server.ceilings.concurrency != wanted:
+            of_server.ceilings = CallCeilings(concurrency=wanted)
         return self._models[key]

@@ -63,6 +63,9 @@ WINDOW_SECONDS = 10.0
 FRESH_SECONDS = 1.0
 """Seconds for which a pace counts as known: as long as no worker was refused, and nobody set a ceiling, calls do not wait for the store."""
 
+LEASE_SECONDS = 1.0
+"""Seconds' worth of calls that a worker takes of a shared rate at once: a refusal reaches the others so late, and they write so seldom."""
+
 T = TypeVar("T")
 
 
@@ -79,7 +82,7 @@ class RateRefusal(Recorded):
 # behind it, and refusals of calls in flight at a refusal are one with it; else a burst of refusals would lower the rate once for each.
 # No span may hold idle time, or the rate falls to the load that there was: a call that comes late forgets the earlier refusals.
 class Pace(Recorded):
-    """The rate at which the calls of one model may start; all times are in seconds since 1970.
+    """The rate at which the calls of one model may start; all times are in seconds, by the clock of who keeps it.
 
     At two refusals one after the other the provider's bucket is empty, so that what it accepted between them is what it refills. The rate
     is the least that any span between the newest refusal and an earlier one shows; from there it grows with each call, slowly at first.
@@ -95,9 +98,13 @@ class Pace(Recorded):
     """Calls that have started and were not refused so far."""
     refusals: tuple[RateRefusal, ...] = ()
     in_row: Annotated[int, Field(ge=0)] = 0
-    """Refusals since the last accepted call."""
+    """Refusals since a call was accepted that started behind the first of them."""
+    row_from: float = 0.0
+    """When the first of them came."""
     cool_until: float = 0.0
     """No call starts before this."""
+    pause: float = LONGEST_PAUSE
+    """Seconds from the newest refusal to `cool_until`."""
     next_at: float = 0.0
     """When the next call may start, by the rate."""
     last_refused: float = 0.0
@@ -117,7 +124,7 @@ class Pace(Recorded):
         if self.rate is None:
             return None
         sure = min(STEADY_CALLS, 2 * self.behind + 5)
-        steady = min(2.0, max(0.0, (self.grown - sure) / sure))
+        steady = max(0.0, (self.grown - sure) / sure)
         return self.rate * (1 + GROWTH * self.grown + 0.5 * steady**3)
 
     def bounded(self, ceiling: float | None) -> float | None:
@@ -129,8 +136,12 @@ class Pace(Recorded):
         rate = self.bounded(ceiling)
         until = self._doubted(now) if waiting >= MANY_WAIT else None
         if until is None:
-            until = max(self.cool_until, self.next_at if rate else 0.0)
+            until = max(self.cool_until, self._next(now, rate) if rate else 0.0)
         return max(now, until) - now + (ahead / rate if rate else 0.0)
+
+    def _next(self, now: float, rate: float) -> float:
+        """Return `next_at`; only a clock that was wrong has written one that lies further ahead than a lease and a call."""
+        return min(self.next_at, now + LEASE_SECONDS + 1 / rate)
 
     def _doubted(self, now: float) -> float | None:
         """Return when it is worth a look whether the pause is over that a long `Retry-After` asked for; None where that is known."""
@@ -138,13 +149,16 @@ class Pace(Recorded):
             return None
         return now + min(PROBE_SECONDS, self.cool_until - now) if self.probing else self.probe_at
 
-    def take(self, now: float, waiting: int, ceiling: float | None) -> tuple["Pace", float]:
-        """Start a call, and return the pace behind it and 0; where none may start yet, the same pace and the seconds to wait.
+    def take(self, now: float, waiting: int, ceiling: float | None, most: int = 1) -> tuple["Pace", float]:
+        """Start a call, and return the pace behind it and 0; where none may start yet, a pace and the seconds to wait.
+
+        Where a rate holds, the calls of the next second are started together, one after the other from `next_at` on.
 
         Args:
             now: The time.
             waiting: How many calls wait, this one among them.
             ceiling: The highest rate, in calls a second; None where there is none.
+            most: The most calls that are started.
         """
         if now < self.cool_until:
             if self.probe_at is None or waiting < MANY_WAIT:
@@ -154,13 +168,25 @@ class Pace(Recorded):
             return self.model_copy(update={"accepted": self.accepted + 1, "probe_at": None, "probing": True}), 0.0
         changed: dict[str, object] = {"accepted": self.accepted + 1}
         if rate := self.bounded(ceiling):
-            if now < self.next_at:
-                return self, self.next_at - now
-            late = now - self.next_at
-            changed["next_at"] = (self.next_at if late < SLACK else now) + 1 / rate
+            if now < (next_at := self._next(now, rate)):
+                return self.model_copy(update={"next_at": next_at}), next_at - now
+            late, calls = now - next_at, max(1, min(most, int(rate * LEASE_SECONDS)))
+            changed = {"accepted": self.accepted + calls, "next_at": (next_at if late < SLACK else now) + calls / rate}
             if late > max(2 / rate, 1.0):  # fewer calls come than may: what is accepted then says nothing of the rate
                 changed["refusals"] = ()
         return self.model_copy(update=changed), 0.0
+
+    def give_back(self, started: float, calls: int, ceiling: float | None) -> "Pace":
+        """Return the pace without calls that were taken together and did not start."""
+        rate = self.bounded(ceiling)
+        own = self._disowned(started, calls)
+        return own.model_copy(update={"next_at": self.next_at - calls / rate}) if rate else own
+
+    def as_of(self, now: float) -> "Pace":
+        """Return the pace as it can be now: nothing of it lies ahead, and no pause is longer than it was when it began."""
+        changed = {name: min(getattr(self, name), now) for name in ("last_refused", "row_from", "window_from", "answered")}
+        past = tuple(refusal for refusal in self.refusals if refusal.at <= now)
+        return self.model_copy(update={**changed, "refusals": past, "cool_until": min(self.cool_until, now + self.pause)})
 
     def learn(self, rate: float) -> "Pace":
         """Return the pace with a rate that the provider itself has named, where none was measured."""
@@ -168,11 +194,14 @@ class Pace(Recorded):
 
     def accept(self, now: float, started: float) -> "Pace":
         """Return the pace after a call that was not refused."""
-        changed: dict[str, object] = {"in_row": 0, "answered": now}
+        changed: dict[str, object] = {"answered": now}
         fresh = now - self.window_from > WINDOW_SECONDS
         changed |= {"window_from": now if fresh else self.window_from, "window_accepted": 1 if fresh else self.window_accepted + 1}
-        if self.in_row >= AWAY_REFUSALS:
-            changed["refusals"] = self.refusals[-1:]
+        if started > self.row_from:  # one that had started before the row says nothing of what is accepted now
+            changed["in_row"] = 0
+            if self.in_row >= AWAY_REFUSALS:
+                earlier = [past for past in self.refusals if past.at < started]
+                changed["refusals"] = (*earlier[-1:], *(past for past in self.refusals if past.at >= started))
         if self.rate and started > self.last_refused and self.next_at > now - 1.0:
             changed["grown"] = self.grown + 1
         if self.probing and self.last_refused < started < self.cool_until:
@@ -192,13 +221,14 @@ class Pace(Recorded):
         rate, behind, refusals = own._measured(now, accepted)  # noqa: SLF001 - of its own class
         newest = (*refusals, RateRefusal(at=now, accepted=accepted))
         changed: dict[str, object] = {"rate": rate, "behind": behind, "grown": 0, "in_row": self.in_row + 1, "refusals": newest}
+        changed["row_from"] = self.row_from if self.in_row else now
         refused = self.model_copy(update=changed | {"accepted": accepted, "last_refused": now})
         return refused._cool(now, retry_after)  # noqa: SLF001 - of its own class
 
-    def _disowned(self, started: float) -> "Pace":
-        """Return the pace without a call that had counted as accepted since its start."""
-        later = [past.model_copy(update={"accepted": past.accepted - 1}) if past.at >= started else past for past in self.refusals]
-        return self.model_copy(update={"accepted": self.accepted - 1, "refusals": tuple(later)})
+    def _disowned(self, started: float, calls: int = 1) -> "Pace":
+        """Return the pace without calls that had counted as accepted since their start."""
+        later = [past.model_copy(update={"accepted": past.accepted - calls}) if past.at >= started else past for past in self.refusals]
+        return self.model_copy(update={"accepted": self.accepted - calls, "refusals": tuple(later)})
 
     def _measured(self, now: float, accepted: int) -> tuple[float, int, tuple[RateRefusal, ...]]:
         """Return the rate after a refusal, over how many calls it was measured, and the earlier refusals that still count."""
@@ -207,7 +237,10 @@ class Pace(Recorded):
         near = tuple(past for past in self.refusals if accepted - past.accepted <= SPAN_CALLS and now - past.at <= longest)
         if not near:
             seconds = min(max(1.0, now - self.window_from), WINDOW_SECONDS)
-            return (max(FIRST_RATE, self.window_accepted / seconds), 0, ()) if current is None else (current * MARGIN, self.behind, ())
+            shown = max(FIRST_RATE, self.window_accepted / seconds)
+            return (shown, 0, ()) if current is None else (min(current * MARGIN, 2 * shown), self.behind, ())
+        if self.in_row:  # calls that are in flight in a row of refusals are likely to be refused, too
+            accepted = self.refusals[-min(self.in_row, len(self.refusals))].accepted
         behind = accepted - near[0].accepted
         if current is not None and behind <= 0:  # refused whatever comes: the pause sees to that
             return current, self.behind, near
@@ -220,57 +253,74 @@ class Pace(Recorded):
         if self.rate and (len(self.refusals) > 1 or self.believes is False):
             pause = min(pause, 2.0 ** min(self.in_row - 1, 16) / self.rate)
         if retry_after is None:
-            return self._until(now + pause, None)
+            return self._until(now, pause, None)
         if self.believes is False:
-            return self._until(now + min(pause, retry_after), None)
+            return self._until(now, min(pause, retry_after), None)
         doubtful = self.believes is None and (retry_after > SHORT_RETRY_AFTER or len(self.refusals) > 1)
-        return self._until(now + retry_after, now + max(1.0, retry_after / 10) if doubtful else None)
+        return self._until(now, retry_after, now + max(1.0, retry_after / 10) if doubtful else None)
 
-    def _until(self, cool_until: float, probe_at: float | None) -> "Pace":
-        until = max(self.cool_until, cool_until)
-        return self.model_copy(update={"cool_until": until, "next_at": max(self.next_at, until), "probe_at": probe_at})
+    def _until(self, now: float, pause: float, probe_at: float | None) -> "Pace":
+        until = max(self.cool_until, now + pause)
+        changed = {"cool_until": until, "pause": until - now, "next_at": max(self.next_at, until), "probe_at": probe_at}
+        return self.model_copy(update=changed)
+
+
+Change = Callable[[Pace, float], tuple[Pace, T]]
+"""A change of a pace, by the seconds that its clock is ahead of this process's monotonic one."""
 
 
 class PaceKeeper(Protocol):
     """Keeps the pace of a model where all who call it find it."""
 
-    async def change(self, key: str, change: Callable[[Pace], tuple[Pace, T]]) -> tuple[Pace, T]:
+    leases: bool
+    """Whether a worker takes calls ahead, and tells of replies later: whether others share the pace."""
+    ahead: float
+    """Seconds that the clock of the paces is ahead of this process's monotonic one."""
+
+    async def change(self, key: str, change: Change[T]) -> tuple[Pace, T]:
         """Change a pace, alone, and return it with what the change returns."""
         ...
 
 
 class LocalPaces:
-    """The paces of one worker."""
+    """The paces of one worker, by its monotonic clock."""
+
+    leases = False
 
     def __init__(self) -> None:
+        self.ahead = 0.0
         self._paces: dict[str, Pace] = {}
 
-    async def change(self, key: str, change: Callable[[Pace], tuple[Pace, T]]) -> tuple[Pace, T]:
+    async def change(self, key: str, change: Change[T]) -> tuple[Pace, T]:
         """Change a pace."""
-        pace, result = change(self._paces.get(key) or Pace())
+        pace, result = change(self._paces.get(key) or Pace(), self.ahead)
         self._paces[key] = pace
         return pace, result
 
 
 class SharedPaces:
-    """Keeps paces in a store, a row for each model; while the store is away, in the worker alone."""
+    """Keeps paces in a store, a row for each model, by the database's clock; while the store is away, in the worker alone."""
+
+    leases = True
 
     def __init__(self, store: "Store") -> None:
+        self.ahead = 0.0
         self._store = store
         self._local = LocalPaces()
         self._known: dict[str, tuple[float, Pace]] = {}
         self._away = False
 
-    async def change(self, key: str, change: Callable[[Pace], tuple[Pace, T]]) -> tuple[Pace, T]:
+    async def change(self, key: str, change: Change[T]) -> tuple[Pace, T]:
         """Change a pace, alone among all workers, and return it with what the change returns."""
         read, known = self._known.get(key, (0.0, None))
         if known is not None and time.monotonic() - read < FRESH_SECONDS:
-            pace, result = change(known)
+            pace, result = change(known, self.ahead)
             if pace.next_at == known.next_at and pace.rate is None and pace.in_row == 0:  # nothing that others must know
                 self._known[key] = (read, pace)
                 return pace, result
         try:
-            pace, result = await self._store.write(lambda connection: _change(connection, key, change))
+            self._local.ahead = self.ahead
+            pace, result, self.ahead = await self._store.write(lambda connection: _change(connection, key, change))
         except StoreUnavailable as error:
             if not self._away:
                 logger.warning("the pace of calls is not shared with other workers: %s", error)
@@ -281,20 +331,24 @@ class SharedPaces:
         return pace, result
 
 
-def _change(connection: "Connection", key: str, change: Callable[[Pace], tuple[Pace, T]]) -> tuple[Pace, T]:
-    """Change a model's row, whose lock is taken first, so that its turns follow one after the other."""
+def _change(connection: "Connection", key: str, change: Change[T]) -> tuple[Pace, T, float]:
+    """Change a model's row, whose lock is taken first, so that its turns follow one after the other; return how far ahead its clock is."""
+    from sqlalchemy import func
     from sqlalchemy.dialects import postgresql
 
     from gradeloop.store.tables import table
 
     paces = table("call_paces")
     named = key[:700]
-    take = paces.update().where(paces.c.model == named).values(turns=paces.c.turns + 1).returning(paces.c.pace)
-    found = connection.execute(take).scalar()
+    clock = func.extract("epoch", func.clock_timestamp())  # when the lock is held, not when the transaction began
+    take = paces.update().where(paces.c.model == named).values(turns=paces.c.turns + 1).returning(paces.c.pace, clock)
+    found = connection.execute(take).one_or_none()
     if found is None:
         new = postgresql.insert(paces).values(model=named, turns=0, pace=Pace().model_dump_json()).on_conflict_do_nothing()
         connection.execute(new)
-        found = connection.execute(take).scalar_one()
-    pace, result = change(Pace.model_validate_json(found))
+        found = connection.execute(take).one()
+    kept, now = Pace.model_validate_json(found[0]), float(found[1])
+    ahead = now - time.monotonic()
+    pace, result = change(kept.as_of(now), ahead)
     connection.execute(paces.update().where(paces.c.model == named).values(pace=pace.model_dump_json()))
-    return pace, result
+    return pace, result, ahead

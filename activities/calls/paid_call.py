@@ -1,9 +1,10 @@
 """The paid calls of a worker, for threads, judgements and batches alike: one attempt is one request, and whatever is paid is counted."""
 
 import asyncio
+import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -13,7 +14,8 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError
 
 from activities.calls.attempts import AbandonedAttempts, AttemptState, PaidCall, PaidTurn, UnansweredAttempt, heartbeats, stop_requested
-from activities.calls.limiter import LIMITED, CallLimiter, MustWait, Permit
+from activities.calls.limiter import CHARACTERS_A_TOKEN, LIMITED, CallLimiter, MustWait, Permit
+from activities.calls.quarantine import LOST, Quarantine
 from activities.calls.rate_headers import kept_headers
 from activities.calls.retries import (
     ATTEMPTS,
@@ -35,7 +37,8 @@ from activities.providers import Providers
 from activities.providers.base import sendable
 from activities.providers.scripted import Recording
 from gradeloop.contract.messages import MESSAGE_BYTES, Usage
-from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest
+from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.contract.thread import OUTAGE_SECONDS
 from gradeloop.telemetry.metrics import (
     COST,
@@ -55,6 +58,12 @@ CANCELLED = "cancelled"
 
 RETRY_IMMEDIATELY = timedelta(milliseconds=1)
 """The pause before the next model is asked; none at all would leave the pause to Temporal."""
+
+WORKER_LOST = "worker_lost"
+"""The error type of a call that is not made again, since workers were lost with it in flight."""
+
+RECORDED_SECONDS = 3.0
+"""Seconds after which a heartbeat is with the server: a worker sends one every 2 seconds at most."""
 
 TURN_BYTES = 2 * MESSAGE_BYTES - 32 * 1024
 """The most bytes of a reply together with how it reads, as JSON: Temporal takes a payload of 2 MiB."""
@@ -80,6 +89,7 @@ class ModelCalls:
     search_attributes: bool = False
     """Whether the namespace has our search attributes."""
     abandoned: AbandonedAttempts = field(default_factory=AbandonedAttempts)
+    quarantine: Quarantine = field(default_factory=Quarantine)
 
     def limits(self, outage_timeout: float | None = None, attempts: int = ATTEMPTS) -> CallLimits:
         """Return the limits of a call: the thread's own wait for a provider that is away, or this worker's."""
@@ -118,6 +128,9 @@ class ModelCalls:
                 if state.failed.unexpected < (min(attempts, MALFORMED_ATTEMPTS) if state.spent.calls else attempts):
                     raise
                 raise failure(error, model="", spent=state.spent, final=True) from error
+            finally:
+                state.ended = True
+                await state.until_end.aclose()
 
     async def answer(self, call: Call, work: Callable[[Call, AttemptState], Coroutine[Any, Any, Turn]]) -> Turn | UnansweredAttempt:
         """Do an attempt of a thread's or a judgement's call; a paid one without an answer is returned, and its workflow asks again.
@@ -158,7 +171,25 @@ class ModelCalls:
                 pause=0.0 if raisable or reported.type == FALLBACK else pause,
                 failed=state.failed,
                 turn=state.position,
+                since=state.progress.since,
             )
+
+    async def understand(self, model: ModelSpec, state: AttemptState, *, trial: bool = True) -> None:
+        """Ask the server of a model what it is, once, before the first request to it is built; the attempt counts what that costs."""
+        tenant, usage = self.budgets.limited(current_tenant()), None
+        state.ask(model.id, lambda: 0)
+        try:
+            usage = await self.providers.understand(model, trial=trial)
+        except asyncio.CancelledError as error:
+            usage = paid_by(error)
+            raise
+        finally:
+            if usage is not None:
+                state.asked += usage
+                state.spend(usage)
+                count_reply(ModelRequest(spec=model, step=Step(role="grader"), messages=()), usage)
+                if tenant is not None:
+                    await self.budgets.count(tenant, usage)
 
     async def send(
         self, request: ModelRequest, state: AttemptState, choice: ModelChoice, before: Callable[[], Awaitable[None]] | None = None
@@ -175,29 +206,66 @@ class ModelCalls:
             ApplicationError: Its type is the kind of failure, `outage` where the provider was away for as long as the limits say,
                 `waiting` where the call has to wait for its turn, `fallback` where the next attempt asks another model; its details are
                 what all attempts have cost. `tenant_budget` where the tenant has used up its budget of the day. `ThreadTooLarge` where
-                the reply has more than 1 MiB, since a larger payload would wedge the workflow.
+                the reply has more than 1 MiB, since a larger payload would wedge the workflow. `worker_lost` where it is not made again.
         """
+        await self.understand(request.spec, state, trial=False)
         request = fit_for(request if request.thread else replace(request, thread=activity.info().workflow_id or ""), choice.chain[0])
-        with await self._permit(request, state, choice) as permit:
-            tenant, earlier = self.budgets.limited(current_tenant()), state.spent
-            if tenant is not None:
-                priced = self.providers.cost(request.spec, Usage(calls=1)) is not None
-                await self.budgets.require_left(tenant, request.spec.id, earlier, priced=priced)
-            if before is not None:
-                await before()
-                earlier = state.spent  # of which what is counted already is gone
-            try:
-                return await self._send(request, state, choice, permit)
-            finally:
+        async with self._place(state, reserves=before is not None):
+            with await self._permit(request, state, choice) as permit:
+                tenant, earlier = self.budgets.limited(current_tenant()), state.spent
                 if tenant is not None:
-                    await self.budgets.count(tenant, state.spent.minus(earlier))
+                    priced = self.providers.cost(request.spec, Usage(calls=1)) is not None
+                    await self.budgets.require_left(tenant, request.spec.id, earlier, priced=priced)
+                if before is not None:
+                    await before()
+                    earlier = state.spent  # of which what is counted already is gone
+                try:
+                    return await self._send(request, state, choice, permit)
+                finally:
+                    if tenant is not None:
+                        await self.budgets.count(tenant, state.spent.minus(earlier))
+
+    @asynccontextmanager
+    async def _place(self, state: AttemptState, *, reserves: bool) -> AsyncIterator[None]:
+        """Make a call in the block, apart from others where workers were lost with it, and keep its place until its answer is handed over.
+
+        What reserves it says that it is in flight.
+
+        Raises:
+            ApplicationError: Of type `worker_lost`: the last of them was lost with this call alone.
+        """
+        if state.lost >= LOST:
+            state.spent += Usage(attempts=state.lost)  # nobody knows what they cost
+            text = f"{state.lost} workers were lost with this call in flight, the last one with no other call beside it; "
+            text += f"look in the worker's log for what ended it, or give it more memory, then {state.cure}"
+            raise priced_failure(text, WORKER_LOST, state.details(), final=True)
+        waits = state.over = bool(state.lost) and not reserves
+        await state.until_end.aclose()  # a call before this one
+        place = AsyncExitStack()
+        await place.enter_async_context(self.quarantine.place(state.lost))
+        try:
+            state.over = False
+            if waits:
+                state.beat()
+                await asyncio.sleep(RECORDED_SECONDS)
+            yield
+        finally:
+            if state.ended:  # the server gave the attempt up, and its call went on
+                await place.aclose()
+            else:
+                state.until_end.push_async_callback(place.aclose)
+
+    def may_start(self, spec: ModelSpec) -> bool:
+        """Return whether a call of a model would not have to wait for its turn now, as far as this worker knows."""
+        return self.quarantine.is_free and self.limiter.is_free(spec.provider, self.providers.address_of(spec), spec.model)
 
     async def _permit(self, request: ModelRequest, state: AttemptState, choice: ModelChoice) -> Permit:
         """Wait for the call's turn where that is soon; else end the attempt, so that the call waits in no slot of the worker."""
         spec, endpoint = request.spec, self.providers.address_of(request.spec)
-        limiter = self.limiter.limiter(spec.provider, endpoint, spec.model)
+        slots = self.providers.slots(spec)
+        limiter = self.limiter.limiter(spec.provider, endpoint, spec.model, slots and (state.at_once or slots))
         characters = len(request.system) + sum(len(message.content) for message in request.messages)
-        since = state.failed.waiting_since or time.time()
+        since = min(time.time(), state.failed.waiting_since or math.inf)  # the clock of an earlier attempt may have been wrong
         try:
             return await limiter.enter(activity_call(), since, characters)
         except MustWait as wait:
@@ -223,6 +291,7 @@ class ModelCalls:
         clock = asyncio.get_running_loop().time
         began = clock()
         with kept_headers() as kept:
+            state.ask(request.spec.id, lambda: kept.characters // CHARACTERS_A_TOKEN)
             try:
                 reply = await _traced(request, self._complete(request, state))
             except asyncio.CancelledError as error:  # it was sent, and so may be paid for

@@ -1,4 +1,4 @@
-"""The rate limits that providers report with a reply, read ahead of the first refusal."""
+"""Facts of a reply under way beside its content: the rate limits that providers report, and how much of a stream has come."""
 
 import re
 import time
@@ -7,6 +7,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+
+from pydantic import JsonValue
 
 MINUTE = 66.0
 """Seconds: a limit that is full again within them counts by the minute."""
@@ -33,12 +36,17 @@ class ReportedLimit:
 
 @dataclass
 class KeptHeaders:
-    """The headers of a reply about rate limits, and when its request was sent."""
+    """The headers of a reply about rate limits, when its request was sent, and how much of a stream has come."""
 
     headers: dict[str, str] = field(default_factory=dict)
     sent: float | None = None
-    """When it was sent, in seconds since 1970; None before."""
+    """When it was sent, by the monotonic clock; None before."""
+    characters: int = 0
+    """The characters that a stream has brought."""
 
+
+_WRITTEN = frozenset({"content", "reasoning", "reasoning_content", "thinking", "text", "delta", "arguments", "partial_json"})
+"""The keys of an event, in every protocol, that hold what a model has written."""
 
 _LAST: ContextVar[KeptHeaders | None] = ContextVar("headers of the last reply", default=None)
 
@@ -54,16 +62,41 @@ def kept_headers() -> Iterator[KeptHeaders]:
         _LAST.reset(token)
 
 
+def keep_streamed(event: dict[str, JsonValue]) -> str:
+    """Return what an event of the call's stream has brought, and keep how much; one that repeats what came before brings nothing."""
+    kind = event.get("type")
+    text = _written(event) if kind is None or "delta" in str(kind) else ""
+    if (kept := _LAST.get()) is not None:
+        kept.characters += len(text)
+    return text
+
+
+def _written(value: JsonValue, key: str = "") -> str:
+    if isinstance(value, str):
+        return value if key in _WRITTEN else ""
+    if isinstance(value, dict):
+        return "".join(_written(item, name) for name, item in value.items())
+    return "".join(_written(item, key) for item in value) if isinstance(value, list) else ""
+
+
 def keep_sending() -> None:
     """Keep when the request of the call that is under way is sent."""
     if (kept := _LAST.get()) is not None:
-        kept.sent = time.time()
+        kept.sent = time.monotonic()
 
 
 def keep_headers(headers: Mapping[str, str]) -> None:
     """Keep the headers of a reply that speak of rate limits for the call that is under way, if anybody reads them."""
     if (kept := _LAST.get()) is not None:
-        kept.headers = {name.lower(): value for name, value in headers.items() if "ratelimit" in name.lower()}
+        kept.headers = {name.lower(): value for name, value in headers.items() if "ratelimit" in name.lower() or name.lower() == "date"}
+
+
+def reply_time(headers: Mapping[str, str]) -> datetime:
+    """Return when a server answered, by its own clock, to which other times in its headers refer; by ours where it does not say."""
+    try:
+        return parsedate_to_datetime(headers["date"]).astimezone(UTC)
+    except (KeyError, TypeError, ValueError):
+        return datetime.now(UTC)
 
 
 def reported_limits(headers: Mapping[str, str], now: datetime | None = None) -> dict[str, ReportedLimit]:
@@ -71,9 +104,9 @@ def reported_limits(headers: Mapping[str, str], now: datetime | None = None) -> 
 
     Args:
         headers: A reply's, their names in lower case: OpenAI's, Anthropic's or OpenRouter's.
-        now: The time of the reply.
+        now: The time of the reply; by default as it says.
     """
-    at = now or datetime.now(UTC)
+    at = now or reply_time(headers)
     found = {}
     for what in ("requests", "tokens", "input-tokens", "output-tokens"):
         for form in ("x-ratelimit-{part}-{what}", "anthropic-ratelimit-{what}-{part}"):

@@ -40,7 +40,7 @@ ATTEMPTS = 8
 """Attempts of one kind of failure after which it is final: with their pauses two minutes, within which a server restarts."""
 
 MALFORMED_ATTEMPTS = 3
-"""Malformed replies after which another one is final: each one was paid for, and a model that fails thrice fails again."""
+"""Malformed and degenerate replies after which another is final: each was paid for, and a model that fails thrice fails again."""
 
 _AWAY = frozenset({HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT})
 """Statuses by which a gateway says that the provider behind it is away."""
@@ -155,7 +155,7 @@ def _kind(fault: ModelFault) -> str:
     """Return the kind of failure whose attempts are counted together."""
     if fault.kind in {"connection", "overloaded"} or fault.status in _AWAY:
         return OUTAGE if fault.kind in RETRYABLE else fault.kind
-    paid = fault.kind == "malformed_response" and fault.usage is not None and fault.usage.calls > 0
+    paid = fault.kind == "degenerate" or (fault.kind == "malformed_response" and fault.usage is not None and fault.usage.calls > 0)
     return _PAID if paid else fault.kind
 
 

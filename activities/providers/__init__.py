@@ -1,34 +1,62 @@
 """The models that a worker can call, all through one pool of connections, and the examination of its keys for `gradeloop doctor`."""
 
 import asyncio
+import logging
 import math
 import re
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from activities.errors import invalid, model_fault, note_paid, paid_by
 from activities.providers.base import deadline
-from activities.providers.environment import Environment, KeyVariable, settings_complaint
+from activities.providers.environment import Environment, KeyVariable, is_local, settings_complaint
 from activities.providers.http_request import read_call
+from activities.providers.probe import Description
 from activities.providers.scripted import Script
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import HTTP_REQUEST, PROVIDERS, ModelSpec
 from gradeloop.contract.provider import Endpoint, FailureKind, ModelFault, ModelReply, ModelRequest, Provider
 from gradeloop.extensions import load
-from gradeloop.settings.catalog import PUBLISHED, PriceTable, load_catalogue, load_prices, published_version, retirement_of
+from gradeloop.settings.catalog import (
+    PUBLISHED,
+    PriceTable,
+    ServerFacts,
+    declare_facts,
+    is_answer_open,
+    load_catalogue,
+    load_prices,
+    published_version,
+    retirement_of,
+    server_facts,
+)
 from gradeloop.settings.endpoints import CLOUD_PACKAGES, DEFAULTS, PROTOCOLS, unknown_provider
 from gradeloop.text import clip
 
 if TYPE_CHECKING:
     import httpx2
+
+logger = logging.getLogger("gradeloop.providers")
+
+FRESH_SECONDS = 3600.0
+"""Seconds for which the facts about a server count."""
+
+FAILED_SECONDS = 60.0
+"""Seconds after which a server that could not be asked is asked again."""
+
+SLOTS = 4
+"""Calls in flight at a local server that does not say how many it makes at once."""
+
+BATCHING = frozenset({"vllm", "sglang", "litellm"})
+"""The kinds of servers that take what comes, and say nothing of slots."""
 
 _ROTATIONS = 3
 """Repeats of a call with another key, where the endpoint refuses one that has changed since."""
@@ -41,6 +69,9 @@ class Providers:
 
     needs_keys: bool = True
     """Whether a model without its key, or without its replies, is refused; False where none is going to be called."""
+
+    probe: bool = False
+    """Whether servers of which no table knows are asked what they are."""
 
     on_refused_key: Callable[[str, str], None] = staticmethod(lambda _variable, _key: None)
     """Is told of a key that a provider refused, or that is missing, with its variable."""
@@ -62,6 +93,7 @@ class Providers:
         self._memories: dict[tuple[str, str], dict[str, str]] = {}
         self._pools: dict[bool, httpx2.AsyncClient] = {}
         self._loaded: set[str] = set()
+        self._asked: dict[tuple[str, str, str], _Asked] = defaultdict(_Asked)
         self._answered: dict[tuple[str, str], float] = {}  # seconds since 1970, by provider and base URL
 
     @property
@@ -177,6 +209,57 @@ class Providers:
             raise
         return replace(reply, usage=self._metered(request.spec, reply.usage, clock() - started))
 
+    async def understand(self, spec: ModelSpec, *, trial: bool) -> Usage | None:
+        """Ask the server of a model that is in no table what it is, and return the cost; None where it is known or cannot be asked.
+
+        Of callers at the same time one asks and the others wait. The trial, which is paid for, is left out where settings say its result.
+        """
+        trial, place = trial and spec.config.structured_output is None, self._environment.endpoint(spec)
+        if not self.asks(spec) or not (trial or is_local(place.base_url)):
+            return None
+        asked, clock = self._asked[spec.provider, place.base_url, spec.model], asyncio.get_running_loop().time
+        async with asked.lock:
+            if clock() < asked.until and (asked.tried or not trial):
+                return None
+            started, asked.tried, known = clock(), trial, server_facts(spec)
+            try:
+                found = await self.describe(spec, trial=trial)
+            except Exception as error:  # noqa: BLE001 - whatever goes wrong, the call goes on, and tells it
+                logger.info("nothing is known of the server of %s: %s", spec.id, model_fault(error, model="") or type(error).__name__)
+                asked.until = clock() + FAILED_SECONDS
+                return None
+            looked = found.facts.model_dump(include={"kind", "models", "context", "slots", "parameters"})
+            declare_facts(spec, found.facts if (trial and found.settled) or known is None else known.model_copy(update=looked))
+            asked.until = clock() + (FRESH_SECONDS if found.settled else FAILED_SECONDS)
+            attempts = found.usage.attempts
+            return self._metered(spec, found.usage, clock() - started).model_copy(update={"attempts": attempts}) if attempts else None
+
+    def asks(self, spec: ModelSpec) -> bool:
+        """Return whether the server of a model is asked what it is, before its first call."""
+        return self.probe and self._environment.protocol(spec.provider) == "openai_chat" and is_answer_open(spec)
+
+    def slots(self, spec: ModelSpec) -> int | None:
+        """Return how many calls a local server makes at once, `SLOTS` where it does not say; None for servers that batch whatever comes."""
+        facts = server_facts(spec)
+        if facts is None or not facts.models or facts.kind in BATCHING or not is_local(self.address_of(spec)):
+            return None
+        return facts.slots or SLOTS
+
+    async def describe(self, spec: ModelSpec, *, trial: bool) -> Description:
+        """Ask a model's server of Chat Completions what it is.
+
+        Raises:
+            Exception: It cannot be asked.
+        """
+        for package, _ in self._packages(spec.provider):
+            await self._load(package)
+        if server := self._environment.servers.get(spec.provider):
+            await server.source.renew()
+            spec = _with_body(spec, server.place)
+        adapter: Any = self.get(spec)
+        found: Description = await adapter.describe(spec, trial=trial)
+        return found
+
     async def _attempt(self, request: ModelRequest) -> ModelReply:
         model, seconds = request.spec.id, deadline(request, self._call_timeout)
         limit = asyncio.timeout(seconds)
@@ -203,7 +286,7 @@ class Providers:
         spec, server = request.spec, self._environment.servers.get(request.spec.provider)
         for package, _ in self._packages(spec.provider):
             await self._load(package)
-        sent = _with_body(request, server.place) if server else request
+        sent = replace(request, spec=_with_body(spec, server.place)) if server else request
         if server is None or isinstance(server.source, KeyVariable):  # a key that stays
             return await self.get(spec).complete(sent)
         self.check(spec)
@@ -292,7 +375,8 @@ class Providers:
         if (url := spec.config.base_url) is None:
             return f"{spec.id!r} needs config.base_url, {needed}" if needed else None
         cure = f"add it to the worker's GRADELOOP_BASE_URLS: {url}"
-        return None if self._environment.allows(url) else f"base_url {clip(url)} is not allowed on this worker; {cure}"
+        named = spec.provider != HTTP_REQUEST and self._environment.serves(url)
+        return None if named or self._environment.allows(url) else f"base_url {clip(url)} is not allowed on this worker; {cure}"
 
     def _key_complaint(self, spec: ModelSpec) -> str | None:
         endpoint, server = self._environment.endpoint(spec), self._environment.servers.get(spec.provider)
@@ -308,13 +392,19 @@ class Providers:
         return None
 
 
-def _with_body(request: ModelRequest, place: Endpoint) -> ModelRequest:
-    """Return a request with its endpoint's own keys of the body, before which the request's come."""
-    if not place.body:
-        return request
-    config = request.spec.config
-    more = config.model_copy(update={"extra": {**place.body, **config.extra}})
-    return replace(request, spec=request.spec.model_copy(update={"config": more}))
+def _with_body(spec: ModelSpec, place: Endpoint) -> ModelSpec:
+    """Return a model with its endpoint's own keys of the body, before which the model's come."""
+    more = {"extra": {**place.body, **spec.config.extra}}
+    return spec.model_copy(update={"config": spec.config.model_copy(update=more)}) if place.body else spec
+
+
+@dataclass
+class _Asked:
+    """Until when the facts about a model's server count, by the loop's clock, and whether a trial was among the questions."""
+
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    until: float = -math.inf
+    tried: bool = False
 
 
 def _timed_out(request: ModelRequest, seconds: float, paid: Usage | None) -> ModelFault:
@@ -353,10 +443,18 @@ class KeyReport(Strict):
     """Those that it lists and stops serving within two months, or should not serve any more, each with the day."""
 
 
+class ServerReport(Strict):
+    """A local model server that answers."""
+
+    address: str
+    facts: ServerFacts
+
+
 class WorkerExamination(Strict):
-    """The keys and tables of a worker with this environment."""
+    """The keys, servers and tables of a worker with this environment."""
 
     keys: tuple[KeyReport, ...]
+    servers: tuple[ServerReport, ...]
     models_as_of: str
     prices_as_of: str
     published_prices: str
@@ -382,11 +480,17 @@ async def examine(environment: Environment) -> WorkerExamination:
             import_module(PROTOCOLS.find(protocol).package)  # that it takes seconds on a slow machine is no provider's silence
     try:
         reports = await asyncio.gather(*(_report(name, place, providers, environment, table) for name, place in places))
+        servers = [server.place for server in environment.servers.values()]
+        local = {place.base_url: place.provider for place in servers if place.protocol == "openai_chat" and is_local(place.base_url)}
+        if environment.openai.named and is_local(environment.openai.base_url):
+            local[environment.openai.base_url] = "openai_compatible"
+        found = await asyncio.gather(*(_server_report(providers, name, address) for address, name in local.items()))
     finally:
         await providers.aclose()
     models = load_catalogue()
     return WorkerExamination(
         keys=tuple(reports),
+        servers=tuple(report for report in found if report is not None),
         models_as_of=models.as_of,
         prices_as_of=table.as_of,
         published_prices=published_version(),
@@ -397,15 +501,27 @@ async def examine(environment: Environment) -> WorkerExamination:
     )
 
 
+async def _server_report(providers: Providers, name: str, address: str) -> ServerReport | None:
+    """Return what a local server is; None where none answers. A trial is made where it has one model, so that none has to be loaded."""
+    facts = ServerFacts()
+    with suppress(Exception):  # nobody listens, or somebody else
+        facts = (await providers.describe(ModelSpec(id=f"{name}:any"), trial=False)).facts
+        if len(facts.models) == 1:
+            async with asyncio.timeout(KEY_SECONDS):
+                facts = (await providers.describe(ModelSpec(id=f"{name}:{facts.models[0]}"), trial=True)).facts
+    return ServerReport(address=address, facts=facts) if facts.models else None
+
+
 def _asked(environment: Environment) -> Iterator[tuple[str, Endpoint]]:
     """Yield the endpoints that have keys or are the worker's own; a cloud's own clients list no models."""
     servers = {name: (server, server.now()) for name, server in environment.servers.items()}
     ours = [name for name in servers if name in PROVIDERS and not servers[name][0].configured]
     yield from ((name, place) for name in ours if (place := servers[name][1]).key or place.project)
     yield from (("openai_compatible", place) for place in environment.compatible)
-    known = {place.base_url for place in environment.compatible}
+    known, listed = {place.base_url for place in environment.compatible}, {servers[name][1].base_url for name in ours}
     for name, (server, place) in servers.items():
-        is_ours = server.configured or (name not in ours and place.key is not None and not server.keyless)
+        is_keyed = name not in ours and place.key is not None and not server.keyless and place.base_url not in listed
+        is_ours = server.configured or is_keyed
         if is_ours and place.cloud not in {"bedrock", "vertex"} and place.base_url not in known and not server.takes_tokens:
             yield name, place
 

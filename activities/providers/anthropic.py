@@ -191,7 +191,7 @@ class AnthropicMessages:
         call, sent = self._client.messages.with_streaming_response.create, request_body(body, extra)
         known, wait = {"model": body["model"], "max_tokens": body["max_tokens"]}, reply_timeout(request, streamed=streamed)
         async with call(**known, messages=[], stream=streamed, extra_body=sent, extra_headers=headers, timeout=wait) as response:
-            reply = model_reply(await reply_body(response.http_response, MessageAssembly(), _usage), request)
+            reply = model_reply(await reply_body(response.http_response, MessageAssembly(), _usage, request), request)
         return with_circumstances(reply, request, "anthropic", bound)
 
     async def models(self) -> tuple[str, ...]:
@@ -322,7 +322,7 @@ def _refuse_unfinished(body: JsonObject, request: ModelRequest, usage: Usage) ->
         given = [str(details[part]) for part in ("category", "explanation") if details.get(part)] if isinstance(details, dict) else []
         raise refused(": ".join(given) or "no reason given", usage)
     if reason in _CUT:
-        raise truncated(str(reason), request, usage, at_own_cap=reason == "max_tokens")
+        raise truncated(str(reason), request, usage, body.get("content"), at_own_cap=reason == "max_tokens")
     if reason not in _DONE:
         raise unknown_end(f"stop_reason {reason!r}", usage)
 

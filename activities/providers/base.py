@@ -8,8 +8,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 from pydantic import JsonValue
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from activities.errors import conceal, error_kind, excerpt, note_paid, reported_codes, reported_message
+from activities.calls.rate_headers import keep_streamed
+from activities.errors import EXCERPT_CHARACTERS, conceal, error_kind, excerpt, note_paid, reported_codes, reported_message
 from gradeloop.contract.messages import LogProbs, Message, OutputForm, ToolCall, Usage
 from gradeloop.contract.model_spec import CALL_SECONDS, LONGEST_TIMEOUT
 from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.settings.catalog import capability_of
-from gradeloop.text import JSON_DEPTH, NESTING_DEPTH, depth, objects_in, refuse_constant, whole_characters
+from gradeloop.text import JSON_DEPTH, NESTING_DEPTH, Repetition, depth, objects_in, refuse_constant, repetition, whole_characters
 
 if TYPE_CHECKING:
     import httpx2
@@ -50,12 +51,27 @@ RAISE_FACTOR = 4
 """The factor by which the cap of a completion rises, once, after it was cut at the cap."""
 
 
+QUIET_SECONDS = 60.0
+"""Seconds without an event after which the stream of a local server is over, once it has begun: such a server has hung or gone."""
+
+LOOP_CHARACTERS = 1_000
+"""Characters over which a verdict may repeat one piece before its stream is ended."""
+
+LOOP_WINDOW = 16 * LOOP_CHARACTERS
+LOOK_EVENTS = 64
+"""Events after which a stream is looked at again."""
+
+
+UNMETERED = Usage(input=None, output=None, calls=1)
+"""The usage of a reply that nobody reports."""
+
+
 def completion_cap(request: ModelRequest) -> int:
     """Return the tokens that a completion may have: `RAISE_FACTOR` times as many where one was cut, never more than the model writes.
 
     A budget for thinking is a part of the completion; one that would fill it is added, so that the answer has the room that was asked for.
     """
-    cap, most = request.spec.config.max_tokens or MAX_TOKENS, capability_of(request.spec).max_output
+    cap, most = request.spec.config.max_tokens or request.cap or MAX_TOKENS, capability_of(request.spec).max_output
     budget = request.spec.config.thinking
     cap += budget if isinstance(budget, int) and budget >= cap else 0
     cap *= RAISE_FACTOR if request.raised else 1
@@ -231,13 +247,35 @@ def refused(why: object, usage: Usage) -> ModelFault:
     return ModelFault("refused", f"the model refused to answer ({why})", usage=usage)
 
 
-def truncated(reason: str, request: ModelRequest, usage: Usage, *, at_own_cap: bool = True) -> ModelFault:
-    """Return the fault of a reply that was cut; one cut at its own cap may be longer where the model writes more."""
+def truncated(reason: str, request: ModelRequest, usage: Usage, reply: JsonValue, *, at_own_cap: bool = True) -> ModelFault:
+    """Return the fault of a reply that was cut; one cut at its own cap may be longer where the model writes more, and no loop is in it."""
+    said = _longest_text(reply)
+    if (found := _loop(said, request, 300)) is not None:
+        return degenerate(said, found, usage)
     most = capability_of(request.spec).max_output
     raisable = at_own_cap and not request.raised and (most is None or completion_cap(request) < most)
     after = "" if usage.output is None else f" after {usage.output} tokens"
     text = f"the reply was cut ({reason}){after}; raise config.max_tokens or shorten the task"
     return ModelFault("truncated", text, usage=usage, raisable=raisable)
+
+
+def _longest_text(value: JsonValue) -> str:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return max(map(_longest_text, inner), key=len, default="") if not isinstance(value, str) else value
+
+
+def _loop(said: str, request: ModelRequest, least: int) -> Repetition | None:
+    """Return the loop in which a reply ends; a draft may repeat more than a verdict, and numbers in it are its content."""
+    grades = request.step.role == "grader"
+    return repetition(said, least if grades else 8 * least, counted=grades and least < LOOP_CHARACTERS)
+
+
+def degenerate(said: str, found: Repetition, usage: Usage | None = None) -> ModelFault:
+    """Return the fault of a reply that repeats itself."""
+    piece = " ".join(said[-found.piece :].split())
+    cure = "a larger model, prompt: short of the grader, structured_output where its server enforces it, or a penalty in config.extra helps"
+    text = f"the model repeats itself ({piece[:EXCERPT_CHARACTERS]!r}, again and again); {cure}"
+    return ModelFault("degenerate", text, usage=usage)
 
 
 def unknown_end(reason: str, usage: Usage) -> ModelFault:
@@ -362,6 +400,8 @@ def paid_until_cut(usage: Callable[[], JsonValue], read: Callable[[JsonValue], U
         reported_usage = usage()
         if fault.usage is None and isinstance(reported_usage, dict):
             fault.usage = read(reported_usage)
+        elif fault.usage is None and fault.kind == "degenerate":
+            fault.usage = UNMETERED
         raise
     except (Exception, asyncio.CancelledError) as error:
         if isinstance(reported_usage := usage(), dict):
@@ -369,50 +409,91 @@ def paid_until_cut(usage: Callable[[], JsonValue], read: Callable[[JsonValue], U
         raise
 
 
-async def reply_body(response: "httpx2.Response", assembly: Assembly, read: Callable[[JsonValue], Usage]) -> JsonObject:
+async def reply_body(
+    response: "httpx2.Response",
+    assembly: Assembly,
+    read: Callable[[JsonValue], Usage],
+    request: ModelRequest,
+    quiet: float | None = None,
+) -> JsonObject:
     """Read a reply, streamed or not: servers that know no streams answer with one JSON object.
 
     Args:
         response: The response, whose body is still to come.
         assembly: Puts the events of a stream together.
         read: Reads the server's report of its usage.
+        request: The call.
+        quiet: Seconds without an event after which the stream is over, once something was said; None where only bytes are waited for.
 
     Raises:
-        ModelFault: It is no JSON, too large, reports an error, or ends early.
+        ModelFault: It is no JSON, too large, reports an error, ends early, says no more, or repeats itself.
     """
     if not response.headers.get("content-type", "").startswith("text/event-stream"):
         return json_object(await response.aread())
     with paid_until_cut(assembly.usage, read):
-        async for event in _events(response):
-            if event.get("error") and "choices" not in event and event.get("type") in (None, "error"):
-                raise error_in_reply(event["error"], status=200)
-            assembly.add(event)
+        async with aclosing(_heard(response, request, quiet)) as heard:
+            async for event in heard:
+                if event.get("error") and "choices" not in event and event.get("type") in (None, "error"):
+                    raise error_in_reply(event["error"], status=200)
+                assembly.add(event)
         if (body := assembly.body()) is None:
             raise malformed("the stream ended before the reply was complete")
         return whole_object(body)
 
 
-async def _events(response: "httpx2.Response") -> AsyncIterator[JsonObject]:
+# A stream that is left in its middle is closed at once, from the outermost of these generators to the innermost: one that waits for the
+# garbage collector keeps its connection, and a server that goes on writing into it.
+async def _heard(response: "httpx2.Response", request: ModelRequest, quiet: float | None) -> AsyncGenerator[JsonObject]:
+    """Yield the events of a stream, until it says no more or only repeats itself.
+
+    Raises:
+        ModelFault: It does.
+    """
+    said: list[str] = []
+    begun, clock = False, asyncio.get_running_loop().time
+    async with aclosing(_events(response)) as events:
+        while True:
+            try:
+                async with asyncio.timeout_at(clock() + quiet if quiet and begun else None):
+                    event = await anext(events, None)
+            except TimeoutError:
+                text = f"the stream stopped: no event for {quiet:g} s after its beginning; raise config.timeout if its server is so slow"
+                raise ModelFault("timeout", text) from None
+            if event is None:
+                return
+            yield event
+            if text := keep_streamed(event):
+                begun = True
+                said.append(text)
+            if len(said) > LOOK_EVENTS:
+                said = ["".join(said)[-LOOP_WINDOW:]]
+                if (found := _loop(said[0], request, LOOP_CHARACTERS)) is not None:
+                    raise degenerate(said[0], found)
+
+
+async def _events(response: "httpx2.Response") -> AsyncGenerator[JsonObject]:
     """Yield the data of each server-sent event; `[DONE]` and comments are ignored."""
     data: list[str] = []
-    async for line in _lines(response):
-        if line.startswith("data:"):
-            data.append(line[5:].removeprefix(" "))
-        elif not line and data:
-            if (event := _event("\n".join(data))) is not None:
-                yield event
-            data = []
+    async with aclosing(_lines(response)) as lines:
+        async for line in lines:
+            if line.startswith("data:"):
+                data.append(line[5:].removeprefix(" "))
+            elif not line and data:
+                if (event := _event("\n".join(data))) is not None:
+                    yield event
+                data = []
     if data and (event := _event("\n".join(data))) is not None:  # some servers leave the last blank line out
         yield event
 
 
-async def _lines(response: "httpx2.Response") -> AsyncIterator[str]:
+async def _lines(response: "httpx2.Response") -> AsyncGenerator[str]:
     """Split at line feeds alone: other separators in a text, U+2028 among them, end no line here."""
     rest = b""
-    async for part in response.aiter_bytes():
-        *lines, rest = (rest + part).split(b"\n")
-        for line in lines:
-            yield line.removesuffix(b"\r").decode(errors="replace")
+    async with aclosing(response.aiter_bytes()) as parts:
+        async for part in parts:
+            *lines, rest = (rest + part).split(b"\n")
+            for line in lines:
+                yield line.removesuffix(b"\r").decode(errors="replace")
     if rest:
         yield rest.decode(errors="replace")
 

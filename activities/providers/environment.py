@@ -8,7 +8,7 @@ import logging
 import re
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from pathlib import Path
@@ -133,7 +133,20 @@ def names_public_host(url: str) -> bool:
     try:
         return is_public(ip_address(parts.hostname))
     except ValueError:
-        return "." in parts.hostname and not parts.hostname.endswith((".localhost", ".local", ".internal"))
+        return not _is_private_name(parts.hostname)
+
+
+def is_local(url: str) -> bool:
+    """Return whether a URL names this machine or a private network, as far as the name shows."""
+    host = getattr(split_url(url), "hostname", None) or ""
+    try:
+        return not is_public(ip_address(host))
+    except ValueError:
+        return bool(host) and _is_private_name(host)
+
+
+def _is_private_name(host: str) -> bool:
+    return "." not in host or host.endswith((".localhost", ".local", ".internal"))
 
 
 def _origin_and_path(url: str) -> tuple[tuple[str, str, int | None], list[str]] | None:
@@ -456,6 +469,8 @@ class Environment:
     """The server that `OPENAI_BASE_URL` names, and its key."""
     base_urls: tuple[str, ...] = ()
     """Prefixes that a request's `base_url` may have, from `GRADELOOP_BASE_URLS`."""
+    local: frozenset[str] = frozenset()
+    """Servers of models on this machine that the command of this worker named, each by its whole address."""
     compatible: tuple[Endpoint, ...] = ()
     """Known servers of the compatible protocol for which the worker has a key: Mistral, Azure OpenAI."""
     default: ModelSpec | None = None
@@ -466,12 +481,15 @@ class Environment:
     """Headers that an SDK would take from its own variable and send to any host; they are left out of every request."""
 
     @classmethod
-    def read(cls, environ: Mapping[str, str], endpoints: Mapping[str, EndpointSettings] | None = None) -> "Environment":
+    def read(
+        cls, environ: Mapping[str, str], endpoints: Mapping[str, EndpointSettings] | None = None, local: Iterable[str] = ()
+    ) -> "Environment":
         """Read the variables; white space around a value is dropped, an empty one counts as unset.
 
         Args:
             environ: The variables.
             endpoints: The endpoints of the worker's settings, by name.
+            local: Servers of models on this machine that requests may name.
 
         Raises:
             InvalidRequest: A variable, or an endpoint, holds no base URL.
@@ -488,6 +506,7 @@ class Environment:
             compatible=tuple(place for name in ("mistral", "azure") if (place := presets[name].now()).base_url and place.key),
             default=chosen.spec if chosen else None,
             prices=Path(prices) if prices else None,
+            local=frozenset(base_url(url, "--local-servers") for url in local),
             base_urls=tuple(url if url == ANYWHERE else base_url(url, "GRADELOOP_BASE_URLS") for url in listed if url),
             ambient_headers=frozenset(line.split(":")[0].strip() for line in headers.splitlines() if ":" in line),
         )
@@ -515,7 +534,7 @@ class Environment:
             known = next((endpoint for endpoint in self.compatible if same_place(url, endpoint.base_url)), None)
             own_key = self.openai.key if self.owns(url) else None
             origin = self.openai.origin if own_key else ""
-            return known or Endpoint(url, own_key or NO_KEY, guarded=not self._lists(url), provider=spec.provider, origin=origin)
+            return known or Endpoint(url, own_key or NO_KEY, guarded=not self.serves(url), provider=spec.provider, origin=origin)
         return Endpoint("")
 
     def protocol(self, provider: str) -> str | None:
@@ -526,6 +545,10 @@ class Environment:
     def owns(self, url: str) -> bool:
         """Return whether a base URL is the address that `OPENAI_BASE_URL` names, and so may get its key."""
         return self.openai.named and same_place(url, self.openai.base_url)
+
+    def serves(self, url: str) -> bool:
+        """Return whether a model may be called at a base URL in any network: one that is listed, or that this worker's command named."""
+        return url.rstrip("/") in self.local or self._lists(url)
 
     def allows(self, url: str) -> bool:
         """Return whether a request may name a base URL: a known one, one at or below a listed prefix, or any public one."""

@@ -237,7 +237,7 @@ def _refuse_unfinished(body: JsonObject, candidate: JsonObject, request: ModelRe
     if reason is None:
         raise malformed("the stream ended before the reply was complete", usage)
     if reason == "MAX_TOKENS":
-        raise truncated("MAX_TOKENS", request, usage)
+        raise truncated("MAX_TOKENS", request, usage, candidate)
     if reason != "STOP":
         raise unknown_end(f"finishReason {reason!r}", usage)
 

@@ -7,8 +7,7 @@ from pydantic import JsonValue, ValidationError
 from pydantic_core import to_json
 
 from activities.errors import error_kind, excerpt, reported_codes, reported_message, retry_after
-from activities.providers.base import assistant_reply, json_value, malformed, reply_timeout
-from gradeloop.contract.messages import Usage
+from activities.providers.base import UNMETERED, assistant_reply, json_value, malformed, reply_timeout
 from gradeloop.contract.model_spec import HttpCall, ModelSpec
 from gradeloop.contract.provider import Connections, Endpoint, ModelFault, ModelReply, ModelRequest
 from gradeloop.errors import explain
@@ -16,9 +15,6 @@ from gradeloop.text import clip
 
 if TYPE_CHECKING:
     import httpx2
-
-_UNMETERED = Usage(input=None, output=None, calls=1)
-"""The usage of a call that nobody reports."""
 
 
 def read_call(spec: ModelSpec) -> HttpCall:
@@ -65,7 +61,7 @@ class HttpRequest:
         text = response.content.decode(errors="replace")
         if response.status_code >= HTTPStatus.MULTIPLE_CHOICES:
             raise _refused(response, text)
-        return assistant_reply(draft_of(text, call), (), None, _UNMETERED)
+        return assistant_reply(draft_of(text, call), (), None, UNMETERED)
 
 
 def _refused(response: "httpx2.Response", text: str) -> ModelFault:
@@ -97,5 +93,5 @@ def draft_of(text: str, call: HttpCall) -> str:
         elif isinstance(value, list) and isinstance(step, int) and -len(value) <= step < len(value):
             value = value[step]
         else:
-            raise malformed(f"the reply has nothing at {clip('.'.join(map(str, call.path)))}; it begins {excerpt(text)}", _UNMETERED)
+            raise malformed(f"the reply has nothing at {clip('.'.join(map(str, call.path)))}; it begins {excerpt(text)}", UNMETERED)
     return value if isinstance(value, str) else to_json(value).decode()

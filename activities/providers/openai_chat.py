@@ -1,8 +1,11 @@
 """Chat Completions, as OpenAI-compatible servers speak it."""
 
+import asyncio
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -10,8 +13,11 @@ from urllib.parse import urlsplit
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from activities.errors import failure_facts
+from activities.errors import failure_facts, note_paid, paid_by
 from activities.providers.base import (
+    IDLE_TIMEOUT,
+    QUIET_SECONDS,
+    UNMETERED,
     JsonObject,
     answer_form,
     assistant_reply,
@@ -33,19 +39,23 @@ from activities.providers.base import (
     reply_timeout,
     reported,
     request_body,
+    silence,
     tool_call,
     truncated,
     unknown_end,
     with_circumstances,
 )
+from activities.providers.environment import is_local
+from activities.providers.probe import TRIAL_SECONDS, Description, Trial, describe
 from gradeloop.contract.messages import CHOICES, Image, Message, Usage, split_images
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import Connections, Endpoint, ModelReply, ModelRequest
-from gradeloop.settings.catalog import capability_of
-from gradeloop.settings.endpoints import listed_model
+from gradeloop.settings.catalog import capability_of, server_facts
+from gradeloop.settings.endpoints import AZURE_HOSTS, listed_model
 from gradeloop.text import objects_in
 
 if TYPE_CHECKING:
+    import httpx2
     from openai import AsyncOpenAI
 
 
@@ -103,6 +113,11 @@ class ChatAssembly:
         choice |= {"logprobs": {"content": self._logprobs}} if self._logprobs else {}
         return {**self._reply, "choices": [choice]}
 
+    @property
+    def message(self) -> JsonObject:
+        """The message as far as it has come; empty where nothing was said."""
+        return self._message if len(self._message) > 1 else {}
+
     def usage(self) -> JsonValue:
         """Return what the server has reported of the usage so far, which it does at the end alone."""
         return self._reply.get("usage")
@@ -123,7 +138,7 @@ _OTHER = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_t
 """The names of a completion's cap, by which compatible servers differ, each with the other one."""
 
 _OPENAI_MODEL = re.compile(r"(openai/)?(gpt-[3-9]|chatgpt-|o[1-9]\b).*|ft:(gpt-|o[1-9]).*")
-_OPENAI_HOSTS = (".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com", "api.openai.com")
+_OPENAI_HOSTS = (*AZURE_HOSTS, "api.openai.com")
 _UNKNOWN_FIELD = re.compile(
     r"not supported|unsupported|unrecogni[sz]ed|unknown|unexpected|extra (inputs|fields)|not permitted", re.IGNORECASE
 )
@@ -147,31 +162,60 @@ class OpenAIChat:
         self._memory = memory
 
     async def complete(self, request: ModelRequest) -> ModelReply:
-        """Make one call, and the same one once more where the server does not know the cap by its name; see `Provider`.
-
-        The refusal of one name teaches the other, once a model.
-        """
+        """Make one call, and the same one once more where the server does not know the cap by its name; see `Provider`."""
         if request.embedded:
             return await embed_openai(self._client, request)
-        model, host = request.spec.model, urlsplit(self._endpoint.base_url).hostname or ""
-        field = self._memory.get(model) or cap_field(request.spec, host)
-        try:
-            return await self._call(request, field)
-        except Exception as error:
-            if not refuses_field(error, field):
-                raise
-            self._memory[model] = _OTHER[field]
-        return await self._call(request, _OTHER[field])
-
-    async def _call(self, request: ModelRequest, field: str) -> ModelReply:
         bound = circumstances(request, f"{self._client.base_url} {self._client.api_key}")
         first = first_with_thinking(request, bound) if _is_claude(request) or request.without_thinking else 0
-        body, streamed = wire_request(request, first, field), capability_of(request.spec).stream
-        body |= {"stream": True, "stream_options": {"include_usage": True}} if streamed else {}
-        call, sent = self._client.chat.completions.with_streaming_response.create, request_body(body, request.spec.config.extra)
-        async with call(model=body["model"], messages=[], extra_body=sent, timeout=reply_timeout(request, streamed=streamed)) as response:
-            reply = model_reply(await reply_body(response.http_response, ChatAssembly(), _usage), request)
+        streamed = capability_of(request.spec).stream
+        async with self._sent(request, first, streamed=streamed) as response:
+            quiet = QUIET_SECONDS if is_local(self._endpoint.base_url) and silence(request) == IDLE_TIMEOUT else None
+            reply = model_reply(await reply_body(response, ChatAssembly(), _usage, request, quiet), request)
         return with_circumstances(reply, request, request.spec.provider, bound) if _is_claude(request) else reply
+
+    @asynccontextmanager
+    async def _sent(self, request: ModelRequest, first: int = 0, *, streamed: bool) -> AsyncIterator["httpx2.Response"]:
+        """Yield the response to a request; it is sent again where the server does not know the cap by its name."""
+        model = request.spec.model
+        field = self._memory.get(model) or cap_field(request.spec, urlsplit(self._endpoint.base_url).hostname or "")
+        async with AsyncExitStack() as stack:
+            try:
+                response = await stack.enter_async_context(self._call(request, first, field, streamed=streamed))
+            except Exception as error:
+                if not refuses_field(error, field):
+                    raise
+                self._memory[model] = _OTHER[field]
+                response = await stack.enter_async_context(self._call(request, first, _OTHER[field], streamed=streamed))
+            yield response.http_response
+
+    def _call(self, request: ModelRequest, first: int, field: str, *, streamed: bool) -> Any:  # noqa: ANN401 - the SDK's context manager
+        body = wire_request(request, first, field) | ({"stream": True, "stream_options": {"include_usage": True}} if streamed else {})
+        call, sent = self._client.chat.completions.with_streaming_response.create, request_body(body, request.spec.config.extra)
+        waits = is_local(self._endpoint.base_url) and server_facts(request.spec) is not None  # for a cold model, or a long prompt
+        return call(model=body["model"], messages=[], extra_body=sent, timeout=reply_timeout(request, streamed=streamed and not waits))
+
+    async def describe(self, spec: ModelSpec, *, trial: bool) -> Description:
+        """Ask the server what it is, with a trial whether it enforces a schema if that is wanted; see `describe`."""
+        return await describe(self._client, self._endpoint, spec, self._attempt if trial else None)
+
+    async def _attempt(self, request: ModelRequest, streamed: bool) -> Trial:
+        assembly, trial = ChatAssembly(), Trial(usage=Usage(attempts=1))
+        try:
+            async with asyncio.timeout(TRIAL_SECONDS), self._sent(request, streamed=streamed) as response:
+                is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+                trial = replace(trial, streamed=is_stream, headers=response.headers)
+                body = await reply_body(response, assembly, _usage, request, QUIET_SECONDS)
+                choice = _choice(body)
+        except asyncio.CancelledError as error:
+            note_paid(error, (paid_by(error) or Usage()) + trial.usage)
+            raise
+        except Exception as error:  # noqa: BLE001 - whatever goes wrong is a result
+            usage = paid_by(error) or getattr(error, "usage", None) or UNMETERED
+            paid = usage if assembly.message else Usage()
+            return replace(trial, message=assembly.message, error=error, usage=paid + trial.usage)
+        message = choice.get("message")
+        whole, usage = choice.get("finish_reason") == "stop", _usage(body.get("usage")) + trial.usage
+        return replace(trial, message=message if isinstance(message, dict) else {}, whole=whole, usage=usage)
 
     async def models(self) -> tuple[str, ...]:
         """Return the models that the endpoint lists; OpenRouter, whose list is open to everybody, is asked for the key itself."""
@@ -217,7 +261,7 @@ def wire_request(request: ModelRequest, first: int = 0, field: str = "max_tokens
     body: dict[str, Any] = {
         "model": request.spec.model,
         "messages": [*system, *_merged(request, first)],
-        "max_tokens": completion_cap(request) if config.max_tokens or request.raised else None,
+        "max_tokens": completion_cap(request) if config.max_tokens or request.cap or request.raised else None,
         "temperature": config.temperature,
         "seed": config.seed,
         "reasoning_effort": config.reasoning_effort,
@@ -334,9 +378,9 @@ def _refuse_unfinished(choice: JsonObject, message: JsonObject, request: ModelRe
     if message.get("refusal") or reason == "content_filter":
         raise refused(message.get("refusal") or reason, usage)
     if reason == "length":
-        raise truncated("finish_reason length", request, usage)
+        raise truncated("finish_reason length", request, usage, message)
     if reason == "model_length":  # Mistral's: the prompt and the reply together fill the model's window, which no larger cap cures
-        raise truncated("finish_reason model_length", request, usage, at_own_cap=False)
+        raise truncated("finish_reason model_length", request, usage, message, at_own_cap=False)
     if reason not in _DONE:
         raise unknown_end(f"finish_reason {reason!r}", usage)
 

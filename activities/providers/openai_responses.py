@@ -70,7 +70,7 @@ class OpenAIResponses:
         call, sent = self._client.responses.with_streaming_response.create, request_body(body, request.spec.config.extra)
         wait = reply_timeout(request, streamed=streamed)
         async with call(model=body["model"], stream=streamed, extra_body=sent, timeout=wait) as response:
-            reply = model_reply(await reply_body(response.http_response, ResponseAssembly(), _usage), request)
+            reply = model_reply(await reply_body(response.http_response, ResponseAssembly(), _usage, request), request)
         return with_circumstances(reply, request, "openai")
 
     async def models(self) -> tuple[str, ...]:
@@ -208,7 +208,7 @@ def _refuse_unfinished(body: JsonObject, parts: list[JsonObject], request: Model
     if refusal or reason == "content_filter":
         raise refused(refusal or reason, usage)
     if reason == "max_output_tokens":
-        raise truncated("max_output_tokens", request, usage)
+        raise truncated("max_output_tokens", request, usage, [*parts])
     if status != "completed":
         raise unknown_end(f"status {status!r}, {reason!r}", usage)
 

@@ -79,7 +79,8 @@ class McpServers:
                 listed = await self._list_tools(server)
         except Exception as error:  # noqa: BLE001 - a server that does not answer takes nothing else of the worker with it
             cause = f"no answer within {LISTING_SECONDS:g} s" if isinstance(error, TimeoutError) else f"{type(error).__name__}: {error}"
-            cause = scrubbed(cause, _secrets(settings))[:300]
+            variables = [os.environ.get(name, "") for name in (*settings.headers.values(), *settings.environment)]
+            cause = scrubbed(cause, {value for value in variables if len(value) >= SHORTEST})[:300]
             listed, why = {}, f"the MCP server {server!r} did not list its tools ({cause}); restart the worker when it does"
         else:
             why = ""
@@ -134,11 +135,6 @@ async def _over_http(url: str, headers: dict[str, str], seconds: float) -> Async
     http = httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(seconds), trust_env=False)
     async with http, streamable_http_client(url, http_client=http, max_sse_event_size=RESULT_BYTES) as streams:
         yield streams
-
-
-def _secrets(settings: McpSettings) -> set[str]:
-    """Return the values that a server's headers and environment have from the worker's variables."""
-    return {value for name in (*settings.headers.values(), *settings.environment) if len(value := os.environ.get(name, "")) >= SHORTEST}
 
 
 def _value(server: str, variable: str) -> str:

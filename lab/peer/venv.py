@@ -11,6 +11,9 @@ import platformdirs
 DEEPAGENTS = ("temporalio-deepagents==0.0.3", "deepagents==0.7.32", f"temporalio=={version('temporalio')}")
 """With our own version of Temporal's SDK."""
 
+MIDDLEWARE = (*DEEPAGENTS, "langchain-openai==1.7.4")
+"""With a model behind an address."""
+
 DOCENT = ("--no-deps", "--requirement", str(Path(__file__).parent / "docent.lock"))
 """All that it runs with: pip resolves its requirements for minutes, to nothing."""
 

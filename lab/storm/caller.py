@@ -204,8 +204,8 @@ class Caller:
         await self._send("interrupt", self._client.interrupt(self._thread), stops=True)
 
     async def interrupt_in_pause(self) -> None:
-        """Interrupt, every second time, while a call that had no answer has yet to be made again."""
-        if self._dice.random() < 0.5 and not self._around.over.is_set():
+        """Interrupt while a call that had no answer has yet to be made again."""
+        if not self._around.over.is_set():
             await asyncio.sleep(self._dice.uniform(0.1, 0.9))
             await self._send("interrupt in a pause", self._client.interrupt(self._thread), stops=True)
 

@@ -70,5 +70,5 @@ def verdict_on(prompt: str) -> dict[str, Any]:
     if len(lines) != 1:
         raise ValueError(f"the prompt names record {named}, and shows {len(lines)} of them")
     passed = is_met(prompt, json.loads(lines[0])["text"])
-    row = {"id": "c1", "reason": "counted", "passed": passed, "gap": None if passed else "an earlier one"}
-    return {"criteria": [row], "explanation": "counted", "result": "satisfied" if passed else "needs_revision"}
+    row = {"reason": "counted", "passed": passed, "gap": "" if passed else "an earlier one"}
+    return {"k1": row, "unjudgeable": "", "summary": "counted"}

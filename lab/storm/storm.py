@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import cycle
 from pathlib import Path
 
 from temporalio.worker import Replayer
 
 from gradeloop.client.client import GradingClient
-from gradeloop.client.thread import quoted
+from gradeloop.temporal.histories import quoted
 from lab.storm.caller import Caller, Surroundings
 from lab.storm.checks import ThreadRecord, faults_of
 from lab.storm.client_process import ClientProcess
@@ -24,6 +25,7 @@ from lab.storm.script import rubric_text
 from rig.processes import Engine, WorkerProcess, engine_in
 from workflows import RUNNER
 from workflows.grading_thread import GradingThreadWorkflow
+from workflows.visibility import TenantAttribute
 
 QUEUE = "storm"
 
@@ -99,7 +101,10 @@ class Storm:
         around = Surroundings(self._plan, self._client, self._processes, self._over)
         threads = {diary.thread: Caller(diary, self._start_of(diary), around) for diary in diaries}
         callers = [asyncio.create_task(caller.run()) for caller in threads.values()]
-        self._provider.on_empty = lambda thread: meddling.append(asyncio.create_task(threads[thread].interrupt_in_pause()))
+        turns = cycle((True, False))  # every second one is left alone, whichever thread's it is
+        self._provider.on_empty = lambda thread: (
+            meddling.append(asyncio.create_task(threads[thread].interrupt_in_pause())) if next(turns) else None
+        )
         try:
             await self._blow()
             calm = time.monotonic()
@@ -167,7 +172,12 @@ class Storm:
     async def _look(self, report: Report) -> None:
         """Compare every thread with its diary, and replay all its histories."""
         client = self._client.temporal
-        replayer = Replayer(workflows=[GradingThreadWorkflow], workflow_runner=RUNNER, data_converter=client.data_converter)
+        replayer = Replayer(
+            workflows=[GradingThreadWorkflow],
+            workflow_runner=RUNNER,
+            data_converter=client.data_converter,
+            interceptors=[TenantAttribute(registered=True)],
+        )
         for diary in report.diaries:
             record = await ThreadRecord.read(self._client, diary.thread)
             report.evaluations += len(record.evaluations)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from lab.fleet import Fleet, Means, Simulated
+from gradeloop.admin.capacity import MEASURED, FleetPlan, Workload, plan_fleet
+from lab.fleet import TIMES, Fleet, Means, Simulated
 
 CALLS = 20_000
 
@@ -19,7 +20,7 @@ def test_twice_the_workers_do_twice_the_work_until_something_else_binds() -> Non
 
     row = simulate(10, cores=2)
 
-    assert row.rate == pytest.approx(2 / 0.0075, rel=0.03)
+    assert row.rate == pytest.approx(2 / (TIMES.temporal / 1000), rel=0.03)
     assert row.binds == "Temporal's cores"
 
 
@@ -42,3 +43,19 @@ def test_one_shard_of_histories_makes_a_write_at_a_time() -> None:
 
     assert row.rate == pytest.approx(1 / 0.008, rel=0.03)
     assert row.binds == "its fullest shard"
+
+
+@pytest.mark.parametrize("work", Workload)
+@pytest.mark.parametrize(("rate", "latency"), [(5, 0.2), (50, 5), (400, 1), (1_000, 5), (1_200, 20)])
+def test_a_planned_fleet_carries_its_load_in_the_simulation(work: Workload, rate: float, latency: float) -> None:
+    times = MEASURED[work]
+    plan = plan_fleet(rate, latency, work, times)
+
+    def carried(plan: FleetPlan, **means: float) -> Simulated:
+        cores = max(round(plan.temporal_cores), 1)
+        fleet = {"worker": times.models, "temporal": times.temporal, "shards": plan.shards, "cores": cores, "shard_calls": 1}
+        return Fleet(plan.models, Means(provider=1000 * latency, slots=plan.slots, **fleet | means)).run(CALLS)  # type: ignore[arg-type]
+
+    assert carried(plan).rate >= rate
+    if plan.models > 2:
+        assert carried(plan.model_copy(update={"models": plan.models // 2})).rate < rate

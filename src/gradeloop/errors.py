@@ -6,7 +6,7 @@ GradeloopError
 │   └── RunTooLarge       the run to be judged does not fit into a history
 ├── JudgeFailed           a judge gave no verdict: neither a pass nor a fail
 ├── StoreUnavailable      the store of results and rubrics cannot be opened
-│   ├── StoreRefused      it answers, and refuses a statement: waiting cures nothing
+│   ├── StoreRefused      it answers, and refuses a statement of this gradeloop: another version may be able to
 │   │   └── ValueRefused  it refuses a value, such as a NUL: whatever else is written with it is not at fault
 │   └── StoreLost         it went away while a batch was followed; the batch goes on
 ├── ServerUnreachable     no Temporal server answers
@@ -56,7 +56,7 @@ class StoreUnavailable(GradeloopError):
 
 
 class StoreRefused(StoreUnavailable):
-    """The store answers and refuses a statement, as one of another version does; waiting for it cures nothing."""
+    """The store answers and refuses a statement, as one of another version does; a gradeloop that knows its tables may go on."""
 
 
 class ValueRefused(StoreRefused):
@@ -124,3 +124,14 @@ def explained(prefix: str = "") -> Iterator[None]:
         yield
     except ValidationError as error:
         raise InvalidRequest(f"{prefix}{explain(error)}") from None
+
+
+@contextmanager
+def installed(cure: str, *packages: str) -> Iterator[None]:
+    """Raise InvalidRequest with the cure where one of these packages is missing that is needed inside; without names, where any is."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if packages and (error.name or "").partition(".")[0] not in packages:
+            raise
+        raise InvalidRequest(cure) from None

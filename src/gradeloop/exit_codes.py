@@ -58,6 +58,7 @@ CODES: dict[str, dict[int, str]] = {
         CAPPED: "a --fail-on gate failed",
         NO_VERDICT: "no case has a verdict in both batches, so no gate could decide",
     },
+    "forget": _ALL | {SATISFIED: "removed, or shown with --preview", CAPPED: "something is known to remain; the output says what"},
     "doctor": _INTERNAL | {SATISFIED: "everything works", CAPPED: "something does not work", BAD_INPUT: "usage"},
     "worker": _INTERNAL
     | {

@@ -81,8 +81,8 @@ class WorkerContext:
     """A `WorkerServices`, with which activities call models; None on a worker that calls none."""
     store: Any = None
     """The store of results, a `gradeloop.store.engine.Store`; None where there is none."""
-    slots: int = 1
-    """The number of activities that the worker runs at once."""
+    fleet: Any = None
+    """The worker's `gradeloop.store.fleet.Fleet`: its id in the store, and the slots of all workers of its queue."""
 
 
 @cache

@@ -1,6 +1,6 @@
 """The test kit: scripted models behind HTTP, a worker process that calls them, and `assert_rubric`.
 
-    models = ScriptedModels(drafts=["Frogs.", "Frogs in May."], verdicts=[{"c1": "name the month"}, {}])
+    models = ScriptedModels(drafts=["Frogs.", "Frogs in May."], verdicts=[{"k1": "name the month"}, {}])
     async with worker(models) as served:
         result = await served.client.run({"messages": [...], "rubric": "...", "generator": {"model": MODEL}, "grader": {"model": MODEL}})
 
@@ -9,7 +9,6 @@ Nothing here imports pytest, and the worker never runs in the test's process. Th
 
 import asyncio
 import contextlib
-import hashlib
 import json
 import os
 import re
@@ -30,7 +29,7 @@ from pydantic import JsonValue
 
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.rubric import Rubric
-from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
+from gradeloop.contract.transcript import AgentRun, output_run
 from gradeloop.errors import InvalidRequest, JudgeFailed, WorkerFailed
 from gradeloop.files.rubric import require_files
 from gradeloop.grading.prompts import read_prompt_text
@@ -84,7 +83,8 @@ class ToolUse:
 Reply = str | Mapping[str, JsonValue] | ToolUse
 """A model's reply: a text, sent as it is; a tool call; or a verdict.
 
-A verdict maps the id of every criterion that fails to its gap, so that `{}` passes all; with the list `criteria` it is the whole verdict.
+A verdict maps the key of every criterion that fails to its gap, `k1` for the first, so that `{}` passes all; with `unjudgeable` it is the
+whole answer.
 """
 
 
@@ -99,8 +99,8 @@ class ModelCall:
     """The number of turns of tool calls or refused answers before this call in the same conversation."""
     messages: tuple[Mapping[str, Any], ...]
     """The messages as the Chat Completions protocol sends them, the system prompt first."""
-    criteria: tuple[str, ...] = ()
-    """The ids of the criteria that a grader judges."""
+    keys: tuple[str, ...] = ()
+    """The keys of the criteria that a grader judges: `k1` is the first of its call group."""
     draft: str | None = None
     """The draft that a grader judges; None for a generator, and for a judge with an output schema."""
     tag: str | None = None
@@ -293,7 +293,10 @@ class _Handler(BaseHTTPRequestHandler):
         """Write no log."""
 
 
-_QUESTION = re.compile("^" + re.sub(r"\\{(\w+)\\}", r"(?P<\1>.*?)", re.escape(read_prompt_text("question"))) + "$", re.MULTILINE)
+_QUESTIONS = [
+    re.compile("^" + re.sub(r"\\{(\w+)\\}", r"(?P<\1>.*?)", re.escape(read_prompt_text(name))) + "$", re.MULTILINE)
+    for name in ("question", "question_short")
+]
 """The question at the end of a grader's prompt; no draft can forge it, because records are one line of JSON each."""
 
 _SCHEMA_JUDGE = read_prompt_text("judge_boundary")
@@ -304,7 +307,7 @@ def _read_call(body: Mapping[str, Any]) -> ModelCall:
     messages = tuple(body["messages"])
     texts = [str(message.get("content") or "") for message in messages]
     own = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
-    found = [(at, question) for at, text in enumerate(texts) for question in _QUESTION.finditer(text)]
+    found = [(at, question) for at, text in enumerate(texts) for form in _QUESTIONS for question in form.finditer(text)]
     if not found:
         drafts = [at for at in own if not messages[at].get("tool_calls")]
         if "response_format" in body or _SCHEMA_JUDGE in texts[0]:
@@ -321,7 +324,7 @@ def _read_call(body: Mapping[str, Any]) -> ModelCall:
         iteration=sum(record["role"] == "assistant" and record["type"] == "text" for record in earlier),
         step=sum(place > at for place in own),
         messages=messages,
-        criteria=tuple(question["ids"].split(", ")),
+        keys=tuple(question["keys"].split(", ")),
         draft=draft,
         tag=tag[1] if tag else None,
     )
@@ -335,7 +338,7 @@ def _completion(reply: Reply, call: ModelCall, model: str) -> dict[str, Any]:
         tool_call = {"id": f"call_{call.iteration}_{call.step}", "type": "function", "function": function}
         message |= {"content": None, "tool_calls": [tool_call]}
     elif not isinstance(reply, str):
-        text = json.dumps(dict(reply) if isinstance(reply.get("criteria"), list) else _verdict(reply, call))
+        text = json.dumps(dict(reply) if "unjudgeable" in reply else _verdict(reply, call))
         message["content"] = f"<{call.tag}>\n{text}\n</{call.tag}>" if call.tag else text
     choice = {"index": 0, "message": message, "finish_reason": "tool_calls" if "tool_calls" in message else "stop"}
     usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
@@ -343,10 +346,10 @@ def _completion(reply: Reply, call: ModelCall, model: str) -> dict[str, Any]:
 
 
 def _verdict(gaps: Mapping[str, JsonValue], call: ModelCall) -> dict[str, Any]:
-    if unknown := [name for name in gaps if name not in call.criteria]:
-        raise InvalidRequest(f"the grader is not asked for {unknown[0]!r}; it is asked for {', '.join(call.criteria)}")
-    rows = [{"id": name, "reason": "as scripted", "passed": name not in gaps, "gap": gaps.get(name)} for name in call.criteria]
-    return {"criteria": rows, "explanation": "as scripted", "result": "needs_revision" if gaps else "satisfied"}
+    if unknown := [key for key in gaps if key not in call.keys]:
+        raise InvalidRequest(f"the grader is not asked for {unknown[0]!r}; it is asked for {', '.join(call.keys)}")
+    rows = {key: {"reason": "as scripted", "passed": key not in gaps, "gap": gaps.get(key, "")} for key in call.keys}
+    return rows | {"unjudgeable": "", "summary": "as scripted"}
 
 
 def _failure(status: int, text: str, retry_after: float | None = None) -> Answer:
@@ -523,7 +526,7 @@ def judge_outputs(
     )
     given = dict(rubric) if isinstance(rubric, Mapping) else rubric
     config, _ = with_model(parse_judge({"rubric": given}), grader, scripted=scripted is not None)
-    runs = [_build_run(output, request) for output in outputs]
+    runs = [output_run(output, request) for output in outputs]
     with ThreadPoolExecutor(1) as alone:  # a test may have an event loop of its own
         return alone.submit(asyncio.run, _judge(config, runs, spec)).result()
 
@@ -542,12 +545,6 @@ def require_satisfied(result: JudgeResult) -> None:
         raise JudgeFailed(f"the rubric cannot be judged: {result.output['explanation']}")
     if result.output["result"] != "satisfied":
         raise AssertionError(_describe_failure(result))
-
-
-def _build_run(output: str, request: str | None) -> AgentRun:
-    requested = (RunMessage(role="user", content=request),) if request else ()
-    name = hashlib.sha256(f"{request}\0{output}".encode(errors="surrogatepass")).hexdigest()[:16]
-    return AgentRun(id=f"output-{name}", transcripts=(RunTranscript(messages=(*requested, RunMessage(role="assistant", content=output))),))
 
 
 async def _judge(config: JudgeConfig, runs: Sequence[AgentRun], spec: WorkerSpec) -> list[JudgeResult]:

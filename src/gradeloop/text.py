@@ -5,6 +5,7 @@ import json
 import math
 import re
 from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -72,6 +73,55 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def encodable(text: str) -> str:
     """Return the text with lone surrogates, which no encoding can hold, replaced."""
     return _SURROGATE.sub("\ufffd", text)
+
+
+REPEATED_TIMES = 6
+"""The times that a piece stands in a row from which on it counts as a repetition: nobody writes so with sense."""
+
+_LONGEST_PIECE = 2_000
+_DIGITS = re.compile(r"\d+")
+
+
+@dataclass(frozen=True)
+class Repetition:
+    """The end of a text, in which one piece is repeated."""
+
+    start: int
+    piece: int
+    """Characters of the piece."""
+
+
+def repetition(text: str, least: int, *, counted: bool = False) -> Repetition | None:
+    """Return where a text begins to repeat a piece until its end; None where it does not.
+
+    Args:
+        text: The text, which may end within the piece.
+        least: The characters over which it has to do so, and over `REPEATED_TIMES` pieces in any case.
+        counted: Whether pieces that differ by their numbers alone are the same, as in a list without end.
+    """
+    folded = _DIGITS.sub("0", text) if counted else text
+    end, sample = len(folded), folded[-min(40, least // 4) :]
+    at = end - len(sample)
+    for _ in range(REPEATED_TIMES * 2):  # a sample may stand in the piece more than once
+        at = folded.rfind(sample, max(0, end - len(sample) - _LONGEST_PIECE), at + len(sample) - 1)
+        piece = end - len(sample) - at
+        start = end - max(least, REPEATED_TIMES * piece)
+        if at < 0 or start < 0:
+            return None
+        if folded[start + piece :] == folded[start : end - piece]:
+            while start > 0 and folded[start - 1] == folded[start - 1 + piece]:
+                start -= 1
+            return Repetition(start, piece)
+    return None
+
+
+def cut_repetition(text: str, least: int = 200) -> str:
+    """Return a text whose end repeats a piece with that piece once and a mark; any other text as it is."""
+    found = repetition(text, least)
+    if found is None:
+        return text
+    times = (len(text) - found.start) // found.piece
+    return f"{text[: found.start + found.piece]} [… {times} times]"
 
 
 def one_line(text: str) -> str:

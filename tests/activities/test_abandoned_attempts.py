@@ -2,13 +2,15 @@
 
 import asyncio
 from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Literal
 
 import pytest
 from temporalio import activity
 from temporalio.testing import ActivityEnvironment
 
 from activities.calls import attempts
-from activities.calls.attempts import AbandonedAttempts, AttemptState
+from activities.calls.attempts import AbandonedAttempts, AttemptState, heartbeats
 from gradeloop.contract.messages import Message, Usage
 
 ANSWER = Message(role="assistant", content="an answer")
@@ -125,3 +127,78 @@ async def test_a_reply_that_is_not_written_down_is_kept_for_any_later_attempt(mo
         return left.unwritten()
 
     assert await attempt(3).run(written) is None
+
+
+class Heartbeats:
+    """The attempts of one call: each gets the details of the last heartbeat before it, as the server keeps them."""
+
+    def __init__(self) -> None:
+        self.details: list[object] = []
+
+    def attempt(self, number: int) -> ActivityEnvironment:
+        """Return the environment of an attempt."""
+        environment = attempt(number)
+        environment.info = replace(environment.info, heartbeat_details=list(self.details), heartbeat_timeout=timedelta(seconds=10))
+        environment.on_heartbeat = lambda *details: self.details.__setitem__(slice(None), details)
+        return environment
+
+
+async def known(end: Literal["answers", "fails", "beats"] = "answers") -> tuple[int, bool]:
+    """Do an attempt, and return how many workers it takes for lost, and whether the one before it is known to have ended."""
+    async with heartbeats() as state:
+        if end == "beats":
+            state.beat()
+        if end == "fails":
+            raise KeyError("as it was told to")
+        return state.lost, state.is_in_order
+
+
+async def test_an_attempt_that_fails_is_no_lost_worker() -> None:
+    beats = Heartbeats()
+    for number in (1, 2):
+        with pytest.raises(KeyError):
+            await beats.attempt(number).run(known, "fails")
+
+    assert await beats.attempt(3).run(known) == (0, True)
+
+
+async def test_attempts_that_end_without_a_word_are_lost_workers() -> None:
+    beats = Heartbeats()
+    first = await beats.attempt(1).run(known, "beats")
+    second = await beats.attempt(2).run(known)
+    with pytest.raises(KeyError):
+        await beats.attempt(3).run(known, "fails")
+    fourth = await beats.attempt(4).run(known)
+
+    assert (first, second, fourth) == ((0, True), (1, False), (2, True))
+
+
+async def test_an_attempt_that_was_never_begun_is_no_lost_worker() -> None:
+    beats = Heartbeats()
+    first = await beats.attempt(2).run(known)
+    with pytest.raises(KeyError):
+        await beats.attempt(2).run(known, "fails")
+
+    assert (first, await beats.attempt(4).run(known)) == ((0, False), (0, False))
+
+
+async def test_a_worker_that_was_told_to_stop_is_not_lost_with_its_attempt() -> None:
+    beats = Heartbeats()
+    environment = beats.attempt(1)
+    environment.worker_shutdown()
+    await environment.run(known, "beats")
+
+    assert await beats.attempt(2).run(known) == (0, True)
+
+
+async def test_work_that_goes_on_elsewhere_in_the_worker_is_not_lost() -> None:
+    left, work = AbandonedAttempts(), Work()
+    await given_up(left, work)
+    states: list[AttemptState] = []
+    second = asyncio.create_task(attempt(2).run(serve, left, work, states))
+    await asyncio.sleep(0.01)
+    lost = states[0].lost
+    work.may_end.set()
+    await second
+
+    assert lost == 0

@@ -61,6 +61,12 @@ def test_the_third_malformed_reply_that_was_paid_for_is_final_whatever_came_betw
     assert finals(MALFORMED, RATE, MALFORMED, SERVER, MALFORMED) == [False] * 4 + [True]
 
 
+def test_a_reply_in_a_loop_counts_as_a_malformed_one_also_where_its_server_did_not_report_its_cost() -> None:
+    loop, unreported = fault("degenerate", paid=True), fault("degenerate")
+
+    assert finals(loop, MALFORMED, unreported) == [False, False, True]
+
+
 @over("failed", [TIMEOUT, fault("server", 409), fault("timeout")])
 def test_the_eighth_failure_of_its_kind_is_final(failed: ModelFault) -> None:
     assert ATTEMPTS == 8

@@ -14,6 +14,7 @@ from activities.providers.environment import Environment
 from gradeloop.admin.doctor import Finding, _check_default_grader, _read_examination, tables_finding
 from gradeloop.settings.endpoints import EndpointSettings
 from tests.rig.cli import CommandLine
+from tests.rig.local_servers import LocalServer, serving
 
 GOOD, BAD = "sk-canary-good-123", "sk-canary-bad-456"
 
@@ -258,4 +259,22 @@ async def test_the_keys_of_endpoints_with_names_are_checked_at_their_addresses(t
 
     found = {key.provider: (key.verdict, key.why) for key in examination.keys}
     assert found == {"house": ("accepted", None), "gate": ("not set", "NOBODYS_KEY has none"), "vllm": ("accepted", None)}
-    assert sorted(asked) == ["/own/models Bearer EMPTY", "/v1/models Bearer key-of-the-house"]
+    assert {"/own/models Bearer EMPTY", "/v1/models Bearer key-of-the-house"} <= set(asked)
+    assert {line.partition("/")[2][:3] for line in asked if "of-the-house" in line} == {"v1/", "inf"}
+
+
+async def test_local_servers_that_answer_are_shown_with_what_is_known_of_them() -> None:
+    several = {"data": [{"id": f"model-{at}", "owned_by": "library"} for at in range(7)]}
+    async with serving(LocalServer()) as llamacpp, serving(LocalServer({"/v1/models": several})) as ollama:
+        environ = {"OPENAI_BASE_URL": llamacpp.url, "OLLAMA_BASE_URL": ollama.url, "VLLM_BASE_URL": "http://127.0.0.1:9/v1"}
+        environ |= {f"{name}_BASE_URL": "http://127.0.0.1:9/v1" for name in ("LLAMACPP", "LMSTUDIO", "SGLANG", "TGI", "LITELLM")}
+        examination = await examine(Environment.read(environ))
+
+    shown = {finding.subject: finding.detail for finding in read_examination(examination) if finding.subject.startswith("server ")}
+    said = "m; context of 2048 tokens; 3 slots; streams; a schema is enforced, with its bounds"
+    names = ", ".join(f"model-{at}" for at in range(5))
+    assert shown == {
+        "server llamacpp": f"at {llamacpp.url}: {said}",
+        "server ollama": f"at {ollama.url}: {names} and 2 more; streams; no schema was tried",
+    }
+    assert (len(llamacpp.chats), ollama.chats) == (1, [])

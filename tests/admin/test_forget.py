@@ -4,6 +4,8 @@ import asyncio
 import os
 import re
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -11,16 +13,27 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from google.protobuf.duration_pb2 import Duration
 from sqlalchemy import text
+from temporalio.api.common.v1 import Payload
+from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client
+from temporalio.contrib.aws.s3driver import S3StorageDriver, S3StorageDriverClient
+from temporalio.contrib.pydantic import pydantic_data_converter
+from temporalio.converter import ExternalStorage, StorageDriverClaim, StorageDriverStoreContext
+from temporalio.service import RPCError
 
-from gradeloop.admin.forgetting import Eraser, ForgottenSubject, PayloadFolder, sweep
+from gradeloop.admin.forgetting import Eraser, ForgottenSubject, PayloadFolder, past_moment
+from gradeloop.batches.client import BatchClient
+from gradeloop.batches.contract import BatchRequest, Case
 from gradeloop.contract.model_spec import Budget
+from gradeloop.contract.thread import Priority
 from gradeloop.errors import InvalidRequest
+from gradeloop.settings.paths import view_file
 from gradeloop.store.engine import Store
 from gradeloop.temporal import histories as histories_module
-from gradeloop.temporal.codec import EncryptionCodec, KeyRing, build_converter
-from gradeloop.temporal.histories import delete_runs, request_deletion, runs_of
+from gradeloop.temporal.codec import EncryptionCodec, KeyRing, LocalFolder, build_converter, payload_file, payload_owner
+from gradeloop.temporal.histories import delete_runs, find_runs, request_deletion, runs_of
 from tests.rig.batches import Batches, batching, case, passes
 from tests.rig.threads import request, row, serving, verdict
 
@@ -30,7 +43,7 @@ TENANT: str = ACME["priority"]["tenant"]
 
 def marked(marker: str) -> dict[str, Any]:
     """Return a judge's pass whose evidence and words hold a text."""
-    return {"role": "grader", "when": marker, "verdict": verdict(row("c1")) | {"explanation": f"{marker} is said well"}}
+    return {"role": "grader", "when": marker, "verdict": verdict(row("c1"), summary=f"{marker} is said well")}
 
 
 def files_with(marker: str, folder: Path, *, apart_from: str = "\0") -> list[str]:
@@ -136,7 +149,7 @@ async def test_a_second_try_ends_what_a_killed_one_began(client: Client, tmp_pat
 async def test_a_history_of_a_key_that_is_not_here_goes_by_its_calls(client: Client, tmp_path: Path) -> None:
     ring = KeyRing(lambda: {"k1": bytes(range(32))}, "this test")
     with_keys = Client(**client.config() | {"data_converter": replace(client.data_converter, payload_codec=EncryptionCodec(ring))})
-    async with serving(with_keys, passes(), {"role": "generator", "text": "a draft"}) as served:
+    async with serving(with_keys, passes(), {"role": "generator", "text": "a draft"}, attributes=False) as served:
         mine = await served.start(request(None, {"role": "user", "content": "hi"}, **ACME))
         theirs = await served.start(request(None, {"role": "user", "content": "hi"}, priority={"tenant": "beta"}))
         await asyncio.gather(mine.result(), theirs.result())
@@ -145,6 +158,136 @@ async def test_a_history_of_a_key_that_is_not_here_goes_by_its_calls(client: Cli
     assert await histories(client, mine.id) == []
     assert await histories(client, theirs.id)
     assert re.search(r"\d+ workflows? whose request cannot be decoded here, .* GRADELOOP_ENCRYPTION_KEYS", done.left[0])
+
+
+async def test_histories_without_the_attribute_are_found_by_their_first_event_and_those_with_it_by_the_index(
+    client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, really = set[str](), histories_module._events
+    mine, theirs = ACME["priority"] | {"tenant": f"acme-{uuid4()}"}, {"tenant": "beta"}
+
+    def events(client: Client, run: Any, page_size: int | None = None) -> Any:
+        read.add(run.workflow_id)
+        return really(client, run, page_size)
+
+    monkeypatch.setattr(histories_module, "_events", events)
+    told = {"role": "generator", "text": "a draft"}
+    started: dict[bool, list[str]] = {}
+    for attributes in (True, False):
+        async with serving(client, passes(), told, attributes=attributes) as served:
+            threads = [await served.start(request(**more)) for more in ({"priority": mine}, {"priority": theirs}, {})]
+            await asyncio.gather(*(thread.result() for thread in threads))
+            started[attributes] = [thread.id for thread in threads]
+    done = await Eraser(client, None, None).forget(ForgottenSubject(tenant=mine["tenant"]))
+
+    assert done.workflows == 2
+    assert read.isdisjoint(started[True])
+    assert read >= set(started[False])
+    for attributes, (own, other, nobody) in started.items():
+        assert await histories(client, own) == [], attributes
+        assert await histories(client, other)
+        assert await histories(client, nobody)
+
+
+async def test_a_namespace_without_the_attribute_is_read(client: Client) -> None:
+    namespace, queue = f"older-{uuid4()}", f"queue-{uuid4()}"
+    kept = RegisterNamespaceRequest(namespace=namespace, workflow_execution_retention_period=Duration(seconds=86_400))
+    await client.workflow_service.register_namespace(kept)
+    older = Client(**client.config() | {"namespace": namespace})
+    for more in (ACME, {"priority": {"tenant": "beta"}}):
+        async with asyncio.timeout(30):
+            while True:
+                with suppress(RPCError):  # the server has not read its new namespace yet
+                    await older.start_workflow("GradingThread", request(**more), id=str(more), task_queue=queue)
+                    break
+                await asyncio.sleep(0.1)
+    async with asyncio.timeout(30):
+        while len(await find_runs(older, "")) < 2:
+            await asyncio.sleep(0.1)
+    done = await Eraser(older, None, None).forget(ForgottenSubject(tenant=TENANT), terminate=True)
+    left = [run.workflow_id for run in await find_runs(older, "")]
+
+    assert done.workflows == 1
+    assert left == [str({"priority": {"tenant": "beta"}})]
+
+
+async def test_what_was_uploaded_for_a_batch_that_never_began_goes_and_no_batch_of_another_does(client: Client, tmp_path: Path) -> None:
+    mine, theirs = f"MARK{uuid4().hex}", f"theirs-{uuid4()}"
+    async with batching(client, tmp_path, passes()) as batches:
+        known = BatchClient(client, batches.served.task_queue)
+        await batches.run([case("a")], batch_id=theirs, priority={"tenant": "beta"})
+        await known.upload("never", [Case.model_validate(case("a", mine))], tenant=TENANT)
+        await known.upload(theirs, [Case.model_validate(case("a"))], tenant=TENANT)  # which is stored already
+        await known.start(BatchRequest(batch_id=theirs, total=1, priority=Priority(tenant=TENANT)))
+        with pytest.raises(InvalidRequest, match="is another tenant's"):
+            await known.result(theirs)
+        await Eraser(client, batches.store, None).forget(ForgottenSubject(tenant=TENANT))
+        kept, left = list(batches.reader.results(theirs)), files_with(mine, data_folder(batches.store))
+
+    assert [result.status for result in kept] == ["passed"]
+    assert left == []
+    assert await histories(client, theirs)
+
+
+async def test_pages_go_and_what_cannot_be_removed_is_said(client: Client, tmp_path: Path) -> None:
+    folder, pages = tmp_path / "payloads", tmp_path / "reports"
+    stored = Client(**client.config() | {"data_converter": await build_converter(folder.as_uri())})
+    pages.mkdir()
+    async with serving(stored, passes(), {"role": "generator", "text": "a draft"}) as served:
+        thread = await served.start(request(None, {"role": "user", "content": "x" * 300_000}, **ACME))
+        await thread.result()
+        for name in (thread.id, "latest", "other"):
+            view_file(pages, name).write_text("a page")
+        own = folder / payload_file("stuck", payload_owner(stored.namespace, thread.id))
+        own.mkdir()  # a folder in the place of a file
+        eraser = Eraser(stored, None, folder.as_uri(), reports=pages)
+        done = await eraser.forget(ForgottenSubject(tenant=TENANT))
+
+    assert [page.name for page in pages.iterdir()] == ["other.html"]
+    assert [file for file in folder.rglob("*") if file.is_file()] == []
+    assert any(f"{own}, which cannot be removed" in what for what in done.left)
+
+
+async def test_objects_of_a_bucket_go_by_the_beginnings_of_their_keys(client: Client, s3: Any) -> None:
+    external = ExternalStorage(drivers=[S3StorageDriver(_Objects(s3), "runs")], payload_size_threshold=256 * 1024)
+    stored = Client(**client.config() | {"data_converter": replace(pydantic_data_converter, external_storage=external)})
+    async with serving(stored, passes(), {"role": "generator", "text": "a draft"}) as served:
+        threads = [
+            await served.start(
+                request(None, {"role": "user", "content": "x" * 300_000}, priority={"tenant": tenant}), id=f"{tenant}~ä/{uuid4()}"
+            )
+            for tenant in ("acme", "beta")
+        ]
+        await asyncio.gather(*(thread.result() for thread in threads))
+        before = keys(s3)
+        done = await Eraser(stored, None, "s3://runs").forget(ForgottenSubject(thread=threads[0].id))
+        missing = await Eraser(stored, None, "s3://nowhere").forget(ForgottenSubject(thread=threads[1].id))
+
+    assert {key.split("/")[6].partition("%")[0] for key in before} == {"acme", "beta"}
+    assert {key.split("/")[6].partition("%")[0] for key in keys(s3)} == {"beta"}
+    assert not any("s3://" in what for what in done.left)
+    assert any(what.startswith("large payloads in s3://nowhere (NoSuchBucket") for what in missing.left)
+
+
+def keys(s3: Any) -> list[str]:
+    return [one["Key"] for one in s3.list_objects_v2(Bucket="runs").get("Contents", ())]
+
+
+class _Objects(S3StorageDriverClient):
+    """The bucket of a client that is not asynchronous."""
+
+    def __init__(self, s3: Any) -> None:
+        self._s3 = s3
+
+    async def put_object(self, *, bucket: str, key: str, data: bytes) -> None:
+        await asyncio.to_thread(self._s3.put_object, Bucket=bucket, Key=key, Body=data)
+
+    async def object_exists(self, *, bucket: str, key: str) -> bool:
+        return key in await asyncio.to_thread(keys, self._s3)
+
+    async def get_object(self, *, bucket: str, key: str) -> bytes:
+        found = await asyncio.to_thread(self._s3.get_object, Bucket=bucket, Key=key)
+        return bytes(found["Body"].read())
 
 
 async def test_a_large_payload_goes_with_the_last_history_that_names_it(client: Client, tmp_path: Path) -> None:
@@ -167,8 +310,8 @@ async def test_a_large_payload_goes_with_the_last_history_that_names_it(client: 
         two = await eraser.forget(ForgottenSubject(thread=second.id))
         after = files_with(mark, folder)
         await delete_runs(stored, await runs_of(stored, third.id))
-        orphans, spared = [await sweep(stored, PayloadFolder(folder), older, dry_run=True) for older in (-60, 7200)]
-        swept = await sweep(stored, PayloadFolder(folder), -60)
+        orphans, spared = [await PayloadFolder(folder).sweep(stored, older, dry_run=True) for older in (-60, 7200)]
+        swept = await PayloadFolder(folder).sweep(stored, -60)
 
     assert between
     assert (after, files_with(mark, folder)) == ([], [])
@@ -179,9 +322,41 @@ async def test_a_large_payload_goes_with_the_last_history_that_names_it(client: 
     assert one.left
 
 
+class _Shared(LocalFolder):
+    """The folder as older releases filled it: each payload lies there once, for all workflows."""
+
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
+        return await super().store(StorageDriverStoreContext(), payloads)
+
+
+async def test_a_payload_of_an_older_release_stays_as_long_as_another_history_names_it(client: Client, tmp_path: Path) -> None:
+    mark, folder = f"MARK{uuid4().hex}", tmp_path / "payloads"
+    external = ExternalStorage(drivers=[_Shared(folder)], payload_size_threshold=256 * 1024)
+    stored = Client(**client.config() | {"data_converter": replace(pydantic_data_converter, external_storage=external)})
+    async with serving(stored, passes(), {"role": "generator", "text": "a draft"}) as served:
+        asked = request(None, {"role": "user", "content": f"{mark} {'x' * 300_000}"}, **ACME)
+        first, second = [await served.start(asked) for _ in range(2)]
+        await asyncio.gather(first.result(), second.result())
+        eraser, (started,) = Eraser(stored, None, folder.as_uri()), files_with(mark, folder)[:1]
+        stray = folder / payload_file("0" * 64)
+        stray.parent.mkdir(exist_ok=True)
+        stray.write_text("the answer of a query")
+        one = await eraser.forget(ForgottenSubject(thread=first.id))
+        between = files_with(mark, folder)
+        two = await eraser.forget(ForgottenSubject(thread=second.id))
+        spared = stray.exists()
+        await PayloadFolder(folder).sweep(stored, -60)
+
+    assert started in between
+    assert files_with(mark, folder) == []
+    assert two.payloads > 0
+    assert any(re.match(r"\d+ old large payloads? that no history names: run `gradeloop store prune", what) for what in one.left)
+    assert (spared, stray.exists()) == (True, False)
+
+
 async def test_a_moment_yet_to_come_and_two_subjects_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="which is yet to come"):
-        ForgottenSubject(before=datetime.now(UTC) + timedelta(days=1))
+        past_moment((datetime.now(UTC) + timedelta(days=1)).isoformat())
     with pytest.raises(InvalidRequest, match="name one thing to forget"):
         ForgottenSubject(thread="a", tenant="b")
     with pytest.raises(InvalidRequest, match="name one thing to forget"):

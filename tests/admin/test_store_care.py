@@ -20,8 +20,9 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import metadata
 from gradeloop.store.upgrade import VERSION, version_of
+from rig.builds import NEXT
 from tests.rig.cli import CommandLine
-from tests.rig.stores import NEXT, load, make_unreleased, next_version
+from tests.rig.stores import load, make_unreleased, next_version
 
 MARK = "osprey-4711"
 OLD = datetime.now(UTC) - timedelta(days=100)
@@ -48,7 +49,7 @@ def content(store: Store) -> dict[str, Any]:
     """Return all rows but those of today, with times as moments."""
 
     def rows(connection: Connection) -> dict[str, Any]:
-        tables = [table for table in metadata().sorted_tables if table.name != "call_paces"]
+        tables = [table for table in metadata().sorted_tables if table.name not in {"call_paces", "workers"}]
         return {table.name: sorted(map(plain, connection.execute(table.select()).mappings()), key=str) for table in tables}
 
     return store.do(rows)
@@ -65,14 +66,15 @@ def moment(value: object) -> object:
 
 
 def test_a_backup_has_every_row_and_comes_back_on_either_database(filled: Store, empty: Store, tmp_path: Path, url: str) -> None:
+    filled.do(lambda connection: connection.execute(text("INSERT INTO workers (id, queue, slots) VALUES ('w', 'q', 20)")))
     before, file = content(filled), tmp_path / "backup.db"
     copied = back_up(filled, file)
     restored = restore(file, empty)
     again = back_up(empty, tmp_path / "again.db")
 
     assert content(empty) == before
-    assert copied.rows == restored.rows == again.rows
-    assert copied.rows["cases"] == 5
+    assert copied == restored == again
+    assert copied["cases"] == 5
     assert sorted(path.name for path in tmp_path.glob("*backup*")) == ["backup.db"]
     assert (file.stat().st_mode & 0o077) == 0
 
@@ -95,7 +97,7 @@ def test_a_backup_is_of_one_moment_while_others_write(filled: Store, tmp_path: P
 
     copy = store_care.copy_rows
 
-    def meanwhile(source: Connection, target: Connection) -> store_care.Copied:
+    def meanwhile(source: Connection, target: Connection) -> dict[str, int]:
         source.execute(text("SELECT count(*) FROM batches"))  # a moment begins with the first look
         filled.do(lambda connection: connection.execute(text("DELETE FROM verdicts")))
         return copy(source, target)
@@ -104,7 +106,7 @@ def test_a_backup_is_of_one_moment_while_others_write(filled: Store, tmp_path: P
     before = content(filled)["verdicts"]
     copied = back_up(filled, tmp_path / "backup.db")
 
-    assert copied.rows["verdicts"] == len(before) > 0
+    assert copied["verdicts"] == len(before) > 0
     assert content(filled)["verdicts"] == []
 
 
@@ -146,7 +148,7 @@ def test_a_backup_of_a_newer_version_is_refused(filled: Store, empty: Store, tmp
         connection.execute("UPDATE store_version SET version_num = 99")
         connection.commit()
 
-    with pytest.raises(InvalidRequest, match=rf"backup.db.* is of version 99, this gradeloop knows {VERSION}"):
+    with pytest.raises(InvalidRequest, match=rf"backup.db.* is of version 99, .*this gradeloop knows {VERSION}"):
         restore(file, empty)
 
 
@@ -216,6 +218,7 @@ def test_a_store_is_looked_at_upgraded_and_taken_back_by_command(tmp_path: Path,
         done = CliRunner().invoke(store_app, arguments)
         return done.output or str(done.exception)
 
+    command("upgrade")
     with next_version(tmp_path):
         looked = command("check")
         again = command("check", "--json")

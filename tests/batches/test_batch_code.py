@@ -291,7 +291,7 @@ async def test_the_model_sees_an_image_and_the_judge_its_label(client: Client, t
     dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
     image = Image(url=f"data:image/png;base64,{dot}")
     said = [{"role": "user", "content": f"Which colour?\n{image.label(1)}"}]
-    answer = '{"criteria": [{"id": "c1", "reason": "So.", "passed": true, "gap": null}], "explanation": "So.", "result": "satisfied"}'
+    answer = '{"k1": {"reason": "So.", "passed": true, "gap": ""}, "unjudgeable": ""}'
     async with model_server({"writer": [Reply("It is black.")], "judge": [Reply(answer)]}) as server:
         model = {"config": {"base_url": f"{server.url}/v1", "structured_output": True}}
         generator, grader = ({"model": {"id": f"openai_compatible:{name}", **model}} for name in ("writer", "judge"))

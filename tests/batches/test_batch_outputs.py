@@ -24,7 +24,7 @@ from ruamel.yaml import YAML
 from gradeloop.batches.answer import failure_reason
 from gradeloop.batches.cli.batch_view import case_lines
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult
-from gradeloop.batches.outputs import CELL_CHARACTERS, COLUMNS, CsvFile, Outputs, escape_formula, unescape_cell
+from gradeloop.batches.outputs import CELL_CHARACTERS, COLUMNS, CsvFile, Outputs, escape_formula
 from gradeloop.batches.pages.read_batch import BatchReport, batch_page, head_of
 from gradeloop.cli.schemas import json_schemas
 from gradeloop.errors import InvalidRequest
@@ -47,6 +47,11 @@ def written(results: Sequence[CaseResult], suffix: str, summary: BatchSummary | 
             outputs.finished(result)
         outputs.close(summary or summary_of(results), lambda: iter(results))
         return path.read_bytes()
+
+
+def unescape_cell(cell: str) -> str:
+    """Return the text from which `escape_formula` made a cell."""
+    return cell[1:] if cell.startswith("'") and escape_formula(cell) != cell else cell
 
 
 def rows_of(results: Sequence[CaseResult]) -> list[dict[str, str]]:

@@ -1,6 +1,8 @@
 """What batches keep, on SQLite and on a real PostgreSQL: counted once whoever ends a case, and brought up to date."""
 
 import asyncio
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,8 +18,8 @@ from gradeloop.contract.evaluation import Verdict
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest, StoreRefused
 from gradeloop.store.engine import Store
+from gradeloop.store.tables import table
 from tests.rig.batches import batching, case, drafted, fails, passes
-from tests.rig.threads import row, verdict
 
 USAGE = Usage(input=90, output=10, calls=1, attempts=1, seconds=0.1, cost_usd=0.5)
 
@@ -38,7 +40,7 @@ async def ledger(store: Store, count: int = 1) -> BatchStore:
 
 async def test_a_batch_runs_on_either_database(client: Client, tmp_path: Path, url: str) -> None:
     groups = {"criteria": ["it is good", {"description": "it is short", "grader": "scripted:other", "votes": 3}]}
-    votes = [{"role": "grader", "group": 1, "sample": at, "verdict": verdict(row("c2"))} for at in range(3)]
+    votes = [passes(group=1, sample=at) for at in range(3)]
     async with batching(client, tmp_path, passes(), fails("of c7."), *votes, url=url) as batches:
         summary, results = await batches.run([case(f"c{at}", rubric=groups) for at in range(25)], at_once=40)
         again, _ = await batches.run([case(f"c{at}", rubric=groups) for at in range(25)])
@@ -73,7 +75,7 @@ async def test_a_case_ends_once_however_many_end_it(url: str) -> None:
 async def test_the_last_of_several_answers_sees_all_of_them(url: str) -> None:
     store = Store(url)
     made, count = await ledger(store), 12
-    conversation = CaseConversation(verdict=Verdict.model_validate(verdict(row("c1"))))
+    conversation = CaseConversation(verdict=Verdict(criteria=(), explanation="", result="satisfied"))
 
     seen = await asyncio.gather(*(made.keep_conversation("b", (0, 0, at), conversation, PAID, f"key-{at % 3}") for at in range(count)))
     known = [(await made.look_up("b", (0, 0, 0), f"key-{at}")).verdict for at in range(4)]
@@ -204,3 +206,37 @@ async def test_what_a_store_refuses_is_not_waited_for(server_url: str) -> None:
     store.close()
 
     assert notes == []
+
+
+async def test_a_worker_that_is_gone_without_a_word_is_lost_with_what_it_reserved(url: str) -> None:
+    store, workers = Store(url), table("workers")
+    await ledger(store)
+    moment = datetime(2020, 1, 1, tzinfo=UTC)
+    rows = [
+        {"id": "here", "queue": "q", "slots": 1},
+        {"id": "dead", "queue": "q", "slots": 1, "seen": moment},
+        {"id": "stopped", "queue": "q", "slots": 1, "seen": moment, "left": 1},
+    ]
+    for row in rows:
+        await store.write(partial(lambda insert, connection: connection.execute(insert), workers.insert().values(**row)))
+    asking = BatchStore(store, "asks")
+    found: dict[str, int] = {}
+    for by, closed in [("here", 0), ("dead", 0), ("dead", 1), ("stopped", 0), ("asks", 0), ("forgotten", 0), (None, 0)]:
+        call = f"run/{by}/{closed}"
+        await BatchStore(store, by).reserve("b", CallCost(call=call, attempt=1, lost=1))
+        found[call] = await asking.count_lost(call, closed)
+    unreserved = await asking.count_lost("run/never", 0)
+    await asking.count_failed("b", CallCost(call="run/dead/0", attempt=1))
+    counted = await asking.count_lost("run/dead/0", 0)
+    store.close()
+
+    assert found == {
+        "run/here/0": 1,
+        "run/dead/0": 2,
+        "run/dead/1": 1,
+        "run/stopped/0": 1,
+        "run/asks/0": 1,
+        "run/forgotten/0": 2,
+        "run/None/0": 1,
+    }
+    assert (unreserved, counted) == (0, 0)

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
-from gradeloop.batches.cli.diff import ROWS, comparison_lines
+from gradeloop.batches.cli.batches import ROWS, comparison_lines
 from gradeloop.batches.compare.comparison import (
     GAP_CHARACTERS,
     OUTCOMES,

@@ -82,7 +82,7 @@ async def test_drafts_are_judged_by_themselves_first_and_then_compared(client: C
     shown = {"when": "the funniest"}
     kind = {"id": "kind", "description": "it is kind"}
     asked = compared(FUNNIEST, "ab", kind, gate="none", threshold=0.4)
-    async with batching(client, tmp_path, *replies, *chooses("1", "2", **shown), passes(**of_kind())) as batches:
+    async with batching(client, tmp_path, *replies, *chooses("1", "2", **shown), passes()) as batches:
         summary, results = await batches.run([drafted("a", **asked), drafted("b", **asked)])
 
     assert [(result.status, result.score, result.output, result.error) for result in results] == [
@@ -90,12 +90,6 @@ async def test_drafts_are_judged_by_themselves_first_and_then_compared(client: C
         ("passed", 0.5, "a joke about b", None),
     ]
     assert summary.usage.calls == 6
-
-
-def of_kind() -> dict[str, Any]:
-    """Return the verdict on a criterion with an id of its own."""
-    row = {"id": "kind", "reason": "As read.", "passed": True, "gap": None}
-    return {"verdict": {"criteria": [row], "explanation": "Kind.", "result": "satisfied"}}
 
 
 async def test_the_output_with_the_best_scores_passes(client: Client, tmp_path: Path) -> None:
@@ -137,7 +131,7 @@ async def test_a_comparison_that_an_outage_has_stopped_goes_on_and_nothing_is_ju
     away: list[Reply] = [breaks("the funniest", kind="overloaded", sample=1), chooses("2", "2", when="the funniest")[0]]
     asked = compared(FUNNIEST, "abc", {"id": "kind", "description": "it is kind"})
     cases = [case(name, f"the joke of {name}", **asked) for name in "abc"]
-    async with batching(client, tmp_path, *away, passes(**of_kind()), outage_timeout=0.3) as batches:
+    async with batching(client, tmp_path, *away, passes(), outage_timeout=0.3) as batches:
         paused, waiting = await batches.run(cases, batch_id="stopped", retries=0)
     async with batching(client, tmp_path, *chooses("1", "2", when="the funniest")) as batches:
         resumed = await (await batches.start("stopped", 3)).result()

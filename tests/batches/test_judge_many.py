@@ -17,7 +17,7 @@ from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import JudgingRequest, judging_id
-from tests.rig.batches import Batches, batching
+from tests.rig.batches import Batches, batching, passes
 from tests.rig.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, fails, fresh
 from tests.rig.threads import row, serving, verdict
 
@@ -108,8 +108,7 @@ async def test_an_edited_criterion_costs_its_own_calls_alone(client: Client, tmp
             "grader": {"model": "scripted:judge"},
         }
 
-    replies = [{"role": "grader", "group": at, "verdict": verdict(row(f"c{at + 1}"))} for at in range(3)]
-    async with batching(client, tmp_path, *replies) as batches:
+    async with batching(client, tmp_path, *(passes(group=at) for at in range(3))) as batches:
         await judged(batches, rubric("is polite"), runs("a", "b"))
         first = calls(batches)
         edited = await judged(batches, rubric("is very polite"), runs("a", "b"))
@@ -162,14 +161,13 @@ async def test_a_preview_counts_the_calls_that_are_made(client: Client, tmp_path
     by_criteria = {"rubric": {"mode": "per_criterion", "criteria": criteria}, "grader": {"model": "scripted:judge"}}
     edited = by_criteria | {"rubric": {"mode": "per_criterion", "criteria": [criteria[0], {"description": "is polite"}]}}
     by_schema = FRANCE | {"n_rollouts_per_input": 2}
-    replies: list[Any] = [{"role": "grader", "group": at, "verdict": verdict(row(f"c{at + 1}"))} for at in range(2)]
 
     async def preview(batches: Batches, config: Any) -> JudgingPreview:
         wanted = [JudgingRequest(judge=config, run=run) for run in runs("a", "b")]
         named = [(judging_id(request.judge, request.run.sha256()), [request]) for request in wanted]
         return await preview_judgements(named, set(), None, batches.reader)
 
-    async with batching(client, tmp_path, *replies) as batches:
+    async with batching(client, tmp_path, *(passes(group=at) for at in range(2))) as batches:
         before = await preview(batches, by_criteria)
         await judged(batches, by_criteria, runs("a", "b"))
         after = [await preview(batches, config) for config in (by_criteria, edited)]

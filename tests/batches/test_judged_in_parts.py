@@ -81,12 +81,12 @@ async def test_a_budget_that_is_used_up_by_the_parts_asks_no_last_call(client: C
 
 async def test_criteria_are_judged_in_parts_and_quotes_name_records_of_the_whole_run(client: Client, tmp_path: Path) -> None:
     config = {"rubric": {"criteria": [{"description": "names Paris", "quotes": True}]}, "grader": {"model": "scripted:judge"}}
-    quoted = row("c1") | {"quotes": [{"record": 3, "quote": "note 3 Paris"}]}
-    last = row("c1") | {"quotes": [{"record": 1, "quote": "note 3 Paris"}]}
+    quoted = row("c1", quotes=[{"record": 3, "quote": "note 3 Paris"}])
+    last = row("c1", quotes=[{"record": 1, "quote": "note 3 Paris"}])
     replies = [
         {"role": "grader", "when": '"type": "finding"', "verdict": verdict(last)},
         {"role": "grader", "when": "note 3 ", "verdict": verdict(quoted)},
-        {"role": "grader", "verdict": verdict(row("c1", "it is not there") | {"quotes": []})},
+        {"role": "grader", "verdict": verdict(row("c1", "it is not there", quotes=[]))},
     ]
 
     async with batching(client, tmp_path, *replies) as batches:

@@ -17,7 +17,7 @@ from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import BatchSummary, CaseResult
 from tests.rig.batches import Batches, batching, breaks, case, drafted, fails, passes
 from tests.rig.cut_wire import Cut, cut_wire
-from tests.rig.threads import SECONDS, Models, row, verdict
+from tests.rig.threads import SECONDS, Models
 
 GROUPS = {"criteria": ["it is good", {"description": "it is short", "grader": "scripted:other"}]}
 CASES = [case("a"), case("b"), drafted("d"), case("g", rubric=GROUPS), case("x")]
@@ -26,7 +26,7 @@ REPLIES = (
     fails("of b."),
     breaks("of x."),
     passes(usage={"input": 10, "output": 5}),
-    {"role": "grader", "group": 1, "verdict": verdict(row("c2"))},
+    passes(group=1),
 )
 REQUESTS = 7
 """Of the batch: one for every case, a draft, and a second group."""
@@ -128,18 +128,19 @@ class FillingDisk:
         self.statements, self.at = 0, at
 
     def settle(self) -> None:
-        """Wait until the disk has room."""
-        if self._emptying is not None:
-            self._emptying.join()
+        """Wait until the disk has room, also if a statement is filling it just now."""
+        with self._counting:
+            emptying = self._emptying
+        if emptying is not None:
+            emptying.join()
 
     def note(self, *_: object) -> None:
         """Count a statement."""
         with self._counting:
             self.statements += 1
-            full = self.statements == self.at
-        if full:
-            self._emptying = threading.Timer(FULL_SECONDS, fill(self._folder).unlink)
-            self._emptying.start()
+            if self.statements == self.at:
+                self._emptying = threading.Timer(FULL_SECONDS, fill(self._folder).unlink)
+                self._emptying.start()
 
 
 @contextmanager

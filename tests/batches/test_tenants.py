@@ -1,7 +1,10 @@
 """Tenants of batches and judgements: what one of them has paid for, no other sees."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pytest
 from sqlalchemy import text
@@ -12,15 +15,18 @@ from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import BatchRequest
 from gradeloop.batches.judge_many import Judged, judge_many
 from gradeloop.batches.preview import preview_judgements
-from gradeloop.contract.thread import Priority, parse_request
+from gradeloop.contract.thread import Priority, parse_request, tenant_named, tenant_value
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading.cache_key import key_of_tenant, tenant_digits
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import JudgingRequest, judging_id
 from gradeloop.judges.registry import JudgeRegistry
+from gradeloop.settings.worker import with_tenant
 from tests.rig.batches import batching, case, drafted, passes
+from tests.rig.cli import CommandLine
 from tests.rig.judging import FRANCE, MATCH, PARIS, answers
+from tests.rig.tables import over
 from tests.rig.threads import request
 
 ODD_NAMES = ("a'b; DROP TABLE verdicts", "%", "_", "a\\b", "ä/β", "tenant", "x" * 64)
@@ -153,3 +159,83 @@ def test_a_name_that_cannot_be_kept_is_refused(name: str, words: str) -> None:
         parse_request(request(priority={"tenant": name}))
 
     assert words in str(caught.value)
+
+
+ODD_VALUES: tuple[Any, ...] = (None, 5, "acme", [{"priority": {"tenant": "acme"}}], {"tenant": 5}, {"tenant": "x" * 65}, {"thread": 5})
+
+
+@over(
+    ("request_", "tenant"),
+    [
+        ({"priority": {"tenant": "acme"}}, "acme"),
+        ({"checkpoint": {"thread": {"priority": {"tenant": "acme"}}}}, "acme"),
+        ({"priority": {"tenant": "own"}, "checkpoint": {"thread": {"priority": {"tenant": "acme"}}}}, "own"),
+        ({"vars": {"priority": {"tenant": "acme"}}}, None),
+        ({"run": {"metadata": {"priority": {"tenant": "acme"}}, "priority": {"tenant": "acme"}}}, None),
+        *[({"priority": odd, "checkpoint": odd}, None) for odd in ODD_VALUES],
+        *[(odd, None) for odd in ODD_VALUES],
+    ],
+)
+def test_a_tenant_is_named_by_a_requests_own_priority_alone(request_: object, tenant: str | None) -> None:
+    assert tenant_named(request_) == tenant
+
+
+@over("name", [*ODD_NAMES, "acme", "é" * 32])
+def test_a_tenant_is_listed_by_a_text_that_a_filter_takes_as_it_is(name: str) -> None:
+    assert re.fullmatch(r"[\w.~%-]{1,192}", tenant_value(name), re.ASCII)
+    assert unquote(tenant_value(name)) == name
+
+
+@over(
+    ("own", "flag", "variable", "expected"),
+    [
+        (None, None, "", None),
+        ({"level": 1}, None, "", Priority(level=1)),
+        ({"level": 1}, None, "env", Priority(level=1, tenant="env")),
+        ({"tenant": "own"}, None, "env", Priority(tenant="own")),
+        ({"tenant": "own"}, "flag", "env", Priority(tenant="flag")),
+        (None, "flag", "", Priority(level=4, tenant="flag")),
+    ],
+)
+def test_a_flag_goes_before_a_request_and_a_request_before_the_environment(
+    monkeypatch: pytest.MonkeyPatch, own: dict[str, Any] | None, flag: str | None, variable: str, expected: Priority | None
+) -> None:
+    monkeypatch.setenv("GRADELOOP_TENANT", variable)
+    given = Priority.model_validate(own) if own else None
+
+    assert with_tenant(given, flag, level=4) == expected
+
+
+def test_judges_of_a_process_are_its_tenants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GRADELOOP_TENANT", "acme")
+
+    assert Judge(FRANCE).priority == Priority(level=4, tenant="acme")
+    assert Judge(FRANCE, priority=Priority(tenant="beta")).priority == Priority(tenant="beta")
+
+
+def test_commands_name_the_tenant_and_list_by_it(commands: CommandLine) -> None:
+    replies: list[dict[str, Any]] = [{"role": "generator", "text": "a draft"}, passes()]
+    (commands.folder / "replies.yaml").write_text(json.dumps({"replies": replies}))
+    written = {"grader": "scripted:judge", "scripted": "replies.yaml", "rubric": "- it is good", "tests": [{"id": "a", "output": "good"}]}
+    for name, more in (("file", {"priority": {"tenant": "acme"}}), ("flag", {}), ("other", {"priority": {"tenant": "beta"}})):
+        (commands.folder / f"{name}.yaml").write_text(json.dumps(written | {"name": name} | more))
+    (commands.folder / "run.json").write_text(json.dumps(PARIS))
+    (commands.folder / "judge.yaml").write_text(json.dumps({"rubric": "- it is good"}))
+    task = commands.task("task", replies, rubric="- it is good", priority={"tenant": "beta"})
+
+    evaluated = [commands("eval", "file.yaml"), commands("eval", "flag.yaml", "--tenant", "acme"), commands("eval", "other.yaml")]
+    ran = [commands("run", task, "--tenant", "acme", "--thread", "mine"), commands("run", task, "--thread", "theirs")]
+    judged = commands(
+        "judge", "judge.yaml", "run.json", "--grader", "scripted:judge", "--scripted", "replies.yaml", "--tenant", "acme", "--json"
+    )
+    bad = commands("eval", "flag.yaml", "--tenant", "a" * 65)
+    batches = commands("batches", "list", "--tenant", "acme", "--json")
+    resumed = commands("eval", "--resume", json.loads(batches.out)[0]["batch_id"], "--tenant", "beta")
+    threads = commands("list", "--tenant", "acme", "--json")
+
+    assert [done.code for done in (*evaluated, *ran)] == [0] * 5, [done.err for done in (*evaluated, *ran)]
+    assert [found["name"] for found in json.loads(batches.out)] == ["flag", "file"]
+    assert [found["thread_id"] for found in json.loads(threads.out)] == ["mine"]
+    assert judged.result["id"].startswith(f"judging-{tenant_digits('acme')}")
+    assert (bad.code, "--tenant: tenant: String should have at most 64 characters" in bad.err) == (2, True), bad.err
+    assert (resumed.code, "is another tenant's" in resumed.err) == (2, True)

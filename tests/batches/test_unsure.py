@@ -20,7 +20,7 @@ from gradeloop.batches.contract import Case, CaseResult
 from gradeloop.batches.outputs import Outputs
 from gradeloop.batches.pages.read_batch import stored_batch_page
 from gradeloop.batches.undecided import undecided_batches
-from gradeloop.contract.evaluation import Verdict
+from gradeloop.contract.evaluation import Verdict, VerdictRow
 from gradeloop.stats.votes import choose_band
 from tests.rig.batch_results import case as result_in
 from tests.rig.batch_results import summary_of
@@ -248,7 +248,8 @@ def decided(passing: int, abstain: float | None) -> CaseResult:
     """Return the result of a case that so many votes pass."""
     rubric = {"criteria": [{"description": "it is good", "votes": VOTERS}]}
     judged = Case.model_validate(case("a", rubric=rubric, abstain=abstain))
-    said = [Verdict.model_validate(verdict(row("c1", None if at < passing else "no"))) for at in range(VOTERS)]
+    rows = [VerdictRow(id="c1", reason="r", passed=at < passing, gap=None if at < passing else "no") for at in range(VOTERS)]
+    said = [Verdict(criteria=(row,), explanation="e", result="satisfied" if row.passed else "needs_revision") for row in rows]
     conversations = [CaseConversation(verdict=one, judge="scripted:judge") for one in said]
     assert len(units_of(judged)) == VOTERS
     return result_of_answers(judged, CheckedOutput("the answer"), conversations)

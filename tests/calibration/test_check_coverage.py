@@ -49,6 +49,7 @@ def true_figures(rate: float) -> dict[str, float]:
         "precision": both_pass / judged,
         "recall": SENSITIVITY,
         "f1": 2 * both_pass / (good + judged),
+        "macro_f1": (2 * both_pass / (good + judged) + 2 * both_fail / (2 - good - judged)) / 2,
         "kappa": (accuracy - by_chance) / (1 - by_chance),
         "alpha": (accuracy - alike) / (1 - alike),
         "ac1": (accuracy - (1 - alike)) / alike,
@@ -96,7 +97,7 @@ def test_intervals_of_a_check_cover_the_truth_in_95_of_100_checks(rate: float, t
             (row.passed if verdict else row.failed) if known else row.silent
             for row, verdict, known in zip(asked, verdicts, answered, strict=True)
         ]
-        labelled = LabelledSet(name="simulated", why="", form="verdict", items=tuple(row.item for row in asked))
+        labelled = LabelledSet(name="simulated", why="", form="verdict", official="macro_f1", items=tuple(row.item for row in asked))
 
         found = report_check(JUDGE, labelled, answers, replicates=REPLICATES).figures
         error = JudgeError.of_pairs([pair for pair, known in zip(zip(labels, verdicts, strict=True), answered, strict=True) if known])

@@ -10,13 +10,14 @@ from typing import Any
 import pytest
 
 from gradeloop.calibration.check_report import Answered, CheckReport, Question, ask_about, report_check
-from gradeloop.calibration.cli.check_judge import check_page
+from gradeloop.calibration.cli.measure import check_page
 from gradeloop.calibration.labelled_sets import LabelledSet, read_labelled_set
-from gradeloop.calibration.probes import ProbeName, family_of, paraphrase, plain_text, probe_finding, probe_questions
+from gradeloop.calibration.probes import ProbeName, against_repetition, family_of, paraphrase, plain_text, probe_finding, probe_questions
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, SchemaJudge, parse_judge
 from gradeloop.judges.pass_rule import PassRule
+from gradeloop.stats.intervals import holm
 from tests.rig.judging import FRANCE
 
 JUDGE = parse_judge(FRANCE | {"pass_if": {"label": "match"}})
@@ -279,7 +280,7 @@ def checked(labelled: LabelledSet, decide: Decide, *probes: ProbeName, judge: Ju
 
     plain = ask(questions)
     findings = [probe_finding(name, labelled, plain, ask(rows)) for name, rows in probed.items()]
-    return report_check(judge, labelled, plain, findings)
+    return report_check(judge, labelled, plain, against_repetition(findings))
 
 
 def pairs_of(folder: Path, count: int = 100) -> LabelledSet:
@@ -389,6 +390,42 @@ def test_the_style_and_paraphrase_probes_find_a_judge_that_reads_marks_and_words
 
     assert (style.name, style.changed.value, style.changed.of) == ("style", 1.0, 10)
     assert (paraphrased.name, paraphrased.changed.value, paraphrased.changed.of) == ("paraphrase", 0.5, 20)
+
+
+def test_a_probe_that_changes_no_more_than_asking_again_is_told_apart_from_one_that_does(tmp_path: Path) -> None:
+    rows = [{"prompt": "Q?", "output": f"# Paris {at}", "label": True} for at in range(60)]
+    generator = random.Random(1)
+
+    def decide(question: Question) -> dict[str, Any]:
+        assert isinstance(question.judge, SchemaJudge)
+        odd = generator.random() < (0.6 if "states that" in question.judge.rubric_text else 0.2)
+        return {"label": "no match" if odd else "match"}
+
+    probes = checked(read_labelled_set(write(tmp_path, rows, "v.jsonl")), decide, "style", "paraphrase", "repetition").probes
+    chances = {probe.name: probe.by_chance for probe in probes}
+
+    assert chances["repetition"] is None
+    assert (chances["style"] or 0) > 0.05
+    assert (chances["paraphrase"] or 1) < 0.05
+
+
+def test_holms_correction_steps_down() -> None:
+    """Step-down by hand: 4 * 0.01, 3 * 0.03, the greater of that and 2 * 0.04, 0.5."""
+    assert holm([0.01, 0.04, 0.03, 0.5]) == pytest.approx([0.04, 0.09, 0.09, 0.5])
+    assert holm([]) == []
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 20])
+def test_perfect_agreement_of_few_items_has_intervals_within_the_range_of_each_figure(count: int, tmp_path: Path) -> None:
+    """With one value alone kappa is undefined, and AC1 is not."""
+    rows = [{"prompt": "Q?", "output": f"Paris {at}", "label": True} for at in range(count)]
+
+    figures = checked(read_labelled_set(write(tmp_path, rows, "v.jsonl")), lambda _: {"label": "match"}).figures
+
+    assert figures["ac1"].value == 1.0
+    assert figures["ac1"].low == pytest.approx(count / (count + 1.959964**2), abs=1e-4)
+    for name in ("f1", "macro_f1", "accuracy", "precision", "tpr"):
+        assert 0.0 <= (figures[name].low or 0.0) <= (figures[name].high or 1.0) <= 1.0, name
 
 
 def test_criteria_in_another_order_are_a_probe(tmp_path: Path) -> None:

@@ -103,12 +103,23 @@ def test_the_live_view_tells_what_is_done_runs_waits_and_costs() -> None:
 
 def test_the_live_view_says_which_rate_limit_is_waited_for() -> None:
     board = BatchProgressView(console(100), 200, clock=Clock())
-    board.note_rate_limit("waiting for openai:gpt-6-luna's rate limit, 40 s")
+    board.note_wait("waiting for openai:gpt-6-luna's rate limit, 40 s")
     board.update(standing(80), 16)
     lines = rendered(board)
     board.close()
 
     assert any("waiting for openai:gpt-6-luna's rate limit, 40 s" in line for line in lines)
+
+
+def test_a_pipe_says_once_a_minute_what_a_batch_waits_for_where_no_case_ends() -> None:
+    clock = Clock()
+    board = BatchProgressView(console(100, terminal=False), 200, clock=clock)
+    for wait in (None, "m has not answered for 40 s", "m has not answered for 1 min", "m has written about 9 tokens in 2 min", None):
+        board.note_wait(wait)
+        board.update(standing(0), 2)
+        clock.now += 30
+
+    assert plain(board) == ["0 of 200 done; 2 running; 198 queued; m has not answered for 1 min"]
 
 
 def test_the_live_view_shows_the_latest_cases_without_a_pass_in_words() -> None:

@@ -108,9 +108,7 @@ async def patience(text: str) -> bool:
 def patient(gradeloop: CommandLine, name: str) -> str:
     """Write a task with one criterion for a slow check and one for the grader: whoever resumes it need not wait."""
     (gradeloop.folder / f"{name}.py").write_text(PATIENCE)
-    row = {"id": "c2", "reason": "As read.", "passed": True, "gap": None}
-    said = {"criteria": [row], "explanation": "Read it.", "result": "satisfied"}
-    replies = [draft("the draft", usage={"input": 7}), {"role": "grader", "verdict": said}]
+    replies = [draft("the draft", usage={"input": 7}), verdict()]
     rubric = {"criteria": [{"description": "it lasts", "check": "patience"}, "it is good"]}
     return gradeloop.task(name, replies, rubric=rubric, tools=f"{name}.py")
 
@@ -369,8 +367,8 @@ def test_control_characters_of_a_model_do_not_reach_the_terminal(gradeloop: Comm
 
 @pytest.mark.slow
 def test_a_narrow_terminal_shows_a_hundred_criteria_the_failing_ones_first(gradeloop: CommandLine) -> None:
-    rows = [{"id": f"c{at}", "reason": "r", "passed": at != 99, "gap": "it lacks care" if at == 99 else None} for at in range(1, 101)]
-    said = {"criteria": rows, "explanation": "One lacks.", "result": "needs_revision"}
+    rows = {f"k{at}": {"reason": "r", "passed": at != 99, "gap": "it lacks care" if at == 99 else ""} for at in range(1, 101)}
+    said = {**rows, "unjudgeable": "", "summary": "One lacks."}
     replies = [draft("a"), {"role": "grader", "verdict": said}, draft("b", 1, delay=1), {"role": "grader", "iteration": 1, "verdict": said}]
     rubric = "\n".join(f"- criterion number {at} about something that matters to whoever wrote it" for at in range(1, 101))
     screen = gradeloop.terminal("run", gradeloop.task("many", replies, rubric=rubric, max_iterations=2), size=(60, 24), NO_COLOR="1")
@@ -414,8 +412,8 @@ def test_init_writes_a_suite_and_a_judge_that_run(gradeloop: CommandLine, kind: 
     written = YAML(typ="safe").load(gradeloop.folder / f"{kind}.yaml")
 
     keyless = gradeloop(*command)
-    rows = [{"id": name, "reason": "As read.", "passed": True, "gap": None} for name in ("c1", "c2")]
-    passed = {"role": "grader", "verdict": {"criteria": rows, "explanation": "Read it.", "result": "satisfied"}}
+    row = {"reason": "As read.", "passed": True, "gap": ""}
+    passed = {"role": "grader", "verdict": {"k1": row, "k2": row, "unjudgeable": ""}}
     (gradeloop.folder / "replies.yaml").write_text(json.dumps({"replies": [draft("Come in on Monday."), passed]}))
     models = ["--grader", "scripted:judge", "--scripted", "replies.yaml", *(["--providers", "scripted:writer"] if kind == "suite" else [])]
     judged = gradeloop(*command, *models)

@@ -16,15 +16,21 @@ def test_the_command_measures_writes_a_page_and_fails_under_a_bound(gradeloop: C
     (gradeloop.folder / "checked.replies.yaml").write_text(json.dumps({"replies": [answers({"label": "match", "explanation": "yes"})]}))
     command = ("check-judge", "checked.yaml", "capitals.jsonl", "--scripted", "checked.replies.yaml")
 
-    done = gradeloop(*command, "-o", "checked.html", "--fail-under", "accuracy=0.5")
-    strict = gradeloop(*command, "--fail-under", "kappa=0.6", "--json")
+    done = gradeloop(*command, "-o", "checked.html", "--fail-under", "accuracy=0.5", "--at", "point")
+    bound = gradeloop(*command, "--fail-under", "accuracy=0.5")
+    strict = gradeloop(*command, "--fail-under", "kappa=0.6", "--at", "point", "--json")
+    unknown = gradeloop(*command, "--fail-under", "kappa=0.6")
     wrong = gradeloop(*command, "--fail-under", "kapa=0.6")
 
     assert done.code == 0, done.err
     assert "capitals.jsonl: read as labelled rows, because its columns are named prompt, output, label; 3 items, 3 judgements" in done.err
     assert "accuracy, of all 66.7%" in " ".join(done.out.split())
     assert "Lyon." in (gradeloop.folder / "checked.html").read_text()
+    assert bound.code == 1
+    assert "accuracy, of what is answered is 66.7% (20.8% to 93.9%), and --fail-under wants 0.5; --at point compares" in bound.err
     assert strict.code == 1, strict.err
+    assert unknown.code == 3
+    assert "Cohen's kappa has no interval on so few items, and --fail-under cannot decide" in unknown.err
     assert strict.result["figures"]["tnr"]["value"] == 0.0
     assert wrong.code == 2
     assert "Did you mean 'kappa'" in wrong.err
@@ -41,9 +47,10 @@ def test_probes_are_asked_beside_the_set_and_a_wrong_name_is_refused(gradeloop: 
     wrong = gradeloop(*command, "--probe", "verbose")
 
     assert done.code == 0, done.err
-    assert "1 item, 4 judgements" in done.err
+    assert "1 item, 6 judgements" in done.err
     assert "probe order: 100.0% of verdicts change" in done.out
     assert "probe verbosity: 0.0% of verdicts change" in done.out
+    assert "p = 1.000 against repetition" in " ".join(done.out.split())
     assert wrong.code == 2
     assert "--probe 'verbose' is no probe. Did you mean 'verbosity'" in wrong.err
 

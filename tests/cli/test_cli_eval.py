@@ -53,6 +53,7 @@ def until_stored(gradeloop: CommandLine, batch: str) -> None:
 
 
 MIXED = [passes(), fails("bad"), breaks("odd")]
+"""Suites with the same replies share a worker, which reads the file of the first; a test that changes its file has one more reply."""
 
 
 GATES = [
@@ -154,7 +155,7 @@ def test_an_outage_pauses_the_batch_counts_nobody_as_failed_and_it_ends_once_it_
 
 
 def test_errors_and_failures_are_run_again(gradeloop: CommandLine) -> None:
-    batch = batch_of(gradeloop("eval", suite(gradeloop, "again", MIXED, ["good", "bad", "odd"])))
+    batch = batch_of(gradeloop("eval", suite(gradeloop, "again", [*MIXED, passes("only of again")], ["good", "bad", "odd"])))
     suite(gradeloop, "again", [passes(), fails("bad")], [])
     gradeloop.kill_workers()
 
@@ -166,6 +167,34 @@ def test_errors_and_failures_are_run_again(gradeloop: CommandLine) -> None:
     assert (errors.code, failures.code) == (1, 0), errors.err + failures.err
     assert "Results: 2 passed, 1 failed of 3" in errors.out
     assert "Results: 3 passed of 3" in failures.out
+
+
+def test_a_case_whose_calls_lost_their_workers_runs_again_only_by_its_name(gradeloop: CommandLine) -> None:
+    batch = batch_of(
+        gradeloop("eval", suite(gradeloop, "lost", [*MIXED, passes("only of lost")], ["lost good", "lost bad", "lost odd", "lost odd too"]))
+    )
+    lost = "worker_lost: 3 workers were lost with this call in flight"
+    with sqlite3.connect(gradeloop.state / STORE_FILE) as store:
+        store.execute("UPDATE cases SET result = json_set(result, '$.error', ?) WHERE case_id = 'case-2'", (lost,))
+    listed = gradeloop("batches", "show", batch, "--quarantined")
+    as_json = gradeloop("batches", "show", batch, "--quarantined", "--json")
+    suite(gradeloop, "lost", [passes()], [])
+    gradeloop.kill_workers()
+    others = gradeloop("eval", "--retry", "errors")
+    nobody = gradeloop("eval", "--retry", "errors", "--case", "case-9")
+    alone = gradeloop("eval", "--attach", batch, "--case", "case-2")
+    named = gradeloop("eval", "--attach", batch, "--retry", "errors", "--case", "case-2")
+    after = gradeloop("batches", "show", batch, "--quarantined")
+
+    assert re.search(r"1 case of .* in quarantine\ncase +lost workers\ncase-2 +3\n", listed.out)
+    assert f"run one again, now, with: gradeloop eval --attach {batch} --retry errors --case ID" in listed.out.replace("\n", " ")
+    assert json.loads(as_json.out) == {"case-2": 3}
+    assert "Results: 2 passed, 1 failed, 1 error of 4" in others.out
+    assert (nobody.code, alone.code) == (2, 2)
+    assert "has no case 'case-9'" in nobody.err
+    assert "add --retry errors" in alone.err
+    assert "Results: 3 passed, 1 failed of 4" in named.out
+    assert "0 cases" in after.out
 
 
 @pytest.mark.slow
@@ -350,8 +379,8 @@ def test_without_a_server_it_says_so(gradeloop: CommandLine) -> None:
 
 
 def test_what_only_the_worker_knows_is_told_as_a_mistake_too(gradeloop: CommandLine) -> None:
-    model = {"id": "openai_compatible:x", "config": {"base_url": "http://127.0.0.1:9/v1"}}
-    allowed = {"GRADELOOP_BASE_URLS": "http://127.0.0.1:9"}
+    model = {"id": "openai_compatible:x", "config": {"base_url": "http://127.0.0.2:9/v1"}}
+    allowed = {"GRADELOOP_BASE_URLS": "http://127.0.0.2:9"}
     name = suite(gradeloop, "dear", [], ["good"], grader=model)
 
     unpriced = gradeloop("eval", name, "--budget-usd", "1", **allowed)

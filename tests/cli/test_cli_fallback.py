@@ -27,7 +27,7 @@ async def test_a_fallback_is_named_on_the_terminal_and_in_a_recording(gradeloop:
     async with listening() as models:
         models.plan("gpt-5-mini", 404)
         models.plan("third", "a draft of the third", verdict_text())
-        reached = {"OPENAI_BASE_URL": models.url, "OPENAI_API_KEY": "k"}
+        reached = {"OPENAI_BASE_URL": models.url, "OPENAI_API_KEY": "sk-0"}
         first = await asyncio.to_thread(gradeloop, "run", name, "--record", "said.yaml", **reached)
     again = gradeloop("run", name, "--json", "--replay", "said.yaml")
 

@@ -11,10 +11,10 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from deploy.site.describe_commands import build_reference
 from gradeloop import exit_codes
 from gradeloop.cli.commands import command_groups
 from gradeloop.cli.main import app
-from gradeloop.cli.reference import build_reference
 from gradeloop.contract.base import describe_fields
 from gradeloop.settings.worker import WorkerSettings
 from tests.test_house import BIN, loaded_by, of_packages

@@ -217,7 +217,7 @@ def test_failures_are_read_until_a_retry_is_asked_for(gradeloop: CommandLine) ->
 
 
 def test_a_refused_run_is_named_by_its_file_and_id(gradeloop: CommandLine) -> None:
-    elsewhere = {"id": "openai_compatible:judge", "config": {"base_url": "http://127.0.0.1:9/v1"}}
+    elsewhere = {"id": "openai_compatible:judge", "config": {"base_url": "http://127.0.0.2:9/v1"}}
     criteria = {"rubric": {"criteria": [{"description": "names Paris"}]}, "grader": {"model": elsewhere}}
     silent = write(gradeloop, "silent.jsonl", json.dumps({"id": "mute", "messages": [{"role": "assistant", "content": " "}]}))
 
@@ -250,7 +250,7 @@ def test_an_edited_criterion_is_asked_alone_and_a_budget_is_more_than_nothing(gr
         return write(gradeloop, "edited.yaml", {"mode": "per_criterion", "criteria": criteria})
 
     def say(*groups: int) -> tuple[str, ...]:
-        replies = [{"role": "grader", "group": at, "verdict": verdict(row(f"c{at + 1}"))} for at in groups]
+        replies = [{"role": "grader", "group": at, "verdict": verdict(row("c1"))} for at in groups]
         return ("--grader", "scripted:judge", "--scripted", write(gradeloop, f"edited{groups}.yaml", {"replies": replies}), "--json")
 
     first = gradeloop("judge", rubric("is brief"), "runs.jsonl", *say(0, 1))

@@ -15,7 +15,7 @@ from tests.rig.cli import CommandLine, Done, draft, verdict
 
 MODEL = {"model": "scripted:story"}
 TOOLS = "def look(draft: str) -> bool:\n    return True\n\n\nif True:\n    async def search(draft: str) -> bool:\n        return True\n"
-URL = {"id": "openai_compatible:m", "config": {"base_url": "http://127.0.0.1:9/v1"}}
+URL = {"id": "openai_compatible:m", "config": {"base_url": "http://198.51.100.9/v1"}}
 
 
 def checked(tool: str, **arguments: Any) -> dict[str, Any]:
@@ -44,7 +44,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"grader": {"model": {"id": "scripted:a", "fallback": ["opnai:gpt-5"]}}},
         "unknown provider 'opnai'",
     ),
-    "an address that is not listed": ({"grader": {"model": URL}}, "base_url 'http://127.0.0.1:9/v1' is not allowed on this worker"),
+    "an address that is not listed": ({"grader": {"model": URL}}, "base_url 'http://198.51.100.9/v1' is not allowed on this worker"),
     "a setting that the model does not take": (
         {"grader": {"model": {"id": "openai:gpt-5", "config": {"temperature": 0.5}}}},
         "temperature",

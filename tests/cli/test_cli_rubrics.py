@@ -21,10 +21,9 @@ scripted: replies.yaml
 """
 
 
-def reply(group: int, name: str, sample: int = 0, score: int | None = None, gap: str | None = None) -> dict[str, object]:
-    """Return a grader's verdict on one criterion."""
-    row = {"id": name, "reason": "r", "score": score, "passed": gap is None, "gap": gap}
-    said = {"criteria": [row], "explanation": "e", "result": "satisfied" if gap is None else "needs_revision"}
+def reply(group: int, sample: int = 0, gap: str = "", **score: int) -> dict[str, object]:
+    """Return a grader's verdict on the criterion of a group."""
+    said = {"k1": {"reason": "r", "passed": not gap, "gap": gap, **score}, "unjudgeable": ""}
     return {"role": "grader", "group": group, "sample": sample, "verdict": said}
 
 
@@ -33,10 +32,10 @@ def gradeloop(commands: CommandLine) -> CommandLine:
     """Return the command in a folder with a task that a person decides."""
     replies = [
         {"role": "generator", "text": "one"},
-        reply(0, "c1"),
-        reply(1, "c3", 0, 4),
-        reply(1, "c3", 1, 2, "flat"),
-        reply(1, "c3", 2, 5),
+        reply(0),
+        reply(1, 0, score=4),
+        reply(1, 1, "flat", score=2),
+        reply(1, 2, score=5),
     ]
     (commands.folder / "task.yaml").write_text(TASK)
     (commands.folder / "replies.yaml").write_text(json.dumps({"replies": replies}))
@@ -141,12 +140,11 @@ book.needs_approval = True
 
 def booking(folder: Path, name: str, *calls: int) -> str:
     """Write a task whose grader wants to book, and return its file."""
-    row = {"id": "c1", "reason": "r", "passed": True, "gap": None}
     wanted = [{"name": "book", "arguments": {"amount": amount}} for amount in calls]
     replies = [
         {"role": "generator", "text": "a draft"},
         {"role": "grader", "tool_calls": wanted},
-        {"role": "grader", "step": 1, "verdict": {"criteria": [row], "explanation": "e", "result": "satisfied"}},
+        reply(0) | {"step": 1},
     ]
     (folder / "book.py").write_text(BOOKING)
     (folder / f"{name}-replies.yaml").write_text(json.dumps({"replies": replies}))

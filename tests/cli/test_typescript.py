@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gradeloop.cli.schemas import contract_declarations, models
+from deploy.site.declare_contract import contract_declarations
+from gradeloop.cli.schemas import models
 from tests.conftest import ROOT
 
 DECLARATIONS = ROOT / "docs" / "contract.d.ts"
@@ -22,7 +23,7 @@ export const asked = (notice: Notice): string[] => (notice.questions ?? []).map(
 
 
 def test_the_declarations_are_those_of_the_schemas() -> None:
-    assert DECLARATIONS.read_text() == contract_declarations(), "run: gradeloop schema --typescript > docs/contract.d.ts"
+    assert DECLARATIONS.read_text() == contract_declarations(), "run: make docs"
 
 
 def test_every_model_of_the_contract_is_declared() -> None:

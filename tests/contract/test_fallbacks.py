@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
+from gradeloop.grading.answer_form import FULL
 from gradeloop.grading.cache_key import reuse_key
 from gradeloop.grading.scoring import call_groups
 
@@ -56,8 +57,8 @@ def test_a_verdict_is_kept_under_the_model_alone_while_the_rubric_has_its_own_sh
     def key(rubric: Rubric, judge: str | dict[str, Any]) -> str:
         nothing = hashlib.sha256(b"").hexdigest()
         spec = ModelSpec.model_validate(judge)
-        groups = call_groups(plain)
-        return reuse_key(rubric, groups[0], sample=0, judge=spec, instructions=None, tools="", records=nothing, request=0, checks={})
+        rest: dict[str, Any] = {"instructions": None, "tools": "", "records": nothing, "request": 0, "checks": {}, "form": FULL}
+        return reuse_key(rubric, call_groups(plain)[0], sample=0, judge=spec, **rest)
 
     assert key(plain, "scripted:a") == key(plain, {"id": "scripted:a", "fallback": ["scripted:b"]})
     assert key(plain, "scripted:a") != key(plain, "scripted:b")

@@ -61,7 +61,7 @@ async def test_the_service_gives_the_answer_that_meets_its_rubric(client: Client
 
 @pytest.mark.slow
 async def test_the_service_raises_where_its_rubric_cannot_be_judged(client: Client, temporal_server: ServerInfo) -> None:
-    failed = json.dumps({"criteria": [], "explanation": "There is no answer to judge.", "result": "failed"})
+    failed = json.dumps({"unjudgeable": "There is no answer to judge."})
     async with serving(client, draft(0, SORRY), says(failed), task_queue=TASK_QUEUE):
         done = await run_process(sys.executable, str(EXAMPLES / "service.py"), JUDGE, TEMPORAL_ADDRESS=temporal_server.address)
 
@@ -177,7 +177,7 @@ async def test_an_agent_drafts_again_on_feedback(temporal_server: ServerInfo, fr
     if importlib.util.find_spec(FRAMEWORKS[framework]) is None:
         pytest.skip(f"{FRAMEWORKS[framework]} is not installed")
     first, second = "Never on Fridays.", "Deploy on Tuesday: who would mend it on Saturday?"
-    models = ScriptedModels([first, second], [{"c1": "say what to do"}, {}])
+    models = ScriptedModels([first, second], [{"k1": "say what to do"}, {}])
     server = Connection(temporal_server.address, "default", embedded=False)
     with model_streams(lambda _, asked: Reply(second if "say what to do" in asked else first)) as anthropic:
         async with worker(models, server=server) as served:

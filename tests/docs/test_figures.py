@@ -125,6 +125,8 @@ LIMITS = {
         "a tool's time": f"{tool_call.TOOL_SECONDS:.0f} s",
         "one model call": f"{model_spec.CALL_SECONDS:.0f} s",
         "a stream without data": f"{base.IDLE_TIMEOUT:.0f} s",
+        "an event of a local server's stream, once the reply has begun": f"{base.QUIET_SECONDS:.0f} s",
+        "a reply that repeats itself": f"{base.LOOP_CHARACTERS:,} characters of a verdict, {8 * base.LOOP_CHARACTERS:,} of a draft",
         "a reply": f"{http.BODY_BYTES // MIB} MiB, unpacked",
         "a generator of your own": foreign_limits(),
         "events kept": f"{thread_state.EVENTS_KEPT:,}",
@@ -165,7 +167,7 @@ SENTENCES = {
     ARCHITECTURE: (
         f"from {codec.THRESHOLD // KIB} KiB on",
         f"is missed within {seconds(BEAT)},",
-        f"gives its calls {worker.GRACE.total_seconds():.0f} seconds",
+        f"gives its calls {WorkerSettings().drain_seconds:.0f} seconds",
     ),
     BATCHES: (
         f"{grading_batch.SHARE:.0%}".replace("%", " %"),

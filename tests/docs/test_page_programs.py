@@ -104,9 +104,8 @@ def drafts() -> list[str]:
 @asynccontextmanager
 async def documents(client: Client) -> AsyncIterator[None]:
     """Serve the documents' queue with the replies behind their example, taken from what the contract says came back."""
-    first, evaluations = shown("Verdict"), shown("RunResult")["evaluations"]
-    mended = [row if row["passed"] else row | {"reason": "5-7-5.", "passed": True, "gap": None} for row in first["criteria"]]
-    second = {"criteria": mended, "explanation": "All three hold.", "result": "satisfied"}
+    first, evaluations = shown("answer"), shown("RunResult")["evaluations"]
+    second = first | {"k2": {"reason": "5-7-5.", "passed": True, "gap": ""}, "summary": "All three hold."}
     derived = {"calls", "attempts", "seconds", "cost_usd"}
     costs = [{name: count for name, count in evaluation["usage"].items() if name not in derived} for evaluation in evaluations]
     replies = [
@@ -186,8 +185,8 @@ async def run_reply(desk: Desk, *blocks: Block) -> None:
     for block in blocks:
         (desk.folder / ("reply.yaml" if block.language == "yaml" else "tools.py")).write_text(block.scripted())
     files = [desk.folder / "tools.py"] if len(blocks) > 1 else []
-    passing = [{"id": name, "reason": "So it says.", "passed": True, "gap": None} for name in ("c2", "c3")]
-    verdict = json.dumps({"criteria": passing, "explanation": "Fine.", "result": "satisfied"})
+    row = {"reason": "So it says.", "passed": True, "gap": ""}
+    verdict = json.dumps({"k1": row, "k2": row, "unjudgeable": ""})
     said = [draft(0, "word " * 81), draft(1, "Bring it in on Monday from 9 on; we will mend it while you wait.")]
     calls = [{"name": "opening_hours", "arguments": {"day": "Sunday"}}]
     for at in (0, 1):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gradeloop.cli.docs_pages import find_pages
+from gradeloop.cli.dev import find_pages
 from gradeloop.temporal.connect import application_folder
 from tests.conftest import ROOT
 from tests.docs.runner import FENCE, PAGES, text_of

@@ -60,12 +60,19 @@ def calls_look(_: ModelRequest) -> Message:
 
 
 async def graded(
-    client: Client, monkeypatch: pytest.MonkeyPatch, capability: Capability, models: Answering, *, tools: bool = True
+    client: Client,
+    monkeypatch: pytest.MonkeyPatch,
+    capability: Capability,
+    models: Answering,
+    *,
+    tools: bool = True,
+    rubric: str = "- good",
 ) -> RunResult:
     """Run a thread whose grader has this capability, and one tool."""
-    monkeypatch.setattr("activities.grade.capability_of", lambda _: capability)
+    for module in ("activities.grade", "gradeloop.settings.answer_forms"):
+        monkeypatch.setattr(f"{module}.capability_of", lambda _: capability)
     queue = f"queue-{uuid4()}"
-    argument = request("- good")
+    argument = request(rubric, max_iterations=3 if rubric == "- good" else 1)
     argument["grader"] |= {"tools": ["look"]} if tools else {}
     async with build(client, models, ToolRegistry([look]), WorkerSettings(task_queue=queue)):
         result: RunResult = await client.execute_workflow("GradingThread", argument, id=queue, task_queue=queue, result_type=RunResult)
@@ -118,26 +125,34 @@ async def test_a_tagged_answer_stands_between_the_calls_own_tags(client: Client,
     assert str(first.tag) not in first.system
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        GOOD,
-        f"<verdict>{GOOD}</verdict>",
-        f"<TAG>{GOOD}",
-        f"{GOOD}</TAG>",
-        f"</TAG>{GOOD}<TAG>",
-        f"<TAG>{GOOD}</TAG><TAG>{GOOD}</TAG>",
-        f"<TAG>{GOOD}</TAG> and that is all",
-        f"<TAG>```json\n{GOOD}\n```</TAG>",
-        f"<TAG>{GOOD}{GOOD}</TAG>",
-        "<TAG></TAG>",
-    ],
-)
-async def test_an_answer_that_keeps_not_to_its_tags_is_no_verdict(client: Client, monkeypatch: pytest.MonkeyPatch, answer: str) -> None:
-    models = Answering(*(says(answer),) * 3)
+async def test_an_answer_that_keeps_not_to_its_tags_is_no_verdict(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = Answering(*(says(f"<TAG>{GOOD}</TAG><TAG>{GOOD}</TAG>"),) * 3)
     result = await graded(client, monkeypatch, TAGGED, models)
 
     assert (result.status, len(models.requests)) == ("grader_error", 3)
+
+
+async def test_a_large_group_is_asked_about_in_parts_of_one_conversation(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    rubric, asked = "\n".join(f"- criterion {at}" for at in range(1, 61)), list[list[str]]()
+
+    def answers(request: ModelRequest) -> Message:
+        keys = [key for key in (request.schema or {})["properties"] if key.startswith("k")]
+        asked.append(keys)
+        rows = {key: {"reason": key, "passed": key != "k31", "gap": ""} for key in keys}
+        return Message(role="assistant", content=json.dumps(rows | {"unjudgeable": "", "summary": f"{keys[0]} and so on."}))
+
+    models = Answering(answers, says("oops"), answers, answers)
+    capability = Capability(answer="schema", schema_with_tools=True, properties=100)
+    result = await graded(client, monkeypatch, capability, models, rubric=rubric)
+
+    (evaluation,) = result.evaluations
+    assert [(keys[0], keys[-1]) for keys in asked] == [("k1", "k24"), ("k25", "k48"), ("k49", "k60")]
+    assert [row.id for row in evaluation.criteria if not row.passed] == ["c31"]
+    assert [row.reason for row in evaluation.criteria] == [f"k{at}" for at in range(1, 61)]
+    assert evaluation.explanation == "k1 and so on. k25 and so on. k49 and so on."
+    assert "Now judge the same draft by k25, k26" in models.requests[1].messages[-1].content
+    assert "Answer again for k25, k26" in models.requests[2].messages[-1].content
+    assert models.requests[1].schema == models.requests[2].schema  # a repair keeps the schema
 
 
 async def test_each_iteration_has_tags_of_its_own(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,8 @@ EACH = {"mode": "per_criterion", "criteria": ["three lines", "spring", "a kigo"]
 def said(group: int, *rows: dict[str, Any], iteration: int = 0, sample: int = 0, step: int = 0, run: int = 0, **more: Any) -> Reply:
     """Return a grader's verdict in one conversation of a pass."""
     place = {"role": "grader", "run": run, "iteration": iteration, "group": group, "sample": sample, "step": step}
-    return place | {"verdict": verdict(*rows, **more)}
+    placed = ({f"k{at}": fields} for at, row in enumerate(rows, 1) for fields in row.values())
+    return place | {"verdict": verdict(*placed, **more)}
 
 
 def broken(group: int, *, sample: int = 0, run: int = 0) -> Reply:
@@ -336,17 +337,17 @@ async def test_a_function_may_answer_for_more_than_it_is_asked(client: Client) -
 
     (evaluation,) = result.evaluations
     assert (result.status, [criterion.id for criterion in evaluation.criteria]) == ("satisfied", ["c1"])
-    assert evaluation.explanation == "(Rows that nobody asked for were dropped: 'house style'.)"
+    assert evaluation.explanation == "1 of 1 criteria pass. (Rows that nobody asked for were dropped: 'house style'.)"
 
 
 async def test_what_a_function_returns_amiss_is_no_verdict(client: Client) -> None:
     amiss: list[tuple[object, str]] = [
         ({"passed": "true"}, "criteria[0].passed: Input should be a valid boolean"),
-        ({"passed": False}, "'c1' fails without a gap; say what is missing"),
+        ({"passed": False}, "c1 fails without a gap or a reason; say what is missing"),
         ({}, "criteria[0].passed: Field required"),
         (None, "Input should be a valid dictionary"),
         ({"criteria": []}, "no row for c1"),
-        ({"criteria": [{"id": "c9", "passed": True}]}, "no row for c1; nobody asked for 'c9'; the ids are c1"),
+        ({"criteria": [{"id": "c9", "passed": True}]}, "no row for c1; nobody asked for 'c9', but for c1"),
         ({"passed": True, "metadata": {"x": "y" * 20_000}}, "the metadata of c1 has 20008 bytes as JSON, 16384 at most"),
         ({"passed": True, "quote": "x"}, "unknown key 'quote'"),
     ]

@@ -103,9 +103,9 @@ async def test_a_german_rubric_gives_no_english_sentence(client: Client) -> None
         """Laufen."""
         return False
 
-    said = [row("c1", "unhöflich", reason="Schroff."), row("c2", "zu lang", reason="Lang.")]
-    replies = [draft(0, "Nein."), *(grade(0, answer, explanation="So ist es.") | {"group": at} for at, answer in enumerate(said))]
-    replies += [draft(1, "Gern."), *(grade(1, row(f"c{at}", reason="Gut.")) | {"group": at - 1} for at in (1, 2))]
+    said = [row("k1", "unhöflich", reason="Schroff."), row("k1", "zu lang", reason="Lang.")]
+    replies = [draft(0, "Nein."), *(grade(0, answer, summary="So ist es.") | {"group": at} for at, answer in enumerate(said))]
+    replies += [draft(1, "Gern."), *(grade(1, row("k1", reason="Gut.")) | {"group": at - 1} for at in (1, 2))]
     async with serving(client, *replies, tools=[laufen]) as served:
         result = await served.run(request(GERMAN, max_iterations=2))
 
@@ -168,7 +168,7 @@ async def test_a_pass_without_a_quote_that_was_found_is_none(client: Client, quo
 async def test_quotes_are_looked_up_whichever_answer_they_came_with(client: Client) -> None:
     rubric = {"criteria": [{"description": text, "require_quotes": True} for text in ("a", "b", "c")]}
     quoted, bare = row("c1", quotes=[{"record": 0, "quote": "1,250 litres"}]), row("c2", "no source", quotes=[])
-    replies = [grade(0, quoted, result="needs_revision"), *(grade(0, bare, step=step) for step in (1, 2, 3))]
+    replies = [grade(0, quoted), *(grade(0, bare, step=step) for step in (1, 2, 3))]
     async with serving(client, draft(), *replies) as served:
         result = await served.run(request(rubric, {"role": "user", "content": REPORT}, max_iterations=1))
 
@@ -180,10 +180,10 @@ async def test_quotes_are_looked_up_whichever_answer_they_came_with(client: Clie
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({}, "'c1' has no quotes"),
+        ({}, "k1 has no quotes"),
         ({"quotes": [], "metadata": {}}, "unknown key 'metadata'"),
-        ({"quotes": [], "score": 3}, "'c1': unknown key 'score'"),
-        ({"quotes": "x"}, "criteria[0].quotes: Input should be a valid tuple"),
+        ({"quotes": [], "score": 3}, "k1: unknown key 'score'"),
+        ({"quotes": "x"}, "k1.quotes: Input should be a valid tuple"),
     ],
 )
 async def test_a_grader_cannot_say_what_code_has_to_find_out(client: Client, more: dict[str, Any], why: str) -> None:
@@ -200,7 +200,7 @@ async def test_a_pass_score_answer_is_one_call_a_criterion(client: Client) -> No
     rubric = {"criteria": [{"description": "a", "form": "pass_score"}, {"description": "b", "form": "pass_score", "negate": True}, "c"]}
     said = [{"reason": "ok", "pass": True, "score": 0.75}, {"reason": "it does", "pass": True, "score": 1}]
     replies = [{"role": "grader", "group": at, "text": json.dumps(answer)} for at, answer in enumerate(said)]
-    async with serving(client, draft(), *replies, grade(0, row("c3")) | {"group": 2}) as served:
+    async with serving(client, draft(), *replies, grade(0, row("k1")) | {"group": 2}) as served:
         result = await served.run(request(rubric, max_iterations=1))
 
     (evaluation,) = result.evaluations
@@ -208,7 +208,7 @@ async def test_a_pass_score_answer_is_one_call_a_criterion(client: Client) -> No
     assert judged == [(True, 0.75, None), (False, 1.0, "it does"), (True, None, None)]
     assert evaluation.score == pytest.approx(1.75 / 3)
     assert sorted(",".join((request.schema or {})["required"]) for request in served.models.requests_of("grader")) == [
-        "criteria,explanation,result",
+        "k1,unjudgeable,summary",
         "reason,pass,score",
         "reason,pass,score",
     ]

@@ -13,6 +13,7 @@ from activities.tool_call import ToolRequest
 from gradeloop.contract.evaluation import CheckOutcome, Decision, EventType, Evidence, Verdict
 from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.rubric import Rubric
+from gradeloop.grading.answer_form import names_of
 from gradeloop.grading.scoring import call_groups, result_of
 from gradeloop.grading.verdicts import parse_verdict
 from tests.rig.threads import JUDGE, row, verdict
@@ -53,7 +54,8 @@ class Script:
 
     def _well_formed(self, call: GradeCall, passed: dict[str, bool]) -> str:
         """Return a verdict on just what is asked."""
-        rows = [row(name, None if passed[name] else "a gap") for name in call.pending or call_groups(self.rubric)[call.step.group].ids]
+        ids = call_groups(self.rubric)[call.step.group].ids
+        rows = [{names_of(ids)[name]: row(name, None if passed[name] else "a gap")[name]} for name in call.pending or ids]
         return json.dumps(verdict(*rows))
 
     def thread_reference(self) -> dict[str, object]:
@@ -103,7 +105,7 @@ ROWS = st.lists(st.builds(row, st.sampled_from(IDS), st.sampled_from([None, None
 VERDICTS = st.builds(
     lambda rows, more: json.dumps(verdict(*rows) | more),
     ROWS,
-    st.sampled_from([{}, {}, {}, {"result": "satisfied"}, {"result": "failed"}, {"score": 1}, {"criteria": []}]),
+    st.sampled_from([{}, {}, {}, {"unjudgeable": "so"}, {"k1": {}}, {"score": 1}, {"k9": None}]),
 )
 ECHOES = st.sampled_from(["{}", "prose", '{"passed": true}', '{"reason": "r", "pass": true, "score": 1}'])
 PASSES = st.fixed_dictionaries({name: st.sampled_from([True, True, False]) for name in IDS})
@@ -118,17 +120,17 @@ def passes(rubric: Rubric, name: str, script: Script, checks: bool, people: bool
     if judged.human:
         return people
     group = next(group for group in call_groups(rubric) if name in group.ids)
-    votes = [_was_said(script.said.get((group.index, at), []), name, wanted=not judged.negate) for at in range(len(group.judges))]
+    votes = [
+        _was_said(script.said.get((group.index, at), []), names_of(group.ids)[name], wanted=not judged.negate)
+        for at in range(len(group.judges))
+    ]
     return 2 * sum(votes) > len(votes)
 
 
-def _was_said(said: list[str], name: str, *, wanted: bool) -> bool:
+def _was_said(said: list[str], key: str, *, wanted: bool) -> bool:
     """Return whether one of the replies of a conversation has such a row."""
-    rows: list[dict[str, Any]] = []
-    for text in said:
-        read_back = json.loads(text) if text.startswith('{"criteria"') else {}
-        rows += read_back.get("criteria", [])
-    return any(row["id"] == name and row["passed"] is wanted for row in rows)
+    rows = [json.loads(text).get(key) for text in said if text.startswith("{")]
+    return any(isinstance(row, dict) and row.get("passed") is wanted for row in rows)
 
 
 @given(RUBRICS, REPLIES, st.booleans(), st.booleans())

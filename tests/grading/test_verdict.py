@@ -9,15 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it ships no types
 
-from gradeloop.contract.evaluation import Malformed, Verdict, verdict_schema
+from gradeloop.contract.evaluation import Malformed, Verdict
+from gradeloop.contract.messages import Message
 from gradeloop.contract.rubric import Rubric
+from gradeloop.grading.answer_form import AnswerForm, asked_first, keys_of, most_criteria, verdict_schema
 from gradeloop.grading.scoring import CallGroup, GraderAnswer, PassFindings, aggregate, call_groups, result_of
-from gradeloop.grading.verdicts import parse_remote_verdict, parse_verdict
+from gradeloop.grading.verdicts import GraderConversation, parse_remote_verdict, parse_verdict
 from tests.rig.threads import row, verdict
 
 RUBRIC = Rubric.model_validate("- three lines\n- spring")
 ASKED = ("c1", "c2")
 PASS, FAIL = row("c1"), row("c2", "line 2 is about winter")
+FULL = AnswerForm()
 
 
 def group_of(rubric: Rubric) -> CallGroup:
@@ -25,9 +28,9 @@ def group_of(rubric: Rubric) -> CallGroup:
     return call_groups(rubric)[0]
 
 
-def reading(answer: object, rubric: Rubric = RUBRIC, asked: tuple[str, ...] = ASKED) -> Verdict | Malformed:
+def reading(answer: object, rubric: Rubric = RUBRIC, asked: tuple[str, ...] = ASKED, tag: str | None = None) -> Verdict | Malformed:
     """Read an answer, written as JSON unless it is text."""
-    return parse_verdict(answer if isinstance(answer, str) else json.dumps(answer), group_of(rubric), asked)
+    return parse_verdict(answer if isinstance(answer, str) else json.dumps(answer), group_of(rubric), asked, tag=tag)
 
 
 def problems(answer: object, rubric: Rubric = RUBRIC, asked: tuple[str, ...] = ASKED) -> str:
@@ -37,45 +40,64 @@ def problems(answer: object, rubric: Rubric = RUBRIC, asked: tuple[str, ...] = A
     return "; ".join(malformed.problems)
 
 
-def test_a_complete_verdict_is_read_as_it_stands() -> None:
+def changed(**fields: object) -> dict[str, Any]:
+    """Return a verdict whose first row has other fields."""
+    return verdict({"c1": PASS["c1"] | fields}, row("c2"))
+
+
+def test_a_complete_verdict_is_read_by_the_places_of_its_keys() -> None:
     read_back = reading(verdict(PASS, FAIL))
 
     assert isinstance(read_back, Verdict)
-    assert json.loads(read_back.model_dump_json()) == verdict(PASS, FAIL)
-
-
-def test_white_space_around_the_object_is_nothing() -> None:
-    assert isinstance(reading(f"\n\t {json.dumps(verdict(PASS, FAIL))} \n"), Verdict)
+    assert json.loads(read_back.model_dump_json()) == {
+        "criteria": [
+            {"id": "c1", "reason": "looked at c1", "passed": True, "gap": None},
+            {"id": "c2", "reason": "looked at c2", "passed": False, "gap": "line 2 is about winter"},
+        ],
+        "explanation": "so it is",
+        "result": "needs_revision",
+    }
 
 
 def test_the_order_of_the_rows_is_free() -> None:
     assert isinstance(reading(verdict(FAIL, PASS)), Verdict)
 
 
-def test_a_gap_on_a_pass_is_dropped() -> None:
-    read_back = reading(verdict(PASS | {"gap": "could be better"}, row("c2")))
+def test_a_gap_on_a_pass_is_dropped_and_a_fail_without_one_takes_its_reason() -> None:
+    read_back = reading(verdict({"c1": PASS["c1"] | {"gap": "could be better"}}, {"c2": FAIL["c2"] | {"gap": " "}}))
 
     assert isinstance(read_back, Verdict)
-    assert read_back.criteria[0].gap is None
+    assert [row.gap for row in read_back.criteria] == [None, "looked at c2"]
+
+
+def test_what_stands_beside_the_rows_may_be_left_out() -> None:
+    rows = verdict(PASS, FAIL)
+
+    read_back = reading({key: rows[key] for key in ("k1", "k2")})
+
+    assert isinstance(read_back, Verdict)
+    assert read_back.explanation == ""
+    judgement = aggregate(RUBRIC, PassFindings(answers={(0, 0): GraderAnswer(judge="j", verdict=read_back)}))
+    assert judgement.explanation == "1 of 2 criteria pass. Not passed: c2."
 
 
 def test_what_is_not_one_json_object_is_malformed(subtests: pytest.Subtests) -> None:
     rows: list[tuple[str, str]] = [
         ("", "the answer is not one JSON object: it starts with ''"),
-        ("{}", "criteria: Field required; explanation: Field required; result: Field required"),
+        ("{}", "no row for k1, k2"),
         ("[]", "it starts with '[]'"),
         ("null", "it starts with 'null'"),
         ("satisfied", "it starts with 'satisfied'"),
         ("{", "the answer is not one JSON object: "),
-        ('{"criteria": ' + "[" * 100_000, "the answer is not one JSON object: maximum recursion depth"),
-        ('{"result": ' + "9" * 5000 + "}", "the answer is not one JSON object: "),
+        ('{"k1": ' + "[" * 100_000, "the answer is not one JSON object: maximum recursion depth"),
+        ('{"k1": ' + "9" * 5000 + "}", "the answer is not one JSON object: "),
         ('{"score": NaN}', "NaN is not JSON"),
         ('{"score": -Infinity}', "-Infinity is not JSON"),
-        ('{"result": "satisfied", "result": "satisfied"}', "the key 'result' appears twice"),
-        ('{"criteria": [{"id": "c1", "id": "c2"}]}', "the key 'id' appears twice"),
-        ("{'result': 'satisfied'}", "the answer is not one JSON object: "),
-        ('{"result": "satisfied",}', "the answer is not one JSON object: "),
-        ('{"result": "\\ud800", "criteria": [], "explanation": ""}', "a text in it holds half of a surrogate pair"),
+        ('{"k1": {}, "k1": {}}', "the key 'k1' appears twice"),
+        ('{"k1": {"passed": true, "passed": false}}', "the key 'passed' appears twice"),
+        ("{'unjudgeable': ''}", "the answer is not one JSON object: "),
+        ('{"unjudgeable": "",}', "the answer is not one JSON object: "),
+        ('{"unjudgeable": "\\ud800"}', "a text in it holds half of a surrogate pair"),
     ]
     for text, why in rows:
         with subtests.test(text=text):
@@ -86,83 +108,126 @@ GOOD = json.dumps(verdict(row("c1"), row("c2")))
 
 
 @pytest.mark.parametrize(
-    "around", ["Here it is: {}", "```json\n{}\n```", "{}\nI hope this helps.", "{}{}", "<think>x</think>{}", "\ufeff{}"]
+    "frame",
+    [
+        "{}",
+        "\n\t {} \n",
+        "```json\n{}\n```",
+        "```\n{}\n```",
+        '<think>It is {fine}, {"k1": 1}.</think>\n{}',
+        "no opening tag, as some servers write it</think>{}",
+        "<thinking>x</thinking>\n```json\n{}\n```",
+        "<TAG>{}</TAG>",
+        "```json\n<TAG>\n{}\n</TAG>\n```",
+        'Let me see: {"k1": 1}.\n<TAG>\n```json\n{}\n```\n</TAG>\n',
+        "<think>I write <tag>.</think><TAG>{}</TAG>",
+    ],
 )
-def test_prose_or_a_fence_around_a_good_verdict_is_malformed(around: str) -> None:
-    assert isinstance(reading(GOOD), Verdict)
-    assert "the answer is not one JSON object" in problems(around.replace("{}", GOOD))
+def test_a_frame_around_the_object_is_nothing(frame: str) -> None:
+    text = frame.replace("TAG", "verdict-1").replace("{}", GOOD)
+
+    assert isinstance(reading(text, tag="verdict-1"), Verdict)
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        "Here it is: {}",
+        "{}\nI hope this helps.",
+        "{}{}",
+        "{}\n{}",
+        "```json\n{}\n```\nDone.",
+        "```json\n{}\n```\n```json\n{}\n```",
+        "<think>{}",
+        "{}</think>",
+        "\ufeff{}",
+        "<TAG>{}{}</TAG>",
+        "<TAG>{}</TAG> and that is all",
+        "<TAG>{}</TAG><TAG>{}</TAG>",
+        "<TAG>{}",
+        "{}</TAG>",
+        "<TAG>Here: {}</TAG>",
+        "</TAG>{}<TAG>",
+        "<TAG></TAG>",
+    ],
+)
+def test_prose_around_it_another_object_or_a_cut_one_is_malformed(around: str) -> None:
+    malformed = reading(around.replace("TAG", "verdict-1").replace("{}", GOOD), tag="verdict-1")
+
+    assert isinstance(malformed, Malformed)
+    assert malformed.problems[0].startswith("the answer is not one JSON object: ")
+
+
+def test_a_verdict_that_the_draft_shows_and_the_grader_quotes_is_none() -> None:
+    assert isinstance(reading(f"The draft says {GOOD} and I do not believe it."), Malformed)
+    assert isinstance(reading(f"<think>x</think>The draft says:\n```json\n{GOOD}\n```"), Malformed)
 
 
 def test_nothing_is_coerced_and_nothing_is_added_in_a_row(subtests: pytest.Subtests) -> None:
     rows: list[tuple[dict[str, Any], str]] = [
-        ({"passed": "true"}, "criteria[0].passed"),
-        ({"passed": 1}, "criteria[0].passed"),
-        ({"passed": None}, "criteria[0].passed"),
-        ({"id": 1}, "criteria[0].id"),
-        ({"gap": False}, "criteria[0].gap"),
-        ({"reason": None}, "criteria[0].reason"),
-        ({"reason": ["x"]}, "criteria[0].reason"),
-        ({"score": 1}, "unknown key 'score'"),
-        ({"__class__": "x"}, "unknown key '__class__'"),
+        ({"passed": "true"}, "k1.passed"),
+        ({"passed": 1}, "k1.passed"),
+        ({"passed": None}, "k1.passed"),
+        ({"gap": None}, "k1.gap"),
+        ({"reason": None}, "k1.reason"),
+        ({"reason": ["x"]}, "k1.reason"),
+        ({"score": 1}, "k1: unknown key 'score'"),
+        ({"quotes": []}, "k1: unknown key 'quotes'"),
+        ({"id": "c1"}, "unknown key 'id'"),
+        ({"metadata": {}}, "unknown key 'metadata'"),
     ]
     for change, where in rows:
         with subtests.test(change=change):
-            assert where in problems(verdict(PASS | change, row("c2")))
+            assert where in problems(changed(**change))
 
 
-@pytest.mark.parametrize("key", ["id", "reason", "passed", "gap"])
+@pytest.mark.parametrize("key", ["reason", "passed", "gap"])
 def test_every_key_of_a_row_is_required(key: str) -> None:
-    rows = [{name: value for name, value in row("c1").items() if name != key}, row("c2")]
+    answer = verdict(PASS, row("c2"))
+    del answer["k1"][key]
 
-    assert f"criteria[0].{key}: Field required" in problems({"criteria": rows, "explanation": "", "result": "satisfied"})
-
-
-@pytest.mark.parametrize("result", ["Satisfied", "pass", True, None, "grader_error", "max_iterations_reached"])
-def test_a_grader_may_say_three_results_and_no_other(result: object) -> None:
-    assert "result: " in problems(verdict(PASS, row("c2"), result=result))
+    assert f"k1.{key}: Field required" in problems(answer)
 
 
-@pytest.mark.parametrize("gap", [None, "", " \n"])
-def test_a_fail_without_a_gap_is_malformed(gap: str | None) -> None:
-    assert "'c2' fails without a gap; say what is missing" in problems(verdict(PASS, FAIL | {"gap": gap}))
+@pytest.mark.parametrize("said", [True, [], "passed", None, 1])
+def test_a_row_is_an_object(said: object) -> None:
+    assert "k1: Input should be " in problems(verdict(row("c2")) | {"k1": said})
 
 
-@pytest.mark.parametrize("stranger", [row("c9"), row("c9", "a gap"), row("c9") | {"passed": False, "score": 7}])
-def test_a_row_that_nobody_asked_for_is_dropped_whatever_it_says(stranger: dict[str, Any]) -> None:
-    read_back = reading(verdict(PASS, stranger, FAIL, result="needs_revision"))
+@pytest.mark.parametrize("change", [{"result": "satisfied"}, {"criteria": []}, {"K1": {}}, {"k1 ": {}}, {"c1": {}}, {"explanation": ""}])
+def test_a_key_that_nobody_knows_is_malformed(change: dict[str, Any]) -> None:
+    assert f"unknown key {next(iter(change))!r}" in problems(verdict(PASS, FAIL) | change)
+
+
+@pytest.mark.parametrize("change", [{"unjudgeable": None}, {"unjudgeable": False}, {"summary": None}, {"summary": 3}])
+def test_what_stands_beside_the_rows_is_text(change: dict[str, Any]) -> None:
+    assert f"{next(iter(change))}: Input should be a valid string" in problems(verdict(PASS, FAIL) | change)
+
+
+@pytest.mark.parametrize("gap", ["", " \n"])
+def test_a_fail_that_says_nothing_at_all_is_malformed(gap: str) -> None:
+    assert "k1 fails without a gap or a reason; say what is missing" in problems(changed(passed=False, gap=gap, reason=" "))
+
+
+@pytest.mark.parametrize("stranger", [PASS["c1"], FAIL["c2"], {"passed": False, "score": 7}, None])
+def test_a_row_that_nobody_asked_for_is_dropped_whatever_it_says(stranger: object) -> None:
+    read_back = reading(verdict(PASS, FAIL) | {"k9": stranger})
 
     assert isinstance(read_back, Verdict)
     assert [row.id for row in read_back.criteria] == ["c1", "c2"]
-    assert (read_back.result, read_back.dropped) == ("needs_revision", ("'c9'",))
+    assert (read_back.result, read_back.dropped) == ("needs_revision", ("'k9'",))
 
 
 def test_rows_that_nobody_asked_for_stand_for_none_that_is_missing() -> None:
-    assert problems(verdict(PASS, row("c9"), row("C2"))) == "no row for c2; nobody asked for 'c9', 'C2'; the ids are c1, c2"
+    assert problems(verdict(PASS) | {"k9": {}, "k02": {}}) == "no row for k2; nobody asked for 'k9', 'k02', but for k1, k2"
 
 
-@pytest.mark.parametrize("note", [["c9"], [], None])
-def test_a_grader_cannot_write_the_note_on_dropped_rows(note: object) -> None:
-    assert "dropped" in problems(verdict(PASS, FAIL) | {"dropped": note})
+def test_unjudgeable_counts_whatever_the_rows_say() -> None:
+    for answer in (verdict(PASS, FAIL, unjudgeable="It is about nothing."), {"unjudgeable": "It is about nothing.", "k1": 3}):
+        read_back = reading(answer)
 
-
-def test_a_row_that_is_repeated_letter_by_letter_counts_once() -> None:
-    read_back = reading(verdict(PASS, PASS, FAIL))
-
-    assert isinstance(read_back, Verdict)
-    assert [row.id for row in read_back.criteria] == ["c1", "c2"]
-
-
-@pytest.mark.parametrize("more", [[PASS] * 500, [row(f"s{at}") for at in range(500)]], ids=["repeated", "strangers"])
-def test_an_answer_of_500_rows_is_malformed(more: list[dict[str, Any]]) -> None:
-    assert problems(verdict(*more, FAIL)) == "there are 501 rows, 14 at most; give one row for each of c1, c2"
-    remote = {"criteria": [{"id": "c1", "passed": True}] * 500}
-    (told,) = cast("Malformed", parse_remote_verdict(remote, group_of(Rubric.model_validate({"criteria": ["a"]})))).problems
-    assert told == "there are 500 rows, 12 at most; give one row for each of c1"
-
-
-@pytest.mark.parametrize("other", [row("c1", "it has two"), row("c1", reason="There are three.")])
-def test_two_different_rows_for_one_criterion_are_malformed(other: dict[str, Any]) -> None:
-    assert "c1 is answered twice, and not alike" in problems(verdict(PASS, other, FAIL))
+        assert isinstance(read_back, Verdict)
+        assert (read_back.result, read_back.explanation, read_back.criteria) == ("failed", "It is about nothing.", ())
 
 
 def later(*answers: object, rubric: Rubric = RUBRIC) -> Verdict | Malformed:
@@ -178,7 +243,7 @@ def gaps(read_back: Verdict | Malformed) -> dict[str, str | None]:
 
 
 def test_rows_come_together_from_several_answers() -> None:
-    read_back = later(verdict(PASS, explanation="Three lines."), verdict(FAIL, explanation="It is winter."))
+    read_back = later(verdict(PASS, summary="Three lines."), verdict(FAIL, summary="It is winter."))
 
     assert gaps(read_back) == {"c1": None, "c2": "line 2 is about winter"}
     assert isinstance(read_back, Verdict)
@@ -186,14 +251,14 @@ def test_rows_come_together_from_several_answers() -> None:
 
 
 def test_the_newest_row_of_a_criterion_counts() -> None:
-    read_back = later(verdict(row("c1", "it has two"), explanation="Too short."), verdict(PASS, row("c2"), explanation="I miscounted."))
+    read_back = later(verdict(row("c1", "it has two"), summary="Too short."), verdict(PASS, row("c2"), summary="I miscounted."))
 
     assert gaps(read_back) == {"c1": None, "c2": None}
     assert isinstance(read_back, Verdict)
     assert (read_back.explanation, read_back.result) == ("I miscounted.", "satisfied")
 
 
-@pytest.mark.parametrize("between", ["prose", verdict(row("c1", "")), verdict(row("c1", "one"), row("c1", "two"))])
+@pytest.mark.parametrize("between", ["prose", verdict({"c1": {"passed": False}}), f"{GOOD} {GOOD}"])
 def test_a_malformed_answer_gives_no_rows_and_takes_none_away(between: object) -> None:
     assert gaps(later(verdict(PASS), between, verdict(FAIL))) == {"c1": None, "c2": "line 2 is about winter"}
 
@@ -206,107 +271,143 @@ def test_what_is_still_missing_after_several_answers_is_said_with_all_rows() -> 
     assert isinstance(malformed, Malformed)
     assert malformed.missing == ("c2",)
     assert [row.id for row in malformed.rows] == ["c1", "c3"]
-    assert malformed.dropped == ("'c8'", "'c9'")
-
-
-@pytest.mark.parametrize("result", ["satisfied", "needs_revision"])
-def test_the_result_of_an_answer_about_some_rows_may_sum_up_these_or_all(result: str) -> None:
-    read_back = later(verdict(row("c1", "two")), verdict(row("c2"), result=result))
-
-    assert isinstance(read_back, Verdict)
-    assert read_back.result == "needs_revision"
-
-
-@pytest.mark.parametrize(
-    ("answers", "why"),
-    [
-        ([verdict(PASS), verdict(row("c2"), result="needs_revision")], "the result is 'needs_revision', but the rows say 'satisfied'"),
-        ([verdict(PASS), verdict(FAIL, result="satisfied")], "the result is 'satisfied', but the rows say 'needs_revision'"),
-        ([verdict(row("c1", "two"), result="satisfied")], "the result is 'satisfied', but the rows say 'needs_revision'; no row for c2"),
-    ],
-)
-def test_a_result_that_agrees_with_neither_is_malformed(answers: list[object], why: str) -> None:
-    malformed = later(*answers)
-
-    assert isinstance(malformed, Malformed)
-    assert ("; ".join(malformed.problems), malformed.missing) == (why, ())
-
-
-def test_failed_counts_whatever_came_before_it() -> None:
-    read_back = later(verdict(PASS, explanation="Three lines."), verdict(result="failed", explanation="It is about nothing."))
-
-    assert isinstance(read_back, Verdict)
-    assert (read_back.result, read_back.explanation) == ("failed", "It is about nothing.")
-
-
-@pytest.mark.parametrize(
-    ("rows", "result", "due"), [([PASS, FAIL], "satisfied", "needs_revision"), ([PASS, row("c2")], "needs_revision", "satisfied")]
-)
-def test_a_result_that_contradicts_its_rows_is_malformed(rows: list[dict[str, Any]], result: str, due: str) -> None:
-    assert problems(verdict(*rows, result=result)) == f"the result is {result!r}, but the rows say {due!r}"
-
-
-@pytest.mark.parametrize("result", ["satisfied", "needs_revision"])
-def test_the_result_is_ignored_where_the_rubric_is_not_plain(result: str) -> None:
-    optional = Rubric.model_validate({"criteria": ["three lines", {"description": "spring", "required": False}]})
-
-    assert isinstance(reading(verdict(PASS, FAIL, result=result), optional), Verdict)
-
-
-def test_missing_rows_alone_are_told_apart_and_the_others_kept() -> None:
-    malformed = reading(verdict(PASS))
-
-    assert isinstance(malformed, Malformed)
-    assert (malformed.problems, malformed.missing) == (("no row for c2",), ("c2",))
-    assert [row.id for row in malformed.rows] == ["c1"]
+    assert malformed.dropped == ("'k8'", "'k9'")
 
 
 def test_missing_rows_beside_another_fault_are_no_case_of_missing_rows_alone() -> None:
-    malformed = reading(verdict(PASS | {"passed": False}))
+    malformed = reading(verdict({"c1": {"reason": "", "passed": False, "gap": ""}}))
 
     assert isinstance(malformed, Malformed)
     assert (malformed.missing, malformed.rows) == ((), ())
-    assert malformed.problems == ("'c1' fails without a gap; say what is missing", "no row for c2")
-
-
-def test_failed_may_leave_rows_out_but_must_say_why() -> None:
-    assert isinstance(reading(verdict(result="failed")), Verdict)
-    assert "the explanation is blank" in problems(verdict(result="failed", explanation=" "))
+    assert malformed.problems == ("k1 fails without a gap or a reason; say what is missing", "no row for k2")
 
 
 def test_what_is_told_of_a_hostile_answer_stays_short() -> None:
-    strangers = [row("x" * 5000) for _ in range(2000)]
-    broken = [{"id": "y" * 5000} for _ in range(2000)]
+    strangers = {f"k{at}": "x" * 50 for at in range(3, 2000)}
+    unknown = {"x" * 5000 + str(at): 1 for at in range(2000)}
 
-    assert len(problems(verdict(*strangers))) < 20_000
-    assert len(problems({"criteria": broken, "explanation": "", "result": "satisfied"})) < 20_000
+    assert len(problems(verdict() | strangers)) < 1_000
+    assert len(problems(verdict() | unknown)) < 20_000
+    assert len(problems(verdict({"c1": {"y" * 5000 + str(at): 1 for at in range(2000)}}))) < 20_000
     assert len(problems('{"' + "k" * 100_000 + '": 1, "' + "k" * 100_000 + '": 1}')) < 1_000
 
 
-def test_the_schema_takes_what_is_read_and_demands_every_property() -> None:
-    schema = verdict_schema()
-    check = Draft202012Validator(schema)
-
-    assert check.is_valid(verdict(PASS, FAIL))
-    assert not check.is_valid(verdict(PASS | {"score": 1}))
-    assert list(schema["properties"]["criteria"]["items"]["properties"]) == ["id", "reason", "passed", "gap"]
-    assert not re.search(r"minLength|maxItems|pattern|default", json.dumps(schema))
-
-
-GAPS = st.sampled_from([None, "", "a gap"])
-
-
-def rows_for(*ids: str) -> st.SearchStrategy[dict[str, Any]]:
-    """Return rows about these ids, well-formed ones mostly."""
-    passed = st.sampled_from([True, True, True, False, False, "true", 1, None])
-    return st.fixed_dictionaries({"id": st.sampled_from(ids), "reason": st.just("so"), "passed": passed, "gap": GAPS})
-
-
-ROWS = st.one_of(st.tuples(rows_for("c1"), rows_for("c2")), st.lists(rows_for("c1", "c2", "c3"), max_size=4)).map(list)
-ANSWERS = st.fixed_dictionaries(
-    {"criteria": ROWS, "explanation": st.sampled_from(["", "why"]), "result": st.sampled_from(["satisfied", "needs_revision", "failed"])}
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        ({"criteria": [{"id": "c1", "passed": True}, {"id": "c1", "passed": False}]}, "c1 is answered twice, and not alike"),
+        ({"criteria": [{"id": "c1", "passed": False}]}, "c1 fails without a gap or a reason; say what is missing"),
+        ({"criteria": [], "result": "failed"}, "the result is 'failed' and the explanation is blank; say why the rubric cannot be judged"),
+        ({"criteria": [{"id": "c2", "passed": True}]}, "no row for c1; nobody asked for 'c2', but for c1"),
+    ],
 )
-BEFORE, AFTER = st.sampled_from(["", "", " ", "ok: ", '{"criteria": [],']), st.sampled_from(["", "", "}", "done"])
+def test_a_remote_graders_answer_names_criteria_by_their_ids(answer: object, told: str) -> None:
+    malformed = parse_remote_verdict(answer, group_of(Rubric.model_validate({"criteria": ["a"]})))
+
+    assert "; ".join(cast("Malformed", malformed).problems) == told
+
+
+MIXED = Rubric.model_validate(
+    {
+        "criteria": [
+            {"id": "tone", "description": "friendly"},
+            {"id": "worth", "description": "useful", "score": {"min": 0, "max": 10}},
+            {"id": "source", "description": "has a source", "quotes": True},
+        ]
+    }
+)
+
+
+@pytest.mark.parametrize("bounds", ["none", "lists", "all"])
+@pytest.mark.parametrize("profile", ["full", "short"])
+def test_the_schema_takes_what_is_read_and_demands_every_property(bounds: Any, profile: Any) -> None:
+    group = group_of(MIXED)
+    schema = verdict_schema(group, group.ids, AnswerForm(bounds=bounds, profile=profile))
+    check, written = Draft202012Validator(schema), json.dumps(schema)
+    rows = {
+        "k1": {"reason": "r", "passed": True, "gap": ""},
+        "k2": {"reason": "r", "score": 3, "passed": True, "gap": ""},
+        "k3": {"quotes": [{"record": 0, "quote": "q"}], "reason": "r", "passed": False, "gap": "g"},
+    }
+    answer = rows | ({"unjudgeable": "", "summary": "s"} if profile == "full" else {})
+
+    assert check.is_valid(answer)
+    assert isinstance(reading(answer, MIXED, group.ids), Verdict)
+    for path in (["k1"], ["k1", "gap"], ["k2", "score"], ["k3", "quotes"]):
+        cut = json.loads(json.dumps(answer))
+        where = cut if len(path) == 1 else cut[path[0]]
+        del where[path[-1]]
+        assert not check.is_valid(cut)
+        assert isinstance(reading(cut, MIXED, group.ids), Malformed)
+    assert list(schema["properties"]) == list(answer) == schema["required"]
+    assert list(schema["properties"]["k2"]["properties"]) == ["reason", "score", "passed", "gap"]
+    assert not re.search(r"anyOf|null|pattern|default|enum", written)
+    assert ("maxItems" in written, "maxLength" in written) == (bounds != "none", bounds == "all")
+    assert re.search("tone|worth|source", written) is None
+
+
+def test_equal_shapes_share_one_schema_whatever_their_ids_are() -> None:
+    one, other = (Rubric.model_validate({"criteria": [{"id": f"{name}{at}", "description": name} for at in range(3)]}) for name in "xy")
+
+    assert verdict_schema(group_of(one), group_of(one).ids, FULL) == verdict_schema(group_of(other), group_of(other).ids, FULL)
+
+
+IDS = st.lists(st.from_regex(r"[a-z]{1,3}[0-9]", fullmatch=True), min_size=2, max_size=12, unique=True)
+
+
+@given(IDS, st.sets(st.integers(0, 11)), st.data())
+def test_a_key_means_the_criterion_at_its_place_in_every_subset_and_repair(ids: list[str], checked: set[int], data: st.DataObject) -> None:
+    criteria = [{"id": name, "description": name} | ({"check": "look"} if at in checked else {}) for at, name in enumerate(ids)]
+    if not (asked := [name for at, name in enumerate(ids) if at not in checked]):
+        return
+    group = group_of(Rubric.model_validate({"criteria": criteria}))
+    failing = data.draw(st.sets(st.sampled_from(asked)))
+    first = data.draw(st.sets(st.sampled_from(asked)))
+    rows = {f"k{at}": {"reason": name, "passed": name not in failing, "gap": ""} for at, name in enumerate(asked, 1)}
+    parts = [{key: rows[key] for key in rows if (asked[int(key[1:]) - 1] in first) == early} for early in (True, False)]
+
+    answers = [json.dumps(part | {"unjudgeable": ""}) for part in parts]
+    read_back = parse_verdict(answers[1], group, earlier=answers[:1])
+
+    assert gaps(read_back) == {name: name if name in failing else None for name in asked}
+    assert keys_of(group.ids) == {f"k{at}": name for at, name in enumerate(asked, 1)}
+
+
+@pytest.mark.parametrize("count", [24, 25, 60, 100])
+def test_a_group_that_no_schema_of_the_dialect_holds_is_asked_for_in_parts(count: int) -> None:
+    group = group_of(Rubric.model_validate({"criteria": [f"criterion {at}" for at in range(count)]}))
+    form = AnswerForm(properties=100)
+    conversation, due, said, parts = GraderConversation(), asked_first(group, form), list[str](), 0
+    for _ in range(count):
+        schema = verdict_schema(group, due, form)
+        assert sum(1 + len(part.get("properties", ())) for part in schema["properties"].values()) <= 100
+        keys = [key for key in schema["properties"] if key.startswith("k")]
+        text = json.dumps({key: {"reason": key, "passed": key != "k24", "gap": ""} for key in keys} | {"unjudgeable": "", "summary": ""})
+        taken = conversation.take(parse_verdict(text, group, due, earlier=said), group.ids, most=most_criteria(group, form))
+        parts, said = parts + 1, [*said, text]
+        if not isinstance(taken, Message):
+            break
+        due = conversation.pending
+        assert ", ".join(f"k{int(name[1:])}" for name in due) in taken.content
+
+    assert parts == -(-count // 24)
+    assert isinstance(conversation.verdict, Verdict)
+    assert [(row.id, row.reason, row.passed) for row in conversation.verdict.criteria] == [
+        (f"c{at}", f"k{at}", at != 24) for at in range(1, count + 1)
+    ]
+
+
+def rows_for(*keys: str) -> st.SearchStrategy[dict[str, Any]]:
+    """Return rows under some of these keys, well-formed ones mostly."""
+    passed = st.sampled_from([True, True, True, False, False, "true", 1, None])
+    fields = st.fixed_dictionaries({"reason": st.sampled_from(["so", ""]), "passed": passed, "gap": st.sampled_from(["", "a gap"])})
+    return st.dictionaries(st.sampled_from(keys), fields, max_size=4)
+
+
+BESIDE = st.fixed_dictionaries({"unjudgeable": st.sampled_from(["", "", "", "it contradicts itself"])})
+ANSWERS = st.tuples(rows_for("k1", "k2", "k3"), BESIDE).map(lambda parts: parts[0] | parts[1])
+BEFORE = st.sampled_from(["", "", " ", "ok: ", '{"k1": {},', "<think>hm</think>", "```json\n"])
+AFTER = st.sampled_from(["", "", "}", "done", "\n```"])
 
 
 @given(ANSWERS, BEFORE, AFTER, st.booleans())
@@ -320,35 +421,28 @@ def test_nothing_is_satisfied_unless_every_required_criterion_passed(
     if isinstance(verdict, Malformed):
         return
     judgement = aggregate(rubric, PassFindings(answers={(0, 0): GraderAnswer(judge="j", verdict=verdict)}))
-    passed = {criterion["id"] for criterion in answer["criteria"] if criterion["passed"] is True}
-    assert (result_of(rubric, judgement) == "satisfied") == (rubric.gating <= passed and answer["result"] != "failed")
-    assert before.strip() == after.strip() == ""
+    passed = {f"c{key[1:]}" for key, row in answer.items() if key != "unjudgeable" and row["passed"] is True}
+    assert (result_of(rubric, judgement) == "satisfied") == (rubric.gating <= passed and not answer["unjudgeable"])
+    assert (before + after).strip() in {"", "<think>hm</think>", "```json\n\n```"}
 
 
 THREE = Rubric.model_validate("- a\n- b\n- c")
-SAID = st.lists(st.builds(row, st.sampled_from(["c1", "c2", "c3", "c4"]), st.sampled_from([None, "a gap", "another", ""])), max_size=4)
+SAID = st.lists(st.builds(row, st.sampled_from(["c1", "c2", "c3", "c4"]), st.sampled_from([None, "a gap", "another"])), max_size=4)
 
 
 @given(st.lists(SAID.map(lambda rows: verdict(*rows)), min_size=1, max_size=5))
 def test_the_newest_well_formed_row_counts_whatever_answers_came(answers: list[dict[str, Any]]) -> None:
-    newest: dict[str, dict[str, Any]] = {}
+    newest: dict[str, str | None] = {}
     for answer in answers:
-        asked = [row for row in answer["criteria"] if row["id"] != "c4"]
-        alike = all(one == other for one in asked for other in asked if one["id"] == other["id"])
-        well_formed = alike and all(row["gap"] != "" for row in asked)
-        agrees = answer["result"] == "needs_revision" or all(row["passed"] for row in asked)
-        rows = newest | {row["id"]: row for row in asked}
-        if agrees and len(rows) == len(THREE.criteria) and answer["result"] == "needs_revision":
-            agrees = not all(row["passed"] for row in rows.values())
-        newest = rows if well_formed and agrees else newest
+        newest |= {f"c{key[1:]}": fields["gap"] or None for key, fields in answer.items() if key in {"k1", "k2", "k3"}}
 
     read_back = later(*answers, rubric=THREE)
 
     if isinstance(read_back, Verdict):
-        assert {row.id: row.gap for row in read_back.criteria} == {name: row["gap"] for name, row in newest.items()}
-    elif read_back.missing:
+        assert {row.id: row.gap for row in read_back.criteria} == newest
+    else:
         assert {row.id for row in read_back.rows} == set(newest)
-        assert {*read_back.missing, *newest} == {"c1", "c2", "c3"}
+        assert {*read_back.missing, *newest} == ({"c1", "c2", "c3"} if newest else set())
 
 
 @given(st.text(max_size=60))

@@ -27,7 +27,7 @@ async def served(temporal_server: ServerInfo) -> AsyncIterator[WorkerProcess]:
 def has_a_test(call: ModelCall) -> Reply:
     if "nonsense" in (call.draft or ""):
         return "no verdict at all"
-    return {} if "+def test_" in (call.draft or "") else {"c1": "add a test"}
+    return {} if "+def test_" in (call.draft or "") else {"k1": "add a test"}
 
 
 @pytest.fixture

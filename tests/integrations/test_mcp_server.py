@@ -109,7 +109,7 @@ async def refused(client: Client, tool: str, **arguments: Any) -> str:
 
 
 def names_the_month(call: ModelCall) -> Reply:
-    return {} if "May" in (call.draft or "") else {"c1": "name the month, May"}
+    return {} if "May" in (call.draft or "") else {"k1": "name the month, May"}
 
 
 @pytest.mark.slow
@@ -556,7 +556,7 @@ async def test_whatever_an_agent_sends_to_grade_stays_one_record_of_data(models:
         explained = (await called(agent, "explain", name=outputs["judgement_id"]))["result"]
 
     assert outputs["result"] == judged["judgements"][0]["output"]["result"] == "needs_revision"
-    assert [call.criteria for call in models.calls] == [("c1",), ("c1",)]
+    assert [call.keys for call in models.calls] == [("k1",), ("k1",)]
     assert explained.count("\n- ") == 1
 
 

@@ -45,7 +45,7 @@ def reward(
 def names_the_month(call: ModelCall) -> Reply:
     if "nonsense" in (call.draft or ""):
         return "no verdict at all"
-    return {} if "May" in (call.draft or "") else {"c1": "name the month"}
+    return {} if "May" in (call.draft or "") else {"k1": "name the month"}
 
 
 async def test_a_reward_is_the_score_with_its_rows(reward: RewardFunction) -> None:

@@ -4,12 +4,9 @@ import gzip
 import json
 import re
 import time
-from collections.abc import Iterator
 from typing import Any
 
-import boto3  # type: ignore[import-untyped,import-not-found,unused-ignore]  # it has no types
 import pytest
-from moto.server import ThreadedMotoServer
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.monitors import files
@@ -17,31 +14,6 @@ from gradeloop.monitors.contract import BucketSource
 from gradeloop.monitors.files import SourceItem
 from tests.monitors.test_sources import ids, last_cursor
 from tests.rig.sources import place_since, read_source
-
-
-@pytest.fixture(scope="module")
-def s3_server() -> Iterator[str]:
-    """Run a server of S3 and return its address."""
-    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
-
-
-@pytest.fixture
-def s3(s3_server: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """Make a bucket, which this process's environment names, and return its client."""
-    settings = {"ENDPOINT_URL_S3": s3_server, "ACCESS_KEY_ID": "k", "SECRET_ACCESS_KEY": "s", "DEFAULT_REGION": "us-east-1"}
-    for name, value in settings.items():
-        monkeypatch.setenv(f"AWS_{name}", value)
-    client = boto3.client("s3")
-    client.create_bucket(Bucket="runs")
-    yield client
-    for page in client.get_paginator("list_objects_v2").paginate(Bucket="runs"):
-        for key in page.get("Contents", ()):
-            client.delete_object(Bucket="runs", Key=key["Key"])
-    client.delete_bucket(Bucket="runs")
 
 
 def put(s3: Any, key: str, *names: str) -> None:

@@ -10,7 +10,7 @@ from temporalio.client import Client
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgeResult, parse_judge
 from gradeloop.judges.judgements import read_labels
-from gradeloop.monitors.cli.monitor_labels import agreement_of, as_labels
+from gradeloop.monitors.cli.monitor import agreement_of, as_labels
 from gradeloop.monitors.contract import MonitorDefinition
 from gradeloop.monitors.labelling import LabelledRun, MonitorLabels, WaitingLabels, label_value
 from gradeloop.monitors.overview import labels_text

@@ -22,13 +22,11 @@ from gradeloop.monitors.sources import MonitorBackfiller, SourceAccess, ThreadPl
 from gradeloop.monitors.ticks import MonitorStore
 from gradeloop.store.engine import Store
 from rig.otlp import chat, receiver, request_of, span_of, trace_id
-from tests.monitors.test_buckets import read, s3, s3_server
+from tests.monitors.test_buckets import read
 from tests.monitors.test_monitoring import JUDGE
 from tests.monitors.test_sources import ids, last_cursor, write
 from tests.rig.poison import LINES, said, write_poison
 from tests.rig.sources import read_source
-
-__all__ = ["s3", "s3_server"]
 
 
 def reasons(items: list[SourceItem]) -> list[str]:

@@ -74,32 +74,48 @@ async def test_a_monitor_judges_what_was_received_once(client: Client, tmp_path:
     assert (second.rate.passed, second.rate.judged, monitor.calls) == (2, 3, 3)
 
 
+async def started_receiver(**variables: str) -> asyncio.subprocess.Process:
+    """Start a worker of the role, and return it once it is ready."""
+    health = _free_port()
+    command = [sys.executable, str(application_folder() / "worker.py"), "--role", "receiver"]
+    environment = {**os.environ, **variables, "GRADELOOP_HEALTH_ADDRESS": f"127.0.0.1:{health}"}
+    process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=asyncio.subprocess.PIPE)
+    async with httpx2.AsyncClient(trust_env=False) as http, asyncio.timeout(240):
+        while True:
+            try:
+                if (await http.get(f"http://127.0.0.1:{health}/readyz")).json()["checks"] == {"store": "ok"}:
+                    return process
+            except httpx2.HTTPError:
+                await asyncio.sleep(0.1)
+
+
+async def test_a_worker_of_the_role_serves_its_metrics(tmp_path: Path) -> None:
+    metrics, port = _free_port(), _free_port()
+    variables = {"GRADELOOP_STORE": f"sqlite:///{tmp_path}/s.db", "GRADELOOP_RECEIVER__ADDRESS": f"127.0.0.1:{port}"}
+    process = await started_receiver(**variables, GRADELOOP_METRICS_ADDRESS=f"127.0.0.1:{metrics}")
+    async with httpx2.AsyncClient(trust_env=False) as http:
+        await http.post(f"http://127.0.0.1:{port}/v1/traces", content=request_of(chat("a")), headers=PROTOBUF)
+        served = (await http.get(f"http://127.0.0.1:{metrics}/metrics")).text
+    process.send_signal(signal.SIGTERM)
+    await asyncio.wait_for(process.communicate(), 240)
+
+    assert 'gradeloop_received_spans_total{outcome="kept"} 1' in served
+
+
 @pytest.mark.slow
 async def test_a_worker_of_the_role_receives_without_a_temporal_server_and_loses_nothing_when_killed(tmp_path: Path) -> None:
     url, port = f"sqlite:///{tmp_path}/s.db", _free_port()
     settings = {"GRADELOOP_STORE": url, "GRADELOOP_RECEIVER__ADDRESS": f"127.0.0.1:{port}", "GRADELOOP_RECEIVER__SETTLE": "0.3"}
-    health = _free_port()
-    environment = {**os.environ, **settings, "GRADELOOP_HEALTH_ADDRESS": f"127.0.0.1:{health}", "OPENAI_API_KEY": "sk-canary"}
-
-    async def start() -> asyncio.subprocess.Process:
-        command = [sys.executable, str(application_folder() / "worker.py"), "--role", "receiver"]
-        process = await asyncio.create_subprocess_exec(*command, env=environment, stderr=asyncio.subprocess.PIPE)
-        async with httpx2.AsyncClient(trust_env=False) as http, asyncio.timeout(240):
-            while True:
-                try:
-                    if (await http.get(f"http://127.0.0.1:{health}/readyz")).json()["checks"] == {"store": "ok"}:
-                        return process
-                except httpx2.HTTPError:
-                    await asyncio.sleep(0.1)
+    settings["OPENAI_API_KEY"] = "sk-canary"
 
     async with httpx2.AsyncClient(trust_env=False) as http:
-        first = await start()
+        first = await started_receiver(**settings)
         answer = await http.post(
             f"http://127.0.0.1:{port}/v1/traces", content=request_of(chat("a", "the canary's words")), headers=PROTOBUF
         )
         first.kill()
         await first.wait()
-        second = await start()
+        second = await started_receiver(**settings)
         await asyncio.sleep(2)
         second.send_signal(signal.SIGTERM)
         log = (await asyncio.wait_for(second.communicate(), 240))[1].decode()

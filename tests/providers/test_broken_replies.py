@@ -134,7 +134,7 @@ async def test_what_googles_reader_cannot_read_is_malformed_and_counted(provider
     assert (caught.value.kind, cost(caught.value.usage), len(provider.received)) == ("malformed_response", PAID, 1)
 
 
-VERDICT = '{"criteria": [{"id": "c1", "reason": "a ' + HALF + '", "passed": true, "gap": null}], "explanation": "e", "result": "satisfied"}'
+VERDICT = '{"k1": {"reason": "a ' + HALF + '", "passed": true, "gap": ""}, "unjudgeable": ""}'
 """A verdict that is plain text on the wire, and has half a character once it is parsed."""
 
 

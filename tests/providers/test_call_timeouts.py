@@ -17,6 +17,7 @@ from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import LONGEST_TIMEOUT, ModelSpec
 from gradeloop.contract.provider import ModelFault, ModelRequest, Step
 from gradeloop.contract.rubric import Rubric
+from gradeloop.grading.answer_form import FULL
 from gradeloop.grading.cache_key import reuse_key
 from gradeloop.grading.scoring import call_groups
 from gradeloop.settings.catalog import capability_of
@@ -75,7 +76,7 @@ def test_a_verdict_is_reused_whatever_time_its_call_had() -> None:
         group = call_groups(rubric)[0]
         judge = asked(CLAUDE, **config).spec
         return reuse_key(
-            rubric, group, sample=0, judge=judge, instructions=None, tools="", records="", request=0, checks={}
+            rubric, group, sample=0, judge=judge, instructions=None, tools="", records="", request=0, checks={}, form=FULL
         )  # fmt: skip
 
     assert key() == key(timeout=60) != key(max_tokens=60)

@@ -35,7 +35,7 @@ def spec(model: str, **config: object) -> ModelSpec:
         ("openrouter:anthropic/claude-haiku-4.5", "schema", False, True),
         ("openrouter:minimax/minimax-m2", "tagged", False, True),
         ("openai_compatible:mistral-small-latest", "schema", False, True),
-        ("openai_compatible:my-finetune", "tagged", False, False),
+        ("openai_compatible:my-finetune", None, False, False),
     ],
 )
 def test_a_model_has_the_capability_of_its_family(model: str, answer: str, together: bool, stream: bool) -> None:
@@ -47,6 +47,25 @@ def test_a_model_has_the_capability_of_its_family(model: str, answer: str, toget
 def test_a_request_may_say_that_its_server_keeps_a_schema() -> None:
     assert capability_of(spec("openai_compatible:mine", structured_output=True)).answer == "schema"
     assert capability_of(spec("openai:gpt-5", structured_output=False)).answer == "tagged"
+
+
+@pytest.mark.parametrize(
+    ("model", "base_url", "dialect"),
+    [
+        ("openai:gpt-5", None, ("lists", 5000)),
+        ("openai_compatible:gpt-5", "http://localhost:4000/v1", ("lists", 5000)),
+        ("openai_compatible:gpt-5", "https://mine.openai.azure.com/openai/v1", ("none", 100)),
+        ("openai_compatible:llama", "https://mine.services.ai.azure.com/openai/v1", ("none", 100)),
+        ("azure:gpt-5", None, ("none", 100)),
+        ("google_genai:gemini-3-pro", None, ("lists", None)),
+        ("anthropic:claude-haiku-5-5", None, ("none", None)),
+        ("ollama:qwen3", None, ("none", None)),
+    ],
+)
+def test_a_schema_is_bounded_as_the_api_that_serves_the_model_takes_it(model: str, base_url: str | None, dialect: tuple[str, int]) -> None:
+    found = capability_of(spec(model, **({"base_url": base_url} if base_url else {})))
+
+    assert (found.bounds, found.properties) == dialect
 
 
 def test_of_what_no_family_matches_nothing_is_known_and_nothing_refused() -> None:

@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from activities.errors import conceal
-from activities.providers import Providers
+from activities.providers import Providers, examine
 from activities.providers.environment import Environment
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
@@ -465,3 +465,23 @@ def test_a_provider_whose_key_is_in_a_file_gives_the_default_grader(tmp_path: Pa
     assert Environment.read({}, environment_of({"groq": {"key": "OTHER"}})).default is None
     assert Environment.read({}, own).default == ModelSpec(id="anthropic:claude-haiku-5-5")
     assert Environment.read({"OPENAI_API_KEY": "k"}, own).default == ModelSpec(id="openai:gpt-6-luna")
+
+
+@pytest.mark.parametrize("name", ["openai:chat:gpt-5-mini", "openai_chat:gpt-5-mini"])
+async def test_openai_is_called_by_chat_completions_where_the_id_says_so(gateway: Gateway, name: str) -> None:
+    providers = serving({}, {"OPENAI_BASE_URL": f"{gateway.url}/v1", "OPENAI_API_KEY": "the-key-of-openai"})
+
+    await ask(providers, name)
+    await ask(providers, "openai:responses:gpt-5-mini")
+    await ask(providers, "openai:ft:gpt-4o:me")
+
+    chat, *others = gateway.seen
+    assert (chat[0], _key(chat[1]), chat[2]["model"]) == ("/v1/chat/completions", "the-key-of-openai", "gpt-5-mini")
+    assert [(path, body["model"]) for path, _, body in others] == [("/v1/responses", "gpt-5-mini"), ("/v1/responses", "ft:gpt-4o:me")]
+    assert ModelSpec(id=name) == ModelSpec(id="openai_chat:gpt-5-mini")
+
+
+async def test_a_key_is_asked_once_however_many_protocols_its_endpoint_speaks(gateway: Gateway) -> None:
+    found = await examine(Environment.read({"OPENAI_BASE_URL": f"{gateway.url}/v1", "OPENAI_API_KEY": "k"}))
+
+    assert [report.provider for report in found.keys] == ["openai"]

@@ -20,19 +20,18 @@ def count_lines(text: str) -> int:
 RUBRIC = "- it has two lines\n- the theme is spring"
 
 
-def _verdict(*gaps: str | None) -> str:
-    rows = [{"id": f"c{at}", "reason": "As counted.", "passed": gap is None, "gap": gap} for at, gap in enumerate(gaps, 1)]
-    result = "needs_revision" if any(gaps) else "satisfied"
-    return json.dumps({"criteria": rows, "explanation": "Counted and read.", "result": result})
+def _verdict(*gaps: str) -> str:
+    rows = {f"k{at}": {"reason": "As counted.", "passed": not gap, "gap": gap} for at, gap in enumerate(gaps, 1)}
+    return json.dumps({**rows, "unjudgeable": "", "summary": "Counted and read."})
 
 
 STORY = {
     "writer": (Reply("one line of spring"), Reply("spring is\nhere")),
     "judge": (
         Reply("I count.", (("count_lines", {"text": "one line of spring"}), ("count_lines", {"text": ""}))),
-        Reply(_verdict("it has one line", None)),
+        Reply(_verdict("it has one line", "")),
         Reply(calls=(("count_lines", {"text": "spring is\nhere"}),)),
-        Reply(_verdict(None, None)),
+        Reply(_verdict("", "")),
     ),
 }
 
@@ -124,7 +123,8 @@ async def test_a_server_that_does_not_report_usage_leaves_it_unknown_and_not_zer
 
 async def test_a_base_url_that_the_worker_does_not_allow_is_refused(gradeloop: CommandLine, server: ModelServer) -> None:
     server.start_again()
-    name = task(gradeloop, "openai_compatible", reached("openai_compatible", server.url)[0])
+    elsewhere = server.url.replace("127.0.0.1", "127.0.0.2").replace("localhost", "127.0.0.2")
+    name = task(gradeloop, "openai_compatible", reached("openai_compatible", elsewhere)[0])
     done = await asyncio.to_thread(gradeloop, "run", name, "--json", GRADELOOP_BASE_URLS="http://127.0.0.1:1/v1")
 
     assert done.code == 2

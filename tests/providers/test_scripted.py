@@ -92,11 +92,11 @@ async def test_a_retry_gets_the_same_reply(tmp_path: Path) -> None:
 
 
 async def test_a_verdict_is_given_as_json_text(tmp_path: Path) -> None:
-    replies = script(tmp_path, "replies: [{role: grader, verdict: {result: satisfied, explanation: é}}]")
+    replies = script(tmp_path, "replies: [{role: grader, verdict: {unjudgeable: é}}]")
 
     reply = await ask(replies, role="grader")
 
-    assert json.loads(reply.message.content) == {"result": "satisfied", "explanation": "é"}
+    assert json.loads(reply.message.content) == {"unjudgeable": "é"}
 
 
 async def test_usage_is_what_the_row_says_and_one_call(tmp_path: Path) -> None:

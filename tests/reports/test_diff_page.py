@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gradeloop.batches.cli.diff import compare_named, comparison_lines, pairs_of
+from gradeloop.batches.cli.batches import compare_named, comparison_lines, pairs_of
 from gradeloop.batches.compare.comparison import load_batch
 from gradeloop.batches.compare.wording import baseline_of
 from gradeloop.batches.contract import CaseResult

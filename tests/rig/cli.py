@@ -256,7 +256,6 @@ def draft(text: str, iteration: int = 0, **more: Any) -> dict[str, Any]:
 
 
 def verdict(iteration: int = 0, *, gap: str | None = None, **more: Any) -> dict[str, Any]:
-    """Return a scripted verdict on the one criterion `c1`: it passes unless there is a gap."""
-    row = {"id": "c1", "reason": "As read.", "passed": gap is None, "gap": gap}
-    said = {"criteria": [row], "explanation": "Read it.", "result": "needs_revision" if gap else "satisfied"}
+    """Return a scripted verdict on the one criterion that it is asked for: it passes unless there is a gap."""
+    said = {"k1": {"reason": "As read.", "passed": gap is None, "gap": gap or ""}, "unjudgeable": "", "summary": "Read it."}
     return {"role": "grader", "iteration": iteration, "verdict": said, **more}

@@ -16,6 +16,7 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunne
 
 from rig.counting_server import CountingServer
 from rig.processes import Engine, WorkerProcess, engine_in
+from workflows.visibility import TenantAttribute
 
 FOLDER = Path(__file__).parents[1] / "histories"
 
@@ -74,7 +75,12 @@ async def differences(
         for history in histories.values():
             yield history
 
-    replayer = Replayer(workflows=workflows, workflow_runner=runner or UnsandboxedWorkflowRunner(), data_converter=pydantic_data_converter)
+    replayer = Replayer(
+        workflows=workflows,
+        workflow_runner=runner or UnsandboxedWorkflowRunner(),
+        data_converter=pydantic_data_converter,
+        interceptors=[TenantAttribute(registered=True)],
+    )
     names, found = {id(history): name for name, history in histories.items()}, {}
     async with replayer.workflow_replay_iterator(each()) as results:
         async for result in results:

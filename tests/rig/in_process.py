@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, redirect_stdout
-from datetime import timedelta
 from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, Literal, NoReturn
@@ -93,6 +92,9 @@ class WorkerThread:
                 runner.run(worker.serve(load_settings(self._arguments)))
             except GradeloopError as error:
                 report_failure(Path(self._arguments[self._arguments.index("--ready-file") + 1]), error)
+            except RuntimeError as error:  # its server went as it began, and so does it: a process would end as well
+                if "Worker validation failed" not in str(error):
+                    raise
 
 
 def lend(server_folder: Path, state: Path) -> None:
@@ -130,7 +132,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], folder: Path, 
         patch.setattr(os, "_exit", _left)
         patch.setattr(asyncio.SelectorEventLoop, "add_signal_handler", lambda *_: None)
         patch.setattr(asyncio.SelectorEventLoop, "remove_signal_handler", lambda *_: None)
-        patch.setattr(worker, "GRACE", timedelta(0))
+        patch.setenv("GRADELOOP_DRAIN_SECONDS", "0")
         patch.setattr(worker, "find_sandboxes", _chosen)
         patch.setattr(worker, "LoadedObjects", _NothingLoaded)
         patch.setattr(launching, "ask_worker", _answered)

@@ -192,6 +192,8 @@ class ProviderServer:
         return caught.value
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "GET":  # it lists no models, and says nothing of itself
+            return web.json_response({"error": {"message": "not found"}}, status=404)
         headers = {name.lower(): value for name, value in request.headers.items()}
         self.received.append(Received(request.path_qs, headers, await request.read()))
         answer = self.answer.pop(0) if isinstance(self.answer, list) else self.answer

@@ -12,6 +12,7 @@ import pytest
 from gradeloop.admin import store_care
 from gradeloop.cli import upkeep
 from gradeloop.store import upgrade
+from rig.builds import NEXT, add_migration
 
 ON_EITHER = pytest.mark.parametrize("url", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
 """Runs a test on SQLite, and with the slow ones on PostgreSQL: for those whose statements the tests of the store run on both."""
@@ -24,25 +25,6 @@ BEFORE_0_2_0 = {
     1: "",
 }
 """The versions of stores that nobody was given, each with where alembic had its number; the first ones knew no alembic."""
-
-MIGRATION = """
-import sqlalchemy as sa
-from alembic import op
-
-revision, down_revision = "{0:04}", "{1:04}"
-
-
-def upgrade():
-    op.create_table("colours", sa.Column("name", sa.String(20), primary_key=True))
-    op.add_column("batches", sa.Column("colour", sa.String(20)))
-
-
-def downgrade():
-    op.drop_column("batches", "colour")
-    op.drop_table("colours")
-"""
-
-NEXT = upgrade.VERSION + 1
 
 
 def load(dump: str, url: str) -> None:
@@ -69,19 +51,24 @@ def make_unreleased(url: str, version: int) -> None:
     run(url, f"{tables} INSERT INTO judgements VALUES ('kept'); INSERT INTO schema_version VALUES ({version}); {BEFORE_0_2_0[version]}")
 
 
-def write_next(folder: Path) -> Path:
-    """Write the migrations with one more, which brings a table and a column, and return their folder."""
+def write_next(folder: Path, oldest: int = upgrade.VERSION) -> Path:
+    """Write the migrations with one more, which brings a table and a column, and return their folder.
+
+    Args:
+        folder: Where they are written.
+        oldest: The version that a gradeloop must know which uses the store after it.
+    """
     migrations = folder / "migrations"
     shutil.copytree(upgrade.MIGRATIONS, migrations, ignore=shutil.ignore_patterns("__pycache__"))
-    (migrations / "versions" / f"v{NEXT:04}_colours.py").write_text(MIGRATION.format(NEXT, upgrade.VERSION))
+    add_migration(migrations, oldest)
     return migrations
 
 
 @contextmanager
-def next_version(folder: Path) -> Iterator[None]:
+def next_version(folder: Path, oldest: int = upgrade.VERSION) -> Iterator[None]:
     """Have this process be a gradeloop of the next version of the store while the block runs."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(upgrade, "MIGRATIONS", write_next(folder))
+        patch.setattr(upgrade, "MIGRATIONS", write_next(folder, oldest))
         for module in (upgrade, store_care, upkeep):
             patch.setattr(module, "VERSION", NEXT)
         patch.setattr(store_care, "BROUGHT", {"judgements": NEXT, "verdicts.batch_id": NEXT})  # as if these had come with it

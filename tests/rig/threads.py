@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, nullcontext
@@ -36,6 +37,7 @@ from gradeloop.store.engine import Store
 from workflows import activity_calls, tool_calls
 from workflows.batches import grading_batch
 from workflows.grading_thread import GradingThreadWorkflow
+from workflows.visibility import TenantAttribute
 
 WRITER, JUDGE = "scripted:writer", "scripted:judge"
 
@@ -91,14 +93,17 @@ def says(text: str, iteration: int = 0, *, step: int = 0) -> Reply:
 
 
 def row(name: str, gap: str | None = None, **more: Any) -> dict[str, Any]:
-    """Return a verdict's row: a pass, or a fail with its gap."""
-    return {"id": name, "reason": f"looked at {name}", "passed": gap is None, "gap": gap} | more
+    """Return the row of a criterion, a pass, or a fail with its gap, under the criterion's id."""
+    return {name: {"reason": f"looked at {name}", "passed": gap is None, "gap": gap or ""} | more}
 
 
-def verdict(*rows: Mapping[str, Any], **more: Any) -> dict[str, Any]:
-    """Return a verdict whose result agrees with its rows."""
-    result = "satisfied" if all(row["passed"] for row in rows) else "needs_revision"
-    return {"criteria": list(rows), "explanation": "so it is", "result": result} | more
+def verdict(*rows: Mapping[str, Any], summary: str = "so it is", unjudgeable: str = "") -> dict[str, Any]:
+    """Return a grader's answer: the row of `c2` under `k2`, and that of another id under its place among the rows."""
+    named = [(name, fields) for row in rows for name, fields in row.items()]
+    keyed = {
+        f"k{name[1:]}" if re.fullmatch(r"c[1-9][0-9]*", name) else f"k{at}": dict(fields) for at, (name, fields) in enumerate(named, 1)
+    }
+    return keyed | {"unjudgeable": unjudgeable, "summary": summary}
 
 
 def grade(iteration: int = 0, *rows: Mapping[str, Any], step: int = 0, **more: Any) -> Reply:
@@ -302,6 +307,7 @@ async def serving(
     store: Store | None = None,
     only: Literal["", "workflows", "activities"] = "",
     quick: bool = True,
+    attributes: bool = True,
     **settings: Any,
 ) -> AsyncIterator[Served]:
     """Run a worker on a queue of its own, the gates of its models open at the end.
@@ -316,6 +322,7 @@ async def serving(
         sandboxes: Where its programs run.
         store: Where its results go.
         only: What it serves, if not both.
+        attributes: Whether it writes search attributes.
         quick: Whether its calls hear at once that they are cancelled, instead of within seconds.
         settings: Further settings of the worker.
     """
@@ -323,7 +330,7 @@ async def serving(
     configured = WorkerSettings(task_queue=queue, **settings)
     registry = ToolRegistry(tools, ToolContext(configured, sandboxes))
     with _quick_calls(only) if quick else nullcontext():
-        async with worker.build(client, called, registry, configured, search_attributes=True, store=store):
+        async with worker.build(client, called, registry, configured, search_attributes=attributes, store=store):
             try:
                 yield Served(client, queue, called, registry)
             finally:
@@ -510,6 +517,11 @@ async def runs_of(client: Client, thread_id: str) -> list[str]:
 async def replay(client: Client, thread_id: str) -> None:
     """Replay every run of a thread's chain with the workflow's code as it is, in no sandbox: a worker has none."""
     runner = UnsandboxedWorkflowRunner()
-    replayer = Replayer(workflows=[GradingThreadWorkflow], workflow_runner=runner, data_converter=client.data_converter)
+    replayer = Replayer(
+        workflows=[GradingThreadWorkflow],
+        workflow_runner=runner,
+        data_converter=client.data_converter,
+        interceptors=[TenantAttribute(registered=True)],
+    )
     for run_id in await runs_of(client, thread_id):
         await replayer.replay_workflow(await client.get_workflow_handle(thread_id, run_id=run_id).fetch_history())

@@ -135,8 +135,7 @@ fatal.repeatable = False
 
 def replies(tool: str) -> str:
     """Return a script in which the grader calls a tool and then is content."""
-    row = {"id": "c1", "reason": "r", "passed": True, "gap": None}
-    verdict = {"criteria": [row], "explanation": "e", "result": "satisfied"}
+    verdict = {"k1": {"reason": "r", "passed": True, "gap": ""}, "unjudgeable": ""}
     script: list[dict[str, Any]] = [
         {"role": "generator", "text": "a draft"},
         {"role": "grader", "tool_calls": [{"name": tool}]},

@@ -5,10 +5,13 @@ from collections import Counter
 from collections.abc import Callable
 
 import pytest
+from scipy.stats import t as student_t  # type: ignore[import-untyped]  # it ships no types
 
+from gradeloop.calibration.figures import Rated, measure
+from gradeloop.judges.judgements import ComparedKey
 from gradeloop.stats.bootstrap import binomial, bootstrap
 from gradeloop.stats.correction import JudgeError, corrected_rate, labels_wanted
-from gradeloop.stats.intervals import wilson
+from gradeloop.stats.intervals import clustered, t_quantile, wilson
 from gradeloop.stats.ranking import bradley_terry, rank
 from gradeloop.stats.reliability import cohen_kappa, f1, gwet_ac1
 from gradeloop.stats.votes import choose_band, effective_votes, flip_rate
@@ -165,8 +168,72 @@ def test_nine_correlated_judges_are_about_two_votes() -> None:
     assert found is not None
     assert free is not None
     assert found.effective == pytest.approx(2.0, abs=0.25)
-    assert free.effective > 8
-    assert effective_votes([[1, 0]]) is None
+    assert found.low < found.effective < found.high
+    assert found.high - found.low < 0.5
+    assert (found.runs, free.effective > 8) == (4000, True)
+
+
+def test_few_runs_say_nothing_of_effective_votes_and_some_say_little() -> None:
+    generator = random.Random(8)
+    rows = [[int(generator.random() < 0.4) for _ in range(3)] for _ in range(40)]
+
+    found = effective_votes(rows)
+
+    assert effective_votes(rows[:19]) is None
+    assert found is not None
+    assert found.high - found.low > 0.3
+
+
+CLUSTERS = [(20, 10), (50, 4), (200, 1)]
+"""Items, and the times that each was judged."""
+
+HARD = 0.2, 0.3, 0.98
+"""The share of items that are hard for the judge, and how often it is right on those and on the others."""
+
+
+def right_of_items(generator: random.Random, items: int, times: int) -> list[tuple[float, float]]:
+    """Return how often the judge is right on each item, of how many times."""
+    shares = [HARD[1] if generator.random() < HARD[0] else HARD[2] for _ in range(items)]
+    return [(float(sum(generator.random() < share for _ in range(times))), float(times)) for share in shares]
+
+
+@pytest.mark.parametrize(("items", "times"), CLUSTERS)
+def test_a_share_over_clusters_covers_at_its_level(items: int, times: int) -> None:
+    generator, truth = random.Random(9), HARD[0] * HARD[1] + (1 - HARD[0]) * HARD[2]
+    intervals = [clustered(right_of_items(generator, items, times)) for _ in range(RUNS)]
+
+    assert 0.93 * RUNS <= sum(interval.low <= truth <= interval.high for interval in intervals) <= 0.97 * RUNS
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("items", "times"), CLUSTERS)
+def test_every_figure_over_clusters_covers_at_its_level(items: int, times: int) -> None:
+    generator, accuracy = random.Random(3), HARD[0] * HARD[1] + (1 - HARD[0]) * HARD[2]
+    truth = {"accuracy": accuracy, "tpr": accuracy, "kappa": 2 * accuracy - 1, "f1": accuracy}
+    key, covered = ComparedKey(("passed",), "category", (True, False), True), Counter[str]()
+    for _ in range(RUNS):
+        rated, clusters = [], []
+        for item, (right, _) in enumerate(right_of_items(generator, items, times)):
+            good = generator.random() < 0.5
+            rated += [Rated(str(good is (at < right)).lower(), (str(good).lower(),)) for at in range(times)]
+            clusters += [f"item {item}"] * times
+        for name, figure in measure(key, rated, clusters, replicates=300).items():
+            covered[name] += figure.low is not None and figure.high is not None and figure.low <= truth.get(name, 0.0) <= figure.high
+
+    assert {name: covered[name] for name in truth if not 0.93 * RUNS <= covered[name] <= 0.98 * RUNS} == {}
+
+
+def test_clusters_of_one_run_are_runs() -> None:
+    generator = random.Random(11)
+    rated = [Rated(*(((one := str(generator.random() < 0.6).lower()), (one if generator.random() < 0.8 else "true",)))) for _ in range(50)]
+    key = ComparedKey(("passed",), "category", (True, False), True)
+
+    assert measure(key, rated, [str(at) for at in range(50)], replicates=100) == measure(key, rated, replicates=100)
+
+
+def test_the_quantile_of_students_t_is_scipys() -> None:
+    for degrees in range(3, 200):
+        assert t_quantile(degrees) == pytest.approx(float(student_t.ppf(0.975, degrees)), rel=0.003)
 
 
 def test_a_flip_rate_counts_pairs_that_differ() -> None:
@@ -213,7 +280,7 @@ def test_draws_have_the_mean_and_spread_of_a_binomial() -> None:
 
 def test_the_interval_is_that_of_scipys_bootstrap() -> None:
     import numpy as np
-    from scipy.stats import bootstrap as scipys  # type: ignore[import-untyped]  # it has no types
+    from scipy.stats import bootstrap as scipys
 
     values = [0] * 9 + [1] * 20 + [5] * 11
     counts = [9, 20, 11]

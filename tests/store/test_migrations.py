@@ -1,6 +1,7 @@
 """The store's tables by version, on SQLite and on a real PostgreSQL: upgraded by one process while others wait, and taken back."""
 
 import asyncio
+import runpy
 import sqlite3
 import subprocess
 import sys
@@ -11,18 +12,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from sqlalchemy import Connection, RowMapping, inspect, text
 
+from gradeloop.admin.forgetting import ForgottenSubject, remove_rows
+from gradeloop.admin.store_care import back_up
 from gradeloop.batches.reader import BatchReader
-from gradeloop.errors import StoreRefused
+from gradeloop.errors import StoreRefused, StoreUnavailable
 from gradeloop.judges.registry import JudgeRegistry
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import metadata
-from gradeloop.store.upgrade import MIGRATIONS, VERSION, VERSION_TABLE, change_version, version_of
-from tests.rig.stores import BEFORE_0_2_0, NEXT, ON_EITHER, load, make_unreleased, next_version, write_next
+from gradeloop.store.upgrade import MIGRATIONS, OLDEST_TABLE, VERSION, VERSION_TABLE, change_version, version_of
+from rig.builds import NEXT
+from tests.rig.stores import BEFORE_0_2_0, ON_EITHER, load, make_unreleased, next_version, write_next
+
+OURS = {VERSION_TABLE, OLDEST_TABLE}
+"""Tables of the upgrade's own."""
 
 
 def rows_of(connection: Connection, name: str) -> Sequence[RowMapping]:
@@ -31,7 +39,7 @@ def rows_of(connection: Connection, name: str) -> Sequence[RowMapping]:
 
 def contents(connection: Connection) -> dict[str, list[str]]:
     """Return the rows of every table of the store by its name."""
-    names = set(inspect(connection).get_table_names()) - {VERSION_TABLE}
+    names = set(inspect(connection).get_table_names()) - OURS
     return {name: sorted(str(sorted((key, str(item)) for key, item in row.items())) for row in rows_of(connection, name)) for name in names}
 
 
@@ -52,13 +60,13 @@ def schema(connection: Connection) -> dict[str, Any]:
             "indices": sorted(found.get_indexes(name), key=str),
             "never gives a number twice": name in counting,
         }
-        for name in set(found.get_table_names()) - {VERSION_TABLE}
+        for name in set(found.get_table_names()) - OURS
     }
 
 
 def differences(connection: Connection) -> list[Any]:
     """Return what the tables of a store lack of those that statements name, or have beside them, as alembic sees it."""
-    options = {"compare_type": True, "include_name": lambda name, kind, _: kind != "table" or name != VERSION_TABLE}
+    options = {"compare_type": True, "include_name": lambda name, kind, _: kind != "table" or name not in OURS}
     return list(compare_metadata(MigrationContext.configure(connection, opts=options), metadata()))
 
 
@@ -123,6 +131,81 @@ async def test_a_store_of_an_earlier_version_is_upgraded_and_taken_back_and_lose
     assert {name for name in before if upgraded[name] != before[name]} == {"batches"}
     assert {name for name in kept if brought[name] != kept[name]} == {"batches"}
     assert (back, left) == (before, kept)
+
+
+def upgrade_to_next(url: str, folder: Path, oldest: int) -> None:
+    """Upgrade a store as a gradeloop of the next version does when it opens it."""
+    with next_version(folder, oldest):
+        newer = Store(url)
+        newer.do(version_of)
+        newer.close()
+
+
+async def test_a_store_that_was_upgraded_beside_this_gradeloop_is_used_while_it_may_be(url: str, tmp_path: Path) -> None:
+    running = Store(url)
+    await running.ping()
+    upgrade_to_next(url, tmp_path, oldest=VERSION)
+    await running.ping()
+    new = Store(url)
+    await new.ping()
+    versions = [await store.read(version_of) for store in (running, new)]
+    for store in (running, new):
+        store.close()
+
+    assert versions == [NEXT, NEXT]
+
+
+async def test_a_store_that_was_upgraded_beyond_this_gradeloop_is_refused_with_the_cure_also_while_it_runs(
+    url: str, tmp_path: Path
+) -> None:
+    running = Store(url)
+    await running.ping()
+    upgrade_to_next(url, tmp_path, oldest=NEXT)
+    said = f"is of version {NEXT}, which needs a gradeloop that knows version {NEXT}, this gradeloop knows {VERSION}; install a newer"
+    for store in (running, new := Store(url)):
+        with pytest.raises(StoreRefused, match=said):
+            await store.ping()
+    for store in (running, new):
+        store.close()
+
+
+async def test_a_store_that_was_taken_back_below_this_gradeloop_is_refused_while_it_runs(url: str) -> None:
+    running = Store(url)
+    await running.ping()
+    taking_back = Store(url, upgrade=False)
+    taking_back.move(VERSION - 1)
+    taking_back.close()
+    with pytest.raises(StoreRefused, match=f"is of version {VERSION - 1}, this gradeloop needs {VERSION}"):
+        await running.ping()
+    running.close()
+
+
+def test_a_newer_store_is_neither_copied_nor_forgotten_from_by_a_gradeloop_that_does_not_know_all_of_it(url: str, tmp_path: Path) -> None:
+    upgrade_to_next(url, tmp_path, oldest=VERSION)
+    store, subject = Store(url), ForgottenSubject(tenant="acme")
+    with pytest.raises(StoreRefused, match=f"is of version {NEXT}, .*this gradeloop knows {VERSION}; install a newer"):
+        back_up(store, tmp_path / "copy.db")
+    with pytest.raises(StoreRefused, match=f"is of version {NEXT}, .*this gradeloop knows {VERSION}; install a newer"):
+        store.do(lambda connection: remove_rows(connection, subject, [], dry_run=False))
+    store.close()
+
+
+def test_each_migration_says_which_version_a_gradeloop_must_know_after_it() -> None:
+    migrations = {path.stem: runpy.run_path(str(path)) for path in (MIGRATIONS / "versions").glob("v*.py")}
+
+    assert all(1 <= migration["oldest"] <= int(name[1:5]) for name, migration in migrations.items())
+
+
+async def test_a_store_that_cannot_be_written_is_not_ready(server_url: str) -> None:
+    store = Store(server_url)
+    await store.ping()
+    store.close()
+    with psycopg.connect(server_url, autocommit=True) as server:
+        server.execute(f"ALTER DATABASE {server.info.dbname} SET default_transaction_read_only = on")  # as a full disk's guard does
+        reopened = Store(server_url)
+        with pytest.raises(StoreUnavailable, match="read-only"):
+            await reopened.ping()
+        reopened.close()
 
 
 @pytest.mark.parametrize("version", BEFORE_0_2_0)

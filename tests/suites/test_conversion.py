@@ -121,7 +121,7 @@ def test_a_configurations_test_has_the_defaults_and_its_variables() -> None:
 
 def test_its_providers_are_ours(subtests: pytest.Subtests) -> None:
     rows: list[tuple[Any, str, dict[str, Any]]] = [
-        ("openai:chat:gpt-5-mini", "openai:gpt-5-mini", {}),
+        ("openai:chat:gpt-5-mini", "openai_chat:gpt-5-mini", {}),
         ("openai:responses:gpt-5-mini", "openai:gpt-5-mini", {}),
         ("anthropic:messages:claude-haiku-4-5", "anthropic:claude-haiku-4-5", {}),
         ("google:gemini-3.5-flash", "google_genai:gemini-3.5-flash", {}),

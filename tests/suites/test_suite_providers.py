@@ -21,7 +21,7 @@ TESTS = "\ntests: [{vars: {q: why}, assert: [{type: is-json}]}]"
 
 def test_a_provider_has_its_name_at_the_workers_endpoints(subtests: pytest.Subtests) -> None:
     rows: list[tuple[str, str]] = [
-        ("openai:chat:gpt-5", "openai:gpt-5"),
+        ("openai:chat:gpt-5", "openai_chat:gpt-5"),
         ("openai:completion:gpt-5", "openai:gpt-5"),
         ("groq:llama-4", "groq:llama-4"),
         ("togetherai:chat:meta/llama", "together:meta/llama"),

@@ -204,14 +204,14 @@ def test_settings_tools_and_replies_are_given_back(tmp_path: Path) -> None:
     text = (
         GIVEN
         + "name: s\nconcurrency: 7\nbudget: {max_tokens: 5}\nmax_errors: 2\nmax_error_rate: 0.5\npass_rate: 0.9\n"
-        + "retries: 0\ncache: false\ndelay: 9\n"
+        + "retries: 0\ncache: false\ndelay: 9\npriority: {tenant: acme}\n"
     )
     suite = read_suite(
         written(tmp_path, text + "tools: t.py\ntests: [{output: x}]", t_py="", u_py=""), SuiteFlags(tools=(tmp_path / "u.py",))
     )
 
     assert (suite.name, [path.name for path in suite.tools], suite.scripted) == ("s", ["t.py", "u.py"], tmp_path / "replies.yaml")
-    assert suite.settings.model_dump(exclude={"budget"}) == {
+    assert suite.settings.model_dump(exclude={"budget"}, exclude_unset=True) | {"derived_metrics": ()} == {
         "concurrency": 7,
         "max_errors": 2,
         "max_error_rate": 0.5,
@@ -219,6 +219,7 @@ def test_settings_tools_and_replies_are_given_back(tmp_path: Path) -> None:
         "retries": 0,
         "cache": False,
         "delay": 9,
+        "priority": {"tenant": "acme"},
         "derived_metrics": (),
     }
     assert suite.settings.budget is not None

@@ -105,15 +105,19 @@ async def test_a_workflow_whose_thread_hangs_is_said_to_hang(client: Client, mon
 
 async def test_a_loop_that_hangs_is_said_to_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(health, "STALL_SECONDS", 0.3)
+    answered = threading.Event()
 
     def look(url: str) -> tuple[int, str]:
         time.sleep(0.6)  # while the loop does nothing
-        answer = httpx2.get(f"{url}/healthz", trust_env=False)
+        try:
+            answer = httpx2.get(f"{url}/healthz", trust_env=False, timeout=60)
+        finally:
+            answered.set()
         return answer.status_code, answer.text
 
     with serving_health(("127.0.0.1", 0), checks(server=fine)) as url:
         looking = asyncio.get_running_loop().run_in_executor(None, look, url)
-        time.sleep(1.2)
+        answered.wait(120)
         code, text = await looking
 
     assert code == 503

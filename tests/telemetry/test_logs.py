@@ -3,6 +3,8 @@
 import asyncio
 import json
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,12 +14,23 @@ from temporalio.client import Client
 
 from gradeloop.client.client import GradingClient
 from gradeloop.settings.secrets import scrubbed
-from gradeloop.telemetry.logs import JsonFormatter, TextFormatter, logged_ids
+from gradeloop.telemetry.logs import Ids, JsonFormatter, TextFormatter, current_ids, set_ids
 from gradeloop.temporal.server import ServerInfo
 from tests.temporal.test_worker import started, until_ready
 
 KEY = "sk-canary-7f3a9b2c4d5e6f70"
 WRITTEN = "the-user-wrote-this"
+
+
+@contextmanager
+def logged_ids(ids: Ids) -> Iterator[None]:
+    """Give every record of the block these ids, besides those around it."""
+    around = current_ids()
+    set_ids({**around, **ids})
+    try:
+        yield
+    finally:
+        set_ids(around)
 
 
 def record(text: str, error: Exception | None = None) -> logging.LogRecord:

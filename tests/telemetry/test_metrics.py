@@ -213,7 +213,8 @@ async def test_prometheus_scrapes_the_sdks_metrics_and_ours(client: Client, temp
     assert ("gradeloop_queue_backlog", (("type", "activity"),)) in series
     assert total(series, "gradeloop_limiter_window", model="x") >= 64
     assert total(series, "temporal_activity_succeed_endtoend_latency_count") >= 4
-    assert any(name == "temporal_worker_task_slots_available" for name, _ in series)
+    assert any(name == "temporal_worker_task_slots_used" for name, _ in series)
+    assert total(series, "gradeloop_worker_slots", type="activity") == 200
 
 
 @pytest.mark.slow

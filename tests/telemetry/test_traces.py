@@ -91,11 +91,7 @@ async def modelling(seen: list[str]) -> AsyncIterator[str]:
     async def answer(request: web.Request) -> web.Response:
         seen.append(request.headers.get("traceparent", ""))
         body = await request.json()
-        verdict = {
-            "criteria": [{"id": "c1", "reason": EXPLAINED, "passed": True, "gap": None}],
-            "explanation": EXPLAINED,
-            "result": "satisfied",
-        }
+        verdict = {"k1": {"reason": EXPLAINED, "passed": True, "gap": ""}, "unjudgeable": "", "summary": EXPLAINED}
         said = DRAFTED if body["model"] == "writer" else json.dumps(verdict)
         choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": said}}
         usage = {"prompt_tokens": 11, "completion_tokens": 5, "total_tokens": 16}

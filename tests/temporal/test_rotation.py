@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from uuid import uuid4
@@ -17,27 +16,13 @@ from gradeloop.errors import ServerUnreachable
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.temporal.connect import connect, find, follow_credentials
 from gradeloop.temporal.server import ServerInfo
+from rig.tls_proxy import PROGRAM, Authority, TlsProxy, running
 from tests.rig.threads import Models, draft, request
-from tests.rig.tls_proxy import PROGRAM, Authority, TlsProxy, running
 from worker import build
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="needs haproxy: apt-get install haproxy")
 
 TOKEN = "a-token-for-the-test"
-
-
-@dataclass
-class Guarded:
-    """A server behind a proxy, and the files of its client."""
-
-    proxy: TlsProxy
-    folder: Path
-
-    def renew(self, authority: Authority) -> None:
-        """Write a certificate of this authority to the client's files."""
-        certificate, key = authority.issue("client.test")
-        (self.folder / "client.pem").write_bytes(certificate)
-        (self.folder / "client.key").write_bytes(key)
 
 
 @pytest.fixture
@@ -47,22 +32,16 @@ def authority() -> Authority:
 
 
 @pytest.fixture
-def guarded(authority: Authority, temporal_server: ServerInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
+def guarded(authority: Authority, temporal_server: ServerInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TlsProxy]:
     """Run the proxy, and have Temporal's environment name it, its authority and the client's files."""
-    servers = Authority("servers")
-    (tmp_path / "ca.pem").write_bytes(servers.certificate)
-    with running(TlsProxy(tmp_path, temporal_server.address, servers, TOKEN), authority) as proxy:
-        place = Guarded(proxy, tmp_path)
-        place.renew(authority)
-        monkeypatch.setenv("TEMPORAL_ADDRESS", proxy.address)
-        monkeypatch.setenv("TEMPORAL_API_KEY", TOKEN)
-        monkeypatch.setenv("TEMPORAL_TLS_SERVER_CA_CERT_PATH", str(tmp_path / "ca.pem"))
-        monkeypatch.setenv("TEMPORAL_TLS_CLIENT_CERT_PATH", str(tmp_path / "client.pem"))
-        monkeypatch.setenv("TEMPORAL_TLS_CLIENT_KEY_PATH", str(tmp_path / "client.key"))
-        yield place
+    with running(TlsProxy(tmp_path, temporal_server.address, Authority("servers"), TOKEN), authority) as proxy:
+        proxy.renew(authority)
+        for name, value in proxy.variables.items():
+            monkeypatch.setenv(name, value)
+        yield proxy
 
 
-async def test_a_wrong_token_is_refused_in_a_sentence(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_wrong_token_is_refused_in_a_sentence(guarded: TlsProxy, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMPORAL_API_KEY", "another")
 
     with pytest.raises(ServerUnreachable, match=r"refuses the credentials .*correct TEMPORAL_API_KEY, TEMPORAL_TLS_\*") as error:
@@ -71,14 +50,14 @@ async def test_a_wrong_token_is_refused_in_a_sentence(guarded: Guarded, monkeypa
     assert "another" not in str(error.value)
 
 
-async def test_a_certificate_of_a_stranger_is_refused_in_a_sentence(guarded: Guarded) -> None:
+async def test_a_certificate_of_a_stranger_is_refused_in_a_sentence(guarded: TlsProxy) -> None:
     guarded.renew(Authority("stranger"))
 
     with pytest.raises(ServerUnreachable, match="No Temporal server answers at"):
         await connect(await find())
 
 
-async def test_a_worker_goes_on_with_certificates_that_were_renewed_on_disk(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_worker_goes_on_with_certificates_that_were_renewed_on_disk(guarded: TlsProxy, caplog: pytest.LogCaptureFixture) -> None:
     connection, queue = await find(), f"tls-{uuid4()}"
     client = await connect(connection)
     bystander = await connect(connection)
@@ -92,7 +71,7 @@ async def test_a_worker_goes_on_with_certificates_that_were_renewed_on_disk(guar
         second = Authority("second")
         guarded.renew(second)
         await said(caplog, "cannot be used yet")  # the proxy does not accept that authority so far
-        guarded.proxy.start(second)
+        guarded.start(second)
         await said(caplog, "anew, with the credentials as they are now")
 
         assert (await GradingClient(client, task_queue=queue).run(request())).output == "draft 0"

@@ -9,7 +9,6 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -105,8 +104,9 @@ async def test_the_ready_file_goes_with_its_worker_but_one_of_a_later_worker_sta
 
     monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_server.address)
     monkeypatch.setattr("worker.register_search_attributes", looks)
-    monkeypatch.setattr("worker.GRACE", timedelta(0))
-    serving = asyncio.create_task(worker.serve(WorkerSettings(task_queue=f"ready-{uuid4()}", ready_file=ready, role="loop")))
+    serving = asyncio.create_task(
+        worker.serve(WorkerSettings(task_queue=f"ready-{uuid4()}", ready_file=ready, role="loop", drain_seconds=0))
+    )
     while not seen:
         await asyncio.sleep(0.01)
     assert (await until_ready(ready))["ok"] is True

@@ -17,7 +17,7 @@ from temporalio.client import Client
 from gradeloop.batches.contract import BatchSummary, CaseResult
 from gradeloop.batches.undecided import UndecidedBatch
 from gradeloop.batches.undecided import questions as undecided_asked
-from gradeloop.cli.inbox import inbox_lines
+from gradeloop.cli.rubrics import inbox_lines
 from gradeloop.client.client import GradingClient
 from gradeloop.client.listing import ListedThread
 from gradeloop.client.waiting import WaitingThread

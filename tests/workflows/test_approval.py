@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Sized
-from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -273,10 +272,7 @@ async def test_a_tool_that_must_not_run_twice_is_told_as_uncertain_when_its_work
     assert served.models.requests_of("grader")[1].messages[-1].content.startswith("uncertain: pay was begun and its end is not known")
 
 
-async def test_one_whose_worker_is_stopped_in_the_middle_of_it_is_uncertain_to_the_next_worker(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("worker.GRACE", timedelta(seconds=0.2))
+async def test_one_whose_worker_is_stopped_in_the_middle_of_it_is_uncertain_to_the_next_worker(client: Client) -> None:
     begun: list[int] = []
 
     async def pay(amount: int) -> str:
@@ -288,7 +284,7 @@ async def test_one_whose_worker_is_stopped_in_the_middle_of_it_is_uncertain_to_t
     pay.repeatable = False  # type: ignore[attr-defined]
     replies = [draft(), wants("grader", {"name": "pay", "arguments": {"amount": 5}}), grade(step=1)]
     queue = f"queue-{uuid4()}"
-    async with serving(client, *replies, tools=[pay], task_queue=queue) as served:
+    async with serving(client, *replies, tools=[pay], task_queue=queue, drain_seconds=0.2) as served:
         thread = await served.start(asking("pay"))
         while not begun:
             await asyncio.sleep(0.02)

@@ -10,7 +10,7 @@ from typing import Any, get_args
 from uuid import uuid4
 
 import pytest
-from temporalio.api.enums.v1 import PendingActivityState
+from temporalio.api.enums.v1 import EventType, PendingActivityState
 from temporalio.client import Client, WorkflowUpdateStage
 from temporalio.common import RetryPolicy
 
@@ -145,6 +145,12 @@ async def overrule(served: Served, bought: Bought) -> None:
     await served.client.override(bought.id, "c1", True, why="it will do", by="ann")
 
 
+async def is_unreadable(served: Served, bought: Bought) -> bool:
+    """Tell whether a thread was terminated while a workflow task was scheduled and not begun: its server answers no query from then on."""
+    last = [event.event_type async for event in served.handle(bought.id).fetch_history_events()][-2:]
+    return last == [EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_TERMINATED]
+
+
 Disturbance = Callable[[Served, Bought], Awaitable[object]]
 
 DISTURBANCES: dict[str, Disturbance] = {
@@ -175,6 +181,9 @@ async def disturbed(served: Served, bought: Bought, moment: str, disturb: Distur
     turn = asyncio.create_task(served.client.invoke(bought.id, "write", key="first", start=bought.request()))
     await MOMENTS[moment](served, bought)
     await disturb(served, bought)
+    if await is_unreadable(served, bought):
+        turn.cancel()
+        return []
     seen = []
     for _ in range(3):
         status = await at_rest(served, bought.id)
@@ -280,7 +289,7 @@ async def test_a_budget_ends_what_is_interrupted_in_every_pause(
         for turn in range(6):
             await bought.sold(min(turn, 2))
             await pauses(served, bought.id)
-            waits.add(await describe_call_wait(await served.handle(bought.id).describe(), client.data_converter.decode))
+            waits.add(await describe_call_wait(client, await served.handle(bought.id).describe()))
             await served.client.interrupt(bought.id)
             await at_rest(served, bought.id)
             seen.append((bought.bill, await bought.counted(served), (await served.client.state(bought.id)).reason))
@@ -310,7 +319,7 @@ async def test_a_wait_for_a_rate_limit_behind_a_paid_reply_loses_nothing(client:
     assert calls["grade"] == 3  # what was free has no call of its own in the history
 
 
-ASKED_AGAIN: set[FailureKind] = {"malformed_response", "server", "timeout", "connection", "overloaded", "rate_limited"}
+ASKED_AGAIN: set[FailureKind] = {"malformed_response", "degenerate", "server", "timeout", "connection", "overloaded", "rate_limited"}
 """The kinds of failures behind which the same model is asked again."""
 
 

@@ -149,10 +149,10 @@ async def worker_dies(stage: Stage) -> dict[str, Story]:
     await _completed(stage.client, "verdict", 2)
     worker.kill()
     died = time.monotonic()
+    for gate in gates:  # the heir makes these calls apart from others, and not all at once
+        gate.open.set()
     again = {name: (await models.called(name, call, 2)).began - died for name, call in replies.items()}
     again["verdict"] = (await models.called("verdict", "generator 1")).began - died
-    for gate in gates:
-        gate.open.set()
     await wire.cut()
     return {thread.name: await stage.story(thread, again[thread.name]) for thread in threads}
 
@@ -198,8 +198,8 @@ async def one_of_two_dies(stage: Stage) -> tuple[dict[str, Story], Counter[str],
     in_flight = Counter(call.thread for call in models.calls if call.name == "generator 1" and call.worker == "first")
     first.kill()
     died = time.monotonic()
+    gate.open.set()  # the other worker makes the calls again once its own have ended
     again = {name: (await models.called(name, "generator 1", 2)).began - died for name in in_flight}
-    gate.open.set()
     stories_seen = {thread.name: await stage.story(thread, again.get(thread.name, 0.0)) for thread in threads}
     histories = [await stage.client.get_workflow_handle(thread.name).fetch_history() for thread in threads]
     return stories_seen, in_flight, sum(_carries_the_transcript(event) for history in histories for event in history.events)

@@ -1,6 +1,5 @@
 """A grader that nobody named: found once a run, by the worker's keys, and named in each evaluation."""
 
-from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
@@ -53,13 +52,10 @@ async def test_the_workers_default_judges_and_every_evaluation_names_it(client: 
     assert {request.spec.id for request in models.requests_of("grader")} == {"scripted:chosen"}
 
 
-async def test_a_worker_with_other_keys_does_not_change_the_judge_in_the_middle_of_a_run(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("worker.GRACE", timedelta(0))
+async def test_a_worker_with_other_keys_does_not_change_the_judge_in_the_middle_of_a_run(client: Client) -> None:
     queue, first, second = f"queue-{uuid4()}", Choosing("scripted:first"), Choosing("scripted:second")
     gate = first.gate("generator", 1)
-    async with build(client, first, ToolRegistry(), WorkerSettings(task_queue=queue)):
+    async with build(client, first, ToolRegistry(), WorkerSettings(task_queue=queue, drain_seconds=0)):
         thread = await client.start_workflow("GradingThread", ungraded(), id=queue, task_queue=queue, result_type=RunResult)
         await gate.reached.wait()
     async with build(client, second, ToolRegistry(), WorkerSettings(task_queue=queue)):

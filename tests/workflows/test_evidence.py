@@ -267,9 +267,9 @@ async def test_checks_run_first_and_their_ids_are_not_asked_of_the_model(client:
 
     asked = served.models.requests_of("grader")[0]
     assert [activity.type for activity in activities] == ["generate", "tool.run_tests", "grade"]
-    assert asked.messages[1].content.endswith("Judge the draft against these criteria of the rubric: clear.")
-    assert '{"check": "tests", "passed": false, "text": "failed: test_unhashable"}' in asked.messages[1].content
-    assert "- [tests] (decided by a tool) tests pass" in asked.system
+    assert asked.messages[1].content.endswith("Judge the draft against these criteria of the rubric: k1.")
+    assert '{"check": "tests pass", "passed": false, "text": "failed: test_unhashable"}' in asked.messages[1].content
+    assert "- (decided by a tool) tests pass\n- [k1] readable" in asked.system
     assert [(criterion.id, criterion.passed, criterion.by) for criterion in result.evaluations[0].criteria] == [
         ("tests", False, "tool"),
         ("clear", True, "model"),
@@ -291,7 +291,7 @@ async def test_a_model_that_answers_for_a_check_cannot_overrule_it(client: Clien
         ("c1", False, "tool"),
         ("c2", True, "model"),
     ]
-    assert evaluation.explanation == "so it is (Rows that nobody asked for were dropped: 'c1'.)"
+    assert evaluation.explanation == "so it is (Rows that nobody asked for were dropped: 'k2'.)"
 
 
 async def test_run_python_answers_a_grader_from_the_sandbox(client: Client) -> None:

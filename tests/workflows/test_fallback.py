@@ -317,7 +317,7 @@ async def test_the_page_of_a_run_says_who_answered_in_whose_place(client: Client
     fourth = "openai_compatible:fourth"
     rubric = {"criteria": [{"description": "it is good", "panel": panel}, {"description": "it is short", "grader": listed(FIRST, fourth)}]}
     models.plan(C, verdict_text(True, "c1"))
-    models.plan("fourth", verdict_text(True, "c2"))
+    models.plan("fourth", verdict_text())
     models.plan("other", verdict_text(True, "c1"))
     async with working(client, models) as served:
         thread = await served.start(request(rubric, generator={"model": listed(FIRST, SECOND)}))

@@ -41,15 +41,15 @@ async def judged(client: Client, *replies: Reply, rubric: object = HAIKU) -> Eva
 
 
 async def test_two_repairs_name_what_is_wrong(client: Client) -> None:
-    replies = [says("Looks good to me!"), grade(0, FAIL | {"gap": None}, PASS, step=1), grade(0, FAIL, PASS, step=2)]
+    replies = [says("Looks good to me!"), grade(0, row("c1", "", passed=False, reason=""), PASS, step=1), grade(0, FAIL, PASS, step=2)]
     async with serving(client, draft(), *replies) as served:
         result = await served.run(request(HAIKU, max_iterations=1))
 
     answer = [request.messages[-1].content for request in served.models.requests_of("grader")[1:]]
-    again = "Answer again for the criteria c1, c2, with the one JSON object that was asked for and in the form that was asked for."
+    again = "Answer again for k1, k2, with the one JSON object that was asked for and in the form that was asked for."
     assert answer == [
         f"Your answer is no valid verdict: the answer is not one JSON object: it starts with 'Looks good to me!'. {again}",
-        f"Your answer is no valid verdict: 'c1' fails without a gap; say what is missing. {again}",
+        f"Your answer is no valid verdict: k1 fails without a gap or a reason; say what is missing. {again}",
     ]
     assert [message.role for message in served.models.requests_of("grader")[2].messages] == [
         "user",
@@ -66,31 +66,17 @@ async def test_the_third_malformed_verdict_is_the_graders_failure(client: Client
     evaluation = await judged(client, *(says("{}", step=step) for step in range(4)))
 
     assert (evaluation.result, evaluation.status, evaluation.criteria, evaluation.score) == ("grader_error", "grader_error", (), None)
-    assert evaluation.explanation.startswith("malformed_verdict: after 2 repairs: criteria: Field required")
+    assert evaluation.explanation.startswith("malformed_verdict: after 2 repairs: no row for k1, k2")
     assert evaluation.usage.calls == 3
 
 
-@pytest.mark.parametrize("satisfied", [True, False])
-async def test_a_verdict_that_contradicts_its_rows_thrice_is_no_grade(client: Client, satisfied: bool) -> None:
-    rows = (FAIL, PASS) if satisfied else (row("c1"), PASS)
-    result = "satisfied" if satisfied else "needs_revision"
-    evaluation = await judged(client, *(grade(0, *rows, step=step, result=result) for step in range(3)))
-
-    assert evaluation.result == "grader_error"
-    assert f"the result is {result!r}, but the rows say" in evaluation.explanation
-
-
 async def test_missing_rows_are_asked_for_alone_after_two_repairs(client: Client) -> None:
-    part = [grade(0, FAIL, step=step, result="needs_revision") for step in range(3)]
+    part = [grade(0, FAIL, step=step) for step in range(3)]
     async with serving(client, draft(), *part, grade(0, PASS, step=3)) as served:
         result = await served.run(request(HAIKU, max_iterations=1))
 
     evaluation = result.evaluations[0]
-    assert (
-        served.models.requests_of("grader")[3]
-        .messages[-1]
-        .content.startswith("Your verdict has no row for c2. Answer for these criteria alone")
-    )
+    assert served.models.requests_of("grader")[3].messages[-1].content.startswith("Your verdict has no row for k2. Answer for these alone")
     assert [(criterion.id, criterion.passed, criterion.unverified) for criterion in evaluation.criteria] == [
         ("c1", False, False),
         ("c2", True, False),
@@ -99,8 +85,8 @@ async def test_missing_rows_are_asked_for_alone_after_two_repairs(client: Client
 
 
 async def test_what_stays_missing_beside_a_confirmed_fail_is_unverified_and_fed_back_as_such(client: Client) -> None:
-    part = [grade(0, FAIL, step=step, result="needs_revision") for step in range(3)]
-    nothing = says('{"criteria": [], "explanation": "", "result": "satisfied"}', step=3)
+    part = [grade(0, FAIL, step=step) for step in range(3)]
+    nothing = says('{"unjudgeable": ""}', step=3)
     result = await outcome(client, request(HAIKU), draft(), *part, nothing, draft(1), grade(1, row("c1"), PASS))
 
     first = result.evaluations[0]
@@ -116,14 +102,14 @@ async def test_what_stays_missing_beside_a_confirmed_fail_is_unverified_and_fed_
 
 async def test_what_stays_missing_without_a_confirmed_fail_is_the_graders_failure(client: Client) -> None:
     part = [grade(0, row("c1"), step=step) for step in range(3)]
-    evaluation = await judged(client, *part, says('{"criteria": [], "explanation": "", "result": "satisfied"}', step=3))
+    evaluation = await judged(client, *part, says('{"unjudgeable": ""}', step=3))
 
     assert evaluation.result == "grader_error"
-    assert evaluation.explanation == "malformed_verdict: asked for the missing criteria alone: no row for c2"
+    assert evaluation.explanation == "malformed_verdict: asked for the missing criteria alone: no row for k2"
 
 
 async def test_any_other_fault_of_the_answer_about_missing_rows_is_the_graders_failure(client: Client) -> None:
-    part = [grade(0, FAIL, step=step, result="needs_revision") for step in range(3)]
+    part = [grade(0, FAIL, step=step) for step in range(3)]
     evaluation = await judged(client, *part, says("c2 passes", step=3))
 
     assert evaluation.result == "grader_error"
@@ -136,7 +122,7 @@ async def test_the_rows_of_an_unfinished_verdict_count_only_when_it_is_completed
     assert (evaluation.result, evaluation.explanation) == ("satisfied", "so it is")
 
 
-WHOLE = grade(0, row("c1", "it has four"), PASS, explanation="The form is wrong.")
+WHOLE = grade(0, row("c1", "it has four"), PASS, summary="The form is wrong.")
 
 
 @pytest.mark.parametrize("subsets", [1, 2, 3])
@@ -157,16 +143,16 @@ async def test_a_verdict_that_comes_in_parts_is_done_with_its_last_row(client: C
 
 
 async def test_rows_that_nobody_asked_for_are_a_note_and_no_error(client: Client) -> None:
-    evaluation = await judged(client, grade(0, row("c1"), PASS, row("c3", "not a rhyme"), result="satisfied", explanation="Good."))
+    evaluation = await judged(client, grade(0, row("c1"), PASS, row("c3", "not a rhyme"), summary="Good."))
 
     assert (evaluation.result, [criterion.id for criterion in evaluation.criteria]) == ("satisfied", ["c1", "c2"])
-    assert evaluation.explanation == "Good. (Rows that nobody asked for were dropped: 'c3'.)"
+    assert evaluation.explanation == "Good. (Rows that nobody asked for were dropped: 'k3'.)"
 
 
 async def test_the_graders_own_words_reach_the_generator_where_no_row_says_them(client: Client) -> None:
     answers = [
-        grade(0, FAIL, PASS, explanation="It has two. Read the second line aloud."),
-        grade(1, FAIL, PASS, explanation="looked at c1: it has two."),
+        grade(0, FAIL, PASS, summary="It has two. Read the second line aloud."),
+        grade(1, FAIL, PASS, summary="looked at c1: it has two."),
         grade(2, row("c1"), PASS),
     ]
     async with serving(client, *(draft(at) for at in range(3)), *answers) as served:
@@ -175,12 +161,6 @@ async def test_the_graders_own_words_reach_the_generator_where_no_row_says_them(
     first, second = (request.messages[-1].content for request in served.models.requests_of("generator")[1:])
     assert "- [c1] three lines: it has two\n\nThe grader also says:\n- It has two. Read the second line aloud.\n\n" in first
     assert "The grader also says" not in second
-
-
-async def test_failed_needs_a_reason(client: Client) -> None:
-    blank = [grade(0, step=step, result="failed", explanation=" ") for step in range(3)]
-
-    assert (await judged(client, *blank, rubric="- x")).result == "grader_error"
 
 
 async def test_the_26th_tool_call_is_not_run_and_the_next_turn_is_the_last(client: Client) -> None:
@@ -293,10 +273,9 @@ async def test_every_grading_call_of_a_run_has_the_same_system_prompt_and_schema
         await served.run(request(HAIKU))
 
     assert len({request.system for request in served.models.requests_of("grader")}) == 1
-    assert all(
-        request.schema and list(request.schema["properties"]) == ["criteria", "explanation", "result"]
-        for request in served.models.requests_of("grader")
-    )
+    assert [list((request.schema or {})["properties"]) for request in served.models.requests_of("grader")] == [
+        ["k1", "k2", "unjudgeable", "summary"]
+    ] * 3
 
 
 async def test_the_nonce_shows_in_the_prompt_the_call_and_the_checkpoint_and_nowhere_else(client: Client) -> None:
@@ -401,11 +380,7 @@ class Script:
 def said(*ids: str) -> st.SearchStrategy[dict[str, Any]]:
     """Return verdicts about some of these ids, mostly of the right form."""
     rows = st.lists(st.builds(row, st.sampled_from(ids), st.sampled_from([None, None, "a gap", ""])), max_size=3)
-    return st.builds(
-        lambda expected, result: verdict(*expected) | ({"result": result} if result else {}),
-        rows,
-        st.sampled_from([None, None, None, "satisfied", "needs_revision", "failed"]),
-    )
+    return st.builds(lambda given, why: verdict(*given, unjudgeable=why), rows, st.sampled_from(["", "", "", "it contradicts itself"]))
 
 
 REPLIES = st.lists(st.one_of(said("c1"), said("c2"), said("c1", "c2"), st.sampled_from(["{}", "prose"])), max_size=5)
@@ -426,7 +401,7 @@ async def test_no_sequence_of_replies_is_satisfied_unless_each_criterion_passed_
     newest: dict[str, bool] = {}
     for reply in replies[:asked]:
         if isinstance(reply, dict) and not isinstance(parse_verdict(json.dumps(reply), call_groups(rubric)[0], ()), Malformed):
-            newest |= {criterion["id"]: criterion["passed"] for criterion in reply["criteria"]}
+            newest |= {f"c{key[1:]}": reply[key]["passed"] for key in ("k1", "k2") if key in reply and not reply["unjudgeable"]}
     assert asked <= 4
     if result_of(rubric, judgement) == "satisfied":
         assert newest == {"c1": True, "c2": True}

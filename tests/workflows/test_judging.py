@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 from gradeloop.batches.judge_many import judge_many
 from gradeloop.contract.transcript import RUN_BYTES, AgentRun, draft_index, request_index, run_as_messages
 from gradeloop.errors import InvalidRequest, RunTooLarge
-from gradeloop.judges.client import Judge, build_judge
+from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import JudgeResult, judging_id, parse_judging
 from gradeloop.judges.prompt import render_run
 from tests.rig.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, bench, fails, fresh, judged, spoiled
@@ -352,9 +352,9 @@ def test_a_request_of_which_a_part_is_something_else_is_read_or_refused_in_words
 
 async def test_a_refused_run_is_an_error_of_the_callers_and_no_failure(client: Client) -> None:
     with pytest.raises(InvalidRequest, match=r"the run: transcripts: Field required"):
-        await build_judge(FRANCE, client)({"id": "a"})
+        await Judge(FRANCE, client)({"id": "a"})
     with pytest.raises(InvalidRequest, match="there is nothing to judge"):
-        await build_judge(CRITERIA, client)({"id": "a", "transcripts": [{"messages": [{"role": "user"}]}]})
+        await Judge(CRITERIA, client)({"id": "a", "transcripts": [{"messages": [{"role": "user"}]}]})
 
 
 async def test_a_rubric_of_criteria_judges_a_finished_run(client: Client) -> None:

@@ -10,7 +10,7 @@ from temporalio.exceptions import CancelledError
 
 from gradeloop.contract.messages import Message
 from gradeloop.contract.thread import RunResult
-from tests.rig.threads import JUDGE, Thread, draft, grade, outcome, page, request, row, says, serving, story, until, wants
+from tests.rig.threads import JUDGE, Thread, draft, grade, outcome, page, request, row, serving, story, until, wants
 
 HAIKU = "- three lines\n- spring"
 NO_SPRING = (row("c1"), row("c2", "it is about winter"))
@@ -115,8 +115,8 @@ async def test_the_best_draft_is_returned_and_the_last_beside_it(client: Client)
 
 
 async def test_a_rubric_that_cannot_be_judged_ends_the_run_as_failed(client: Client) -> None:
-    impossible = {"criteria": [], "explanation": "three lines and four lines at once", "result": "failed"}
-    result = await outcome(client, request(HAIKU), draft(), says(json.dumps(impossible)))
+    impossible = grade(unjudgeable="three lines and four lines at once")
+    result = await outcome(client, request(HAIKU), draft(), impossible)
 
     evaluation = result.evaluations[0]
     assert (result.status, evaluation.result, evaluation.score, evaluation.criteria) == ("failed", "failed", None, ())
@@ -313,8 +313,8 @@ async def test_history_reads_like_the_story_of_the_run(client: Client) -> None:
     argument = request({"criteria": [{"description": "tests pass", "check": "run_test_suite"}, "three lines"]})
     argument["grader"]["tools"] = ["peek"]
     asks = wants("grader", {"name": "peek", "arguments": {"at": "x"}})
-    readable = grade(0, row("c2", "four lines"), step=1)
-    async with serving(client, draft(), asks, readable, draft(1), grade(1, row("c2")), tools=[peek, run_test_suite]) as served:
+    readable = grade(0, row("k1", "four lines"), step=1)
+    async with serving(client, draft(), asks, readable, draft(1), grade(1, row("k1")), tools=[peek, run_test_suite]) as served:
         thread = await served.start(argument)
         await thread.result()
         activities = await story(thread)
@@ -364,30 +364,35 @@ async def test_usage_is_summed_over_the_calls_of_the_turn(client: Client) -> Non
     assert result.evaluations[0].usage.model_dump(exclude={"seconds"}) == cost | counted | {"calls": 1, "attempts": 1}
 
 
+def prose(characters: int) -> str:
+    """Return a text of that length in which nothing is said twice."""
+    return "".join(f"{at}, " for at in range(characters // 3))[:characters]
+
+
 async def test_a_verbose_grader_never_wedges_the_thread(client: Client) -> None:
-    verbose = [grade(number, row("c1", "no"), explanation="e" * 700_000) for number in range(3)]
+    verbose = [grade(number, row("c1", "no"), summary=prose(700_000)) for number in range(3)]
     result = await outcome(client, request("- x"), *(draft(number) for number in range(3)), *verbose)
 
     assert result.status == "max_iterations_reached"
-    assert result.evaluations[0].explanation == "e" * 4000 + "… (700000 characters)"
+    assert result.evaluations[0].explanation == prose(4000) + "… (700000 characters)"
 
 
 async def test_a_full_thread_keeps_every_decision_of_its_last_verdict_and_lets_the_reasons_go(client: Client) -> None:
     rubric = "\n".join(f"- criterion {number}" for number in range(1, 26))
-    rows = [row(f"c{number}", reason="r" * 4000) for number in range(1, 26)]
+    rows = [row(f"c{number}", reason=prose(4000)) for number in range(1, 26)]
     messages = [{"role": "user", "content": "x" * size} for size in (1_000_000, 500_000)]
     result = await outcome(client, request(rubric, *messages), draft(), grade(0, *rows))
 
     evaluation = result.evaluations[0]
     assert (result.status, result.score, evaluation.explanation) == ("satisfied", 1.0, "so it is")
     assert [(criterion.id, criterion.passed, criterion.reason) for criterion in evaluation.criteria] == [
-        (row["id"], True, "") for row in rows
+        (name, True, "") for row in rows for name in row
     ]
 
 
 async def test_a_thread_filled_by_its_verdicts_still_completes_within_one_payload(client: Client) -> None:
     rubric = "\n".join(f"- criterion {number}" for number in range(1, 101))
-    rows = [row(f"c{number}", "g" * 4000, reason="r" * 4000) for number in range(1, 101)]
+    rows = [row(f"c{number}", prose(4000), reason=prose(4000)) for number in range(1, 101)]
     replies = [row for number in range(8) for row in (draft(number), grade(number, *rows))]
     result = await asyncio.wait_for(outcome(client, request(rubric, max_iterations=8), *replies), 240)
 

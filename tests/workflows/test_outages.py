@@ -168,12 +168,14 @@ class Calling(Providers):
 
 
 @asynccontextmanager
-async def working(client: Client, provider: Provider, outage_timeout: float = PATIENT, task_queue: str = "") -> AsyncIterator[Served]:
+async def working(
+    client: Client, provider: Provider, outage_timeout: float = PATIENT, task_queue: str = "", **settings: Any
+) -> AsyncIterator[Served]:
     """Run a worker that calls the provider."""
     url = provider.url
     keys = {"ANTHROPIC_API_KEY": "ant-secret", "OPENAI_API_KEY": "oai-secret", "ANTHROPIC_BASE_URL": url, "OPENAI_BASE_URL": url}
     models: Any = Calling(Environment.read(keys))
-    async with serving(client, models=models, outage_timeout=outage_timeout, task_queue=task_queue) as served:
+    async with serving(client, models=models, outage_timeout=outage_timeout, task_queue=task_queue, **settings) as served:
         yield served
     await models.aclose()
 
@@ -357,11 +359,8 @@ async def test_an_outage_can_be_scripted(client: Client, kind: str, tries: int) 
     assert state["usage"]["attempts"] >= tries
 
 
-async def test_a_call_that_is_given_up_at_the_end_of_the_grace_is_counted_as_an_attempt(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("worker.GRACE", timedelta(milliseconds=100))
-    async with serving(client, draft(delay=30)) as leaving:
+async def test_a_call_that_is_given_up_at_the_end_of_the_grace_is_counted_as_an_attempt(client: Client) -> None:
+    async with serving(client, draft(delay=30), drain_seconds=0.1) as leaving:
         thread = await leaving.start(request())
         await leaving.models.called("generator")
         await asyncio.sleep(0.2)
@@ -389,11 +388,8 @@ async def test_a_call_that_a_person_stops_is_counted_as_an_attempt(client: Clien
     assert (resumed.output, resumed.usage.attempts, resumed.usage.calls) == ("draft 0", 2, 1)
 
 
-async def test_workers_that_are_lost_count_for_no_failed_attempt(
-    client: Client, provider: Provider, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_workers_that_are_lost_count_for_no_failed_attempt(client: Client, provider: Provider) -> None:
     """Three attempts end with their workers, between two malformed replies: neither of these is the third."""
-    monkeypatch.setattr("worker.GRACE", timedelta(milliseconds=20))
 
     async def hangs(_: web.Request) -> web.StreamResponse:
         await asyncio.sleep(PATIENT)
@@ -402,7 +398,7 @@ async def test_workers_that_are_lost_count_for_no_failed_attempt(
     provider.plan = iter([NOTHING, *[hangs] * 3, NOTHING])
     queue, thread = "", f"thread-{uuid4()}"
     for calls in range(2, 5):
-        async with working(client, provider, task_queue=queue) as served:
+        async with working(client, provider, task_queue=queue, drain_seconds=0.02) as served:
             queue = served.task_queue
             if calls == 2:
                 await served.start(asked(CHAT), id=thread)

@@ -13,6 +13,7 @@ from gradeloop.batches.contract import Case
 from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest
 from tests.rig.threads import (
+    JUDGE,
     Thread,
     a_thread,
     answering,
@@ -275,9 +276,10 @@ async def test_an_override_of_what_is_not_there_is_refused(client: Client) -> No
     assert "there is no verdict on 'c9' at that run and iteration" in str(caught.value)
 
 
-async def test_what_a_grader_was_given_can_be_seen_later_without_the_code_of_its_fence(client: Client) -> None:
+@pytest.mark.parametrize("prompt", ["full", "short"])
+async def test_what_a_grader_was_given_can_be_seen_later_without_the_code_of_its_fence(client: Client, prompt: str) -> None:
     async with serving(client, draft(), grade(0, row("c1", "two lines")), draft(1), grade(1)) as served:
-        thread = await served.start(request("- three lines"))
+        thread = await served.start(request("- three lines", grader={"model": JUDGE, "prompt": prompt}))
         result = await thread.result()
         shown = [await served.client.prompt(thread.id, at) for at in range(3)]
 
@@ -286,6 +288,7 @@ async def test_what_a_grader_was_given_can_be_seen_later_without_the_code_of_its
     assert second is not None
     assert none is None
     sent = served.models.requests_of("grader")
+    assert ("unjudgeable" in sent[0].system) == (prompt == "full")
     code = sent[0].messages[0].content.split()[2]
     for given, real in zip((first, second), sent, strict=True):
         assert given.system == real.system

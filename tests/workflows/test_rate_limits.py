@@ -107,15 +107,15 @@ async def test_the_state_and_the_batch_say_which_rate_limit_is_waited_for(client
         thread = await batches.served.start(request(None, generator={"model": MODEL}))
         reader = BatchClient(client, batches.served.task_queue)
         async with asyncio.timeout(240):
-            while (shown := (await batches.served.client.state(thread.id)).rate_limit) is None:
+            while (shown := (await batches.served.client.state(thread.id)).call_wait) is None:
                 await asyncio.sleep(0.2)
-            while (on_screen := await reader.rate_limit_wait("waits")) is None:
+            while not (waits := await reader.waits("waits")):
                 await asyncio.sleep(0.2)
         await running.terminate()
         await thread.terminate()
 
     assert re.fullmatch(r"waiting for openai_compatible:m's rate limit, \d+ s", shown)
-    assert re.fullmatch(r"waiting for openai_compatible:m's rate limit, \d+ s", on_screen)
+    assert re.fullmatch(r"waiting for openai_compatible:m's rate limit, \d+ s", waits[0].text)
 
 
 @pytest.mark.parametrize(("ceilings", "least"), [({"requests_per_minute": 300}, 3.0), ({"tokens_per_minute": 4200}, 1.0)])

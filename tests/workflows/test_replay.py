@@ -7,7 +7,6 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -269,7 +268,8 @@ VOTED = {"criteria": [{"description": "three lines", "votes": 3}, {"description"
 
 def call(group: int, *rows: dict[str, Any], sample: int = 0, run: int = 0) -> Reply:
     """Return a grader's verdict in one of several calls of a pass."""
-    return grade(0, *rows) | {"group": group, "sample": sample, "run": run}
+    placed = ({f"k{at}": fields} for at, row in enumerate(rows, 1) for fields in row.values())
+    return grade(0, *placed) | {"group": group, "sample": sample, "run": run}
 
 
 def booked(amount: int) -> str:
@@ -310,14 +310,15 @@ QUERIES = ("state", "result", "messages", "evaluations", "events", "checkpoint",
 
 LOOKS = ({"name": "look", "arguments": {"at": "x"}}, {"name": "look", "arguments": {}}, "nothing")
 MISSING = [grade(0, row("c1", "it has two"), step=step) for step in range(3)]
-NOTHING = '{"criteria": [], "explanation": "", "result": "needs_revision"}'
+NOTHING = '{"unjudgeable": ""}'
 REVISED = (draft(), grade(0, *TWO_LINES), draft(1), grade(1, *BOTH))
 
 STORIES = {
     "ungraded": Story(request(), (draft(),), None),
     "satisfied": Story(request(HAIKU), REVISED, "satisfied"),
+    "of_a_tenant": Story(request(HAIKU, priority={"tenant": "acme's ä"}), REVISED, "satisfied"),
     "capped": Story(request(HAIKU, max_iterations=2), (*REVISED[:3], grade(1, *TWO_LINES)), "max_iterations_reached"),
-    "failed": Story(request(HAIKU), (draft(), grade(result="failed", explanation="it contradicts itself")), "failed"),
+    "failed": Story(request(HAIKU), (draft(), grade(unjudgeable="it contradicts itself")), "failed"),
     "grader_error": Story(request(HAIKU), (draft(), *(says("{}", step=step) for step in range(3))), "grader_error"),
     "unverified": Story(request(HAIKU), (draft(), *MISSING, says(NOTHING, step=3), draft(1), grade(1, *BOTH)), "satisfied"),
     "verdict_in_parts": Story(
@@ -365,7 +366,7 @@ STORIES = {
     ),
     "checks": Story(
         request({"criteria": [{"description": "tests pass", "check": "run_test_suite"}, "readable"]}),
-        (draft(), grade(0, row("c2")), draft(1), grade(1, row("c2"))),
+        (draft(), grade(0, row("k1")), draft(1), grade(1, row("k1"))),
         "satisfied",
     ),
     "graded_again": Story(request(HAIKU, idle_timeout=60), (draft(), grade(0, *BOTH)), "satisfied", graded_again),
@@ -377,7 +378,7 @@ STORIES = {
         edited,
     ),
     "edited_check": Story(
-        request(beside_a_check("the tests pass"), idle_timeout=60), (draft(), grade(0, row("c2"))), "satisfied", edited_check
+        request(beside_a_check("the tests pass"), idle_timeout=60), (draft(), grade(0, row("k1"))), "satisfied", edited_check
     ),
     "waited_for_a_person": Story(
         request({"criteria": ["three lines", {"description": "kind", "human": True}]}), (draft(), grade()), "satisfied", decided
@@ -403,11 +404,11 @@ STORIES = {
             {"criteria": [{"description": "c", "check": {"tool": "their_look", "arguments": {"word": "x"}}}, "readable"]},
             grader={"model": "scripted:judge", "tools": [ELSEWHERE]},
         ),
-        (draft(), wants("grader", {"name": "their_look", "arguments": {"word": "y"}}), grade(0, row("c2"), step=1)),
+        (draft(), wants("grader", {"name": "their_look", "arguments": {"word": "y"}}), grade(0, row("k1"), step=1)),
         "satisfied",
         looked_up_elsewhere,
     ),
-    "resumed_in_the_checks": Story(left_in_the_checks(), (grade(0, row("c2")),), "satisfied", resumed),
+    "resumed_in_the_checks": Story(left_in_the_checks(), (grade(0, row("k1")),), "satisfied", resumed),
     "dismissed": Story(request(HAIKU, idle_timeout=60), (draft(), grade(0, *BOTH)), CANCELLED, dismissed),
     "supplied_while_idle": Story(
         request(HAIKU, idle_timeout=60), (draft(), grade(0, *BOTH), grade(0, row("c1")) | {"run": 1}), "satisfied", supplied_while_idle
@@ -534,13 +535,12 @@ async def test_a_worker_that_keeps_no_thread_in_memory_replays_at_every_step(cli
     assert (result.status, result.iterations, len(models.requests)) == ("satisfied", 2, 4)
 
 
-async def test_two_replays_give_equal_queries_and_byte_equal_prompts(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.GRACE", timedelta(0))
+async def test_two_replays_give_equal_queries_and_byte_equal_prompts(client: Client) -> None:
     thread, answers, prompts = None, [], []
     for _ in range(3):  # each worker knows nothing of the thread but its history; the call in flight is handed over to the next
         models = Models(REVISED, {})
         gate = models.gate("grader", 1)
-        async with build(client, models, ToolRegistry(), WorkerSettings(task_queue="handed-over")):
+        async with build(client, models, ToolRegistry(), WorkerSettings(task_queue="handed-over", drain_seconds=0)):
             thread = thread or await Served(client, "handed-over", models).start(STORIES["satisfied"].argument, id="handed-over")
             await asyncio.wait_for(gate.reached.wait(), 240)
             answers.append([to_json(await thread.query(query)) for query in QUERIES])

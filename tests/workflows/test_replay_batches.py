@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
 from temporalio.worker import WorkflowRunner
 
+from gradeloop.store.fleet import Fleet
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.batches import JUDGE, batching, breaks, case, drafted, fails, passes
 from tests.rig.histories import FOLDER as HISTORIES
@@ -39,7 +41,7 @@ class Story:
 
 
 TWO_GROUPS = {"criteria": ["it is good", {"description": "it is short", "grader": "scripted:other", "votes": 2}]}
-VOTES = tuple({"role": "grader", "group": 1, "sample": at, "verdict": verdict(row("c2"))} for at in range(2))
+VOTES = tuple({"role": "grader", "group": 1, "sample": at, "verdict": verdict(row("k1"))} for at in range(2))
 REVISED = ({"role": "generator", "text": "a"}, {"role": "generator", "iteration": 1, "text": "b"}, fails(), passes(iteration=1))
 AWAY = (breaks(kind="overloaded"), breaks(kind="overloaded", role="generator"))
 
@@ -61,6 +63,7 @@ STORIES = {
     "refused": Story((case("a"),), (passes(),), {"total": 2}),
     "provider_away": Story((case("a"), drafted("b", loop=True)), AWAY, {"at_once": 2}, {"outage_timeout": 0.3}),
     "told_of_its_end": Story((case("a"),), (passes(),), settings={"notify": {"ops": {"url": "https://192.0.2.1/hook"}}}),
+    "resized": Story(tuple(case(f"c{at}") for at in range(12)), (passes("of c11.", delay=1), passes(delay=0.1)), {"at_once": 50}),
     "rolled": Story(tuple(case(f"c{at}") for at in range(6)), (passes(),), {"at_once": 2}),
 }
 
@@ -75,6 +78,10 @@ async def histories_of(client: Client, folder: Path, name: str) -> dict[str, Wor
         if name == "rolled":
             patch.setattr("gradeloop.batches.store.SHARD_CASES", 2)
             patch.setattr(grading_batch, "EVENTS", ROLLED_EVENTS)
+        if name == "resized":  # two shards, of which one hears that the other has ended, and workers that leave and come back
+            slots = chain([80], [4] * 4, repeat(80))
+            patch.setattr("gradeloop.batches.store.SHARD_CASES", 6)
+            patch.setattr(Fleet, "slots", property(lambda _fleet: next(slots)))
         async with batching(client, folder, *story.replies, **story.settings) as batches:
             await batches.upload(batch_id, story.cases)
             with suppress(WorkflowFailureError):

@@ -71,7 +71,7 @@ STORIES = {
     ),
     "criteria_with_checks_and_votes": Story(
         {"rubric": CHECKED, "grader": GRADER},
-        tuple({"role": "grader", "sample": at, "verdict": verdict(row("c2"))} for at in range(2)),
+        tuple({"role": "grader", "sample": at, "verdict": verdict(row("k1"))} for at in range(2)),
         "DIRECT_RESULT",
     ),
     "refused": Story({"rubric_text": ""}, (), "InvalidRequest"),

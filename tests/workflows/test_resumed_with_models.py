@@ -92,7 +92,7 @@ async def test_a_model_of_the_same_provider_keeps_the_settings_of_the_one_before
 async def test_verdicts_that_are_there_stay_and_the_other_grader_is_asked_for_the_rest(served: Served) -> None:
     thread = a_thread()
     first, second = served.models.gate("grader", group=0), served.models.gate("grader", group=1)
-    served.models.answers["grader"] = lambda step, _: verdict_text(True, f"c{step.group + 1}")
+    served.models.answers["grader"] = lambda _step, _: verdict_text()
     turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start(rubric=TWO_GRADERS)))
     await served.models.called("grader", 2)
     first.opened.set()

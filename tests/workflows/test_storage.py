@@ -9,7 +9,7 @@ import pytest
 from temporalio.api.common.v1 import Payload
 from temporalio.client import Client
 from temporalio.contrib.pydantic import pydantic_data_converter
-from temporalio.converter import StorageDriverClaim
+from temporalio.converter import StorageDriverClaim, StorageDriverStoreContext, StorageDriverWorkflowInfo
 
 from gradeloop.contract.thread import STATE_BYTES
 from gradeloop.errors import InvalidRequest, ThreadClosed, ThreadTooLarge
@@ -145,16 +145,28 @@ async def test_without_storage_a_draft_that_the_thread_cannot_hold_interrupts_it
 async def test_a_payload_is_stored_once_under_its_sha_and_read_back(folder: Path) -> None:
     driver, payload = LocalFolder(folder), Payload(data=b"a" * 1000)
 
-    one, other = (await driver.store(None, [payload]), await driver.store(None, [payload]))  # type: ignore[arg-type]  # not used
+    one, other = (await driver.store(StorageDriverStoreContext(), [payload]), await driver.store(StorageDriverStoreContext(), [payload]))
 
     assert one[0].claim_data == other[0].claim_data
     assert await driver.retrieve(None, one) == [payload]  # type: ignore[arg-type]  # not used
     assert [file.name for file in folder.rglob("*") if file.is_file()] == [one[0].claim_data["sha256"]]
 
 
+async def test_each_workflow_has_a_folder_of_its_own_and_what_older_releases_stored_is_read(folder: Path) -> None:
+    driver, payload = LocalFolder(folder), Payload(data=b"a" * 1000)
+    targets = [StorageDriverWorkflowInfo(namespace="default", id=name) for name in ("one", "one", "other/Ä")]
+
+    claims = [claim for target in targets for claim in await driver.store(StorageDriverStoreContext(target=target), [payload])]
+    shared = await driver.store(StorageDriverStoreContext(), [payload])
+
+    assert claims[0].claim_data == claims[1].claim_data != claims[2].claim_data
+    assert await driver.retrieve(None, [*claims, *shared]) == [payload] * 4  # type: ignore[arg-type]  # not used
+    assert len([file for file in folder.rglob("*") if file.is_file()]) == 3
+
+
 async def test_a_damaged_payload_is_never_handed_out(folder: Path) -> None:
     driver = LocalFolder(folder)
-    claims = await driver.store(None, [Payload(data=b"a" * 1000)])  # type: ignore[arg-type]  # not used
+    claims = await driver.store(StorageDriverStoreContext(), [Payload(data=b"a" * 1000)])
     file = next(file for file in folder.rglob("*") if file.is_file())
     file.write_bytes(file.read_bytes().replace(b"aaa", b"aab", 1))
 
@@ -166,6 +178,9 @@ async def test_a_damaged_payload_is_never_handed_out(folder: Path) -> None:
 async def test_a_claim_names_no_file_outside_of_the_folder(folder: Path, name: str) -> None:
     with pytest.raises(ValueError, match="names no stored payload"):
         await LocalFolder(folder).retrieve(None, [StorageDriverClaim(claim_data={"sha256": name})])  # type: ignore[arg-type]  # not used
+    claim = StorageDriverClaim(claim_data={"sha256": "a" * 64, "owner": name or "."})
+    with pytest.raises(ValueError, match="names no stored payload"):
+        await LocalFolder(folder).retrieve(None, [claim])  # type: ignore[arg-type]  # not used
 
 
 @over("url", ["file://relative", "file://host/folder", "ftp://bucket", "s3://", "s3://bucket/prefix", "/folder", "gs:bucket"])

@@ -127,7 +127,7 @@ async def test_an_edited_check_asks_a_grader_again_only_where_it_is_told_of_chec
         check = {"tool": "word_count", "arguments": {"minimum": least}}
         return {"criteria": [{"description": f"{least} words", "check": check, "required": False}, "readable"], "show_checks": shown}
 
-    replies = (draft(), grade(0, row("c2")), grade(0, row("c2")) | {"run": 1})
+    replies = (draft(), grade(0, row("k1")), grade(0, row("k1")) | {"run": 1})
     async with serving(client, *replies) as served:
         thread = a_thread()
         await served.client.invoke(thread, "hello", start=start(rubric=rubric(1)))

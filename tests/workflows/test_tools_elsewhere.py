@@ -188,10 +188,7 @@ async def test_the_typescript_example_counts_syllables_for_grader_and_check(clie
     argument["grader"]["tools"] = [declared | {"task_queue": typescript_queue}]
     wrong, right = "spring\nis\nhere", "the old pond is still\na green frog jumps into it\nthe sound of water"
     replies = [draft(text=wrong), wants("grader", {"name": "count_syllables", "arguments": {"lines": [1, 1, 1]}}), grade(0, step=1)]
-    replies[2]["verdict"]["criteria"][0]["id"] = "c2"
-    second = grade(1)
-    second["verdict"]["criteria"][0]["id"] = "c2"
-    async with serving(client, *replies, draft(1, right), second) as served:
+    async with serving(client, *replies, draft(1, right), grade(1)) as served:
         result = await asyncio.wait_for(served.run(argument), 240)
 
     assert served.models.requests_of("grader")[1].messages[-1].content == '{"ok":true,"counted":[1,1,1]}'

@@ -44,7 +44,7 @@ from gradeloop.batches.contract import (
     parse_batch,
 )
 from gradeloop.contract import thread as contract
-from gradeloop.contract.base import Recorded
+from gradeloop.contract.base import Recorded, Sparse
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.notice import TITLE_CHARACTERS, Notice, NoticeBatch, NoticeCall, NoticeKind, Webhooks, wanted_by
 from gradeloop.errors import InvalidRequest
@@ -65,6 +65,7 @@ from workflows.stop_rule import raise_when_cancelled
 from workflows.thread_state import draw_nonce
 
 Parsed = TypeVar("Parsed")
+Told = TypeVar("Told", int, str)
 
 SHARD_WORKFLOW = "BatchShard"
 
@@ -72,7 +73,10 @@ SHARD_LOST = "ShardLost"
 """The type of the failure of a batch one of whose shards is lost again and again."""
 
 SHARE = 0.8
-"""The largest share of a worker's slots that a batch takes."""
+"""The largest share of the slots of all workers that a batch takes."""
+
+RESIZED = "follow the fleet"
+"""The patch since which a run divides the calls among its shards anew, and a shard follows the workers that come and go."""
 
 LANES = 25
 """Calls in flight of one shard, from which on another shard is opened beside it."""
@@ -112,6 +116,7 @@ class GradingBatchWorkflow(GradingBatch):
         self._due: deque[tuple[int, int]] = deque()
         self._failures: dict[tuple[int, int], int] = {}
         self._opened = 0
+        self._slots = self._shards = 0
         self._webhooks: Webhooks = {}
 
     @workflow.run
@@ -119,13 +124,12 @@ class GradingBatchWorkflow(GradingBatch):
         """See `gradeloop.batches.contract.GradingBatch.run`."""
         batch = _parse(lambda: parse_batch(decode(request, "the request")))
         self._priority = temporal_priority(batch.priority)
+        self._resizes = workflow.patched(RESIZED)
         opened = await call_store("open_batch", batch, OpenedBatch, self._priority, "open batch")
         self._due.extend(opened.stretches)
-        self._webhooks = opened.webhooks
-        most = max(1, min(batch.at_once, int(SHARE * opened.slots)))
-        shards = max(1, min(SHARDS, most // LANES, len(self._due)))
+        self._webhooks, self._slots = opened.webhooks, opened.slots
         try:
-            await self._run_shards(batch, shards, max(1, most // shards))
+            await self._run_shards(batch)
         except asyncio.CancelledError:
             await self._close(batch, "it was cancelled", stopped=True)
             raise
@@ -136,14 +140,18 @@ class GradingBatchWorkflow(GradingBatch):
             workflow.continue_as_new(batch.model_copy(update={"again": None}))
         return await self._close(batch, self._pause_reason)
 
-    async def _run_shards(self, batch: BatchRequest, shards: int, lanes: int) -> None:
+    async def _run_shards(self, batch: BatchRequest) -> None:
         """Open shards until nothing is due, a limit is reached, or the history is long; return when none is open."""
         try:
             while self._open or (self._due and self._may_open()):
+                shards = max(1, min(SHARDS, _lanes(batch.at_once, self._slots) // LANES))
                 while self._due and len(self._open) < shards and self._may_open():
-                    stretch = self._due.popleft()
-                    task = asyncio.create_task(self._run_shard(batch, stretch, lanes))
+                    task = asyncio.create_task(self._run_shard(batch, self._due.popleft()))
                     self._open[task] = None
+                if self._shards != len(self._open):
+                    self._shards = len(self._open)
+                    if self._resizes:
+                        await self._tell(BatchShard.divide, self._shards)
                 done, _ = await workflow.wait(list(self._open), return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
                     del self._open[task]
@@ -156,17 +164,19 @@ class GradingBatchWorkflow(GradingBatch):
         info = workflow.info()
         return self._pause_reason is None and info.get_current_history_length() < EVENTS and not info.is_continue_as_new_suggested()
 
-    async def _run_shard(self, batch: BatchRequest, stretch: tuple[int, int], lanes: int) -> None:
+    async def _run_shard(self, batch: BatchRequest, stretch: tuple[int, int]) -> None:
         """Run a shard to its end; what it leaves undone is due again."""
         self._opened += 1
-        task, request = asyncio.current_task(), ShardRequest.of(batch, stretch, lanes)
+        task, request = asyncio.current_task(), ShardRequest.of(batch, stretch, self._slots, self._shards)
         name = f"shard/{batch.batch_id}/{stretch[0]}-{stretch[1]}/{workflow.info().run_id[:8]}-{self._opened}"
         try:
             handle = await workflow.start_child_workflow(BatchShard.run, request, id=name, priority=self._priority)
             if task in self._open:
                 self._open[task] = handle
             if self._pause_reason:
-                await _hold(handle, self._pause_reason)
+                await _signal(handle, BatchShard.hold, self._pause_reason)
+            if self._resizes and self._shards != request.shards:
+                await _signal(handle, BatchShard.divide, self._shards)
             ended = await handle
         except ChildWorkflowError as error:
             raise_when_cancelled(error)
@@ -174,6 +184,7 @@ class GradingBatchWorkflow(GradingBatch):
             self._reopen(stretch, _without_kind(error), refused=refused)
             return
         self._ended.append(ended)
+        self._slots = (self._resizes and ended.slots) or self._slots
         self._pause_reason = self._pause_reason or ended.held
         if ended.left and not (self._pause_reason or ended.passed or ended.failed or ended.errors or ended.ungraded or ended.unsure):
             self._reopen(stretch, f"of the cases {stretch[0]} to {stretch[1] - 1} none comes to an end")
@@ -201,9 +212,13 @@ class GradingBatchWorkflow(GradingBatch):
     async def pause(self) -> None:
         """See `gradeloop.batches.contract.GradingBatch.pause`."""
         self._pause_reason = self._pause_reason or "paused by a person"
+        await self._tell(BatchShard.hold, self._pause_reason)
+
+    async def _tell(self, signal: Callable[["BatchShard", Told], None], argument: Told) -> None:
+        """Send a signal to each open shard."""
         for handle in list(self._open.values()):
             if handle is not None:
-                await _hold(handle, self._pause_reason)
+                await _signal(handle, signal, argument)
 
     @workflow.query
     def progress(self) -> BatchProgress:
@@ -215,6 +230,11 @@ class GradingBatchWorkflow(GradingBatch):
             failed=sum(shard.failed for shard in self._ended),
             errors=sum(shard.errors for shard in self._ended),
         )
+
+
+def _lanes(at_once: int, slots: int, shards: int = 1) -> int:
+    """Return the number of calls that each of a batch's shards makes at once on workers of so many slots."""
+    return max(1, min(at_once, int(SHARE * slots)) // shards)
 
 
 def _parse(read: Callable[[], Parsed]) -> Parsed:
@@ -243,16 +263,22 @@ class ShardRequest(Recorded):
     first: int
     last: int
     lanes: int
+    """The number of calls at once, until the shard knows of more or fewer slots."""
+    at_once: Sparse[int] = 0
+    """The number that the whole batch may make at once; 0 from before the shard followed its workers."""
+    shards: Sparse[int] = 1
+    """The number of shards that are open with it."""
     retries: int
     cache: bool
     priority: contract.Priority
 
     @classmethod
-    def of(cls, batch: BatchRequest, stretch: tuple[int, int], lanes: int) -> "ShardRequest":
+    def of(cls, batch: BatchRequest, stretch: tuple[int, int], slots: int, shards: int) -> "ShardRequest":
         """Return the request for a stretch of a batch."""
         first, last = stretch
-        own = {"retries": batch.retries, "cache": batch.cache, "priority": batch.priority}
-        return cls(batch_id=batch.batch_id, first=first, last=last, lanes=lanes, **own)
+        own = {"retries": batch.retries, "cache": batch.cache, "priority": batch.priority, "at_once": batch.at_once}
+        lanes = _lanes(batch.at_once, slots, shards)
+        return cls(batch_id=batch.batch_id, first=first, last=last, lanes=lanes, shards=shards, **own)
 
 
 class ShardEnded(Recorded):
@@ -265,6 +291,8 @@ class ShardEnded(Recorded):
     unsure: int
     left: int
     """The number of cases that have not ended."""
+    slots: Sparse[int | None] = None
+    """The slots of all workers of the queue, as last heard of."""
     held: str | None = None
     """The limit of the batch for which no further case was begun; None where all were."""
 
@@ -278,6 +306,10 @@ class BatchShard:
         self._request = request
         self._priority = temporal_priority(request.priority)
         self._calls = CaseCalls(request.lanes, self._priority)
+        self._tasks: list[asyncio.Task[None]] = []
+        self._lanes = 0
+        self._slots: int | None = None
+        self._shards = request.shards
         self._nonce = draw_nonce()
         self._ended: dict[int, str] = {}
         self._parked = 0
@@ -286,15 +318,16 @@ class BatchShard:
     @workflow.run
     async def run(self, request: ShardRequest) -> ShardEnded:
         """Run the shard's cases until all have ended, or no further one may be begun."""
+        self._resizes = request.at_once > 0 and workflow.patched(RESIZED)
         stretch = CaseRange(batch_id=request.batch_id, first=request.first, last=request.last)
         opened = await call_store("open_shard", stretch, ShardOpened, self._priority, "open shard")
         due = deque(opened.due)
-        lanes = [asyncio.create_task(self._lane(due)) for _ in range(min(request.lanes, len(due)))]
+        self._resize(opened.slots)
         try:
-            await asyncio.gather(*lanes)
+            await self._run_lanes(due, min(self._calls.most, len(due)))
         finally:
-            for lane in lanes:
-                lane.cancel()
+            for task in self._tasks:
+                task.cancel()
         statuses = list(self._ended.values())
         return ShardEnded(
             passed=statuses.count("passed"),
@@ -304,11 +337,19 @@ class BatchShard:
             unsure=statuses.count("unsure"),
             left=len(opened.due) - len(statuses) - self._parked,
             held=self._pause_reason,
+            slots=self._slots,
         )
 
+    async def _run_lanes(self, due: deque[DueCase], lanes: int) -> None:
+        self._lanes += lanes
+        tasks = [asyncio.create_task(self._lane(due)) for _ in range(lanes)]
+        self._tasks += tasks
+        await asyncio.gather(*tasks)
+
     async def _lane(self, due: deque[DueCase]) -> None:
-        """Run one case after the other."""
-        while due and self._pause_reason is None and not self._is_long():
+        """Run one case after the other; where there are to be more lanes it makes way for them, and where fewer it ends."""
+        more = 0
+        while due and more <= 0 and self._lanes <= self._calls.most and self._may_begin():
             case = due.popleft()
             answer = await run_case(case, self._call(case), self._calls)
             if answer.held:
@@ -316,6 +357,17 @@ class BatchShard:
             if answer.status in {"passed", "failed", "unsure", "error", "ungraded"}:
                 self._ended[case.position] = answer.status
             self._parked += answer.parked
+            self._resize(answer.slots)
+            more = min(self._calls.most - self._lanes, len(due))
+        self._lanes -= 1
+        if more > 0:
+            await self._run_lanes(due, more + 1)
+
+    def _resize(self, slots: int | None) -> None:
+        """Follow the workers that come and go."""
+        self._slots = slots or self._slots
+        if self._resizes and self._slots:
+            self._calls.resize(_lanes(self._request.at_once, self._slots, self._shards))
 
     def _call(self, due: DueCase) -> CaseCall:
         """Return the argument of the case's calls, with a random code of its own that nobody can guess without the shard's."""
@@ -324,15 +376,20 @@ class BatchShard:
         shared = {"batch_id": self._request.batch_id, "cache": self._request.cache, "retries": self._request.retries}
         return CaseCall.model_validate(own | shared)
 
-    @staticmethod
-    def _is_long() -> bool:
+    def _may_begin(self) -> bool:
         info = workflow.info()
-        return info.get_current_history_size() > HISTORY_BYTES or info.get_current_history_length() > HISTORY_EVENTS
+        is_long = info.get_current_history_size() > HISTORY_BYTES or info.get_current_history_length() > HISTORY_EVENTS
+        return self._pause_reason is None and not is_long
 
     @workflow.signal
     def hold(self, why: str) -> None:
         """Begin no further case."""
         self._pause_reason = self._pause_reason or why
+
+    @workflow.signal
+    def divide(self, shards: int) -> None:
+        """Make one of so many parts of the batch's calls, from the next end of a case on."""
+        self._shards = shards
 
     @workflow.query
     def in_flight(self) -> int:
@@ -340,9 +397,9 @@ class BatchShard:
         return self._calls.in_flight
 
 
-async def _hold(shard: ChildWorkflowHandle[Any, ShardEnded], why: str) -> None:
+async def _signal(shard: ChildWorkflowHandle[Any, ShardEnded], signal: Callable[[BatchShard, Told], None], argument: Told) -> None:
     with suppress(FailureError):  # it has ended meanwhile
-        await shard.signal(BatchShard.hold, why)
+        await shard.signal(signal, argument)
 
 
 class CaseFailed(Exception):
@@ -353,14 +410,32 @@ class CaseFailed(Exception):
         self.usage = usage
 
 
-class CaseCalls:
-    """The calls of a shard: so many at a time."""
+class CaseCalls(asyncio.Semaphore):
+    """The calls of a shard: so many at a time, which may become more or fewer."""
 
-    def __init__(self, lanes: int, priority: Priority) -> None:
-        self._slots = asyncio.Semaphore(lanes)
+    def __init__(self, most: int, priority: Priority) -> None:
+        super().__init__(most)
+        self.most = most
+        self._excess = 0
+        """Calls in flight beyond so many as may be."""
         self.priority = priority
         self.children = asyncio.Semaphore(CHILDREN)
         self.in_flight = 0
+
+    def resize(self, most: int) -> None:
+        """Allow another number of calls at a time; those in flight go on."""
+        for _ in range(most - self.most):
+            self.release()
+        for _ in range(self.most - most):
+            self._value, self._excess = max(0, self._value - 1), self._excess + (self._value == 0)
+        self.most = most
+
+    def release(self) -> None:
+        """Let the next call begin, unless too many are in flight."""
+        if self._excess:
+            self._excess -= 1
+        else:
+            super().release()
 
     async def paid(self, activity: str, call: CaseCall, summary: str) -> CaseAnswer:
         """Make a model call; one whose reply was cut is made once more, with a larger completion.
@@ -376,7 +451,7 @@ class CaseCalls:
         while True:
             argument = call.model_copy(update={"raised": raised, "carried": spent})
             try:
-                async with self._slots:
+                async with self:
                     with self.under_way():
                         return await _execute(activity, argument, CaseAnswer, MODEL_CALL, self.priority, summary)
             except ActivityError as error:

@@ -19,5 +19,5 @@ def plugin(context: WorkerContext) -> SimplePlugin:
     activities: list[Callable[..., Any]] = []
     if context.services is not None:
         judge = JudgeActivities(context.services)
-        activities = [judge.judge, judge.default_judge, *batch_activities(context.services, context.store, context.slots)]
+        activities = [judge.judge, judge.default_judge, *batch_activities(context.services, context.store, context.fleet)]
     return SimplePlugin("batches", workflows=WORKFLOWS if context.runs_workflows else (), activities=activities)

@@ -1,8 +1,9 @@
-"""The checks of `gradeloop doctor`: server, keys, sandboxes, tools and OTLP receiver of this machine."""
+"""The checks of `gradeloop doctor`: server, store, keys, sandboxes, tools and OTLP receiver of this machine."""
 
 import asyncio
 import os
 from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from http import HTTPStatus
 from pathlib import Path
@@ -20,12 +21,13 @@ from gradeloop.contract.model_spec import ModelConfig, ModelSpec
 from gradeloop.contract.thread import SEARCH_ATTRIBUTES
 from gradeloop.errors import GradeloopError, InvalidRequest
 from gradeloop.extensions import packages
-from gradeloop.settings.catalog import MODELS, PRICES, Price, load_prices, read_catalogue
+from gradeloop.settings.catalog import MODELS, PRICES, Price, ServerFacts, load_prices, read_catalogue
 from gradeloop.settings.endpoints import DEFAULTS, default_model, keyed_providers
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import CONFIG_FILE, TRUST_COMMAND, TRUST_FLAG
 from gradeloop.settings.worker import ReceiverSettings
-from gradeloop.store.engine import STORE_VARIABLE
+from gradeloop.store.engine import STORE_VARIABLE, Store, store_url
+from gradeloop.store.upgrade import require_writable, version_of
 from gradeloop.telemetry.health import parse_address
 from gradeloop.temporal.connect import Connection, ask_worker, connect, find
 from gradeloop.text import counted, printable
@@ -41,6 +43,9 @@ OLD = timedelta(days=60)
 
 ANSWER_SECONDS = 10.0
 """Seconds that a server which was reached may take for all questions: a healthy one takes milliseconds."""
+
+SHOWN_MODELS = 5
+"""The models of a server that are named."""
 
 KEY_VERDICTS = {
     "accepted": "accepted by",
@@ -65,7 +70,7 @@ class Finding(Strict):
 
 
 async def findings(*, trust: bool = False) -> AsyncIterator[Finding]:
-    """Check the server, the default grader, the keys, the tables of models and prices, the sandboxes and the tools.
+    """Check server, store, default grader, keys, tables of models and prices, sandboxes and tools.
 
     Args:
         trust: Whether to trust the folder's gradeloop.toml first, so that its tools are checked, too.
@@ -78,6 +83,8 @@ async def findings(*, trust: bool = False) -> AsyncIterator[Finding]:
     else:
         for found in await _check_in_time(client, connection, ANSWER_SECONDS):
             yield found
+    if os.environ.get(STORE_VARIABLE, "").strip():
+        yield await asyncio.to_thread(_check_store)
     if others := packages():
         yield Finding(subject="extensions", ok=True, detail=", ".join(f"{name} ({package})" for name, package in others.items()))
     for found in _check_default_grader():
@@ -124,6 +131,19 @@ async def _check_server(client: Client, connection: Connection) -> list[Finding]
     detail = f"closed threads stay readable for {kept.days} days"
     found.append(Finding(subject="retention", ok=enough, detail=detail, cure=None if enough else f"raise it: {command}"))
     return [*found, await _check_search_attributes(client)]
+
+
+def _check_store() -> Finding:
+    """Look whether the store that is named can be written by this gradeloop, without an upgrade of it."""
+    try:
+        store = Store(store_url(embedded=False), upgrade=False)
+        with closing(store):
+            if (store.file is not None and not store.file.exists()) or not (version := store.do(version_of)):
+                return Finding(subject="store", ok=None, detail=f"{store.name} is empty; the first batch makes its tables")
+            store.do(require_writable)
+    except GradeloopError as error:
+        return Finding(subject="store", ok=False, detail=scrubbed(str(error)))
+    return Finding(subject="store", ok=True, detail=f"{store.name}, version {version}, can be written")
 
 
 async def _check_search_attributes(client: Client) -> Finding:
@@ -183,6 +203,8 @@ def _read_examination(report: dict[str, Any]) -> Iterator[Finding]:
         yield Finding(subject=f"key of {key['provider']}", ok=ok, detail=f"{KEY_VERDICTS[key['verdict']]} {key['address']}{why}")
     if not report["keys"]:
         yield Finding(subject="keys", ok=None, detail="none is set; only the provider `scripted` works without one")
+    for server in report["servers"]:
+        yield server_finding(server["address"], ServerFacts.model_validate(server["facts"]))
     for key in report["keys"]:
         if key["retiring"]:
             detail = f"{key['provider']} lists models that it retires: {', '.join(key['retiring'])}"
@@ -193,6 +215,16 @@ def _read_examination(report: dict[str, Any]) -> Iterator[Finding]:
     yield tables_finding(report, datetime.now(UTC).date())
     yield _retired_finding(datetime.now(UTC).date())
     yield from _read_evidence(report["evidence"])
+
+
+def server_finding(address: str, facts: ServerFacts) -> Finding:
+    """Return what is known of a local model server."""
+    bounds = {"all": ", with its bounds", "lists": ", with the lengths of its lists", "none": ""}[facts.bounds]
+    schema = {"schema": f"a schema is enforced{bounds}", "tagged": "no schema is enforced", None: "no schema was tried"}[facts.answer]
+    known = {"context of {} tokens": facts.context, "{} slots": facts.slots, "streams": facts.stream, "reasons": facts.reasons}
+    names = ", ".join(facts.models[:SHOWN_MODELS]) + (f" and {rest} more" if (rest := len(facts.models) - SHOWN_MODELS) > 0 else "")
+    detail = "; ".join([names, *(text.format(value) for text, value in known.items() if value), schema])
+    return Finding(subject=f"server {facts.kind}", ok=True, detail=f"at {address}: {detail}")
 
 
 def tables_finding(report: dict[str, Any], today: date) -> Finding:

@@ -4,7 +4,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,8 +11,9 @@ from typing import TYPE_CHECKING
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest, StoreRefused
 from gradeloop.store.engine import Store
+from gradeloop.store.postgres import take_time
 from gradeloop.store.tables import Prune, metadata, owners, table
-from gradeloop.store.upgrade import VERSION, version_of
+from gradeloop.store.upgrade import VERSION, require_known, version_of
 from gradeloop.text import counted
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 CHUNK = 500
 """Rows that are copied at a time: a case may have a mebibyte."""
 
-PASSING = frozenset({"call_paces"})
-"""Tables that a copy leaves out: a pace is of today."""
+PASSING = frozenset({"call_paces", "workers"})
+"""Tables that a copy leaves out: a pace is of today, and so is a worker."""
 
 
 class StoreCheck(Strict):
@@ -62,22 +62,15 @@ def check_store(store: Store) -> StoreCheck:
     def look(connection: "Connection") -> StoreCheck:
         from sqlalchemy import func, inspect, select
 
+        take_time(connection)
         there = set(inspect(connection).get_table_names())
         named = [found for found in metadata().sorted_tables if found.name in there]
         rows = {found.name: connection.execute(select(func.count()).select_from(found)).scalar_one() for found in named}
         version = version_of(connection)
-        return StoreCheck(store=store.name, version=version, rows=rows, size=_size(connection), faults=tuple(_faults(connection)))
+        return StoreCheck(store=store.name, version=version, rows=rows, size=size, faults=tuple(_faults(connection)))
 
+    size, _ = store.size()
     return store.do(look)
-
-
-def _size(connection: "Connection") -> int:
-    from sqlalchemy import text
-
-    if connection.dialect.name != "sqlite":
-        return int(connection.execute(text("SELECT pg_database_size(current_database())")).scalar_one())
-    pages, size = (connection.exec_driver_sql(f"PRAGMA {name}").scalar_one() for name in ("page_count", "page_size"))
-    return int(pages) * int(size)
 
 
 def _faults(connection: "Connection") -> Iterator[str]:
@@ -96,20 +89,8 @@ def _faults(connection: "Connection") -> Iterator[str]:
             yield f"{counted(lost, 'row')} of {name} belong to a {noun} that is not there"
 
 
-@dataclass(frozen=True)
-class Copied:
-    """What a copy holds."""
-
-    rows: dict[str, int]
-
-    @property
-    def total(self) -> int:
-        """All of its rows."""
-        return sum(self.rows.values())
-
-
-def back_up(store: Store, file: Path, *, overwrite: bool = False) -> Copied:
-    """Copy a store as it is at this moment, while others write to it, into a SQLite file, which is there whole or not at all.
+def back_up(store: Store, file: Path, *, overwrite: bool = False) -> dict[str, int]:
+    """Copy a store as it is at this moment into a SQLite file, which is there whole or not at all; return the rows by table.
 
     Raises:
         InvalidRequest: The file is there already, or its folder is not.
@@ -143,8 +124,8 @@ def _settle(file: Path) -> None:
         os.fsync(written.fileno())
 
 
-def restore(file: Path, store: Store) -> Copied:
-    """Copy a backup into a store that is empty, all of it or nothing; one of an earlier version is upgraded on the way.
+def restore(file: Path, store: Store) -> dict[str, int]:
+    """Copy a backup, upgraded where it is older, into a store that is empty, all of it or nothing; return the rows by table.
 
     Raises:
         InvalidRequest: The file is no backup, or the store is not empty.
@@ -169,7 +150,7 @@ def restore(file: Path, store: Store) -> Copied:
             backup.close()
 
 
-def _fill(source: "Connection", target: "Connection", name: str) -> Copied:
+def _fill(source: "Connection", target: "Connection", name: str) -> dict[str, int]:
     from sqlalchemy import func, select
 
     for found in _copied_tables():
@@ -182,7 +163,7 @@ def _copied_tables() -> "list[Table]":
     return [found for found in metadata().sorted_tables if found.name not in PASSING]
 
 
-def copy_rows(source: "Connection", target: "Connection") -> Copied:
+def copy_rows(source: "Connection", target: "Connection") -> dict[str, int]:
     """Copy the rows of every table, those first to which others refer; times stay the same moments on either database."""
     rows: dict[str, int] = {}
     is_naive = target.dialect.name == "sqlite"  # which keeps times in UTC without saying so
@@ -192,13 +173,15 @@ def copy_rows(source: "Connection", target: "Connection") -> Copied:
             return value
         return value.astimezone(UTC).replace(tzinfo=None) if is_naive else value.replace(tzinfo=UTC)
 
+    require_known(source, entirely=True)
+    take_time(target)
     for found in _copied_tables():
         rows[found.name] = 0
         result = source.execution_options(yield_per=CHUNK).execute(found.select())
         for part in result.mappings().partitions(CHUNK):
             target.execute(found.insert(), [{name: fit(value) for name, value in row.items()} for row in part])
             rows[found.name] += len(part)
-    return Copied(rows)
+    return rows
 
 
 BROUGHT: dict[str, int] = {}
@@ -242,6 +225,7 @@ def prune(store: Store, before: datetime, kinds: Sequence[str], *, dry_run: bool
 
     def work(connection: "Connection") -> dict[str, int]:
         rows: dict[str, int] = {}
+        take_time(connection)
         for kind in kinds:
             rows |= prune_kinds()[kind](connection, before)
         if dry_run:
@@ -271,7 +255,7 @@ def erase_freed(store: Store, names: Sequence[str]) -> list[str]:
     """
     if not store.shared:
         busy = store.rewrite()
-        return ["the store's log, while others read it: run the command again once they have ended"] if busy else []
+        return [f"the log of {store.name}, while others read it: run the command again once they have ended"] if busy else []
     for name in names:
         store.vacuum(name)
     return ["PostgreSQL's own log (pg_wal), until the server has used its segments again, and backups of the server"] if names else []

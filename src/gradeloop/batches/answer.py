@@ -1,7 +1,9 @@
 """What a batch came to, in words: the labels of statuses, why a case failed, the gate on the whole, and the answer in one line."""
 
+import re
 import shlex
-from collections.abc import Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -11,7 +13,8 @@ from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
 from gradeloop.judges.contract import PassGate
 from gradeloop.judges.pass_rule import JudgementCounts
-from gradeloop.stats.correction import GatedRate
+from gradeloop.settings.endpoints import presets_by_name
+from gradeloop.stats.correction import GatedRate, JudgeError
 from gradeloop.text import counted, one_line
 
 STATUS_LABELS: dict[CaseStatus, tuple[str, str]] = {
@@ -78,6 +81,59 @@ class CriterionCounts:
         """Return the criteria that failed most often, the most often first and optional ones last; none that never failed."""
         failing = [count for count in self._counts.values() if count.failed]
         return sorted(failing, key=lambda count: (count.optional, -count.failed, -count.share, count.id))[:most]
+
+
+LEAST_ALIKE = 30
+"""The equal verdicts of a small model on a criterion from which on it looks as if it said one thing to everything."""
+
+SMALL_BILLIONS = 8.0
+"""The billions of parameters up to which a model counts as small, where its name says how many it has."""
+
+SHOWN_CRITERIA = 3
+_SIZE = re.compile(r"(?<![a-z0-9.])(\d+(?:\.\d+)?)([mb])(?![a-z0-9])")
+
+ModelVerdicts = tuple[Sequence[tuple[str, bool]], str | None]
+"""The verdicts of a model on one case, each a criterion's id and whether it passed, and the model."""
+
+
+def model_verdicts(rows: Iterable[CriterionRow], model: str | None) -> ModelVerdicts:
+    """Return the verdicts that a model gave among the rows of a case."""
+    return [(row.id, row.passed) for row in rows if row.by in {"model", "cached"} and not row.unverified], model
+
+
+def hint_of_verdicts(judged: Iterable[ModelVerdicts], error: JudgeError | None) -> str:
+    """Return the sentence that suggests to measure a judge; empty where there is no sign that it says one thing to everything.
+
+    Equal verdicts alone prove nothing: a good suite passes. They count where people's labels differ, and where the model is of the kind
+    that answers so.
+
+    Args:
+        judged: The verdicts on each case.
+        error: The judge's error rates, measured where people labelled; None where nobody did.
+    """
+    counts, models = dict[str, Counter[bool]](), dict[str | None, None]()
+    for verdicts, model in judged:
+        models |= {model: None} if verdicts else {}
+        for name, passed in verdicts:
+            counts.setdefault(name, Counter())[passed] += 1
+    alike = {name: count.total() for name, count in counts.items() if len(count) == 1}
+    why = "although people's labels differ"
+    if error is None or not (error.passed and error.failed) or len(alike) < len(counts):
+        small = all(model is not None and is_small(model) for model in models)
+        alike = {name: total for name, total in alike.items() if small and total >= LEAST_ALIKE}
+        why = f"and {', '.join(filter(None, models))} is small or local"
+    more = f" and {len(alike) - SHOWN_CRITERIA} more" if len(alike) > SHOWN_CRITERIA else ""
+    cure = "measure whether the judge can tell cases apart: gradeloop check-judge JUDGE DATASET"
+    return one_line(f"{', '.join(list(alike)[:SHOWN_CRITERIA])}{more}: all verdicts are the same, {why}; {cure}") if alike else ""
+
+
+def is_small(model: str) -> bool:
+    """Return whether a model is small by its name, or is called at a server of one's own."""
+    provider, _, name = model.partition(":")
+    preset = presets_by_name().get(provider)
+    sizes = [float(size) / (1000 if unit == "m" else 1) for size, unit in _SIZE.findall(name.lower())]
+    is_local = provider == "openai_compatible" or (preset is not None and preset.keyless and preset.cloud is None)
+    return is_local or (bool(sizes) and max(sizes) <= SMALL_BILLIONS)
 
 
 def below_threshold(result: CaseResult) -> str:

@@ -15,6 +15,7 @@ from gradeloop.contract.model_spec import RemoteGrader
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Grader, Priority, RunResult, ThreadRequest
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
+from gradeloop.grading.answer_form import FULL, most_criteria
 from gradeloop.grading.code_checks import CODE_CHECK
 from gradeloop.grading.prompts import is_elided
 from gradeloop.grading.scoring import (
@@ -164,7 +165,7 @@ class CaseConversation(GraderConversation):
     def note(self, message: Message, reading: Verdict | Malformed, group: CallGroup, rows: int) -> None:
         """Take an answer, and keep it with the message that asks for a better one where it is no verdict."""
         self.steps += 1
-        following = self.take(reading, group.ids)
+        following = self.take(reading, group.ids, most=most_criteria(group, self.form or FULL))
         self.scratch = [*self.scratch, message, following] if isinstance(following, Message) else []
         if self.verdict is not None:
             self.verdict = shorten_verdict(self.verdict, row_characters(rows))

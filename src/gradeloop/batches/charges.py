@@ -2,33 +2,17 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import Connection, bindparam, func, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, false, func, select
 
+from gradeloop.batches.tables import ENDS, USAGE_COUNTS
 from gradeloop.contract.messages import Usage
+from gradeloop.store.fleet import is_live
 from gradeloop.store.tables import table
 
 WaitNote = Callable[[str], None]
 """Called with the problem while a write waits for the store."""
-
-_CHARGES = table("charges")
-
-_INSERT = {
-    dialect: insert(_CHARGES)
-    .values(call=bindparam("of_call"), attempt=bindparam("in_attempt"), batch_id=bindparam("of_batch"), counted=bindparam("is_counted"))
-    .on_conflict_do_nothing()
-    .returning(_CHARGES.c.call)
-    for dialect, insert in (("postgresql", postgresql.insert), ("sqlite", sqlite.insert))
-}
-
-_COUNT_OPEN = (
-    _CHARGES.update()
-    .where(_CHARGES.c.call == bindparam("of_call"), _CHARGES.c.attempt <= bindparam("in_attempt"), _CHARGES.c.counted == 0)
-    .values(counted=1)
-)
-
-_IS_COUNTED = select(_CHARGES.c.attempt).where(_CHARGES.c.call == bindparam("of_call"), _CHARGES.c.counted == 1).limit(1)
 
 
 @dataclass(frozen=True)
@@ -45,6 +29,8 @@ class CallCost:
     """The number of requests of the call's attempts so far that `usage` accounts for."""
     on_wait: WaitNote | None = None
     """Called while the store is waited for; where it is given, the write is not given up."""
+    lost: int = 0
+    """The number of workers that were lost with the call in flight before this attempt."""
 
 
 # A request may be paid for although its worker never hears of the reply, and a transaction may be sent twice although it was kept the
@@ -54,30 +40,38 @@ class CallCost:
 # unknown cost. Without the rows a lost worker's requests would be free, and a repeated transaction would count twice.
 
 
-def reserve(connection: Connection, batch_id: str, cost: CallCost) -> bool:
-    """Reserve a charge before its request is sent, and return whether an earlier attempt of its call is counted already."""
-    _insert(connection, batch_id, cost, counted=0)
-    return connection.execute(_IS_COUNTED, {"of_call": cost.call}).first() is not None
+def charged(batch_id: str, cost: CallCost) -> dict[str, Any]:
+    """Return what is written of a call and its cost, as `statements.WRITE` takes it."""
+    usage = cost.usage
+    counts: dict[str, float] = {name: getattr(usage, name) or 0 for name in USAGE_COUNTS}
+    counts |= {"unpriced": int(bool(usage.calls) and usage.cost_usd is None), "unreported": int(usage.tokens is None)}
+    counts |= {"seconds": usage.seconds, "cost_usd": usage.cost_usd or 0.0}
+    call = {"batch_id": batch_id, "position": None, "call": cost.call, "attempt": cost.attempt, "requests": cost.requests}
+    return call | counts | dict.fromkeys(ENDS, 0)
 
 
-def count_charge(connection: Connection, batch_id: str, cost: CallCost) -> Usage:
-    """Mark a call's charges as counted, and return what of it was not counted yet, with its requests that nobody has heard of."""
-    if cost.call is None:
-        return cost.usage
-    reserved = connection.execute(_COUNT_OPEN, {"of_call": cost.call, "in_attempt": cost.attempt}).rowcount
-    if not _insert(connection, batch_id, cost, counted=1) and not reserved:
-        return Usage()
-    return cost.usage + Usage(attempts=max(0, reserved - cost.requests))
+def count_lost(connection: Connection, call: str, closed: int, worker: str | None) -> int:
+    """Return how many workers were lost with a call in flight, as its newest reservation says that is not counted.
 
-
-def _insert(connection: Connection, batch_id: str, cost: CallCost, *, counted: int) -> bool:
-    values = {"of_call": cost.call, "in_attempt": cost.attempt, "of_batch": batch_id, "is_counted": counted}
-    return connection.execute(_INSERT[connection.dialect.name], values).first() is not None
+    Args:
+        connection: The transaction.
+        call: The call.
+        closed: The last attempt that is known to have ended in an orderly way.
+        worker: The worker that asks, which is not lost.
+    """
+    charges, workers = table("charges"), table("workers")
+    is_here = func.coalesce((workers.c.left == 1) | is_live(connection, workers), false())
+    known = charges.outerjoin(workers, workers.c.id == charges.c.worker)
+    newest = select(charges.c.attempt, charges.c.worker, charges.c.lost, is_here.label("here")).select_from(known)
+    newest = newest.where(charges.c.call == call, charges.c.counted == 0).order_by(charges.c.attempt.desc()).limit(1)
+    row = connection.execute(newest).first()
+    return row.lost + (row.attempt != closed and row.worker not in {None, worker} and not row.here) if row else 0
 
 
 def clear(connection: Connection, batch_id: str) -> int:
     """Forget the charges of a batch none of whose calls is in flight, and return how many were never counted: those of lost calls."""
-    mine = _CHARGES.c.batch_id == batch_id
-    lost = connection.execute(select(func.count()).select_from(_CHARGES).where(mine, _CHARGES.c.counted == 0)).scalar_one()
-    connection.execute(_CHARGES.delete().where(mine))
-    return int(lost)
+    charges = table("charges")
+    mine = charges.c.batch_id == batch_id
+    lost = connection.execute(charges.delete().where(mine, charges.c.counted == 0)).rowcount
+    connection.execute(charges.delete().where(mine))
+    return lost

@@ -3,7 +3,6 @@
 import asyncio
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from contextlib import suppress
 from typing import TypeVar
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowQueryFailedError
@@ -12,11 +11,13 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from gradeloop.batches.contract import UPLOAD_BYTES, UPLOAD_CASES, BatchRequest, BatchSummary, Case, GradingBatch, StoreCases, Upload
-from gradeloop.client.call_waits import describe_rate_limit_wait, rate_limit_wait
-from gradeloop.client.thread import quoted, ride_out
+from gradeloop.client.call_waits import CallWait, waits_below
+from gradeloop.client.thread import ride_out
 from gradeloop.contract.queries import recorded
-from gradeloop.errors import BatchLost, InvalidRequest, ServerUnreachable, StoreUnavailable
+from gradeloop.errors import BatchLost, InvalidRequest, ServerUnreachable
 from gradeloop.temporal.connect import Connection, keep_worker_alive
+from gradeloop.temporal.histories import quoted
+from gradeloop.temporal.process import beside, done_beside
 
 UPLOADS = 4
 """Uploads in flight at once."""
@@ -24,9 +25,6 @@ UPLOADS = 4
 QUERY_SECONDS = 5.0
 """The longest time in seconds that a query of what is in flight may take."""
 
-
-HEARTBEAT_DETAILS = 3
-"""The details of a call's heartbeat whose reply waits for the store: the last one says why."""
 
 T = TypeVar("T")
 
@@ -40,12 +38,15 @@ class BatchClient:
         self._uploads: set[str] = set()
         """The workflows of uploads in flight."""
 
-    async def upload(self, batch_id: str, cases: Iterable[Case], on_stored: Callable[[int], None] = lambda _: None) -> int:
+    async def upload(
+        self, batch_id: str, cases: Iterable[Case], on_stored: Callable[[int], None] = lambda _: None, *, tenant: str | None = None
+    ) -> int:
         """Store a batch's cases through its worker, and return how many they are.
 
         Args:
             batch_id: The batch.
             cases: The cases in their order; read as they are sent.
+            tenant: The tenant of the batch.
             on_stored: Called with the number of cases stored so far.
 
         Raises:
@@ -55,7 +56,7 @@ class BatchClient:
         stored, sending = 0, set[asyncio.Task[int]]()
         try:
             for chunk in split_uploads(batch_id, cases):
-                sending.add(asyncio.create_task(self._send(chunk)))
+                sending.add(asyncio.create_task(self._send(chunk, tenant)))
                 while len(sending) >= UPLOADS:
                     done, sending = await asyncio.wait(sending, return_when=asyncio.FIRST_COMPLETED)
                     stored += sum(task.result() for task in done)
@@ -68,7 +69,7 @@ class BatchClient:
                 task.cancel()
         return stored
 
-    async def _send(self, upload: Upload) -> int:
+    async def _send(self, upload: Upload, tenant: str | None) -> int:
         name = f"store/{upload.batch_id}/{upload.first}"
         self._uploads.add(name)
 
@@ -80,6 +81,7 @@ class BatchClient:
                 task_queue=self.task_queue,
                 id_conflict_policy=WorkflowIDConflictPolicy.USE_EXISTING,
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                priority=Priority(fairness_key=tenant),
             )
             await handle.result()
             return len(upload.cases)
@@ -159,43 +161,13 @@ class BatchClient:
             return None
         return sum(count for count in counts if isinstance(count, int))
 
+    async def waits(self, batch_id: str) -> list[CallWait]:
+        """Return what the calls of a batch, and of uploads in flight, wait for: what is most worth knowing first."""
+        return await waits_below(self._client, [batch_id, *self._uploads])
+
     async def store_problem(self, batch_id: str) -> str | None:
         """Return why the worker of a batch, or of an upload in flight, waits for the store; None where it does not."""
-        names = [batch_id, *self._uploads]
-        try:
-            async with asyncio.timeout(QUERY_SECONDS):
-                with suppress(RPCError, WorkflowQueryFailedError):
-                    batch = self._client.get_workflow_handle(batch_id)
-                    names += (await recorded(lambda patience: batch.query(GradingBatch.progress, rpc_timeout=patience))).shards
-                problems = await asyncio.gather(*map(self._problem_of, names), return_exceptions=True)
-        except TimeoutError:
-            return None
-        return next((problem for problem in problems if isinstance(problem, str)), None)
-
-    async def rate_limit_wait(self, batch_id: str) -> str | None:
-        """Return the rate limit that calls of a batch wait for, and for how long the next of them does; None where none waits."""
-        try:
-            async with asyncio.timeout(QUERY_SECONDS):
-                batch = self._client.get_workflow_handle(batch_id)
-                shards = (await recorded(lambda patience: batch.query(GradingBatch.progress, rpc_timeout=patience))).shards
-                waits = await asyncio.gather(*map(self._wait_of, shards), return_exceptions=True)
-        except (TimeoutError, RPCError, WorkflowQueryFailedError):
-            return None
-        return describe_rate_limit_wait(min((wait for wait in waits if isinstance(wait, tuple)), default=None))
-
-    async def _wait_of(self, shard: str) -> tuple[float, str] | None:
-        return await rate_limit_wait(await self._client.get_workflow_handle(shard).describe(), self._client.data_converter.decode)
-
-    async def _problem_of(self, workflow_id: str) -> str | None:
-        """Return why a call of a workflow waits for the store, as its last failure or its heartbeat says."""
-        description = await self._client.get_workflow_handle(workflow_id).describe()
-        for call in description.raw_description.pending_activities:
-            if call.last_failure.application_failure_info.type == StoreUnavailable.__name__:
-                return call.last_failure.message
-            details = await self._client.data_converter.decode(call.heartbeat_details.payloads)
-            if len(details) == HEARTBEAT_DETAILS:
-                return str(details[-1])
-        return None
+        return next((wait.store for wait in await self.waits(batch_id) if wait.store), None)
 
     async def _cases_of(self, shard: str) -> int:
         """Return how many cases a shard has in flight."""
@@ -242,7 +214,7 @@ NO_WORKER_SECONDS = 10.0
 
 
 async def upload_cases(
-    batches: BatchClient, batch_id: str, cases: Iterable[Case], connection: Connection, notify: Callable[[str], None]
+    batches: BatchClient, request: BatchRequest, cases: Iterable[Case], connection: Connection, notify: Callable[[str], None]
 ) -> None:
     """Send a batch's cases to its worker; notify the user where no worker takes them, and restart a worker of ours that has died.
 
@@ -252,18 +224,9 @@ async def upload_cases(
         WorkerFailed: A worker of ours does not start.
     """
     taken = asyncio.Event()
-    sending = asyncio.create_task(batches.upload(batch_id, cases, lambda _: taken.set()))
-    keeping = asyncio.create_task(keep_worker_alive(batches.task_queue, connection))
-    notifying = asyncio.create_task(_notify_without_worker(taken, batches, batch_id, notify))
-    try:
-        await asyncio.wait([sending, keeping], return_when=asyncio.FIRST_COMPLETED)
-        if not sending.done():
-            keeping.result()
-        await sending
-    finally:
-        for task in (sending, keeping, notifying):
-            task.cancel()
-        await asyncio.gather(sending, keeping, notifying, return_exceptions=True)
+    async with beside(_notify_without_worker(taken, batches, request.batch_id, notify)):
+        sending = batches.upload(request.batch_id, cases, lambda _: taken.set(), tenant=request.priority.tenant)
+        await done_beside(sending, keep_worker_alive(batches.task_queue, connection))
 
 
 async def _notify_without_worker(taken: asyncio.Event, batches: BatchClient, batch_id: str, notify: Callable[[str], None]) -> None:

@@ -1,5 +1,6 @@
 """Batches on the wire: cases, results, requests, and the typed doors to the workflows."""
 
+import re
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
@@ -194,6 +195,10 @@ Parsed = TypeVar("Parsed", bound=Strict)
 BatchId = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$")]
 
 
+AT_ONCE = 50
+"""Calls in flight where a batch does not say how many; a local server then gets no more than it has slots."""
+
+
 class BatchRequest(Strict):
     """The one argument of the workflow `GradingBatch`; the cases are in the store by then."""
 
@@ -201,8 +206,8 @@ class BatchRequest(Strict):
     total: Annotated[int, Field(ge=1, le=MAX_CASES)]
     """The number of cases that were uploaded."""
     name: Annotated[str, Field(max_length=200)] | None = None
-    at_once: Annotated[int, Field(ge=1, le=1000)] = 50
-    """The most calls in flight; never more than 80 % of the worker's slots."""
+    at_once: Annotated[int, Field(ge=1, le=1000)] = AT_ONCE
+    """The most calls in flight; never more than 80 % of the slots of all workers of the queue."""
     budget: Budget | None = None
     """The budget of all attempts together; the batch pauses when it is used up."""
     max_errors: Annotated[int, Field(ge=1)] | None = None
@@ -227,7 +232,9 @@ class BatchRequest(Strict):
     """Milliseconds to wait before every call; it is a pause between calls where `at_once` is 1."""
     again: Literal["errors", "invalid", "failures"] | None = None
     """Which ended cases of a resumed batch run again: the errors; or with them the judgements whose judge's answers stayed invalid; or with
-    both the failures, which are then graded without the cache."""
+    both the failures, which are then graded without the cache. A case whose calls lost their workers runs again only if it is named."""
+    cases: Sparse[tuple[str, ...]] = ()
+    """Ids of the ended cases that run again; all that `again` says by default."""
     priority: Priority = BATCH_PRIORITY
 
 
@@ -343,6 +350,12 @@ class CaseResult(Strict):
     """The judgement of a finished run, where the case is one."""
     finished: str | None = None
     """The time when the case ended, ISO 8601, UTC."""
+
+    @property
+    def lost_workers(self) -> int:
+        """The number of workers that were lost with a call of the case in flight; 0 unless the case ended since they were."""
+        found = re.search(r"worker_lost: (\d+)", self.error or "") if self.status == "error" else None
+        return int(found[1]) if found else 0
 
     def rows(self) -> list[Row]:
         """Return a row for every criterion, as `pandas.DataFrame` takes them; one row where there is none, as for an error."""
@@ -499,6 +512,8 @@ class CaseAnswer(Recorded):
     """Whether the case is judged but for what compares it with others, which are not judged yet."""
     compares: Sparse[bool] = False
     """Whether it was the last of those that are compared, so that they are compared now."""
+    slots: Sparse[int | None] = None
+    """The slots of all workers of the queue, where the case has ended."""
 
 
 class CaseRange(Strict):
@@ -515,7 +530,7 @@ class OpenedBatch(Recorded):
     stretches: tuple[tuple[int, int], ...]
     """The ranges of positions that have cases to run."""
     slots: int
-    """The number of calls that the worker makes at once."""
+    """The number of calls that all workers of the queue make at once."""
     webhooks: Sparse[Webhooks] = Field(default_factory=dict)
     """What each webhook of the worker is told of."""
 
@@ -524,6 +539,8 @@ class ShardOpened(Recorded):
     """The cases of a shard that have not ended."""
 
     due: tuple[DueCase, ...]
+    slots: Sparse[int | None] = None
+    """The slots of all workers of the queue."""
 
 
 class BatchClosing(Strict):

@@ -11,7 +11,7 @@ EXTENSION = Extension(
         "registry": Command(_JUDGE, "Keep judges' rubrics and their versions.", "gradeloop.batches.cli.judge:app"),
         "export": Command(_GROUP, "Write a batch's results to files, or as JSON to stdout.", "gradeloop.batches.cli.batches:app"),
         "batches": Command(_GROUP, "List, show, export and pause batches.", "gradeloop.batches.cli.batches:app"),
-        "diff": Command("Reports", "Show what regressed and improved from batch A to batch B.", "gradeloop.batches.cli.diff:app"),
+        "diff": Command("Reports", "Show what regressed and improved from batch A to batch B.", "gradeloop.batches.cli.batches:app"),
     },
     kinds={
         "subjects": "gradeloop.batches.pages.subjects:SUBJECTS",

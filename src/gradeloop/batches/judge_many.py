@@ -33,6 +33,7 @@ from gradeloop.judges.chunks import (
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, judging_id, refuse_unanswered
 from gradeloop.store.engine import Store
+from gradeloop.temporal.process import beside
 
 CONCURRENCY = 50
 """Judgements that are open at the same time by default; the worker has limits of its own."""
@@ -378,6 +379,7 @@ class _JudgingBatch:
             again="invalid" if self._retry else "errors",
             priority=self._judge.priority or BATCH_PRIORITY,
         )
+        self._judge.in_flight[self._batch_id] = None
         try:
             summary = await self._follow(batches, request)
         except asyncio.CancelledError:
@@ -386,6 +388,8 @@ class _JudgingBatch:
             raise
         except InvalidRequest as error:
             raise self._named(error) from None
+        finally:
+            self._judge.in_flight.pop(self._batch_id, None)
         await self._report_rest(summary)
 
     async def _upload(self, batches: BatchClient) -> None:
@@ -393,7 +397,8 @@ class _JudgingBatch:
         if await self._reader.count_cases(self._batch_id) == len(self._cases):
             return
         try:
-            await batches.upload(self._batch_id, self._cases.values())
+            tenant = self._judge.priority.tenant if self._judge.priority else None
+            await batches.upload(self._batch_id, self._cases.values(), tenant=tenant)
         except InvalidRequest as error:
             if str(error).startswith(NO_STORE):
                 raise _NoStoreAtWorkerError from None
@@ -416,17 +421,14 @@ class _JudgingBatch:
                 await batches.result(self._batch_id)
         while True:
             await batches.start(request)
-            ending = asyncio.create_task(batches.result(self._batch_id))
             try:
-                while not ending.done():
-                    await asyncio.wait([ending], timeout=READ_SECONDS)
-                    await self._report_ended()
-                summary = await ending
+                async with beside(batches.result(self._batch_id)) as (ending,):
+                    while not ending.done():
+                        await asyncio.wait([ending], timeout=READ_SECONDS)
+                        await self._report_ended()
+                    summary: BatchSummary = await ending
             except BatchLost as error:
                 summary = (await self._reader.summary(self._batch_id)).model_copy(update={"reason": str(error)})
-            finally:
-                ending.cancel()
-                await asyncio.gather(ending, return_exceptions=True)
             resumed, request = resumed + 1, request.model_copy(update={"again": "errors"})
             if summary.reason != BY_A_PERSON or resumed > RESUMES:
                 return summary
@@ -472,13 +474,8 @@ async def _judge_alone(wanted: Mapping[str, _Wanted], found: _Results, concurren
             result = await one.judge(one.request.run, repeat=one.request.repeat, retry=retry)
         found.report(name, result)
 
-    tasks = [asyncio.create_task(judge_one(name, one)) for name, one in wanted.items()]
-    try:
+    async with beside(*(judge_one(name, one) for name, one in wanted.items())) as tasks:
         await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def dearer_judge(judge: JudgeConfig) -> JudgeConfig | None:

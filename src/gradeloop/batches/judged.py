@@ -15,6 +15,7 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Grader
 from gradeloop.contract.transcript import AgentRun, draft_index, request_index, run_as_messages
+from gradeloop.grading.answer_form import AnswerForm
 from gradeloop.grading.cache_key import reuse_key
 from gradeloop.grading.grants import named_in
 from gradeloop.grading.prompts import is_elided
@@ -108,7 +109,7 @@ def vote_key(
     model: ModelSpec,
     records: JudgedRecords,
     checks: Mapping[str, CheckOutcome],
-    tools: str = NO_TOOLS,
+    form: AnswerForm,
 ) -> str:
     """Return the key under which the vote of a model on a group of criteria is reused, for outputs and finished runs alike."""
     shown = Log(records.messages).sha256()
@@ -122,10 +123,11 @@ def vote_key(
         sample=sample,
         judge=model,
         instructions=(case.grader or Grader()).system_prompt,
-        tools=tools,
+        tools=NO_TOOLS,
         records=shown,
         request=records.request,
         checks=checks,
+        form=form,
     )
 
 

@@ -106,13 +106,8 @@ _FORMULA = re.compile(r"'*([\s\x00-\x1f\ufeff\u200b-\u200f\u2060]*[=+\-@\uff1d\u
 
 
 def escape_formula(text: str) -> str:
-    """Return a text that no spreadsheet reads as a formula: a quote goes in front of one that may be, and `unescape_cell` takes it away."""
+    """Return a text that no spreadsheet reads as a formula: a quote goes in front of one that may be."""
     return f"'{text}" if _FORMULA.match(text) else text
-
-
-def unescape_cell(cell: str) -> str:
-    """Return the text from which `escape_formula` made a cell."""
-    return cell[1:] if cell.startswith("'") and _FORMULA.match(cell) else cell
 
 
 class CsvFile:

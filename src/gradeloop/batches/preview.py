@@ -13,13 +13,16 @@ from gradeloop.batches.reader import BatchReader
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.thread import Grader
 from gradeloop.contract.transcript import run_as_messages
+from gradeloop.grading.answer_form import FULL
 from gradeloop.grading.cache_key import key_of_tenant
 from gradeloop.grading.prompts import JudgedDraft, build_grader_prompt
 from gradeloop.grading.scoring import call_groups
 from gradeloop.judges.contract import CriteriaJudge, JudgingRequest, SchemaJudge
 from gradeloop.judges.prompt import build_judge_prompt
-from gradeloop.settings.catalog import PRICES, PriceTable, load_prices
+from gradeloop.settings.answer_forms import form_of
+from gradeloop.settings.catalog import PRICES, load_prices
 
 CHARACTERS_PER_TOKEN = 4
 """Characters of a prompt that are counted as a token: about what English has with today's tokenizers."""
@@ -125,21 +128,17 @@ def _votes(request: JudgingRequest, judge: CriteriaJudge, case: Case | None, def
         named = group.judges[sample]
         model = named if isinstance(named, ModelSpec) else own
         instructions = judge.grader.system_prompt if judge.grader else None
-        prompt = build_grader_prompt(judge.rubric, group, judged, instructions=instructions)
+        form = form_of(model, judge.grader or Grader()) if model else FULL
+        prompt = build_grader_prompt(judge.rubric, group, judged, instructions=instructions, form=form)
         characters = len(prompt.system or "") + sum(len(message.content) for message in prompt.messages)
-        yield _Call(model, vote_key(case, group, sample, model, records, {}) if model else None, characters)
+        yield _Call(model, vote_key(case, group, sample, model, records, {}, form) if model else None, characters)
 
 
 def _cost(calls: Sequence[_Call]) -> float | None:
     """Return what calls cost by the prices that the environment names; None where one is unknown."""
     own = os.environ.get(PRICES, "").strip()
     table = load_prices(Path(own) if own else None)
-    costs = [_call_cost(call, table) for call in calls]
+    usages = [(call.model, Usage(calls=1, input=call.characters // CHARACTERS_PER_TOKEN, output=OUTPUT_TOKENS)) for call in calls]
+    costs = [None if model is None else table.cost(model, usage) for model, usage in usages]
     known = [cost for cost in costs if cost is not None]
     return round(sum(known), 6) if len(known) == len(costs) else None
-
-
-def _call_cost(call: _Call, table: PriceTable) -> float | None:
-    if call.model is None:
-        return None
-    return table.cost(call.model, Usage(calls=1, input=call.characters // CHARACTERS_PER_TOKEN, output=OUTPUT_TOKENS))

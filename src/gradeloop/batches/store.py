@@ -1,25 +1,26 @@
 """The batches of a store as a worker writes them: their cases, what was paid for, what has ended."""
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, repeat
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, Connection, RowMapping, bindparam, func, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import ColumnElement, Connection, bindparam, func, select
 from sqlalchemy.exc import IntegrityError
 
 from gradeloop.batches.cases import CaseConversation, ParkedCase, plan_of
-from gradeloop.batches.charges import CallCost, WaitNote, clear, count_charge, reserve
+from gradeloop.batches.charges import CallCost, WaitNote, charged, clear, count_lost
 from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
-from gradeloop.batches.reader import parse_request, pause_reason, read_draft, summary_of, write_draft
-from gradeloop.batches.tables import USAGE_COUNTS
+from gradeloop.batches.reader import parse_request, pause_reason, read_draft, select_batches, summary_of, write_draft
+from gradeloop.batches.statements import CASES, CONVERSATIONS, KEEP, LOOK_UP, RELEASE, WRITE
 from gradeloop.contract.messages import LogProbs, Usage
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.grading.scoring import trace_grading
-from gradeloop.store.engine import Store
+from gradeloop.store.engine import Row, Rows, SetWork, Store, driver_connection
 from gradeloop.store.tables import table
 from gradeloop.telemetry.metrics import BATCH_CASES, BATCH_CASES_STORED, CACHE_HITS
 from gradeloop.text import clip, one_line
@@ -32,6 +33,12 @@ RETRY_PAUSES = (0.2, 0.5, 1.0)
 
 WRITE_PAUSE = 5.0
 """Seconds between the further tries to write what was paid for, which is not given up."""
+
+AHEAD = 100
+"""Positions behind a case whose cases are read with it."""
+
+FOLD_SECONDS = 0.5
+"""Seconds between two times that a worker has what is appended added to the batches' counters."""
 
 T = TypeVar("T")
 
@@ -67,7 +74,7 @@ class StoredCase:
         return "" if self.case.judging is not None else self.case.output if self.case.output is not None else self.draft
 
 
-@dataclass(frozen=True)
+@dataclass
 class CaseLookup:
     """The store's knowledge before a question is asked."""
 
@@ -77,13 +84,27 @@ class CaseLookup:
     conversation: CaseConversation
     verdict: str | None
     """The verdict that the cache has for the same question, as JSON."""
+    reserved: bool = False
+    """Whether the call is reserved that asks it, and not sent yet."""
+    released: bool = False
+    """Whether it was, and nobody may send it."""
+    counted: bool = False
+    """Whether an earlier attempt of that call is counted already."""
 
 
 class BatchStore:
-    """Writes the batches of a store; each method is one transaction."""
+    """Writes the batches of a store; each method is one transaction.
 
-    def __init__(self, store: Store) -> None:
+    Args:
+        store: The store.
+        worker: The id under which the worker that writes is registered in the store; None where it is not.
+    """
+
+    def __init__(self, store: Store, worker: str | None = None) -> None:
         self._store = store
+        self._worker = worker
+        self._folded = 0.0
+        """When what is appended was last added to the batches' counters by this process."""
 
     async def add(self, upload: Upload) -> int:
         """Store a range of cases and return how many the batch has then; cases that are stored already stay as they are.
@@ -120,7 +141,7 @@ class BatchStore:
             left = connection.execute(queued).scalar_one()
             status = "stopped" if stopped else "paused" if left else "finished"
             reason = one_line(why) if why and left else None
-            _count_spending(connection, batch_id, Usage(attempts=clear(connection, batch_id)))
+            _written(batch_id, CallCost(Usage(attempts=clear(connection, batch_id))))(connection)
             connection.execute(_BATCHES.update().where(_BATCHES.c.id == batch_id).values(status=status, reason=reason))
             return summary_of(connection.execute(_SELECT_BATCH, {"batch": batch_id}).mappings().one())
 
@@ -142,38 +163,40 @@ class BatchStore:
         Raises:
             LookupError: The batch has no case at this position.
         """
-        statement = select(_CASES).where(_CASES.c.batch_id == batch_id, _CASES.c.position == position)
-        row = await self._do(lambda connection: connection.execute(statement).mappings().first())
-        if row is None:
+        return (await self.cases_from(batch_id, position, 0))[position]
+
+    async def cases_from(self, batch_id: str, position: int, ahead: int = AHEAD) -> dict[int, StoredCase]:
+        """Return a case, and on PostgreSQL those behind it that are due and small, by their positions: each would be a round trip.
+
+        Raises:
+            LookupError: The batch has no case at this position.
+        """
+        values = {"batch_id": batch_id, "position": position, "ahead": ahead}
+        found = await self._do(SetWork(CASES, values, lambda rows: {row["position"]: _stored_case(row) for row in rows}))
+        if position not in found:
             raise LookupError(f"the batch {batch_id!r} has no case at position {position}")
-        return _stored_case(row)
+        return found
 
-    async def look_up(self, batch_id: str, question: Question, key: str | None = None) -> CaseLookup:
-        """Return the batch's limits, the conversation about a question, and the cached verdict under `key`."""
+    async def look_up(self, batch_id: str, question: Question, key: str | None = None, cost: CallCost | None = None) -> CaseLookup:
+        """Return the batch's limits, the conversation about a question, and the cached verdict under `key`.
 
-        def read(connection: Connection) -> CaseLookup:
-            position, attempt, number = question
-            row = connection.execute(_SELECT_BATCH, {"batch": batch_id}).mappings().one()
-            names = {"batch": batch_id, "at": position, "in_attempt": attempt, "number": number}
-            conversation = connection.execute(_SELECT_CONVERSATION, names).scalar()
-            verdict = None if key is None else connection.execute(_SELECT_VERDICT, {"named": key}).scalar()
-            return CaseLookup(
-                request=parse_request(row["request"]),
-                pause_reason=pause_reason(row),
-                conversation=CaseConversation.model_validate_json(conversation) if conversation else CaseConversation(),
-                verdict=verdict,
-            )
-
-        found = await self._do(read)
+        Args:
+            batch_id: The batch.
+            question: Position and attempt of the case, and the number of the question.
+            key: The cache key of the verdict; None where none may be reused.
+            cost: The charge that is reserved where nothing holds the batch, and neither the conversation nor the cache has the answer.
+        """
+        values = _place(batch_id, *question) | {"key": key, "call": None, "attempt": 0, "reserve": None}
+        if cost is not None:
+            values |= self._reservation(cost, "if due")
+        found = await self._do(SetWork(LOOK_UP, values, _lookup))
         if found.verdict is not None and not found.conversation.ended:
             CACHE_HITS.record(where="store")
         return found
 
     async def conversations(self, batch_id: str, position: int, attempt: int) -> list[CaseConversation]:
         """Return the conversations about a case that are stored until now."""
-        rows = _CONVERSATIONS
-        mine = (rows.c.batch_id == batch_id, rows.c.position == position, rows.c.attempt == attempt)
-        return await self._do(lambda connection: _conversations(connection, *mine))
+        return await self._do(SetWork(CONVERSATIONS, _place(batch_id, position, attempt), _parsed))
 
     async def reserve(self, batch_id: str, cost: CallCost) -> bool:
         """Reserve the charge of a call that is about to be made, and return whether an earlier attempt of it is counted already.
@@ -181,7 +204,24 @@ class BatchStore:
         Raises:
             StoreUnavailable: The store cannot be written, so that nothing may be paid for.
         """
-        return await self._do(lambda connection: reserve(connection, batch_id, cost))
+        values = {"batch_id": batch_id} | self._reservation(cost, "anyway")
+        return await self._do(SetWork(LOOK_UP, values, lambda rows: bool(rows[0]["counted"]), (cost.call,)))
+
+    def _reservation(self, cost: CallCost, reserve: str) -> dict[str, Any]:
+        return {"call": cost.call, "attempt": cost.attempt, "reserve": reserve, "worker": self._worker, "lost": cost.lost}
+
+    async def count_lost(self, call: str, closed: int) -> int:
+        """Return how many workers were lost with a call in flight, whose attempt of that number is known to have ended."""
+        return await self._do(lambda connection: count_lost(connection, call, closed, self._worker))
+
+    async def release(self, cost: CallCost) -> None:
+        """Take back the reservation of a call that was not made.
+
+        Raises:
+            StoreUnavailable: The store cannot be written; the reservation then counts as a request that nobody has heard of.
+        """
+        values = {"call": cost.call, "attempt": cost.attempt}
+        await self._store.write_soon(SetWork(RELEASE, values, lambda _: None, (cost.call,)))
 
     async def require_writable(self, batch_id: str, cost: CallCost) -> None:
         """Write a charge of nothing: what pays elsewhere is not begun while the store cannot be written.
@@ -189,7 +229,7 @@ class BatchStore:
         Raises:
             StoreUnavailable: The store cannot be written.
         """
-        await self._do(lambda connection: count_charge(connection, batch_id, cost))
+        await self._do(_written(batch_id, cost))
 
     async def count_failed(self, batch_id: str, cost: CallCost) -> None:
         """Count a call that is not made again: its cost, and its requests that nobody has heard of.
@@ -197,25 +237,15 @@ class BatchStore:
         Raises:
             StoreUnavailable: The store cannot be written; not where the cost has an `on_wait`.
         """
-
-        def write(connection: Connection) -> None:
-            _count_spending(connection, batch_id, count_charge(connection, batch_id, cost))
-
-        await (self._do(write, cost.on_wait) if cost.on_wait else self._store.write_soon(write))
+        work = _written(batch_id, cost)
+        await (self._do(work, cost.on_wait) if cost.on_wait else self._store.write_soon(work))
 
     async def keep_draft(
         self, batch_id: str, place: tuple[int, int], draft: str, cost: CallCost, *, logprobs: LogProbs | None = None
     ) -> None:
         """Store the draft of the case at a position, in its attempt."""
-        position, attempt = place
-
-        def write(connection: Connection) -> None:
-            _count_spending(connection, batch_id, count_charge(connection, batch_id, cost))
-            mine = (_CASES.c.batch_id == batch_id, _CASES.c.position == position, _CASES.c.attempt == attempt)
-            values = {"draft": write_draft(draft, logprobs), "spent": cost.usage.model_dump_json()}
-            connection.execute(_CASES.update().where(*mine, _CASES.c.status == "queued").values(**values))
-
-        await self._do(write, cost.on_wait)
+        values = {"draft": write_draft(draft, logprobs), "spent": cost.usage.model_dump_json()}
+        await self._do(_written(batch_id, cost, _place(batch_id, *place) | values), cost.on_wait)
 
     async def keep_conversation(
         self, batch_id: str, question: Question, conversation: CaseConversation, cost: CallCost, key: str | None = None
@@ -229,14 +259,22 @@ class BatchStore:
             cost: The cost of the call that was just made.
             key: The cache key of the verdict; None where the verdict must not be reused.
         """
+        place = _place(batch_id, *question)
 
-        def write(connection: Connection) -> list[CaseConversation]:
-            owed = count_charge(connection, batch_id, cost)
-            conversations = _store_conversation(connection, batch_id, question, conversation, owed)
-            _cache_verdict(connection, batch_id, key, conversation)
-            return conversations
+        def keep(connection: Connection) -> list[CaseConversation]:
+            if conversation.fallback is not None:
+                _lock(connection, batch_id)
+                others = SetWork[Rows](CONVERSATIONS, place, lambda rows: rows)(connection)
+                if conversation.votes_twice(_parsed([row for row in others if row["unit"] != place["unit"]])):
+                    conversation.ask_again()
+            return work()(connection)
 
-        return await self._do(write, cost.on_wait)
+        def work() -> SetWork[list[CaseConversation]]:
+            values = place | {"held": conversation.model_dump_json()} | _cached(key, conversation)
+            written = _written(batch_id, cost, values)
+            return SetWork(KEEP, written.values, _parsed, written.keys)
+
+        return await self._do(work() if conversation.fallback is None else keep, cost.on_wait)
 
     async def end_case(
         self,
@@ -258,24 +296,13 @@ class BatchStore:
             key: The cache key of the verdict on the case's only question; None where the verdict must not be reused.
             conversation: The conversation about that question.
         """
-
-        def write(connection: Connection) -> str:
-            owed = count_charge(connection, batch_id, cost)
-            _cache_verdict(connection, batch_id, key, conversation)
-            _end(connection, batch_id, position, result, owed)
-            return result.status
-
-        def count(connection: Connection) -> str:
-            _count_spending(connection, batch_id, count_charge(connection, batch_id, cost))
-            names = {"batch": batch_id, "at": position}
-            return str(connection.execute(_SELECT_STATUS, names).scalar_one())
-
-        try:
-            status = await self._do(write, cost.on_wait)
-        except _AlreadyEndedError:
-            return await self._do(count, cost.on_wait)
+        if fold := time.monotonic() - self._folded > FOLD_SECONDS:
+            self._folded = time.monotonic()
+        values = _end(batch_id, position, result) | _cached(key, conversation) | {"fold": fold}
+        if not await self._do(_written(batch_id, cost, values), cost.on_wait):
+            return (await self.case(batch_id, position)).status
         _note_end(batch_id, result)
-        return status
+        return result.status
 
     async def park(self, batch_id: str, place: tuple[int, int], ids: tuple[str, ...], parked: ParkedCase, cost: CallCost) -> ParkedCase:
         """Store what is known of a case until it is compared, and return that; the last of the cases to come compares them.
@@ -290,7 +317,7 @@ class BatchStore:
 
         def write(connection: Connection) -> ParkedCase:
             _lock(connection, batch_id)
-            _count_spending(connection, batch_id, count_charge(connection, batch_id, cost))
+            _written(batch_id, cost)(connection)
             mine = (_CASES.c.batch_id == batch_id, _CASES.c.case_id.in_(ids))
             rows = connection.execute(
                 select(_CASES.c.position, _CASES.c.attempt).where(*mine).order_by(_CASES.c.position).with_for_update()
@@ -326,14 +353,14 @@ class BatchStore:
 
         def write(connection: Connection) -> list[CaseResult]:
             _lock(connection, batch_id)
-            _count_spending(connection, batch_id, count_charge(connection, batch_id, cost))
+            _written(batch_id, cost)(connection)
             mine = (_CASES.c.batch_id == batch_id, _CASES.c.position.in_(results), _CASES.c.status == "queued")
             rows = connection.execute(
                 select(_CASES.c.position, _CASES.c.attempt).where(*mine).order_by(_CASES.c.position).with_for_update()
             )
             ended = [(position, results[position]) for position, attempt in rows if results[position].attempt == attempt]
             for position, result in ended:
-                _end(connection, batch_id, position, result, Usage())
+                _written(batch_id, CallCost(), _end(batch_id, position, result))(connection)
             return [result for _, result in ended]
 
         for result in await self._do(write, cost.on_wait):
@@ -362,56 +389,10 @@ class BatchStore:
                 await asyncio.sleep(pause)
 
 
-class _AlreadyEndedError(Exception):
-    """The case has ended, or another attempt is under way; nothing was written."""
+_BATCHES, _CASES, _CONVERSATIONS = table("batches"), table("cases"), table("case_units")
+_CHANGES = table("batch_changes")
 
-
-_BATCHES, _CASES, _CONVERSATIONS, _VERDICTS = table("batches"), table("cases"), table("case_units"), table("verdicts")
-
-_ENDS = ("passed", "failed", "errors", "ungraded", "unsure", "reused", "settled")
-"""Counters of a batch that the end of a case adds to."""
-
-_SPENDING = (*USAGE_COUNTS, "unpriced", "unreported", "seconds", "cost_usd")
-"""Counters of a batch that a call adds to."""
-
-_COUNT = (
-    _BATCHES.update()
-    .where(_BATCHES.c.id == bindparam("batch"))
-    .values(**{name: _BATCHES.c[name] + bindparam(f"add_{name}") for name in (*_SPENDING, *_ENDS)})
-    .returning(_BATCHES.c.settled)
-)
-"""Adds to a batch's counters, and returns how many of its cases have ended."""
-
-_END_CASE = (
-    _CASES.update()
-    .where(
-        _CASES.c.batch_id == bindparam("batch"),
-        _CASES.c.position == bindparam("at"),
-        _CASES.c.attempt == bindparam("in_attempt"),
-        _CASES.c.status == "queued",
-    )
-    .values(**{name: bindparam(f"to_{name}") for name in ("status", "result", "settled", "reused")})
-)
-
-_SELECT_STATUS = select(_CASES.c.status).where(_CASES.c.batch_id == bindparam("batch"), _CASES.c.position == bindparam("at"))
-
-_SELECT_BATCH = select(_BATCHES).where(_BATCHES.c.id == bindparam("batch"))
-
-_SELECT_CONVERSATION = select(_CONVERSATIONS.c.held).where(
-    _CONVERSATIONS.c.batch_id == bindparam("batch"),
-    _CONVERSATIONS.c.position == bindparam("at"),
-    _CONVERSATIONS.c.attempt == bindparam("in_attempt"),
-    _CONVERSATIONS.c.unit == bindparam("number"),
-)
-
-_SELECT_VERDICT = select(_VERDICTS.c.verdict).where(_VERDICTS.c.key == bindparam("named"))
-
-_INSERT_VERDICT = {
-    dialect: insert(_VERDICTS)
-    .values(key=bindparam("named"), verdict=bindparam("json"), batch_id=bindparam("of_batch"))
-    .on_conflict_do_nothing()
-    for dialect, insert in (("postgresql", postgresql.insert), ("sqlite", sqlite.insert))
-}
+_SELECT_BATCH = select_batches().where(_BATCHES.c.id == bindparam("batch"))
 
 
 def _lock(connection: Connection, batch_id: str) -> None:
@@ -419,19 +400,22 @@ def _lock(connection: Connection, batch_id: str) -> None:
     connection.execute(_BATCHES.update().where(_BATCHES.c.id == batch_id).values(settled=_BATCHES.c.settled))
 
 
-def _end(connection: Connection, batch_id: str, position: int, result: CaseResult, owed: Usage) -> None:
-    """Count the end of a case, and store its result.
+def _place(batch_id: str, position: int, attempt: int, unit: int = 0) -> dict[str, Any]:
+    """Return where a conversation about a case is stored; those about the case alone are below `most`."""
+    return {"batch_id": batch_id, "position": position, "in_attempt": attempt, "unit": unit, "most": COMPARISON_UNIT}
 
-    Raises:
-        _AlreadyEndedError: It has ended, or another attempt is under way; the transaction is to be taken back.
-    """
-    counter = {"error": "errors"}.get(result.status, result.status)
-    settled = _count(connection, batch_id, owed, settled=1, reused=int(result.cached), **{counter: 1})
+
+def _end(batch_id: str, position: int, result: CaseResult) -> dict[str, Any]:
+    """Return what is written of the end of a case."""
     stored = result.model_copy(update={"index": position}).model_dump_json()
-    values = {"to_status": result.status, "to_result": stored, "to_settled": settled, "to_reused": int(result.cached)}
-    names = {"batch": batch_id, "at": position, "in_attempt": result.attempt}
-    if not connection.execute(_END_CASE, values | names).rowcount:
-        raise _AlreadyEndedError
+    counts = {"settled": 1, "reused": int(result.cached), {"error": "errors"}.get(result.status, result.status): 1}
+    return _place(batch_id, position, result.attempt) | {"status": result.status, "result": stored} | counts
+
+
+def _written(batch_id: str, cost: CallCost, values: Mapping[str, Any] = MappingProxyType({})) -> SetWork[bool]:
+    """Return the work that counts a cost, and writes what the values say; it returns whether a case has ended by it."""
+    keys = (*((cost.call,) if cost.call else ()), *(((batch_id, values["position"]),) if values else ()))
+    return SetWork(WRITE, charged(batch_id, cost) | dict(values), lambda rows: bool(rows[0]["ended"]), keys)
 
 
 def _note_end(batch_id: str, result: CaseResult) -> None:
@@ -472,7 +456,16 @@ def insert_cases(connection: Connection, upload: Upload) -> int:
             problem = f"position {row['position']} holds another case than {clip(str(row['case_id']))}; choose another batch_id"
             raise InvalidRequest(f"the batch {upload.batch_id!r}: {problem}")
     if new := [row for row in rows if row["position"] not in stored]:
-        connection.execute(_CASES.insert(), new)
+        if connection.dialect.name == "sqlite":
+            connection.execute(_CASES.insert(), new)
+        else:
+            with (
+                driver_connection(connection) as driver,
+                driver.cursor() as cursor,
+                cursor.copy(f"COPY cases ({', '.join(rows[0])}) FROM STDIN") as copy,
+            ):
+                for row in new:
+                    copy.write_row(tuple(row.values()))
     return int(connection.execute(select(func.count()).select_from(_CASES).where(mine)).scalar_one())
 
 
@@ -489,7 +482,7 @@ def _open_batch(connection: Connection, request: BatchRequest) -> list[tuple[int
     changed = connection.execute(_BATCHES.update().where(_BATCHES.c.id == request.batch_id).values(**values))
     if not changed.rowcount:
         connection.execute(_BATCHES.insert().values(id=request.batch_id, created=datetime.now(UTC), **values))
-    _count_spending(connection, request.batch_id, Usage(attempts=clear(connection, request.batch_id)))
+    _written(request.batch_id, CallCost(Usage(attempts=clear(connection, request.batch_id))))(connection)
     if request.again:
         _queue_again(connection, request)
     shards = select(func.distinct(_CASES.c.position // SHARD_CASES)).where(mine, _CASES.c.status == "queued")
@@ -499,23 +492,25 @@ def _open_batch(connection: Connection, request: BatchRequest) -> list[tuple[int
 def _queue_again(connection: Connection, request: BatchRequest) -> None:
     """Queue the errors again, or the invalid judgements and the failures too; what they cost stays counted."""
     mine = _CASES.c.batch_id == request.batch_id
+    which = mine & (_CASES.c.case_id.in_(request.cases) if request.cases else _CASES.c.position.not_in(_quarantined(connection, mine)))
     queued = {"status": "queued", "attempt": _CASES.c.attempt + 1, "settled": None, "result": None, "reused": 0}
     if request.again != "errors":
         for position in _invalid_judgements(connection, request.batch_id):
-            connection.execute(_CASES.update().where(mine, _CASES.c.position == position).values(**queued))
+            connection.execute(_CASES.update().where(which, _CASES.c.position == position).values(**queued))
     statuses = ("error", "failed", "unsure") if request.again == "failures" else ("error",)
-    rivals = _compared_with(connection, request.batch_id, statuses)
-    connection.execute(_CASES.update().where(mine, _CASES.c.status == "error").values(**queued))
+    rivals = _compared_with(connection, which & _CASES.c.status.in_(statuses))
+    connection.execute(_CASES.update().where(which, _CASES.c.status == "error").values(**queued))
     if request.again == "failures":
         anew = queued | {"fresh": _CASES.c.fresh + 1, "draft": None, "spent": None}
-        connection.execute(_CASES.update().where(mine, _CASES.c.status.in_(("failed", "unsure"))).values(**anew))
+        connection.execute(_CASES.update().where(which, _CASES.c.status.in_(("failed", "unsure"))).values(**anew))
     for case_id in sorted(rivals):  # an attempt of their own, too: what was said of them said who the others were
         connection.execute(_CASES.update().where(mine, _CASES.c.case_id == case_id, _CASES.c.status != "queued").values(**queued))
-    statement = select(_CASES.c.status, func.count()).where(mine).group_by(_CASES.c.status)
-    counts: dict[str, int] = dict(connection.execute(statement).all())
-    reused = connection.execute(select(func.coalesce(func.sum(_CASES.c.reused), 0)).where(mine)).scalar_one()
+    # one statement sees both the cases and what is appended of them, which is counted with the next change of the batch's row
     names = {"passed": "passed", "failed": "failed", "errors": "error", "ungraded": "ungraded", "unsure": "unsure"}
-    values = {name: counts.get(status, 0) for name, status in names.items()} | {"reused": reused}
+    found = {name: func.count().filter(_CASES.c.status == status) for name, status in names.items()} | {"reused": func.sum(_CASES.c.reused)}
+    appended = {name: select(func.coalesce(func.sum(_CHANGES.c[name]), 0)).where(_CHANGES.c.batch_id == request.batch_id) for name in found}
+    columns = ((func.coalesce(found[name], 0) - appended[name].scalar_subquery()).label(name) for name in found)
+    values = dict(connection.execute(select(*columns).where(mine)).mappings().one())
     connection.execute(_BATCHES.update().where(_BATCHES.c.id == request.batch_id).values(**values))
 
 
@@ -527,14 +522,19 @@ def _invalid_judgements(connection: Connection, batch_id: str) -> list[int]:
     return [position for position, judgement in judged if judgement is not None and judgement.failed]
 
 
-def _compared_with(connection: Connection, batch_id: str, statuses: tuple[str, ...]) -> set[str]:
-    """Return the ids of the cases that are compared with one that has ended so."""
-    ended = (_CASES.c.batch_id == batch_id, _CASES.c.status.in_(statuses), _CASES.c.spec.contains('"compared_with":['))
-    specs = connection.execute(select(_CASES.c.spec).where(*ended)).scalars()
+def _quarantined(connection: Connection, mine: ColumnElement[bool]) -> list[int]:
+    """Return the positions of the cases that ended since workers were lost with their calls."""
+    rows = connection.execute(select(_CASES.c.position, _CASES.c.result).where(mine, _CASES.c.result.contains("worker_lost: "))).all()
+    return [position for position, text in rows if CaseResult.model_validate_json(text).lost_workers]
+
+
+def _compared_with(connection: Connection, ended: ColumnElement[bool]) -> set[str]:
+    """Return the ids of the cases that are compared with one of those that have ended so."""
+    specs = connection.execute(select(_CASES.c.spec).where(ended, _CASES.c.spec.contains('"compared_with":['))).scalars()
     return {name for spec in specs for name in Case.model_validate_json(spec).compared_with}
 
 
-def _stored_case(row: RowMapping) -> StoredCase:
+def _stored_case(row: Row) -> StoredCase:
     draft, logprobs = read_draft(row["draft"])
     return StoredCase(
         case=Case.model_validate_json(row["spec"]),
@@ -548,46 +548,19 @@ def _stored_case(row: RowMapping) -> StoredCase:
     )
 
 
-def _store_conversation(
-    connection: Connection, batch_id: str, question: Question, conversation: CaseConversation, spent: Usage
-) -> list[CaseConversation]:
-    position, attempt, number = question
-    _count_spending(connection, batch_id, spent)  # which takes the lock under which the others are read
-    connection.execute(select(_CASES.c.position).where(_CASES.c.batch_id == batch_id, _CASES.c.position == position).with_for_update())
-    rows = _CONVERSATIONS
-    mine = (rows.c.batch_id == batch_id, rows.c.position == position, rows.c.attempt == attempt)
-    if conversation.fallback is not None and conversation.votes_twice(_conversations(connection, *mine, rows.c.unit != number)):
-        conversation.ask_again()
-    text = conversation.model_dump_json()
-    changed = connection.execute(rows.update().where(*mine, rows.c.unit == number).values(held=text))
-    if not changed.rowcount:
-        connection.execute(rows.insert().values(batch_id=batch_id, position=position, attempt=attempt, unit=number, held=text))
-    return _conversations(connection, *mine)
+def _parsed(rows: Rows) -> list[CaseConversation]:
+    return [CaseConversation.model_validate_json(row["held"]) for row in rows]
 
 
-def _conversations(connection: Connection, *where: ColumnElement[bool]) -> list[CaseConversation]:
-    own = _CONVERSATIONS.c.unit < COMPARISON_UNIT
-    texts = connection.execute(select(_CONVERSATIONS.c.held).where(*where, own).order_by(_CONVERSATIONS.c.unit)).scalars()
-    return [CaseConversation.model_validate_json(stored) for stored in texts]
+def _lookup(rows: Rows) -> CaseLookup:
+    """Return what is known before a question is asked."""
+    (row,) = rows
+    conversation = CaseConversation.model_validate_json(row["held"]) if row["held"] else CaseConversation()
+    known = (parse_request(row["request"]), pause_reason(row), conversation, row["verdict"])
+    return CaseLookup(*known, reserved=row["reserved"], counted=row["counted"])
 
 
-def _cache_verdict(connection: Connection, batch_id: str, key: str | None, conversation: CaseConversation | None) -> None:
-    """Cache a verdict that may be reused; a verdict that is cached under the key stays."""
+def _cached(key: str | None, conversation: CaseConversation | None) -> dict[str, Any]:
+    """Return a verdict that may be reused, and its key in the cache; nothing where there is none."""
     verdict = conversation.reusable if key is not None and conversation is not None else None
-    if verdict is not None:
-        connection.execute(_INSERT_VERDICT[connection.dialect.name], {"named": key, "json": verdict, "of_batch": batch_id})
-
-
-def _count_spending(connection: Connection, batch_id: str, usage: Usage) -> None:
-    if usage.attempts or usage.calls:
-        _count(connection, batch_id, usage)
-
-
-def _count(connection: Connection, batch_id: str, usage: Usage, **ends: int) -> int:
-    """Add a usage, and the end of a case, to a batch's counters, and return how many of its cases have ended."""
-    added: dict[str, float] = {f"add_{name}": getattr(usage, name) or 0 for name in USAGE_COUNTS}
-    added |= {"add_seconds": usage.seconds, "add_cost_usd": usage.cost_usd or 0.0}
-    added |= {"add_unpriced": int(bool(usage.calls) and usage.cost_usd is None), "add_unreported": int(usage.tokens is None)}
-    added |= {f"add_{name}": ends.get(name, 0) for name in _ENDS}
-    settled = connection.execute(_COUNT, {"batch": batch_id} | added).scalar()
-    return int(settled or 0)
+    return {} if key is None or verdict is None else {"key": key, "verdict": verdict}

@@ -8,9 +8,11 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from gradeloop.admin.forgetting import ForgottenSubject, OwnedData
-from gradeloop.contract.thread import BATCH_WORKFLOW
+from gradeloop.batches.contract import UPLOAD_WORKFLOW
+from gradeloop.contract.thread import BATCH_WORKFLOW, tenant_named
 from gradeloop.grading.cache_key import tenant_digits
 from gradeloop.store.tables import StoreTables, counter, created, prune_by_age, stored_moment, table
+from gradeloop.temporal.histories import WorkflowRun
 
 if TYPE_CHECKING:  # a worker without a store, and most commands, do not load SQLAlchemy
     from sqlalchemy import ColumnElement, Connection, MetaData
@@ -18,7 +20,7 @@ if TYPE_CHECKING:  # a worker without a store, and most commands, do not load SQ
 CHUNK = 500
 """Ids in one statement: SQLite takes 32,766 at most."""
 
-PARTS = ("case_units", "cases", "charges")
+PARTS = ("case_units", "cases", "charges", "batch_changes")
 """The tables of what a batch is made of."""
 
 ENDED = ("finished", "stopped")
@@ -26,6 +28,17 @@ ENDED = ("finished", "stopped")
 
 USAGE_COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "calls", "attempts")
 """The columns of a batch that count its usage in whole numbers."""
+
+SPENDING = (*USAGE_COUNTS, "unpriced", "unreported", "seconds", "cost_usd")
+"""The counters of a batch that a call adds to."""
+
+ENDS = ("passed", "failed", "errors", "ungraded", "unsure", "reused", "settled")
+"""The counters of a batch that the end of a case adds to."""
+
+COUNTERS = (*SPENDING, *ENDS)
+
+FRACTIONS = frozenset({"seconds", "cost_usd"})
+"""The counters that are no whole numbers."""
 
 
 def define(tables: "MetaData") -> None:
@@ -71,7 +84,7 @@ def _judging_tables(tables: "MetaData") -> None:
 
 
 def _batches_table(tables: "MetaData") -> None:
-    from sqlalchemy import Column, Float, String, Table, Text
+    from sqlalchemy import Column, Float, Integer, String, Table, Text
 
     Table(
         "batches",
@@ -86,6 +99,17 @@ def _batches_table(tables: "MetaData") -> None:
         Column("seconds", Float, nullable=False, server_default="0"),
         Column("cost_usd", Float, nullable=False, server_default="0"),
         Column("throttled_by", String(200)),
+        created(),
+    )
+    # On PostgreSQL, whoever spends or ends something adds a row here, so that no two calls wait for one row of `batches`. A trigger adds
+    # the rows to the batch's counters at the next change of that row, whoever makes it, and numbers the cases that have ended.
+    # Invariant: a batch's counters and the sum of its rows here are exact together, at each moment.
+    Table(
+        "batch_changes",
+        tables,
+        Column("batch_id", String(200), nullable=False, index=True),
+        Column("position", Integer),
+        *(Column(name, Float, nullable=False, server_default="0") if name in FRACTIONS else counter(name) for name in COUNTERS),
         created(),
     )
 
@@ -125,6 +149,8 @@ def _case_tables(tables: "MetaData") -> None:
         Column("attempt", Integer, primary_key=True, autoincrement=False),
         Column("batch_id", String(200), nullable=False, index=True),
         Column("counted", Integer, nullable=False),
+        Column("worker", String(64)),
+        counter("lost"),
     )
     Table(
         "verdicts",
@@ -153,21 +179,21 @@ TABLES = StoreTables(
 )
 
 
-def batches_of(connection: "Connection", subject: ForgottenSubject) -> list[str]:
-    """Return the ids of a subject's batches; of a time those that have ended."""
+def batches_of(connection: "Connection | None", subject: ForgottenSubject, runs: Iterable[WorkflowRun]) -> list[str]:
+    """Return the ids of a subject's batches, of a time those that have ended; of a tenant those, too, that were only uploaded."""
     from sqlalchemy import select
 
-    rows = table("batches")
     if subject.batch is not None:
         return [subject.batch]
+    begun = {run.workflow_id.removeprefix("store/").partition("/")[0] for run in runs if run.type in {BATCH_WORKFLOW, UPLOAD_WORKFLOW}}
+    if subject.thread is not None or connection is None:
+        return sorted(begun) if subject.tenant is not None else []
+    rows = table("batches")
     if subject.before is not None:
         old = rows.c.created < stored_moment(connection, subject.before)
         return list(connection.execute(select(rows.c.id).where(old, rows.c.status.in_(ENDED))).scalars())
-    if subject.tenant is None:
-        return []
-    tenant = rows.c.request.contains('"tenant":', autoescape=True)
-    found = connection.execute(select(rows.c.id, rows.c.request).where(tenant)).all()
-    return [name for name, request in found if (json.loads(request).get("priority") or {}).get("tenant") == subject.tenant]
+    stored = {name: tenant_named(json.loads(request)) for name, request in connection.execute(select(rows.c.id, rows.c.request)).all()}
+    return sorted({name for name, tenant in stored.items() if tenant == subject.tenant} | (begun - stored.keys()))
 
 
 def remove(connection: "Connection", subject: ForgottenSubject, batches: Sequence[str]) -> Mapping[str, int]:
@@ -185,7 +211,7 @@ def _of_batches(batches: Sequence[str]) -> Iterable[tuple[str, "ColumnElement[bo
     cases = table("cases")
     named = select(cases.c.case_id).where(cases.c.batch_id.in_(batches))
     yield "judgements", table("judgements").c.id.in_(named)
-    for name in ("verdicts", "case_units", "cases", "charges"):
+    for name in ("verdicts", *PARTS):
         yield name, table(name).c.batch_id.in_(batches)
     yield "batches", table("batches").c.id.in_(batches)
 
@@ -201,4 +227,4 @@ def _of_subject(connection: "Connection", subject: ForgottenSubject) -> Iterable
             yield name, table(name).c.created < stored_moment(connection, subject.before)
 
 
-OWNED = OwnedData(remove, roots=batches_of, root_type=BATCH_WORKFLOW, below=("", "store/", "shard/", "notices/"))
+OWNED = OwnedData(remove, roots=batches_of, below=("", "store/", "shard/", "notices/"))

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from gradeloop.calibration.figures import Rated, measure
+from gradeloop.calibration.figures import Rated, clusters_used, measure
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
@@ -80,6 +80,8 @@ class KeyAgreement(Strict):
     """The number of runs that they are of."""
     answered: int
     """The number of those runs that have a value of the judge."""
+    clusters: int = 0
+    """The number of clusters that intervals are over; 0 where each run is one."""
     positive: JsonValue = None
     figures: dict[str, Estimate]
     """The figures by name: coverage, accuracy (of what was answered), accuracy_all (the unanswered count as wrong), kappa and others."""
@@ -175,6 +177,7 @@ def _measure_key(judge: JudgeConfig, key: ComparedKey, labels: Sequence[Label], 
     judged = {run: judged_value(judge, key, judgements.verdict(run)) for run in by_run}
     said = {run: [value_at(label.label_value, key.path) for label in rows] for run, rows in by_run.items()}
     rated = [Rated.of(key, judged[run], values) for run, values in said.items()]
+    clusters = [next((label.cluster for label in by_run[run] if label.cluster), run) for run in said]
     confusion: dict[str, dict[str, int]] = {}
     for label in labels if key.kind in {"category", "ordered"} else ():
         if (value := judged[label.agent_run_id]) is not None:
@@ -186,9 +189,10 @@ def _measure_key(judge: JudgeConfig, key: ComparedKey, labels: Sequence[Label], 
         labels=len(labels),
         runs=len(by_run),
         answered=sum(row.judged is not None for row in rated),
+        clusters=clusters_used(clusters),
         positive=key.positive,
-        figures=measure(key, rated),
-        rates=_rates_by_value(key, rated),
+        figures=measure(key, rated, clusters),
+        rates=_rates_by_value(key, rated, clusters),
         confusion=confusion,
         ceiling=human_ceiling(rated, len({label.created_by for label in labels})) if key.kind != "set" else None,
         pass_rate=_pass_rate(judge, key, by_run, judgements),
@@ -201,13 +205,13 @@ MANY_VALUES = range(3, 21)
 """The numbers of values for which each value has rates of its own: with two, the rates of one say all."""
 
 
-def _rates_by_value(key: ComparedKey, rated: Sequence[Rated]) -> dict[str, dict[str, Estimate]]:
+def _rates_by_value(key: ComparedKey, rated: Sequence[Rated], clusters: Sequence[str]) -> dict[str, dict[str, Estimate]]:
     """Return the rates of each value against all others, where there are more than two."""
     if key.kind not in {"category", "ordered"} or len(key.values) not in MANY_VALUES:
         return {}
     rates: dict[str, dict[str, Estimate]] = {}
     for value in key.values:
-        figures = measure(ComparedKey(key.path, "category", key.values, value), rated, replicates=1000)
+        figures = measure(ComparedKey(key.path, "category", key.values, value), rated, clusters, replicates=1000)
         rates[canonical_json(value)] = {name: figures[name] for name in ("tpr", "tnr", "precision", "recall", "f1")}
     return rates
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from gradeloop.calibration.agreement import HumanCeiling, human_ceiling
-from gradeloop.calibration.figures import Rated, measure
+from gradeloop.calibration.figures import Rated, clusters_used, measure
 from gradeloop.calibration.labelled_sets import Form, Item, LabelledSet
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Usage
@@ -20,7 +20,7 @@ from gradeloop.errors import InvalidRequest, explained
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, SchemaJudge
 from gradeloop.judges.judgements import ComparedKey, compared_keys
 from gradeloop.judges.pass_rule import PassRule, refuse_two_values
-from gradeloop.judges.schema import value_at
+from gradeloop.judges.schema import value_at, values_in
 from gradeloop.stats.bootstrap import REPLICATES
 from gradeloop.stats.intervals import Estimate
 from gradeloop.stats.ranking import RankedCandidate, rank
@@ -32,9 +32,9 @@ _EXPLANATION: dict[str, Any] = {"type": "string", "citations": True}
 _SCHEMAS: dict[Form, tuple[str, dict[str, Any]]] = {
     "pair": ("winner", {"type": "string", "enum": ["A", "B", "tie"]}),
     "verdict": ("passed", {"type": "boolean"}),
-    "score": ("score", {"type": "integer", "minimum": 1, "maximum": 5}),
+    "score": ("score", {"type": "number"}),
 }
-"""The key that answers each form of question, and its schema."""
+"""The key that answers each form of question, and its schema; a score's has the bounds of the labels' scale beside it."""
 
 _ASKED: dict[Form, str] = {
     "pair": (
@@ -42,7 +42,7 @@ _ASKED: dict[Form, str] = {
         "or tie where neither is better. Which of them is called A says nothing, nor does length or style."
     ),
     "verdict": "Say whether the last answer meets what is above: passed is true or false.",
-    "score": "Say how well the last answer meets what is above: score is a whole number from 1 (worst) to 5 (best).",
+    "score": "Say how well the last answer meets what is above: score is a {kind} from {low} (worst) to {high} (best).",
 }
 
 
@@ -58,6 +58,8 @@ class Question:
     order: Order = "AB"
     repeat: int = 0
     """Which judgement of the same question it is, from 0."""
+    scaled: tuple[float, float] = (1.0, 0.0)
+    """The factor and the summand that put a score of the judge on the labels' scale."""
 
     def value(self, result: JudgeResult) -> bool | float | str | None:
         """Return what a result says, in the terms of the labels; None where it says nothing, or the judge is unsure of it."""
@@ -65,7 +67,7 @@ class Question:
             return self.answer.passed(result)
         said = None if result.failed or result.unsure else value_at(result.output, self.answer)
         if isinstance(said, int | float):
-            return float(said)
+            return float(said) * self.scaled[0] + self.scaled[1]
         return None if said is None else str(said) if self.order == "AB" else {"A": "B", "B": "A"}.get(str(said), "tie")
 
 
@@ -75,16 +77,33 @@ def ask_about(judge: JudgeConfig, labelled: LabelledSet, passes: Sequence[str] =
     Raises:
         InvalidRequest: An item's criterion is refused; or as `fitted_judge` says.
     """
+    scale = labelled.scale() if labelled.form == "score" else (0, 1)
     for item in labelled.items:
         with explained(f"the item {item.id!r}: "):
-            asked, answer = fitted_judge(judge, labelled.form, item.criterion, passes)
+            asked, answer = fitted_judge(judge, labelled.form, item.criterion, passes, scale)
+        scaled = _scaled(asked, answer, scale) if labelled.form == "score" else (1.0, 0.0)
         orders: tuple[Order, ...] = ("AB", "BA") if labelled.form == "pair" and both_orders else ("AB",)
         for order in orders:
-            yield Question(item, asked, run_of(item, order), answer, order)
+            yield Question(item, asked, run_of(item, order), answer, order, scaled=scaled)
+
+
+def _scaled(judge: JudgeConfig, path: tuple[str, ...] | PassRule, scale: tuple[int, int]) -> tuple[float, float]:
+    """Return the factor and the summand that put a judge's scores on a scale, by the bounds of its schema.
+
+    Raises:
+        InvalidRequest: The schema has none.
+    """
+    schema = next(inner for at, inner in values_in(judge.output_schema) if at == path)
+    low, high = min(schema.get("enum", [schema.get("minimum")])), max(schema.get("enum", [schema.get("maximum")]))
+    if low is None or high is None or low == high:
+        problem = f"{'.'.join(path)} of the judge has no minimum and maximum"  # type: ignore[arg-type]  # a score has a path
+        raise InvalidRequest(f"{problem}, and the labels are on a scale of {scale[0]} to {scale[1]}; write its own in output_schema")
+    factor = (scale[1] - scale[0]) / (high - low)
+    return factor, scale[0] - low * factor
 
 
 def fitted_judge(
-    judge: JudgeConfig, form: Form, criterion: str, passes: Sequence[str] = ()
+    judge: JudgeConfig, form: Form, criterion: str, passes: Sequence[str] = (), scale: tuple[int, int] = (1, 5)
 ) -> tuple[JudgeConfig, tuple[str, ...] | PassRule]:
     """Return the judge that is asked, and the key that answers; for a verdict the rule that passes it, by the values of `--pass`.
 
@@ -107,8 +126,13 @@ def fitted_judge(
     elif not criterion and (own := _own_answer(judge, form, PassRule(judge, passes))) is not None:
         return judge, own
     name, schema = _SCHEMAS[form]
+    asked, (low, high) = _ASKED[form], scale
+    if form == "score":
+        whole = high - low > 1
+        schema = {"type": "integer" if whole else "number", "minimum": low, "maximum": high}
+        asked = asked.format(kind="whole number" if whole else "number", low=low, high=high)
     wanted = {"type": "object", "properties": {name: schema, "explanation": _EXPLANATION}, "required": [name, "explanation"]}
-    text = "\n\n".join(part for part in (judge.rubric_text.strip(), criterion, _ASKED[form]) if part)
+    text = "\n\n".join(part for part in (judge.rubric_text.strip(), criterion, asked) if part)
     judge = judge.model_copy(update=fitted | {"rubric_text": text, "output_schema": wanted, "pass_if": None})
     return judge, PassRule(judge, (f"{name}=true",)) if form == "verdict" else (name,)
 
@@ -206,6 +230,11 @@ class ProbeFinding(Strict):
     """The share of changed verdicts that went to the side that the change favours."""
     what: str
     """The change, in words."""
+    asked: tuple[str, ...] = ()
+    """The items with a verdict before and after, where the probe asks again."""
+    changed_items: tuple[str, ...] = ()
+    by_chance: float | None = None
+    """How likely plain repetition changes so many more or fewer verdicts (McNemar's test, by Holm for all probes); None without it."""
 
 
 class CheckReport(Strict):
@@ -216,7 +245,11 @@ class CheckReport(Strict):
     labelled_set: str
     why: str
     form: Form
+    official: str
+    """The figure that the set's authors publish of a judge, by its name."""
     items: int
+    clusters: int = 0
+    """The number of clusters that intervals are over; 0 where each item is one."""
     figures: dict[str, Estimate]
     categories: tuple[CategoryFigures, ...]
     ceiling: HumanCeiling | None = None
@@ -280,7 +313,8 @@ def report_check(
     """
     verdicts, key = verdicts_of(answers), KEYS[labelled.form]
     rated = {item.id: Rated.of(key, verdicts.get(item.id), (one.value for one in item.annotations)) for item in labelled.items}
-    figures = measure(key, list(rated.values()), replicates=replicates) | _pair_figures(labelled, answers, verdicts)
+    clusters = [item.cluster or item.id for item in labelled.items]
+    figures = measure(key, list(rated.values()), clusters, replicates=replicates) | _pair_figures(labelled, answers, verdicts)
     people = len({annotation.by for item in labelled.items for annotation in item.annotations})
     return CheckReport(
         judge=(judge.name if isinstance(judge, SchemaJudge) else None) or judge.rubric_id,
@@ -288,7 +322,9 @@ def report_check(
         labelled_set=labelled.name,
         why=labelled.why,
         form=labelled.form,
+        official=labelled.official,
         items=len(labelled.items),
+        clusters=clusters_used(clusters),
         figures=figures,
         categories=_categories(labelled, key, rated),
         ceiling=human_ceiling(list(rated.values()), people),
@@ -328,29 +364,39 @@ def compare_orders(answers: Sequence[Answered]) -> OrderCounts:
 def _pair_figures(
     labelled: LabelledSet, answers: Sequence[Answered], verdicts: Mapping[str, bool | float | str | None]
 ) -> dict[str, Estimate]:
-    """Return what only pairs have: consistency of both orders, preference for a position, and the share of best answers found."""
+    """Return what only pairs have: figures of both orders, preference for a position, and the share of best answers found."""
     if labelled.form != "pair":
         return {}
     orders = compare_orders(answers)
+    said: dict[str, list[object]] = {}
+    for answer in answers:
+        said.setdefault(answer.question.item.id, []).append(answer.value)
     groups: dict[str, list[bool]] = {}
+    right, net = dict[str, list[tuple[float, float]]](), dict[str, list[tuple[float, float]]]()
     for item in labelled.items:
+        label, values = item.annotations[0].value, said.get(item.id, [])
         if item.group:
-            groups.setdefault(item.group, []).append(verdicts.get(item.id) == item.annotations[0].value)
+            groups.setdefault(item.group, []).append(verdicts.get(item.id) == label)
+        hits, misses = values.count(label), sum(value not in {label, "tie", None} for value in values)
+        net.setdefault(item.cluster or item.id, []).append((float(hits > misses), 1.0))
+        right.setdefault(item.cluster or item.id, []).append((float(hits), float(len(values))))
     figures = {"consistency": Estimate.share(orders.pairs - orders.differing, orders.pairs)} if orders.pairs else {}
     if orders.differing:
         figures["first_position"] = Estimate.share(orders.first, orders.differing)
+    figures |= {"net_accuracy": Estimate.of_clusters(net.values()), "order_accuracy": Estimate.of_clusters(right.values())}
     return figures | ({"best_of_group": Estimate.share(sum(map(all, groups.values())), len(groups))} if groups else {})
 
 
 def _categories(labelled: LabelledSet, key: ComparedKey, rated: Mapping[str, Rated]) -> tuple[CategoryFigures, ...]:
-    named: dict[str, list[Rated]] = {}
+    named: dict[str, list[Item]] = {}
     for item in labelled.items:
-        named.setdefault(item.category or "(none)", []).append(rated[item.id])
+        named.setdefault(item.category or "(none)", []).append(item)
     found = []
     for name in sorted(named) if len(named) > 1 else ():
-        figures = measure(key, named[name], replicates=2_000)
+        items = named[name]
+        figures = measure(key, [rated[item.id] for item in items], [item.cluster or item.id for item in items], replicates=2_000)
         agreement = figures["mean_error" if key.kind == "number" else "accuracy_all"]
-        found.append(CategoryFigures(name=name, items=len(named[name]), answered=figures["coverage"], agreement=agreement))
+        found.append(CategoryFigures(name=name, items=len(items), answered=figures["coverage"], agreement=agreement))
     return tuple(found)
 
 

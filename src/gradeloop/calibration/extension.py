@@ -9,7 +9,7 @@ EXTENSION = Extension(
     commands={
         "agreement": Command(_GROUP, "Measure how well a judge agrees with people.", "gradeloop.calibration.cli.measure:app"),
         "check-judge": Command(
-            _GROUP, "Measure how far a judge can be trusted on a labelled set.", "gradeloop.calibration.cli.check_judge:app"
+            _GROUP, "Measure how far a judge can be trusted on a labelled set.", "gradeloop.calibration.cli.measure:app"
         ),
     },
     templates="gradeloop.calibration:TEMPLATES",

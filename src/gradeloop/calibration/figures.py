@@ -12,9 +12,19 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from gradeloop.judges.judgements import ComparedKey, comparable_value
-from gradeloop.stats.bootstrap import REPLICATES, bootstrap
-from gradeloop.stats.intervals import Estimate, Interval, wilson
-from gradeloop.stats.reliability import Level, chance_agreement, cohen_kappa, f1, gwet_ac1, set_f1, weighted_alpha, weighted_kappa
+from gradeloop.stats.bootstrap import REPLICATES, bootstrap, over_clusters
+from gradeloop.stats.intervals import Estimate, Interval, clustered, mean, wilson
+from gradeloop.stats.reliability import (
+    Level,
+    chance_agreement,
+    cohen_kappa,
+    f1,
+    gwet_ac1,
+    gwet_chance,
+    set_f1,
+    weighted_alpha,
+    weighted_kappa,
+)
 from gradeloop.text import canonical_json
 
 
@@ -32,26 +42,60 @@ class Rated(NamedTuple):
         return cls(None if judged is None else comparable_value(key.kind, judged), tuple(people))
 
 
-def measure(key: ComparedKey, rated: Sequence[Rated], *, replicates: int = REPLICATES) -> dict[str, Estimate]:
+def measure(key: ComparedKey, rated: Sequence[Rated], clusters: Sequence[str] = (), *, replicates: int = REPLICATES) -> dict[str, Estimate]:
     """Return the figures of a key, by name.
 
     Args:
         key: The key.
         rated: Every labelled run.
-        replicates: How often runs are drawn for the bootstrap.
+        clusters: The name of each run's cluster, whose runs resemble each other, as answers to one prompt do; each run is one by default.
+        replicates: How often runs, or clusters, are drawn for the bootstrap.
     """
     kinds = Counter(rated)
-    sums = _Sums(key, list(kinds))
-    counts = list(kinds.values())
-    shares, others = sums.shares(counts), sums.others(counts)
-    names = list(others)
-    intervals = bootstrap(counts, lambda draw: list(sums.others(draw).values()), replicates=replicates) if names else []
-    figures = {name: Estimate.share(*share) for name, share in shares.items()}
-    answered, chance = sum(row.judged is not None for row in rated), chance_agreement(sums.cells(counts))
-    for name, interval in zip(names, intervals, strict=True):
-        value = others[name]
-        figures[name] = Estimate.within(value, _widened(name, value, interval, answered, chance), answered)
+    sums, counts = _Sums(key, list(kinds)), list(kinds.values())
+    groups = cluster_counts(list(kinds), rated, clusters)
+    figures = {name: _estimate(share, [sums.shares(group)[name] for group in groups]) for name, share in sums.shares(counts).items()}
+    others = sums.others(counts)
+
+    def statistic(draw: Sequence[int]) -> list[float | None]:
+        return list(sums.others(draw).values())
+
+    alike = Counter(groups)
+    drawing = over_clusters(list(alike), statistic) if groups else statistic
+    drawn = list(alike.values()) if groups else counts
+    intervals = bootstrap(drawn, drawing, replicates=replicates, few=bool(groups)) if others else []
+    answered = sum(row.judged is not None for row in rated)
+    for (name, value), interval in zip(others.items(), intervals, strict=True):
+        figures[name] = Estimate.within(
+            value, _widened(name, value, interval, len(groups) or answered, sums.chance(name, counts)), answered
+        )
     return figures
+
+
+FEW_CLUSTERS = 10
+"""With fewer clusters an interval says little: how far they differ is hardly known."""
+
+
+def clusters_used(clusters: Sequence[str]) -> int:
+    """Return how many clusters intervals are over; 0 where each run is a cluster of its own, or all are one."""
+    count = len(set(clusters))
+    return count if 1 < count < len(clusters) else 0
+
+
+def cluster_line(clusters: int) -> str:
+    """Return what a terminal says of clusters; nothing without any."""
+    few = "; so few say little, and an interval may be too narrow" if clusters < FEW_CLUSTERS else ""
+    return f"runs of one cluster resemble each other: intervals are over {clusters} clusters{few}" if clusters else ""
+
+
+def cluster_counts(kinds: Sequence[Rated], rated: Sequence[Rated], clusters: Sequence[str]) -> list[tuple[int, ...]]:
+    """Return how many runs of each kind every cluster has; nothing where `clusters_used` says so."""
+    if not clusters_used(clusters):
+        return []
+    place, found = {kind: at for at, kind in enumerate(kinds)}, dict[str, list[int]]()
+    for row, cluster in zip(rated, clusters, strict=True):
+        found.setdefault(cluster, [0] * len(kinds))[place[row]] += 1
+    return [tuple(counts) for counts in found.values()]
 
 
 class Share(NamedTuple):
@@ -60,6 +104,13 @@ class Share(NamedTuple):
     part: int
     whole: int
     runs: int
+
+
+def _estimate(share: Share, parts: Sequence[Share]) -> Estimate:
+    """Return a share with its interval, over clusters where there are parts of several."""
+    known = [(part.part, part.whole) for part in parts if part.whole]
+    found = Estimate.share(*share)
+    return Estimate.within(found.value, clustered(known), found.of) if len(known) > 1 else found
 
 
 def _widened(name: str, value: float | None, interval: Interval | None, runs: int, expected: float) -> Interval | None:
@@ -73,7 +124,8 @@ def _widened(name: str, value: float | None, interval: Interval | None, runs: in
     if value < 1 or name in {"mean_error", "spearman"}:
         return None
     missed = 1 - wilson(runs, runs).low
-    return Interval(low=1 - missed / (1 - expected) if expected < 1 else 0.0, high=1.0)
+    least = 0.0 if name in PERCENT else -1.0
+    return Interval(low=max(1 - missed / (1 - expected), least) if expected < 1 else least, high=1.0)
 
 
 @dataclass(frozen=True)
@@ -82,6 +134,11 @@ class _Sums:
 
     key: ComparedKey
     kinds: Sequence[Rated]
+
+    def chance(self, name: str, counts: Sequence[int]) -> float:
+        """Return how often judge and people would agree by chance, as a figure has it."""
+        cells = self.cells(counts)
+        return chance_agreement(cells) if name != "ac1" else gwet_chance(cells, len(self.key.values))
 
     def cells(self, counts: Sequence[int]) -> dict[tuple[object, object], float]:
         """Return how often label and judge's value occur together."""
@@ -143,6 +200,8 @@ class _Sums:
         figures["ac1"] = gwet_ac1(cells, len(self.key.values))
         if self.key.positive is not None:
             figures["f1"] = f1(cells, canonical_json(self.key.positive))
+            sides = [f1(cells, canonical_json(value)) for value in self.key.values]
+            figures["macro_f1"] = mean(side for side in sides if side is not None)
         return figures
 
     @cached_property
@@ -182,6 +241,7 @@ NAMES = {
     "precision": "precision",
     "recall": "recall",
     "f1": "F1",
+    "macro_f1": "F1, mean over the values",
     "kappa": "Cohen's kappa",
     "weighted_kappa": "quadratic weighted kappa",
     "alpha": "Krippendorff's alpha",
@@ -192,6 +252,8 @@ NAMES = {
     "consistency": "same in both orders",
     "first_position": "first one preferred, where not",
     "best_of_group": "best of all found",
+    "net_accuracy": "right in more orders than wrong",
+    "order_accuracy": "accuracy, mean of both orders",
 }
 """The figures as a terminal and a page call them."""
 

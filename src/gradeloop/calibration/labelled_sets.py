@@ -49,6 +49,8 @@ class Item(Strict):
     """The authors of the answers, in their order."""
     group: str = ""
     """Items of one group are the comparisons of one best answer."""
+    cluster: str = ""
+    """The question, prompt or document that items share, which therefore resemble each other; the item itself by default."""
 
 
 class LabelledSet(Strict):
@@ -57,7 +59,25 @@ class LabelledSet(Strict):
     name: str
     why: str
     form: Form
+    official: str
+    """The figure that the set's authors publish of a judge, by its name."""
     items: tuple[Item, ...]
+
+    def scale(self) -> tuple[int, int]:
+        """Return the scale of scores, from worst to best: the first usual one that has all of them.
+
+        Raises:
+            InvalidRequest: None has.
+        """
+        values = [float(one.value) for item in self.items for one in item.annotations if not isinstance(one.value, str)]
+        found = next((scale for scale in SCALES if scale[0] <= min(values) and max(values) <= scale[1]), None)
+        if found is None:
+            known = ", ".join(f"{low} to {high}" for low, high in SCALES)
+            raise InvalidRequest(f"the labels are {min(values):g} to {max(values):g}, which is on no usual scale ({known}); rescale them")
+        return found
+
+
+SCALES = ((0, 1), (1, 5), (0, 5), (1, 7), (1, 10), (0, 10), (0, 100))
 
 
 @dataclass(frozen=True)
@@ -66,6 +86,7 @@ class _Format:
 
     name: str
     form: Form
+    official: str
     keys: tuple[str, ...]
     read: Callable[[Row, str, Path], Iterator[Item]]
 
@@ -83,6 +104,7 @@ def read_labelled_set(path: Path) -> LabelledSet:
         name, why, form, read = found.name, f"its rows have {', '.join(found.keys)}", found.form, found.read
     else:
         name, why, form, read = _own_format(path, keys, list(rows.values()))
+    official = found.official if found is not None else "spearman" if form == "score" else "accuracy_all"
     items: list[Item] = []
     for number, (place, row) in enumerate(rows.items(), 1):
         try:
@@ -95,7 +117,7 @@ def read_labelled_set(path: Path) -> LabelledSet:
     merged = _merge(items)
     if not merged:
         raise InvalidRequest(f"{path}, read as {name}, has no label at all; there is nothing to compare a judge with")
-    return LabelledSet(name=name, why=why, form=form, items=tuple(merged))
+    return LabelledSet(name=name, why=why, form=form, official=official, items=tuple(merged))
 
 
 def _merge(items: Sequence[Item]) -> list[Item]:
@@ -185,6 +207,7 @@ def _judge_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
         answers=(_answer(row["response_A"]), _answer(row["response_B"])),
         annotations=(Annotation(value=value),),
         category=str(row.get("source") or ""),
+        cluster=str(row.get("original_id") or ""),
     )
 
 
@@ -212,6 +235,7 @@ def _reward_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
             category=str(row.get("subset") or ""),
             models=authors if first or not authors else (authors[1], authors[0]),
             group=name,
+            cluster=name,
         )
 
 
@@ -228,6 +252,7 @@ def _health_bench(row: Row, number: str, _: Path) -> Iterator[Item]:
         ),
         category=str(row.get("category") or ""),
         criterion=str(row["rubric"]),
+        cluster=str(row.get("prompt_id") or ""),
     )
 
 
@@ -251,6 +276,7 @@ def _mt_bench(row: Row, _number: str, _: Path) -> Iterator[Item]:
         annotations=(Annotation(by=_person(row.get("judge")), value=value),),
         category=f"turn {turn}",
         models=names,
+        cluster=str(row["question_id"]),
     )
 
 
@@ -286,6 +312,7 @@ def _flask(row: Row, number: str, _: Path) -> Iterator[Item]:
                 annotations=(Annotation(by=_person(row.get("annotator")), value=number_given),),
                 category=skill,
                 criterion=f"{skill}, on a scale from 1 (worst) to 5 (best)",
+                cluster=name,
             )
 
 
@@ -299,16 +326,20 @@ def _number(score: JsonValue) -> float | None:
 
 
 _FORMATS = (
-    _Format("JudgeBench", "pair", ("question", "response_A", "response_B", "label"), _judge_bench),
-    _Format("RewardBench 1", "pair", ("prompt", "chosen", "rejected", "chosen_model", "rejected_model"), _reward_bench),
-    _Format("RewardBench 2", "pair", ("prompt", "chosen", "rejected", "subset"), _reward_bench),
-    _Format("HealthBench meta-evaluation", "verdict", ("prompt", "completion", "rubric", "binary_labels"), _health_bench),
+    _Format("JudgeBench", "pair", "net_accuracy", ("question", "response_A", "response_B", "label"), _judge_bench),
+    _Format("RewardBench 1", "pair", "accuracy_all", ("prompt", "chosen", "rejected", "chosen_model", "rejected_model"), _reward_bench),
+    _Format("RewardBench 2", "pair", "best_of_group", ("prompt", "chosen", "rejected", "subset"), _reward_bench),
+    _Format("HealthBench meta-evaluation", "verdict", "macro_f1", ("prompt", "completion", "rubric", "binary_labels"), _health_bench),
     _Format(
-        "MT-Bench human judgements", "pair", ("question_id", "model_a", "model_b", "winner", "conversation_a", "conversation_b"), _mt_bench
+        "MT-Bench human judgements",
+        "pair",
+        "accuracy",
+        ("question_id", "model_a", "model_b", "winner", "conversation_a", "conversation_b"),
+        _mt_bench,
     ),
-    _Format("LLMBar", "pair", ("input", "output_1", "output_2", "label"), _llm_bar),
-    _Format("FLASK", "score", ("text", "target_txt", "score"), _flask),
-    _Format("FLASK", "score", ("instruction", "score"), _flask),
+    _Format("LLMBar", "pair", "order_accuracy", ("input", "output_1", "output_2", "label"), _llm_bar),
+    _Format("FLASK", "score", "spearman", ("text", "target_txt", "score"), _flask),
+    _Format("FLASK", "score", "spearman", ("instruction", "score"), _flask),
 )
 
 _PROMPTS = ("prompt", *QUESTIONS, "input")
@@ -348,6 +379,7 @@ def _own_format(path: Path, keys: set[str], rows: Sequence[Row]) -> tuple[str, s
             annotations=(Annotation(by=str(row.get(lower.get("created_by", "")) or "label"), value=_own_value(form, said, label)),),
             category=str(row.get(lower.get("category", "")) or ""),
             criterion=str(row.get(lower.get("criterion", "")) or ""),
+            cluster=str(row.get(lower.get("cluster", "")) or ""),
         )
 
     return "labelled rows", f"its columns are named {', '.join(name for name in (prompt, *answers, label) if name)}", form, read

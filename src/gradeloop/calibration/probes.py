@@ -9,7 +9,7 @@ from gradeloop.calibration.check_report import Answered, ProbeFinding, Question,
 from gradeloop.calibration.labelled_sets import Item, LabelledSet
 from gradeloop.contract.transcript import RunMessage
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig
-from gradeloop.stats.intervals import Estimate
+from gradeloop.stats.intervals import Estimate, holm, mcnemar
 
 ProbeName = Literal["order", "verbosity", "style", "self-preference", "paraphrase", "repetition"]
 
@@ -63,7 +63,22 @@ def probe_finding(name: ProbeName, labelled: LabelledSet, answers: Sequence[Answ
     if name == "verbosity":
         padded = {item.id: _padded_side(item) for item in labelled.items}
         toward = Estimate.share(sum(_is_toward(before[item], after[item], padded[item]) for item in changed), len(changed))
-    return ProbeFinding(name=name, changed=Estimate.share(len(changed), len(after)), toward=toward, what=WHAT[name])
+    share = Estimate.share(len(changed), len(after))
+    return ProbeFinding(name=name, changed=share, toward=toward, what=WHAT[name], asked=tuple(after), changed_items=tuple(changed))
+
+
+def against_repetition(findings: Sequence[ProbeFinding]) -> list[ProbeFinding]:
+    """Return findings with how likely it is that what they change is what asking again changes, by the items of both."""
+    again = next((finding for finding in findings if finding.name == "repetition"), None)
+    if again is None:
+        return list(findings)
+    tested, chances = [finding for finding in findings if finding.asked and finding is not again], []
+    for finding in tested:
+        both = set(finding.asked) & set(again.asked)
+        one, other = both & set(finding.changed_items), both & set(again.changed_items)
+        chances.append(mcnemar(len(one - other), len(other - one)))
+    corrected = {finding.name: chance for finding, chance in zip(tested, holm(chances), strict=True)}
+    return [finding.model_copy(update={"by_chance": corrected.get(finding.name)}) for finding in findings]
 
 
 def _is_toward(before: object, after: object, side: str) -> bool:

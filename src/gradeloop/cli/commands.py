@@ -35,7 +35,7 @@ _CORE = {
         "close": ("gradeloop.cli.threads", "Serve a thread's queued turns, then close it."),
     },
     "Decide as a person": {
-        "inbox": ("gradeloop.cli.inbox", "Show what waits for a person, oldest first."),
+        "inbox": ("gradeloop.cli.rubrics", "Show what waits for a person, oldest first."),
         "decide": ("gradeloop.cli.rubrics", "Pass or fail a criterion that waits for a person."),
         "approve": ("gradeloop.cli.rubrics", "Approve a tool call that waits for a person."),
         "deny": ("gradeloop.cli.rubrics", "Deny a tool call that waits for a person."),
@@ -50,14 +50,15 @@ _CORE = {
     },
     "Agents": {},
     "This machine": {
-        "docs": ("gradeloop.cli.docs_pages", "Show a page of the documentation, or list them."),
+        "docs": ("gradeloop.cli.dev", "Show a page of the documentation, or list them."),
         "doctor": ("gradeloop.cli.dev", "Check this machine: server, keys, sandboxes, OTLP."),
         "dev": ("gradeloop.cli.dev", "Run server, worker and UI; `dev stop` ends them."),
         "trust": ("gradeloop.cli.dev", "Trust this folder's gradeloop.toml and the code it names."),
         "worker": ("gradeloop.cli.dev", "Run a worker; `worker --help` lists its settings."),
-        "forget": ("gradeloop.cli.forget", "Remove histories, rows, verdicts and payloads for good."),
+        "plan": ("gradeloop.cli.upkeep", "Show the workers, slots and connections that a load needs."),
+        "forget": ("gradeloop.cli.upkeep", "Remove histories, rows, verdicts and payloads for good."),
         "store": ("gradeloop.cli.upkeep", "Check, upgrade, back up, restore and prune the store."),
-        "codec": ("gradeloop.cli.encryption", "Decrypt payloads for Temporal's web UI until Ctrl-C."),
+        "codec": ("gradeloop.cli.dev", "Decrypt payloads for Temporal's web UI until Ctrl-C."),
         "schema": ("gradeloop.cli.schemas", "Print the JSON Schemas of the wire contract."),
     },
 }
@@ -120,6 +121,11 @@ OutputOption = Annotated[list[Path] | None, _OUTPUT]
 OutputFiles = Annotated[tuple[Path, ...], _OUTPUT]
 BASELINE_HELP = "Compare a summary.md with this batch, `latest` or file of results."
 JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON line per finished case, and nothing else on stdout.")]
+Tenant = Annotated[
+    str | None,
+    typer.Option(metavar="TENANT", help="Charge this tenant, and keep its data apart; by default GRADELOOP_TENANT."),
+]
+OfTenant = Annotated[str | None, typer.Option("--tenant", metavar="TENANT", help="List only what belongs to this tenant.")]
 Limit = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="List at most this many.")]
 
 

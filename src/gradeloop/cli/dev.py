@@ -1,4 +1,4 @@
-"""Commands for this machine: doctor, trust, dev, worker."""
+"""Commands for this machine: doctor, trust, dev, worker, codec, docs."""
 
 import asyncio
 import os
@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Annotated
+from urllib.parse import urlsplit
 
 import typer
 from rich.console import Console
@@ -18,7 +19,7 @@ from gradeloop.cli.commands import Json, Scripted, Tools, Trust, codes_help
 from gradeloop.cli.render.table import Terminal, show_lines
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.thread import TASK_QUEUE
-from gradeloop.errors import InvalidRequest, WorkerFailed
+from gradeloop.errors import InvalidRequest, WorkerFailed, installed
 from gradeloop.exit_codes import UNREACHABLE
 from gradeloop.extensions import parts
 from gradeloop.settings.paths import state_folder
@@ -26,13 +27,14 @@ from gradeloop.settings.secrets import scrubbed
 from gradeloop.settings.trust import CONFIG_FILE, TRUST_FLAG, named_code, revoke_trust, trust
 from gradeloop.settings.worker import load_settings
 from gradeloop.store.engine import Store, store_url
-from gradeloop.telemetry.health import parse_address
+from gradeloop.telemetry.health import is_loopback, parse_address
 from gradeloop.telemetry.logs import LOG_VARIABLE, configure_logging
+from gradeloop.temporal.codec import VARIABLE, EncryptionCodec, load_ring
 from gradeloop.temporal.connect import Connection, application_folder, connect
-from gradeloop.temporal.process import DetachedProcess
+from gradeloop.temporal.process import DetachedProcess, beside
 from gradeloop.temporal.server import NAMESPACE, STOP_SECONDS, ServerInfo, ensure_server, running_server, stop_server
-from gradeloop.text import counted
-from gradeloop.web.guard import asked_port, asked_user_header, listening
+from gradeloop.text import clip, counted, did_you_mean
+from gradeloop.web.guard import asked_port, asked_user_header, listening, open_socket
 
 app = typer.Typer(rich_markup_mode=None)
 dev_app = typer.Typer(
@@ -129,7 +131,9 @@ async def serve_until_stopped(
         server = await ensure_server()
         try:
             async with _serve_page(server, socket_of_page) as (page, ui), _receive(otlp, more) as received:
-                pressed = _queue_ctrl_c()
+                pressed = asyncio.Queue[None]()  # from now on, so that a Ctrl-C before the worker starts is not lost
+                for number in (signal.SIGINT, signal.SIGTERM):
+                    asyncio.get_running_loop().add_signal_handler(number, pressed.put_nowait, None)
                 console.print(f"Page      {page}\nOTLP      {received}\nQueue     {TASK_QUEUE}", soft_wrap=True)
                 console.print(f"Temporal  {server.address}   (export TEMPORAL_ADDRESS={server.address})\nUI        {ui}")
                 return await _wait_for_worker(await _start_worker(server, tools, scripted, more), server, pressed, console)
@@ -194,14 +198,6 @@ async def _receive(address: str | None, flags: Sequence[str]) -> AsyncIterator[s
             yield url
 
 
-def _queue_ctrl_c() -> "asyncio.Queue[None]":
-    """Return a queue of the presses of Ctrl-C from now on, so that one before the worker starts is not lost."""
-    pressed = asyncio.Queue[None]()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, pressed.put_nowait, None)
-    return pressed
-
-
 SERVER_SECONDS = 1.0
 """How often it is looked whether the server still runs."""
 
@@ -221,28 +217,19 @@ async def _wait_for_worker(worker: asyncio.subprocess.Process, server: ServerInf
         with suppress(ProcessLookupError):
             worker.kill()  # what it has in flight cannot be reported any more
 
-    watching = [asyncio.create_task(stop()), asyncio.create_task(end_with_server())]
-    try:
+    async with beside(stop(), end_with_server()):
         code = await worker.wait()
         if code in {0, -signal.SIGTERM}:  # the signal came before it could listen
             return 0
         if code == UNREACHABLE:  # a server that is being stopped answers nobody before it has ended
-            await _wait_until_stopped(server)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(STOP_SECONDS):
+                    while _runs(server):  # noqa: ASYNC110 - another process ends it
+                        await asyncio.sleep(SERVER_SECONDS / 10)
         if _runs(server):
             return code
         console.print("the server was stopped elsewhere, so `gradeloop dev` ends too; start both again with: gradeloop dev", soft_wrap=True)
         return 0
-    finally:
-        for task in watching:
-            task.cancel()
-
-
-async def _wait_until_stopped(server: ServerInfo) -> None:
-    """Wait until the server no longer runs, as long as one that is stopped may take to end."""
-    with suppress(TimeoutError):
-        async with asyncio.timeout(STOP_SECONDS):
-            while _runs(server):  # noqa: ASYNC110 - another process ends it
-                await asyncio.sleep(SERVER_SECONDS / 10)
 
 
 def _runs(server: ServerInfo) -> bool:
@@ -259,3 +246,100 @@ async def stop_all() -> str:
     server = await stop_server()
     count = counted(workers, "worker")
     return f"stopped the embedded server and {count}" if server else f"no embedded server was running; stopped {count}"
+
+
+TOKEN_VARIABLE = "GRADELOOP_CODEC_TOKEN"  # noqa: S105 - a variable's name
+
+ADDRESS = "127.0.0.1:8245"
+UI = "http://127.0.0.1:8233"
+
+
+@app.command("codec")
+def codec_server(
+    *,
+    address: Annotated[str, typer.Option(metavar="HOST:PORT", help="Listen here; port 0 for any free one.")] = ADDRESS,
+    origin: Annotated[
+        list[str] | None,
+        typer.Option("--origin", metavar="URL", help="Let this UI's pages call, the embedded one's by default; repeatable."),
+    ] = None,
+) -> None:
+    """Decrypt payloads for Temporal's web UI until Ctrl-C."""
+    with installed("the codec server is not installed; run: pip install 'gradeloop[embedded]'", "starlette", "uvicorn"):
+        asyncio.run(_serve(address, origin or [UI]))
+
+
+async def _serve(address: str, origins: list[str]) -> None:
+    from gradeloop.web.app import new_token
+    from gradeloop.web.serving import serving_app
+    from gradeloop.web.temporal_ui import codec_application
+
+    ring = load_ring()
+    if ring is None:
+        raise InvalidRequest(f"{VARIABLE} is not set; name the file of keys that the workers have")
+    named = os.environ.get(TOKEN_VARIABLE, "").strip()
+    if not is_loopback(parse_address(address, "--address")[0]) and not named:
+        raise InvalidRequest(f"--address {address} is open to others; set {TOKEN_VARIABLE}, and put TLS in front of it")
+    token, found = named or new_token(), open_socket(address, "--address")
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    host, port = found.getsockname()[:2]
+    checked = [_checked_origin(origin) for origin in origins]
+    application = codec_application(EncryptionCodec(ring), token, checked, port, any_host=bool(named))
+    async with serving_app(application, found):
+        shown = f"/{token}" if not named else f"/ and your {TOKEN_VARIABLE}"
+        typer.echo(f"Codec     http://{host}:{port}{shown}   (the UI's remote codec endpoint)")
+        typer.echo(f"Pages of  {', '.join(origins)}\nKeys      {', '.join(ring.ids)}")
+        await stopped.wait()
+
+
+def _checked_origin(origin: str) -> str:
+    parts = urlsplit(origin)
+    if parts.scheme not in {"http", "https"} or not parts.netloc or parts.path.strip("/") or parts.query:
+        raise InvalidRequest(f"--origin is {origin!r}; write scheme and host of the UI, for example {UI}")
+    return f"{parts.scheme}://{parts.netloc}"
+
+
+@app.command("docs")
+def docs(
+    page: Annotated[str | None, typer.Argument(metavar="PAGE", help="Show this page; all are listed without one.")] = None,
+    *,
+    path: Annotated[bool, typer.Option("--path", help="Print where the page is on this machine instead.")] = False,
+) -> None:
+    """Show a page of the documentation, or list them."""
+    pages = find_pages()
+    if page is None:
+        width = max(map(len, pages))
+        typer.echo("\n".join(f"{name.ljust(width)}  {file if path else title_of(file)}" for name, file in pages.items()))
+        return
+    file = pages.get(page.removesuffix(".md").lower())
+    if file is None:
+        raise InvalidRequest(f"there is no page {clip(page)}.{did_you_mean(page, sorted(pages))} All pages: gradeloop docs")
+    if path:
+        typer.echo(str(file))
+    elif sys.stdout.isatty():
+        from rich.markdown import Markdown  # loads Pygments
+
+        Terminal().print(Markdown(file.read_text(encoding="utf-8")))
+    else:
+        typer.echo(file.read_text(encoding="utf-8"), nl=False)
+
+
+def find_pages() -> dict[str, Path]:
+    """Return the pages by name, those of a folder below it as `tools/run_python`.
+
+    Raises:
+        InvalidRequest: This installation has none.
+    """
+    folder = application_folder() / "docs"
+    found = {file.relative_to(folder).with_suffix("").as_posix().lower(): file for file in sorted(folder.rglob("*.md"))}
+    pages = {name.removesuffix("/readme"): file for name, file in found.items()}
+    if not pages:
+        raise InvalidRequest(f"this installation has no pages at {str(folder)!r}; pip install --force-reinstall gradeloop")
+    return dict(sorted(pages.items(), key=lambda row: ("/" in row[0], row[0])))
+
+
+def title_of(file: Path) -> str:
+    """Return a page's heading."""
+    with file.open(encoding="utf-8") as lines:
+        return next(lines, "").removeprefix("#").strip()

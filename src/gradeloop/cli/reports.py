@@ -1,7 +1,6 @@
 """Commands that write reports."""
 
 import asyncio
-import re
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +10,7 @@ from gradeloop.cli.commands import Overwrite, share_flag
 from gradeloop.files.output import PAGE
 from gradeloop.reports.html import checked_page, write_page
 from gradeloop.reports.subject import SUBJECTS, ReportOptions, report_page
-from gradeloop.settings.paths import state_folder
+from gradeloop.settings.paths import state_folder, view_file
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -22,9 +21,6 @@ MARKDOWN = ".md"
 OUTPUT_HELP = "Write the page to this file; of judgements a summary, too, where it ends in .md."
 WANTED_HELP = "Count a judgement as passed when its KEY is VALUE; repeatable."
 RATE_HELP = "Say that judgements failed when a smaller share passes."
-
-NOT_IN_NAMES = r"[^\w.~-]+"
-"""What a batch, thread or file may be called and a page's file is not."""
 
 
 @app.command()
@@ -58,7 +54,7 @@ def view(
     page = asyncio.run(report_page(what))
     folder = state_folder() / "reports"
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"{re.sub(NOT_IN_NAMES, '-', Path(what).name) or 'report'}.html"
+    path = view_file(folder, what)
     size = write_page(path, page)
     typer.echo(f"wrote {path} ({size})")
     if yes:

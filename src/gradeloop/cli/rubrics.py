@@ -1,29 +1,36 @@
-"""Commands on rubrics, prompts and the decisions of people."""
+"""Commands on rubrics, prompts and the decisions of people, and the inbox of what waits for them."""
 
 import asyncio
+import contextlib
 import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.rule import Rule
 from rich.text import Text
 from typer.core import TyperGroup
 
-from gradeloop.cli.commands import AllowOutside, Json, ThreadId, subcommands
+from gradeloop.cli.commands import AllowOutside, Json, Limit, ThreadId, subcommands
 from gradeloop.cli.folder import own_outside_roots
-from gradeloop.cli.render.run import gate_lines, prompt_lines, rubric_lines
+from gradeloop.cli.render.run import decision_commands, gate_lines, prompt_lines, question_lines, rejection_lines, rubric_lines
 from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import read_rubric
 from gradeloop.cli.threads import with_thread
 from gradeloop.client.client import GradingClient
+from gradeloop.client.waiting import StoredQuestions, WaitingThread, stored_questions, waiting_threads
 from gradeloop.contract.rubric import Rubric
-from gradeloop.errors import InvalidRequest
+from gradeloop.errors import InvalidRequest, StoreUnavailable
 from gradeloop.extensions import load
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import load_rubric
 from gradeloop.grading.rubric_lint import lint_rubric
 from gradeloop.settings.paths import user_name
-from gradeloop.text import one_line
+from gradeloop.store.engine import own_store
+from gradeloop.temporal.connect import connect, find
+from gradeloop.text import duration, one_line
 
 
 class _SupplyByDefault(TyperGroup):
@@ -154,3 +161,45 @@ def prompt(
         show_lines(json.loads(given.model_dump_json()), prompt_lines(given), as_json=as_json)
 
     asyncio.run(with_thread(thread, work))
+
+
+@app.command()
+def inbox(*, limit: Limit = 20, as_json: Json = False) -> None:
+    """Show what waits for a person, oldest first."""
+
+    async def read() -> tuple[list[WaitingThread], Iterator[Text | Rule]]:
+        found = await waiting_threads(await connect(await find()), limit=limit)
+        questions: list[StoredQuestions] = []
+        with contextlib.suppress(InvalidRequest, StoreUnavailable):  # threads need no store
+            questions = [] if as_json else await stored_questions(own_store(), user_name())
+        return found, inbox_lines(found, datetime.now(UTC), questions)
+
+    found, lines = asyncio.run(read())
+    show_lines([thread.model_dump(mode="json") for thread in found], lines, as_json=as_json)
+
+
+def inbox_lines(waiting: list[WaitingThread], now: datetime, questions: Sequence[StoredQuestions] = ()) -> Iterator[Text | Rule]:
+    """Yield a card for each thread: its task, since when it waits, the draft with its verdicts and changes, the commands that decide.
+
+    What extensions ask comes after them, such as unsure cases and runs to label.
+    """
+    others = [line for asked in questions for line in asked.lines()]
+    if waiting:
+        yield from _thread_lines(waiting, now)
+    elif not others:
+        yield Text("nothing waits for a person")
+    yield from others
+
+
+def _thread_lines(waiting: Sequence[WaitingThread], now: datetime) -> Iterator[Text | Rule]:
+    yield Text(f"{len(waiting):,} waiting for a person, oldest first", "bold yellow")
+    for thread in waiting:
+        yield Rule(style="dim")
+        since = duration(max((now - thread.since).total_seconds(), 0.0))
+        yield Text(one_line(thread.task or thread.thread_id), "bold").append(f"  waiting for {since}  {one_line(thread.thread_id)}", "dim")
+        if thread.problem:
+            yield Text(f"  {one_line(thread.problem)}", "bold yellow")
+        if thread.waiting_for:
+            yield from question_lines(thread.waiting_for, thread.waiting_for.draft.text if thread.waiting_for.draft else None)
+            yield from rejection_lines(thread.rejections)
+            yield from decision_commands(thread.thread_id, thread.waiting_for)

@@ -2,14 +2,14 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
-from gradeloop.cli.commands import Grader, OutsideFolders, ToolFiles, Trust
+from gradeloop.cli.commands import Grader, OutsideFolders, Tenant, ToolFiles, Trust
 from gradeloop.cli.folder import own_config_file
 from gradeloop.contract.base import Strict
 from gradeloop.contract.model_spec import Budget
@@ -21,8 +21,8 @@ from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_file, refuse_bad_rubric, require_files
 from gradeloop.files.yaml import Location, explained_at, read_placed
 from gradeloop.grading.templates import fill
-from gradeloop.settings.endpoints import UNNAMED, own_names, refuse_unservable, require_default_model
-from gradeloop.settings.worker import find_outside_roots
+from gradeloop.settings.endpoints import UNNAMED, loopback_servers, own_names, refuse_unservable, require_default_model
+from gradeloop.settings.worker import find_outside_roots, with_tenant
 from gradeloop.temporal.connect import WorkerSpec
 from gradeloop.text import clip
 
@@ -41,6 +41,7 @@ class TaskFlags:
     grader: Grader = None
     max_iterations: Annotated[int | None, typer.Option(metavar="N", help="Draft at most this often, 1 to 20; 3 by default.")] = None
     tools: ToolFiles = ()
+    tenant: Tenant = None
     thread: Annotated[str | None, typer.Option(metavar="THREAD", help="Give the thread this id; a new id by default.")] = None
     budget_tokens: BudgetTokens = None
     budget_usd: BudgetUsd = None
@@ -127,6 +128,8 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
         config=config,
     )
     request = parse_request({key: value for key, value in raw.items() if value is not None})
+    request = request.model_copy(update={"priority": with_tenant(request.priority, flags.tenant)})
+    worker = replace(worker, local_servers=loopback_servers(request))
     fill(request.rubric, request.vars)
     # The worker of a named queue has an environment and replies of its own.
     if not os.environ.get("GRADELOOP_TASK_QUEUE"):

@@ -5,7 +5,7 @@ import os
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeVar
@@ -14,7 +14,7 @@ from uuid import uuid4
 import typer
 from rich.console import Console
 
-from gradeloop.cli.commands import Grader, Json, Limit, ThreadId, codes_help, ctrl_c, takes
+from gradeloop.cli.commands import Grader, Json, Limit, OfTenant, ThreadId, codes_help, ctrl_c, takes
 from gradeloop.cli.render.run import (
     JsonScreen,
     LiveScreen,
@@ -28,6 +28,7 @@ from gradeloop.cli.render.run import (
 )
 from gradeloop.cli.render.table import Terminal, show_lines
 from gradeloop.cli.task_file import BudgetTokens, BudgetUsd, Model, Task, TaskFlags, budget_of, read_task
+from gradeloop.client.call_waits import watch_calls
 from gradeloop.client.client import GradingClient, open_thread
 from gradeloop.client.listing import threads
 from gradeloop.contract.evaluation import Evaluation, Event
@@ -41,6 +42,7 @@ from gradeloop.grading.templates import fill
 from gradeloop.reports.model import resume_step
 from gradeloop.settings.endpoints import default_model
 from gradeloop.temporal.connect import OURS, Connection, application_folder, connect, ensure_worker, find, keep_worker_alive
+from gradeloop.temporal.process import beside, done_beside
 
 _EXIT_CODES = {None: SATISFIED, "satisfied": SATISFIED, "max_iterations_reached": CAPPED}
 
@@ -138,6 +140,7 @@ def list_threads(
     status: Annotated[
         str | None, typer.Option(metavar="STATUS", help="List threads whose run has this status: satisfied, interrupted, ...")
     ] = None,
+    tenant: OfTenant = None,
     limit: Limit = 20,
     as_json: Json = False,
 ) -> None:
@@ -145,7 +148,7 @@ def list_threads(
 
     async def read() -> None:
         client = await GradingClient.connect()
-        found = [listed async for listed in threads(client.temporal, status=status, limit=limit)]
+        found = [listed async for listed in threads(client.temporal, status=status, tenant=tenant, limit=limit)]
         show_lines([listed.model_dump(mode="json") for listed in found], thread_lines(found), as_json=as_json)
 
     asyncio.run(read())
@@ -254,22 +257,18 @@ async def follow_with_interrupts(
     interrupts: bool = True,
 ) -> RunEnding:
     """Show a thread to its end; Ctrl-C interrupts it, or leaves it running, and a second one leaves at once."""
-    following = asyncio.create_task(_while_served(client, thread_id, connection, follow(client, thread_id, screen, after=after)))
-    try:
-        screen.show_thread(thread_id)
-        await _first_of(following, pressed.get())
-        pressing = not following.done()
-        if pressing and interrupts:
-            print("interrupting; press Ctrl-C again to leave at once", file=sys.stderr)  # noqa: T201 - while the screen is live
-            await _first_of(_interrupt(client, thread_id, following), pressed.get())
-        if not following.done():
-            return RunEnding(thread_id, "left")
-        result = await following
-    finally:
-        following.cancel()
-        with suppress(asyncio.CancelledError, Exception):
-            await following
-        screen.close()
+    served = _while_served(client, thread_id, connection, follow(client, thread_id, screen, after=after))
+    with closing(screen):
+        async with beside(served, watch_calls(client.temporal, lambda: [thread_id], screen.show_wait)) as (following, _):
+            screen.show_thread(thread_id)
+            await _first_of(following, pressed.get())
+            pressing = not following.done()
+            if pressing and interrupts:
+                print("interrupting; press Ctrl-C again to leave at once", file=sys.stderr)  # noqa: T201 - while the screen is live
+                await _first_of(_interrupt(client, thread_id, following), pressed.get())
+            if not following.done():
+                return RunEnding(thread_id, "left")
+            result = await following
     if result is None:
         return RunEnding(thread_id, "stopped" if pressing else "interrupted")
     screen.show_result(result)
@@ -293,16 +292,7 @@ async def _while_served(client: GradingClient, thread_id: str, connection: Conne
         if OURS.fullmatch(task_queue):
             await keep_worker_alive(task_queue, connection)
 
-    working, serving = asyncio.create_task(work), asyncio.create_task(keep_served())
-    try:
-        await asyncio.wait([working, serving], return_when=asyncio.FIRST_COMPLETED)
-        if not working.done():
-            serving.result()
-        return await working
-    finally:
-        for task in (working, serving):
-            task.cancel()
-        await asyncio.wait([working, serving])
+    return await done_beside(work, keep_served())
 
 
 async def _first_of(*work: Awaitable[object]) -> None:
@@ -364,23 +354,19 @@ async def resume_thread(
 
     rubric, seen = await _while_served(client, thread_id, connection, read())
     with ctrl_c() as pressed:
-        resuming = asyncio.create_task(client.resume(thread_id, budget=budget, model=model, grader=grader))
+        async with beside(client.resume(thread_id, budget=budget, model=model, grader=grader)) as (resuming,):
 
-        async def begin() -> None:
-            while not resuming.done() and pressed.empty() and (await client.events(thread_id, after=10**9)).total == seen:
-                await asyncio.wait([resuming], timeout=0.05)
-            if resuming.done():
-                resuming.result()
+            async def begin() -> None:
+                while not resuming.done() and pressed.empty() and (await client.events(thread_id, after=10**9)).total == seen:
+                    await asyncio.wait([resuming], timeout=0.05)
+                if resuming.done():
+                    resuming.result()
 
-        try:
             await _while_served(client, thread_id, connection, begin())
             if not as_json:
                 show_rubric(console, rubric)
             screen = choose_screen(console, rubric, as_json=as_json)
             return await follow_with_interrupts(client, thread_id, screen, connection, pressed, after=seen)
-        finally:
-            resuming.cancel()
-            await asyncio.wait([resuming])
 
 
 async def watch_thread(thread_id: str, console: Console, *, as_json: bool) -> RunEnding:

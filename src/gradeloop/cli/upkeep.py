@@ -1,18 +1,24 @@
-"""Commands on the store of results: check, upgrade, back up, restore and prune it."""
+"""Commands of an operator: care for the store, forget a thread, a batch or a tenant, plan a fleet."""
 
 import asyncio
 import re
+import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from gradeloop.admin.forgetting import ORPHAN_SECONDS, PayloadFolder, past_moment, sweep
-from gradeloop.admin.store_care import Copied, back_up, check_store, prune, prune_kinds, restore, what_is_lost
-from gradeloop.cli.commands import Json
+from gradeloop.admin.capacity import MEASURED, SLOTS, Workload, own_times, parse_rate, parse_seconds, plan_fleet, plan_lines
+from gradeloop.admin.forgetting import ORPHAN_SECONDS, Eraser, ForgottenSubject, PayloadFolder, describe, past_moment
+from gradeloop.admin.store_care import back_up, check_store, prune, prune_kinds, restore, what_is_lost
+from gradeloop.cli.commands import Json, codes_help
 from gradeloop.cli.render.table import show_lines
+from gradeloop.client.listing import LATEST
 from gradeloop.errors import InvalidRequest
+from gradeloop.exit_codes import CAPPED
+from gradeloop.settings.paths import state_folder
 from gradeloop.settings.worker import is_embedded
 from gradeloop.store.engine import Store, own_store, store_url
 from gradeloop.store.upgrade import VERSION
@@ -133,7 +139,7 @@ async def _sweep(older_than: float, *, dry_run: bool) -> None:
     if folder is None:
         where = f"{url} is no folder" if url else "there is no storage of large payloads"
         raise InvalidRequest(f"{where}; let a lifecycle rule of the bucket delete its objects after the namespace's retention")
-    count = await sweep(await connect(connection), folder, older_than, dry_run=dry_run)
+    count = await folder.sweep(await connect(connection), older_than, dry_run=dry_run)
     typer.echo(f"{'would be deleted' if dry_run else 'deleted'}: {counted(count, 'large payload')} that no history names")
 
 
@@ -149,6 +155,62 @@ def _age(text: str) -> timedelta:
     return timedelta(**{UNITS[found[2]]: int(found[1])})
 
 
-def _say(copied: Copied, where: str) -> None:
-    parts = [f"{rows:,} {name}" for name, rows in copied.rows.items() if rows]
-    typer.echo(f"copied {counted(copied.total, 'row')} {where}: {', '.join(parts) or 'nothing'}")
+def _say(copied: Mapping[str, int], where: str) -> None:
+    parts = [f"{rows:,} {name}" for name, rows in copied.items() if rows]
+    typer.echo(f"copied {counted(sum(copied.values()), 'row')} {where}: {', '.join(parts) or 'nothing'}")
+
+
+@app.command("forget", epilog=codes_help("forget"))
+def forget(  # noqa: PLR0913 - one argument a flag
+    thread: Annotated[str | None, typer.Argument(metavar="[THREAD]", help="Forget this thread or judgement, by its id.")] = None,
+    *,
+    batch: Annotated[str | None, typer.Option(metavar="BATCH", help="Forget this batch and its cases.")] = None,
+    tenant: Annotated[str | None, typer.Option(metavar="TENANT", help="Forget everything of this tenant.")] = None,
+    before: Annotated[str | None, typer.Option(metavar="DATE", help="Forget what ended before this date, 2026-01-31; UTC.")] = None,
+    terminate: Annotated[bool, typer.Option("--terminate", help="Terminate workflows that still run, first.")] = False,
+    preview: Annotated[bool, typer.Option("--preview", help="Show what would be removed, and remove nothing.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Remove histories, rows, verdicts and payloads for good."""
+    subject = ForgottenSubject(thread=thread, batch=batch, tenant=tenant, before=None if before is None else past_moment(before))
+    if LATEST in (thread, batch):
+        raise InvalidRequest("`latest` may be another one by the time you confirm; name the id")
+    asyncio.run(_forget(subject, terminate=terminate, preview=preview, yes=yes, as_json=as_json))
+
+
+async def _forget(subject: ForgottenSubject, *, terminate: bool, preview: bool, yes: bool, as_json: bool) -> None:
+    connection = await find()
+    store = own_store()
+    file = state_folder() / "server.db"
+    database = Store(f"sqlite:///{file}", upgrade=False) if is_embedded() and file.exists() else None
+    eraser = Eraser(await connect(connection), store, storage_url(connection), reports=file.with_name("reports"), database=database)
+    if preview or not yes:
+        plan = await eraser.plan(subject)
+        if preview or not as_json:
+            show_lines(plan.model_dump(mode="json"), describe(plan, done=False), as_json=as_json)
+        if preview:
+            return
+        if not sys.stdin.isatty():
+            raise InvalidRequest("nobody can be asked here; give --yes to remove it, or --preview to look")
+        typer.confirm("Remove it for good?", abort=True)
+    done = await eraser.forget(subject, terminate=terminate)
+    show_lines(done.model_dump(mode="json"), describe(done, done=True), as_json=as_json)
+    if done.left:
+        raise typer.Exit(CAPPED)
+
+
+@app.command("plan")
+def plan(
+    rate: Annotated[str, typer.Option(metavar="RATE", help="Calls of models: 50/s, 3000/min, 1000000/day.")],
+    latency: Annotated[str, typer.Option(metavar="TIME", help="What a call takes at the provider, in the mean: 800ms, 5s.")],
+    *,
+    work: Annotated[Workload, typer.Option(help="Grade finished outputs, or drive threads.")] = Workload.BATCH,
+    slots: Annotated[int, typer.Option(min=1, max=10_000, metavar="N", help="Calls in flight of a worker at most.")] = SLOTS,
+    time: Annotated[list[str] | None, typer.Option(metavar="NAME=MS", help="A service time that you measured; repeatable.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show the workers, slots and connections that a load needs."""
+    times = own_times(MEASURED[work], time or ())
+    planned = plan_fleet(parse_rate(rate), parse_seconds(latency), work, times, slots)
+    show_lines(planned.model_dump(mode="json"), plan_lines(planned, times), as_json=as_json)

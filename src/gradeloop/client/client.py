@@ -12,7 +12,7 @@ from uuid import uuid4
 from pydantic import JsonValue
 from temporalio.client import Client
 
-from gradeloop.client.call_waits import describe_rate_limit_wait, rate_limit_wait
+from gradeloop.client.call_waits import call_waits
 from gradeloop.client.listing import ListedBatch, ListedThread, Since, batches, resolved, threads
 from gradeloop.client.thread import OWNER, ThreadHandle, Turn
 from gradeloop.client.waiting import WaitingThread, waiting_threads
@@ -40,7 +40,9 @@ from gradeloop.contract.thread import (
 )
 from gradeloop.errors import GradeloopError, InvalidRequest
 from gradeloop.grading.templates import fill
+from gradeloop.settings.worker import with_tenant
 from gradeloop.temporal.connect import Connection, connect, find, wake_worker
+from gradeloop.temporal.process import beside, end_all
 from gradeloop.temporal.runtime import close_client
 
 CALLBACK_SECONDS = 0.2
@@ -95,10 +97,7 @@ class GradingClient:
         if thread_id is not None:
             raise InvalidRequest(f"close() closes this client; to close the thread {thread_id!r}, call close_thread({thread_id!r})")
         temporal, self._temporal = self._temporal, None
-        watching = tuple(self._watching)
-        for task in watching:
-            task.cancel()
-        await asyncio.gather(*watching, return_exceptions=True)
+        await end_all(self._watching)
         if temporal is not None and self._connected_itself:
             await close_client(temporal)
 
@@ -115,6 +114,7 @@ class GradingClient:
             InvalidRequest: The request is refused, or a thread of that id exists.
         """
         request = request if isinstance(request, ThreadRequest) else parse_request(dict(request))
+        request = request.model_copy(update={"priority": with_tenant(request.priority)})
         refuse_oversize(request.messages)
         fill(request.rubric, request.vars)  # a variable that is not there is refused here, too
         if not request.messages and not request.idle_timeout and request.checkpoint is None:
@@ -160,10 +160,11 @@ class GradingClient:
             InvalidRequest: The turn is refused.
             ThreadNotFound: There is no such thread, and no `start`.
         """
-        turn = parse_update(
-            InvokeRequest, _turn(messages, rubric=rubric, max_iterations=max_iterations, budget=budget, vars=variables, key=key)
-        )
+        sent = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+        settings = {"rubric": rubric, "max_iterations": max_iterations, "budget": budget, "vars": variables, "key": key}
+        turn = parse_update(InvokeRequest, {"messages": sent} | {name: value for name, value in settings.items() if value is not None})
         request = parse_request(dict(start)) if isinstance(start, Mapping) else start
+        request = request and request.model_copy(update={"priority": with_tenant(request.priority)})
         if request is not None:
             fill(request.rubric, request.vars)
         handle = self._thread(thread_id)
@@ -378,13 +379,13 @@ class GradingClient:
         return await waiting_threads(self.temporal, limit=limit)
 
     async def state(self, thread_id: str) -> ThreadState:
-        """Return the thread's state: status, criteria, open calls, and the rate limit that its model call waits for."""
+        """Return the thread's state: status, criteria, open calls, and what its model call waits for."""
         thread = self._thread(thread_id)
         state = ThreadState.model_validate(await thread.query("state"))
         if state.status != "running":
             return state
-        wait = await rate_limit_wait(await thread.describe(), self.temporal.data_converter.decode)
-        return state.model_copy(update={"rate_limit": describe_rate_limit_wait(wait)}) if wait else state
+        waits = await call_waits(self.temporal, await thread.describe())
+        return state.model_copy(update={"call_wait": waits[0].text}) if waits else state
 
     async def events(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> Page[Event]:
         """Return a page of the events with a `seq` above `after`."""
@@ -445,11 +446,6 @@ async def open_thread(thread_id: str) -> tuple[GradingClient, str, Connection]:
     return client, thread_id, connection
 
 
-def _turn(messages: Messages, **settings: object) -> dict[str, object]:
-    sent = [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
-    return {"messages": sent} | {name: value for name, value in settings.items() if value is not None}
-
-
 async def _with_callbacks(client: GradingClient, thread_id: str, callback: OnEvaluation, turn: Coroutine[Any, Any, RunResult]) -> RunResult:
     """Wait for a turn, and call back once for every evaluation that the thread gains meanwhile, for all of them before this returns."""
     reported: set[tuple[str, int]] = set()
@@ -478,13 +474,8 @@ async def _with_callbacks(client: GradingClient, thread_id: str, callback: OnEva
     known = 0
     with contextlib.suppress(GradeloopError):
         known = (await client.evaluations(thread_id, after=10**9)).total
-    following = asyncio.create_task(follow(known))
-    try:
+    async with beside(follow(known)):
         result = await turn
-    finally:
-        following.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await following
     for evaluation in result.evaluations:
         await report(evaluation)
     return result

@@ -10,8 +10,9 @@ from temporalio.service import RPCError
 
 from gradeloop.contract.base import Strict
 from gradeloop.contract.evaluation import RunStatus
-from gradeloop.contract.thread import BATCH_WORKFLOW, SEARCH_ATTRIBUTES, WORKFLOW
+from gradeloop.contract.thread import BATCH_WORKFLOW, SEARCH_ATTRIBUTES, TENANT_ATTRIBUTE, WORKFLOW, tenant_value
 from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadNotFound
+from gradeloop.temporal.histories import quoted
 from gradeloop.text import clip, did_you_mean
 
 LATEST = "latest"
@@ -20,7 +21,7 @@ LATEST = "latest"
 BETWEEN = 1_000
 """The most threads that are read because they began after one in the list but ended earlier; with more, a list may lack some."""
 
-_STATUS, _RUN, _RUBRIC = (SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES)
+_STATUS, _RUN, _RUBRIC, _ = (SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES)
 
 
 _CLOSED = {"canceled": "Canceled", "terminated": "Terminated", "timed_out": "TimedOut"}
@@ -60,12 +61,15 @@ Since = datetime | timedelta | None
 """The earliest start of what is listed: a time, by the local clock where it has no zone, or how long ago; any start by default."""
 
 
-async def threads(client: Client, *, status: str | None = None, since: Since = None, limit: int = 20) -> AsyncIterator[ListedThread]:
+async def threads(
+    client: Client, *, status: str | None = None, tenant: str | None = None, since: Since = None, limit: int = 20
+) -> AsyncIterator[ListedThread]:
     """Yield the newest threads first.
 
     Args:
         client: Connected to the namespace.
         status: A status, to list the threads of that status alone.
+        tenant: A tenant, to list only its threads.
         since: The earliest start of a thread.
         limit: The most threads to yield.
 
@@ -75,51 +79,49 @@ async def threads(client: Client, *, status: str | None = None, since: Since = N
     """
     if status is not None and status not in STATUSES:
         raise InvalidRequest(f"status {clip(status)} is no status of a thread.{did_you_mean(status, list(STATUSES))}")
-    query = f"WorkflowType = '{WORKFLOW}'" + (f" AND ({_condition(status)})" if status else "") + _started(since)
+    query = f"WorkflowType = '{WORKFLOW}'" + (f" AND ({_condition(status)})" if status else "") + _narrowed(tenant, since)
     try:
         found = await _newest(client, query, limit)
     except RPCError as error:
         raise ServerUnreachable(f"the threads cannot be listed: {error.message}") from None
-    for listed in found[:limit]:
-        yield listed
+    for execution in found[:limit]:
+        yield _listed(execution)
 
 
-async def batches(client: Client, *, since: Since = None, limit: int = 20) -> AsyncIterator[ListedBatch]:
+async def batches(client: Client, *, tenant: str | None = None, since: Since = None, limit: int = 20) -> AsyncIterator[ListedBatch]:
     """Yield the newest batches first.
 
     Args:
         client: Connected to the namespace.
+        tenant: A tenant, to list only its batches.
         since: The earliest start of a batch.
         limit: The most batches to yield.
 
     Raises:
         ServerUnreachable: The server does not answer.
     """
-    newest: dict[str, ListedBatch] = {}
     try:
-        async for execution in client.list_workflows(f"WorkflowType = '{BATCH_WORKFLOW}'" + _started(since), limit=limit + BETWEEN):
-            listed = ListedBatch(
-                batch_id=execution.id,
-                status=_closed_as(execution),
-                open=execution.status == WorkflowExecutionStatus.RUNNING,
-                started=execution.start_time,
-                closed=execution.close_time,
-                task_queue=execution.task_queue,
-            )
-            if listed.batch_id not in newest or newest[listed.batch_id].started < listed.started:
-                newest[listed.batch_id] = listed
+        found = await _newest(client, f"WorkflowType = '{BATCH_WORKFLOW}'" + _narrowed(tenant, since), limit)
     except RPCError as error:
         raise ServerUnreachable(f"the batches cannot be listed: {error.message}") from None
-    for listed in sorted(newest.values(), key=lambda batch: batch.started, reverse=True)[:limit]:
-        yield listed
+    for execution in found[:limit]:
+        yield ListedBatch(
+            batch_id=execution.id,
+            status=_closed_as(execution),
+            open=execution.status == WorkflowExecutionStatus.RUNNING,
+            started=execution.start_time,
+            closed=execution.close_time,
+            task_queue=execution.task_queue,
+        )
 
 
-def _started(since: Since) -> str:
-    """Return the condition on the start of what is listed."""
+def _narrowed(tenant: str | None, since: Since) -> str:
+    """Return the conditions on whose what is listed is, and on its start."""
+    whose = f" AND {TENANT_ATTRIBUTE} = {quoted(tenant_value(tenant))}" if tenant else ""
     if since is None:
-        return ""
+        return whose
     began = datetime.now(UTC) - since if isinstance(since, timedelta) else since.astimezone(UTC)
-    return f" AND StartTime >= '{began.isoformat()}'"
+    return f"{whose} AND StartTime >= '{began.isoformat()}'"
 
 
 def _closed_as(execution: WorkflowExecution) -> str:
@@ -134,22 +136,21 @@ def _condition(status: str) -> str:
     return f"({known}) OR ExecutionStatus = 'Failed'" if status == "interrupted" else known
 
 
-async def _newest(client: Client, query: str, limit: int) -> list[ListedThread]:
-    """Return threads by their start, the newest first and without duplicates; the server lists open ones first, others by their end."""
-    found: dict[str, ListedThread] = {}
+async def _newest(client: Client, query: str, limit: int) -> list[WorkflowExecution]:
+    """Return the last run of each workflow, the newest first; the server lists open ones first, others by their end."""
+    found: dict[str, WorkflowExecution] = {}
 
-    async def take(more: str, most: int) -> list[ListedThread]:
+    async def take(more: str, most: int) -> list[WorkflowExecution]:
         async for execution in client.list_workflows(query + more, limit=most):
-            listed = _listed(execution)
-            if listed.thread_id not in found or found[listed.thread_id].started < listed.started:
-                found[listed.thread_id] = listed
-        return sorted(found.values(), key=lambda thread: thread.started, reverse=True)
+            if execution.id not in found or found[execution.id].start_time < execution.start_time:
+                found[execution.id] = execution
+        return sorted(found.values(), key=lambda one: one.start_time, reverse=True)
 
     await take(" AND ExecutionStatus = 'Running'", limit)
     newest = await take(" AND ExecutionStatus != 'Running'", limit)
     if len(newest) < limit:
         return newest
-    return await take(f" AND StartTime > '{newest[limit - 1].started.isoformat()}'", limit + BETWEEN)
+    return await take(f" AND StartTime > '{newest[limit - 1].start_time.isoformat()}'", limit + BETWEEN)
 
 
 async def resolved(client: Client, thread_id: str) -> str:

@@ -27,7 +27,7 @@ from temporalio.client import (
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.converter import WorkflowSerializationContext
+from temporalio.converter import StorageDriverStoreContext, StorageDriverWorkflowInfo, WorkflowSerializationContext
 from temporalio.exceptions import ApplicationError, CancelledError, TerminatedError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -49,6 +49,7 @@ from gradeloop.contract.thread import (
 )
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, ThreadClosed, ThreadNotFound, ThreadTooLarge
 from gradeloop.temporal.connect import OURS, serving
+from gradeloop.temporal.histories import quoted
 
 logger = logging.getLogger(__name__)
 
@@ -382,7 +383,9 @@ class ThreadHandle:
         kept = {name: thread[name] for name in ("generator", "grader", "max_iterations", "idle_timeout")}
         listed = last.raw_description.workflow_execution_info.search_attributes.indexed_fields
         context = WorkflowSerializationContext(namespace=self.client.namespace, workflow_id=self.thread_id)
-        payloads = await self.client.data_converter.with_context(context).encode([kept | {"checkpoint": checkpoint}])
+        target = StorageDriverWorkflowInfo(namespace=self.client.namespace, id=self.thread_id, type=WORKFLOW)
+        converter = self.client.data_converter._with_contexts(context, StorageDriverStoreContext(target=target))  # noqa: SLF001 - as the SDK's own start does
+        payloads = await converter.encode([kept | {"checkpoint": checkpoint}])
         return StartWorkflowExecutionRequest(
             namespace=self.client.namespace,
             workflow_id=self.thread_id,
@@ -491,8 +494,3 @@ class Outage:
     @staticmethod
     def _now() -> float:
         return asyncio.get_running_loop().time()
-
-
-def quoted(value: str) -> str:
-    """Return a value as a literal of Temporal's list filter."""
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"

@@ -77,15 +77,11 @@ else:
             """Return the annotated type, which is left out of the JSON where it is empty."""
             bare = get_args(kind)[0] if get_origin(kind) is Annotated else kind
             has_empty_value = bare in {bool, int, str} or get_origin(bare) in {tuple, dict}
-            return Annotated[kind, Field(exclude_if=operator.not_ if has_empty_value else _is_none)]
+            return Annotated[kind, Field(exclude_if=operator.not_ if has_empty_value else lambda value: value is None)]
 
 
 RECORDED = {"recorded": True}
 """The validation context for data of a later version: every model ignores unknown keys, as `Recorded` does."""
-
-
-def _is_none(value: object) -> bool:
-    return value is None
 
 
 class Strict(BaseModel):

@@ -25,10 +25,6 @@ InterruptReason = Literal["person", "budget", "failure", "outage"]
 """Why a run was interrupted: a person stopped it, the budget is used up, the generator failed, or a provider was away for too long."""
 
 
-TERMINAL: frozenset[RunStatus] = frozenset({"satisfied", "max_iterations_reached", "failed", "grader_error", "superseded"})
-"""The statuses of a run that has ended."""
-
-
 CURTAILED_CHARACTERS = 200
 """The characters that a full thread keeps of a gap or an explanation."""
 
@@ -76,7 +72,7 @@ class VerdictRow(Strict):
 
 
 class Verdict(Strict):
-    """A grader's whole answer."""
+    """A grader's whole answer, with the result that its rows come to, or `failed` where it says that the rubric cannot be judged."""
 
     criteria: tuple[VerdictRow, ...]
     explanation: str
@@ -97,31 +93,6 @@ class Malformed(Strict):
     """The explanation that came with those rows."""
     dropped: Sparse[tuple[str, ...]] = ()
     """Ids of rows that nobody asked for, in quotes and shortened, where nothing but missing ids is wrong."""
-
-
-def verdict_schema(*, scored: bool = False, quoted: bool = False) -> dict[str, Any]:
-    """Return the JSON Schema of a verdict, in the dialect that all providers accept."""
-    text: dict[str, Any] = {"type": "string"}
-    null = {"type": "null"}
-    quotes: dict[str, Any] = {"type": "array", "items": _closed({"record": {"type": "integer"}, "quote": text})}
-    row: dict[str, Any] = {"id": text} | ({"quotes": quotes} if quoted else {}) | {"reason": text}
-    row |= {"score": {"anyOf": [{"type": "number"}, null]}} if scored else {}
-    row |= {"passed": {"type": "boolean"}, "gap": {"anyOf": [text, null]}}
-    verdict = {
-        "criteria": {"type": "array", "items": _closed(row)},
-        "explanation": text,
-        "result": {"type": "string", "enum": ["satisfied", "needs_revision", "failed"]},
-    }
-    return _closed(verdict)
-
-
-def pass_score_schema() -> dict[str, Any]:
-    """Return the JSON Schema of an answer `{reason, pass, score}`, as promptfoo's graders give it."""
-    return _closed({"reason": {"type": "string"}, "pass": {"type": "boolean"}, "score": {"type": "number"}})
-
-
-def _closed(properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "properties": properties, "required": list(properties), "additionalProperties": False}
 
 
 class Decision(Strict):

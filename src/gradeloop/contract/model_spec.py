@@ -16,7 +16,7 @@ PROVIDERS = ("anthropic", "openai", "google_genai", "openrouter", "openai_compat
 PROVIDER_NAME = r"[a-z][a-z0-9_-]{0,63}"
 """The names that a provider or an endpoint may have."""
 
-ALIASES = {"google": "google_genai", "gemini": "google_genai"}
+ALIASES = {"google": "google_genai", "gemini": "google_genai", "openai:chat": "openai_chat", "openai:responses": "openai"}
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
@@ -136,10 +136,12 @@ class ModelSpec(FallbackModel):
 
 
 def _split(value: str) -> tuple[str, str, str]:
-    """Split a model's id at the first `:`, or at the first `/` where it comes earlier (`openrouter/mistralai/m:free`)."""
+    """Split a model's id at the first `:`, or behind an alias, or at the first `/` where it comes earlier (`openrouter/a/m:free`)."""
     provider, separator, model = value.partition(":")
     if "/" in provider:
         provider, separator, model = value.partition("/")
+    elif (longer := f"{provider}:{model.partition(':')[0]}") in ALIASES:
+        provider, separator, model = longer, *model.partition(":")[1:]
     return provider.strip(), separator, model.strip()
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import JsonValue
 
-from gradeloop.contract.base import Strict
+from gradeloop.contract.base import Recorded, Sparse, Strict
 from gradeloop.contract.messages import DeclaredFunction, Image, LogProbs, Message, OutputForm, Usage
 from gradeloop.contract.model_spec import ModelSpec
 
@@ -21,6 +21,7 @@ FailureKind = Literal[
     "connection",
     "timeout",
     "malformed_response",
+    "degenerate",
     "quota_exhausted",
     "auth",
     "bad_request",
@@ -34,6 +35,23 @@ FailureKind = Literal[
 _THINKING_REFUSED = re.compile(r"block is bound to a different|encrypted[_ ]content", re.IGNORECASE)
 """Messages of Anthropic about thinking behind another conversation or of another account, and of OpenAI about reasoning that it cannot
 decrypt."""
+
+
+class CallProgress(Recorded):
+    """The progress of a call, which its heartbeats carry to whoever describes its workflow."""
+
+    since: float
+    """When the first attempt began, in seconds since 1970."""
+    model: Sparse[str] = ""
+    """The model that this attempt asks; empty where none is asked yet."""
+    attempt: int = 1
+    """The number of this attempt."""
+    tokens: Sparse[int | None] = None
+    """About how many tokens of a stream have come."""
+    problem: Sparse[str | None] = None
+    """Why the paid attempt before this one gave no answer."""
+    store: Sparse[str | None] = None
+    """The problem of the store that a reply waits for."""
 
 
 class ModelFault(Exception):
@@ -123,6 +141,8 @@ class ModelRequest:
     """
     tag: str | None = None
     """The name of the tags around the answer, where no schema binds it."""
+    cap: int | None = None
+    """Tokens that are enough for the answer, where the model's settings name no cap; None where nothing is known of its length."""
     raised: bool = False
     """True where the completion was cut at its cap before: it gets `RAISE_FACTOR` times as much, as far as the model goes."""
     without_thinking: bool = False

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeVar
+from urllib.parse import quote
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
-from temporalio import workflow
+from temporalio import exceptions, workflow
 
 from gradeloop.contract.base import Items, Page, Sparse, Strict
 from gradeloop.contract.evaluation import (
@@ -43,8 +44,11 @@ BATCH_WORKFLOW = "GradingBatch"
 """The type of a batch's workflow, which whoever lists the batches of a server needs."""
 
 
-SEARCH_ATTRIBUTES = ("GradeloopStatus", "GradeloopRunId", "GradeloopRubric")
-"""The keyword attributes that the worker registers and the thread writes."""
+TENANT_ATTRIBUTE = "GradeloopTenant"
+"""The keyword attribute with the tenant of a workflow; empty for a thread of none."""
+
+SEARCH_ATTRIBUTES = ("GradeloopStatus", "GradeloopRunId", "GradeloopRubric", TENANT_ATTRIBUTE)
+"""The keyword attributes that the worker registers; threads write all of them, other workflows only their tenant."""
 
 
 MAX_ITERATIONS = 20
@@ -142,11 +146,13 @@ class Grader(Strict):
     """Grading instructions that replace gradeloop's; the trust boundary and the form of the answer stay."""
     tools: Items[OfferedTool] = ()
     """Names of the worker's tools, and definitions of remote tools."""
+    prompt: Sparse[Literal["full", "short"] | None] = None
+    """The length of gradeloop's own text in the prompt; by default short for a model whose context has 8,192 tokens at most."""
 
     @model_validator(mode="after")
     def _names_one(self) -> "Grader":
-        if self.remote is not None and (self.model or self.system_prompt or self.tools):
-            raise ValueError("model, system_prompt and tools are for a model of ours; an activity or function brings its own")
+        if self.remote is not None and (self.model or self.system_prompt or self.tools or self.prompt):
+            raise ValueError("model, system_prompt, tools and prompt are for a model of ours; an activity or function brings its own")
         refuse_duplicate_tools(self.tools)
         return self
 
@@ -193,6 +199,22 @@ def _refuse_unspeakable(name: str) -> str:
 
 TenantName = Annotated[str, Field(min_length=1, max_length=TENANT_BYTES), AfterValidator(_refuse_unspeakable)]
 """The name of a tenant."""
+
+
+def tenant_value(tenant: str | None) -> str:
+    """Return a tenant as its search attribute holds it: percent-encoded, since a server's filter takes no quotes; empty for none."""
+    return quote(tenant or "", safe="", errors="replace")
+
+
+def tenant_named(request: object) -> str | None:
+    """Return the tenant that a workflow's argument names, JSON that nobody has validated yet: its own, else its checkpoint's."""
+    checkpoint = request.get("checkpoint") if isinstance(request, dict) else None
+    for owner in (request, checkpoint.get("thread") if isinstance(checkpoint, dict) else None):
+        priority = owner.get("priority") if isinstance(owner, dict) else None
+        tenant = priority.get("tenant") if isinstance(priority, dict) else None
+        if isinstance(tenant, str) and 0 < len(tenant.encode(errors="replace")) <= TENANT_BYTES:
+            return tenant
+    return None
 
 
 class Priority(Strict):
@@ -449,8 +471,8 @@ class ThreadState(Strict):
     queued: int
     """The number of turns that wait behind the current one."""
     waiting_for: WaitingFor | None
-    rate_limit: Sparse[str | None] = None
-    """What the thread's model call waits for, as the typed client reads it from the server: `waiting for MODEL's rate limit, 40 s`."""
+    call_wait: Sparse[str | None] = None
+    """The wait of the model call, as the typed client reads it from the server: `MODEL has not answered for 40 s; attempt 2`."""
 
 
 @workflow.defn(name=WORKFLOW)
@@ -577,3 +599,14 @@ class GradingThread:
     def checkpoint(self) -> dict[str, JsonValue]:
         """Return the state from which a new thread continues; a closed thread answers too."""
         raise NotImplementedError
+
+
+def describe_failure(error: BaseException) -> str:
+    """Return the kind and the message of a failure of an activity."""
+    if isinstance(error, exceptions.ApplicationError):
+        return f"{error.type}: {error.message}" if error.type else error.message
+    if isinstance(error, exceptions.TimeoutError) and error.type == exceptions.TimeoutType.SCHEDULE_TO_START:
+        return "no_worker: no worker took the call in time; start one on that task queue"
+    if isinstance(error, exceptions.TimeoutError):
+        return f"timeout: no answer in time ({error.message})"
+    return f"{type(error).__name__}: {error}"

@@ -299,6 +299,13 @@ class AgentRun(Strict):
         return hashlib.sha256(self.json_bytes()).hexdigest()
 
 
+def output_run(output: str, request: str | None) -> AgentRun:
+    """Return a text as a run: the request that it answers, where there is one, and the text."""
+    requested = (RunMessage(role="user", content=request),) if request else ()
+    name = hashlib.sha256(f"{request}\0{output}".encode(errors="surrogatepass")).hexdigest()[:16]
+    return AgentRun(id=f"output-{name}", transcripts=(RunTranscript(messages=(*requested, RunMessage(role="assistant", content=output))),))
+
+
 def why_unanswered(run: AgentRun) -> str | None:
     """Return why there is no answer to judge, with the keys that were read as metadata; None for a run with one, or a part of a run."""
     messages = [message for _, _, message in run.placed()]

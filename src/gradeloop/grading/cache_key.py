@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
+from gradeloop.grading.answer_form import AnswerForm
 from gradeloop.grading.prompts import PROMPT_VERSION, render_rubric
 from gradeloop.grading.scoring import CallGroup
 
@@ -41,6 +42,7 @@ def reuse_key(  # noqa: PLR0913 - one argument a part of the question
     records: str,
     request: int,
     checks: Mapping[str, CheckOutcome],
+    form: AnswerForm,
 ) -> str:
     """Return the sha256 of everything that a grader is asked, without the fence's random code and the tag, which every run changes.
 
@@ -54,11 +56,12 @@ def reuse_key(  # noqa: PLR0913 - one argument a part of the question
         records: The running sha256 of all messages up to the draft, which is the last of them.
         request: Index of the user's current message.
         checks: The outcomes of checks, by criterion; they count where the grader is told of them.
+        form: The form in which the judge is asked.
     """
     question = {
         "criteria": [criterion.model_dump(mode="json") for criterion in group.criteria],
         "text": render_rubric(rubric, None if group.alone else group.criteria, checks=group.shows_checks),
-        "form": [group.pass_score, group.scored, group.quoted, group.alone],
+        "form": [group.pass_score, group.alone, form.model_dump(mode="json", exclude={"model"})],
         "instructions": [rubric.instructions, instructions],
         "prompt": group.prompt.model_dump(mode="json") if group.prompt else None,
         "language": rubric.language,

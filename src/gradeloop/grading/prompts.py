@@ -17,10 +17,11 @@ from gradeloop.contract.evaluation import CheckOutcome, CriterionRow, Evaluation
 from gradeloop.contract.messages import FEEDBACK_SOURCE, TURN_LIMIT_SOURCE, Message
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
+from gradeloop.grading.answer_form import FULL, AnswerForm, asked_first, names_of
 from gradeloop.grading.scoring import CallGroup
 from gradeloop.text import ROW_CHARACTERS, shortened, whole_characters
 
-PROMPT_VERSION = "4"
+PROMPT_VERSION = "5"
 """The version of the prompts, recorded with everything that depends on their wording; every change of a text in `texts/` raises it."""
 
 TRANSCRIPT_BUDGET = 600_000
@@ -58,7 +59,7 @@ def read_prompt_text(name: str) -> str:
     return (files("gradeloop.grading") / "texts" / f"{name}.md").read_text(encoding="utf-8").strip()
 
 
-_TEXTS = {name: read_prompt_text(name) for name in ("repair", "missing", "last_turn", "last_draft", "shown_rubric")}
+_TEXTS = {name: read_prompt_text(name) for name in ("repair", "missing", "further", "last_turn", "last_draft", "shown_rubric")}
 
 
 _GRADER_TEXTS = {
@@ -74,7 +75,9 @@ _GRADER_TEXTS = {
         "bare",
         "tagged",
         "question",
+        "question_short",
         "question_tag",
+        "short",
     )
 }
 
@@ -123,36 +126,38 @@ def build_grader_prompt(
     judged: JudgedDraft,
     *,
     instructions: str | None = None,
+    form: AnswerForm = FULL,
     tag: str | None = None,
-    budget: int = TRANSCRIPT_BUDGET,
 ) -> GraderPrompt:
     """Return the prompt for the grader of one call group.
 
-    An iteration adds a segment of records and changes none before it, until the records exceed `budget` characters.
+    An iteration adds a segment of records and changes none before it, until the records exceed the form's budget of characters.
 
     Args:
         rubric: The whole rubric.
         group: The criteria to judge, and the form of the answer.
         judged: The draft to judge.
         instructions: The user's own grading instructions, which replace gradeloop's but never the trust boundary.
+        form: The form of the answer, and the characters that all records together may have.
         tag: The name of the tags that enclose the answer, for a model whose API enforces no schema.
-        budget: The characters of all records together.
 
     Raises:
         InvalidRequest: A slot of the author's own prompt leads to nothing.
     """
+    budget = form.budget or TRANSCRIPT_BUDGET
     if group.prompt is not None:
-        return _own_prompt(rubric, group, group.prompt, judged, tag, budget)
+        return _own_prompt(rubric, group, group.prompt, judged, form, tag)
     trusted = _TRUSTED["alone" if group.alone else "question"]
-    system = _system(rubric, group, instructions or _GRADER_TEXTS["grading"], trusted, tagged=tag is not None)
-    question = _question(group, judged, tag, budget)
+    system = _system(rubric, group, instructions, trusted, form, tagged=tag is not None)
+    question = _question(group, judged, form, tag)
+    heading = "" if form.profile == "short" else "# Rubric\n\n"
     if group.alone:
-        system += f"\n\n# Rubric\n\n{render_rubric(rubric, checks=group.shows_checks)}"
+        system += f"\n\n{heading}{render_rubric(rubric, checks=group.shows_checks, names=names_of(group.ids))}"
     else:
-        question = f"# Rubric\n\n{render_rubric(rubric, group.criteria)}\n\n{question}"
+        question = f"{heading}{render_rubric(rubric, group.criteria, names=names_of(group.ids))}\n\n{question}"
     segments = judged.shown.segments(judged.nonce, budget, _always_shown(judged))
     shown = tuple(Message(role="user", content=stretch) for stretch in segments)
-    closed = "\n".join([*_check_records(group, judged), f"=== end of records {judged.nonce} ==="])
+    closed = "\n".join([*_check_records(rubric, group, judged), f"=== end of records {judged.nonce} ==="])
     return GraderPrompt(system, (*shown, Message(role="user", content=f"{closed}\n\n{question}")), len(shown) - 1)
 
 
@@ -161,46 +166,57 @@ def _always_shown(judged: JudgedDraft) -> tuple[int, int]:
     return judged.shown.starts[judged.request], judged.shown.starts[judged.draft]
 
 
-def _system(rubric: Rubric, group: CallGroup, policy: str, trusted: str, *, tagged: bool) -> str:
-    form = _GRADER_TEXTS["tagged" if tagged else "bare"]
-    parts = [policy, *([rubric.instructions] if rubric.instructions else ()), _GRADER_TEXTS["boundary"].format(trusted=trusted)]
-    parts.append(_GRADER_TEXTS["output_pass_score"].format(form=form) if group.pass_score else _row_form(group, form))
-    parts += [_GRADER_TEXTS["language"].format(language=rubric.phrases.name)] if rubric.language else []
-    return "\n\n".join(part for part in parts if part)
+def _system(rubric: Rubric, group: CallGroup, policy: str | None, trusted: str, form: AnswerForm, *, tagged: bool) -> str:
+    frame, own = _GRADER_TEXTS["tagged" if tagged else "bare"], [rubric.instructions] if rubric.instructions else []
+    language = [_GRADER_TEXTS["language"].format(language=rubric.phrases.name)] if rubric.language else []
+    if form.profile == "short" and not group.pass_score:
+        ours = _GRADER_TEXTS["short"].format(form=f" {frame}" if tagged else "", row=_row_form(group))
+        return "\n\n".join(part for part in [policy or "", *own, ours, *language] if part)
+    parts = [policy or _GRADER_TEXTS["grading"], *own, _GRADER_TEXTS["boundary"].format(trusted=trusted)]
+    if group.pass_score:
+        return "\n\n".join([*parts, _GRADER_TEXTS["output_pass_score"].format(form=frame), *language])
+    scored, quoted = (any(getattr(criterion, name) for criterion in group.criteria) for name in ("score", "quoted"))
+    more = [*([_GRADER_TEXTS["output_score"]] if scored else ()), *([_GRADER_TEXTS["output_quotes"]] if quoted else ())]
+    shown = _GRADER_TEXTS["output"].format(form=frame, row=_row_form(group), more="".join(f"\n{text}" for text in more))
+    return "\n\n".join([*parts, shown, *language])
 
 
-def _row_form(group: CallGroup, form: str) -> str:
-    row = ['"id": "..."', *(['"quotes": [{"record": 3, "quote": "..."}]'] if group.quoted else ()), '"reason": "..."']
-    row += [*(['"score": a number or null'] if group.scored else ()), '"passed": true or false', '"gap": "..." or null']
-    more = [*([_GRADER_TEXTS["output_score"]] if group.scored else ()), *([_GRADER_TEXTS["output_quotes"]] if group.quoted else ())]
-    return _GRADER_TEXTS["output"].format(form=form, row=", ".join(row), more="".join(f"\n{text}" for text in more))
+def _row_form(group: CallGroup) -> str:
+    """Return a row as the grader is to write it; the notes beside a criterion say whether its row has quotes and a score."""
+    scored, quoted = (any(getattr(criterion, name) for criterion in group.criteria) for name in ("score", "quoted"))
+    row = [*(['"quotes": [{"record": 3, "quote": "..."}]'] if quoted else ()), '"reason": "..."']
+    return ", ".join([*row, *(['"score": a number'] if scored else ()), '"passed": true or false', '"gap": "..."'])
 
 
-def _question(group: CallGroup, judged: JudgedDraft, tag: str | None, budget: int) -> str:
+def _question(group: CallGroup, judged: JudgedDraft, form: AnswerForm, tag: str | None) -> str:
     starts = judged.shown.starts
-    is_cut, with_checks = judged.shown.exceed(budget), group.shows_checks and judged.checks
-    return _GRADER_TEXTS["question"].format(
+    is_cut, with_checks = judged.shown.exceed(form.budget or TRANSCRIPT_BUDGET), group.shows_checks and judged.checks
+    short = form.profile == "short" and not group.pass_score
+    keys = [names_of(group.ids)[name] for name in asked_first(group, form)]
+    return _GRADER_TEXTS["question_short" if short else "question"].format(
         request=starts[judged.request],
         draft=starts[judged.draft],
         checks=" The lines after the last record tell what tools have decided; do not judge those criteria again." if with_checks else "",
         read=" Long records are cut in the middle; the tool read_transcript shows any record whole." if is_cut else "",
-        ids=", ".join(group.ids),
+        keys=", ".join(keys),
         tag=f" {_GRADER_TEXTS['question_tag'].format(tag=tag)}" if tag else "",
     )
 
 
-def _check_records(group: CallGroup, judged: JudgedDraft) -> list[str]:
+def _check_records(rubric: Rubric, group: CallGroup, judged: JudgedDraft) -> list[str]:
     """Return what checks found as records; none where the group's grader is to judge without it."""
+    texts = {criterion.id: elide(criterion.text, 300) for criterion in rubric.criteria}
     return [
-        record_line({"check": about, "passed": outcome.passed, "text": elide(outcome.gap or "", 4000)}, judged.nonce)
-        for about, outcome in (judged.checks.items() if group.shows_checks else ())
+        record_line({"check": texts.get(name, name), "passed": outcome.passed, "text": elide(outcome.gap or "", 4000)}, judged.nonce)
+        for name, outcome in (judged.checks.items() if group.shows_checks else ())
     ]
 
 
-def _own_prompt(rubric: Rubric, group: CallGroup, own: OwnPrompt, judged: JudgedDraft, tag: str | None, budget: int) -> GraderPrompt:
+def _own_prompt(rubric: Rubric, group: CallGroup, own: OwnPrompt, judged: JudgedDraft, form: AnswerForm, tag: str | None) -> GraderPrompt:
     """Return the author's own prompt, with fenced data in its slots."""
     policy = "\n\n".join(str(part) for message in own.messages if message.role == "system" for part in message.parts)
-    system = _system(rubric, group, policy, _TRUSTED["own"], tagged=tag is not None)
+    system = _system(rubric, group, policy, _TRUSTED["own"], form, tagged=tag is not None)
+    budget = form.budget or TRANSCRIPT_BUDGET
     messages = [
         Message(
             role="assistant" if message.role == "assistant" else "user",
@@ -209,7 +225,7 @@ def _own_prompt(rubric: Rubric, group: CallGroup, own: OwnPrompt, judged: Judged
         for message in own.messages
         if message.role != "system"
     ]
-    return GraderPrompt(system, (*messages, Message(role="user", content=_question(group, judged, tag, budget))), None)
+    return GraderPrompt(system, (*messages, Message(role="user", content=_question(group, judged, form, tag))), None)
 
 
 def _render_part(part: str | PromptSlot, rubric: Rubric, group: CallGroup, judged: JudgedDraft, budget: int) -> str:
@@ -219,14 +235,14 @@ def _render_part(part: str | PromptSlot, rubric: Rubric, group: CallGroup, judge
     if part.of == "rubric":
         if part.path:
             return _as_text(resolve_slot(group.criteria[0].description, part))
-        return _fenced("rubric", render_rubric(rubric, group.criteria).splitlines(), judged.nonce)
+        return _fenced("rubric", render_rubric(rubric, group.criteria, names=names_of(group.ids)).splitlines(), judged.nonce)
     if part.of == "transcript":
         lines = "\n".join(judged.shown.segments(judged.nonce, budget, _always_shown(judged))).splitlines()
-        return _fenced("records", [*lines[1:], *_check_records(group, judged)], judged.nonce)
-    return _fenced("records", _draft(part, group, judged, budget), judged.nonce)
+        return _fenced("records", [*lines[1:], *_check_records(rubric, group, judged)], judged.nonce)
+    return _fenced("records", _draft(part, rubric, group, judged, budget), judged.nonce)
 
 
-def _draft(slot: PromptSlot, group: CallGroup, judged: JudgedDraft, budget: int) -> Iterator[str]:
+def _draft(slot: PromptSlot, rubric: Rubric, group: CallGroup, judged: JudgedDraft, budget: int) -> Iterator[str]:
     block = judged.shown.blocks[judged.shown.starts[judged.draft]]
     if slot.path:
         try:
@@ -235,7 +251,7 @@ def _draft(slot: PromptSlot, group: CallGroup, judged: JudgedDraft, budget: int)
             raise InvalidRequest(f"prompt: {slot.written} reaches into the draft, which is no JSON; ask the generator for JSON") from None
         block |= {"part": ".".join(slot.path), "text": _as_text(resolve_slot(parsed, slot))}
     yield record_line(block | {"text": elide(str(block["text"]), budget)}, judged.nonce)
-    yield from _check_records(group, judged)
+    yield from _check_records(rubric, group, judged)
 
 
 def _as_text(value: Any) -> str:  # noqa: ANN401 - JSON of any shape
@@ -255,13 +271,16 @@ def build_generator_system(system_prompt: str | None, shown: Rubric | None) -> s
     return "\n\n".join(part for part in parts if part)
 
 
-def render_rubric(rubric: Rubric, shown: Sequence[Criterion] | None = None, *, checks: bool = True) -> str:
+def render_rubric(
+    rubric: Rubric, shown: Sequence[Criterion] | None = None, *, checks: bool = True, names: Mapping[str, str] | None = None
+) -> str:
     """Return criteria as unambiguous lines, with the headings above them.
 
     Args:
         rubric: The whole rubric.
         shown: The criteria to render; all by default.
         checks: Whether the criteria that tools decide are rendered with all others.
+        names: The names under which criteria are shown, by id, others without one; by default all with their ids.
     """
     pressing = rubric.pressing
     rendered = shown if shown is not None else [criterion for criterion in rubric.criteria if checks or not criterion.check]
@@ -271,20 +290,21 @@ def render_rubric(rubric: Rubric, shown: Sequence[Criterion] | None = None, *, c
     for position, criterion in enumerate(rubric.criteria):
         headings = [escape_invisible(line.text) for line in rubric.context if line.before <= position][headings_seen:]
         if criterion.id in wanted:
-            lines += [*(headings if shown is None else headings[-1:]), _criterion_line(criterion, pressing)]
+            lines += [*(headings if shown is None else headings[-1:]), _criterion_line(criterion, pressing, names)]
             headings_seen += len(headings)
     rest = [escape_invisible(line.text) for line in rubric.context][headings_seen:] if shown is None else []
     return "\n".join([*lines, *rest])
 
 
-def _criterion_line(criterion: Criterion, pressing: AbstractSet[str]) -> str:
+def _criterion_line(criterion: Criterion, pressing: AbstractSet[str], names: Mapping[str, str] | None) -> str:
     text = escape_invisible(criterion.text)
     notes = [] if criterion.id in pressing else ["optional"]
     notes += ["decided by a tool"] if criterion.check else ["decided by a person"] if criterion.human else []
     notes += [f"score {criterion.score.min:g} to {criterion.score.max:g}"] if criterion.score else []
     notes += ["with quotes"] if criterion.quoted else []
     suffix = "".join(f" ({note})" for note in notes)
-    return f"- [{criterion.id}]{suffix} {json.dumps(text, ensure_ascii=False) if len(text.splitlines()) > 1 else text}"
+    name = criterion.id if names is None else names.get(criterion.id)
+    return f"-{f' [{name}]' if name else ''}{suffix} {json.dumps(text, ensure_ascii=False) if len(text.splitlines()) > 1 else text}"
 
 
 def feedback_message(rubric: Rubric, evaluation: Evaluation, remarks: Sequence[str] = ()) -> Message:
@@ -340,14 +360,19 @@ def _one_line(text: str) -> str:
     return " ".join(escape_invisible(text).split())
 
 
-def repair_message(problems: Sequence[str], ids: Sequence[str]) -> Message:
+def repair_message(problems: Sequence[str], keys: Sequence[str]) -> Message:
     """Return the message that asks for a well-formed verdict."""
-    return Message(role="user", content=_TEXTS["repair"].format(problems="; ".join(problems), ids=", ".join(ids)))
+    return Message(role="user", content=_TEXTS["repair"].format(problems="; ".join(problems), keys=", ".join(keys)))
 
 
-def missing_message(ids: Sequence[str]) -> Message:
+def missing_message(keys: Sequence[str]) -> Message:
     """Return the message that asks for the missing rows."""
-    return Message(role="user", content=_TEXTS["missing"].format(ids=", ".join(ids)))
+    return Message(role="user", content=_TEXTS["missing"].format(keys=", ".join(keys)))
+
+
+def further_message(keys: Sequence[str]) -> Message:
+    """Return the message that asks about the next criteria of a group that is too large for one answer."""
+    return Message(role="user", content=_TEXTS["further"].format(keys=", ".join(keys)))
 
 
 def last_turn_message() -> Message:
@@ -508,14 +533,10 @@ def longest_shown(lengths: Sequence[int], budget: int) -> int:
     for position, length in enumerate(sorted(lengths)):
         share = left // (len(lengths) - position)
         if length > share:
-            return _stepped(max(share, 200))
+            # A power of `STEP`, so that a growing transcript keeps its beginning, and a provider's cache of it, for long.
+            return int(STEP ** int(math.log(max(share, 200), STEP)))
         left -= length
     return max(lengths, default=0)
-
-
-def _stepped(cap: int) -> int:
-    """Round down to a power of `STEP`, so that a growing transcript keeps its beginning, and a provider's cache of it, for long."""
-    return int(STEP ** int(math.log(cap, STEP)))
 
 
 def elide(text: str, cap: int) -> str:

@@ -37,6 +37,7 @@ _VERB = (
 )
 _CLAUSE = re.compile(rf"^(?P<subject>(?:the |an? |its? |each |every )?(?:\w+ )??)(?P<rest>{_VERB}\b.*)$", re.IGNORECASE | re.DOTALL)
 _NEXT_CLAIM = rf"(?:it |they |the \w+ )?(?:also |not |does not |must |is |has |{_VERB}\b)"
+_SUBJECT = re.compile(r"(?:it|they|the|an?|every|each|its)\b", re.IGNORECASE)
 _JOINT = re.compile(rf"(?:,? and(?: also)?| as well as|;) (?={_NEXT_CLAIM})", re.IGNORECASE)
 
 
@@ -50,17 +51,10 @@ def _compound(criterion: Criterion) -> Iterator[LintFinding]:
     if len(found) < 2:  # noqa: PLR2004 - one claim
         return
     subject = first["subject"] if first and len(parts) > 1 else ""
-    better = tuple(part if at == 0 or not subject or _has_subject(part) else f"{subject}{part}" for at, part in enumerate(found))
+    better = [part if at == 0 or not subject or _SUBJECT.match(part) else f"{subject}{part}" for at, part in enumerate(found)]
+    better = [part[:1].upper() + part[1:] for part in better]
     why = "it makes several claims, and one verdict cannot say which of them fails"
-    yield LintFinding(criterion=criterion.id, problem="compound", words=text, why=why, better=tuple(_sentence(part) for part in better))
-
-
-def _has_subject(part: str) -> bool:
-    return bool(re.match(r"(?:it|they|the|an?|every|each|its)\b", part, re.IGNORECASE))
-
-
-def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    yield LintFinding(criterion=criterion.id, problem="compound", words=text, why=why, better=tuple(better))
 
 
 _VAGUE = {

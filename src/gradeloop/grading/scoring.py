@@ -24,7 +24,7 @@ from gradeloop.contract.evaluation import (
 from gradeloop.contract.model_spec import GraderSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.telemetry import traces
-from gradeloop.text import ROW_CHARACTERS, shortened
+from gradeloop.text import ROW_CHARACTERS, cut_repetition, shortened
 
 PASS_CHARACTERS = 200_000
 """The characters of all reasons and gaps that a pass keeps: 1,000 of each with 100 criteria, so that many passes fit into a thread."""
@@ -44,21 +44,20 @@ class CallGroup:
     """The graders, one for each sample; None is the thread's own grader."""
     prompt: OwnPrompt | None
     pass_score: bool
-    scored: bool
-    """Whether a row has a number; equal for all groups of a rubric, so that its calls share one schema."""
-    quoted: bool
-    """Whether a row has quotes; equal for all groups too."""
     alone: bool
     """Whether it is the rubric's only group."""
     shows_checks: bool
     """Whether the grader is told of the criteria that tools decide, and what they decided."""
-    plain: bool
-    """Whether the grader's own `result` must agree with its rows, since in this rubric they must all pass and nothing else counts."""
 
     @property
     def references(self) -> tuple[str, ...]:
         """The texts to which the draft is compared, where it is compared by embeddings; else none."""
         return self.criteria[0].references if self.criteria[0].form == "similar" else ()
+
+    @property
+    def quoted(self) -> bool:
+        """Whether some row has quotes."""
+        return any(criterion.quoted for criterion in self.criteria)
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -71,8 +70,6 @@ def call_groups(rubric: Rubric) -> tuple[CallGroup, ...]:
     groups: dict[str, list[Criterion]] = {}
     for criterion in rubric.judged:
         groups.setdefault(_group_key(rubric, criterion), []).append(criterion)
-    rows = [criterion for criterion in rubric.judged if criterion.form == "row"]
-    scored, quoted, plain = any(row.score for row in rows), any(row.quoted for row in rows), _plain(rubric)
     return tuple(
         CallGroup(
             index=index,
@@ -80,11 +77,8 @@ def call_groups(rubric: Rubric) -> tuple[CallGroup, ...]:
             judges=criteria[0].judges,
             prompt=criteria[0].prompt or rubric.prompt,
             pass_score=criteria[0].form != "row",
-            scored=scored,
-            quoted=quoted,
             alone=len(groups) == 1,
             shows_checks=rubric.show_checks and criteria[0].form == "row",
-            plain=plain,
         )
         for index, criteria in enumerate(groups.values())
     )
@@ -100,18 +94,6 @@ def _group_key(rubric: Rubric, criterion: Criterion) -> str:
     judges = [judge and judge.model_dump(mode="json") for judge in criterion.judges]
     own = criterion.prompt.model_dump(mode="json") if criterion.prompt else None
     return json.dumps([judges, own], sort_keys=True)
-
-
-def _plain(rubric: Rubric) -> bool:
-    """Tell whether nothing counts but criteria that a grader decides and that must all pass."""
-    return (
-        rubric.threshold is None
-        and rubric.gate == "required"
-        and all(criterion.required for criterion in rubric.criteria)
-        and not any(
-            criterion.check or criterion.human or criterion.negate or criterion.score or criterion.group for criterion in rubric.criteria
-        )
-    )
 
 
 @dataclass(frozen=True)
@@ -310,7 +292,8 @@ def _summary(rubric: Rubric, groups: Sequence[CallGroup], rows: Sequence[Criteri
     phrases = rubric.phrases
     if len(findings.answers) == 1 and groups[0].alone and not rubric.asked_of_people:
         verdict = next(iter(findings.answers.values())).verdict
-        return verdict.explanation if verdict else ""
+        if verdict is None or verdict.explanation.strip():
+            return verdict.explanation if verdict else ""
     if not groups and not rubric.asked_of_people:
         return phrases.checks.format(passed=sum(row.passed for row in rows), total=len(rows))
     counted = phrases.counted.format(passed=sum(row.passed for row in rows), total=len(rubric.criteria))
@@ -475,12 +458,15 @@ def best_evaluation(rubric: Rubric, evaluations: Sequence[Evaluation]) -> Evalua
 
 
 def shorten_verdict(verdict: Verdict, limit: int) -> Verdict:
-    """Return the verdict with at most `limit` characters of each reason and gap."""
+    """Return the verdict with at most `limit` characters of each reason and gap, and without pieces that are repeated."""
+
+    def short(text: str, most: int = ROW_CHARACTERS) -> str:
+        return shortened(cut_repetition(text), most)
+
     rows = [
-        row.model_copy(update={"reason": shortened(row.reason, limit), "gap": row.gap and shortened(row.gap, limit)})
-        for row in verdict.criteria
+        row.model_copy(update={"reason": short(row.reason, limit), "gap": row.gap and short(row.gap, limit)}) for row in verdict.criteria
     ]
-    return verdict.model_copy(update={"criteria": tuple(rows), "explanation": shortened(verdict.explanation)})
+    return verdict.model_copy(update={"criteria": tuple(rows), "explanation": short(verdict.explanation)})
 
 
 def row_characters(rows: int) -> int:

@@ -1,22 +1,23 @@
-"""Graders' answers, parsed strictly into verdicts, and the conversation that asks for repairs of malformed ones."""
+"""Graders' answers, read strictly into verdicts, and the conversation that asks for repairs of malformed ones."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import islice
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, JsonValue, ValidationError
+from pydantic import BaseModel, Field, JsonValue, TypeAdapter, ValidationError
 from pydantic_core import to_json
 
 from gradeloop.contract.base import Items, Strict
-from gradeloop.contract.criterion import Scale
-from gradeloop.contract.evaluation import CriterionRow, Malformed, Verdict, VerdictResult, VerdictRow
+from gradeloop.contract.criterion import Criterion, Scale
+from gradeloop.contract.evaluation import CriterionRow, Malformed, Quote, Verdict, VerdictResult, VerdictRow
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import MISTAKES, explain
-from gradeloop.grading.prompts import missing_message, repair_message
+from gradeloop.grading.answer_form import AnswerForm, keys_of, names_of
+from gradeloop.grading.prompts import further_message, missing_message, repair_message
 from gradeloop.grading.scoring import CallGroup, GraderAnswer
 from gradeloop.text import clip, strict_json
 
@@ -28,11 +29,8 @@ METADATA_BYTES = 16 * 1024
 """The largest metadata of a row, as JSON."""
 
 
-ROWS_TO_SPARE = 10
-"""The rows that an answer may have beyond two for each criterion; one that has more repeats itself, and is no verdict."""
-
 DROPPED = 5
-"""The most ids that the note on rows which nobody asked for names."""
+"""The most keys that the note on rows which nobody asked for names."""
 
 
 OWN_QUOTE_KEYS = ("quote_verified", "quote_match", "quote_nearest")
@@ -41,6 +39,10 @@ OWN_QUOTE_KEYS = ("quote_verified", "quote_match", "quote_nearest")
 
 NOTHING = Verdict(criteria=(), explanation="", result="needs_revision")
 """What is known before a grader's first answer."""
+
+_KEY = re.compile(r"k[0-9]{1,9}")
+_FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*)\n[ \t]*```", re.DOTALL | re.IGNORECASE)
+_THOUGHT_ENDS = ("</think>", "</thinking>")
 
 
 def earlier_answers(scratch: Iterable[Message]) -> list[str]:
@@ -51,17 +53,17 @@ def earlier_answers(scratch: Iterable[Message]) -> list[str]:
 def parse_verdict(
     text: str, group: CallGroup, asked: Sequence[str] | None = None, *, earlier: Iterable[str] = (), tag: str | None = None
 ) -> Verdict | Malformed:
-    """Parse a grader's answer, together with the well-formed rows of its earlier ones.
+    """Read a grader's answer, together with the well-formed rows of its earlier ones.
 
-    Nothing is coerced, searched for or repaired: the whole text is one JSON object that keeps the schema, gives a gap with
-    every fail and agrees with itself; with the earlier rows it answers every asked id. `docs/contract.md`, "Verdicts", has the rules.
+    Nothing in the object is coerced, searched for or repaired: it has a whole row for each key, and with the earlier rows it answers
+    every asked id. `docs/contract.md`, "Verdicts", has the rules.
 
     Args:
         text: The answer.
         group: The criteria that are answered together, and the form of the answer.
         asked: The ids of the group that must have a row; all by default.
-        earlier: The answers before it in the same conversation; those that lacked nothing but ids give their rows.
-        tag: The name of the tags that enclose the object, each present once; without it, the object is the whole text.
+        earlier: The answers before it in the same conversation; those that lacked nothing but rows give the others.
+        tag: The name of the tags that may enclose the object, each once.
     """
     known = NOTHING
     for answer in earlier:
@@ -71,77 +73,108 @@ def parse_verdict(
 
 
 def _as_verdict(unfinished: Malformed) -> Verdict:
-    """Return an answer that lacks nothing but ids as the verdict that it would be."""
+    """Return an answer that lacks nothing but rows as the verdict that it would be."""
     return Verdict(criteria=unfinished.rows, explanation=unfinished.explanation, result="needs_revision", dropped=unfinished.dropped)
 
 
 def _parse_answer(text: str, group: CallGroup, asked: tuple[str, ...], known: Verdict, tag: str | None) -> Verdict | Malformed:
     try:
-        raw = _parse_object(text if tag is None else text_between_tags(text, tag))
-        if group.pass_score:
-            return _parse_pass_score(raw, group)
-        verdict = Verdict.model_validate(_tuples(raw), strict=True)
+        raw = read_object(text, tag)
+        return _parse_pass_score(raw, group) if group.pass_score else _parse_keyed(raw, group, asked, known)
     except ValidationError as error:
         return Malformed(problems=(explain(error),))
     except (ValueError, RecursionError) as error:
         return Malformed(problems=(f"the answer is not one JSON object: {error}",))
-    problems = tuple(islice(_key_problems(raw, group), MISTAKES))
-    if problems:
-        return Malformed(problems=problems)
-    rows = tuple(row.model_copy(update={"gap": None}) if row.passed else row for row in verdict.criteria)
-    return check_verdict(verdict.model_copy(update={"criteria": rows}), group, asked, known)
+
+
+def read_object(text: str, tag: str | None = None) -> dict[str, Any]:
+    """Return the one JSON object that a reply is, whatever frame is around it: tags, a block of thinking before it, a code fence.
+
+    Prose is no frame: an object in the middle of it may be one that the draft shows.
+
+    Raises:
+        ValueError: The reply has no object, more than one, or something else beside it; or it is nested too deeply.
+        RecursionError: It is nested more deeply than the parser goes.
+    """
+    body = (text_between_tags(text, tag) if tag is not None and f"<{tag}>" in text else text).strip()
+    if not body.startswith("{"):
+        for end in _THOUGHT_ENDS:
+            body = body.rpartition(end)[2].strip()
+        fenced = _FENCE.fullmatch(body)
+        body = fenced[1].strip() if fenced else body
+    if not body.startswith("{"):
+        raise ValueError(f"it starts with {clip(body[:40])}")
+    return strict_json(body)  # type: ignore[no-any-return]  # it starts with a brace
 
 
 def text_between_tags(text: str, tag: str) -> str:
     """Return the text between the two tags of that name.
 
     Raises:
-        ValueError: The tags are not there exactly once each, the closing one at the end.
+        ValueError: The tags are not there exactly once each, the closing one at the end, a code fence behind it aside.
     """
     opening, closing = f"<{tag}>", f"</{tag}>"
     if (text.count(opening), text.count(closing)) != (1, 1):
         raise ValueError(f"{opening} and {closing} must each stand in it once, the object between them")
     _, _, rest = text.partition(opening)
     inside, closed, after = rest.partition(closing)
-    if not closed or after.strip():
+    if not closed or after.strip() not in {"", "```"}:
         raise ValueError(f"{closing} must come after the object, at the end")
     return inside
 
 
-def _parse_object(text: str) -> Any:  # noqa: ANN401 - validated by the caller
-    body = text.strip()
-    if not body.startswith("{"):
-        raise ValueError(f"it starts with {clip(body[:40])}")
-    return strict_json(body)
+class _KeyedRow(Strict):
+    reason: str
+    passed: bool
+    gap: str
+    score: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    quotes: tuple[Quote, ...] | None = None
 
 
-def _tuples(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
-    """Return the value with tuples instead of the lists of rows and quotes, as strict validation needs."""
-    if isinstance(value, dict) and isinstance(value.get("criteria"), list):
-        rows = (
-            row | {"quotes": tuple(row["quotes"])} if isinstance(row, dict) and isinstance(row.get("quotes"), list) else row
-            for row in value["criteria"]
-        )
-        return value | {"criteria": tuple(rows)}
-    return value
+_ROWS = TypeAdapter(dict[str, _KeyedRow])
+_SENTENCES = TypeAdapter(dict[str, str])
 
 
-def _key_problems(raw: dict[str, Any], group: CallGroup) -> Iterator[str]:
-    """Yield the keys that an asked row lacks, and those that the answer has though this rubric does not ask for them."""
-    if "dropped" in raw:
-        yield "unknown key 'dropped'"
-    for row in raw["criteria"]:
-        if row["id"] not in group.ids:
-            continue
-        for key, due in (("score", group.scored), ("quotes", group.quoted)):
-            if due and key not in row:
-                yield f"{clip(row['id'])} has no {key}"
-            if not due and key in row:
-                yield f"{clip(row['id'])}: unknown key {key!r}"
-        if "metadata" in row:
-            yield f"{clip(row['id'])}: unknown key 'metadata'"
-        quotes = row.get("quotes") or ()
-        yield from (f"{clip(row['id'])}: unknown key {key!r}" for key in OWN_QUOTE_KEYS if any(key in quote for quote in quotes))
+def _parse_keyed(raw: dict[str, Any], group: CallGroup, asked: tuple[str, ...], known: Verdict) -> Verdict | Malformed:
+    """Read `{k1: {reason, passed, gap}, ..., unjudgeable?, summary?}`; where `unjudgeable` says something, the rows do not count."""
+    keys = keys_of(group.ids)
+    beside = {name: raw[name] for name in ("unjudgeable", "summary") if name in raw}
+    said = _SENTENCES.validate_python(beside, strict=True)
+    if (why := said.get("unjudgeable", "")).strip():
+        return Verdict(criteria=(), explanation=why, result="failed")
+    strangers = [key for key in raw if key not in keys and _KEY.fullmatch(key)]
+    problems = [f"unknown key {clip(key, 40)}" for key in raw if key not in {*keys, *beside, *strangers}]
+    given = {key: _as_tuples(raw[key]) for key in raw if key in keys}
+    for key, row in given.items():
+        problems += _form_problems(key, row, group.criteria[list(keys).index(key)])
+    if problems:
+        return Malformed(problems=tuple(problems[:MISTAKES]))
+    rows = tuple(_row(keys[key], row.model_dump()) for key, row in _ROWS.validate_python(given, strict=True).items())
+    return _merge_rows(rows, said.get("summary", ""), group, asked, known, strangers)
+
+
+def _as_tuples(row: Any) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Return a row with a tuple instead of its list of quotes, as strict validation needs."""
+    return row | {"quotes": tuple(row["quotes"])} if isinstance(row, dict) and isinstance(row.get("quotes"), list) else row
+
+
+def _form_problems(key: str, row: Any, criterion: Criterion) -> Iterator[str]:  # noqa: ANN401 - JSON of any shape
+    """Yield what a row lacks of its criterion's form, and what it has beyond that."""
+    if not isinstance(row, dict):
+        return
+    for name, due in (("score", criterion.score), ("quotes", criterion.quoted)):
+        if due and row.get(name) is None:
+            yield f"{key} has no {name}"
+        if not due and name in row:
+            yield f"{key}: unknown key {name!r}"
+    quotes = [quote for quote in row.get("quotes") or () if isinstance(quote, dict)]
+    yield from (f"{key}: unknown key {name!r}" for name in OWN_QUOTE_KEYS if any(name in quote for quote in quotes))
+
+
+def _row(name: str, said: Mapping[str, Any]) -> VerdictRow:
+    """Return a row: a gap on a pass is dropped, and a fail without one takes its reason."""
+    gap = None if said["passed"] else said["gap"] if (said["gap"] or "").strip() else said["reason"]
+    return VerdictRow.model_validate({**said, "id": name, "gap": gap})
 
 
 class _PassScore(Strict):
@@ -182,123 +215,95 @@ class RemoteAnswer(Strict):
 
 
 def parse_remote_verdict(value: Any, group: CallGroup) -> Verdict | Malformed:  # noqa: ANN401 - whatever somebody else's code returns
-    """Parse `{criteria: [{id, passed, reason?, gap?, score?, metadata?}], explanation?, result?}`, or a row alone where one was asked."""
+    """Parse `{criteria: [{id, passed, reason?, gap?, score?, metadata?}], explanation?, result?}`, or a row alone where one was asked.
+
+    Rows decide, unless the result is `failed`: then rows may be missing, and the explanation says why.
+    """
     if isinstance(value, dict) and "criteria" not in value and len(group.ids) == 1:
         value = {"criteria": [{"id": group.ids[0]} | value]}
     try:
         answer = RemoteAnswer.model_validate(value)
     except ValidationError as error:
         return Malformed(problems=(explain(error),))
-    problems = tuple(
+    own = [row for row in answer.criteria if row.id in group.ids]
+    problems = [
         f"the metadata of {row.id} has {size} bytes as JSON, {METADATA_BYTES} at most"
-        for row in answer.criteria
-        if row.id in group.ids and row.metadata is not None and (size := len(to_json(row.metadata))) > METADATA_BYTES
-    )
+        for row in own
+        if row.metadata is not None and (size := len(to_json(row.metadata))) > METADATA_BYTES
+    ]
+    seen: dict[str, RemoteRow] = {}
+    problems += [f"{row.id} is answered twice, and not alike" for row in own if seen.setdefault(row.id, row) != row]
+    failed = answer.result == "failed"
+    if failed and not answer.explanation.strip():
+        problems.append("the result is 'failed' and the explanation is blank; say why the rubric cannot be judged")
     if problems:
-        return Malformed(problems=problems)
-    rows = tuple(
-        VerdictRow(
-            id=row.id,
-            reason=row.reason,
-            passed=row.passed,
-            gap=None if row.passed else row.gap or row.reason,
-            score=row.score,
-            metadata=row.metadata,
-        )
-        for row in answer.criteria
-    )
-    result: VerdictResult = "failed" if answer.result == "failed" else _due(row for row in rows if row.id in group.ids)
-    return check_verdict(Verdict(criteria=rows, explanation=answer.explanation, result=result), group, group.ids)
+        return Malformed(problems=tuple(problems[:MISTAKES]))
+    rows = tuple(_row(name, row.model_dump()) for name, row in seen.items())
+    if failed:
+        return Verdict(criteria=rows, explanation=answer.explanation, result="failed")
+    strangers = [row.id for row in answer.criteria if row.id not in group.ids]
+    return _merge_rows(rows, answer.explanation, group, group.ids, NOTHING, strangers, {name: name for name in group.ids})
 
 
-def check_verdict(verdict: Verdict, group: CallGroup, asked: tuple[str, ...], known: Verdict = NOTHING) -> Verdict | Malformed:
-    """Return the verdict with the earlier rows if every asked id has one and it agrees with itself, else what is wrong with it.
+def _merge_rows(
+    own: Sequence[VerdictRow],
+    explanation: str,
+    group: CallGroup,
+    asked: Sequence[str],
+    known: Verdict,
+    strangers: Iterable[str],
+    names: Mapping[str, str] | None = None,
+) -> Verdict | Malformed:
+    """Return a verdict of new rows and known ones if every asked id has one, else what is wrong.
 
-    A row counts instead of an earlier one for its criterion; rows that nobody asked for are dropped, whatever they say.
+    A row counts instead of an earlier one for its criterion; rows that nobody asked for are dropped, whatever they say. An explanation
+    comes after that of known rows that stay.
 
     Args:
-        verdict: What the answer says.
+        own: The rows of this answer.
+        explanation: What it says beside them.
         group: The criteria that are answered together.
         asked: The ids of the group that must have a row.
         known: The rows of earlier answers.
+        strangers: The names of rows that nobody asked for.
+        names: What the answer calls the criteria, by id: their keys by default.
     """
-    most = 2 * len(group.ids) + ROWS_TO_SPARE
-    if (count := len(verdict.criteria)) > most:
-        return Malformed(problems=(f"there are {count} rows, {most} at most; give one row for each of {', '.join(asked)}",))
-    strangers = dict.fromkeys(row.id for row in verdict.criteria if row.id not in group.ids)
-    own = tuple(row for row in verdict.criteria if row.id in group.ids)
-    merged = _merged(known, own, verdict)
-    problems = list(islice(chain(_row_problems(own, group), _summary_problems(verdict, own, merged, group)), MISTAKES))
-    answered = {row.id for row in merged.criteria}
-    missing = tuple(name for name in asked if name not in answered) if verdict.result != "failed" else ()
-    absent = [f"no row for {', '.join(missing)}"] if missing else []
-    if strangers and (missing or problems):
-        absent.append(f"nobody asked for {', '.join(_clipped(strangers))}; the ids are {', '.join(asked)}")
+    names = names or names_of(group.ids)
+    problems = tuple(islice(_row_problems(own, group, names), MISTAKES))
+    rows = {row.id: row for row in (*known.criteria, *own)}
+    missing = tuple(name for name in asked if name not in rows)
+    odd = [clip(name, 40) for name in islice(dict.fromkeys(strangers), DROPPED)]
+    absent = [f"no row for {', '.join(names[name] for name in missing)}"] if missing else []
+    if odd and (missing or problems):
+        absent.append(f"nobody asked for {', '.join(odd)}, but for {', '.join(names[name] for name in asked)}")
     if problems:
         return Malformed(problems=(*problems, *absent))
-    dropped = tuple(dict.fromkeys((*known.dropped, *_clipped(strangers))))[:DROPPED]
+    if known.explanation.strip() and not {row.id for row in known.criteria} <= {row.id for row in own}:
+        explanation = known.explanation if explanation.strip() in known.explanation else f"{known.explanation} {explanation}"
+    facts: dict[str, Any] = {"explanation": explanation, "dropped": tuple(dict.fromkeys((*known.dropped, *odd)))[:DROPPED]}
     if missing:
-        rows, explanation = merged.criteria, merged.explanation
-        return Malformed(problems=tuple(absent), missing=missing, rows=rows, explanation=explanation, dropped=dropped)
-    result = _due(merged.criteria) if group.plain and verdict.result != "failed" else verdict.result
-    return merged.model_copy(update={"result": result, "dropped": dropped})
+        return Malformed(problems=tuple(absent), missing=missing if rows else (), rows=tuple(rows.values()), **facts)
+    return Verdict(
+        criteria=tuple(rows.values()), result="satisfied" if all(row.passed for row in rows.values()) else "needs_revision", **facts
+    )
 
 
-def _clipped(strangers: Iterable[str]) -> list[str]:
-    return [clip(name, 40) for name in islice(strangers, DROPPED)]
-
-
-def _merged(known: Verdict, own: Sequence[VerdictRow], verdict: Verdict) -> Verdict:
-    """Return the verdict with the known rows that it does not give anew; its explanation comes after theirs, where some of them stay."""
-    rows = {row.id: row for row in (*known.criteria, *own)}
-    explanation = verdict.explanation
-    if verdict.result != "failed" and known.explanation.strip() and not {row.id for row in known.criteria} <= {row.id for row in own}:
-        repeated = explanation.strip() in known.explanation
-        explanation = known.explanation if repeated else f"{known.explanation} {explanation}"
-    return verdict.model_copy(update={"criteria": tuple(rows.values()), "explanation": explanation})
-
-
-def _due(rows: Iterable[VerdictRow]) -> VerdictResult:
-    """Return the result that rows have where all must pass and nothing else counts."""
-    return "satisfied" if all(row.passed for row in rows) else "needs_revision"
-
-
-def _row_problems(rows: Iterable[VerdictRow], group: CallGroup) -> Iterator[str]:
+def _row_problems(rows: Iterable[VerdictRow], group: CallGroup, names: Mapping[str, str]) -> Iterator[str]:
     criteria = {criterion.id: criterion for criterion in group.criteria}
-    seen: dict[str, VerdictRow] = {}
     for row in rows:
-        if seen.setdefault(row.id, row) != row:
-            yield f"{row.id} is answered twice, and not alike"
-        criterion = criteria[row.id]
+        criterion, name = criteria[row.id], names[row.id]
         if not row.passed and not (row.gap or "").strip() and not criterion.negate:
-            yield f"{clip(row.id)} fails without a gap; say what is missing"
+            yield f"{name} fails without a gap or a reason; say what is missing"
         if criterion.score:
-            yield from score_problems(row, criterion.score)
+            yield from score_problems(row, criterion.score, name)
 
 
-def score_problems(row: VerdictRow, scale: Scale) -> Iterator[str]:
-    """Yield the problems of a row's number."""
+def score_problems(row: VerdictRow, scale: Scale, name: str) -> Iterator[str]:
+    """Yield the problems of a row's number; the row is called by `name`."""
     if row.score is None:
-        yield f"{row.id} has no score; give a number from {scale.min:g} to {scale.max:g}"
+        yield f"{name} has no score; give a number from {scale.min:g} to {scale.max:g}"
     elif not scale.min <= row.score <= scale.max:
-        yield f"the score {row.score:g} of {row.id} is outside of {scale.min:g} to {scale.max:g}"
-
-
-def _summary_problems(verdict: Verdict, own: Sequence[VerdictRow], merged: Verdict, group: CallGroup) -> Iterator[str]:
-    """Yield what is wrong with the result.
-
-    In a plain rubric it must agree with the rows. An answer that gives some of the rows alone may sum up these, or all that are known.
-    """
-    if verdict.result == "failed":
-        if not verdict.explanation.strip():
-            yield "the result is 'failed' and the explanation is blank; say why the rubric cannot be judged"
-        return
-    if not group.plain:
-        return
-    whole = {row.id for row in merged.criteria} == set(group.ids)
-    due = _due(merged.criteria)
-    if verdict.result not in {_due(own), due if whole else "needs_revision"}:
-        yield f"the result is {verdict.result!r}, but the rows say {due!r}"
+        yield f"the score {row.score:g} of {name} is outside of {scale.min:g} to {scale.max:g}"
 
 
 @dataclass(frozen=True)
@@ -316,11 +321,11 @@ class GraderConversation(BaseModel):
     repairs: int = 0
     """The number of times that the grader was asked to repair its answer."""
     pending: tuple[str, ...] = ()
-    """Ids of the criteria that the grader omitted, once it is asked for them alone."""
-    rows: tuple[VerdictRow, ...] = ()
-    """The rows that the grader gave before that."""
-    explanation: str = ""
-    """The explanation that came with those rows."""
+    """Ids of the criteria that the grader is asked for alone: the next of a large group, or those that it omitted."""
+    omitted: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True when the pending criteria are those that the grader omitted: it is not asked for them again."""
+    form: AnswerForm | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The form in which the grader answers; None before its first answer."""
     forced: bool = Field(default=False, exclude_if=lambda value: not value)
     """True when the model's first answer, which no schema could bind, was malformed: it is asked again by the schema alone."""
     missing: tuple[str, ...] = ()
@@ -349,6 +354,7 @@ class GraderConversation(BaseModel):
         *,
         loose: bool = False,
         spent: str | None = None,
+        most: int | None = None,
         ask_again: Callable[[Sequence[str], Sequence[str]], Message] = repair_message,
     ) -> Verdict | Message | GraderFailure:
         """Apply an answer: a verdict or a failure ends the conversation, a message is sent to the grader next.
@@ -361,43 +367,43 @@ class GraderConversation(BaseModel):
             asked: Ids of the criteria that the grader judges.
             loose: Whether no schema bound the answer; the first malformed one of those costs no repair.
             spent: Which limit is used up, tool calls or turns, where this was the last turn.
+            most: The most criteria that one call asks for; None for all.
             ask_again: Writes the message that asks for a repair, from the problems and the ids.
         """
         if isinstance(reading, Verdict):
-            self.verdict = self._completed(reading)
-            return self.verdict
-        problems, to_force = "; ".join(reading.problems), loose and not self.forced
+            return self._next_part(reading, asked, most)
+        problems, to_force, names = "; ".join(reading.problems), loose and not self.forced, names_of(asked)
         if spent is not None and not to_force:
             return self._failed(f"no verdict after {spent} and one last turn: {problems}")
-        if self.pending and not to_force:
-            return self._left_open(reading, problems)
+        if self.omitted and not to_force:
+            return self._left_open(reading, problems, asked)
         if to_force or self.repairs < REPAIRS:
             self.forced, self.repairs = self.forced or to_force, self.repairs + (not to_force)
-            return ask_again(reading.problems, asked)
+            return ask_again(reading.problems, [names[name] for name in self.pending or asked[:most]])
         if not reading.missing:
             return self._failed(f"after {REPAIRS} repairs: {problems}")
-        self.pending, self.rows, self.explanation = reading.missing, reading.rows, reading.explanation
-        return missing_message(reading.missing)
+        self.pending, self.omitted = reading.missing, True
+        return missing_message([names[name] for name in reading.missing])
 
-    def _completed(self, verdict: Verdict) -> Verdict:
-        """Return the verdict with the rows that were there before, where it answers for the missing criteria alone."""
-        rows, explanation = self._with_rows(verdict.criteria, verdict.explanation)
-        explanation = verdict.explanation if verdict.result == "failed" else explanation
-        return verdict.model_copy(update={"criteria": rows, "explanation": explanation})
+    def _next_part(self, verdict: Verdict, asked: tuple[str, ...], most: int | None) -> Verdict | Message:
+        """Take a verdict on all that was asked; where a schema holds a part of the group alone, ask for the next one."""
+        answered = {row.id for row in verdict.criteria}
+        left = [name for name in asked if name not in answered]
+        if not left or verdict.result == "failed":
+            self.verdict = verdict
+            return verdict
+        self.pending, self.omitted = tuple(left[:most]), False
+        return further_message([names_of(asked)[name] for name in self.pending])
 
-    def _with_rows(self, rows: tuple[VerdictRow, ...], explanation: str) -> tuple[tuple[VerdictRow, ...], str]:
-        """Return an answer's rows and explanation, with those of before where the answer does not include them."""
-        merged = {row.id: row for row in (*self.rows, *rows)}
-        return tuple(merged.values()), explanation if len(merged) == len(rows) else self.explanation or explanation
-
-    def _left_open(self, malformed: Malformed, problems: str) -> Verdict | GraderFailure:
+    def _left_open(self, malformed: Malformed, problems: str, asked: tuple[str, ...]) -> Verdict | GraderFailure:
         """End with the rows that are there, where nothing but missing ids is wrong with the last answer."""
         failure = self._failed(f"asked for the missing criteria alone: {problems}")
         if not malformed.missing:
             return failure
-        self.missing = malformed.missing
-        rows, explanation = self._with_rows(malformed.rows, malformed.explanation)
-        self.verdict = Verdict(criteria=rows, explanation=explanation, result="needs_revision", dropped=malformed.dropped)
+        answered = {row.id for row in malformed.rows}
+        self.missing = tuple(name for name in asked if name not in answered)
+        facts = {"explanation": malformed.explanation, "dropped": malformed.dropped}
+        self.verdict = Verdict.model_validate({"criteria": malformed.rows, "result": "needs_revision"} | facts)
         return self.verdict
 
     def _failed(self, why: str) -> GraderFailure:

@@ -1,7 +1,6 @@
 """What one server for agents does and may spend: it judges, starts and reads threads, within limits that its user set."""
 
 import asyncio
-import hashlib
 import os
 import re
 import time
@@ -22,7 +21,7 @@ from gradeloop.client.client import GradingClient
 from gradeloop.contract.base import Strict
 from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.rubric import Rubric
-from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
+from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest, ThreadNotFound, explained
 from gradeloop.files.roots import Roots
 from gradeloop.grading.grants import Grants, Kind
@@ -35,6 +34,7 @@ from gradeloop.settings.paths import state_folder
 from gradeloop.settings.trust import find_config_file
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import Connection, WorkerSpec, connect, ensure_worker, find, keep_worker_alive, wake_worker
+from gradeloop.temporal.process import beside, end_all
 from gradeloop.text import clip, counted, duration
 from gradeloop.transcripts.readers import read_run_file
 
@@ -70,12 +70,8 @@ async def reporting(progress: JudgingProgress, client: Client, report: Report | 
     if report is None:
         yield
         return
-    telling = asyncio.create_task(_tell(progress, client, report))
-    try:
+    async with beside(_tell(progress, client, report)):
         yield
-    finally:
-        telling.cancel()
-        await asyncio.gather(telling, return_exceptions=True)
 
 
 async def _tell(progress: JudgingProgress, client: Client, report: Report) -> None:
@@ -86,7 +82,7 @@ async def _tell(progress: JudgingProgress, client: Client, report: Report) -> No
         elapsed = round(time.monotonic() - began, 1)
         of = f"{progress.ended} of {counted(progress.total, 'judgement')} made"
         await report(elapsed, "; ".join(filter(None, (duration(elapsed), of, waits))))
-        due = max(due + PACE_SECONDS, time.monotonic() - began)
+        due = max(due, time.monotonic() - began) + PACE_SECONDS
 
 
 async def _wait_of(names: Sequence[str], client: Client) -> str:
@@ -96,7 +92,7 @@ async def _wait_of(names: Sequence[str], client: Client) -> str:
     try:
         async with asyncio.timeout(DESCRIBED_SECONDS):
             description = await client.get_workflow_handle(names[0]).describe()
-            return await describe_call_wait(description, client.data_converter.decode)
+            return await describe_call_wait(client, description)
     except (RPCError, TimeoutError):
         return "the Temporal server does not say what is waited for"
 
@@ -219,9 +215,7 @@ class AgentSession:
 
     async def close(self) -> None:
         """Close the connection; what is in flight goes on at the server."""
-        for judging in self._judging:
-            judging.cancel()
-        await asyncio.gather(*self._judging, return_exceptions=True)
+        await end_all(self._judging)
         if self._client is not None:
             await self._client.close()
 
@@ -243,12 +237,8 @@ class AgentSession:
         if self._connection is None:
             raise InvalidRequest("this server has no connection; start it again")
         await wake_worker(self._queue, self._connection)
-        keeping = asyncio.create_task(keep_worker_alive(self._queue, self._connection))
-        try:
+        async with beside(keep_worker_alive(self._queue, self._connection)):
             yield client
-        finally:
-            keeping.cancel()
-            await asyncio.gather(keeping, return_exceptions=True)
 
     def rooted(self, name: str) -> Path:
         """Return the file of a name, which lies below a root of this server.
@@ -437,13 +427,6 @@ class AgentSession:
     def settle_thread(self, thread_id: str, cost_usd: float | None) -> None:
         """Take down what a thread cost that has ended."""
         self._spending.settle(thread_id, cost_usd)
-
-
-def output_run(output: str, request: str | None) -> AgentRun:
-    """Return a text as a run: the request that it answers, where there is one, and the text."""
-    requested = (RunMessage(role="user", content=request),) if request else ()
-    name = hashlib.sha256(f"{request}\0{output}".encode(errors="surrogatepass")).hexdigest()[:16]
-    return AgentRun(id=f"output-{name}", transcripts=(RunTranscript(messages=(*requested, RunMessage(role="assistant", content=output))),))
 
 
 def rubric_of(config: JudgeConfig) -> Rubric:

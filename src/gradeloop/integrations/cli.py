@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gradeloop.cli.commands import Grader, Scripted, Tools
-from gradeloop.errors import InvalidRequest
+from gradeloop.errors import InvalidRequest, installed
 from gradeloop.files.rubric import require_files
 from gradeloop.web.guard import open_socket
 
@@ -45,13 +45,10 @@ def mcp(  # noqa: PLR0913 - one parameter a flag
     scripted: Scripted = None,
 ) -> None:
     """Serve agents by MCP: grade, revise, wait, explain."""
-    try:
+    cure = "`gradeloop mcp` needs the mcp package; install it with: pip install 'gradeloop[mcp]'"
+    with installed(cure, "mcp", "mcp_types", "starlette", "uvicorn"):
         from gradeloop.integrations.agent_session import AgentSession, SessionLimits, SessionModels, require_model
         from gradeloop.integrations.mcp_server import serve_stdio
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] not in {"mcp", "mcp_types", "starlette", "uvicorn"}:
-            raise
-        raise InvalidRequest("`gradeloop mcp` needs the mcp package; install it with: pip install 'gradeloop[mcp]'") from None
     if budget_usd is not None and not 0 < budget_usd < float("inf"):
         raise InvalidRequest(f"--budget-usd is {budget_usd!r}; write US dollars, more than 0")
     roots = tuple(root or ())

@@ -18,10 +18,11 @@ from gradeloop.batches.pages.read_judgement import read_judgement_reports
 from gradeloop.contract.base import Strict
 from gradeloop.contract.evaluation import CriterionRow, Evaluation
 from gradeloop.contract.rubric import Rubric
+from gradeloop.contract.transcript import output_run
 from gradeloop.errors import GradeloopError
 from gradeloop.grading.rubric_lint import lint_rubric
 from gradeloop.grading.verdicts import contradiction
-from gradeloop.integrations.agent_session import JUDGEMENT, AgentSession, Report, SpentSoFar, output_run, rubric_of
+from gradeloop.integrations.agent_session import JUDGEMENT, AgentSession, Report, SpentSoFar, rubric_of
 from gradeloop.judges.contract import JudgeResult
 from gradeloop.judges.registry import JudgeRegistry
 from gradeloop.reports.model import RunReport, SchemaVerdict
@@ -29,7 +30,7 @@ from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.reports.run_page import run_page
 from gradeloop.store.engine import own_store
 from gradeloop.telemetry.health import is_loopback
-from gradeloop.text import counted, encodable, one_line, printable, shortened
+from gradeloop.text import counted, encodable, objects_in, one_line, printable, shortened
 from gradeloop.web.guard import Guard, RequestRefused, has_bearer
 from gradeloop.web.serving import serving_app
 
@@ -434,19 +435,8 @@ def _grade(result: JudgeResult, spent: SpentSoFar) -> GradeAnswer:
     if result.failed:
         reason = str(result.result_metadata.get("reason") or "the judge failed")
         return GradeAnswer(judgement_id=result.id, result="no verdict", score=None, rows=(), gaps=(), explanation=reason, spent=spent)
-    given = result.output.get("criteria")
-    rows = tuple(
-        GradedRow(
-            id=str(row.get("id")),
-            name=str(row.get("name")),
-            passed=row.get("passed") is True,
-            reason=str(row.get("reason")),
-            gap=None if row.get("gap") is None else str(row["gap"]),
-            unverified=row.get("unverified") is True,
-        )
-        for row in (given if isinstance(given, list) else [])
-        if isinstance(row, dict)
-    )
+    found = map(CriterionRow.model_validate, objects_in(result.output.get("criteria")))
+    rows = tuple(GradedRow.model_validate(row, from_attributes=True) for row in found)
     score = result.output.get("score")
     return GradeAnswer.model_validate(
         {

@@ -6,7 +6,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Mapping, MutableMapping, Sequence
 from math import nan
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol
 
 from pydantic import JsonValue, ValidationError
 
@@ -256,7 +256,7 @@ def graded_completion(result: JudgeResult) -> GradedCompletion:
     if result.failed:
         return GradedCompletion(reward=None, judgement_id=result.id, no_verdict=str(result.result_metadata.get("reason")))
     score, rows = result.output.get("score"), result.output.get("criteria")
-    if not _is_number(score) or not 0 <= score <= 1:
+    if isinstance(score, bool) or not isinstance(score, int | float) or not 0 <= score <= 1:
         why = str(result.output.get("explanation") or f"the judge gave the score {score!r}, which is none from 0 to 1")
         return GradedCompletion(reward=None, judgement_id=result.id, no_verdict=why)
     return GradedCompletion(
@@ -264,10 +264,6 @@ def graded_completion(result: JudgeResult) -> GradedCompletion:
         rows=tuple(row for row in rows if isinstance(row, dict)) if isinstance(rows, list) else (),
         judgement_id=result.id,
     )
-
-
-def _is_number(value: object) -> TypeGuard[int | float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _messages(value: str | Chat, role: str) -> tuple[RunMessage, ...]:

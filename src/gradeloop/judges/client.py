@@ -26,6 +26,7 @@ from gradeloop.judges.contract import (
     usage_of_failure,
 )
 from gradeloop.judges.pass_rule import with_unsure
+from gradeloop.settings.worker import with_tenant
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
 
@@ -50,7 +51,9 @@ class Judge:
         self.config = parse_judge(dict(config) if isinstance(config, Mapping) else config)
         self._client = client
         self.task_queue = task_queue
-        self.priority = priority
+        self.priority = with_tenant(priority, level=4)
+        self.in_flight: dict[str, None] = {}
+        """The workflows of judgements and batches of them that are waited for, the oldest first."""
 
     @classmethod
     async def from_registry(
@@ -70,7 +73,7 @@ class Judge:
             rubric_id: Its id there.
             version: Which version; the newest by default.
             registry: Where it is looked up; by default in the store that the environment names, else in the state folder's.
-            client: A connected client, as `build_judge` takes it.
+            client: Connected as `gradeloop.temporal.connect.connect` does; by default the server of the environment, or the embedded one.
             task_queue: The queue of the worker that judges.
 
         Raises:
@@ -148,10 +151,13 @@ class Judge:
             ServerUnreachable: The server stays unreachable.
         """
         handle: WorkflowHandle[Any, JudgeResult] = (await self.connected()).get_workflow_handle_for(Judging.run, name)
+        self.in_flight[name] = None
         try:
             found = await ride_out(handle.result, f"the judgement of the run {run.id!r}")
         except WorkflowFailureError as error:
             return self._failed(error, name, run)
+        finally:
+            self.in_flight.pop(name, None)
         return self.named(found, run)
 
     def named(self, result: JudgeResult, run: AgentRun) -> JudgeResult:
@@ -197,20 +203,6 @@ class Judge:
         if self._client is None:
             self._client = await connect(await find())
         return self._client
-
-
-def build_judge(rubric: JudgeConfig | Mapping[str, Any] | str, client: Client | None = None, *, task_queue: str = TASK_QUEUE) -> Judge:
-    """Return a judge of a rubric that is in no registry.
-
-    Args:
-        rubric: A rubric of criteria, as object or text, or a schema judge; Docent's rubric JSON too.
-        client: Connected as `gradeloop.temporal.connect.connect` does; by default the server of the environment, or the embedded one.
-        task_queue: The queue of the worker that judges.
-
-    Raises:
-        InvalidRequest: The rubric is refused.
-    """
-    return Judge(rubric, client, task_queue=task_queue)
 
 
 def parse_run(value: AgentRun | Mapping[str, Any]) -> AgentRun:

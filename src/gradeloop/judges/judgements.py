@@ -32,6 +32,8 @@ class Label(Strict):
     reason: str = ""
     created_by: str = "label"
     """The person, who has one label per run."""
+    cluster: str = ""
+    """The sample or prompt that runs share, which therefore resemble each other; the run itself by default."""
     output: str | None = None
     """The output of a case of a suite when it was labelled: `eval --labels` counts the label only for this output."""
 

@@ -30,6 +30,13 @@ class JudgementCounts(NamedTuple):
     unsure: int
 
 
+def said_rows(result: JudgeResult) -> list[CriterionRow]:
+    """Return the rows of a judgement by criteria; none of one by a schema."""
+    given = result.output.get("criteria")
+    found: list[dict[str, Any]] = [row for row in given if isinstance(row, dict)] if isinstance(given, list) else []
+    return [CriterionRow.model_construct(**row) for row in found if {"id", "passed"} <= row.keys()]
+
+
 class PassRule:
     """The rule that passes a judgement: the output has every `--pass KEY=VALUE`, else every value of the judge's own `pass_if`.
 
@@ -67,9 +74,7 @@ class PassRule:
     def contradictions(self, result: JudgeResult) -> tuple[str, ...]:
         """Return where a result's reason contradicts its verdict, in words: of rows by their ids, else of all that it says in texts."""
         if self._rubric is not None:
-            given = result.output.get("criteria")
-            found: list[dict[str, Any]] = [row for row in given if isinstance(row, dict)] if isinstance(given, list) else []
-            rows = [CriterionRow.model_construct(**row) for row in found]
+            rows = said_rows(result)
             return tuple(f"{row.id}: {note}" for row in rows if (note := contradiction(row, self._rubric)))
         passed, wanted = self.passed(result), [str(value).lower() for value in self.values.values()]
         texts = [text for text in result.output.values() if isinstance(text, str)] if len(wanted) == 1 and wanted[0] in _GOOD else []

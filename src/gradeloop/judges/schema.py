@@ -57,10 +57,6 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
 class _Keyword(NamedTuple):
     """The values that a keyword takes, and what to write instead of another."""
 
@@ -69,10 +65,11 @@ class _Keyword(NamedTuple):
 
 
 _TEXT = _Keyword(lambda value: isinstance(value, str), "write text")
+_COUNT = _Keyword(lambda value: _is_a("integer", value) and value >= 0, "write a whole number from 0 on")
 _KEYWORDS = {
     "title": _TEXT,
     "description": _TEXT,
-    **dict.fromkeys([keyword for pair in _COUNTS for keyword in pair], _Keyword(_is_count, "write a whole number from 0 on")),
+    **dict.fromkeys([keyword for pair in _COUNTS for keyword in pair], _COUNT),
     **dict.fromkeys(_NUMBERS, _Keyword(_is_number, "write a number")),
     "pattern": _TEXT._replace(cure="write a regular expression as text"),
     "citations": _Keyword(lambda value: isinstance(value, bool), "write true or false"),

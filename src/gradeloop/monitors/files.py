@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 from gradeloop.contract.transcript import AgentRun
-from gradeloop.errors import InvalidRequest
+from gradeloop.errors import InvalidRequest, installed
 from gradeloop.monitors.contract import BucketSource, FolderSource
 from gradeloop.settings.secrets import scrubbed
 from gradeloop.text import encodable, headline
@@ -123,15 +123,13 @@ def read_bucket(source: BucketSource, cursor: str | None, until: str | None) -> 
 @contextmanager
 def _refusals(source: BucketSource) -> Iterator[None]:
     """Raise what the library says of a bucket as a refusal with its cure."""
-    try:
+    with installed("a bucket needs a package; on the worker, run: pip install 'gradeloop[s3]'"):
         from botocore.exceptions import (  # type: ignore[import-untyped,import-not-found,unused-ignore]  # it has no types
             BotoCoreError,
             ClientError,
             NoCredentialsError,
             NoRegionError,
         )
-    except ModuleNotFoundError:
-        raise InvalidRequest("a bucket needs a package; on the worker, run: pip install 'gradeloop[s3]'") from None
     try:
         yield
     except ClientError as error:

@@ -16,13 +16,13 @@ from gradeloop.monitors.anchors import AnchorCounts, AnchorState
 from gradeloop.monitors.contract import Alert, MonitorDefinition, MonitorState, Rate, TickReport, refuse_hasty
 from gradeloop.monitors.labelling import sample_labels
 from gradeloop.monitors.tables import remove_monitor
-from gradeloop.monitors.ticks import Monitor, clear_alert, definition_json, lock_monitor, monitor_names, read_monitor
+from gradeloop.monitors.ticks import Monitor, clear_alert, definition_json, lock_monitor, monitor_names, monitor_of
 from gradeloop.stats.correction import LEAST_LABELS, CorrectedRate, JudgeError, SampleLabels, corrected_rate, labelled_rate
 from gradeloop.stats.drift import CusumState
 from gradeloop.stats.intervals import Interval, paired_difference, wilson
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
-from gradeloop.text import clip, counted, did_you_mean, percent
+from gradeloop.text import counted, percent
 
 SHOWN_TICKS = 100
 """The newest ticks over which a summary adds up rates."""
@@ -271,7 +271,7 @@ class MonitorReader:
 
         def write(connection: Connection) -> tuple[str, ...]:
             lock_monitor(connection, name)
-            state, monitors = _require(connection, name).state, table("monitors")
+            state, monitors = monitor_of(connection, name).state, table("monitors")
             over = tuple(kind for kind in state.open if kind in {DRIFT, DECLINE, JUDGE})
             for kind in over:
                 clear_alert(connection, name, kind, state.ticks, datetime.now(UTC).isoformat(timespec="seconds"))
@@ -296,7 +296,7 @@ class MonitorReader:
         Raises:
             InvalidRequest: There is none of this name.
         """
-        return await self._store.read(lambda connection: _require(connection, name))
+        return await self._store.read(lambda connection: monitor_of(connection, name))
 
     async def summaries(self) -> list[MonitorSummary]:
         """Return all monitors by name, with their newest ticks."""
@@ -317,7 +317,7 @@ class MonitorReader:
         """
 
         def read(connection: Connection) -> str:
-            monitor, ticks = _require(connection, name), table("monitor_ticks")
+            monitor, ticks = monitor_of(connection, name), table("monitor_ticks")
             counts = select(func.count(), func.sum(ticks.c.settled), func.max(ticks.c.number)).where(ticks.c.monitor == name)
             said = sample_labels(connection, name).model_dump_json()
             return f"{monitor.state.model_dump_json()} {tuple(connection.execute(counts).one())} {said}"
@@ -338,7 +338,7 @@ class MonitorReader:
         Raises:
             InvalidRequest: There is no such monitor.
         """
-        return await self._store.read(lambda connection: _runs(connection, _require(connection, name).definition.name))
+        return await self._store.read(lambda connection: _runs(connection, monitor_of(connection, name).definition.name))
 
     async def failed_cases(self, name: str) -> list[tuple[MonitoredRun, Case]]:
         """Return the failed runs whose judgement the store still has, with the cases that judged them, in the order of the ticks.
@@ -349,7 +349,7 @@ class MonitorReader:
 
         def read(connection: Connection) -> list[tuple[MonitoredRun, Case]]:
             cases, found = table("cases"), list[tuple[MonitoredRun, Case]]()
-            for run in _runs(connection, _require(connection, name).definition.name):
+            for run in _runs(connection, monitor_of(connection, name).definition.name):
                 mine = (cases.c.batch_id == run.batch_id, cases.c.case_id == run.judgement)
                 if run.verdict == "failed" and (spec := connection.execute(select(cases.c.spec).where(*mine)).scalar()) is not None:
                     found.append((run, Case.model_validate_json(spec)))
@@ -358,18 +358,8 @@ class MonitorReader:
         return await self._store.read(read)
 
 
-def _require(connection: Connection, name: str) -> Monitor:
-    monitors = table("monitors")
-    row = connection.execute(select(monitors).where(monitors.c.name == name)).mappings().first()
-    if row is not None:
-        return read_monitor(row)
-    known = monitor_names(connection)
-    hint = did_you_mean(name, known) if known else " The store has none yet."
-    raise InvalidRequest(f"there is no monitor {clip(name)} in the store.{hint}")
-
-
 def _summary(connection: Connection, name: str, shown: int = SHOWN_TICKS) -> MonitorSummary:
-    monitor, ticks, alerts = _require(connection, name), table("monitor_ticks"), table("monitor_alerts")
+    monitor, ticks, alerts = monitor_of(connection, name), table("monitor_ticks"), table("monitor_alerts")
     newest = select(ticks.c.report).where(ticks.c.monitor == name).order_by(ticks.c.number.desc()).limit(shown)
     reports = tuple(map(TickReport.model_validate_json, connection.execute(newest).scalars()))
     raised = select(alerts.c.alert).where(alerts.c.monitor == name).order_by(alerts.c.number.desc(), alerts.c.kind).limit(SHOWN_TICKS)

@@ -36,6 +36,7 @@ from gradeloop.settings.worker import ReceiverSettings
 from gradeloop.store.engine import Store
 from gradeloop.telemetry.health import HealthChecks
 from gradeloop.telemetry.metrics import RECEIVED_RUNS, RECEIVED_SPANS, RECEIVER_ANSWERS, RECEIVER_OPEN
+from gradeloop.temporal.process import beside
 from gradeloop.text import NESTING_DEPTH, clip, depth, encodable, one_line
 from gradeloop.transcripts.formats.spans import CONVENTIONS, attributes_of
 from gradeloop.transcripts.json_access import ODD_SHAPES, dict_of, require_rows
@@ -483,10 +484,5 @@ async def receiving(store: Store, settings: ReceiverSettings, token: str | None,
     """Receive while the block runs, and yield the receiver's address."""
     receiver = OtlpReceiver(store, settings, token)
     host, port = listening.getsockname()[:2]
-    async with serving_app(receiver.application(port), listening):
-        working = asyncio.create_task(receiver.work())
-        try:
-            yield f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        finally:
-            working.cancel()
-            await asyncio.gather(working, return_exceptions=True)
+    async with serving_app(receiver.application(port), listening), beside(receiver.work()):
+        yield f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -27,7 +27,7 @@ from gradeloop.contract.base import Page
 from gradeloop.contract.messages import Message
 from gradeloop.contract.thread import SEARCH_ATTRIBUTES, WORKFLOW, RunResult
 from gradeloop.contract.transcript import AgentRun, why_unanswered
-from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
+from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, installed
 from gradeloop.judges.contract import JudgingRequest
 from gradeloop.judges.sources import thread_as_run
 from gradeloop.monitors.contract import (
@@ -68,7 +68,7 @@ NARROWEST = timedelta(seconds=1)
 WAITED = timedelta(hours=1)
 """The time after its end for which a thread waits for a worker that tells what was said; after that it is passed over."""
 
-_STATUS, _, _RUBRIC = SEARCH_ATTRIBUTES
+_STATUS, _, _RUBRIC, _ = SEARCH_ATTRIBUTES
 _ATTRIBUTES: dict[ThreadFilter, str] = {"status": _STATUS, "rubric": _RUBRIC, "queue": "TaskQueue"}
 
 
@@ -318,10 +318,8 @@ def _engine(source: SqlSource, environment: Mapping[str, str]) -> "Engine":
         if not Path(path).is_file():
             raise InvalidRequest(f"the variable {source.variable} names the file {path!r}, which does not exist; name a database")
         return create_engine(f"sqlite:///file:{path}?mode=ro&uri=true")
-    try:
+    with installed("PostgreSQL needs a driver; run: pip install 'gradeloop[postgres]'"):
         return create_engine(f"postgresql+psycopg{url[len(parts.scheme) :]}", connect_args={"connect_timeout": 10})
-    except ModuleNotFoundError:
-        raise InvalidRequest("PostgreSQL needs a driver; run: pip install 'gradeloop[postgres]'") from None
 
 
 def _rows(connection: "Connection", source: SqlSource, cursor: str | None, until: str | None) -> Iterator[SourceItem]:
@@ -442,9 +440,7 @@ KINDS = (
         FolderSource,
         lambda source, cursor, _, until: read_folder(source, cursor, until),
         _since_day(lambda day: json.dumps([int(day.timestamp() * 1e9), ""])),
-        lambda flags: (
-            {"path": str(Path(flags.place).expanduser().absolute()), **flags.waits} if flags.kind == "folder" and flags.place else None
-        ),
+        _folder_of,
         "folder:/PATH",
     ),
     SourceKind(

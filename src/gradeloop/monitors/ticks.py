@@ -12,7 +12,7 @@ from sqlalchemy import Connection, RowMapping, select
 
 from gradeloop.batches.contract import MONITOR_PREFIX, UPLOAD_CASES, BatchRequest, Case, Upload
 from gradeloop.batches.judged import judging_case
-from gradeloop.batches.reader import usage_of
+from gradeloop.batches.reader import select_batches, usage_of
 from gradeloop.batches.store import insert_cases
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.transcript import AgentRun, ErrorPart
@@ -36,7 +36,7 @@ from gradeloop.monitors.contract import (
 )
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import stored_moment, table
-from gradeloop.text import encodable, printable
+from gradeloop.text import clip, did_you_mean, encodable, printable
 
 LOOKED_UP = 500
 """Runs that one statement looks up."""
@@ -179,12 +179,9 @@ def monitor_of(connection: Connection, name: str) -> Monitor:
     monitors = table("monitors")
     row = connection.execute(select(monitors).where(monitors.c.name == name)).mappings().first()
     if row is None:
-        raise InvalidRequest(f"there is no monitor {name!r} in the store; `gradeloop monitor list` shows those that are")
-    return read_monitor(row)
-
-
-def read_monitor(row: RowMapping) -> Monitor:
-    """Return a monitor from its row."""
+        known = monitor_names(connection)
+        hint = did_you_mean(name, known) if known else " The store has none yet."
+        raise InvalidRequest(f"there is no monitor {clip(name)} in the store.{hint}")
     definition = MonitorDefinition.model_validate_json(row["definition"])
     return Monitor(definition, MonitorState.model_validate_json(row["state"]), row["cursor"])
 
@@ -437,8 +434,7 @@ def _newest_failed(connection: Connection, name: str) -> list[str]:
 
 def _cost_of(connection: Connection, batch_id: str) -> float | None:
     """Return what a batch has cost; None where it is not known."""
-    batches = table("batches")
-    row = connection.execute(select(batches).where(batches.c.id == batch_id)).mappings().first()
+    row = connection.execute(select_batches().where(table("batches").c.id == batch_id)).mappings().first()
     usage = None if row is None else usage_of(row)
     return 0.0 if usage is None or not usage.calls else usage.cost_usd
 

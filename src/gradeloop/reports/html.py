@@ -342,11 +342,6 @@ def as_json(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
-def in_path(text: str) -> str:
-    """Return an id as a part of a path."""
-    return quote(text, safe="", errors="replace")
-
-
 def fenced(pieces: Iterable[DraftPiece]) -> bool:
     """True where a text holds fenced code, so that it is shown in a monospaced font with all its differences."""
     return any("```" in piece.text or "~~~" in piece.text for piece in pieces)
@@ -372,7 +367,7 @@ FILTERS = {
     "seconds": seconds,
     "when": when,
     "as_json": as_json,
-    "in_path": in_path,
+    "in_path": partial(quote, safe="", errors="replace"),
     "shell": shlex.quote,
     "counted": counted,
 }

@@ -28,7 +28,7 @@ class NextStep(Strict):
 def resume_step(thread_id: str, error: str | None) -> NextStep:
     """Return the command by which an interrupted run goes on, with what has to change before, as its error says."""
     command, kind = f"gradeloop resume {shlex.quote(thread_id)}", (error or "").partition(":")[0]
-    if kind in {"bad_request", "not_found", "context_overflow", "refused", "truncated", "config"}:
+    if kind in {"bad_request", "not_found", "context_overflow", "refused", "truncated", "degenerate", "config"}:
         return NextStep(command=f"{command} --model PROVIDER:MODEL", words="resume it with another model:")
     again = "resume it once that is mended, or add --model or --grader with another model:"
     return NextStep(command=command, words=again if kind in {"auth", "quota_exhausted", "outage"} else "")

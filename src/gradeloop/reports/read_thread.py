@@ -9,7 +9,6 @@ from datetime import datetime
 from typing import Literal, TypeVar, cast, get_args
 
 from pydantic import JsonValue, ValidationError
-from temporalio import exceptions
 from temporalio.api.common.v1 import Payload
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowExecutionDescription, WorkflowExecutionStatus
@@ -21,7 +20,7 @@ from gradeloop.contract.base import Page
 from gradeloop.contract.evaluation import CheckOutcome, Evaluation, Event, Evidence, build_evidence, parse_check_outcome
 from gradeloop.contract.messages import Message
 from gradeloop.contract.rubric import Rubric
-from gradeloop.contract.thread import TASK_QUEUE, RunResult, ThreadState
+from gradeloop.contract.thread import TASK_QUEUE, RunResult, ThreadState, describe_failure
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.grading.scoring import best_evaluation
 from gradeloop.reports.model import RunReport, ToolEvidence, Verdict
@@ -423,7 +422,7 @@ class RecordedActivity:
             return LOST if self.closed else None
         if self.ending in {"failed", "timed_out"}:
             failure = getattr(self.ended, f"activity_task_{self.ending}_event_attributes").failure
-            return _describe_error(await temporal.data_converter.decode_failure(failure))
+            return describe_failure(await temporal.data_converter.decode_failure(failure))
         return CANCELLED if self.ending == "canceled" else None
 
 
@@ -441,17 +440,6 @@ def recorded_activities(run: RunHistory) -> list[RecordedActivity]:
             activity = found[getattr(event, kind).scheduled_event_id]
             activity.ended, activity.ending = event, cast(Ending, step)
     return list(found.values())
-
-
-def _describe_error(error: BaseException) -> str:
-    """Return an error as the thread saw it."""
-    if isinstance(error, exceptions.ApplicationError):
-        return f"{error.type}: {error.message}" if error.type else error.message
-    if isinstance(error, exceptions.TimeoutError) and error.type == exceptions.TimeoutType.SCHEDULE_TO_START:
-        return "no_worker: no worker took the call in time; start a worker on that task queue"
-    if isinstance(error, exceptions.TimeoutError):
-        return f"timeout: no result in time ({error.message})"
-    return f"{type(error).__name__}: {error}"
 
 
 EVIDENCE = "evidence "

@@ -238,10 +238,6 @@ class RunView:
         before, after = self._report.messages[self._previous_drafts[message]].content, self._report.messages[message].content
         return changes(before, after, by_line=True) if "\n" in before.strip() and "\n" in after.strip() else None
 
-    def worst_first(self, evaluation: int) -> list[int]:
-        """Return the indexes of an evaluation's rows: those that failed, those without a verdict, those that passed."""
-        return rows_worst_first(self._report.evaluations[evaluation].criteria)
-
     def criteria(self, evaluations: Sequence[int]) -> dict[str, str]:
         """Return the names of all criteria of some evaluations by their ids."""
         return {row.id: row.name for at in evaluations for row in self._report.evaluations[at].criteria}

@@ -5,6 +5,7 @@ import re
 import time
 import tomllib
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from datetime import UTC, date, datetime
 from functools import cache, lru_cache
 from importlib.metadata import version
@@ -18,7 +19,7 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import Effort, ModelConfig, ModelSpec
 from gradeloop.errors import InvalidRequest, explain
-from gradeloop.settings.endpoints import listed_model
+from gradeloop.settings.endpoints import is_azure, listed_model
 
 MODELS = "GRADELOOP_MODELS"
 """The variable that names a user's own table of models."""
@@ -45,7 +46,16 @@ def matches(pattern: str, name: str) -> bool:
     return re.fullmatch(pattern, name) is not None
 
 
-class Capability(Strict):
+class Dialect(Strict):
+    """The part of JSON Schema that an API enforces."""
+
+    bounds: Literal["none", "lists", "all"] = "none"
+    """The lengths that a schema may limit: those of lists, or those of texts, too."""
+    properties: int | None = None
+    """The most properties in all objects of a schema; None where no limit is published."""
+
+
+class Capability(Dialect):
     """The settings that a family of models takes; None is not known, and a setting of it is passed on as it is."""
 
     temperature: bool | Literal["without_reasoning"] | None = None
@@ -62,8 +72,14 @@ class Capability(Strict):
     min_budget: int | None = None
     """The smallest number of tokens that it takes as `thinking`."""
     max_budget: int | None = None
-    answer: Literal["schema", "tagged"] = "tagged"
-    """`schema` if its API enforces a JSON Schema; else the answer stands between tags of the call's own."""
+    answer: Literal["schema", "tagged"] | None = None
+    """`schema` if its API enforces a JSON Schema; else the answer stands between tags of the call's own. None: ask the endpoint."""
+    context: int | None = None
+    """Tokens of the longest prompt and completion together."""
+    parameters: int | None = None
+    """The number of its weights."""
+    reasons: bool | None = None
+    """Whether it reasons before it answers."""
     schema_with_tools: bool = False
     """Whether one request may have tools and a schema."""
     stream: bool = False
@@ -72,6 +88,28 @@ class Capability(Strict):
     """Whether a call may take an hour."""
     max_output: int | None = None
     """Tokens of the longest completion; None where it is unknown."""
+
+
+ServerKind = Literal["llamacpp", "ollama", "lmstudio", "vllm", "sglang", "tgi", "litellm", "unknown"]
+
+
+class ServerFacts(Strict):
+    """The facts that a model server was found to have; None is not known."""
+
+    kind: ServerKind = "unknown"
+    models: tuple[str, ...] = ()
+    """The models that it lists."""
+    answer: Literal["schema", "tagged"] | None = None
+    bounds: Literal["none", "lists", "all"] = "none"
+    context: int | None = None
+    """Tokens of the longest prompt and completion of one slot."""
+    slots: int | None = None
+    """Calls that it makes at the same time."""
+    parameters: int | None = None
+    """The number of the model's weights."""
+    stream: bool | None = None
+    reasons: bool | None = None
+    """Whether it thought before it answered."""
 
 
 class Family(Capability):
@@ -113,6 +151,8 @@ class Catalogue(Strict):
     as_of: str
     families: tuple[Family, ...]
     retired: tuple[Retirement, ...] = ()
+    dialects: dict[str, Dialect] = Field(default_factory=dict)
+    """The dialects of providers, and of the cloud `azure`, that families leave open."""
     own: int = 0
     """The number of families that are a user's own."""
     own_as_of: date | None = None
@@ -146,9 +186,10 @@ def read_own_table(path: Path, kind: type[_Table], variable: str) -> _Table:
 
 @cache
 def load_shipped_catalogue() -> Catalogue:
-    """Load the table that is shipped, once."""
-    text = (files("gradeloop.settings") / "capabilities.toml").read_text(encoding="utf-8")
-    return Catalogue.model_validate(tomllib.loads(text))
+    """Load the table that is shipped, once: each family with what its group says."""
+    table = tomllib.loads((files("gradeloop.settings") / "capabilities.toml").read_text(encoding="utf-8"))
+    families = [group | family for group in table.pop("groups") for family in group.pop("families")]
+    return Catalogue.model_validate(table | {"families": families})
 
 
 def read_catalogue(own: str) -> Catalogue:
@@ -164,6 +205,7 @@ def read_catalogue(own: str) -> Catalogue:
         as_of=shipped.as_of,
         families=(*table.families, *shipped.families),
         retired=(*table.retired, *shipped.retired),
+        dialects=shipped.dialects,
         own=len(table.families),
         own_as_of=table.as_of,
     )
@@ -183,10 +225,40 @@ def load_catalogue() -> Catalogue:
 
 def capability_of(spec: ModelSpec) -> Capability:
     """Return what a model takes, by the first family that matches; the request's own `structured_output` overrides the family's answer."""
-    family = _family(os.environ.get(MODELS, ""), *listed_model(spec.provider, spec.model))
+    takes = _family(os.environ.get(MODELS, ""), *listed_model(spec.provider, spec.model))
+    if is_azure(spec.provider, spec.config.base_url):
+        takes = _spoken(takes, "azure", frozenset())
+    if (facts := server_facts(spec)) is not None:
+        form = {"answer": facts.answer, "bounds": facts.bounds} if takes.answer is None and facts.answer else {}
+        more = {"stream": takes.stream or bool(facts.stream), "context": takes.context or facts.context, "parameters": facts.parameters}
+        takes = takes.model_copy(update={**form, **more, "reasons": facts.reasons if takes.reasons is None else takes.reasons})
     if spec.config.structured_output is None:
-        return family
-    return family.model_copy(update={"answer": "schema" if spec.config.structured_output else "tagged"})
+        return takes
+    return takes.model_copy(update={"answer": "schema" if spec.config.structured_output else "tagged"})
+
+
+_facts: dict[tuple[str, str | None, str], ServerFacts] = {}
+
+
+def declare_facts(spec: ModelSpec, facts: ServerFacts) -> None:
+    """Make the facts about a model's server known in this process, where they count for all that no table says."""
+    _facts[spec.provider, spec.config.base_url, spec.model] = facts
+
+
+def server_facts(spec: ModelSpec) -> ServerFacts | None:
+    """Return the facts about a model's server; None where it was not asked."""
+    return _facts.get((spec.provider, spec.config.base_url, spec.model))
+
+
+def is_answer_open(spec: ModelSpec) -> bool:
+    """Return whether no table says how a model's answer is bound."""
+    return _family(os.environ.get(MODELS, ""), *listed_model(spec.provider, spec.model)).answer is None
+
+
+def _spoken(takes: Capability, name: str, said: AbstractSet[str]) -> Capability:
+    """Return what a model takes in a dialect, of which `said` is said already."""
+    dialect = load_catalogue().dialects.get(name, Dialect())
+    return takes.model_copy(update={field: getattr(dialect, field) for field in Dialect.model_fields if field not in said})
 
 
 @lru_cache(maxsize=1024)
@@ -205,7 +277,7 @@ def _family(own: str, provider: str, model: str) -> Capability:
             said = {name: getattr(family, name) for name in family.model_fields_set & set(Capability.model_fields)}
             return base.model_copy(update=said)
         if match:
-            return family
+            return _spoken(family, provider, family.model_fields_set)
     return Capability()
 
 

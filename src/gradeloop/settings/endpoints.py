@@ -1,10 +1,12 @@
 """Where models are reached: protocols, presets, the tables `[providers.NAME]` of a worker, ceilings of calls, and the default model."""
 
 import json
+import os
 import re
 import socket
 import tomllib
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -97,19 +99,21 @@ class NamedEndpoint(Strict):
     """A provider that is known by name: a preset, or what the worker's own table says, over a preset where it names one."""
 
     name: str
-    protocol: str
+    protocol: str = "openai_chat"
     base_url: str
     """Its address; `${NAME}` in it is a variable of the worker."""
     keys: tuple[str, ...] = ()
     """The variables that may have its key."""
     keyless: bool = False
     """Whether it may be called without a key."""
-    tables: str
+    tables: str = "openai_compatible"
     """The provider under which its models and prices are looked up."""
     prefix: str = ""
     """A regular expression for what stands before the model's name in those tables."""
     suffix: str = ""
     """A regular expression for what stands behind it."""
+    start: str = ""
+    """The command that starts a server of one's own; `{model}` in it is the model's name."""
     cloud: Cloud | None = None
     regions: tuple[str, ...] = ()
     """The variables that may have its region."""
@@ -291,6 +295,20 @@ def listed_model(provider: str, model: str) -> tuple[str, str]:
     return endpoint.tables, (re.sub(around, "", model) if around else model).replace("@", "-")
 
 
+AZURE_HOSTS = (".openai.azure.com", ".services.ai.azure.com", ".cognitiveservices.azure.com")
+"""Ends of the names of Azure's hosts."""
+
+
+def is_azure(provider: str, base_url: str | None) -> bool:
+    """Return whether Azure serves a provider's models, at their own address where they name one."""
+    endpoint = _declared.get(provider) or presets_by_name().get("openai" if provider == "openai_compatible" else provider)
+    with suppress(KeyError, ValueError):  # the worker says what is wrong with the address
+        host = urlsplit(expand(base_url or (endpoint.base_url if endpoint else ""), os.environ)).hostname or ""
+        if host.endswith(AZURE_HOSTS):
+            return True
+    return endpoint is not None and endpoint.cloud == "azure"
+
+
 def own_names(environ: Mapping[str, str], file: "ConfigFile | None") -> frozenset[str]:
     """Return the names of the endpoints that a worker with this environment and this file has besides the presets.
 
@@ -353,6 +371,16 @@ def _refuses(host: str, port: int) -> bool:
     except OSError:
         return False
     return False
+
+
+LOOPBACK = re.compile(r"http://(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?(/[\w-][\w.-]*)*/?", re.ASCII)
+"""The base URL of a server of this machine, spelled so that nothing reads it as another one."""
+
+
+def loopback_servers(request: BaseModel) -> frozenset[str]:
+    """Return the addresses of this machine's own servers of models that a request names; the worker of its command may call them."""
+    models = (named.model for named in named_in(request) if named.model and named.model.provider == "openai_compatible")
+    return frozenset(url for model in models if (url := model.config.base_url) and LOOPBACK.fullmatch(url))
 
 
 def referenced_variables(texts: Iterable[str]) -> frozenset[str]:
@@ -488,5 +516,5 @@ def refuse_unservable(
         if provider == "scripted" and not scripted and model.id != UNNAMED:
             raise InvalidRequest(f"{where} needs a file of replies; name it as 'scripted:' in the file, or with --scripted")
         if calls and not is_own and (address := silent_address(provider, environ)):
-            start = f"start it (ollama serve; ollama pull {model.model})" if provider == "ollama" else "start the server"
-            raise InvalidRequest(f"{where} has no server, as nothing listens at {address}; {start}, or name another model")
+            start = presets_by_name()[provider].start.format(model=model.model)
+            raise InvalidRequest(f"{where} has no server, as nothing listens at {address}; start it ({start}), or name another model")

@@ -3,6 +3,7 @@
 import getpass
 import logging
 import os
+import re
 import stat
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +16,9 @@ STATE_CURE = "let GRADELOOP_STATE_DIR name a folder of your own, which is made i
 
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
 """The permissions of all users but the owner."""
+
+NOT_IN_NAMES = r"[^\w.~-]+"
+"""What a batch, thread or file may be called and a page's file is not."""
 
 OWN_NAMES = frozenset({"server.json", "server.db", "results.db", "trust.json", "workers", "payloads"})
 """Names in a folder by which it is known as a state folder, so that its permissions may be changed."""
@@ -56,6 +60,11 @@ def _is_state_folder(folder: Path) -> bool:
     """Return whether a folder is empty or has files of ours, and is no common one, such as /tmp."""
     names = {path.name for path in folder.iterdir()}
     return not folder.stat().st_mode & stat.S_ISVTX and (not names or not names.isdisjoint(OWN_NAMES))
+
+
+def view_file(folder: Path, what: str) -> Path:
+    """Return the page that `gradeloop view` writes into a folder, of what a name means."""
+    return folder / f"{re.sub(NOT_IN_NAMES, '-', Path(what).name) or 'report'}.html"
 
 
 def close_to_others(path: Path, what: str, cure: str) -> None:

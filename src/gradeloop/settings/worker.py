@@ -22,7 +22,7 @@ from temporalio.envconfig import ClientConfig, ClientConnectConfig
 from gradeloop.contract.base import READS_SHARES, Documented, Strict, describe_fields
 from gradeloop.contract.model_spec import CALL_SECONDS, Budget, CallTimeout, ToolName
 from gradeloop.contract.notice import ALL_KINDS, NoticeKind
-from gradeloop.contract.thread import OUTAGE_SECONDS, TASK_QUEUE, OutageTimeout, TenantName
+from gradeloop.contract.thread import OUTAGE_SECONDS, TASK_QUEUE, OutageTimeout, Priority, TenantName
 from gradeloop.errors import InvalidRequest, explained
 from gradeloop.settings.endpoints import CallCeilings, CeilingName, EndpointTable, names_file
 from gradeloop.settings.trust import CONFIG_FILE, ConfigFile, counted_settings, describe_uncounted, find_config_file, uncounted_keys
@@ -34,6 +34,22 @@ logger = logging.getLogger("gradeloop.settings")
 
 TOOL_VARIABLES = ("CONFIG", "NEEDS_APPROVAL", "SANDBOX", "FILES", "COMMANDS", "FETCH", "PYTEST", "MCP")
 """The variables `GRADELOOP_...`, with those below them, that change which tools a worker has."""
+
+
+TENANT_VARIABLE = "GRADELOOP_TENANT"
+"""The variable that names the tenant of whatever a process asks for."""
+
+
+def with_tenant(priority: Priority | None, tenant: str | None = None, *, level: int = 3) -> Priority | None:
+    """Return a priority with the tenant of a flag, else its own, else that of GRADELOOP_TENANT; as it is where none of them names one.
+
+    Raises:
+        InvalidRequest: No tenant can have that name.
+    """
+    named = tenant or (priority.tenant if priority else None) or os.environ.get(TENANT_VARIABLE)
+    given = priority.model_dump(exclude_unset=True) if priority else {"level": level}
+    with explained("" if tenant is None else "--tenant: "):
+        return Priority.model_validate(given | {"tenant": named}) if named else priority
 
 
 def is_embedded() -> bool:
@@ -262,6 +278,17 @@ class TunerSettings(Section):
     """The share of the processors from which no further call is taken."""
 
 
+class StorePoolSettings(Section):
+    """The connections of a worker to a store on PostgreSQL."""
+
+    size: Annotated[int, Field(ge=1, le=1000)] = 5
+    """Connections that stay open."""
+    overflow: Annotated[int, Field(ge=0, le=1000)] = 10
+    """Connections beside them at most, which are closed after use."""
+    recycle: Annotated[float, Field(gt=0)] = 1800.0
+    """Seconds after which a connection is replaced, before its next use; fewer than a firewall or a pooler keeps an idle one."""
+
+
 class ReceiverSettings(Section):
     """The OTLP receiver, which keeps spans of models for monitors."""
 
@@ -339,6 +366,10 @@ class WorkerSettings(Documented, BaseSettings):
     """Run at most this many model and tool calls at the same time."""
     tuner: TunerSettings | None = None
     """Take fewer calls than `max_concurrent_activities` where memory or processors become scarce; not by default."""
+    drain_seconds: Annotated[float, Field(ge=0, le=86_400)] = 30.0
+    """Give calls in flight this many seconds when the worker is asked to stop; other workers repeat the rest, which is paid for again."""
+    store_pool: StorePoolSettings = StorePoolSettings()
+    """The connections to a store on PostgreSQL: `size`, `overflow` and `recycle`."""
     max_calls_per_second: float | None = Field(default=None, gt=0)
     """Start at most this many model and tool calls per second, counted over all workers of the queue; no limit by default."""
     limits: dict[CeilingName, CallCeilings] = {}
@@ -351,6 +382,8 @@ class WorkerSettings(Documented, BaseSettings):
     """Wait for a provider that is away for this many seconds, before a run is interrupted; a request may say otherwise."""
     call_timeout: CallTimeout = CALL_SECONDS
     """Give a model call this many seconds in all; slow models and long completions get more, and a model's `config.timeout` comes first."""
+    probe: Literal["on", "off"] = "on"
+    """Ask model servers of which no table knows what they are and whether they enforce a schema; `off` where tables and settings say it."""
     log: LogFormat = "text"
     """Write the log as text, or as JSON: one object a line, with the ids of thread, run, iteration, batch, case and call."""
     metrics_address: ListenAddress | None = None
@@ -380,6 +413,8 @@ class WorkerSettings(Documented, BaseSettings):
     notify: dict[ServerName, NotifySettings] = {}
     """Webhooks that hear when a person is wanted, by name."""
     receiver: ReceiverSettings = ReceiverSettings()
+    local_servers: list[str] = []
+    """Let requests name exactly these Chat Completions servers of this machine; a command gives its worker those that its files name."""
     providers: EndpointTable = {}
     """Endpoints that models are called at, by name: `NAME:model`. Each may be a preset's, or have protocol and address of its own."""
 

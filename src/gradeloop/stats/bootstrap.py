@@ -6,7 +6,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from statistics import NormalDist
 
-from gradeloop.stats.intervals import CONFIDENCE, Interval
+from gradeloop.stats.intervals import CONFIDENCE, Interval, t_quantile
 
 REPLICATES = 10_000
 """The number of draws: the ends of an interval are then stable to about a hundredth of its width."""
@@ -14,11 +14,15 @@ REPLICATES = 10_000
 SEED = 20_090_101
 """The seed of the draws: the same labels give the same interval on every machine."""
 
+TAIL = (1 - CONFIDENCE) / 2
+
 Statistic = Callable[[Sequence[int]], Sequence[float | None]]
 """A function of how often each kind of run occurs, which returns one or more figures."""
 
 
-def bootstrap(counts: Sequence[int], statistic: Statistic, *, replicates: int = REPLICATES, seed: int = SEED) -> list[Interval | None]:
+def bootstrap(
+    counts: Sequence[int], statistic: Statistic, *, replicates: int = REPLICATES, seed: int = SEED, few: bool = False
+) -> list[Interval | None]:
     """Return the 95 % interval of each figure of a statistic, over runs drawn with replacement: bias-corrected and accelerated.
 
     Runs that say the same are drawn together: what counts is how often each kind of run occurs.
@@ -28,19 +32,42 @@ def bootstrap(counts: Sequence[int], statistic: Statistic, *, replicates: int = 
         statistic: Called with as many counts as there are kinds.
         replicates: How often runs are drawn.
         seed: The seed of the draws.
+        few: Whether the tails are those of Student's t, since what is drawn is few: clusters of runs.
 
     Returns:
         An interval per figure; None where the figure is undefined, or is so in more than half of the draws.
 
-    Source: Efron 1987, "Better Bootstrap Confidence Intervals", https://doi.org/10.1080/01621459.1987.10478410.
+    Source: Efron 1987, "Better Bootstrap Confidence Intervals", https://doi.org/10.1080/01621459.1987.10478410; for few, tails of
+    Student's t as Hesterberg has them, 2015, https://doi.org/10.1080/00031305.2015.1089789.
     """
+    total = sum(counts)
+    tail = NormalDist().cdf(-t_quantile(total - 1)) if few and total > 1 else TAIL
     measured = statistic(counts)
     drawn = [statistic(draw) for draw in _draws(counts, replicates, seed)]
-    without = [(count, statistic(_one_less(counts, at))) for at, count in enumerate(counts) if count and sum(counts) > 1]
+    without = [(count, statistic(_one_less(counts, at))) for at, count in enumerate(counts) if count and total > 1]
     return [
-        accelerated_interval(value, [figures[at] for figures in drawn], [(count, figures[at]) for count, figures in without])
+        accelerated_interval(value, [figures[at] for figures in drawn], [(count, figures[at]) for count, figures in without], tail)
         for at, value in enumerate(measured)
     ]
+
+
+def over_clusters(clusters: Sequence[Sequence[int]], statistic: Statistic) -> Statistic:
+    """Return a statistic of how often each cluster occurs, of one that asks how often each kind of run does.
+
+    Args:
+        clusters: How many runs of each kind a cluster has; a draw of clusters draws all of their runs.
+        statistic: The statistic of kinds.
+    """
+    members = [[(kind, count) for kind, count in enumerate(counts) if count] for counts in clusters]
+
+    def figures(draw: Sequence[int]) -> Sequence[float | None]:
+        counts = [0] * len(clusters[0])
+        for times, rows in zip(draw, members, strict=True):
+            for kind, count in rows if times else ():
+                counts[kind] += times * count
+        return statistic(counts)
+
+    return figures
 
 
 def _one_less(counts: Sequence[int], at: int) -> list[int]:
@@ -48,7 +75,7 @@ def _one_less(counts: Sequence[int], at: int) -> list[int]:
 
 
 def accelerated_interval(
-    measured: float | None, drawn: Sequence[float | None], without: Sequence[tuple[int, float | None]]
+    measured: float | None, drawn: Sequence[float | None], without: Sequence[tuple[int, float | None]], tail: float = TAIL
 ) -> Interval | None:
     """Return the bias-corrected and accelerated interval of a figure.
 
@@ -56,6 +83,7 @@ def accelerated_interval(
         measured: The figure itself.
         drawn: The figure of every draw.
         without: The figure without one run, with the number of runs of that kind.
+        tail: The probability beyond each end.
     """
     known = sorted(value for value in drawn if value is not None)
     if measured is None or not known or 2 * len(known) <= len(drawn):
@@ -65,11 +93,10 @@ def accelerated_interval(
     bias = normal.inv_cdf(min(max(below / count, 0.5 / count), 1 - 0.5 / count))
     speed = _acceleration(without)
 
-    def share(tail: float) -> float:
-        moved = bias + normal.inv_cdf(tail)
+    def share(probability: float) -> float:
+        moved = bias + normal.inv_cdf(probability)
         return normal.cdf(bias + moved / max(1 - speed * moved, _SAME))
 
-    tail = (1 - CONFIDENCE) / 2
     return Interval(low=_quantile(known, share(tail)), high=_quantile(known, share(1 - tail)))
 
 

@@ -51,7 +51,7 @@ class DriftTest:
         before = state.log_evidence or (-math.inf,) * len(SHIFTS)
         evidence = []
         for log_before, shift in zip(before, SHIFTS, strict=True):
-            moved = _shifted(base, -shift)
+            moved = 1 / (1 + (1 - base) / base * math.exp(shift))  # its log-odds are so much lower
             log_ratio = hits * math.log(moved / base) + (runs - hits) * math.log((1 - moved) / (1 - base))
             evidence.append(log_ratio + _log_sum(log_before, 0.0))
         return DriftState(windows=state.windows + 1, log_evidence=tuple(evidence))
@@ -119,11 +119,6 @@ def lowest_likely_rate(passed: int, runs: int, error: float = 0.025) -> float:
     Source: Clopper and Pearson 1934, https://doi.org/10.1093/biomet/26.4.404.
     """
     return 1 - upper_bound(runs - passed, runs, error) if runs else 0.0
-
-
-def _shifted(rate: float, shift: float) -> float:
-    """Return the rate whose log-odds are so much higher."""
-    return 1 / (1 + (1 - rate) / rate * math.exp(-shift))
 
 
 def _log_sum(one: float, other: float) -> float:

@@ -41,14 +41,20 @@ def gwet_ac1(counts: Mapping[tuple[Rating, Rating], float], categories: int) -> 
 
     Source: Gwet 2008, https://doi.org/10.1348/000711006X126600.
     """
-    total, same, first, second = _marginals(counts)
+    total, same, _, _ = _marginals(counts)
+    chance = gwet_chance(counts, categories)
+    return None if chance >= 1 - _ROUNDING else (same / total - chance) / (1 - chance)
+
+
+def gwet_chance(counts: Mapping[tuple[Rating, Rating], float], categories: int) -> float:
+    """Return how often two raters would agree by chance as AC1 has it, 0 to 1; 1 without ratings, or with one category."""
+    total, _, first, second = _marginals(counts)
     used = set(first) | set(second)
     count = max(categories, len(used))
     if not total or count < 2:  # noqa: PLR2004 - one value leaves nothing to agree on
-        return None
+        return 1.0
     shares = [(first.get(value, 0.0) + second.get(value, 0.0)) / (2 * total) for value in used]
-    chance = sum(share * (1 - share) for share in shares) / (count - 1)
-    return (same / total - chance) / (1 - chance)
+    return sum(share * (1 - share) for share in shares) / (count - 1)
 
 
 def weighted_kappa(counts: Mapping[tuple[float, float], float]) -> float | None:

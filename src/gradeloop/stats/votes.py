@@ -3,8 +3,10 @@
 import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from itertools import combinations
+from itertools import combinations_with_replacement
+from operator import mul
 
+from gradeloop.stats.bootstrap import bootstrap
 from gradeloop.stats.intervals import CONFIDENCE, Figures, at_most, upper_bound
 
 
@@ -16,6 +18,15 @@ class EffectiveVotes(Figures):
     """Between 1 and `votes`."""
     correlation: float
     """The mean correlation of two judges."""
+    low: float
+    """The lower end of the 95 % interval of `effective`."""
+    high: float
+    """Its upper end."""
+    runs: int
+
+
+LEAST_RUNS = 20
+"""With fewer runs nothing is said: a correlation of so few may be anything."""
 
 
 def effective_votes(rows: Sequence[Sequence[float]]) -> EffectiveVotes | None:
@@ -25,29 +36,38 @@ def effective_votes(rows: Sequence[Sequence[float]]) -> EffectiveVotes | None:
         rows: For each run, what every judge said as a number, in the same order of judges; with labels, 1 where the judge was wrong.
 
     Returns:
-        None with fewer than two judges or runs, or where no pair of judges varies.
+        None with fewer than two judges or 20 runs, or where no pair of judges varies.
 
     Source: "Nine Judges, Two Effective Votes", https://arxiv.org/abs/2605.29800; Kish 1965, the design effect.
     """
-    if len(rows) < 2 or len(rows[0]) < 2:  # noqa: PLR2004 - a correlation wants two of both
+    if len(rows) < LEAST_RUNS or len(rows[0]) < 2:  # noqa: PLR2004 - one judge has no other
         return None
-    columns = list(zip(*rows, strict=True))
-    known = [found for one, other in combinations(columns, 2) if (found := _correlation(one, other)) is not None]
-    if not known:
+    kinds, votes = Counter(tuple(row) for row in rows), len(rows[0])
+    pairs = list(combinations_with_replacement(range(votes), 2))
+    columns = [[row[at] for row in kinds] for at in range(votes)]
+    products = [list(map(mul, columns[one], columns[other])) for one, other in pairs]
+
+    def figures(draw: Sequence[int]) -> list[float | None]:
+        means = [sum(map(mul, draw, column)) / len(rows) for column in columns]
+        spreads = {
+            pair: sum(map(mul, draw, row)) / len(rows) - means[pair[0]] * means[pair[1]] for pair, row in zip(pairs, products, strict=True)
+        }
+        own = [spreads[at, at] if spreads[at, at] > _ROUNDING else 0.0 for at in range(votes)]
+        known = [spreads[one, other] / math.sqrt(own[one] * own[other]) for one, other in pairs if one < other and own[one] and own[other]]
+        correlation = math.fsum(known) / len(known) if known else None
+        return [correlation, None if correlation is None else votes / (1 + (votes - 1) * max(correlation, 0.0))]
+
+    counts = list(kinds.values())
+    correlation, effective = figures(counts)
+    if correlation is None or effective is None:
         return None
-    votes, correlation = len(columns), math.fsum(known) / len(known)
-    effective = votes / (1 + (votes - 1) * max(correlation, 0.0))
-    return EffectiveVotes(votes=votes, effective=effective, correlation=correlation)
+    _, interval = bootstrap(counts, figures, replicates=1_000)
+    low, high = (interval.low, interval.high) if interval else (1.0, float(votes))
+    return EffectiveVotes(votes=votes, effective=effective, correlation=correlation, low=low, high=high, runs=len(rows))
 
 
-def _correlation(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Return Pearson's correlation; None where one of the two never varies."""
-    count = len(one)
-    first, second = math.fsum(one) / count, math.fsum(other) / count
-    spread, other_spread = math.fsum((value - first) ** 2 for value in one), math.fsum((value - second) ** 2 for value in other)
-    if spread <= 0 or other_spread <= 0:
-        return None
-    return math.fsum((a - first) * (b - second) for a, b in zip(one, other, strict=True)) / math.sqrt(spread * other_spread)
+_ROUNDING = 1e-12
+"""A spread below this is the rounding of sums."""
 
 
 def flip_rate(values: Sequence[Hashable]) -> float | None:

@@ -1,13 +1,15 @@
 """The store of results: its URL, its database, opened at the first use, and its group commit."""
 
 import asyncio
+import json
+import math
 import os
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -16,8 +18,9 @@ from urllib.parse import urlsplit
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable, ValueRefused
 from gradeloop.settings.paths import close_database, state_folder
 from gradeloop.settings.worker import is_embedded
+from gradeloop.store.postgres import LOST_STATEMENT, TRANSACTION_SECONDS, BoundedConnections, take_time
 from gradeloop.store.tables import table
-from gradeloop.store.upgrade import ForeignStore, move_store, prepare_store
+from gradeloop.store.upgrade import ForeignStore, move_store, prepare_store, require_writable
 from gradeloop.telemetry.metrics import STORE_SECONDS
 
 if TYPE_CHECKING:  # a worker without a store, and most commands, do not load SQLAlchemy
@@ -25,8 +28,28 @@ if TYPE_CHECKING:  # a worker without a store, and most commands, do not load SQ
 
 T = TypeVar("T")
 
+Row = Mapping[Any, Any]
+"""A row by the names of its columns: SQLAlchemy's, whose keys may be columns, or of the driver."""
+
+Rows = Sequence[Row]
+
 GROUP = 64
 """The most works of one transaction: its rows are locked until it ends."""
+
+TRIES = 2
+"""Tries in a row that the database does not answer, after which those that wait are told: each try would wait for it anew."""
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The connections of a process to PostgreSQL; SQLite has as many as threads ask for."""
+
+    size: int = 5
+    """Connections that stay open."""
+    overflow: int = 10
+    """Connections beside them at most, while threads wait for one."""
+    recycle: float = 1800.0
+    """Seconds after which a connection is replaced, before it is used again."""
 
 
 @dataclass
@@ -44,7 +67,9 @@ class GroupCommit:
     SQLite has one writer at a time, and others sleep until it has ended; PostgreSQL waits for its disk at each commit. A work is reported
     once its transaction is committed. Where one fails, the transaction is taken back and all are done anew: those before it together, it
     alone, those after it together; a savepoint for each would cost more than the works themselves. Where the transaction fails as a
-    whole, each is tried alone. So a work may be done more than once, and must leave nothing behind besides its rows.
+    whole, each is tried alone, until two in a row fail as it did: then nobody waits for the others' tries, too. So a work may be done
+    more than once, and must leave nothing behind besides its rows. A connection that stays silent is cut (`store/postgres.py`), so that
+    the thread always comes back.
 
     Args:
         do: Does a work in a transaction, in the thread that calls it.
@@ -98,26 +123,110 @@ class GroupCommit:
             try:
                 self._do(lambda connection: _together(connection, group, done))  # noqa: B023 - done before the next turn
             except Exception as error:  # noqa: BLE001 - whose it is shows when each is done alone
-                if (isinstance(error, StoreUnavailable) and not isinstance(error, StoreRefused)) or len(done) == len(group):
+                if _is_away(error) or len(done) == len(group):
                     break
                 self._write(done)
                 self._write_alone(group[len(done)])
                 group = group[len(done) + 1 :]
             else:
                 return
+        lost: list[str] = []
         for one in group:
-            self._write_alone(one)
+            if len(lost) < TRIES:
+                self._write_alone(one, TRIES if len(group) == 1 else 1)
+                lost = [*lost, str(one.error)] if _is_away(one.error) else []
+            else:
+                one.result, one.error = None, StoreUnavailable(lost[-1])
 
-    def _write_alone(self, one: _Waiting[Any]) -> None:
-        one.result, one.error = None, None
-        try:
-            one.result = self._do(one.work)
-        except Exception as error:  # noqa: BLE001 - the caller's
-            one.error = error
+    def _write_alone(self, one: _Waiting[Any], tries: int = 1) -> None:
+        for _ in range(tries):
+            one.result, one.error = None, None
+            try:
+                one.result = self._do(one.work)
+            except Exception as error:  # noqa: BLE001 - the caller's
+                one.error = error
+            if not _is_away(one.error):
+                return
+
+
+def _is_away(error: Exception | None) -> bool:
+    """Return whether an error is that of a database that does not answer."""
+    return isinstance(error, StoreUnavailable) and not isinstance(error, StoreRefused)
+
+
+@dataclass(frozen=True)
+class SetStatement:
+    """SQL that does works of one kind.
+
+    PostgreSQL does all that wait at once, in one round trip; a statement may be sent again although it was done, since its connection
+    was lost, and must change nothing then. SQLite does one after the other.
+    """
+
+    sql: tuple[str, ...]
+    """Statements with one parameter, `works`: a JSON array of the works' values, each with its number `n`; result rows begin with it."""
+    on_sqlite: Callable[["Connection", Mapping[str, Any]], Rows]
+    """Does one work by its values."""
+
+
+@dataclass(frozen=True)
+class SetWork(Generic[T]):
+    """A work of a kind, by its values."""
+
+    statement: SetStatement
+    values: Mapping[str, Any]
+    read: Callable[[Rows], T]
+    keys: tuple[object, ...] = ()
+    """Names of what it changes: of two works that share one, the second is done by statements behind those of the first."""
+
+    def __call__(self, connection: "Connection") -> T:
+        """Do this work alone."""
+        return self.read(_do_works(connection, [self])[0])
+
+
+def _do_works(connection: "Connection", works: Sequence[SetWork[Any]]) -> list[Rows]:
+    """Do works by as few statements as they need, and return the rows of each."""
+    if connection.dialect.name == "sqlite":
+        return [work.statement.on_sqlite(connection, work.values) for work in works]
+    rounds, turns = dict[tuple[int, tuple[str, ...]], list[int]](), dict[object, int]()
+    for at, work in enumerate(works):
+        turn = max((turns.get(key, 0) for key in work.keys), default=0)
+        turns |= dict.fromkeys(work.keys, turn + 1)
+        rounds.setdefault((turn, work.statement.sql), []).append(at)
+    found: list[list[Row]] = [[] for _ in works]
+    with driver_connection(connection) as driver:
+        sent = []
+        with driver.pipeline() if len(rounds) > 1 or len(works[0].statement.sql) > 1 else nullcontext():
+            for (_, statements), those in sorted(rounds.items()):
+                those.sort(key=lambda at: str(works[at].keys))  # two workers that write the same take the rows' locks in the same order
+                values = {"works": json.dumps([{**works[at].values, "n": at} for at in those], ensure_ascii=False)}
+                sent.append([driver.execute(statement, values, prepare=False) for statement in statements][-1])
+        for cursor in sent:
+            names = [column.name for column in cursor.description]
+            for row in cursor:
+                found[row[0]].append(dict(zip(names, row, strict=True)))
+    return list(found)
+
+
+@contextmanager
+def driver_connection(connection: "Connection") -> Iterator[Any]:
+    """Yield the driver's own connection; its errors are those of SQLAlchemy."""
+    from sqlalchemy.exc import DBAPIError
+
+    errors = connection.dialect.loaded_dbapi.Error
+    try:
+        yield connection.connection.driver_connection
+    except errors as error:
+        raise DBAPIError.instance(None, None, error, errors, dialect=connection.dialect) from error
 
 
 def _together(connection: "Connection", group: Sequence[_Waiting[Any]], done: list[_Waiting[Any]]) -> None:
     """Do all works in this transaction, and add each to `done` that did not fail."""
+    works = [one.work for one in group if isinstance(one.work, SetWork)]
+    if len(works) == len(group) and connection.dialect.name != "sqlite":
+        done.extend(group)  # where a statement fails, it has failed for all
+        for one, work, rows in zip(group, works, _do_works(connection, works), strict=True):
+            one.result = work.read(rows)
+        return
     if connection.dialect.name == "sqlite":
         connection.exec_driver_sql("BEGIN IMMEDIATE")  # else works that only read, and come first, would be no part of it
     for one in group:
@@ -138,9 +247,6 @@ def _report(group: Sequence[_Waiting[Any]]) -> None:
 STORE_VARIABLE = "GRADELOOP_STORE"
 STORE_FILE = "results.db"
 STORE_CURE = f"set {STORE_VARIABLE} to sqlite:////folder/results.db or postgresql://user@host/database"
-
-CONNECT = {"connect_timeout": 10}
-"""Seconds after which PostgreSQL counts as away."""
 
 
 def store_url(*, embedded: bool) -> str:
@@ -165,13 +271,13 @@ def store_url(*, embedded: bool) -> str:
     return named
 
 
-def own_store(*, durable: bool = False) -> "Store":
+def own_store(*, durable: bool = False, pool: Pool | None = None) -> "Store":
     """Return the store that the environment names, else the one in the state folder.
 
     Raises:
         InvalidRequest: A server is named, and no store.
     """
-    return Store(store_url(embedded=is_embedded()), durable=durable)
+    return Store(store_url(embedded=is_embedded()), durable=durable, pool=pool)
 
 
 class Store:
@@ -181,15 +287,19 @@ class Store:
         url: Its URL, as `store_url` returns it.
         upgrade: Whether a database of an older version is upgraded when it is opened; False for those who look at it as it is.
         durable: Whether each commit waits for the disk, so that even a crash of the machine loses none; PostgreSQL's always do.
+        pool: The connections to PostgreSQL.
     """
 
-    def __init__(self, url: str, *, upgrade: bool = True, durable: bool = False) -> None:
+    def __init__(self, url: str, *, upgrade: bool = True, durable: bool = False, pool: Pool | None = None) -> None:
         self._url = url
+        self._pool = pool or Pool()
         self._durable = durable
         self._upgrades = upgrade
         self._engine: Engine | None = None
         self._opening = threading.Lock()
         self._groups = GroupCommit(self.do)
+        self._sets = GroupCommit(self._do_at_once)
+        self._direct: Connection | None = None
 
     @property
     def shared(self) -> bool:
@@ -226,12 +336,14 @@ class Store:
     """Another name for `read`, for work that changes rows."""
 
     async def ping(self) -> None:
-        """Ask the database for nothing but an answer.
+        """Find out whether the database can be written, in the way that writes go.
 
         Raises:
-            StoreUnavailable: It has none.
+            StoreUnavailable: It cannot.
+            StoreRefused: Its tables are not those that this gradeloop knows: it was upgraded or taken back meanwhile.
         """
-        await self.read(lambda connection: connection.exec_driver_sql("SELECT 1").scalar())
+        for writer in (self._groups, self._sets) if self.shared else (self._groups,):
+            await writer.do(require_writable)
 
     async def write_soon(self, work: Callable[["Connection"], T]) -> T:
         """Do short work in a transaction together with whatever else waits to be written; it is committed when this returns.
@@ -239,7 +351,25 @@ class Store:
         Raises:
             StoreUnavailable: The database cannot be reached, or is no store of gradeloop.
         """
-        return await self._groups.do(work)
+        return await (self._sets if self.shared and isinstance(work, SetWork) else self._groups).do(work)
+
+    def _do_at_once(self, work: Callable[["Connection"], T]) -> T:
+        """Do set work in this thread, each statement a transaction; its connection is kept, so that a work is one round trip."""
+
+        def transact() -> T:
+            connection, self._direct = self._direct, None
+            connection = connection or self._opened().connect().execution_options(isolation_level="AUTOCOMMIT")
+            connection.info["until"] = time.monotonic() + TRANSACTION_SECONDS
+            try:
+                done = work(connection)
+            except BaseException:
+                connection.invalidate()
+                connection.close()
+                raise
+            connection.info["until"], self._direct = math.inf, connection
+            return done
+
+        return self._timed(transact)
 
     def do(self, work: Callable[["Connection"], T]) -> T:
         """Do work in this thread, as `read` does in another.
@@ -252,13 +382,29 @@ class Store:
             with self._opened().begin() as connection:
                 return work(connection)
 
+        return self._timed(transact)
+
+    def _timed(self, work: Callable[[], T]) -> T:
         started, outcome = time.perf_counter(), "error"
         try:
-            done = self._checked(transact)
+            done = self._checked(work)
             outcome = "ok"
             return done
         finally:
             STORE_SECONDS.record(time.perf_counter() - started, outcome=outcome)
+
+    def do_at_once(self, work: Callable[["Connection"], T]) -> T:
+        """Do work in this thread, each of whose statements is committed by itself, with one round trip.
+
+        Raises:
+            StoreUnavailable: The database cannot be reached, or is no store of gradeloop.
+        """
+
+        def execute() -> T:
+            with self._opened().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
+                return work(connection)
+
+        return self._checked(execute)
 
     def rewrite(self) -> bool:
         """Write a SQLite file anew without its free pages, and empty its log; return whether somebody's reading kept the log from that.
@@ -267,12 +413,11 @@ class Store:
             StoreUnavailable: Others keep the database busy.
         """
 
-        def work() -> bool:
-            with self._opened().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                connection.exec_driver_sql("VACUUM")
-                return bool(connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0])
+        def work(connection: "Connection") -> bool:
+            connection.exec_driver_sql("VACUUM")
+            return bool(connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)").one()[0])
 
-        return self._checked(work)
+        return self.do_at_once(work)
 
     def vacuum(self, name: str) -> None:
         """Write a table of PostgreSQL anew without what was deleted; the table is locked meanwhile.
@@ -281,11 +426,12 @@ class Store:
             StoreUnavailable: The database cannot be reached.
         """
 
-        def work() -> None:
-            with self._opened().connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                connection.exec_driver_sql(f"VACUUM FULL {table(name).name}")
+        def work(connection: "Connection") -> None:
+            take_time(connection)
+            connection.exec_driver_sql(f"VACUUM FULL {table(name).name}")
+            connection.invalidate()  # it is bounded no more
 
-        self._checked(work)
+        self.do_at_once(work)
 
     def size(self) -> tuple[int, int | None]:
         """Return the bytes of the store, and of a file the bytes that are left on its disk.
@@ -330,7 +476,8 @@ class Store:
             cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
             problem = " ".join(str(cause).split())
             cure = "run: pip install 'gradeloop[postgres]'" if isinstance(error, ModuleNotFoundError) else STORE_CURE
-            kind = StoreRefused if isinstance(error, ProgrammingError | ModuleNotFoundError) else StoreUnavailable
+            refused = isinstance(error, ProgrammingError | ModuleNotFoundError) and getattr(cause, "sqlstate", None) not in LOST_STATEMENT
+            kind = StoreRefused if refused else StoreUnavailable
             kind = ValueRefused if isinstance(error, DataError | OverflowError | UnicodeEncodeError) else kind
             raise kind(f"the store {_without_secrets(self._url)!r} cannot be used: {problem}; {cure}") from None
 
@@ -350,7 +497,11 @@ class Store:
             if not self._durable:
                 event.listen(engine, "connect", _synchronize_seldom)
         else:
-            engine = create_engine(f"postgresql+psycopg{self._url[len(parts.scheme) :]}", pool_pre_ping=True, connect_args=CONNECT)
+            pool = {"pool_size": self._pool.size, "max_overflow": self._pool.overflow, "pool_recycle": self._pool.recycle}
+            engine = create_engine(
+                f"postgresql+psycopg{self._url[len(parts.scheme) :]}", use_native_hstore=False, pool_use_lifo=True, **pool
+            )
+            BoundedConnections(engine)
         try:
             if self._upgrades:
                 prepare_store(engine)
@@ -372,6 +523,10 @@ class Store:
     def close(self) -> None:
         """Close the connections."""
         self._groups.close()
+        self._sets.close()
+        if self._direct is not None:
+            self._direct.close()
+            self._direct = None
         if self._engine is not None:
             self._engine.dispose()
             self._engine = None
@@ -394,9 +549,11 @@ class StoreSnapshot:
 
 def _begin_snapshot(engine: "Engine") -> "Connection":
     """Return a connection in a transaction that sees one state of the database."""
-    if engine.dialect.name != "sqlite":
-        return engine.connect().execution_options(isolation_level="REPEATABLE READ")
     connection = engine.connect()
+    if engine.dialect.name != "sqlite":
+        connection = connection.execution_options(isolation_level="REPEATABLE READ")
+        take_time(connection)
+        return connection
     connection.exec_driver_sql("BEGIN")  # which Python's driver leaves out before a statement that only reads
     return connection
 

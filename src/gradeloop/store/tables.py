@@ -60,7 +60,7 @@ def prune_by_age(*names: str) -> Prune:
 
 
 def _define(tables: "MetaData") -> None:
-    from sqlalchemy import BigInteger, Column, Float, String, Table, Text
+    from sqlalchemy import BigInteger, Column, DateTime, Float, Integer, String, Table, Text, func
 
     Table(
         "call_paces",
@@ -78,6 +78,15 @@ def _define(tables: "MetaData") -> None:
         Column("cost_usd", Float, nullable=False, server_default="0"),
         *map(counter, ("calls", "unreported")),
         created(),
+    )
+    Table(
+        "workers",
+        tables,
+        Column("id", String(64), primary_key=True),
+        Column("queue", String(200), nullable=False, index=True),
+        Column("slots", Integer, nullable=False),
+        Column("seen", DateTime(timezone=True), server_default=func.now(), nullable=False),
+        counter("left"),
     )
 
 

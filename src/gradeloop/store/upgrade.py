@@ -7,14 +7,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gradeloop.store.postgres import take_time
+
 if TYPE_CHECKING:  # a worker without a store, and most commands, do not load SQLAlchemy; a store of today's version needs no alembic
     from sqlalchemy import Connection, Engine
 
-VERSION = 1
-"""The version of the tables: the number of the newest migration. A store of a higher one is refused, one of a lower one is upgraded."""
+VERSION = 3
+"""The version of the tables: the number of the newest migration. A store of a lower one is upgraded; one of a higher one is used while it
+says that this version may, and refused otherwise."""
 
 VERSION_TABLE = "store_version"
 """The table in which alembic keeps the version. Stores of before 0.2.0 kept theirs in others, and their numbers mean other tables."""
+
+OLDEST_TABLE = "store_oldest"
+"""The table with the lowest version that a gradeloop must know to use the store: the highest `oldest` of its migrations.
+
+A migration that workers of the version before can go on beside, and start behind, says that version or an earlier one as its `oldest`: it
+adds tables, and columns which an INSERT may leave out. One that drops, renames or gives another meaning says its own number."""
 
 LOCK_SECONDS = 120.0
 """How long a process waits for another one that upgrades the same store."""
@@ -39,14 +48,57 @@ def prepare_store(engine: "Engine") -> None:
     """Upgrade a store that is of an older version, or empty.
 
     Raises:
-        ForeignStore: It is of a newer version, or was made before 0.2.0.
+        ForeignStore: It is of a version that this gradeloop may not use, or was made before 0.2.0.
     """
     if (found := _read_version(engine)) < VERSION or not _is_shared(engine):
         with _alone(engine) as connection:
             if (found := version_of(connection)) < VERSION:
                 change_version(connection, VERSION)
     if found > VERSION:
-        raise ForeignStore(f"is of version {found}, this gradeloop knows {VERSION}; install a newer gradeloop")
+        with engine.connect() as connection:
+            require_known(connection)
+
+
+def require_writable(connection: "Connection") -> None:
+    """Have the database do what a write needs, short of locking a row.
+
+    Raises:
+        ForeignStore: Its tables are of a version that this gradeloop may not use.
+        SQLAlchemyError: The database cannot be written.
+    """
+    look = "SELECT version_num FROM store_version"
+    if connection.dialect.name == "sqlite":
+        connection.exec_driver_sql("PRAGMA user_version = 0")
+    else:  # an update must be allowed, and the log take the end of a transaction that has a number
+        look = (
+            "WITH writes AS (UPDATE store_version SET version_num = version_num WHERE false RETURNING 1) "
+            "SELECT version_num, txid_current() FROM store_version"
+        )
+    found = int(connection.exec_driver_sql(look).scalar() or 0)
+    if found < VERSION:
+        raise ForeignStore(f"is of version {found}, this gradeloop needs {VERSION}; run: gradeloop store upgrade")
+    if found > VERSION:
+        require_known(connection)
+
+
+def require_known(connection: "Connection", *, entirely: bool = False) -> None:
+    """Refuse a newer store that this gradeloop may not use.
+
+    Args:
+        connection: A connection to the store.
+        entirely: Whether all tables have to be known, as to whoever copies the store or erases from it.
+
+    Raises:
+        ForeignStore: It is of such a version.
+    """
+    from sqlalchemy import inspect
+
+    needed = found = version_of(connection)
+    if not entirely and found > VERSION and inspect(connection).has_table(OLDEST_TABLE):
+        needed = int(connection.exec_driver_sql("SELECT version FROM store_oldest").scalar_one())
+    if needed > VERSION:
+        needs = f"is of version {found}, which needs a gradeloop that knows version {needed}"
+        raise ForeignStore(f"{needs}, this gradeloop knows {VERSION}; install a newer gradeloop")
 
 
 def move_store(engine: "Engine", version: int) -> int:
@@ -97,6 +149,7 @@ def change_version(connection: "Connection", version: int) -> None:
     """
     from alembic import command
     from alembic.config import Config
+    from alembic.script import ScriptDirectory
 
     config = Config()
     config.set_main_option("script_location", str(MIGRATIONS).replace("%", "%%"))
@@ -104,6 +157,11 @@ def change_version(connection: "Connection", version: int) -> None:
     move = command.downgrade if version < version_of(connection) else command.upgrade
     with _MIGRATING:
         move(config, f"{version:04}" if version else "base")
+    connection.exec_driver_sql(f"DROP TABLE IF EXISTS {OLDEST_TABLE}")
+    if version:
+        migrations = ScriptDirectory.from_config(config).iterate_revisions(f"{version:04}", "base")
+        oldest = max(migration.module.oldest for migration in migrations)
+        connection.exec_driver_sql(f"CREATE TABLE {OLDEST_TABLE} AS SELECT {oldest} AS version")
 
 
 def _is_shared(engine: "Engine") -> bool:
@@ -122,6 +180,7 @@ def _alone(engine: "Engine") -> Iterator["Connection"]:
 
     if engine.dialect.name != "sqlite":
         with engine.begin() as connection:
+            take_time(connection)
             connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": POSTGRES_LOCK})
             yield connection
         return

@@ -176,18 +176,13 @@ def fill_messages(
         place = f"{where}: {what}[{at}]" if len(raw) > 1 else f"{where}: {what}"
         content = _fill_parts(message.content, lambda text, at=place: _fill_content(text, variables, at, what, note), place, images)  # type: ignore[misc]  # a default
         if message.role != "system":
-            messages.append(_parse_message(message, content, Location(place)))
+            with explained_at(Location(place)):
+                messages.append(Message.model_validate(message.model_dump(exclude={"content"}, exclude_none=True) | {"content": content}))
         elif messages:
             raise InvalidRequest(f"{place}: a message of role 'system' stands after others; put it at the beginning")
         else:
             system.append(content)
     return CasePrompt(tuple(messages), "\n\n".join(system) or None, images=tuple(images))
-
-
-def _parse_message(message: SuiteMessage, content: str, where: Location) -> Message:
-    raw = message.model_dump(exclude={"content"}, exclude_none=True) | {"content": content}
-    with explained_at(where):
-        return Message.model_validate(raw)
 
 
 _RESULTS = 2_000

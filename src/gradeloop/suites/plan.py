@@ -23,7 +23,7 @@ from gradeloop.errors import InvalidRequest, explained, field_path
 from gradeloop.files.yaml import Location, explained_at, located_error
 from gradeloop.grading.grants import Grants, Kind
 from gradeloop.grading.templates import fill_rubric, is_template
-from gradeloop.settings.endpoints import UNNAMED, own_names, refuse_unservable, require_default_model
+from gradeloop.settings.endpoints import UNNAMED, loopback_servers, own_names, refuse_unservable, require_default_model
 from gradeloop.settings.trust import find_config_file
 from gradeloop.suites.assertions import SHOWS_VARIABLES, AssertionList, located
 from gradeloop.suites.case_texts import (
@@ -171,6 +171,8 @@ class SuiteModels:
         """The default models that were chosen, and why."""
         self.asked: dict[bytes, Case] = {}
         """Where `checks` is set, of the cases that a worker serves alike the first, by what is asked of it."""
+        self.local_servers: frozenset[str] = frozenset()
+        """The loopback addresses that models of the cases so far have."""
         self._scripted = scripted
         self._checks = checks
         self._endpoints: frozenset[str] | None = None
@@ -209,6 +211,7 @@ class SuiteModels:
             if self._endpoints is None:
                 self._endpoints = own_names(os.environ, find_config_file((), os.environ))
             calls, endpoints = not self._checks, self._endpoints
+            self.local_servers |= loopback_servers(case)
             refuse_unservable(case, os.environ, scripted=self._scripted, endpoints=endpoints, calls=calls, place=place)
 
 

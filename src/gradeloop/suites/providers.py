@@ -14,7 +14,7 @@ from gradeloop.contract.messages import CHOICES, CallForm
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location
 from gradeloop.grading.templates import is_template
-from gradeloop.settings.endpoints import MISTRAL_URL
+from gradeloop.settings.endpoints import MISTRAL_URL, presets_by_name
 from gradeloop.suites.findings import as_object
 from gradeloop.text import clip
 
@@ -179,13 +179,6 @@ def plain_schema(value: JsonValue) -> JsonValue:
 
 
 SYSTEM_KEYS = ("systemInstruction", "system_instruction", "instructions", "systemPrompt", "system")
-_OWN_KEYS = {
-    "openai": "OPENAI_API_KEY",
-    "anthropic": "ANTHROPIC_API_KEY",
-    "openrouter": "OPENROUTER_API_KEY",
-    "google_genai": "GEMINI_API_KEY",
-}
-"""The variable that each provider takes its key from anyway."""
 
 
 @dataclass
@@ -301,7 +294,8 @@ def _base_url(config: Mapping[str, JsonValue], ours: str, where: str) -> str | N
 
 
 def _refuse_endpoint(config: Mapping[str, JsonValue], ours: str, where: str) -> None:
-    if config.get("apiKeyEnvar") == _OWN_KEYS.get(ours, f"{ours.upper().replace('-', '_')}_API_KEY"):
+    preset = presets_by_name().get(ours)
+    if config.get("apiKeyEnvar") in (preset.keys if preset else (f"{ours.upper().replace('-', '_')}_API_KEY",)):
         config = {key: value for key, value in config.items() if key != "apiKeyEnvar"}
     if odd := next((key for key in config if key in _names()["of_endpoints"]["names"]), None):
         what = "a key" if "key" in odd.lower() else "how it is called"

@@ -16,8 +16,8 @@ from gradeloop.contract.messages import MESSAGE_BYTES, ToolCall
 from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.named_metrics import DerivedMetrics
 from gradeloop.contract.rubric import Rubric
-from gradeloop.contract.thread import MAX_ITERATIONS, Generator, Grader
-from gradeloop.errors import InvalidRequest
+from gradeloop.contract.thread import MAX_ITERATIONS, Generator, Grader, Priority
+from gradeloop.errors import InvalidRequest, installed
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, load_rubric, refuse_bad_rubric
 from gradeloop.files.yaml import Location, read_yaml
@@ -214,6 +214,8 @@ class SuiteSettings(Strict, Documented):
     """Whether verdicts of earlier batches are reused from the cache."""
     delay: Annotated[int, Field(ge=0, le=60_000)] | None = None
     """Milliseconds to wait before every call; calls are then made one at a time."""
+    priority: Priority | None = None
+    """Whose the batch is and which calls go first, as `{tenant, level, weight}`; level 4 by default."""
     derived_metrics: DerivedMetrics = ()
     """Figures calculated from the metrics that assertions name, as `{name, value}`: `value` is a formula such as `Tone / __count`."""
 
@@ -265,15 +267,6 @@ def is_file(value: JsonValue) -> bool:
     return isinstance(value, str) and value.startswith(FILE)
 
 
-def file_path(value: JsonValue, scope: FileScope, where: Location) -> Path:
-    """Return the path that a `file://` text names.
-
-    Raises:
-        InvalidRequest: It leads out of the folders of the suite's scope.
-    """
-    return scope.find(str(value).removeprefix(FILE), where)
-
-
 def read_text(path: Path, where: Location) -> str:
     """Read a text file.
 
@@ -306,7 +299,7 @@ def resolve_files(value: JsonValue, scope: FileScope, where: Location) -> JsonVa
         return value
     if names_code(value):
         return read_code_file(str(value), scope, where)
-    path = file_path(value, scope, where)
+    path = scope.find(str(value).removeprefix(FILE), where)
     if path.suffix.lower() in {".pdf", *MEDIA_TYPES}:
         return pdf_text(path, where) if path.suffix.lower() == ".pdf" else image_file(path, where)
     return read_yaml(path, "the file", aliases=True) if path.suffix in YAML_SUFFIXES else read_text(path, where)
@@ -336,7 +329,7 @@ def resolve_rubric(raw: dict[str, JsonValue], scope: FileScope, where: Location)
     if rubric is None:
         return {}
     if is_file(rubric):
-        path = file_path(rubric, scope, where.at("rubric"))
+        path = scope.find(str(rubric).removeprefix(FILE), where.at("rubric"))
         return {"rubric": load_rubric(path, scope.beside(path))}
     rubric = inline_prompts(rubric, scope, where.at("rubric"))
     refuse_bad_rubric(rubric, where.placed, (*where.path, "rubric"), where.file)
@@ -356,7 +349,7 @@ def resolve_prompts(value: JsonValue, scope: FileScope, where: Location) -> Iter
         if named is None:
             yield prompt
             continue
-        path = file_path(named, scope, where.at(at))
+        path = scope.find(str(named).removeprefix(FILE), where.at(at))
         content = read_yaml(path, "the prompt") if path.suffix in YAML_SUFFIXES else read_text(path, where.at(at))
         if not isinstance(content, str | list):
             raise InvalidRequest(f"{where.at(at)}: the prompt {clip(str(path))} is no list of messages; write [{{role, content}}]")
@@ -376,10 +369,8 @@ def pdf_text(path: Path, where: Location) -> str:
     Raises:
         InvalidRequest: It cannot be read, has no text, or is too long; or no package reads it here.
     """
-    try:
+    with installed(f"{where}: {clip(path.name)} is a PDF, which needs pypdf; run: pip install 'gradeloop[pdf]'"):
         from pypdf import PdfReader
-    except ModuleNotFoundError:
-        raise InvalidRequest(f"{where}: {clip(path.name)} is a PDF, which needs pypdf; run: pip install 'gradeloop[pdf]'") from None
     try:
         size = path.stat().st_size
         reader = PdfReader(path) if size <= PDF_BYTES else None

@@ -4,8 +4,7 @@ import json
 import logging
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -29,16 +28,6 @@ SDK_FIELDS = ("namespace", "task_queue", "workflow_id", "run_id", "activity_id",
 Ids = Mapping[str, str | int]
 
 _ids: ContextVar[Ids] = ContextVar("_ids", default={})  # noqa: B039 - nobody changes it
-
-
-@contextmanager
-def logged_ids(ids: Ids) -> Iterator[None]:
-    """Give every record of the block these ids, besides those around it."""
-    token = _ids.set({**_ids.get(), **ids})
-    try:
-        yield
-    finally:
-        _ids.reset(token)
 
 
 def set_ids(ids: Ids) -> None:

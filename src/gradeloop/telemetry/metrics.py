@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from gradeloop.text import one_line
@@ -32,11 +31,6 @@ class Metric:
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
     """The upper bounds of a histogram's buckets."""
-
-    @cached_property
-    def exposed(self) -> str:
-        """The name that Prometheus sees."""
-        return f"{self.name}_total" if self.kind == "counter" else self.name
 
     def record(self, value: float = 1, /, **labels: str) -> None:
         """Add to a counter, set a gauge, or note an observation; does nothing where nobody exports metrics, or a workflow is replayed.
@@ -87,6 +81,7 @@ LIMITER_IN_FLIGHT = Metric("gradeloop_limiter_in_flight", "gauge", "Calls in fli
 LIMITER_WINDOW = Metric("gradeloop_limiter_window", "gauge", "Calls that may be in flight", _OF_MODEL)
 LIMITER_WAITING = Metric("gradeloop_limiter_waiting", "gauge", "Calls that wait for their turn", _OF_MODEL)
 QUEUE_BACKLOG = Metric("gradeloop_queue_backlog", "gauge", "Tasks that wait in the worker's queue, as the server counts them", ("type",))
+WORKER_SLOTS = Metric("gradeloop_worker_slots", "gauge", "Tasks that the worker takes at once, at most", ("type",))
 
 METRICS = tuple(value for value in tuple(globals().values()) if isinstance(value, Metric))
 """All of our metrics."""
@@ -109,7 +104,9 @@ class MetricRecorder:
         Raises:
             ValueError: The labels are not the metric's.
         """
-        if _is_replaying():
+        from temporalio import workflow
+
+        if workflow.in_workflow() and workflow.unsafe.is_replaying():
             return
         key = (metric.name, *labels.items())
         write = self._series.get(key)
@@ -148,12 +145,6 @@ class MetricRecorder:
             names = [one_line(name)[:LABEL_CHARACTERS] or OTHER for name in pair]
             shown = self._models[pair] = dict(zip(_OF_MODEL, names, strict=True))
         return {**labels, **shown}
-
-
-def _is_replaying() -> bool:
-    from temporalio import workflow
-
-    return workflow.in_workflow() and workflow.unsafe.is_replaying()
 
 
 _recorder: MetricRecorder | None = None

@@ -37,7 +37,7 @@ from temporalio.converter import (
     WorkflowSerializationContext,
 )
 
-from gradeloop.errors import InvalidRequest, PayloadUnreadable
+from gradeloop.errors import InvalidRequest, PayloadUnreadable, installed
 from gradeloop.settings.secrets import remember_secret
 from gradeloop.text import clip
 
@@ -196,15 +196,11 @@ def load_ring(environ: Mapping[str, str] = os.environ) -> KeyRing | None:
         if is_required(environ):
             raise InvalidRequest(f"{POLICY} is {REQUIRED} and {VARIABLE} names no keys; name the file of keys, or unset {POLICY}")
         return None
-    try:
+    with installed(f"{VARIABLE} is set and encryption is not installed; run: pip install 'gradeloop[encryption]'", "cryptography"):
         if named.startswith(HOOK):
             return KeyRing(_hook(named), f"{VARIABLE}={named}")
         file = Path(named).expanduser()
         return KeyRing(lambda: read_keys(file), str(file), file)
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "cryptography":
-            raise
-        raise InvalidRequest(f"{VARIABLE} is set and encryption is not installed; run: pip install 'gradeloop[encryption]'") from None
 
 
 def is_required(environ: Mapping[str, str] = os.environ) -> bool:
@@ -339,8 +335,18 @@ class SharedPayloadConverter(PydanticPayloadConverter):
             super().__init__()
 
 
+def payload_owner(namespace: str, workflow_id: str) -> str:
+    """Return the name of the folder of a workflow's large payloads."""
+    return hashlib.sha256(f"{namespace}\0{workflow_id}".encode()).hexdigest()
+
+
+def payload_file(name: str, owner: str = "") -> Path:
+    """Return the file of a large payload within the folder of all: in its workflow's own, or beside these where no workflow owns it."""
+    return Path((owner or name)[:2], owner, name)
+
+
 class LocalFolder(StorageDriver):
-    """Payloads as files named by their sha256, for servers and workers on one machine; `forget` and `store prune` delete them."""
+    """Payloads as files named by their sha256, in a folder for each workflow, for servers and workers on one machine."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -349,18 +355,21 @@ class LocalFolder(StorageDriver):
         """Return the driver's name in claims."""
         return "gradeloop.local_folder"
 
-    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:  # noqa: ARG002 - the driver's interface
+    async def store(self, context: StorageDriverStoreContext, payloads: Sequence[Payload]) -> list[StorageDriverClaim]:
         """Write each payload to its file, whole or not at all."""
-        return [StorageDriverClaim(claim_data={"sha256": await asyncio.to_thread(self._write, payload)}) for payload in payloads]
+        target = context.target
+        owner = payload_owner(target.namespace, target.id) if target is not None and target.id else ""
+        named = {"owner": owner} if owner else {}
+        return [StorageDriverClaim(claim_data={"sha256": await asyncio.to_thread(self._write, one, owner), **named}) for one in payloads]
 
     async def retrieve(self, context: StorageDriverRetrieveContext, claims: Sequence[StorageDriverClaim]) -> list[Payload]:  # noqa: ARG002 - the driver's interface
         """Read each payload back."""
-        return [await asyncio.to_thread(self._read, claim.claim_data["sha256"]) for claim in claims]
+        return [await asyncio.to_thread(self._read, claim.claim_data["sha256"], claim.claim_data.get("owner", "")) for claim in claims]
 
-    def _write(self, payload: Payload) -> str:
+    def _write(self, payload: Payload, owner: str) -> str:
         raw = payload.SerializeToString(deterministic=True)
         name = hashlib.sha256(raw).hexdigest()
-        file = self._file(name)
+        file = self._folder / payload_file(name, owner)
         try:
             os.utime(file)  # it is in use again: whoever removes what no history names leaves it
         except FileNotFoundError:
@@ -370,16 +379,13 @@ class LocalFolder(StorageDriver):
             draft.replace(file)
         return name
 
-    def _read(self, name: str) -> Payload:
-        if not name.isalnum():
-            raise ValueError(f"{name!r} names no stored payload")
-        raw = self._file(name).read_bytes()
+    def _read(self, name: str, owner: str) -> Payload:
+        if not name.isalnum() or not f"0{owner}".isalnum():
+            raise ValueError(f"{owner + name!r} names no stored payload")
+        raw = (self._folder / payload_file(name, owner)).read_bytes()
         if hashlib.sha256(raw).hexdigest() != name:
             raise ValueError(f"the stored payload {name} is damaged")
         return Payload.FromString(raw)
-
-    def _file(self, name: str) -> Path:
-        return self._folder / name[:2] / name
 
 
 async def build_converter(url: str | None, ring: KeyRing | None = None) -> DataConverter:

@@ -11,7 +11,6 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,7 +30,7 @@ from gradeloop.settings.paths import state_folder
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import TOOL_VARIABLES, load_connect_config
 from gradeloop.temporal.codec import STORAGE_VARIABLE, build_converter, load_ring
-from gradeloop.temporal.process import DetachedProcess, noticed
+from gradeloop.temporal.process import DetachedProcess, beside, noticed
 from gradeloop.temporal.runtime import close_client, open_client, reconnect
 from gradeloop.temporal.server import NAMESPACE, ensure_server, running_server
 
@@ -238,6 +237,8 @@ class WorkerSpec:
     """The file that records every exchange with a model."""
     config: ConfigFile | None = None
     """The worker's file of settings."""
+    local_servers: frozenset[str] = frozenset()
+    """The loopback addresses of models that the command's own files name."""
 
     def task_queue(self, connection: Connection) -> str:
         """Return the queue's name: equal only if server, tools, replies, endpoints and the *names* of the keys that are set are equal.
@@ -251,6 +252,7 @@ class WorkerSpec:
             "scripted": _sha256(self.scripted) if self.scripted else None,
             **({"record": str(self.record.absolute())} if self.record else {}),
             **({"config": [str(self.config.path), self.config.sha256]} if self.config else {}),
+            **({"local_servers": sorted(self.local_servers)} if self.local_servers else {}),
             "environment": _provider_environment(endpoint_variables(self.config)),
             "version": importlib.metadata.version("gradeloop"),
         }
@@ -410,7 +412,7 @@ async def until_ready(process: DetachedProcess) -> None:
     Raises:
         GradeloopError: It cannot serve; the message is its own.
     """
-    readiness = await process.until(lambda: _poll_readiness(_ready_file(process)))
+    readiness = await process.until(lambda: asyncio.to_thread(read_readiness, _ready_file(process)))
     if not readiness.ok:
         failure = KINDS.get(readiness.kind, WorkerFailed)
         raise failure(readiness.error or f"The worker does not start; its log: {process.log}")
@@ -473,6 +475,7 @@ def _spec_flags(spec: WorkerSpec) -> list[str]:
     flags = [part for file in spec.tools for part in ("--tools", str(file.absolute()))]
     flags += ["--scripted", str(spec.scripted.absolute())] if spec.scripted else []
     flags += ["--record", str(spec.record.absolute())] if spec.record else []
+    flags += [part for url in sorted(spec.local_servers) for part in ("--local-servers", url)]
     if spec.config:
         named = ["--config", str(spec.config.path)] if spec.config.named else ["--folder", str(spec.config.path.parent)]
         flags += [*named, "--role", "all"]
@@ -485,6 +488,7 @@ def _facts(spec: WorkerSpec, connection: Connection) -> dict[str, JsonValue]:
         "scripted": str(spec.scripted.absolute()) if spec.scripted else None,
         "record": str(spec.record.absolute()) if spec.record else None,
         "config": {"path": str(spec.config.path), "named": spec.config.named} if spec.config else None,
+        "local_servers": [*sorted(spec.local_servers)],
         "address": connection.address,
         "namespace": connection.namespace,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -499,10 +503,6 @@ def _known_spec(task_queue: str) -> WorkerSpec:
             f"No worker of task queue {task_queue!r} was started from this state folder; serve it with "
             f"`gradeloop worker --task-queue {task_queue}` and the thread's tools"
         ) from error
-
-
-async def _poll_readiness(ready: Path) -> Readiness | None:
-    return read_readiness(ready)
 
 
 def read_readiness(ready: Path) -> Readiness | None:
@@ -566,13 +566,7 @@ async def keep_worker_alive(task_queue: str, connection: Connection) -> None:
 
 async def done_before(work: Coroutine[Any, Any, object], other: Coroutine[Any, Any, object]) -> bool:
     """Do the work unless the other coroutine ends first, and return whether it was done; raise what the first of them raises."""
-    working, waiting = asyncio.create_task(work), asyncio.create_task(other)
-    try:
+    async with beside(work, other) as (working, waiting):
         await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
         await (working if working.done() else waiting)
         return working.done()
-    finally:
-        for task in (working, waiting):
-            task.cancel()
-            with suppress(asyncio.CancelledError, Exception):
-                await task

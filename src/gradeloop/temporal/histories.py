@@ -1,12 +1,11 @@
 """Histories of workflows as the server keeps them: found by id, searched for what they name, and deleted."""
 
 import asyncio
-import json
 import re
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from temporalio.api.common.v1 import WorkflowExecution as ExecutionName
@@ -15,10 +14,15 @@ from temporalio.api.workflowservice.v1 import DeleteWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
+from gradeloop.contract.thread import TENANT_ATTRIBUTE, tenant_named, tenant_value
 from gradeloop.errors import GradeloopError, ServerUnreachable
+from gradeloop.temporal.codec import payload_file
 
 TYPES = ("GradingThread", "Judging", "GradingBatch", "BatchShard", "StoreCases", "Notices", "Monitoring", "MonitorBackfill")
 """The types of our workflows; those of others in the namespace are only read, for the payloads that they name."""
+
+OURS = f"WorkflowType IN ({', '.join(repr(name) for name in TYPES)})"
+"""The condition of a list of all our workflows."""
 
 DELETED_SECONDS = 120.0
 """Seconds that a deletion is waited for: the server answers at once, and deletes by and by."""
@@ -26,7 +30,11 @@ DELETED_SECONDS = 120.0
 LOOK_SECONDS = 0.1
 """The pause between two looks at whether a history is gone."""
 
-_CLAIM = re.compile(rb'"sha256":\s*"([0-9a-f]{64})"')
+READ_AT_ONCE = 20
+"""Histories that are read at the same time."""
+
+_CLAIM = re.compile(rb'\{[^{}]*"sha256":\s*"([0-9a-f]{64})"[^{}]*\}')
+_OWNER = re.compile(rb'"owner":\s*"([0-9a-f]{64})"')
 _DRIVER = b"gradeloop.local_folder"
 
 
@@ -40,20 +48,13 @@ class WorkflowRun:
     is_open: bool
 
 
-@dataclass(frozen=True)
-class NamedInHistory:
-    """The names in a history."""
-
-    tenants: frozenset[str]
-    payloads: frozenset[str]
-    """The sha256 of payloads in the folder of large ones."""
-    is_readable: bool = True
-    """Whether the request could be decoded; of one that could not the calls name the tenant."""
+class _NotRegisteredError(ServerUnreachable):
+    """The namespace lacks a search attribute that a filter names."""
 
 
 def quoted(text: str) -> str:
-    """Return a text as a value of a list's filter."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    """Return a text as a value of a list's filter, in which a backslash stands for itself unless a quote follows."""
+    return "'" + text.replace("'", "\\'") + "'"
 
 
 async def find_runs(client: Client, query: str) -> list[WorkflowRun]:
@@ -68,7 +69,8 @@ async def find_runs(client: Client, query: str) -> list[WorkflowRun]:
             async for found in client.list_workflows(query)
         ]
     except RPCError as error:
-        raise ServerUnreachable(f"the workflows cannot be listed: {error.message}") from None
+        kind = _NotRegisteredError if TENANT_ATTRIBUTE in error.message else ServerUnreachable
+        raise kind(f"the workflows cannot be listed: {error.message}") from None
 
 
 async def runs_below(client: Client, *prefixes: str) -> list[WorkflowRun]:
@@ -81,35 +83,44 @@ async def runs_of(client: Client, workflow_id: str) -> list[WorkflowRun]:
     return await find_runs(client, f"WorkflowId = {quoted(workflow_id)}")
 
 
-async def closed_before(client: Client, moment: datetime) -> list[WorkflowRun]:
-    """Return the runs of our workflows that closed before a moment."""
-    return await find_runs(client, f"{_ours()} AND CloseTime < '{moment.astimezone(UTC).isoformat()}'")
+async def runs_of_tenant(client: Client, tenant: str) -> tuple[list[WorkflowRun], int]:
+    """Return the runs of a tenant's workflows, and how many may be its own and cannot be decoded here.
+
+    The server lists those with the search attribute; of our workflows without it the first event is read.
+    """
+    try:
+        runs = await find_runs(client, f"{TENANT_ATTRIBUTE} = {quoted(tenant_value(tenant))}")
+        unnamed = await find_runs(client, f"{OURS} AND {TENANT_ATTRIBUTE} IS NULL")
+    except _NotRegisteredError:
+        runs, unnamed = [], await find_runs(client, OURS)
+    places = asyncio.Semaphore(READ_AT_ONCE)
+
+    async def belongs(run: WorkflowRun) -> bool | None:
+        async with places:
+            return await _belongs(client, run, tenant)
+
+    found = await asyncio.gather(*map(belongs, unnamed))
+    return [*runs, *(run for run, own in zip(unnamed, found, strict=True) if own)], found.count(None)
 
 
-async def our_runs(client: Client) -> list[WorkflowRun]:
-    """Return the runs of all of our workflows."""
-    return await find_runs(client, _ours())
-
-
-def _ours() -> str:
-    return f"WorkflowType IN ({', '.join(map(quoted, TYPES))})"
-
-
-async def read_names(client: Client, run: WorkflowRun) -> NamedInHistory:
-    """Return what a run's history names: nothing where it is gone already."""
-    tenants: set[str] = set()
-    payloads: set[str] = set()
-    is_readable = True
-    async for event in _events(client, run):
-        tenants.update(_fairness_keys(event))
+async def _belongs(client: Client, run: WorkflowRun, tenant: str) -> bool | None:
+    """Return whether a run's start names a tenant, or where that cannot be decoded, one of its calls; None where neither says."""
+    request: list[Any] | None = []
+    async for event in _events(client, run, page_size=1):
         if event.HasField("workflow_execution_started_event_attributes"):
             request = await _request(client, event)
-            is_readable = request is not None
-            tenants.update(tenant for value in request or () for tenant in _named(value, depth=2))
-        raw = event.SerializeToString()
-        if _DRIVER in raw:
-            payloads.update(found.decode() for found in _CLAIM.findall(raw))
-    return NamedInHistory(frozenset(tenants), frozenset(payloads), is_readable)
+        if tenant in {*_fairness_keys(event), *map(tenant_named, request or ())}:
+            return True
+        if request is not None:
+            return False
+    return None if request is None else False
+
+
+async def read_payloads(client: Client, run: WorkflowRun) -> set[Path]:
+    """Return the files of large payloads, within their folder, that a run's history names: none where it is gone already."""
+    raws = [event.SerializeToString() async for event in _events(client, run)]
+    claims = [claim for raw in raws if _DRIVER in raw for claim in _CLAIM.finditer(raw)]
+    return {payload_file(claim[1].decode(), owner[1].decode() if (owner := _OWNER.search(claim[0])) else "") for claim in claims}
 
 
 @contextmanager
@@ -122,10 +133,10 @@ def _unless_gone(what: str) -> Iterator[None]:
             raise ServerUnreachable(f"{what}: {error.message}") from None
 
 
-async def _events(client: Client, run: WorkflowRun) -> AsyncIterator[HistoryEvent]:
+async def _events(client: Client, run: WorkflowRun, page_size: int | None = None) -> AsyncIterator[HistoryEvent]:
     handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
     with _unless_gone(f"the history of {run.workflow_id!r} cannot be read"):
-        async for event in handle.fetch_history_events():
+        async for event in handle.fetch_history_events(page_size=page_size):
             yield event
 
 
@@ -144,21 +155,6 @@ async def _request(client: Client, event: HistoryEvent) -> list[Any] | None:
         return await client.data_converter.decode(payloads) if payloads else []
     except (GradeloopError, OSError, ValueError, RuntimeError, KeyError):
         return None
-
-
-def _named(value: Any, depth: int) -> Iterable[str]:  # noqa: ANN401 - whatever a request holds
-    if isinstance(value, str) and value[:1] == "{":
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return
-    if not isinstance(value, dict):
-        return
-    priority = value.get("priority")
-    if isinstance(priority, dict) and isinstance(priority.get("tenant"), str):
-        yield priority["tenant"]
-    for inner in value.values() if depth else ():
-        yield from _named(inner, depth - 1) if isinstance(inner, dict) else ()
 
 
 async def runs_still(client: Client, run: WorkflowRun) -> bool:
@@ -194,28 +190,20 @@ async def delete_runs(client: Client, runs: Sequence[WorkflowRun]) -> None:
     for run in runs:
         await request_deletion(client, run)
     for run in runs:
-        await _wait_until_gone(client, run)
+        handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
+        try:
+            with _unless_gone(f"the history of {run.workflow_id!r} cannot be read"):
+                async with asyncio.timeout(DELETED_SECONDS):
+                    while True:
+                        await handle.describe()
+                        await asyncio.sleep(LOOK_SECONDS)
+        except TimeoutError:
+            raise ServerUnreachable(f"the server has not deleted {run.workflow_id!r} yet; run the command again") from None
 
 
 async def request_deletion(client: Client, run: WorkflowRun) -> None:
-    """Ask the server to delete a run's history.
-
-    Raises:
-        ServerUnreachable: The server refuses.
-    """
+    """Ask the server to delete a run's history."""
     name = ExecutionName(workflow_id=run.workflow_id, run_id=run.run_id)
     request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=name)
     with _unless_gone(f"the history of {run.workflow_id!r} cannot be deleted"):
         await client.workflow_service.delete_workflow_execution(request)
-
-
-async def _wait_until_gone(client: Client, run: WorkflowRun) -> None:
-    handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
-    try:
-        with _unless_gone(f"the history of {run.workflow_id!r} cannot be read"):
-            async with asyncio.timeout(DELETED_SECONDS):
-                while True:
-                    await handle.describe()
-                    await asyncio.sleep(LOOK_SECONDS)
-    except TimeoutError:
-        raise ServerUnreachable(f"the server has not deleted {run.workflow_id!r} yet; run the command again") from None

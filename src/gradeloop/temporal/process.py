@@ -9,10 +9,10 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from filelock import AsyncFileLock
 from pydantic import JsonValue
@@ -55,11 +55,38 @@ async def noticed(what: str, once: str = MEANWHILE) -> AsyncIterator[None]:
             logger.warning("%s, %.0f s%s", what, time.monotonic() - began, more)
             more = ""
 
-    noticing = asyncio.create_task(notice())
-    try:
+    async with beside(notice()):
         yield
+
+
+@asynccontextmanager
+async def beside(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[tuple["asyncio.Task[Any]", ...]]:
+    """Run work while the body runs; what is not done at its end is cancelled, and what it raises then is dropped."""
+    tasks = tuple(map(asyncio.create_task, work))
+    try:
+        yield tasks
     finally:
-        noticing.cancel()
+        await end_all(tasks)
+
+
+async def end_all(tasks: Iterable["asyncio.Future[Any]"]) -> None:
+    """Cancel tasks, and wait until they have ended."""
+    ending = tuple(tasks)
+    for task in ending:
+        task.cancel()
+    await asyncio.gather(*ending, return_exceptions=True)
+
+
+async def done_beside(work: Coroutine[Any, Any, T], *others: Coroutine[Any, Any, object]) -> T:
+    """Return what the work returns, and run the others until then; raise what one of them raises meanwhile."""
+    async with beside(work, *others) as (working, *running):
+        while not working.done():
+            await asyncio.wait([working, *running], return_when=asyncio.FIRST_COMPLETED)
+            for task in [task for task in running if task.done() and not working.done()]:
+                running.remove(task)
+                task.result()
+        result: T = working.result()
+        return result
 
 
 class DetachedProcess:

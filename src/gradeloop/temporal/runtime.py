@@ -40,6 +40,7 @@ from gradeloop.exit_codes import before_leaving
 from gradeloop.telemetry.health import parse_address
 from gradeloop.telemetry.metrics import METRICS, record_on
 from gradeloop.telemetry.traces import end_tracing, provider_of_program, start_tracing, trace_with, traces_content, tracing
+from gradeloop.temporal.process import end_all
 
 if TYPE_CHECKING:
     from gradeloop.temporal.trace_interceptor import ContextInterceptor
@@ -158,9 +159,9 @@ def _start(environ: Mapping[str, str]) -> bool:
         logger.warning("traces go by http/protobuf alone; name an endpoint for them in %s, or set OTEL_TRACES_EXPORTER=none", OTLP_TRACES)
         return False
     try:
-        from gradeloop.telemetry.otlp_spans import SpanSender
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-        start_tracing(SpanSender(endpoint=url, headers=otlp_headers(environ)), content=traces_content(environ))
+        start_tracing(OTLPSpanExporter(endpoint=url, headers=otlp_headers(environ)), content=traces_content(environ))
     except ModuleNotFoundError:
         logger.warning("%s is set, but traces need a package; run: pip install 'gradeloop[telemetry]'", OTLP)
         return False
@@ -205,11 +206,8 @@ class ClosableService(ServiceClient):
 
     async def close(self) -> None:
         """Cancel the calls in flight, wait for their end, and disconnect; the runtime ends with its last client."""
-        calls, inner = tuple(self._calls), self._inner
-        self._inner = None
-        for call in calls:
-            call.cancel()
-        await asyncio.gather(*calls, return_exceptions=True)
+        inner, self._inner = self._inner, None
+        await end_all(self._calls)
         self._release(inner)
         _end_unused_runtime()
 
@@ -255,16 +253,12 @@ class ClosableService(ServiceClient):
         try:
             return await call
         except asyncio.CancelledError:
-            self._refuse_if_closed(call)
+            caller = asyncio.current_task()
+            if self._inner is None and call.cancelled() and not (caller and caller.cancelling()):  # by `close()`
+                raise InvalidRequest("this client was closed while a call was in flight; its thread continues") from None
             raise
         finally:
             self._calls.discard(call)
-
-    def _refuse_if_closed(self, call: "asyncio.Task[Any]") -> None:
-        """Raise where the call was cancelled by `close()`, and not its caller."""
-        caller = asyncio.current_task()
-        if self._inner is None and call.cancelled() and not (caller and caller.cancelling()):
-            raise InvalidRequest("this client was closed while a call was in flight; its thread continues")
 
 
 _open: "WeakSet[ClosableService]" = WeakSet()

@@ -17,7 +17,7 @@ from stat import S_ISREG
 from typing import NamedTuple
 
 from gradeloop.contract.transcript import AgentRun, RunMessage, why_unanswered
-from gradeloop.errors import InvalidRequest
+from gradeloop.errors import InvalidRequest, installed
 from gradeloop.text import acceptable, strict_json
 from gradeloop.transcripts.assemble import run_of
 from gradeloop.transcripts.formats.agent_benchmarks import parse_sample
@@ -358,11 +358,9 @@ def _entry(path: Path, archive: zipfile.ZipFile, name: str) -> Json:
 
 def _zstandard(path: Path, entry: zipfile.ZipInfo) -> bytes:
     """Return an entry in the compression that is Inspect's default; Python's own library knows it from 3.14 on."""
-    try:
+    cure = "run: pip install 'gradeloop[inspect]', or write it as JSON: inspect log convert --to json"
+    with installed(f"{path} is compressed by zstandard, which is not installed; {cure}"):
         import zstandard
-    except ModuleNotFoundError:
-        cure = "run: pip install 'gradeloop[inspect]', or write it as JSON: inspect log convert --to json"
-        raise InvalidRequest(f"{path} is compressed by zstandard, which is not installed; {cure}") from None
     with path.open("rb") as file:
         file.seek(entry.header_offset)
         name, extra = struct.unpack(_LENGTHS, file.read(struct.calcsize(_LENGTHS)))

@@ -40,7 +40,8 @@ class Detected:
 
 def find_format(value: Json, *, lines: bool = False) -> Detected | None:
     """Return the format of a value, or the one whose one value all lines of a file are together; None where it is of none."""
-    for known in _tried():
+    formats = list(FORMATS)
+    for known in (*formats[len(OWN) :], *formats[: len(OWN)]):  # those of extensions before ours, which know plain messages
         if (known.whole or not lines) and (why := known.recognise(value)) is not None:
             return Detected(known, why)
     return None
@@ -362,12 +363,6 @@ OWN = (
 
 FORMATS = Registry[Format]("formats", "format", "gradeloop.transcripts.registry:OWN")
 """All formats by name."""
-
-
-def _tried() -> list[Format]:
-    """Return the formats in the order in which a value is tried on them: those of extensions before ours, which know plain messages."""
-    known = list(FORMATS)
-    return [*known[len(OWN) :], *known[: len(OWN)]]
 
 
 _BLANK = re.compile(r"[ \t\r\n]*")

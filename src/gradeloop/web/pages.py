@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
+from gradeloop.client.call_waits import CallWait, call_waits
 from gradeloop.client.listing import ListedThread, threads
 from gradeloop.client.thread import error_of_rpc
 from gradeloop.contract.base import Strict
@@ -37,6 +38,7 @@ from gradeloop.web.site import (
     is_known,
     tag_of,
     unchanged,
+    with_wait,
 )
 
 THREADS = 50
@@ -151,6 +153,8 @@ class ThreadOnServer:
     run_id: str
     open: bool
     task_queue: str
+    waits: Sequence[CallWait]
+    """The waits of its calls."""
 
 
 class ThreadPages:
@@ -166,7 +170,7 @@ class ThreadPages:
         on_server = await self._describe(thread_id)
         shown = self._site.shown(path)
         if shown and shown.mark == on_server.mark and is_known(request, shown.tag):
-            return unchanged(shown.tag)
+            return with_wait(unchanged(shown.tag), on_server.waits)
         await self._site.wake(thread_id)
         state, tag = await self._read_state(thread_id, on_server)
         self._site.remember(path, ShownPage(on_server.mark, tag))
@@ -175,7 +179,7 @@ class ThreadPages:
         async def html() -> str:
             return await asyncio.to_thread(run_page, await read_thread_report(self._site.client, thread_id), live=live)
 
-        return await answer(request, tag, html)
+        return with_wait(await answer(request, tag, html), on_server.waits)
 
     async def act(self, request: Request) -> Response:
         """Take a person's action to a thread; the next look at its page reads the thread anew."""
@@ -192,12 +196,14 @@ class ThreadPages:
         return JSONResponse({"ok": True, "by": body["by"]} if action in DECISIONS else {"ok": True})
 
     async def _describe(self, thread_id: str) -> ThreadOnServer:
+        temporal = self._site.client.temporal
         try:
-            found = await self._site.client.temporal.get_workflow_handle(thread_id).describe()
+            found = await temporal.get_workflow_handle(thread_id).describe()
+            waits = await call_waits(temporal, found)
         except RPCError as error:
             raise error_of_rpc(error, thread_id) from None
         mark = f"{found.run_id} {found.history_length} {found.status}"
-        return ThreadOnServer(mark, found.run_id, found.status == WorkflowExecutionStatus.RUNNING, found.task_queue)
+        return ThreadOnServer(mark, found.run_id, found.status == WorkflowExecutionStatus.RUNNING, found.task_queue, waits)
 
     async def _read_state(self, thread_id: str, on_server: ThreadOnServer) -> tuple[ThreadState, str]:
         """Return the thread's state, and the tag of what its page shows.
@@ -211,7 +217,7 @@ class ThreadPages:
         except TimeoutError:
             start_one = f"start one: gradeloop worker --task-queue {on_server.task_queue}, with the thread's tools"
             raise ServerUnreachable(f"no worker answers for the thread {thread_id!r}; {start_one}") from None
-        return state, tag_of(state.model_dump_json(), str(events.total), on_server.run_id, str(on_server.open))
+        return state, tag_of(state.model_dump_json(exclude={"call_wait"}), str(events.total), on_server.run_id, str(on_server.open))
 
 
 ACTION_SECONDS = 30.0

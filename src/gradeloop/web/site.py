@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import quote
 
 from pydantic import JsonValue
 from starlette.exceptions import HTTPException
@@ -13,12 +14,14 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from gradeloop.client.call_waits import CallWait
 from gradeloop.client.client import GradingClient
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, StoreUnavailable, ThreadClosed, ThreadNotFound, WorkerFailed
 from gradeloop.reports.html import Live, batch_path, document
 from gradeloop.settings.paths import user_name
 from gradeloop.store.engine import Store
 from gradeloop.temporal.connect import Connection, wake_worker
+from gradeloop.temporal.process import end_all
 
 
 class SteeredPage(Live):
@@ -67,6 +70,17 @@ def is_known(request: Request, tag: str) -> bool:
 def unchanged(tag: str) -> Response:
     """Answer that nothing has changed."""
     return Response(status_code=HTTPStatus.NOT_MODIFIED, headers={"ETag": tag})
+
+
+WAIT_HEADER = "Gradeloop-Wait"
+"""The header that says what calls wait for; the page's script shows it, since it changes every second and the page does not."""
+
+
+def with_wait(response: Response, waits: Sequence[CallWait]) -> Response:
+    """Return a response that says, beside its page, what calls wait for."""
+    if waits:
+        response.headers[WAIT_HEADER] = quote(waits[0].text)
+    return response
 
 
 async def answer(request: Request, tag: str, html: Callable[[], Awaitable[str]]) -> Response:
@@ -224,9 +238,7 @@ class Site:
 
     async def close(self) -> None:
         """Cancel the work that is not done; the runs that it waits for go on."""
-        for task in tuple(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_all(self._tasks)
 
 
 async def in_time(work: "Coroutine[Any, Any, object]", seconds: float, message: str) -> None:

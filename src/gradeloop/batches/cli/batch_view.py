@@ -16,7 +16,7 @@ from rich.text import Text
 
 from gradeloop.batches.answer import ANSWER_STYLES, OPTIONAL, STATUS_LABELS, answer_of, failure_reason, next_step, summary_counts
 from gradeloop.batches.contract import BatchSummary, CaseResult
-from gradeloop.cli.render.run import CTRL_C, LEAST_ROOM
+from gradeloop.cli.render.run import CTRL_C, LEAST_ROOM, WAIT_SECONDS
 from gradeloop.cli.render.table import WHY_CHARACTERS, WIDE, Column, mark, table, usage_line
 from gradeloop.contract.evaluation import CriterionRow, Quote
 from gradeloop.contract.rubric import Rubric
@@ -102,7 +102,7 @@ class BatchProgressView:
         self._throughput = Throughput(clock)
         self._summary: BatchSummary | None = None
         self._running = 0
-        self._rate_limit: str | None = None
+        self._wait: str | None = None
         self._latest: deque[CaseResult] = deque(maxlen=LATEST)
         self._listed = 0
         self._printed = (clock(), 0)
@@ -120,12 +120,13 @@ class BatchProgressView:
             self._printed = (self._clock(), summary.done)
         elif self._is_due(summary):
             self._printed = (self._clock(), summary.done)
-            done = f"{self._done(summary)} done: {', '.join(_ended(summary))}"
+            ended = _ended(summary)
+            done = f"{self._done(summary)} done{': ' if ended else ''}{', '.join(ended)}"
             self._console.print(Text("; ".join([done, *self._parts(summary)])), soft_wrap=True)
 
-    def note_rate_limit(self, wait: str | None) -> None:
-        """Show from the next update on what rate limit calls wait for; None where none does."""
-        self._rate_limit = wait
+    def note_wait(self, wait: str | None) -> None:
+        """Show from the next update on what calls wait for; None where that is nothing worth saying."""
+        self._wait = wait
 
     def finished(self, result: CaseResult) -> None:
         """Show a case that ended without passing."""
@@ -147,8 +148,10 @@ class BatchProgressView:
 
     def _is_due(self, summary: BatchSummary) -> bool:
         when, done = self._printed
-        if summary.done == done or not summary.open:
+        if not summary.open:
             return False
+        if summary.done == done:
+            return self._wait is not None and self._clock() - when >= WAIT_SECONDS
         tenth = summary.done * TENTHS // max(self._total, 1) > done * TENTHS // max(self._total, 1)
         return tenth or self._clock() - when >= SILENCE_SECONDS
 
@@ -184,8 +187,8 @@ class BatchProgressView:
         if summary.throttled:
             by = f" by {one_line(summary.throttled_by)}" if summary.throttled_by else ""
             yield f"throttled {counted(summary.throttled, 'time')}{by}"
-        if summary.status == "running" and summary.open and self._rate_limit:
-            yield self._rate_limit
+        if summary.status == "running" and summary.open and self._wait:
+            yield self._wait
         if summary.status == "running":
             left = self._throughput.seconds_left(summary.open)
             yield from [f"{span(left)} left"] if left is not None and summary.open else []

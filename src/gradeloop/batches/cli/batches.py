@@ -1,30 +1,60 @@
-"""Commands on batches: list, show, export and pause them."""
+"""Commands on batches: list, show, export, pause and compare them."""
 
 import asyncio
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.table import Table
 from rich.text import Text
 
 from gradeloop.batches.answer import answer_of, gate_lines, results_line
 from gradeloop.batches.cli.batch_view import answer_lines, batch_table, case_lines
 from gradeloop.batches.cli.results_table import result_lines
 from gradeloop.batches.client import BatchClient
-from gradeloop.batches.compare.comparison import load_batch, stored_source
-from gradeloop.batches.compare.wording import baseline_of
+from gradeloop.batches.compare.comparison import (
+    CaseComparison,
+    Comparison,
+    ComparisonGate,
+    CriterionTally,
+    Outcome,
+    compare_batches,
+    load_batch,
+    read_outputs,
+    stored_source,
+)
+from gradeloop.batches.compare.wording import (
+    baseline_of,
+    batch_facts,
+    change_reason,
+    comparison_step,
+    counts_line,
+    gate_line,
+    gated_answer,
+    outcome_label,
+    overall_lines,
+    passed_of,
+    score_change,
+    side_result,
+)
+from gradeloop.batches.contract import BatchSummary
 from gradeloop.batches.markdown import BatchStory
 from gradeloop.batches.outputs import JsonFile, Outputs
+from gradeloop.batches.outputs import as_json as batch_json
+from gradeloop.batches.pages.diff_page import OutputPair, changed_ids, comparison_page, output_pairs
 from gradeloop.batches.reader import LATEST, BatchReader
-from gradeloop.cli.commands import BASELINE_HELP, BatchId, Json, Limit, OutputOption, Overwrite
-from gradeloop.cli.render.table import show_lines
+from gradeloop.cli.commands import BASELINE_HELP, BatchId, Json, Limit, OfTenant, OutputOption, Overwrite, codes_help
+from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, Column, show_lines, table
 from gradeloop.errors import InvalidRequest
+from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED
+from gradeloop.reports.html import checked_page, write_page
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
-from gradeloop.text import clip
+from gradeloop.text import clip, counted, json_without_commands, one_line
 
 app = typer.Typer(rich_markup_mode=None)
 batches_app = typer.Typer(
@@ -37,9 +67,9 @@ app.add_typer(batches_app, name="batches")
 
 
 @batches_app.command("list")
-def list_batches(*, limit: Limit = 20, as_json: Json = False) -> None:
+def list_batches(*, tenant: OfTenant = None, limit: Limit = 20, as_json: Json = False) -> None:
     """List the batches, newest first."""
-    found = asyncio.run(BatchReader(own_store()).summaries(limit))
+    found = asyncio.run(BatchReader(own_store()).summaries(limit, tenant))
     width = shutil.get_terminal_size().columns
     values = [summary.model_dump(mode="json") for summary in found]
     show_lines(values, [batch_table(found, width)] if found else ["no batches yet"], as_json=as_json)
@@ -50,6 +80,7 @@ def show(
     batch: BatchId,
     case: Annotated[str | None, typer.Argument(metavar="CASE", help="Show this case of the batch, by its id.")] = None,
     *,
+    quarantined: Annotated[bool, typer.Option("--quarantined", help="List the cases whose calls lost their workers.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show a batch's results, or one of its cases in full."""
@@ -60,10 +91,23 @@ def show(
         return
     with reader.snapshot(batch) as found:
         width, summary = shutil.get_terminal_size().columns, found.summary
+        if quarantined:
+            lost = {result.id: result.lost_workers for result in found.results() if result.lost_workers}
+            show_lines(lost, quarantine_lines(summary, lost), as_json=as_json)
+            return
         corrected = map(Text, gate_lines(summary.corrected) if summary.corrected else ())
         table = result_lines(found.results(), width)
         lines = [f"batch {summary.batch_id}", *answer_lines(summary), *table, results_line(summary), *corrected]
     show_lines(summary.model_dump(mode="json"), lines, as_json=as_json)
+
+
+def quarantine_lines(summary: BatchSummary, lost: Mapping[str, int]) -> Iterator[Text | Table]:
+    """Yield the cases that ended since workers were lost with their calls, how many those were, and how the cases are run again."""
+    yield Text(f"{counted(len(lost), 'case')} of {summary.batch_id} in quarantine")
+    if lost:
+        yield table([Column("case", [*lost], wraps=True), Column("lost workers", [str(count) for count in lost.values()], right=True)])
+        when = "once the batch has ended" if summary.status == "running" else "now"
+        yield Text(f"run one again, {when}, with: gradeloop eval --attach {summary.batch_id} --retry errors --case ID", "dim")
 
 
 @batches_app.command()
@@ -131,3 +175,160 @@ def pause(batch: BatchId) -> None:
 
     name = asyncio.run(work())
     typer.echo(f"pausing {name}; resume it with: gradeloop eval --resume {name}")
+
+
+@app.command(epilog=codes_help("diff"))
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help="The batch before: an id, `latest~1`, or a file that eval wrote.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The batch after.")] = "latest",
+    *,
+    fail_on: Annotated[
+        list[ComparisonGate] | None,
+        typer.Option(metavar="|".join(ComparisonGate), help="Exit 1 if there are any of these; repeatable."),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write an HTML page to this file.")] = None,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> None:
+    """Show what regressed and improved from batch A to batch B."""
+    checked_page(output, overwrite=overwrite)
+    found = compare_named(a, b)
+    if output is not None:
+        write_page(output, comparison_page(found, pairs_of(found, a, b), fail_on or ()))
+    if as_json:
+        typer.echo(json_without_commands(batch_json(found)))
+    else:
+        show_lines(None, comparison_lines(found, shutil.get_terminal_size().columns, fail_on or ()), as_json=False)
+    for gate in fail_on or ():
+        if found.findings(gate):
+            typer.echo(gate_line(found, gate), err=True)
+    code = code_of(found, fail_on or ())
+    if code == NO_VERDICT:
+        typer.echo("no case has a verdict in both batches, so nothing was compared", err=True)
+    raise typer.Exit(code)
+
+
+def compare_named(a: str, b: str) -> Comparison:
+    """Compare two batches, named by id, as `latest~N`, or by file."""
+    return compare_batches(load_batch(a, _reader), load_batch(b, _reader))
+
+
+def pairs_of(found: Comparison, a: str, b: str) -> list[OutputPair]:
+    """Return the outputs of what changed between two batches, read again by their names."""
+    ids = frozenset(changed_ids(found))
+    return output_pairs(found, read_outputs(a, ids, _reader), read_outputs(b, ids, _reader)) if ids else []
+
+
+@cache
+def _reader() -> BatchReader:
+    return BatchReader(own_store())
+
+
+def code_of(found: Comparison, gates: Sequence[ComparisonGate]) -> int:
+    """Return the exit code: 1 if a gate fails, 3 if it had no case to look at."""
+    if gates and found.overall is None and not any(found.findings(gate) for gate in gates):
+        return NO_VERDICT
+    return CAPPED if any(found.findings(gate) for gate in gates) else SATISFIED
+
+
+ROWS = 20
+"""The most rows of a table on a terminal; `--json` and the page have all."""
+
+STYLES: dict[Outcome, str] = {
+    "regressed": "bold red",
+    "lost": "bold yellow",
+    "unsure": "yellow",
+    "improved": "green",
+    "gained": "cyan",
+    "decided": "cyan",
+}
+"""The outcomes that have a table of their cases, in this order, and its colour."""
+
+_IN_LISTS: tuple[Outcome, ...] = ("removed", "added")
+_ALWAYS = {"batch", "pass rate", "cost"}
+"""Facts about a batch that a narrow terminal shows too."""
+
+_EXAMPLES = 3
+"""The most cases that are named where only their number matters."""
+
+
+def comparison_lines(found: Comparison, width: int, gates: Sequence[ComparisonGate] = ()) -> Iterator[Text | Table]:
+    """Yield the comparison, for a terminal of that width."""
+    best = "bold yellow" if found.overall is None else "bold green"
+    worst = next((STYLES[outcome] for outcome in ("regressed", "lost", "unsure") if found.counts.get(outcome)), best)
+    answer, passes = gated_answer(found, gates)
+    yield Text(answer, worst if passes is None else "bold green" if passes else "bold red")
+    yield Text(counts_line(found.counts, len(found.cases)))
+    yield from (Text(line) for line in overall_lines(found))
+    yield from (Text(f"note: {one_line(note)}", "yellow") for note in found.notes)
+    a, b = batch_facts(found.a), batch_facts(found.b)
+    facts = (Column(name, [a[name], b[name]], share=3 if name == "batch" else 0, wide=name not in _ALWAYS) for name in a)
+    yield table([Column("", ["A", "B"], "bold"), *facts], width)
+    for outcome in STYLES:
+        yield from _cases(outcome, [row for row in found.cases if row.outcome == outcome], width)
+    for outcome in _IN_LISTS:
+        yield from _names(outcome, [row.id for row in found.cases if row.outcome == outcome])
+    yield from _same_verdict(found.cases)
+    yield from _criteria([tally for tally in found.criteria if tally.counts.keys() - {"same", "unjudged"}], width)
+    step = comparison_step(found)
+    yield Text(f"\nnext: {step.words}{' ' if step.words else ''}{step.command}", "bold")
+
+
+def _cases(outcome: Outcome, rows: Sequence[CaseComparison], width: int) -> Iterator[Text | Table]:
+    if not rows:
+        return
+    yield Text(f"\n{len(rows):,} {outcome_label(outcome)}", STYLES[outcome])
+    shown = rows[:ROWS]
+    columns = [
+        Column("case", [row.id for row in shown], share=3),
+        Column("A", [side_result(row.a) for row in shown], wide=True),
+        Column("B", [side_result(row.b) for row in shown], STYLES[outcome]),
+        Column("score", [score_change(row) for row in shown], wide=True),
+        Column("why", [change_reason(row)[:WHY_CHARACTERS] for row in shown], fills=True),
+    ]
+    yield table(columns, width)
+    yield from _more(len(rows) - len(shown))
+
+
+def _names(outcome: Outcome, ids: Sequence[str]) -> Iterator[Text]:
+    if ids:
+        shown = ", ".join(one_line(name)[:MOST_NAME] for name in ids[:ROWS])
+        yield Text(f"\n{len(ids):,} {outcome_label(outcome)}: ", "bold").append(shown, "default")
+        yield from _more(len(ids) - ROWS)
+
+
+def _same_verdict(rows: Sequence[CaseComparison]) -> Iterator[Text]:
+    """Yield how the cases changed that have the same verdict in both batches."""
+    noise = [row for row in rows if row.noise]
+    moved = [row for row in rows if row.outcome == "same" and row.score_change]
+    if noise:
+        examples = ", ".join(f"{one_line(row.id)[:MOST_NAME]} {side_result(row.a)} -> {side_result(row.b)}" for row in noise[:_EXAMPLES])
+        more = f", and {len(noise) - _EXAMPLES:,} more" if len(noise) > _EXAMPLES else ""
+        yield Text(f"\n{len(noise):,} changed within noise: ", "dim").append(f"{examples}{more}")
+    if moved:
+        down = [row for row in moved if row.score_change == "down"]
+        largest = f"; largest drop: {one_line(down[0].id)[:MOST_NAME]} {score_change(down[0])}" if down else ""
+        yield Text(f"\nscores under the same verdict: {len(down):,} down, {len(moved) - len(down):,} up{largest}", "dim")
+
+
+def _criteria(tallies: Sequence[CriterionTally], width: int) -> Iterator[Text | Table]:
+    if not tallies:
+        return
+    shown = tallies[:ROWS]
+    yield Text("\nby criterion", "bold")
+    texts = [one_line(tally.name) + (f" (and {tally.texts - 1} more)" if tally.texts > 1 else "") for tally in shown]
+    columns = [
+        Column("criterion", [tally.id for tally in shown], share=3),
+        Column("regressed", [f"{tally.counts.get('regressed', 0):,}" for tally in shown], "red", right=True),
+        Column("improved", [f"{tally.counts.get('improved', 0):,}" for tally in shown], right=True),
+        Column("passed in A", [passed_of(tally.a) for tally in shown], right=True, wide=True),
+        Column("in B", [passed_of(tally.b) for tally in shown], right=True, wide=True),
+        Column("text", [text[:WHY_CHARACTERS] for text in texts], fills=True),
+    ]
+    yield table(columns, width)
+    yield from _more(len(tallies) - len(shown))
+
+
+def _more(number: int) -> Iterator[Text]:
+    if number > 0:
+        yield Text(f"and {number:,} more; --json lists them all", "dim")

@@ -15,6 +15,7 @@ from gradeloop.batches.outputs import Outputs
 from gradeloop.batches.reader import PAGE, BatchReader
 from gradeloop.errors import BatchLost, InvalidRequest, StoreLost, StoreRefused, StoreUnavailable
 from gradeloop.temporal.connect import Connection, done_before, keep_worker_alive
+from gradeloop.temporal.process import beside, done_beside
 from gradeloop.text import clip, duration
 
 TIMEOUT_VARIABLE = "GRADELOOP_STORE_TIMEOUT"
@@ -128,19 +129,8 @@ class BatchFollower:
         return self.summary if ended else None
 
     async def _follow(self, task_queue: str, connection: Connection) -> None:
-        result = asyncio.create_task(self.client.result(self.batch_id))
-        beside = [asyncio.create_task(keep_worker_alive(task_queue, connection)), asyncio.create_task(self._count_running())]
-        watching = asyncio.create_task(self._until_still(result))
-        try:
-            await asyncio.wait([watching, *beside], return_when=asyncio.FIRST_COMPLETED)
-            for task in beside:
-                if task.done():
-                    task.result()
-            await watching
-        finally:
-            for unfinished in (result, watching, *beside):
-                unfinished.cancel()
-            await asyncio.gather(result, watching, *beside, return_exceptions=True)
+        async with beside(self.client.result(self.batch_id)) as (result,):
+            await done_beside(self._until_still(result), keep_worker_alive(task_queue, connection), self._count_running())
 
     async def _until_still(self, result: "asyncio.Task[BatchSummary]") -> None:
         """Report results until the batch has ended, or waits for people alone."""
@@ -185,9 +175,10 @@ class BatchFollower:
         while True:
             running = await self.client.in_flight(self.batch_id)
             self._running = self._running if running is None else running
-            self.view.note_rate_limit(await self.client.rate_limit_wait(self.batch_id))
+            waits = await self.client.waits(self.batch_id)
+            self.view.note_wait(waits[0].text if waits else None)
             if self._still:
-                self.watch.note_worker(await self.client.store_problem(self.batch_id))
+                self.watch.note_worker(next((wait.store for wait in waits if wait.store), None))
             await asyncio.sleep(ASK_SECONDS)
 
     async def _waits(self) -> bool:

@@ -4,17 +4,19 @@ import asyncio
 import json
 import os
 import shlex
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Column
 from temporalio.client import Client
 
-from gradeloop.batches.answer import ANSWER_COLOURS, answer_of_judgements, corrected_answer, gate_lines
+from gradeloop.batches.answer import ANSWER_COLOURS, answer_of_judgements, corrected_answer, gate_lines, hint_of_verdicts, model_verdicts
 from gradeloop.batches.cli.rejudge import judged_runs, load_older_judge, preview_lines, preview_of
 from gradeloop.batches.cli.results_table import answer_line, failure_lines, result_table, results_line
 from gradeloop.batches.gate import gate_rate
@@ -28,6 +30,7 @@ from gradeloop.cli.commands import (
     OutsideFolders,
     Overwrite,
     Scripted,
+    Tenant,
     ToolFiles,
     Trust,
     codes_help,
@@ -36,8 +39,10 @@ from gradeloop.cli.commands import (
     takes,
 )
 from gradeloop.cli.folder import own_config_file, own_outside_roots
+from gradeloop.cli.render.run import WAIT_SECONDS
 from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import budget_of
+from gradeloop.client.call_waits import watch_calls
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
@@ -45,7 +50,7 @@ from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED, STOPPED
 from gradeloop.files.rubric import require_files
 from gradeloop.judges.chunks import is_too_long, parts_of
 from gradeloop.judges.client import Judge
-from gradeloop.judges.contract import JudgeConfig, PassGate
+from gradeloop.judges.contract import JudgeConfig, JudgeResult, PassGate
 from gradeloop.judges.judgements import (
     LabelSet,
     compared_keys,
@@ -55,10 +60,11 @@ from gradeloop.judges.judgements import (
     select_judgements,
     stability_lines,
 )
-from gradeloop.judges.pass_rule import JudgementCounts, PassRule, with_gate
+from gradeloop.judges.pass_rule import JudgementCounts, PassRule, said_rows, with_gate
 from gradeloop.judges.prompt import refuse_cut
 from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, read_judge, with_model
-from gradeloop.settings.worker import find_outside_roots
+from gradeloop.settings.endpoints import loopback_servers
+from gradeloop.settings.worker import find_outside_roots, with_tenant
 from gradeloop.stats.correction import GatedRate
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import Connection, WorkerSpec, connect, done_before, ensure_worker, find, keep_worker_alive
@@ -110,6 +116,7 @@ class JudgeOptions:
     grader: Grader = None
     repeat: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Judge each run this many times.")] = 1
     concurrency: Concurrency = 50
+    tenant: Tenant = None
     passes: Annotated[tuple[str, ...], typer.Option("--pass", metavar="KEY=VALUE", help=RULE_HELP)] = ()
     pass_rate: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help="Exit 1 when a smaller share passes.")] = None
     labels: Annotated[Path | None, typer.Option(metavar="FILE", help=LABELS_HELP)] = None
@@ -229,11 +236,29 @@ class JudgeOutcome:
     """What the corrected rate decides: `passed`, `failed` or `inconclusive`; None without labels or a rate that is asked for."""
 
 
+@dataclass(frozen=True)
+class _Judging:
+    """The facts that the steps of one `gradeloop judge` share."""
+
+    options: JudgeOptions
+    config: JudgeConfig
+    rule: PassRule
+    runs: Sequence[AgentRun]
+    reading: Reading
+    registry: "JudgeRegistry | None"
+    console: Console
+
+    def say(self, *lines: str, style: str | None = None) -> None:
+        """Print lines, each as long as it is."""
+        for line in lines:
+            self.console.print(line, style=style, soft_wrap=True)
+
+
 async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     """Judge runs and print their results; after Ctrl-C the judgements in flight continue on the worker."""
     console = Console(stderr=options.as_json, highlight=False, markup=False, emoji=False)
     registry = open_registry() if options.store or not names_file(options.judge) else None
-    settings = own_config_file(trust=options.trust)
+    settings, priority = own_config_file(trust=options.trust), with_tenant(None, options.tenant, level=4)
     written = config = await load_judge(options.judge, registry, find_outside_roots(options.allow_outside, settings))
     options = replace(options, files=JudgementOutputs(options.output, overwrite=options.overwrite))
     if registry is not None:
@@ -255,57 +280,59 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     if options.only_judge is not None and registry is not None:
         runs = await _runs_to_replace(options, options.only_judge, runs, registry, client)
     if options.preview:
-        stored = registry if options.store else None
-        found = await preview_of(config, runs, options.repeat, dict(os.environ), stored, chunk=options.chunk, retry=bool(options.retry))
+        more: Any = {"priority": priority, "chunk": options.chunk, "retry": bool(options.retry)}
+        found = await preview_of(config, runs, options.repeat, registry if options.store else None, **more)
         show_lines(found.model_dump(mode="json"), preview_lines(found), as_json=options.as_json)
         return JudgeOutcome(0, JudgementCounts(0, 0, 0, 0))
     task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(
-        WorkerSpec(tools=options.tools, scripted=options.scripted, config=settings), connection
+        WorkerSpec(options.tools, options.scripted, config=settings, local_servers=loopback_servers(config)), connection
     )
     options = replace(options, rule=rule.gate(None if options.corrected else options.pass_rate, options.allow_errors))
-    judge, total = Judge(config, client, task_queue=task_queue), len(runs) * options.repeat
-    finished = await _judge_all(judge, runs, task_queue, connection, options, reading, console)
-    _print_results(config, finished, rule, options, console)
-    gated = await _print_measures(config, labels, finished, rule, options, registry, console)
+    work, total = _Judging(options, config, rule, runs, reading, registry, console), len(runs) * options.repeat
+    finished = await _judge_all(work, Judge(config, client, task_queue=task_queue, priority=priority), task_queue, connection)
+    _print_results(work, finished)
+    gated = await _print_measures(work, labels, finished)
     if registry is not None and options.store:
         await _save(config, finished, registry)
     if len(finished) == total:
-        await _write_outputs(config, finished, runs, options, gated, client)
+        await _write_outputs(work, finished, gated, client)
     if not options.as_json and not all(rule.passed(row.result) for row in finished):
-        _print_next(options, is_as_written=config.sha256() == written.sha256(), console=console)
+        _print_next(work, is_as_written=config.sha256() == written.sha256())
     return JudgeOutcome(
         total, rule.count([row.result for row in finished]), stopped=len(finished) < total, corrected=gated.decision if gated else None
     )
 
 
-def _print_results(config: JudgeConfig, finished: Sequence[Judged], rule: PassRule, options: JudgeOptions, console: Console) -> None:
+def _print_results(work: _Judging, finished: Sequence[Judged]) -> None:
     """Print all results in a table, whether they pass, what there is of each, and what is to be done about failures."""
-    results = [row.result for row in finished]
+    results, options, rule = [row.result for row in finished], work.options, work.rule
     if not options.as_json and results:
-        console.print(result_table(config, [(row.result, row.repeat) for row in finished], rule))
+        work.console.print(result_table(work.config, [(row.result, row.repeat) for row in finished], rule))
     if results and options.rule and (answer := answer_of_judgements(rule.count(results), options.rule)) is not None:
-        console.print(answer_line(answer), soft_wrap=True)
-    console.print(results_line(results, rule), soft_wrap=True)
-    for line in failure_lines(results):
-        console.print(line, soft_wrap=True)
+        work.console.print(answer_line(answer), soft_wrap=True)
+    work.console.print(results_line(results, rule), soft_wrap=True)
+    work.say(*failure_lines(results))
 
 
-async def _write_outputs(
-    config: JudgeConfig,
-    finished: Sequence[Judged],
-    runs: Sequence[AgentRun],
-    options: JudgeOptions,
-    gated: GatedRate | None,
-    client: Client,
-) -> None:
+def _print_hint(work: _Judging, results: Sequence[JudgeResult], gated: GatedRate | None) -> None:
+    """Print the suggestion to measure the judge, where it says one thing to everything."""
+    judged = [model_verdicts(said_rows(result), result.model) for result in results]
+    if not any(verdicts for verdicts, _ in judged):
+        judged = [([(result.rubric_id, said)], result.model) for result in results if (said := work.rule.passed(result)) is not None]
+    if hint := hint_of_verdicts(judged, gated.error if gated else None):
+        work.say(hint, style="yellow")
+
+
+async def _write_outputs(work: _Judging, finished: Sequence[Judged], gated: GatedRate | None, client: Client) -> None:
     """Write the files that are written when all is judged; pages begin with the corrected rate where that decides."""
+    options, config = work.options, work.config
     rows = [(with_gate(row.result, options.rule), row.repeat) for row in finished]
     if not rows or not options.files.explains:
         options.files.write(rows, None, ())
         return
     source = JudgementSource(options.judge, is_file=False, gate=options.rule, judge=options.judge, runs=options.runs)
     name = f"{config.rubric_id}, version {config.version}"
-    story = await judgement_story([result for result, _ in rows], source, name, {run.id: run for run in runs}, client)
+    story = await judgement_story([result for result, _ in rows], source, name, {run.id: run for run in work.runs}, client)
     head = story.head
     if gated is not None:
         head = replace(head, notes=(*gate_lines(gated), *head.notes))
@@ -315,14 +342,15 @@ async def _write_outputs(
     options.files.write(rows, head, story.reports)
 
 
-def _print_next(options: JudgeOptions, *, is_as_written: bool, console: Console) -> None:
+def _print_next(work: _Judging, *, is_as_written: bool) -> None:
     """Print the command that shows the judgements; none where neither a file nor the judge's name leads to them."""
+    options = work.options
     if read_back := next((path for path in options.output if path.suffix.lower() in READ_BACK), None):
-        console.print(f"next: gradeloop report {shlex.quote(str(read_back))} --open", soft_wrap=True)
+        work.say(f"next: gradeloop report {shlex.quote(str(read_back))} --open")
     elif options.store and is_as_written:
         rule = [shlex.join(("--pass", text)) for text in options.passes]
         rule += [f"--pass-rate {options.pass_rate:g}"] if options.pass_rate is not None and not options.corrected else []
-        console.print(f"next: gradeloop report {' '.join([shlex.quote(options.judge), *rule])} --open", soft_wrap=True)
+        work.say(f"next: gradeloop report {' '.join([shlex.quote(options.judge), *rule])} --open")
 
 
 async def _save(config: JudgeConfig, finished: Sequence[Judged], registry: "JudgeRegistry") -> None:
@@ -338,32 +366,24 @@ async def _save(config: JudgeConfig, finished: Sequence[Judged], registry: "Judg
         await registry.save(dearer, [(result, repeat) for result, repeat in failed if not result.result_metadata.get("again")])
 
 
-async def _print_measures(
-    config: JudgeConfig,
-    labels: LabelSet | None,
-    finished: Sequence[Judged],
-    rule: PassRule,
-    options: JudgeOptions,
-    registry: "JudgeRegistry | None",
-    console: Console,
-) -> GatedRate | None:
+async def _print_measures(work: _Judging, labels: LabelSet | None, finished: Sequence[Judged]) -> GatedRate | None:
     """Print how often repeated judgements differ, and the pass rate corrected by labels; return the latter."""
-    results = [row.first or row.result for row in finished]
+    results, config, registry = [row.first or row.result for row in finished], work.config, work.registry
     if any(row.repeat for row in finished):
         for found in measure_stability(config, select_judgements(config, results), compared_keys(label_schema(config))):
-            for line in stability_lines(found):
-                console.print(line, soft_wrap=True)
+            work.say(*stability_lines(found))
     if labels is None:
+        _print_hint(work, results, None)
         return None
     earlier = select_judgements(config, await registry.judgements(config, newest_first=True) if registry else ())
     wanted = {label.agent_run_id for label in labels.labels} - {result.agent_run_id for result in results}
     known = {run: verdict for run in wanted if (verdict := earlier.verdict(run)) is not None}
     firsts = [row.result for row in finished if row.repeat == 0]
-    gated = gate_rate(config, rule.wanted, labels.labels, firsts, known, options.pass_rate)
-    for line in gate_lines(gated):
-        console.print(line, soft_wrap=True)
-    if options.corrected:
-        console.print(answer_line(corrected_answer(gated)), soft_wrap=True)
+    gated = gate_rate(config, work.rule.wanted, labels.labels, firsts, known, work.options.pass_rate)
+    work.say(*gate_lines(gated))
+    if work.options.corrected:
+        work.console.print(answer_line(corrected_answer(gated)), soft_wrap=True)
+    _print_hint(work, results, gated)
     return gated
 
 
@@ -401,67 +421,61 @@ async def _runs_to_replace(
     return await judged_runs((older, with_default), named, registry, client)
 
 
-async def _judge_all(
-    judge: Judge,
-    runs: Sequence[AgentRun],
-    task_queue: str,
-    connection: Connection,
-    options: JudgeOptions,
-    reading: Reading,
-    console: Console,
-) -> list[Judged]:
+async def _judge_all(work: _Judging, judge: Judge, task_queue: str, connection: Connection) -> list[Judged]:
     """Judge all runs as `_judge_readable` does; a refusal names the file of the run.
 
     Raises:
         InvalidRequest: A run is refused.
     """
     try:
-        for run in runs:  # one that is refused, or of which a part is, is refused before the first of them is paid for
-            for asked in [part.run for part in parts_of(judge.config, run)] if options.chunk and is_too_long(run) else [run]:
+        for run in work.runs:  # one that is refused, or of which a part is, is refused before the first of them is paid for
+            for asked in [part.run for part in parts_of(judge.config, run)] if work.options.chunk and is_too_long(run) else [run]:
                 await judge.request(asked)
-        return await _judge_readable(judge, runs, task_queue, connection, options, console)
+        return await _judge_readable(work, judge, task_queue, connection)
     except InvalidRequest as error:
-        path = next((path for name, path in reading.files.items() if str(error).startswith(f"the run {name!r}")), None)
+        path = next((path for name, path in work.reading.files.items() if str(error).startswith(f"the run {name!r}")), None)
         raise (error if path is None else type(error)(f"{path}: {error}")) from None
 
 
-async def _judge_readable(
-    judge: Judge,
-    runs: Sequence[AgentRun],
-    task_queue: str,
-    connection: Connection,
-    options: JudgeOptions,
-    console: Console,
-) -> list[Judged]:
+async def _judge_readable(work: _Judging, judge: Judge, task_queue: str, connection: Connection) -> list[Judged]:
     """Judge all runs behind a progress bar, with an eye on the worker, and return the results in order; Ctrl-C leaves some out."""
-    columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.fields[note]}"))
+    notes = TextColumn("{task.fields[failures]}{task.fields[wait]}", table_column=Column(no_wrap=True, overflow="ellipsis"))
+    columns = (TextColumn("judging"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), notes)
     finished: list[Judged] = []
-    failures = 0
+    options, console, asked = work.options, work.console, len(work.runs) * work.options.repeat
+    failures, spoke = 0, time.monotonic()
     progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     with options.files.lines() as write, ctrl_c() as pressed, progress:
-        bar = progress.add_task("judging", total=len(runs) * options.repeat, note="")
+        bar = progress.add_task("judging", total=asked, failures="", wait="")
+
+        def show_wait(wait: str | None) -> None:
+            nonlocal spoke
+            progress.update(bar, wait=wait or "")
+            if wait is not None and not console.is_terminal and time.monotonic() - spoke >= WAIT_SECONDS:
+                spoke = time.monotonic()
+                work.say(f"{len(finished)} of {counted(asked, 'judgement')} made; {wait}")
 
         def report(row: Judged) -> None:
             nonlocal failures
             finished.append(row)
             failures += row.result.failed
-            progress.update(bar, advance=1, note=f"{failures} failed" if failures else "")
+            progress.update(bar, advance=1, failures=f"{failures} failed; " if failures else "")
             line = with_gate(row.result, options.rule).model_dump_json() + "\n"
             if options.as_json:
                 print(json_without_commands(line), end="", flush=True)  # noqa: T201 - the command's output
             write(line)
 
-        store = own_store() if options.store else None
-        limits = {"repeats": options.repeat, "concurrency": options.concurrency}
         judging = judge_many(
             judge,
-            runs,
+            work.runs,
             report,
-            **limits,
-            store=store,
+            repeats=options.repeat,
+            concurrency=options.concurrency,
+            store=own_store() if options.store else None,
             budget=budget_of(None, options.budget_usd),
             chunk=options.chunk,
             retry=bool(options.retry),
         )
-        await done_before(done_before(judging, keep_worker_alive(task_queue, connection)), pressed.get())
+        watching = watch_calls(await judge.connected(), lambda: judge.in_flight, show_wait)
+        await done_before(done_before(done_before(judging, watching), keep_worker_alive(task_queue, connection)), pressed.get())
     return sorted(finished)

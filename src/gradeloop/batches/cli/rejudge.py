@@ -1,5 +1,6 @@
 """Runs that were judged before, to be judged again by another judge, and what that would cost."""
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ from gradeloop.batches.judge_many import dearer_judge
 from gradeloop.batches.pages.read_judgement import read_judgement_record
 from gradeloop.batches.preview import JudgingPreview, preview_judgements
 from gradeloop.batches.reader import BatchReader
+from gradeloop.contract.thread import Priority
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.chunks import chunked_id, is_too_long, requests_in_parts
@@ -87,9 +89,9 @@ async def preview_of(
     config: JudgeConfig,
     runs: Sequence[AgentRun],
     repeats: int,
-    environ: dict[str, str],
     registry: "JudgeRegistry | None",
     *,
+    priority: Priority | None = None,
     chunk: bool = False,
     retry: bool = False,
 ) -> JudgingPreview:
@@ -100,15 +102,15 @@ async def preview_of(
     """
     stored = {result.id: result for result in await registry.judgements(config)} if registry is not None else {}
     rows = [(run, repeat) for run in runs for repeat in range(repeats)]
-    named = [_requests(config, run, repeat, chunk=chunk) for run, repeat in rows]
+    named = [_requests(config, run, repeat, priority, chunk=chunk) for run, repeat in rows]
     judged = _settled(stored, retry=retry)
     escalated = []
     if (dearer := dearer_judge(config)) is not None and registry is not None:
         unsure = [row for row, (name, _) in zip(rows, named, strict=True) if name in judged and with_unsure(config, stored[name]).unsure]
         decided = _settled({result.id: result for result in await registry.judgements(dearer)}, retry=retry)
-        asked = dict(_requests(dearer, run, repeat, chunk=chunk) for run, repeat in unsure)
+        asked = dict(_requests(dearer, run, repeat, priority, chunk=chunk) for run, repeat in unsure)
         escalated = [made for name, made in asked.items() if name not in decided]
-    chosen = default_model(environ)
+    chosen = default_model(os.environ)
     reader = BatchReader(own_store()) if registry is not None else None
     return await preview_judgements(named, judged, chosen.spec if chosen else None, reader, escalated=escalated)
 
@@ -118,12 +120,15 @@ def _settled(stored: Mapping[str, JudgeResult], *, retry: bool) -> set[str]:
     return {name for name, result in stored.items() if not (result.failed if retry else result.result_metadata.get("again"))}
 
 
-def _requests(config: JudgeConfig, run: AgentRun, repeat: int, *, chunk: bool) -> tuple[str, list[JudgingRequest]]:
+def _requests(
+    config: JudgeConfig, run: AgentRun, repeat: int, priority: Priority | None, *, chunk: bool
+) -> tuple[str, list[JudgingRequest]]:
     """Return a judgement's id, and the requests that it takes."""
     if chunk and is_too_long(run):
-        made = [one.model_copy(update={"repeat": repeat}) for one in requests_in_parts(config, run)]
-        return chunked_id(config, run.sha256(), repeat), made
-    return judging_id(config, run.sha256(), repeat), [JudgingRequest(judge=config, run=run, repeat=repeat)]
+        made = [one.model_copy(update={"repeat": repeat, "priority": priority}) for one in requests_in_parts(config, run)]
+        return chunked_id(config, run.sha256(), repeat, priority=priority), made
+    asked = JudgingRequest(judge=config, run=run, repeat=repeat, priority=priority)
+    return judging_id(config, run.sha256(), repeat, priority=priority), [asked]
 
 
 async def preview_requests(

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from pydantic import JsonValue
 
-from gradeloop.batches.answer import CriterionCounts
+from gradeloop.batches.answer import CriterionCounts, ModelVerdicts, hint_of_verdicts, model_verdicts
 from gradeloop.batches.contract import BatchStatus, lowest_row
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.contract.messages import Usage
@@ -16,6 +16,7 @@ from gradeloop.reports.html import Live, as_json, document, packed
 from gradeloop.reports.model import NextStep, RunReport, Verdict
 from gradeloop.reports.run_page import OutputPart, RunView, run_part
 from gradeloop.reports.what_failed import FailureList
+from gradeloop.stats.correction import JudgeError
 from gradeloop.text import counted, headline
 
 WORST = 10
@@ -70,6 +71,8 @@ class PageHeader:
     tiles: tuple[Stat, ...]
     about: dict[str, str]
     notes: tuple[str, ...] = ()
+    error: JudgeError | None = None
+    """The judge's error rates, measured where people labelled; None where nobody did."""
     batch_id: str | None = None
     """The batch on a live page."""
     status: BatchStatus | None = None
@@ -97,18 +100,24 @@ class PageHeader:
 def collection_page(head: PageHeader, entries: Iterable[PageRow], *, live: Live | None = None) -> str:
     """Return the page of many runs; on a live one, each run has a page of its own instead of being inside."""
     table, criteria, failed = Table(is_open=live is None, batch_id=head.batch_id), CriterionCounts(), FailureList()
+    judged = list[ModelVerdicts]()
     for number, given in enumerate(entries):
         step = head.steps.get(given.report.verdict) if given.report.next is None else None
         entry = given if step is None else replace(given, report=given.report.model_copy(update={"next": step}))
         table.take(row_of(number, entry), entry.report)
         failed.take(number, entry.report)
-        criteria.take(entry.report.evaluations[-1].criteria if entry.report.evaluations else (), entry.report.optional)
+        last = entry.report.evaluations[-1] if entry.report.evaluations else None
+        criteria.take(last.criteria if last else (), entry.report.optional)
+        if last is not None:
+            judged.append(model_verdicts(last.criteria, last.grader))
+        elif entry.report.judged is not None and entry.report.verdict in {"passed", "failed"}:
+            judged.append(([(entry.report.judged.rubric_id, entry.report.verdict == "passed")], entry.report.about.get("grader")))
     everyone = with_differences(table.everyone)
     rows = rows_in_order([row for row in everyone if row.number in table.listed])
     worst = criteria.worst(WORST)
     place = {criterion.id: at for at, criterion in enumerate(worst)}
     context = {
-        "head": replace(head, notes=(*head.notes, *table.notes)),
+        "head": replace(head, notes=(*head.notes, *filter(None, [hint_of_verdicts(judged, head.error)]), *table.notes)),
         "rows": rows,
         "failures": failed.named(head.verdict),
         "more_failures": failed.more(head.verdict),

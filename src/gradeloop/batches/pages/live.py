@@ -14,6 +14,7 @@ from gradeloop.batches.pages.judgement_page import live_next
 from gradeloop.batches.pages.read_batch import case_steps, read_case_report, stored_batch_page, thread_of, with_thread
 from gradeloop.batches.pages.read_judgement import registered_name
 from gradeloop.batches.reader import BatchReader
+from gradeloop.client.call_waits import waits_below
 from gradeloop.errors import GradeloopError, InvalidRequest
 from gradeloop.reports.html import batch_path, case_path, part, read_id, thread_path
 from gradeloop.reports.model import RunReport
@@ -23,7 +24,19 @@ from gradeloop.reports.what_failed import MOST as MOST_NAMED
 from gradeloop.reports.what_failed import Failure, failure_of
 from gradeloop.temporal.connect import OURS, ensure_worker_of
 from gradeloop.web.pages import ACTION_SECONDS
-from gradeloop.web.site import IndexSection, LivePages, ShownPage, Site, SteeredPage, answer, in_time, is_known, tag_of, unchanged
+from gradeloop.web.site import (
+    IndexSection,
+    LivePages,
+    ShownPage,
+    Site,
+    SteeredPage,
+    answer,
+    in_time,
+    is_known,
+    tag_of,
+    unchanged,
+    with_wait,
+)
 
 BATCHES = 20
 """The most that are listed; `gradeloop batches list` lists the rest."""
@@ -82,9 +95,10 @@ class BatchPages:
         """Answer with a batch's page; its cases are read only where one has a new result."""
         batch_id = read_id(request.path_params["batch"])
         path, clock = batch_path(batch_id), asyncio.get_running_loop().time
+        waits = await waits_below(self._site.client.temporal, [batch_id])
         shown, began = self._site.shown(path), clock()
         if shown and clock() < shown.again and is_known(request, shown.tag):
-            return unchanged(shown.tag)
+            return with_wait(unchanged(shown.tag), waits)
         summary = await self._batches.summary(batch_id)
         tag = tag_of(summary.model_dump_json())
         live = SteeredPage(token=self._site.token, path=path, open=summary.status == "running", tag=tag)
@@ -94,7 +108,7 @@ class BatchPages:
 
         answered = await answer(request, tag, html)
         self._site.remember(path, ShownPage(tag, tag, clock() + REST * (clock() - began)))
-        return answered
+        return with_wait(answered, waits)
 
     async def show_case(self, request: Request) -> Response:
         """Answer with the page of a case, with the report of its thread where it has one."""
@@ -112,7 +126,8 @@ class BatchPages:
             report = await self._case_report(batch_id, result, case, thread_id)
             return await asyncio.to_thread(run_page, report, live=live, steps=steps)
 
-        return await answer(request, tag, html)
+        waits = await waits_below(self._site.client.temporal, [thread_id] if thread_id and unsettled else [])
+        return with_wait(await answer(request, tag, html), waits)
 
     async def pause(self, request: Request) -> Response:
         """Have a batch begin no further case."""

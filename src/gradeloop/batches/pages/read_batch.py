@@ -174,6 +174,7 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> PageHeader:
         tiles=tuple(Stat(label, value, kind) for label, value, kind, is_shown in tiles if is_shown),
         about=about,
         notes=(*(gate_lines(summary.corrected) if summary.corrected else ()), *notes),
+        error=summary.corrected.error if summary.corrected else None,
         batch_id=summary.batch_id,
         status=summary.status,
         answer=answer.text,

@@ -1,28 +1,63 @@
-"""Commands that measure judges: their agreement with people."""
+"""Commands that measure judges: their agreement with people, and how far they can be trusted on a labelled set."""
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from gradeloop.batches.cli.judge import JudgeName, open_registry
+from gradeloop.batches.cli.judge import BudgetUsd, Concurrency, JudgeName, Retry, open_registry
+from gradeloop.batches.cli.rejudge import preview_lines, preview_requests
+from gradeloop.batches.judge_many import WantedJudgement, make_judgements
 from gradeloop.calibration.agreement import Agreement, HumanCeiling, KeyAgreement, measure_agreement
-from gradeloop.calibration.figures import NAMES, figure_texts
-from gradeloop.cli.commands import AllowOutside, Grader, Json, codes_help, share_flag
-from gradeloop.cli.folder import own_outside_roots
+from gradeloop.calibration.check_report import Answered, CheckReport, ProbeFinding, Question, ask_about, report_check
+from gradeloop.calibration.figures import NAMES, cluster_line, figure_texts
+from gradeloop.calibration.labelled_sets import LabelledSet, read_labelled_set
+from gradeloop.calibration.probes import WHAT, ProbeName, against_repetition, probe_finding, probe_questions
+from gradeloop.cli.commands import (
+    AllowOutside,
+    Grader,
+    Json,
+    OutsideFolders,
+    Overwrite,
+    Scripted,
+    ToolFiles,
+    Trust,
+    codes_help,
+    ctrl_c,
+    share_flag,
+    takes,
+)
+from gradeloop.cli.folder import own_config_file, own_outside_roots
 from gradeloop.cli.render.table import Column, show_lines, table
+from gradeloop.cli.task_file import budget_of
+from gradeloop.contract.messages import Usage
+from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import InvalidRequest
-from gradeloop.exit_codes import NO_VERDICT
-from gradeloop.judges.contract import JudgeConfig
-from gradeloop.judges.judgements import read_labels, read_results, refuse_foreign_results, select_judgements, stability_lines
+from gradeloop.exit_codes import CAPPED, NO_VERDICT, STOPPED
+from gradeloop.files.rubric import require_files
+from gradeloop.judges.client import Judge
+from gradeloop.judges.contract import JudgeConfig, JudgeResult, JudgingRequest
+from gradeloop.judges.judgements import LabelSet, read_labels, read_results, refuse_foreign_results, select_judgements, stability_lines
+from gradeloop.judges.pass_rule import PassRule, in_words
 from gradeloop.judges.sources import load_judge, load_runs, names_file, with_model
+from gradeloop.reports.html import checked_page, document, write_page
+from gradeloop.settings.endpoints import loopback_servers
+from gradeloop.settings.worker import find_outside_roots
 from gradeloop.stats.intervals import Estimate
 from gradeloop.stats.votes import Band
-from gradeloop.text import counted, one_line
+from gradeloop.store.engine import Store, own_store
+from gradeloop.temporal.connect import WorkerSpec, connect, done_before, ensure_worker, find, keep_worker_alive
+from gradeloop.text import clip, counted, did_you_mean, money, one_line, token_count
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -30,6 +65,8 @@ DISAGREEMENTS = 20
 """The most disagreements on a terminal; `--json` has all of them."""
 
 RISK_HELP = "Say from which share of votes on the judge may decide alone, with at most this error."
+
+CLUSTER_HELP = "Runs whose ids have the same first group of this regular expression are one cluster: '(.+?)(-[0-9]+)?$' for epochs."
 
 PASSED_BY = typer.Option("--pass", metavar="KEY=VALUE", help="This value of KEY passes; repeatable.")
 
@@ -57,6 +94,7 @@ def agreement(  # noqa: PLR0913 - one parameter a flag
         list[str] | None, typer.Option(metavar="KEY", help="The values of KEY are written from least to most; repeatable.")
     ] = None,
     passes: Annotated[list[str] | None, PASSED_BY] = None,
+    cluster: Annotated[str | None, typer.Option(metavar="PATTERN", help=CLUSTER_HELP)] = None,
     risk: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=RISK_HELP)] = None,
     allow_outside: AllowOutside = None,
     as_json: Json = False,
@@ -68,7 +106,7 @@ def agreement(  # noqa: PLR0913 - one parameter a flag
     async def measure() -> Agreement:
         registry = open_registry() if results is None or not names_file(judge) else None
         config = as_judged(await load_judge(judge, registry, own_outside_roots(allow_outside)), grader)
-        people = read_labels(labels, config)
+        people = in_clusters(read_labels(labels, config), cluster)
         meant = await load_runs(runs, None) if runs else None
         if results is not None:
             found = read_results(results)
@@ -82,6 +120,29 @@ def agreement(  # noqa: PLR0913 - one parameter a flag
     show_lines(found.model_dump(mode="json"), agreement_lines(found), as_json=as_json)
     if not found.judged:
         raise typer.Exit(NO_VERDICT)
+
+
+def in_clusters(labels: LabelSet, pattern: str | None) -> LabelSet:
+    """Return labels with the clusters of their runs by a pattern of ids; one that a label names itself stays.
+
+    Raises:
+        InvalidRequest: The pattern is no regular expression with a group, or does not match an id.
+    """
+    if pattern is None:
+        return labels
+    try:
+        known = re.compile(pattern)
+    except re.error as error:
+        raise InvalidRequest(f"--cluster is {clip(pattern)}: {error}; write a regular expression with a group") from None
+    rows = []
+    for label in labels.labels:
+        found = known.match(label.agent_run_id) if known.groups else None
+        if found is None:
+            raise InvalidRequest(
+                f"--cluster is {clip(pattern)}, of which no group matches {clip(label.agent_run_id)}; write '(.+?)(-[0-9]+)?$'"
+            )
+        rows.append(label.model_copy(update={"cluster": label.cluster or found[1] or ""}))
+    return labels.model_copy(update={"labels": tuple(rows)})
 
 
 def as_judged(judge: JudgeConfig, grader: str | None) -> JudgeConfig:
@@ -120,6 +181,7 @@ def _key_lines(key: KeyAgreement) -> Iterator[str | Table]:
     positive = "" if key.positive is None else f"; {json.dumps(key.positive)} passes"
     yield f"{key.key}: {counted(key.labels, 'label')} of {counted(key.runs, 'run')}, {key.answered} answered{positive}"
     yield figure_table(key.figures)
+    yield from filter(None, [cluster_line(key.clusters)])
     for value, rates in key.rates.items():
         parts = [f"{NAMES[name]} {figure_texts(name, rates[name])[0]}" for name in ("tpr", "tnr", "precision", "f1")]
         yield f"{value}: {', '.join(parts)}"
@@ -131,7 +193,9 @@ def _key_lines(key: KeyAgreement) -> Iterator[str | Table]:
     if key.pass_rate is not None:
         yield from _pass_rate_lines(key)
     if key.panel is not None:
-        yield f"{key.panel.votes} votes of a judgement are worth {key.panel.effective:.1f} independent ones"
+        panel = key.panel
+        worth = f"{panel.effective:.1f} independent ones ({panel.low:.1f} to {panel.high:.1f})"
+        yield f"{panel.votes} votes of a judgement are worth {worth}, on {counted(panel.runs, 'run')}"
 
 
 def figure_table(figures: Mapping[str, Estimate]) -> Table:
@@ -177,3 +241,276 @@ def _confusion(rows: Mapping[str, Mapping[str, int]]) -> Table:
     labels, names = sorted(rows), sorted({name for row in rows.values() for name in row} | set(rows))
     counts = (Column(name, [str(rows[label].get(name, 0)) for label in labels], right=True) for name in names)
     return table([Column("", labels, wraps=True), *counts])
+
+
+FAIL_UNDER_HELP = "Exit 1 when the interval of FIGURE (kappa, accuracy, ...) reaches below this value; repeatable."
+AT_HELP = "What --fail-under compares: the lower bound of a figure's interval, or the figure itself."
+PROBE_HELP = "Also probe: order, verbosity, style, self-preference, paraphrase, each beside repetition; repeatable."
+
+
+class Compared(StrEnum):
+    """What of a figure a bound is held against."""
+
+    BOUND = "bound"
+    POINT = "point"
+
+
+@dataclass(frozen=True)
+class CheckOptions:
+    """The arguments and flags of one `gradeloop check-judge`."""
+
+    judge: JudgeName
+    dataset: Annotated[
+        Path, typer.Argument(metavar="DATASET", help="Labelled items: JSON, JSONL or CSV, as JudgeBench and others have, or your own.")
+    ]
+    grader: Grader = None
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Ask about the first N items only.")] = None
+    probe: Annotated[tuple[str, ...], typer.Option(metavar="NAME", help=PROBE_HELP)] = ()
+    passes: Annotated[tuple[str, ...], PASSED_BY] = ()
+    fail_under: Annotated[tuple[str, ...], typer.Option(metavar="FIGURE=VALUE", help=FAIL_UNDER_HELP)] = ()
+    at: Annotated[Compared, typer.Option(help=AT_HELP)] = Compared.BOUND
+    concurrency: Concurrency = 50
+    budget_usd: BudgetUsd = None
+    retry: Retry = None
+    preview: Annotated[bool, typer.Option("--preview", help="Print the calls to make and their cost, and ask nothing.")] = False
+    store: Annotated[bool, typer.Option("--store/--no-store", help="Keep the verdicts in the store, or do not.")] = True
+    tools: ToolFiles = ()
+    scripted: Scripted = None
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a page with the worst cases.")] = None
+    overwrite: Overwrite = False
+    allow_outside: OutsideFolders = ()
+    trust: Trust = False
+    as_json: Json = False
+
+    @property
+    def budget(self) -> Budget | None:
+        """The most that all judgements together may cost."""
+        return budget_of(None, self.budget_usd)
+
+
+@app.command("check-judge", epilog=codes_help("check-judge"))
+@takes(CheckOptions)
+def check_judge(options: CheckOptions) -> None:
+    """Measure how far a judge can be trusted on a labelled set."""
+    parse_probes(options.probe)
+    bounds = parse_bounds(options.fail_under)
+    checked_page(options.output, overwrite=options.overwrite)
+    found = asyncio.run(run_check(options))
+    if options.preview:
+        return
+    if found is None:
+        typer.echo("stopped; judgements in flight continue. Run the same command again to read them and ask the rest", err=True)
+        raise typer.Exit(STOPPED)
+    show_lines(found.model_dump(mode="json"), report_lines(found), as_json=options.as_json)
+    if options.output is not None:
+        typer.echo(f"wrote {options.output} ({write_page(options.output, check_page(found))})", err=True)
+    code, missed = code_of(found, bounds, options.at)
+    for line in missed:
+        typer.echo(line, err=True)
+    raise typer.Exit(NO_VERDICT if found.not_made and options.budget is not None else code)
+
+
+BOUNDED = tuple(name for name in NAMES if name not in {"mean_error", "first_position"})
+"""The figures that can be asked for by `--fail-under`: more is better in all of them."""
+
+
+def parse_probes(names: Sequence[str]) -> tuple[ProbeName, ...]:
+    """Return the probes of these names, once for every name, and behind them the repetition that they are held against.
+
+    Raises:
+        InvalidRequest: A name is that of no probe.
+    """
+    known: dict[str, ProbeName] = {name: name for name in WHAT}
+    if odd := next((name for name in names if name not in known), None):
+        raise InvalidRequest(f"--probe {clip(odd)} is no probe.{did_you_mean(odd, list(known))}")
+    asked = dict.fromkeys(known[name] for name in names)
+    return tuple(asked | ({"repetition": None} if asked.keys() - {"self-preference"} else {}))
+
+
+def parse_bounds(texts: Sequence[str]) -> dict[str, float]:
+    """Return the least value of figures by name.
+
+    Raises:
+        InvalidRequest: A text is not FIGURE=VALUE.
+    """
+    bounds: dict[str, float] = {}
+    for text in texts:
+        name, _, value = text.partition("=")
+        if name.strip() not in BOUNDED:
+            raise InvalidRequest(f"--fail-under {clip(text)} names no figure.{did_you_mean(name.strip(), list(BOUNDED))}")
+        try:
+            bounds[name.strip()] = float(value)
+        except ValueError:
+            raise InvalidRequest(f"--fail-under {clip(text)}: {clip(value)} is no number; write {name.strip()}=0.6") from None
+    return bounds
+
+
+def code_of(found: CheckReport, bounds: dict[str, float], at: Compared = Compared.BOUND) -> tuple[int, list[str]]:
+    """Return the exit code of a measurement, and a line for each figure that misses its bound."""
+    figures = {name: found.figures.get(name, Estimate()) for name in bounds}
+    values = {name: figure.value if at is Compared.POINT else figure.low for name, figure in figures.items()}
+    if not found.figures["coverage"].value or None in values.values():
+        odd = (f"{NAMES[name]} has no {'value' if figures[name].value is None else 'interval'}" for name in bounds if values[name] is None)
+        return NO_VERDICT, [f"{problem} on so few items, and --fail-under cannot decide" for problem in odd]
+    missed = []
+    for name, value in values.items():
+        if value is not None and value < bounds[name]:
+            point, interval = figure_texts(name, figures[name])
+            cure = "" if at is Compared.POINT else f"; --at {Compared.POINT} compares the figure itself"
+            missed.append(f"{NAMES[name]} is {point} ({interval}), and --fail-under wants {bounds[name]:g}{cure}")
+    return CAPPED if missed else 0, missed
+
+
+async def run_check(options: CheckOptions) -> CheckReport | None:
+    """Ask a judge about a labelled set, and return the report; None after Ctrl-C, and for a preview."""
+    labelled = read_labelled_set(options.dataset)
+    if options.limit is not None:
+        labelled = labelled.model_copy(update={"items": labelled.items[: options.limit]})
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    config = await _named_judge(options, console)
+    questions = list(ask_about(config, labelled, options.passes))
+    probed: dict[ProbeName, list[Question]] = {name: probe_questions(name, questions) for name in parse_probes(options.probe)}
+    asked = [*questions, *(question for rows in probed.values() for question in rows)]
+    items, calls = counted(len(labelled.items), "item"), counted(len(asked), "judgement")
+    rule = f"; passes: {', '.join(in_words(rule.values))}" if isinstance(rule := questions[0].answer, PassRule) else ""
+    taken = f"{options.dataset.name}: read as {labelled.name}, because {labelled.why}; {items}, {calls}{rule}"
+    console.print(taken, style="dim", soft_wrap=True)
+    store = own_store() if options.store else None
+    if options.preview:
+        requests = [JudgingRequest(judge=one.judge, run=one.run, repeat=one.repeat) for one in asked]
+        seen = await preview_requests(requests, set(), dict(os.environ), store)
+        show_lines(seen.model_dump(mode="json"), preview_lines(seen), as_json=options.as_json)
+        return None
+    answers = await _ask(options, asked, store, console)
+    if answers is None:
+        return None
+    report = report_check(config, labelled, answers[: len(questions)], _findings(options, labelled, probed, answers), len(asked))
+    usage = sum((answer.result.usage for answer in answers), Usage())
+    not_made = sum(bool(answer.result.result_metadata.get("again")) for answer in answers)
+    invalid = sum(answer.result.failed for answer in answers) - not_made
+    return report.model_copy(update={"usage": usage, "not_made": not_made, "invalid": invalid})
+
+
+async def _named_judge(options: CheckOptions, console: Console) -> JudgeConfig:
+    """Return the judge with the model that is asked, and print which where it was chosen."""
+    settings = own_config_file(trust=options.trust)
+    registry = None if names_file(options.judge) else open_registry()
+    config = await load_judge(options.judge, registry, find_outside_roots(options.allow_outside, settings))
+    require_files(options.tools, "--tools")
+    require_files((options.scripted,) if options.scripted else (), "--scripted")
+    config, note = with_model(config, options.grader, scripted=options.scripted is not None)
+    if note:
+        console.print(note, style="dim", soft_wrap=True)
+    return config
+
+
+def _findings(
+    options: CheckOptions, labelled: LabelledSet, probed: dict[ProbeName, list[Question]], answers: Sequence[Answered]
+) -> list[ProbeFinding]:
+    """Return what every probe found: its answers stand behind those of the set itself, in order."""
+    at = len(answers) - sum(map(len, probed.values()))
+    plain, findings = answers[:at], []
+    for name in parse_probes(options.probe):
+        rows = answers[at : at + len(probed[name])]
+        at += len(rows)
+        findings.append(probe_finding(name, labelled, plain, rows))
+    return against_repetition(findings)
+
+
+async def _ask(options: CheckOptions, questions: Sequence[Question], store: Store | None, console: Console) -> list[Answered] | None:
+    """Have all questions answered behind a progress bar, and return the answers in order; None after Ctrl-C."""
+    if store is not None:
+        await store.read(lambda _: None)  # it is made before the worker looks for it
+    connection = await find()
+    client = await connect(connection)
+    local = frozenset().union(*(loopback_servers(question.judge) for question in questions))
+    spec = WorkerSpec(options.tools, options.scripted, config=own_config_file(trust=False), local_servers=local)
+    task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
+    judges = {name: Judge(judge, client, task_queue=task_queue) for name, judge in {q.judge.sha256(): q.judge for q in questions}.items()}
+    wanted = [WantedJudgement(judges[question.judge.sha256()], question.run, question.repeat) for question in questions]
+
+    columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    found: dict[int, JudgeResult] = {}
+    with ctrl_c() as pressed, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("judging", total=len(questions))
+
+        def report(at: int, result: JudgeResult) -> None:
+            found[at] = result
+            progress.advance(bar)
+
+        judging = make_judgements(
+            wanted, report, concurrency=options.concurrency, store=store, budget=options.budget, retry=bool(options.retry)
+        )
+        await done_before(done_before(judging, keep_worker_alive(task_queue, connection)), pressed.get())
+    return [Answered(question, found[at]) for at, question in enumerate(questions)] if len(found) == len(questions) else None
+
+
+ASKED = {"pair": "which of two answers is better", "verdict": "whether an answer passes", "score": "how good an answer is"}
+"""The forms of questions in words."""
+
+
+def check_page(found: CheckReport) -> str:
+    """Return the page: figures with intervals, categories, probes, cost, and the worst disagreements with their transcripts."""
+    measure = "mean_error" if found.form == "score" else "accuracy"
+    facts = {
+        "judge": found.judge,
+        "model": found.model or "",
+        "set": f"{found.labelled_set}, because {found.why}",
+        "asked": ASKED[found.form],
+        "judgements": f"{found.judgements:,}",
+        "tokens": token_count(found.usage.tokens),
+        "cost": money(found.usage.cost_usd) if found.usage.cost_usd else "",
+    }
+    return document(
+        "calibration.html",
+        title=f"{found.judge} on {found.labelled_set} · gradeloop",
+        found=found,
+        facts={name: value for name, value in facts.items() if value},
+        figures=[
+            (NAMES.get(name, name), *figure_texts(name, figure), figure.of) for name, figure in found.figures.items() if name != "recall"
+        ],
+        measure="Mean error" if found.form == "score" else "Accuracy, of all",
+        categories=[(row.name, row.items, *figure_texts(measure, row.agreement)) for row in found.categories],
+        ceiling=found.ceiling and [side["accuracy"].texts() for side in (found.ceiling.human, found.ceiling.judge)],
+        probes=[
+            (probe.name, probe.what, *probe.changed.texts(), "" if probe.toward is None else probe.toward.texts()[0])
+            for probe in found.probes
+        ],
+    )
+
+
+def report_lines(found: CheckReport) -> Iterator[str | Table]:
+    """Yield a measurement: figures with intervals, categories, probes, and what it cost."""
+    yield f"{found.judge} on {found.labelled_set}: {counted(found.items, 'item')}, asked for a {found.form}"
+    yield figure_table(found.figures)
+    yield f"{found.labelled_set}: the figure that is published of judges is {NAMES[found.official]!r}"
+    yield from filter(None, [cluster_line(found.clusters)])
+    if found.categories:
+        texts = [(row, figure_texts("mean_error" if found.form == "score" else "accuracy", row.agreement)) for row in found.categories]
+        yield ""
+        yield table(
+            [
+                Column("category", [one_line(row.name) for row, _ in texts], wraps=True),
+                Column("items", [str(row.items) for row, _ in texts], right=True),
+                Column("mean error" if found.form == "score" else "accuracy, of all", [value for _, (value, _) in texts], right=True),
+                Column("95 % interval", [interval for _, (_, interval) in texts]),
+            ]
+        )
+    if found.ceiling is not None:
+        yield ceiling_line(found.ceiling)
+    for row in found.standings:
+        strength = "" if row.strength is None else f", strength {row.strength:+.2f}"
+        yield f"{one_line(row.name)}: wins {row.win_rate:.1%} of {row.games:g} ({row.low:.1%} to {row.high:.1%}){strength}"
+    for probe in found.probes:
+        value, interval = probe.changed.texts()
+        toward = "" if probe.toward is None or probe.toward.value is None else f", {probe.toward.value:.0%} of them to the favoured side"
+        chance = "" if probe.by_chance is None else f", p = {probe.by_chance:.3f} against repetition"
+        yield f"probe {probe.name}: {value} of verdicts change ({interval}){chance}{toward}; {probe.what}"
+    if found.contradictory:
+        yield f"{counted(len(found.contradictory), 'judgement')} with a reason that contradicts the verdict; --json names the items"
+    cost = f", {money(found.usage.cost_usd)}" if found.usage.cost_usd else ""
+    if found.not_made:
+        yield f"{counted(found.not_made, 'judgement')} could not be made; run the same command again to ask for them alone"
+    if found.invalid:
+        yield f"{counted(found.invalid, 'judgement')} failed: the judge's answers stayed invalid; --retry errors asks again"
+    yield f"{counted(found.judgements, 'judgement')}, {token_count(found.usage.tokens)} tokens{cost}"

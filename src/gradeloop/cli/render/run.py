@@ -1,9 +1,10 @@
 """A run in the terminal: its events, its criteria live, its result, and lists of threads and criteria."""
 
 import json
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -283,8 +284,8 @@ def state_lines(thread_id: str, state: ThreadState) -> Iterator[Text | Rule]:
     if state.rubric and state.rubric_sha256:
         yield Text(f"  rubric of {len(state.rubric.criteria)} criteria, sha256 {state.rubric_sha256[:12]}")
     yield Text(f"  {usage_line(state.usage)}; {state.queued} queued", "dim")
-    if state.rate_limit:
-        yield Text(f"  {state.rate_limit}", "yellow")
+    if state.call_wait:
+        yield Text(f"  {state.call_wait}", "yellow")
     if state.reason == "budget" and state.budget:
         why = state.budget.refusal(state.usage, "resume with a larger one") or "stopped by its budget, which is larger now; resume it"
         yield Text(f"  {why}", "bold yellow")
@@ -325,14 +326,17 @@ LEAST_ROOM = 20
 """The least room for a line, however narrow the terminal."""
 
 
-class Screen(Protocol):
-    """An output that shows a run."""
+class Screen:
+    """An output that shows a run; what a kind of screen does not show, it passes over."""
 
     def show_thread(self, thread_id: str) -> None:
         """Show the thread's id."""
 
     def show_event(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
         """Show an event."""
+
+    def show_wait(self, wait: str | None) -> None:
+        """Show what the run's call waits for; None where that is nothing worth saying."""
 
     def show_result(self, result: RunResult) -> None:
         """Show the run's result."""
@@ -341,7 +345,11 @@ class Screen(Protocol):
         """Leave the terminal as it was."""
 
 
-class JsonScreen:
+WAIT_SECONDS = 60.0
+"""The pause after which a pipe says what is waited for, and says it again."""
+
+
+class JsonScreen(Screen):
     """Prints a JSON object per line: the events, with evaluations and drafts in full, and the result last."""
 
     def __init__(self, console: Console) -> None:
@@ -362,9 +370,6 @@ class JsonScreen:
         """See `Screen`."""
         self._line({"type": "result", **result.model_dump(mode="json")})
 
-    def close(self) -> None:
-        """See `Screen`."""
-
     def _line(self, value: dict[str, Any]) -> None:
         ascii_only = (self._console.encoding or "").lower() not in {"utf-8", "utf8"}
         try:
@@ -374,12 +379,13 @@ class JsonScreen:
             self._console.on_broken_pipe()
 
 
-class PlainScreen:
+class PlainScreen(Screen):
     """Prints a plain line per event."""
 
     def __init__(self, console: Console, rubric: Rubric | None = None) -> None:
         self._console, self._rubric = console, rubric
         self._began: datetime | None = None
+        self._spoke = time.monotonic()
 
     def show_thread(self, thread_id: str) -> None:
         """See `Screen`."""
@@ -387,7 +393,7 @@ class PlainScreen:
 
     def show_event(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
         """See `Screen`."""
-        when = datetime.fromisoformat(event.time)
+        when, self._spoke = datetime.fromisoformat(event.time), time.monotonic()
         self._began = self._began or when
         line = event_line(event, message, evaluation)
         if line is not None:
@@ -395,13 +401,20 @@ class PlainScreen:
         for row in row_lines(evaluation, self._rubric) if evaluation else ():
             print_line(self._console, Line(Text(" " * 10).append_text(row.head), row.body))
 
+    def show_wait(self, wait: str | None) -> None:
+        """See `Screen`."""
+        if wait is not None and time.monotonic() - self._spoke >= WAIT_SECONDS:
+            self._spoke = time.monotonic()
+            print_line(self._console, Line(Text(f"{self._seconds():6.1f} s  ", "dim"), Text(wait, "dim")))
+
+    def _seconds(self) -> float:
+        """Return for how many seconds the run has been shown."""
+        return max((datetime.now(UTC) - (self._began or datetime.now(UTC))).total_seconds(), 0)
+
     def show_result(self, result: RunResult) -> None:
         """See `Screen`."""
         for part in summary(result, self._console.width):
             self._console.print(part, soft_wrap=isinstance(part, Text))
-
-    def close(self) -> None:
-        """See `Screen`."""
 
 
 class LiveScreen(PlainScreen):
@@ -411,6 +424,7 @@ class LiveScreen(PlainScreen):
         super().__init__(console, rubric)
         self._criteria = rubric.criteria if rubric else ()
         self._phase = Text("drafting")
+        self._wait = ""
         self._rows: dict[str, CriterionRow] = {}
         self._tokens = 0
         self._spinner = Spinner("dots")
@@ -424,9 +438,13 @@ class LiveScreen(PlainScreen):
     def show_event(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
         """See `Screen`."""
         super().show_event(event, message, evaluation)
-        self._phase = phase_line(event) or self._phase
+        self._phase, self._wait = phase_line(event) or self._phase, ""
         if evaluation is not None:
             self._rows = {row.id: row for row in evaluation.criteria}
+
+    def show_wait(self, wait: str | None) -> None:
+        """See `Screen`."""
+        self._wait = wait or ""
 
     def show_tokens(self, usage: Usage) -> None:
         """Show the tokens that the thread has taken so far."""
@@ -442,11 +460,10 @@ class LiveScreen(PlainScreen):
         self._live.stop()
 
     def _render(self) -> RenderableType:
-        began = self._began or datetime.now(UTC)
-        seconds = max((datetime.now(UTC) - began).total_seconds(), 0)
         tokens = f", {self._tokens:,} tokens" if self._tokens else ""
-        self._spinner.update(text=self._phase.copy().append(f"  {seconds:.0f} s{tokens}", "dim"))
-        return Group(self._spinner, *self._criterion_lines())
+        self._spinner.update(text=self._phase.copy().append(f"  {self._seconds():.0f} s{tokens}", "dim"))
+        waits = [Text(f"  {self._wait}", "dim")] if self._wait else []
+        return Group(self._spinner, *waits, *self._criterion_lines())
 
     def _criterion_lines(self) -> Iterator[Text]:
         """Yield as many criteria as fit the terminal, in the rubric's order; those that pass are left out first."""

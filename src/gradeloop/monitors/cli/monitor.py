@@ -6,13 +6,17 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
+from rich.text import Text
 from temporalio.client import Client
 
-from gradeloop.cli.commands import AllowOutside, Grader, Json, Overwrite, Scripted, Tools, Trust
+from gradeloop.calibration.agreement import Agreement, measure_agreement
+from gradeloop.calibration.cli.measure import agreement_lines
+from gradeloop.cli.commands import Grader, Json, OutsideFolders, Overwrite, Scripted, Tenant, ToolFiles, Trust, takes
 from gradeloop.cli.folder import own_config_file, own_outside_roots
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.contract.thread import TASK_QUEUE
@@ -20,12 +24,11 @@ from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import GradeloopError, InvalidRequest, explained
 from gradeloop.files.output import refuse_foreign
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, SchemaJudge
-from gradeloop.judges.judgements import read_labels
+from gradeloop.judges.judgements import Judgements, Label, LabelSet, label_schema, read_labels
 from gradeloop.judges.pass_rule import PassRule, passes_rule
 from gradeloop.judges.sources import load_judge, names_file, with_model
 from gradeloop.monitors.anchor_runs import LABEL_KEY, Anchor, anchors_of, plan_of_anchors
 from gradeloop.monitors.anchors import ANCHORS_PER_TICK, MOST_ANCHORS
-from gradeloop.monitors.cli.monitor_labels import label
 from gradeloop.monitors.cli.monitor_suite import write_suite
 from gradeloop.monitors.client import NO_WORKER, MonitorSchedule, MonitorSchedules
 from gradeloop.monitors.contract import (
@@ -42,6 +45,7 @@ from gradeloop.monitors.contract import (
     TickReport,
     require_quiet,
 )
+from gradeloop.monitors.labelling import LabelledRun, LabelTask, MonitorLabels, label_value
 from gradeloop.monitors.overview import (
     MonitorReader,
     MonitorSummary,
@@ -55,9 +59,11 @@ from gradeloop.monitors.overview import (
     undecided_text,
     waiting_text,
 )
+from gradeloop.settings.paths import user_name
+from gradeloop.settings.worker import with_tenant
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import WorkerSpec, connect, ensure_worker, find, is_polled, wake_worker
-from gradeloop.text import canonical_json, clip, counted, duration, json_without_commands, money, one_line, parse_share
+from gradeloop.text import canonical_json, clip, counted, duration, json_without_commands, money, one_line, parse_share, without_commands
 from gradeloop.transcripts.readers import read_run_file
 
 app = typer.Typer(rich_markup_mode=None)
@@ -68,7 +74,6 @@ monitor_app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(monitor_app, name="monitor")
-monitor_app.command("label")(label)
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The monitor's name.")]
 
@@ -77,68 +82,148 @@ _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
 SHOWN = 10
 """The ticks that `show` prints."""
 
+SAYS = {"passed": True, "failed": False}
+
 
 @monitor_app.command()
-def create(  # noqa: PLR0913 - one parameter a flag
+def label(  # noqa: PLR0913 - one parameter a flag
     name: Name,
+    run: Annotated[str | None, typer.Argument(metavar="RUN", help="The run; without one, the next that waits is shown.")] = None,
+    verdict: Annotated[str | None, typer.Argument(metavar="VERDICT", help="What holds of it: passed or failed.")] = None,
     *,
-    source: Annotated[str, typer.Option(metavar="KIND:PLACE", help="Read folder:/PATH, s3://BUCKET, sql:VARIABLE, otlp or threads.")],
-    judge: Annotated[str, typer.Option(metavar="JUDGE", help="Judge by this file, or COLLECTION/RUBRIC[@VERSION] of the registry.")],
-    shadow: Annotated[str | None, typer.Option(metavar="JUDGE", help="Have this judge judge the same sample, to compare.")] = None,
-    query: Annotated[str | None, typer.Option(metavar="SQL", help="The query of a sql: source.")] = None,
-    watermark: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the query that only grows.")] = None,
-    where: Annotated[list[str] | None, typer.Option(metavar="KEY=VALUE", help="Read only otlp runs, or threads, with this.")] = None,
-    quiet: Annotated[str | None, typer.Option(metavar="TIME", help="Leave what changed within this time to a later tick.")] = None,
-    passes: Annotated[list[str] | None, typer.Option("--pass", metavar="KEY=VALUE", help="What passes, for a judge with a schema.")] = None,
-    sample: Annotated[list[str] | None, typer.Option(metavar="SHARE", help="Judge this share; STRATUM=SHARE for one stratum.")] = None,
-    stratum: Annotated[str | None, typer.Option(metavar="KEY", help="Tell rates apart by this key of the metadata.")] = None,
-    always: Annotated[list[str] | None, typer.Option(metavar="KEY[=VALUE]", help="Always judge these, outside of the rate.")] = None,
-    every: Annotated[str, typer.Option(metavar="TIME", help="The time from tick to tick, such as 30s, 10m or 1h.")] = "10m",
-    budget: Annotated[float | None, typer.Option(metavar="USD", help="What the judge may cost a day, in US dollars.")] = None,
-    alert: Annotated[list[str] | None, typer.Option(metavar="RULE", help="Warn by a rule such as 'pass_rate < 0.9'.")] = None,
-    tenant: Annotated[str | None, typer.Option(metavar="TENANT", help="The monitor belongs to this tenant.")] = None,
-    drift: Annotated[bool, typer.Option("--drift/--no-drift", help="Warn when the rate leaves that of the first runs.")] = True,
-    baseline: Annotated[int, typer.Option(min=LEAST_BASELINE, metavar="RUNS", help="How many the first runs are.")] = BASELINE_RUNS,
-    anchors: Annotated[Path | None, typer.Option(metavar="FILE", help="Watch the judge itself by these labelled runs.")] = None,
-    anchor_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="The anchors' labels; their metadata by default.")] = None,
-    anchors_per_tick: Annotated[
-        int, typer.Option(min=1, max=MOST_ANCHORS, metavar="N", help="How many anchors a tick judges, in turn.")
-    ] = ANCHORS_PER_TICK,
-    notify: Annotated[list[str] | None, typer.Option(metavar="WEBHOOK", help="Tell this webhook of the worker's settings.")] = None,
-    grader: Grader = None,
-    scripted: Scripted = None,
-    tools: Tools = None,
-    allow_outside: AllowOutside = None,
-    trust: Trust = False,
+    by: Annotated[str | None, typer.Option(metavar="PERSON", help="Who says so; the user's name by default.")] = None,
+    reason: Annotated[str, typer.Option(metavar="TEXT", help="Why.")] = "",
+    agreement: Annotated[bool, typer.Option("--agreement", help="Say how far the judge agrees with the labels.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write all labels, as agreement takes them.")
+    ] = None,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> None:
+    """Label judged runs, without seeing what the judge says.
+
+    Failed runs wait for a label, and as many that passed. What people say measures the judge.
+    """
+    labels, person = MonitorLabels(own_store()), by or user_name()
+    if run is not None:
+        if verdict not in SAYS:
+            raise InvalidRequest(f"the label is {clip(verdict) if verdict else 'missing'}; write passed or failed behind the run")
+        run_id = asyncio.run(labels.give(name, run, person, passed=SAYS[verdict], reason=reason))
+        show_lines({"run_id": run_id, "label": verdict, "created_by": person}, [f"{run_id}: {verdict}, says {person}"], as_json=as_json)
+    elif agreement or output is not None:
+        definition, given = asyncio.run(MonitorReader(own_store()).require(name)).definition, asyncio.run(labels.given(name))
+        if output is not None:
+            refuse_foreign(output, overwrite=overwrite)
+            output.parent.mkdir(parents=True, exist_ok=True)
+            rows = [json.dumps(one.model_dump(mode="json", exclude_none=True)) + "\n" for one in as_labels(definition, given).labels]
+            output.write_text("".join(rows), encoding="utf-8")
+            typer.echo(f"wrote {counted(len(rows), 'label')} to {output}", err=True)
+        if agreement:
+            found = agreement_of(definition, given)
+            show_lines(found.model_dump(mode="json"), agreement_lines(found), as_json=as_json)
+    else:
+        task = asyncio.run(labels.next_task(name, person))
+        show_lines(None if task is None else task.model_dump(mode="json"), _task_lines(name, task), as_json=as_json)
+
+
+def as_labels(definition: MonitorDefinition, given: tuple[LabelledRun, ...]) -> LabelSet:
+    """Return what people say in the form that measures a judge; a fail that names no value of the judge's keys is left out."""
+    found = list[Label]()
+    for one in given:
+        if (value := label_value(definition.judge, definition.passes, passed=one.passed)) is not None:
+            found.append(Label(agent_run_id=one.run_id, label_value=value, reason=one.reason, created_by=one.created_by))
+    return LabelSet(label_schema=label_schema(definition.judge), labels=tuple(found))
+
+
+def agreement_of(definition: MonitorDefinition, given: tuple[LabelledRun, ...]) -> Agreement:
+    """Return how far a monitor's judge agrees with what people say of its runs.
+
+    Raises:
+        InvalidRequest: There is no label, or no judgement of a labelled run is left.
+    """
+    if not given:
+        raise InvalidRequest(f"nobody has labelled a run yet; `gradeloop monitor label {definition.name}` shows one that waits")
+    judgements = Judgements(by_run={one.run_id: (one.judgement,) for one in given if one.judgement is not None})
+    return measure_agreement(definition.judge, as_labels(definition, given), judgements, passes=definition.passes)
+
+
+def _task_lines(name: str, task: LabelTask | None) -> Iterator[str | Text]:
+    if task is None:
+        yield f"no run of {name} waits for your label"
+        return
+    yield f"{counted(task.waiting, 'run')} to label; this one is {one_line(task.run_id)}"
+    for message in task.messages:
+        yield ""
+        yield f"{message.role}:"
+        yield without_commands(message.content)
+    yield ""
+    yield "say what holds of it with one of:"
+    for says in SAYS:
+        yield Text(f"  gradeloop monitor label {name} {task.run_sha256} {says} --reason TEXT")
+
+
+@dataclass(frozen=True)
+class CreateOptions:
+    """The arguments and flags of one `gradeloop monitor create`."""
+
+    name: Name
+    source: Annotated[str, typer.Option(metavar="KIND:PLACE", help="Read folder:/PATH, s3://BUCKET, sql:VARIABLE, otlp or threads.")]
+    judge: Annotated[str, typer.Option(metavar="JUDGE", help="Judge by this file, or COLLECTION/RUBRIC[@VERSION] of the registry.")]
+    shadow: Annotated[str | None, typer.Option(metavar="JUDGE", help="Have this judge judge the same sample, to compare.")] = None
+    query: Annotated[str | None, typer.Option(metavar="SQL", help="The query of a sql: source.")] = None
+    watermark: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of the query that only grows.")] = None
+    where: Annotated[tuple[str, ...], typer.Option(metavar="KEY=VALUE", help="Read only otlp runs, or threads, with this.")] = ()
+    quiet: Annotated[str | None, typer.Option(metavar="TIME", help="Leave what changed within this time to a later tick.")] = None
+    passes: Annotated[tuple[str, ...], typer.Option("--pass", metavar="KEY=VALUE", help="What passes, for a judge with a schema.")] = ()
+    sample: Annotated[tuple[str, ...], typer.Option(metavar="SHARE", help="Judge this share; STRATUM=SHARE for one stratum.")] = ()
+    stratum: Annotated[str | None, typer.Option(metavar="KEY", help="Tell rates apart by this key of the metadata.")] = None
+    always: Annotated[tuple[str, ...], typer.Option(metavar="KEY[=VALUE]", help="Always judge these, outside of the rate.")] = ()
+    every: Annotated[str, typer.Option(metavar="TIME", help="The time from tick to tick, such as 30s, 10m or 1h.")] = "10m"
+    budget: Annotated[float | None, typer.Option(metavar="USD", help="What the judge may cost a day, in US dollars.")] = None
+    alert: Annotated[tuple[str, ...], typer.Option(metavar="RULE", help="Warn by a rule such as 'pass_rate < 0.9'.")] = ()
+    tenant: Tenant = None
+    drift: Annotated[bool, typer.Option("--drift/--no-drift", help="Warn when the rate leaves that of the first runs.")] = True
+    baseline: Annotated[int, typer.Option(min=LEAST_BASELINE, metavar="RUNS", help="How many the first runs are.")] = BASELINE_RUNS
+    anchors: Annotated[Path | None, typer.Option(metavar="FILE", help="Watch the judge itself by these labelled runs.")] = None
+    anchor_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="The anchors' labels; their metadata by default.")] = None
+    anchors_per_tick: Annotated[
+        int, typer.Option(min=1, max=MOST_ANCHORS, metavar="N", help="How many anchors a tick judges, in turn.")
+    ] = ANCHORS_PER_TICK
+    notify: Annotated[tuple[str, ...], typer.Option(metavar="WEBHOOK", help="Tell this webhook of the worker's settings.")] = ()
+    grader: Grader = None
+    scripted: Scripted = None
+    tools: ToolFiles = ()
+    allow_outside: OutsideFolders = ()
+    trust: Trust = False
+    as_json: Json = False
+
+
+@monitor_app.command()
+@takes(CreateOptions)
+def create(options: CreateOptions) -> None:
     """Create a monitor, and start its schedule.
 
     The same again changes nothing; another monitor of this name is refused.
     """
+    name, every = options.name, options.every
     chosen: dict[str, Any] = {
-        "name": name,
-        "source": _source(source, query, watermark, quiet, where or ()),
-        "passes": tuple(passes or ()),
-        "stratum": stratum,
+        **{key: getattr(options, key) for key in ("name", "passes", "stratum", "drift", "notify")},
+        "tenant": priority.tenant if (priority := with_tenant(None, options.tenant)) else None,
+        "source": _source(options),
         "every": round(_seconds(every, "--every")),
-        "budget_usd": budget,
-        "tenant": tenant,
-        "drift": drift,
-        "baseline_runs": baseline,
-        "notify": tuple(notify or ()),
-        "always": tuple(map(AlwaysRule.parse, always or ())),
-        "alerts": tuple(map(AlertRule.parse, alert or ())),
-        **_shares(sample or []),
+        "budget_usd": options.budget,
+        "baseline_runs": options.baseline,
+        "always": tuple(map(AlwaysRule.parse, options.always)),
+        "alerts": tuple(map(AlertRule.parse, options.alert)),
+        **_shares(options.sample),
     }
-    spec = WorkerSpec(tools=tuple(tools or ()), scripted=scripted, config=own_config_file(trust=trust))
-    if anchor_labels is not None and anchors is None:
+    spec = WorkerSpec(tools=options.tools, scripted=options.scripted, config=own_config_file(trust=options.trust))
+    if options.anchor_labels is not None and options.anchors is None:
         raise InvalidRequest("--anchor-labels says what holds of anchors; name their file with --anchors")
-    watch = AnchorFlags(anchors, anchor_labels, anchors_per_tick)
-    made = asyncio.run(_create(chosen, JudgeFlags(judge, shadow, grader), watch, own_outside_roots(allow_outside), spec))
-    said = f"monitor {name} {'reads every' if made.is_new else 'was there already, and reads every'} {every}"
-    lines = [f"{said}; look at it with: gradeloop monitor show {name}", *([] if made.stays else [_UNATTENDED])]
-    show_lines({"name": name, "created": made.is_new}, lines, as_json=as_json)
+    is_new, stays = asyncio.run(_create(chosen, options, spec))
+    said = f"monitor {name} {'reads every' if is_new else 'was there already, and reads every'} {every}"
+    lines = [f"{said}; look at it with: gradeloop monitor show {name}", *([] if stays else [_UNATTENDED])]
+    show_lines({"name": name, "created": is_new}, lines, as_json=options.as_json)
 
 
 _UNATTENDED = (
@@ -148,31 +233,14 @@ _UNATTENDED = (
 """What `create` says of a monitor without a worker that stays."""
 
 
-class AnchorFlags(NamedTuple):
-    """The files of a monitor's anchors."""
-
-    runs: Path | None
-    labels: Path | None
-    per_tick: int
-
-
-class JudgeFlags(NamedTuple):
-    """Who judges."""
-
-    judge: str
-    shadow: str | None
-    grader: str | None
-
-
-async def _create(  # the monitor, and who judges
-    chosen: dict[str, Any], named: JudgeFlags, watch: AnchorFlags, outside: Sequence[Path], spec: WorkerSpec
-) -> "Created":
+async def _create(chosen: dict[str, Any], options: CreateOptions, spec: WorkerSpec) -> tuple[bool, bool]:
+    """Return whether the monitor is new, and whether its ticks have a worker that somebody started, not one that ends when it is idle."""
     from gradeloop.judges.registry import JudgeRegistry
 
-    store = own_store()
+    store, outside = own_store(), own_outside_roots(options.allow_outside)
     loaded = [
         None if name is None else await load_judge(name, None if names_file(name) else JudgeRegistry(store), outside)
-        for name in (named.judge, named.shadow)
+        for name in (options.judge, options.shadow)
     ]
     connection = await find()
     client = await connect(connection)
@@ -181,29 +249,22 @@ async def _create(  # the monitor, and who judges
     def servable(judge: JudgeConfig | None) -> JudgeConfig | None:
         if judge is None:
             return None
-        judge, _ = with_model(judge, named.grader, scripted=spec.scripted is not None, own_keys=served is None)
+        judge, _ = with_model(judge, options.grader, scripted=spec.scripted is not None, own_keys=served is None)
         if judge.escalate is not None:
             raise InvalidRequest("the judge escalates, and a monitor asks one judge; take `escalate` out of it")
         return judge
 
     judge, shadow = map(servable, loaded)
-    definition, anchors = _definition(chosen | {"judge": judge, "shadow": shadow}), tuple[Anchor, ...]()
-    if watch.runs is not None:
-        anchors = read_anchors(watch.runs, watch.labels, definition.judge, definition.passes)
-        definition = definition.model_copy(update={"anchors": plan_of_anchors(anchors, watch.per_tick)})
+    with explained():
+        definition, anchors = MonitorDefinition.model_validate(chosen | {"judge": judge, "shadow": shadow}), tuple[Anchor, ...]()
+    if options.anchors is not None:
+        anchors = read_anchors(options.anchors, options.anchor_labels, definition.judge, definition.passes)
+        definition = definition.model_copy(update={"anchors": plan_of_anchors(anchors, options.anchors_per_tick)})
     task_queue = served or await ensure_worker(spec, connection)
     is_new = await MonitorReader(store).create(definition, anchors)
     priority = definition.priority if definition.tenant else None
     await MonitorSchedules(client).create(definition.name, definition.every, task_queue, priority=priority)
-    return Created(is_new=is_new, stays=served is not None)
-
-
-class Created(NamedTuple):
-    """What `create` came to."""
-
-    is_new: bool
-    stays: bool
-    """Whether ticks have a worker that somebody started, and not one that ends when it is idle."""
+    return is_new, served is not None
 
 
 async def _served_queue(spec: WorkerSpec, client: Client) -> str | None:
@@ -213,31 +274,25 @@ async def _served_queue(spec: WorkerSpec, client: Client) -> str | None:
     return TASK_QUEUE if not (spec.tools or spec.scripted) and await is_polled(client, TASK_QUEUE) else None
 
 
-def _definition(chosen: dict[str, Any]) -> MonitorDefinition:
-    with explained():
-        return MonitorDefinition.model_validate(chosen)
-
-
-def _source(text: str, query: str | None, watermark: str | None, quiet: str | None, where: Sequence[str]) -> dict[str, Any]:
-    kind = text.partition(":")[0]
-    if kind != "sql" and (query or watermark):
+def _source(options: CreateOptions) -> dict[str, Any]:
+    kind, where = options.source.partition(":")[0], options.where
+    if kind != "sql" and (options.query or options.watermark):
         raise InvalidRequest("--query and --watermark are for a sql: source; leave them out")
     if kind not in {"otlp", "threads"} and where:
         raise InvalidRequest("--where is for the sources otlp and threads; leave it out")
-    if kind in {"otlp", "sql"} and quiet:
+    if kind in {"otlp", "sql"} and options.quiet:
         raise InvalidRequest("--quiet is for folders, buckets and threads; leave it out")
-    flags = SourceFlags(
-        text,
-        query,
-        watermark,
-        None if quiet is None else _quiet_seconds(quiet, kind),
-        _pairs(where, "deployment.environment.name=production" if kind == "otlp" else "status=satisfied"),
-    )
+    quiet = None if options.quiet is None else _quiet_seconds(options.quiet, kind)
+    if bad := next((pair for pair in where if not pair.partition("=")[0] or "=" not in pair), None):
+        example = "deployment.environment.name=production" if kind == "otlp" else "status=satisfied"
+        raise InvalidRequest(f"--where {clip(bad)} is no pair; write KEY=VALUE, such as {example}")
+    pairs = dict(pair.split("=", 1) for pair in where)
+    flags = SourceFlags(options.source, options.query, options.watermark, quiet, pairs)
     for row in SOURCES:
         if (said := row.flag(flags)) is not None:
             return {"kind": row.name, **said}
     *others, last = (row.written for row in SOURCES)
-    raise InvalidRequest(f"--source {clip(text)} is no source; write {', '.join(others)} or {last}")
+    raise InvalidRequest(f"--source {clip(options.source)} is no source; write {', '.join(others)} or {last}")
 
 
 def _quiet_seconds(text: str, kind: str) -> float:
@@ -246,12 +301,6 @@ def _quiet_seconds(text: str, kind: str) -> float:
         return require_quiet(_seconds(text, "--quiet"), "bucket" if kind == "s3" else kind, clip(text))
     except ValueError as error:
         raise InvalidRequest(f"--quiet {error}") from None
-
-
-def _pairs(texts: Sequence[str], example: str) -> dict[str, str]:
-    if bad := next((pair for pair in texts if not pair.partition("=")[0] or "=" not in pair), None):
-        raise InvalidRequest(f"--where {clip(bad)} is no pair; write KEY=VALUE, such as {example}")
-    return dict(pair.split("=", 1) for pair in texts)
 
 
 def _seconds(text: str, flag: str) -> float:
@@ -291,7 +340,12 @@ def list_monitors(*, as_json: Json = False) -> None:
         ]
     )
     said = [f"{name}: {NO_WORKER}" for name in sorted(unserved)] + ([problem] if problem else [])
-    values = [_short(one) | ({} if problem else {"is_served": one.name not in unserved}) for one in found]
+    values = [
+        one.model_dump(mode="json", include={"name", "rate", "state"})
+        | {"alerts": [alert.kind for alert in one.open_alerts]}
+        | ({} if problem else {"is_served": one.name not in unserved})
+        for one in found
+    ]
     show_lines(values, [rows, *said] if found else ["no monitors yet"], as_json=as_json)
 
 
@@ -304,10 +358,6 @@ async def _listed() -> tuple[list[MonitorSummary], frozenset[str], str]:
         return found, await MonitorSchedules(await connect(await find())).unserved([one.name for one in found]), ""
     except GradeloopError as error:
         return found, frozenset(), f"whether a worker is there for their ticks is not known: {error}"
-
-
-def _short(found: MonitorSummary) -> dict[str, Any]:
-    return found.model_dump(mode="json", include={"name", "rate", "state"}) | {"alerts": [alert.kind for alert in found.open_alerts]}
 
 
 @monitor_app.command()

@@ -7,8 +7,10 @@
   const about = () => main.querySelector("#live");
   let tag = about()?.dataset.tag || null, calm = 0, failed = 0, timer = 0, looking = false, composing = false, pending = null;
 
-  const line = document.createElement("p"), spoken = document.createElement("p");
+  const line = document.createElement("p"), spoken = document.createElement("p"), wait = document.createElement("p");
   line.id = "live-line";
+  wait.id = "live-wait";
+  document.querySelector("header.bar").after(wait);
   spoken.className = "sr";
   spoken.setAttribute("role", "status");
   spoken.setAttribute("aria-live", "polite");
@@ -86,6 +88,7 @@
     const giving = new AbortController(), limit = setTimeout(() => giving.abort(), PATIENCE);
     try {
       const answer = await fetch(`${location.pathname}?part=1`, { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store", signal: giving.signal });
+      wait.textContent = decodeURIComponent(answer.headers.get("Gradeloop-Wait") || "");
       if (answer.status === 304) {
         calm += 1;
         if (failed) tell("Connected again.");

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -11,7 +11,17 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from gradeloop.batches.answer import ANSWER_STYLES, BatchAnswer, answer_of, gate_exit_code, gate_lines, next_step, results_line
+from gradeloop.batches.answer import (
+    ANSWER_STYLES,
+    BatchAnswer,
+    answer_of,
+    gate_exit_code,
+    gate_lines,
+    hint_of_verdicts,
+    model_verdicts,
+    next_step,
+    results_line,
+)
 from gradeloop.batches.cli.batch_view import BatchProgressView
 from gradeloop.batches.cli.follow import BatchFollower, StoreWatch, store_timeout
 from gradeloop.batches.cli.results_table import result_lines
@@ -26,10 +36,12 @@ from gradeloop.batches.outputs import Outputs, json_line, renderers_by_suffix
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.commands import BatchId, JsonLines, OutputFiles, Overwrite, codes_help, ctrl_c, takes
 from gradeloop.cli.folder import own_config_file
-from gradeloop.errors import InvalidRequest, StoreLost, StoreUnavailable
+from gradeloop.errors import GradeloopError, InvalidRequest, StoreLost, StoreUnavailable, installed
 from gradeloop.exit_codes import STOPPED
+from gradeloop.files.output import is_written_by_us
 from gradeloop.files.rubric import require_files
 from gradeloop.judges.judgements import read_case_labels
+from gradeloop.settings.paths import state_folder
 from gradeloop.settings.worker import find_outside_roots
 from gradeloop.store.engine import STORE_VARIABLE, own_store
 from gradeloop.suites.cli.eval_options import (
@@ -56,7 +68,7 @@ from gradeloop.temporal.connect import (
     keep_worker_alive,
 )
 from gradeloop.temporal.process import noticed
-from gradeloop.text import counted, json_without_commands
+from gradeloop.text import counted, json_without_commands, printable
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -102,8 +114,6 @@ def run_eval(options: EvalOptions) -> int:
         return check_suites([options.suite, *options.suites[1:]], options.flags, options.folder.allow_outside, as_json=options.as_json)
     options.refuse_mixed()
     if options.watch and options.suite is not None:
-        from gradeloop.suites.cli.watching import run_again_on_changes
-
         return run_again_on_changes(options, lambda: asyncio.run(EvalCommand(options).run()))
     return asyncio.run(EvalCommand(options).run())
 
@@ -158,10 +168,10 @@ class EvalCommand:
         connection = await find()
         client = await connect(connection)
         task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(
-            WorkerSpec(tools=suite.tools, scripted=suite.scripted, config=config), connection
+            WorkerSpec(suite.tools, suite.scripted, config=config, local_servers=suite.plan.models.local_servers), connection
         )
         batches = BatchClient(client, task_queue)
-        await upload_cases(batches, request.batch_id, spool, connection, self._print_status)
+        await upload_cases(batches, request, spool, connection, self._print_status)
         spool.close()
         if await self._reader.count_cases(request.batch_id) != request.total:
             cure = f"its worker uses another store; set {STORE_VARIABLE} here to the worker's value"
@@ -232,6 +242,8 @@ class EvalCommand:
             own_config_file(trust=True)
         outputs = Outputs(options.output, overwrite=options.folder.overwrite)
         summary = await self._reader.summary(name)
+        for case in options.case:
+            await self._reader.case(summary.batch_id, case)
         options.correction.refuse_rate(options.gate.get("pass_rate", summary.pass_rate))
         connection = await find()
         client = await connect(connection)
@@ -250,6 +262,8 @@ class EvalCommand:
             if OURS.fullmatch(task_queue):
                 await ensure_worker_of(task_queue, connection)
             known = BatchRequest.model_validate_json(await self._reader.request(summary.batch_id))
+            if options.tenant not in {None, known.priority.tenant}:
+                raise InvalidRequest(f"--tenant: the batch {summary.batch_id!r} is another tenant's; leave --tenant out, or run the suite")
             return await self._start(batches, options.resume_request(known), outputs, connection, task_queue)
         if running:
             with ctrl_c() as pressed:
@@ -317,6 +331,8 @@ class EvalCommand:
             metrics = await asyncio.to_thread(lambda: MetricTable(summary, self._results(summary)))
             for line in metric_lines(metrics.figures()):
                 self._console.print(line, soft_wrap=True)
+            if hint := await asyncio.to_thread(self._hint, summary):
+                self._console.print(hint, style="yellow", soft_wrap=True)
         self._console.print(Text(answer.text, ANSWER_STYLES[answer.word]), soft_wrap=True)
         self._console.print(results_line(summary, pass_rate=rate), soft_wrap=True)
         for line in gate_lines(summary.corrected) if summary.corrected else ():
@@ -351,6 +367,10 @@ class EvalCommand:
         for line in result_lines(self._results(summary), self._console.width, self._options.presentation.cell_length):
             self._console.print(line)
 
+    def _hint(self, summary: BatchSummary) -> str:
+        judged = (model_verdicts(result.criteria, result.grader) for result in self._results(summary))
+        return hint_of_verdicts(judged, summary.corrected.error if summary.corrected else None)
+
     def _report_finished(self, outputs: Outputs, batch_id: str) -> None:
         """Write the results of a batch that ended before this command."""
         for result in self._reader.results(batch_id):
@@ -372,3 +392,57 @@ class EvalCommand:
 
 def _print_result(result: CaseResult) -> None:
     print(json_without_commands(json_line(result)), end="", flush=True)  # noqa: T201 - the command's output
+
+
+INPUT_SUFFIXES = {
+    *(".yaml", ".yml", ".json", ".jsonl", ".csv", ".txt", ".md", ".j2", ".xml", ".html", ".toml"),
+    *(".py", ".js", ".cjs", ".mjs", ".ts"),
+}
+"""The suffixes of files that a suite may name."""
+
+POLL_MILLISECONDS = 250
+
+
+def run_again_on_changes(options: EvalOptions, run: Callable[[], int]) -> int:
+    """Run a suite now and whenever a file of its folder changes, and return the exit code once Ctrl-C ends that.
+
+    A suite that is refused is run again when it has been corrected. What gradeloop itself wrote is no change.
+
+    Raises:
+        InvalidRequest: The package that watches files is missing.
+    """
+    files = (options.suite, options.flags.scripted, *options.flags.overrides.files, *options.flags.tools)
+    changes = _changes({path.resolve().parent for path in files if path is not None})
+    next(changes)  # the watch begins before the first run, so that no change is missed
+    while _run(run) != STOPPED:
+        print("waiting for changes; Ctrl-C ends the watch", file=sys.stderr)  # noqa: T201 - stdout has the results alone
+        changed: set[Path] = set()
+        while not changed:
+            try:
+                changed = next(changes)
+            except (KeyboardInterrupt, StopIteration):
+                return STOPPED
+        names = ", ".join(sorted(path.name for path in changed))
+        print(f"changed: {printable(names)}", file=sys.stderr)  # noqa: T201 - as above
+    return STOPPED
+
+
+def _run(run: Callable[[], int]) -> int:
+    try:
+        return run()
+    except GradeloopError as error:
+        print(f"gradeloop: {printable(str(error))}", file=sys.stderr)  # noqa: T201 - as above
+        return 0
+
+
+def _changes(folders: set[Path]) -> Iterator[set[Path]]:
+    """Yield the inputs that have changed since the last time, none of them after a while without changes."""
+    with installed("--watch needs the package watchfiles; install it with: pip install 'gradeloop[watch]'"):
+        from watchfiles import DefaultFilter, watch
+    own = state_folder().resolve()
+    watched = watch(*folders, watch_filter=DefaultFilter(), yield_on_timeout=True, rust_timeout=POLL_MILLISECONDS, raise_interrupt=True)
+    for changes in watched:
+        paths = {Path(name) for _, name in changes}
+        yield {
+            path for path in paths if path.suffix.lower() in INPUT_SUFFIXES and not path.is_relative_to(own) and not is_written_by_us(path)
+        }

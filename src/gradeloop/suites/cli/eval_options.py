@@ -16,7 +16,7 @@ from typer.core import TyperCommand
 
 from gradeloop.batches.client import SpooledCases
 from gradeloop.batches.compare.comparison import load_batch
-from gradeloop.batches.contract import BatchRequest, CaseStatus
+from gradeloop.batches.contract import BATCH_PRIORITY, BatchRequest, CaseStatus
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.commands import (
     BASELINE_HELP,
@@ -26,6 +26,7 @@ from gradeloop.cli.commands import (
     OutsideFolders,
     Overwrite,
     Scripted,
+    Tenant,
     ToolFiles,
     Trust,
     share_flag,
@@ -36,7 +37,7 @@ from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import InvalidRequest, explained
 from gradeloop.exit_codes import BAD_INPUT, CAPPED, SATISFIED
 from gradeloop.settings.trust import ConfigFile
-from gradeloop.settings.worker import find_outside_roots
+from gradeloop.settings.worker import find_outside_roots, with_tenant
 from gradeloop.store.engine import own_store
 from gradeloop.suites.flags import CaseFilters, EarlierCases, SuiteFlags, overrides
 from gradeloop.suites.load import check_suite
@@ -211,6 +212,7 @@ class EvalOptions:
     loop: Annotated[bool | None, typer.Option("--loop/--no-loop", help="Revise each draft until it passes, or draft once.")] = None
     repeat: Annotated[int | None, typer.Option(min=1, max=100, metavar="N", help="Run each case this many times.")] = None
     limits: LimitFlags = LimitFlags()
+    tenant: Tenant = None
     allow_errors: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = None
     correction: CorrectionFlags = CorrectionFlags()
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse verdicts from the cache, or judge everything again.")] = True
@@ -221,6 +223,7 @@ class EvalOptions:
     resume: Annotated[str | None, typer.Option(metavar="BATCH", help="Resume a batch: run what has not run, and retry its errors.")] = None
     folder: FolderFlags = FolderFlags()
     retry: Annotated[Again | None, typer.Option(help="Retry a batch's errors, or its failures too; name the batch with --attach.")] = None
+    case: Annotated[tuple[str, ...], typer.Option("--case", metavar="ID", help="With --retry: only this case; repeatable.")] = ()
     detach: Annotated[bool, typer.Option("--detach", help="Start the batch and return without waiting for it.")] = False
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Run the suite again whenever a file of its folder changes.")] = False
     presentation: Presentation = Presentation()
@@ -284,6 +287,8 @@ class EvalOptions:
             raise InvalidRequest(f"{known[0]} uses a batch whose cases are stored already; leave the suite {str(self.suite)!r} out")
         if self.attach and self.resume:
             raise InvalidRequest("--attach and --resume exclude each other; keep one")
+        if self.case and not self.retry:
+            raise InvalidRequest("--case names a case of a batch that is run again; add --retry errors or --retry failures")
         if self.suite is None and self.flags != SuiteFlags():
             flags = "--grader, --filter..., --limit, --loop, --repeat, --prompts, --providers, --tests, --var, --tools, --scripted, "
             flags += "--allow-code and --skip-unsupported"
@@ -307,7 +312,9 @@ class EvalOptions:
             | self.gate
         )
         with explained():
-            return BatchRequest.model_validate(given | ({"at_once": 1} if given.get("delay") else {}))
+            request = BatchRequest.model_validate(given | ({"at_once": 1} if given.get("delay") else {}))
+        own = BATCH_PRIORITY.model_copy(update=settings.priority.model_dump(exclude_unset=True) if settings.priority else {})
+        return request.model_copy(update={"priority": with_tenant(own, self.tenant)})
 
     @property
     def gate(self) -> dict[str, float]:
@@ -320,7 +327,7 @@ class EvalOptions:
         changed = (
             self.limits.fields_of(self.limits)
             | self.gate
-            | {"again": self.retry or "errors"}
+            | {"again": self.retry or "errors", "cases": self.case}
             | ({"at_once": 1} if self.limits.delay else {})
         )
         return known.model_copy(update=changed | ({} if self.cache else {"cache": False}))
@@ -373,7 +380,8 @@ def find_suite(folder: Path, *, flags_make_one: bool = False) -> Path:
 def refuse_unservable_suite(config: ConfigFile | None, suite: Suite) -> None:
     """Refuse a suite whose cases, which have been read, the worker of this folder would refuse."""
     asked = [case.model_dump(mode="json") for case in suite.plan.models.asked.values()]
-    refuse_unservable_here(WorkerSpec(suite.tools, suite.scripted, config=config), asked)
+    spec = WorkerSpec(suite.tools, suite.scripted, config=config, local_servers=suite.plan.models.local_servers)
+    refuse_unservable_here(spec, asked)
 
 
 def check_suites(suites: Sequence[Path], flags: SuiteFlags, outside: Sequence[Path], *, as_json: bool) -> int:

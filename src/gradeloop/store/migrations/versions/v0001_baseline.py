@@ -7,6 +7,7 @@ from sqlalchemy import BigInteger, Column, DateTime, Float, ForeignKeyConstraint
 
 revision = "0001"
 down_revision = None
+oldest = 1
 
 Kind = Integer | String | Float[float]
 

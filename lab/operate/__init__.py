@@ -1,0 +1,1 @@
+"""One run of everything that an operator does, on real servers: `python -m lab.operate`."""
