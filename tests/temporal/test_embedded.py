@@ -23,6 +23,7 @@ from gradeloop.contract import thread
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.settings.paths import state_folder
 from gradeloop.temporal import process as detached
+from gradeloop.temporal import runtime
 from gradeloop.temporal import server as embedded
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.process import DetachedProcess
@@ -227,6 +228,22 @@ async def test_a_new_server_keeps_threads_for_a_year_has_their_search_attributes
     environment = Path(f"/proc/{server.pid}/environ").read_bytes()
     assert b"sk-canary" not in environment
     assert b"PATH=" in environment
+
+
+@pytest.mark.parametrize("known", [0, len(thread.SEARCH_ATTRIBUTES) - 1])
+async def test_the_database_of_an_older_release_gets_the_search_attributes_that_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, known: int
+) -> None:
+    with monkeypatch.context() as older:
+        for module in (thread, runtime):
+            older.setattr(module, "SEARCH_ATTRIBUTES", thread.SEARCH_ATTRIBUTES[:known])
+        await ensure_server()
+        await stop_server()
+    async with asyncio.timeout(200):
+        client = await client_of(await ensure_server())
+    pairs = [SearchAttributePair(SearchAttributeKey.for_keyword(name), "x") for name in thread.SEARCH_ATTRIBUTES]
+
+    await client.start_workflow("Anything", id="searched", task_queue="nobody", search_attributes=TypedSearchAttributes(pairs))
 
 
 async def test_a_caller_that_is_killed_leaves_the_server_up() -> None:

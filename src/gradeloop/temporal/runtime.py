@@ -358,8 +358,7 @@ async def prepare(client: Client, seconds: float) -> str | None:
     try:
         async with asyncio.timeout(seconds):
             await _set_retention(client)
-            known = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
-            if not set(SEARCH_ATTRIBUTES) <= set(known.custom_attributes):
+            if await _add_search_attributes(client):  # the server's own flags reach a new database alone
                 return None
             return (await client.workflow_service.get_system_info(GetSystemInfoRequest())).server_version
     except (RPCError, TimeoutError):
@@ -375,19 +374,24 @@ async def _set_retention(client: Client) -> None:
         await client.workflow_service.update_namespace(UpdateNamespaceRequest(namespace=client.namespace, config=config))
 
 
+async def _add_search_attributes(client: Client) -> list[str]:
+    """Create the search attributes that the namespace lacks, and return their names."""
+    known = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
+    absent = [name for name in SEARCH_ATTRIBUTES if name not in known.custom_attributes]
+    if absent:
+        kinds = dict.fromkeys(absent, IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD)
+        await client.operator_service.add_search_attributes(AddSearchAttributesRequest(namespace=client.namespace, search_attributes=kinds))
+    return absent
+
+
 async def register_search_attributes(client: Client) -> None:
     """Create the search attributes that the namespace lacks.
 
     Raises:
         WorkerFailed: The server refuses; the message holds the command to run instead.
     """
-    keyword = IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD
     try:
-        known = await client.operator_service.list_search_attributes(ListSearchAttributesRequest(namespace=client.namespace))
-        absent = [name for name in SEARCH_ATTRIBUTES if name not in known.custom_attributes]
-        if absent:
-            wanted = AddSearchAttributesRequest(namespace=client.namespace, search_attributes=dict.fromkeys(absent, keyword))
-            await client.operator_service.add_search_attributes(wanted)
+        await _add_search_attributes(client)
     except RPCError as error:
         flags = " ".join(f"--name {name} --type Keyword" for name in SEARCH_ATTRIBUTES)
         command = f"temporal operator search-attribute create --namespace {client.namespace} {flags}"
