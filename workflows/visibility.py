@@ -1,4 +1,4 @@
-"""What an operator sees in Temporal: a workflow's tenant; a thread's details, search attributes, and a grader's prompt for an audit."""
+"""Facts for operators in Temporal: a workflow's tenant; a thread's details, search attributes, and a grader's prompt for an audit."""
 
 import json
 from contextlib import suppress
@@ -75,7 +75,7 @@ def _tenant_of(argument: object) -> str | None:
     """Return the tenant that a workflow's argument names, which may be JSON that nobody has validated yet."""
     if not isinstance(argument, RawValue):
         return getattr(getattr(argument, "priority", None), "tenant", None)
-    with suppress(ValueError):
+    with suppress(ValueError, RecursionError):
         return tenant_named(json.loads(argument.payload.data)) if b'"tenant"' in argument.payload.data else None
     return None
 

@@ -354,6 +354,15 @@ async def test_a_payload_of_an_older_release_stays_as_long_as_another_history_na
     assert (spared, stray.exists()) == (True, False)
 
 
+@pytest.mark.parametrize("kind", ["thread", "batch", "tenant"])
+def test_an_empty_name_is_no_subject(kind: str) -> None:
+    """All that belongs to no tenant is indexed under the empty one."""
+    given: Any = {kind: ""}
+
+    with pytest.raises(InvalidRequest, match="the name of what to forget is empty; is a variable not set"):
+        ForgottenSubject(**given)
+
+
 async def test_a_moment_yet_to_come_and_two_subjects_are_refused() -> None:
     with pytest.raises(InvalidRequest, match="which is yet to come"):
         past_moment((datetime.now(UTC) + timedelta(days=1)).isoformat())

@@ -213,6 +213,15 @@ def test_judges_of_a_process_are_its_tenants(monkeypatch: pytest.MonkeyPatch) ->
     assert Judge(FRANCE, priority=Priority(tenant="beta")).priority == Priority(tenant="beta")
 
 
+@over("asked", [["forget", "--yes"], ["list"], ["batches", "list"], ["run", "task.yaml"], ["eval", "suite.yaml"]])
+@over("name", ["", "a" * 300, "a\nb"])
+def test_a_name_that_no_tenant_has_is_refused_by_every_command(commands: CommandLine, asked: list[str], name: str) -> None:
+    """An empty one is most often a variable that is not set, and not whoever has no tenant."""
+    refused = commands(*asked, "--tenant", name)
+
+    assert (refused.code, "--tenant: tenant: " in refused.err) == (2, True), refused.err
+
+
 def test_commands_name_the_tenant_and_list_by_it(commands: CommandLine) -> None:
     replies: list[dict[str, Any]] = [{"role": "generator", "text": "a draft"}, passes()]
     (commands.folder / "replies.yaml").write_text(json.dumps({"replies": replies}))

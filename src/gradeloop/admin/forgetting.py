@@ -52,7 +52,7 @@ ELSEWHERE = (
     "reports, exports, recordings, logs and traces that were written elsewhere, and backups of them, of the store and of the server",
     "freed pages and logs of a server's database that is not the embedded one, until it writes them anew",
 )
-"""What may remain where no command sees it."""
+"""Copies that may remain where no command sees them."""
 
 UNREAD = "give the keys in GRADELOOP_ENCRYPTION_KEYS and run the command again"
 
@@ -72,6 +72,8 @@ class ForgottenSubject:
     def __post_init__(self) -> None:
         if [self.thread, self.batch, self.tenant, self.before].count(None) != 3:  # noqa: PLR2004 - all but one
             raise InvalidRequest("name one thing to forget: THREAD, --batch, --tenant or --before")
+        if "" in (self.thread, self.batch, self.tenant):  # what has no tenant is indexed under the empty name
+            raise InvalidRequest("the name of what to forget is empty; is a variable not set?")
 
 
 @dataclass(frozen=True)
@@ -142,7 +144,7 @@ class ForgetPlan(Strict):
     payloads: int
     """Files of large payloads that nothing else names, and of reports that `gradeloop view` wrote."""
     left: tuple[str, ...] = ()
-    """What is known to remain, and what to do about it; with any of it the command ends with 1."""
+    """Data known to remain, each with what to do about it; with any of it the command ends with 1."""
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar, get_args, g
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from gradeloop.errors import InvalidRequest
+from gradeloop.errors import InvalidRequest, explained
 from gradeloop.exit_codes import CODES
 from gradeloop.extensions import Command, extensions, load
 from gradeloop.text import parse_share
@@ -102,6 +102,18 @@ def share_flag(text: str) -> float:
         raise typer.BadParameter(str(error)) from None
 
 
+def tenant_flag(text: str) -> str:
+    """Read a tenant's name.
+
+    Raises:
+        InvalidRequest: No tenant can have it.
+    """
+    from gradeloop.contract.thread import Priority
+
+    with explained("--tenant: "):
+        return str(Priority(tenant=text).tenant)
+
+
 ThreadId = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's id, or `latest` for the newest.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, and nothing else on stdout.")]
 Grader = Annotated[str | None, typer.Option(metavar="MODEL", help="Judge with this model, written provider:model.")]
@@ -123,9 +135,10 @@ BASELINE_HELP = "Compare a summary.md with this batch, `latest` or file of resul
 JsonLines = Annotated[bool, typer.Option("--json", help="Print one JSON line per finished case, and nothing else on stdout.")]
 Tenant = Annotated[
     str | None,
-    typer.Option(metavar="TENANT", help="Charge this tenant, and keep its data apart; by default GRADELOOP_TENANT."),
+    typer.Option(parser=tenant_flag, metavar="TENANT", help="Charge this tenant, and keep its data apart; by default GRADELOOP_TENANT."),
 ]
-OfTenant = Annotated[str | None, typer.Option("--tenant", metavar="TENANT", help="List only what belongs to this tenant.")]
+_OF_TENANT = typer.Option("--tenant", parser=tenant_flag, metavar="TENANT", help="List only what belongs to this tenant.")
+OfTenant = Annotated[str | None, _OF_TENANT]
 Limit = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="List at most this many.")]
 
 

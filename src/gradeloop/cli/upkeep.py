@@ -13,7 +13,7 @@ import typer
 from gradeloop.admin.capacity import MEASURED, SLOTS, Workload, own_times, parse_rate, parse_seconds, plan_fleet, plan_lines
 from gradeloop.admin.forgetting import ORPHAN_SECONDS, Eraser, ForgottenSubject, PayloadFolder, describe, past_moment
 from gradeloop.admin.store_care import back_up, check_store, prune, prune_kinds, restore, what_is_lost
-from gradeloop.cli.commands import Json, codes_help
+from gradeloop.cli.commands import Json, codes_help, tenant_flag
 from gradeloop.cli.render.table import show_lines
 from gradeloop.client.listing import LATEST
 from gradeloop.errors import InvalidRequest
@@ -165,7 +165,7 @@ def forget(  # noqa: PLR0913 - one argument a flag
     thread: Annotated[str | None, typer.Argument(metavar="[THREAD]", help="Forget this thread or judgement, by its id.")] = None,
     *,
     batch: Annotated[str | None, typer.Option(metavar="BATCH", help="Forget this batch and its cases.")] = None,
-    tenant: Annotated[str | None, typer.Option(metavar="TENANT", help="Forget everything of this tenant.")] = None,
+    tenant: Annotated[str | None, typer.Option(parser=tenant_flag, metavar="TENANT", help="Forget everything of this tenant.")] = None,
     before: Annotated[str | None, typer.Option(metavar="DATE", help="Forget what ended before this date, 2026-01-31; UTC.")] = None,
     terminate: Annotated[bool, typer.Option("--terminate", help="Terminate workflows that still run, first.")] = False,
     preview: Annotated[bool, typer.Option("--preview", help="Show what would be removed, and remove nothing.")] = False,

@@ -117,7 +117,7 @@ async def batches(client: Client, *, tenant: str | None = None, since: Since = N
 
 def _narrowed(tenant: str | None, since: Since) -> str:
     """Return the conditions on whose what is listed is, and on its start."""
-    whose = f" AND {TENANT_ATTRIBUTE} = {quoted(tenant_value(tenant))}" if tenant else ""
+    whose = f" AND {TENANT_ATTRIBUTE} = {quoted(tenant_value(tenant))}" if tenant is not None else ""
     if since is None:
         return whose
     began = datetime.now(UTC) - since if isinstance(since, timedelta) else since.astimezone(UTC)

@@ -46,10 +46,10 @@ def with_tenant(priority: Priority | None, tenant: str | None = None, *, level: 
     Raises:
         InvalidRequest: No tenant can have that name.
     """
-    named = tenant or (priority.tenant if priority else None) or os.environ.get(TENANT_VARIABLE)
+    named = tenant if tenant is not None else (priority.tenant if priority else None) or os.environ.get(TENANT_VARIABLE) or None
     given = priority.model_dump(exclude_unset=True) if priority else {"level": level}
     with explained("" if tenant is None else "--tenant: "):
-        return Priority.model_validate(given | {"tenant": named}) if named else priority
+        return Priority.model_validate(given | {"tenant": named}) if named is not None else priority
 
 
 def is_embedded() -> bool:

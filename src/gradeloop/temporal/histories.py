@@ -105,15 +105,15 @@ async def runs_of_tenant(client: Client, tenant: str) -> tuple[list[WorkflowRun]
 
 async def _belongs(client: Client, run: WorkflowRun, tenant: str) -> bool | None:
     """Return whether a run's start names a tenant, or where that cannot be decoded, one of its calls; None where neither says."""
-    request: list[Any] | None = []
-    async for event in _events(client, run, page_size=1):
-        if event.HasField("workflow_execution_started_event_attributes"):
-            request = await _request(client, event)
-        if tenant in {*_fairness_keys(event), *map(tenant_named, request or ())}:
+    first = await anext(_events(client, run, page_size=1), None)
+    if first is None:
+        return False
+    if (request := await _request(client, first)) is not None:
+        return tenant in {*_fairness_keys(first), *map(tenant_named, request)}
+    async for event in _events(client, run):
+        if tenant in _fairness_keys(event):
             return True
-        if request is not None:
-            return False
-    return None if request is None else False
+    return None
 
 
 async def read_payloads(client: Client, run: WorkflowRun) -> set[Path]:
