@@ -64,7 +64,7 @@ def test_what_is_no_latency_is_refused_with_an_example(text: str) -> None:
         parse_seconds(text)
 
 
-@pytest.mark.parametrize("text", ["model=3", "models", "models=", "models=-1", "models=x", "rows=3", "=3"])
+@pytest.mark.parametrize("text", ["model=3", "models", "models=", "models=-1", "models=x", "models=0", "write=0.0", "rows=3", "=3"])
 def test_a_service_time_that_is_none_is_refused_with_those_that_are(text: str) -> None:
     with pytest.raises(InvalidRequest, match=r"--time is .*loop, models, evidence, temporal, write"):
         own_times(MEASURED[Workload.BATCH], [text])

@@ -1,4 +1,7 @@
-"""The size of a fleet for a rate of calls: the model of service times that `gradeloop plan` and the simulation of a fleet share."""
+"""The size of a fleet for a rate of calls: the model of service times that `gradeloop plan` and the simulation of a fleet share.
+
+Source: Little's law, the number in flight is the rate times the time that each stays (J. D. C. Little, Operations Research 9, 1961).
+"""
 
 import math
 import re
@@ -144,8 +147,8 @@ def own_times(times: ServiceTimes, given: Iterable[str]) -> ServiceTimes:
     known = [field.name for field in fields(times) if field.name not in ("history", "rows")]
     for text in given:
         name, _, number = text.partition("=")
-        if name not in known or not re.fullmatch(r"\d+(\.\d+)?", number):
-            raise InvalidRequest(f"--time is {text!r}; write NAME=MILLISECONDS, with a name of {', '.join(known)}: models=9.5")
+        if name not in known or not re.fullmatch(r"\d{1,9}(\.\d{1,9})?", number) or not float(number):
+            raise InvalidRequest(f"--time is {text!r}; write NAME=MILLISECONDS above 0, with a name of {', '.join(known)}: models=9.5")
         times = replace(times, **{name: float(number)})
     return times
 
