@@ -9,7 +9,7 @@ import pytest
 
 from gradeloop.calibration.check_report import Answered, CheckReport, ask_about, report_check
 from gradeloop.calibration.cli.measure import report_lines
-from gradeloop.calibration.labelled_sets import read_labelled_set
+from gradeloop.calibration.labelled_sets import LabelledSet, read_labelled_set
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgeResult, SchemaJudge, parse_judge
 
@@ -164,12 +164,17 @@ def test_llm_bar_has_the_mean_accuracy_of_both_orders(tmp_path: Path) -> None:
     assert report.figures["consistency"].value == 3 / 4
 
 
+def rows_of(folder: Path, labels: list[float]) -> LabelledSet:
+    """Return a labelled set of one's own, with these scores."""
+    rows = [{"prompt": f"q{at}", "output": f"a{at}", "label": label} for at, label in enumerate(labels)]
+    (folder / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    return read_labelled_set(folder / "rows.jsonl")
+
+
 def scored(folder: Path, labels: list[float], schema: dict[str, object], scores: list[float]) -> CheckReport:
     """Return the report of a judge with scores of its own on labelled rows."""
-    rows = [{"prompt": f"q{at}", "output": f"a{at}", "label": label} for at, label in enumerate(labels)]
-    (folder / "scores.jsonl").write_text("\n".join(map(json.dumps, rows)))
     judge = parse_judge({"rubric_text": "how good", "judge_model": "openai:m", "output_schema": schema})
-    labelled = read_labelled_set(folder / "scores.jsonl")
+    labelled = rows_of(folder, labels)
     answers = []
     for question, score in zip(ask_about(judge, labelled), scores, strict=True):
         fields = {"id": question.run.id, "agent_run_id": question.run.id, "rubric_id": "r", "rubric_version": 1}
@@ -202,14 +207,26 @@ def test_labels_on_no_usual_scale_are_refused(tmp_path: Path) -> None:
         scored(tmp_path, [-3.0, 250.0], own(minimum=1, maximum=5), [1, 5])
 
 
+def test_a_limit_does_not_change_the_scale(tmp_path: Path) -> None:
+    labelled = rows_of(tmp_path, [2.0, 95.0])
+    (question,) = ask_about(JUDGE, labelled.model_copy(update={"items": labelled.items[:1]}))
+
+    assert isinstance(question.judge, SchemaJudge)
+    assert question.judge.output_schema["properties"]["score"]["maximum"] == 100
+
+
+def test_the_skills_of_flask_are_on_its_own_scale(tmp_path: Path) -> None:
+    rows = [{"instruction": "q", "response": "a", "score": {"readability": 1.0}}]
+    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+
+    assert read_labelled_set(tmp_path / "rows.jsonl").scale == (1, 5)
+
+
 @pytest.mark.parametrize(
     ("labels", "low", "high"), [([0.2, 0.9], 0, 1), ([1, 5], 1, 5), ([0, 5], 0, 5), ([7, 3], 1, 7), ([95, 10], 0, 100)]
 )
 def test_a_judge_without_a_schema_is_asked_on_the_labels_scale(labels: list[float], low: int, high: int, tmp_path: Path) -> None:
-    rows = [{"prompt": "q", "output": f"a{at}", "label": label} for at, label in enumerate(labels)]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
-
-    (question, _) = ask_about(JUDGE, read_labelled_set(tmp_path / "rows.jsonl"))
+    (question, _) = ask_about(JUDGE, rows_of(tmp_path, labels))
 
     assert isinstance(question.judge, SchemaJudge)
     schema = question.judge.output_schema["properties"]["score"]

@@ -77,7 +77,7 @@ def ask_about(judge: JudgeConfig, labelled: LabelledSet, passes: Sequence[str] =
     Raises:
         InvalidRequest: An item's criterion is refused; or as `fitted_judge` says.
     """
-    scale = labelled.scale() if labelled.form == "score" else (0, 1)
+    scale = labelled.scale
     for item in labelled.items:
         with explained(f"the item {item.id!r}: "):
             asked, answer = fitted_judge(judge, labelled.form, item.criterion, passes, scale)
@@ -234,7 +234,7 @@ class ProbeFinding(Strict):
     """The items with a verdict before and after, where the probe asks again."""
     changed_items: tuple[str, ...] = ()
     by_chance: float | None = None
-    """How likely plain repetition changes so many more or fewer verdicts (McNemar's test, by Holm for all probes); None without it."""
+    """Probability that repetition changes so many more or fewer verdicts (McNemar's test, by Holm for all probes); None without it."""
 
 
 class CheckReport(Strict):

@@ -62,19 +62,8 @@ class LabelledSet(Strict):
     official: str
     """The figure that the set's authors publish of a judge, by its name."""
     items: tuple[Item, ...]
-
-    def scale(self) -> tuple[int, int]:
-        """Return the scale of scores, from worst to best: the first usual one that has all of them.
-
-        Raises:
-            InvalidRequest: None has.
-        """
-        values = [float(one.value) for item in self.items for one in item.annotations if not isinstance(one.value, str)]
-        found = next((scale for scale in SCALES if scale[0] <= min(values) and max(values) <= scale[1]), None)
-        if found is None:
-            known = ", ".join(f"{low} to {high}" for low, high in SCALES)
-            raise InvalidRequest(f"the labels are {min(values):g} to {max(values):g}, which is on no usual scale ({known}); rescale them")
-        return found
+    scale: tuple[int, int] = (0, 1)
+    """The scale of its scores, from worst to best."""
 
 
 SCALES = ((0, 1), (1, 5), (0, 5), (1, 7), (1, 10), (0, 10), (0, 100))
@@ -89,6 +78,8 @@ class _Format:
     official: str
     keys: tuple[str, ...]
     read: Callable[[Row, str, Path], Iterator[Item]]
+    scale: tuple[int, int] | None = None
+    """The scale of its scores, where the format says it."""
 
 
 def read_labelled_set(path: Path) -> LabelledSet:
@@ -117,7 +108,22 @@ def read_labelled_set(path: Path) -> LabelledSet:
     merged = _merge(items)
     if not merged:
         raise InvalidRequest(f"{path}, read as {name}, has no label at all; there is nothing to compare a judge with")
-    return LabelledSet(name=name, why=why, form=form, official=official, items=tuple(merged))
+    scale = (0, 1) if form != "score" else found.scale if found is not None and found.scale is not None else _scale_of(merged)
+    return LabelledSet(name=name, why=why, form=form, official=official, items=tuple(merged), scale=scale)
+
+
+def _scale_of(items: Sequence[Item]) -> tuple[int, int]:
+    """Return the scale of scores: the first usual one that has all of them.
+
+    Raises:
+        InvalidRequest: None has.
+    """
+    values = [float(one.value) for item in items for one in item.annotations if not isinstance(one.value, str)]
+    found = next((scale for scale in SCALES if scale[0] <= min(values) and max(values) <= scale[1]), None)
+    if found is None:
+        known = ", ".join(f"{low} to {high}" for low, high in SCALES)
+        raise InvalidRequest(f"the labels are {min(values):g} to {max(values):g}, which is on no usual scale ({known}); rescale them")
+    return found
 
 
 def _merge(items: Sequence[Item]) -> list[Item]:
@@ -338,8 +344,8 @@ _FORMATS = (
         _mt_bench,
     ),
     _Format("LLMBar", "pair", "order_accuracy", ("input", "output_1", "output_2", "label"), _llm_bar),
-    _Format("FLASK", "score", "spearman", ("text", "target_txt", "score"), _flask),
-    _Format("FLASK", "score", "spearman", ("instruction", "score"), _flask),
+    _Format("FLASK", "score", "spearman", ("text", "target_txt", "score"), _flask, (1, 5)),
+    _Format("FLASK", "score", "spearman", ("instruction", "score"), _flask, (1, 5)),
 )
 
 _PROMPTS = ("prompt", *QUESTIONS, "input")

@@ -18,7 +18,7 @@ OTHERS = stat.S_IRWXG | stat.S_IRWXO
 """The permissions of all users but the owner."""
 
 NOT_IN_NAMES = r"[^\w.~-]+"
-"""What a batch, thread or file may be called and a page's file is not."""
+"""Characters that the name of a batch, thread or file may have and that of a page's file has not."""
 
 OWN_NAMES = frozenset({"server.json", "server.db", "results.db", "trust.json", "workers", "payloads"})
 """Names in a folder by which it is known as a state folder, so that its permissions may be changed."""

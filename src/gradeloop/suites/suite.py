@@ -215,7 +215,7 @@ class SuiteSettings(Strict, Documented):
     delay: Annotated[int, Field(ge=0, le=60_000)] | None = None
     """Milliseconds to wait before every call; calls are then made one at a time."""
     priority: Priority | None = None
-    """Whose the batch is and which calls go first, as `{tenant, level, weight}`; level 4 by default."""
+    """The batch's tenant and which calls go first, as `{tenant, level, weight}`; level 4 by default."""
     derived_metrics: DerivedMetrics = ()
     """Figures calculated from the metrics that assertions name, as `{name, value}`: `value` is a formula such as `Tone / __count`."""
 

@@ -249,7 +249,7 @@ PROBE_HELP = "Also probe: order, verbosity, style, self-preference, paraphrase, 
 
 
 class Compared(StrEnum):
-    """What of a figure a bound is held against."""
+    """Part of a figure that a bound is held against."""
 
     BOUND = "bound"
     POINT = "point"
@@ -373,7 +373,8 @@ async def run_check(options: CheckOptions) -> CheckReport | None:
     asked = [*questions, *(question for rows in probed.values() for question in rows)]
     items, calls = counted(len(labelled.items), "item"), counted(len(asked), "judgement")
     rule = f"; passes: {', '.join(in_words(rule.values))}" if isinstance(rule := questions[0].answer, PassRule) else ""
-    taken = f"{options.dataset.name}: read as {labelled.name}, because {labelled.why}; {items}, {calls}{rule}"
+    scores = f"; scores from {labelled.scale[0]} to {labelled.scale[1]}" if labelled.form == "score" else ""
+    taken = f"{options.dataset.name}: read as {labelled.name}, because {labelled.why}; {items}, {calls}{scores}{rule}"
     console.print(taken, style="dim", soft_wrap=True)
     store = own_store() if options.store else None
     if options.preview:
