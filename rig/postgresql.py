@@ -8,8 +8,9 @@ import socket
 import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 import psycopg
@@ -164,10 +165,17 @@ class Wire:
             requests.close()
 
 
-@asynccontextmanager
-async def wire_to(url: str, delay: float = 0.0) -> AsyncIterator[tuple[Wire, str]]:
+AnyWire = TypeVar("AnyWire", bound=Wire)
+
+
+def wire_to(url: str, delay: float = 0.0) -> AbstractAsyncContextManager[tuple[Wire, str]]:
     """Stand before the PostgreSQL of a URL, and return the wire with the URL that leads through it."""
-    wire = Wire(url, delay)
+    return standing_before(url, Wire(url, delay))
+
+
+@asynccontextmanager
+async def standing_before(url: str, wire: AnyWire) -> AsyncIterator[tuple[AnyWire, str]]:
+    """Have a wire stand before the PostgreSQL of a URL, and return it with the URL that leads through it."""
     server = await asyncio.start_server(wire.serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     try:

@@ -204,7 +204,7 @@ async def test_a_store_that_goes_away_with_replies_in_flight_is_waited_for(clien
         wire.leave()
         models.release("grader")
         problem = await until_noted(client, batches, "away")
-        wire.away = False
+        wire.refuses = False
         summary = await batch.result()
 
     assert "cannot be used" in problem

@@ -429,7 +429,7 @@ async def follow_while_away(
     while until not in "".join(lines[-1:]):
         lines.append(await asyncio.to_thread(process.stderr.readline))
         assert lines[-1], lines
-    wire.away = not back
+    wire.refuses = not back
     done = await asyncio.to_thread(ended, process, first)
     return Done(done.code, done.out, "".join(lines) + done.err)
 
@@ -454,7 +454,7 @@ async def test_a_store_that_stays_away_is_given_up_with_the_code_of_no_verdict_a
     name = suite(gradeloop, "store-gone", [passes(delay=0.3)], [f"gone number {at}" for at in range(8)], concurrency=1)
     async with cut_wire(server_url) as (wire, through):
         done = await follow_while_away(gradeloop, wire, through, name, "waiting for the store", back=False, GRADELOOP_STORE_TIMEOUT="1")
-        wire.away = False
+        wire.refuses = False
         batch = batch_of(done)
         process = gradeloop.start("eval", "--attach", batch, GRADELOOP_STORE=through)
         attached = await asyncio.to_thread(ended, process)

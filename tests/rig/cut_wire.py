@@ -1,11 +1,10 @@
 """A PostgreSQL whose connections are cut at a statement that is chosen: before the server gets it, or before its answer comes back."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from contextlib import AbstractAsyncContextManager, suppress
 from typing import Literal
-from urllib.parse import urlsplit
+
+from rig.postgresql import Wire, standing_before
 
 SSL_REQUEST = 80877103
 STATEMENTS = b"QS"
@@ -14,47 +13,33 @@ STATEMENTS = b"QS"
 Cut = Literal["request", "answer"]
 
 
-@dataclass
-class CutWire:
+class CutWire(Wire):
     """Passes everything between clients and a PostgreSQL, but for one statement."""
 
-    host: str
-    port: int
     statements: int = 0
     """How many statements were sent since it was armed."""
     at: int = 0
     """The statement at which the connection is cut; 0 for none."""
-    cut: Cut = "request"
-    away: bool = False
-    """Whether no connection is let through."""
-    _links: set[asyncio.StreamWriter] = field(default_factory=set)
+    _before: Cut = "request"
 
-    def arm(self, at: int, cut: Cut = "request") -> None:
+    def arm(self, at: int, before: Cut = "request") -> None:
         """Count from now on, and cut at a statement."""
-        self.statements, self.at, self.cut = 0, at, cut
+        self.statements, self.at, self._before = 0, at, before
 
     def leave(self) -> None:
         """Cut every connection, and let none through."""
-        self.away = True
-        for link in list(self._links):
-            link.close()
+        self.refuses = True
+        self.cut()
 
-    async def link(self, client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
-        """Serve a client."""
-        if self.away:
-            answers.close()
-            return
-        server, requests = await asyncio.open_connection(self.host, self.port)
-        self._links |= {answers, requests}
+    async def _pass_all(self, client: asyncio.StreamReader, answers: asyncio.StreamWriter) -> None:
+        server, requests = await asyncio.open_connection(self._host, self._port)
         back = asyncio.create_task(_copy(server, answers))
         try:
-            with suppress(asyncio.IncompleteReadError, ConnectionError):
+            with suppress(asyncio.IncompleteReadError):
                 await self._forward(client, requests, back)
         finally:
             back.cancel()
-            for link in (answers, requests):
-                link.close()
-                self._links.discard(link)
+            requests.close()
 
     async def _forward(self, client: asyncio.StreamReader, requests: asyncio.StreamWriter, back: "asyncio.Task[None]") -> None:
         begun = False
@@ -66,7 +51,7 @@ class CutWire:
             if kind and kind in STATEMENTS:
                 self.statements += 1
                 if self.statements == self.at:
-                    if self.cut == "answer":
+                    if self._before == "answer":
                         back.cancel()
                         requests.write(kind + size + body)
                         await requests.drain()
@@ -84,14 +69,6 @@ async def _copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> N
     target.close()
 
 
-@asynccontextmanager
-async def cut_wire(url: str) -> AsyncIterator[tuple[CutWire, str]]:
+def cut_wire(url: str) -> AbstractAsyncContextManager[tuple[CutWire, str]]:
     """Stand before the PostgreSQL of a URL, and return the wire with the URL that leads through it."""
-    parts = urlsplit(url)
-    wire = CutWire(parts.hostname or "", parts.port or 5432)
-    async with await asyncio.start_server(wire.link, "127.0.0.1", 0) as server:
-        port = server.sockets[0].getsockname()[1]
-        try:
-            yield wire, url.replace(f":{parts.port}", f":{port}", 1)
-        finally:
-            wire.leave()
+    return standing_before(url, CutWire(url))
