@@ -11,7 +11,7 @@ from gradeloop.calibration.figures import Rated, measure
 from gradeloop.judges.judgements import ComparedKey
 from gradeloop.stats.bootstrap import binomial, bootstrap
 from gradeloop.stats.correction import JudgeError, corrected_rate, labels_wanted
-from gradeloop.stats.intervals import clustered, t_quantile, wilson
+from gradeloop.stats.intervals import t_quantile, wilson
 from gradeloop.stats.ranking import bradley_terry, rank
 from gradeloop.stats.reliability import cohen_kappa, f1, gwet_ac1
 from gradeloop.stats.votes import choose_band, effective_votes, flip_rate
@@ -182,45 +182,6 @@ def test_few_runs_say_nothing_of_effective_votes_and_some_say_little() -> None:
     assert effective_votes(rows[:19]) is None
     assert found is not None
     assert found.high - found.low > 0.3
-
-
-CLUSTERS = [(20, 10), (50, 4), (200, 1)]
-"""Items, and the times that each was judged."""
-
-HARD = 0.2, 0.3, 0.98
-"""The share of items that are hard for the judge, and how often it is right on those and on the others."""
-
-
-def right_of_items(generator: random.Random, items: int, times: int) -> list[tuple[float, float]]:
-    """Return how often the judge is right on each item, of how many times."""
-    shares = [HARD[1] if generator.random() < HARD[0] else HARD[2] for _ in range(items)]
-    return [(float(sum(generator.random() < share for _ in range(times))), float(times)) for share in shares]
-
-
-@pytest.mark.parametrize(("items", "times"), CLUSTERS)
-def test_a_share_over_clusters_covers_at_its_level(items: int, times: int) -> None:
-    generator, truth = random.Random(9), HARD[0] * HARD[1] + (1 - HARD[0]) * HARD[2]
-    intervals = [clustered(right_of_items(generator, items, times)) for _ in range(RUNS)]
-
-    assert 0.93 * RUNS <= sum(interval.low <= truth <= interval.high for interval in intervals) <= 0.97 * RUNS
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("items", "times"), CLUSTERS)
-def test_every_figure_over_clusters_covers_at_its_level(items: int, times: int) -> None:
-    generator, accuracy = random.Random(3), HARD[0] * HARD[1] + (1 - HARD[0]) * HARD[2]
-    truth = {"accuracy": accuracy, "tpr": accuracy, "kappa": 2 * accuracy - 1, "f1": accuracy}
-    key, covered = ComparedKey(("passed",), "category", (True, False), True), Counter[str]()
-    for _ in range(RUNS):
-        rated, clusters = [], []
-        for item, (right, _) in enumerate(right_of_items(generator, items, times)):
-            good = generator.random() < 0.5
-            rated += [Rated(str(good is (at < right)).lower(), (str(good).lower(),)) for at in range(times)]
-            clusters += [f"item {item}"] * times
-        for name, figure in measure(key, rated, clusters, replicates=300).items():
-            covered[name] += figure.low is not None and figure.high is not None and figure.low <= truth.get(name, 0.0) <= figure.high
-
-    assert {name: covered[name] for name in truth if not 0.93 * RUNS <= covered[name] <= 0.98 * RUNS} == {}
 
 
 def test_clusters_of_one_run_are_runs() -> None:
