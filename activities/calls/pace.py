@@ -80,6 +80,8 @@ class RateRefusal(Recorded):
 # so what is accepted between two refusals, over the time between them, is the rate.
 # Invariant: `accepted` counts the starts that were not refused: a refusal takes its own start back (`_disowned`), also from the refusals
 # behind it, and refusals of calls in flight at a refusal are one with it; else a burst of refusals would lower the rate once for each.
+# A row of refusals ends with an accepted call that started behind its first (`row_from`). In a long one the provider was away: what was
+# accepted before it says nothing of the time, so measuring begins anew.
 # No span may hold idle time, or the rate falls to the load that there was: a call that comes late forgets the earlier refusals.
 class Pace(Recorded):
     """The rate at which the calls of one model may start; all times are in seconds, by the clock of who keeps it.
