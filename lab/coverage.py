@@ -42,12 +42,12 @@ def covered(items: int, times: int, simulations: int, seed: int = 3, *, clusters
     """Return in how many simulations the interval of each figure holds the truth, over items or over runs."""
     generator, found = random.Random(seed), Counter[str]()
     for _ in range(simulations):
-        rated, names = [], []
+        rated = []
         for item, (right, _) in enumerate(right_of_items(generator, items, times)):
             good = generator.random() < 0.5
-            rated += [Rated(str(good is (at < right)).lower(), (str(good).lower(),)) for at in range(times)]
-            names += [f"item {item}"] * times
-        for name, figure in measure(KEY, rated, names if clusters else (), replicates=REPLICATES).items():
+            cluster = f"item {item}" if clusters else ""
+            rated += [Rated(str(good is (at < right)).lower(), (str(good).lower(),), cluster) for at in range(times)]
+        for name, figure in measure(KEY, rated, replicates=REPLICATES).items():
             if name in TRUTH:
                 found[name] += figure.low is not None and figure.high is not None and figure.low <= TRUTH[name] <= figure.high
     return found

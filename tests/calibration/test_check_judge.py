@@ -17,7 +17,7 @@ from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, SchemaJudge, parse_judge
 from gradeloop.judges.pass_rule import PassRule
-from gradeloop.stats.intervals import holm
+from gradeloop.stats.intervals import Estimate, holm
 from tests.rig.judging import FRANCE
 
 JUDGE = parse_judge(FRANCE | {"pass_if": {"label": "match"}})
@@ -329,6 +329,29 @@ def test_a_judge_that_always_takes_the_first_answer_is_inconsistent_and_never_ri
     assert found.figures["accuracy"].value == 0.0
     (probe,) = found.probes
     assert (probe.name, probe.changed.value) == ("order", 1.0)
+
+
+def test_every_share_of_pairs_is_over_their_clusters(tmp_path: Path) -> None:
+    """Ten questions of four pairs each: on three of them the judge takes whatever comes first, and calls padded answers a tie."""
+    alone = pairs_of(tmp_path, 40)
+    clustered = alone.model_copy(
+        update={"items": tuple(one.model_copy(update={"cluster": f"q{at // 4}"}) for at, one in enumerate(alone.items))}
+    )
+
+    def decide(question: Question) -> dict[str, Any]:
+        odd = int(question.item.id[1:]) // 4 in {1, 4, 7}
+        padded = any("wider context" in row.content for transcript in question.run.transcripts for row in transcript.messages)
+        return {"winner": "tie" if odd and padded else "A" if odd and question.order == "AB" else better(question), "explanation": "so"}
+
+    def shares(report: CheckReport) -> list[Estimate]:
+        return [report.figures["consistency"], *(finding.changed for finding in report.probes)]
+
+    wide, narrow = (shares(checked(labelled, decide, "order", "verbosity")) for labelled in (clustered, alone))
+
+    assert [one.value for one in wide] == [one.value for one in narrow]
+    assert all(
+        (one.high or 0) - (one.low or 0) > 1.2 * ((other.high or 0) - (other.low or 0)) for one, other in zip(wide, narrow, strict=True)
+    )
 
 
 def test_a_pair_that_is_answered_in_one_order_only_is_unanswered(tmp_path: Path) -> None:

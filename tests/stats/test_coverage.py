@@ -189,7 +189,9 @@ def test_clusters_of_one_run_are_runs() -> None:
     rated = [Rated(*(((one := str(generator.random() < 0.6).lower()), (one if generator.random() < 0.8 else "true",)))) for _ in range(50)]
     key = ComparedKey(("passed",), "category", (True, False), True)
 
-    assert measure(key, rated, [str(at) for at in range(50)], replicates=100) == measure(key, rated, replicates=100)
+    clustered = [row._replace(cluster=str(at)) for at, row in enumerate(rated)]
+
+    assert measure(key, clustered, replicates=100) == measure(key, rated, replicates=100)
 
 
 def test_the_quantile_of_students_t_is_scipys() -> None:

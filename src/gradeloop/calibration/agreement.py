@@ -1,13 +1,13 @@
 """The agreement of a judge with people's labels."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import permutations
 from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from gradeloop.calibration.figures import Rated, clusters_used, measure
+from gradeloop.calibration.figures import Kinds, Rated, measure
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
@@ -24,7 +24,6 @@ from gradeloop.judges.judgements import (
 )
 from gradeloop.judges.pass_rule import PassRule, refuse_two_values
 from gradeloop.judges.schema import value_at
-from gradeloop.stats.bootstrap import bootstrap
 from gradeloop.stats.correction import CorrectedRate, JudgeError, hold_verdicts
 from gradeloop.stats.intervals import Estimate, wilson
 from gradeloop.stats.reliability import cohen_kappa
@@ -176,8 +175,8 @@ def _measure_key(judge: JudgeConfig, key: ComparedKey, labels: Sequence[Label], 
         by_run.setdefault(label.agent_run_id, []).append(label)
     judged = {run: judged_value(judge, key, judgements.verdict(run)) for run in by_run}
     said = {run: [value_at(label.label_value, key.path) for label in rows] for run, rows in by_run.items()}
-    rated = [Rated.of(key, judged[run], values) for run, values in said.items()]
-    clusters = [next((label.cluster for label in by_run[run] if label.cluster), run) for run in said]
+    clusters = {run: next((label.cluster for label in rows if label.cluster), "") for run, rows in by_run.items()}
+    runs = Kinds(Rated.of(key, judged[run], values, clusters[run]) for run, values in said.items())
     confusion: dict[str, dict[str, int]] = {}
     for label in labels if key.kind in {"category", "ordered"} else ():
         if (value := judged[label.agent_run_id]) is not None:
@@ -188,13 +187,13 @@ def _measure_key(judge: JudgeConfig, key: ComparedKey, labels: Sequence[Label], 
         kind=key.kind,
         labels=len(labels),
         runs=len(by_run),
-        answered=sum(row.judged is not None for row in rated),
-        clusters=clusters_used(clusters),
+        answered=sum(value is not None for value in judged.values()),
+        clusters=len(runs.parts),
         positive=key.positive,
-        figures=measure(key, rated, clusters),
-        rates=_rates_by_value(key, rated, clusters),
+        figures=measure(key, runs),
+        rates=_rates_by_value(key, runs),
         confusion=confusion,
-        ceiling=human_ceiling(rated, len({label.created_by for label in labels})) if key.kind != "set" else None,
+        ceiling=human_ceiling(runs.rated, len({label.created_by for label in labels})) if key.kind != "set" else None,
         pass_rate=_pass_rate(judge, key, by_run, judgements),
         panel=measure_panel(judge, key, judgements, {run: values[0] for run, values in said.items()}),
         band=None if risk is None else measure_band(judge, key, judgements, said, risk),
@@ -205,28 +204,27 @@ MANY_VALUES = range(3, 21)
 """The numbers of values for which each value has rates of its own: with two, the rates of one say all."""
 
 
-def _rates_by_value(key: ComparedKey, rated: Sequence[Rated], clusters: Sequence[str]) -> dict[str, dict[str, Estimate]]:
+def _rates_by_value(key: ComparedKey, runs: Kinds) -> dict[str, dict[str, Estimate]]:
     """Return the rates of each value against all others, where there are more than two."""
     if key.kind not in {"category", "ordered"} or len(key.values) not in MANY_VALUES:
         return {}
     rates: dict[str, dict[str, Estimate]] = {}
     for value in key.values:
-        figures = measure(ComparedKey(key.path, "category", key.values, value), rated, clusters, replicates=1000)
+        figures = measure(ComparedKey(key.path, "category", key.values, value), runs, replicates=1000)
         rates[canonical_json(value)] = {name: figures[name] for name in ("tpr", "tnr", "precision", "recall", "f1")}
     return rates
 
 
-def human_ceiling(rated: Sequence[Rated], raters: int) -> HumanCeiling | None:
+def human_ceiling(rated: Iterable[Rated], raters: int) -> HumanCeiling | None:
     """Return how people agree with one another, and the judge with them on the same runs."""
-    shared = Counter(row for row in rated if len(row.labels) > 1 and row.judged is not None)
-    if not shared:
+    shared = Kinds(row for row in rated if len(row.labels) > 1 and row.judged is not None)
+    if not shared.kinds:
         return None
-    kinds, counts = list(shared), list(shared.values())
 
     def figures(draw: Sequence[int]) -> list[float | None]:
         human: Counter[tuple[object, object]] = Counter()
         judge: Counter[tuple[object, object]] = Counter()
-        for row, count in zip(kinds, draw, strict=True):
+        for row, count in zip(shared.kinds, draw, strict=True):
             for pair in permutations(row.labels, 2) if count else ():
                 human[pair] += count
             for label in row.labels if count else ():
@@ -234,10 +232,9 @@ def human_ceiling(rated: Sequence[Rated], raters: int) -> HumanCeiling | None:
         shares = [sum(count for (one, other), count in cells.items() if one == other) / cells.total() for cells in (human, judge)]
         return [shares[0], cohen_kappa(human), shares[1], cohen_kappa(judge), shares[1] - shares[0]]
 
-    values, intervals = figures(counts), bootstrap(counts, figures)
-    runs = sum(counts)
+    values, intervals, runs = figures(shared.counts), shared.intervals(figures), len(shared.rated)
     made = [Estimate.within(value, interval, runs) for value, interval in zip(values, intervals, strict=True)]
-    for at in (0, 2):
+    for at in (0, 2) if not shared.parts else ():
         if (share := values[at]) is not None:
             made[at] = Estimate.within(share, wilson(share * runs, runs), runs)
     return HumanCeiling(

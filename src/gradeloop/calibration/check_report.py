@@ -5,12 +5,12 @@ A judge is asked in its own form where that fits, else by its rubric with the fo
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from gradeloop.calibration.agreement import HumanCeiling, human_ceiling
-from gradeloop.calibration.figures import Rated, clusters_used, measure
+from gradeloop.calibration.figures import Kinds, Rated, measure
 from gradeloop.calibration.labelled_sets import Form, Item, LabelledSet
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Usage
@@ -312,9 +312,9 @@ def report_check(
         replicates: How often items are drawn for the bootstrap of the figures of the whole set.
     """
     verdicts, key = verdicts_of(answers), KEYS[labelled.form]
-    rated = {item.id: Rated.of(key, verdicts.get(item.id), (one.value for one in item.annotations)) for item in labelled.items}
-    clusters = [item.cluster or item.id for item in labelled.items]
-    figures = measure(key, list(rated.values()), clusters, replicates=replicates) | _pair_figures(labelled, answers, verdicts)
+    rated = {one.id: Rated.of(key, verdicts.get(one.id), (said.value for said in one.annotations), one.cluster) for one in labelled.items}
+    runs = Kinds(rated.values())
+    figures = measure(key, runs, replicates=replicates) | _pair_figures(labelled, answers, verdicts)
     people = len({annotation.by for item in labelled.items for annotation in item.annotations})
     return CheckReport(
         judge=(judge.name if isinstance(judge, SchemaJudge) else None) or judge.rubric_id,
@@ -324,10 +324,10 @@ def report_check(
         form=labelled.form,
         official=labelled.official,
         items=len(labelled.items),
-        clusters=clusters_used(clusters),
+        clusters=len(runs.parts),
         figures=figures,
         categories=_categories(labelled, key, rated),
-        ceiling=human_ceiling(list(rated.values()), people),
+        ceiling=human_ceiling(runs.rated, people),
         standings=_standings(labelled, verdicts),
         probes=tuple(probes),
         usage=sum((answer.result.usage for answer in answers), Usage()),
@@ -339,26 +339,28 @@ def report_check(
     )
 
 
-class OrderCounts(NamedTuple):
-    """Counts of answers about pairs that differ between the two orders in which a pair is shown."""
-
-    pairs: int
-    """Pairs with an answer in both orders."""
-    differing: int
-    """Those whose answers name different passages."""
-    first: int
-    """Those whose answers name whatever came first."""
+Row = tuple[Item, float, float]
+"""An item with a part and a whole of a share."""
 
 
-def compare_orders(answers: Sequence[Answered]) -> OrderCounts:
-    """Count the pairs whose answers depend on the order; a pair without an answer in either order is left out."""
-    by_item: dict[str, dict[Order, object]] = {}
+def share_of(rows: Iterable[Row]) -> Estimate:
+    """Return a share of items with its interval over their clusters."""
+    found: dict[str, list[tuple[float, float]]] = {}
+    for item, part, whole in rows:
+        found.setdefault(item.cluster or item.id, []).append((part, whole))
+    return Estimate.of_clusters(found.values())
+
+
+def compare_orders(answers: Sequence[Answered]) -> tuple[list[Row], list[Row]]:
+    """Return the pairs answered in both orders, with 1 where both say the same; and those that differ, with 1 where the first won."""
+    by_item: dict[str, tuple[Item, dict[Order, object]]] = {}
     for answer in answers:
         if answer.value is not None:
-            by_item.setdefault(answer.question.item.id, {})[answer.question.order] = answer.value
-    both = [said for said in by_item.values() if len(said) == 2]  # noqa: PLR2004 - both orders
-    differing = [said for said in both if said["AB"] != said["BA"]]
-    return OrderCounts(len(both), len(differing), sum(said == {"AB": "A", "BA": "B"} for said in differing))
+            item = answer.question.item
+            by_item.setdefault(item.id, (item, {}))[1][answer.question.order] = answer.value
+    both = [(item, said) for item, said in by_item.values() if len(said) == 2]  # noqa: PLR2004 - both orders
+    same = [(item, float(said["AB"] == said["BA"]), 1.0) for item, said in both]
+    return same, [(item, float(said == {"AB": "A", "BA": "B"}), 1.0) for item, said in both if said["AB"] != said["BA"]]
 
 
 def _pair_figures(
@@ -367,23 +369,21 @@ def _pair_figures(
     """Return what only pairs have: figures of both orders, preference for a position, and the share of best answers found."""
     if labelled.form != "pair":
         return {}
-    orders = compare_orders(answers)
     said: dict[str, list[object]] = {}
     for answer in answers:
         said.setdefault(answer.question.item.id, []).append(answer.value)
     groups: dict[str, list[bool]] = {}
-    right, net = dict[str, list[tuple[float, float]]](), dict[str, list[tuple[float, float]]]()
+    right, net = [], []
     for item in labelled.items:
         label, values = item.annotations[0].value, said.get(item.id, [])
         if item.group:
             groups.setdefault(item.group, []).append(verdicts.get(item.id) == label)
         hits, misses = values.count(label), sum(value not in {label, "tie", None} for value in values)
-        net.setdefault(item.cluster or item.id, []).append((float(hits > misses), 1.0))
-        right.setdefault(item.cluster or item.id, []).append((float(hits), float(len(values))))
-    figures = {"consistency": Estimate.share(orders.pairs - orders.differing, orders.pairs)} if orders.pairs else {}
-    if orders.differing:
-        figures["first_position"] = Estimate.share(orders.first, orders.differing)
-    figures |= {"net_accuracy": Estimate.of_clusters(net.values()), "order_accuracy": Estimate.of_clusters(right.values())}
+        net.append((item, float(hits > misses), 1.0))
+        right.append((item, float(hits), float(len(values))))
+    orders = dict(zip(("consistency", "first_position"), map(share_of, compare_orders(answers)), strict=True))
+    figures = {name: figure for name, figure in orders.items() if figure.of}
+    figures |= {"net_accuracy": share_of(net), "order_accuracy": share_of(right)}
     return figures | ({"best_of_group": Estimate.share(sum(map(all, groups.values())), len(groups))} if groups else {})
 
 
@@ -394,7 +394,7 @@ def _categories(labelled: LabelledSet, key: ComparedKey, rated: Mapping[str, Rat
     found = []
     for name in sorted(named) if len(named) > 1 else ():
         items = named[name]
-        figures = measure(key, [rated[item.id] for item in items], [item.cluster or item.id for item in items], replicates=2_000)
+        figures = measure(key, (rated[item.id] for item in items), replicates=2_000)
         agreement = figures["mean_error" if key.kind == "number" else "accuracy_all"]
         found.append(CategoryFigures(name=name, items=len(items), answered=figures["coverage"], agreement=agreement))
     return tuple(found)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from gradeloop.judges.judgements import ComparedKey, comparable_value
-from gradeloop.stats.bootstrap import REPLICATES, bootstrap, over_clusters
+from gradeloop.stats.bootstrap import REPLICATES, Statistic, bootstrap, over_clusters
 from gradeloop.stats.intervals import Estimate, Interval, clustered, mean, wilson
 from gradeloop.stats.reliability import (
     Level,
@@ -34,41 +34,60 @@ class Rated(NamedTuple):
     judged: float | str | frozenset[str] | None
     """The judge's value; None where the judge gave no answer."""
     labels: tuple[float | str | frozenset[str], ...]
+    cluster: str = ""
+    """The prompt, sample or document of the run, which those of one resemble each other by; empty for a run that is one of its own."""
 
     @classmethod
-    def of(cls, key: ComparedKey, judged: JsonValue, labels: Iterable[JsonValue]) -> "Rated":
+    def of(cls, key: ComparedKey, judged: JsonValue, labels: Iterable[JsonValue], cluster: str = "") -> "Rated":
         """Return the values of a run as they are compared."""
         people = sorted((comparable_value(key.kind, value) for value in labels), key=str)
-        return cls(None if judged is None else comparable_value(key.kind, judged), tuple(people))
+        return cls(None if judged is None else comparable_value(key.kind, judged), tuple(people), cluster)
 
 
-def measure(key: ComparedKey, rated: Sequence[Rated], clusters: Sequence[str] = (), *, replicates: int = REPLICATES) -> dict[str, Estimate]:
+class Kinds:
+    """Runs by what judge and people say of them, drawn together: what counts is how often each kind of run occurs."""
+
+    def __init__(self, rated: Iterable[Rated]) -> None:
+        self.rated = tuple(rated)
+        found = Counter(row._replace(cluster="") for row in self.rated)
+        self.kinds, self.counts = list(found), list(found.values())
+        self.parts = self._parts()
+        """How many runs of each kind every cluster has; empty where each run is one of its own, or all are one."""
+
+    def _parts(self) -> list[tuple[int, ...]]:
+        names = [row.cluster or at for at, row in enumerate(self.rated)]
+        if not 1 < len(set(names)) < len(names):
+            return []
+        place, found = {kind: at for at, kind in enumerate(self.kinds)}, dict[str | int, list[int]]()
+        for name, row in zip(names, self.rated, strict=True):
+            found.setdefault(name, [0] * len(place))[place[row._replace(cluster="")]] += 1
+        return [tuple(counts) for counts in found.values()]
+
+    def intervals(self, statistic: Statistic, replicates: int = REPLICATES) -> list[Interval | None]:
+        """Return the bootstrap's interval of each figure, by drawing runs, or clusters with all of their runs."""
+        if not self.parts:
+            return bootstrap(self.counts, statistic, replicates=replicates)
+        alike = Counter(self.parts)
+        return bootstrap(list(alike.values()), over_clusters(list(alike), statistic), replicates=replicates, few=True)
+
+
+def measure(key: ComparedKey, rated: Iterable[Rated] | Kinds, *, replicates: int = REPLICATES) -> dict[str, Estimate]:
     """Return the figures of a key, by name.
 
     Args:
         key: The key.
         rated: Every labelled run.
-        clusters: The name of each run's cluster, whose runs resemble each other, as answers to one prompt do; each run is one by default.
         replicates: How often runs, or clusters, are drawn for the bootstrap.
     """
-    kinds = Counter(rated)
-    sums, counts = _Sums(key, list(kinds)), list(kinds.values())
-    groups = cluster_counts(list(kinds), rated, clusters)
-    figures = {name: _estimate(share, [sums.shares(group)[name] for group in groups]) for name, share in sums.shares(counts).items()}
+    runs = rated if isinstance(rated, Kinds) else Kinds(rated)
+    sums, counts = _Sums(key, runs.kinds), runs.counts
+    figures = {name: _estimate(share, [sums.shares(part)[name] for part in runs.parts]) for name, share in sums.shares(counts).items()}
     others = sums.others(counts)
-
-    def statistic(draw: Sequence[int]) -> list[float | None]:
-        return list(sums.others(draw).values())
-
-    alike = Counter(groups)
-    drawing = over_clusters(list(alike), statistic) if groups else statistic
-    drawn = list(alike.values()) if groups else counts
-    intervals = bootstrap(drawn, drawing, replicates=replicates, few=bool(groups)) if others else []
-    answered = sum(row.judged is not None for row in rated)
+    intervals = runs.intervals(lambda draw: list(sums.others(draw).values()), replicates) if others else []
+    answered = sum(count for kind, count in zip(runs.kinds, counts, strict=True) if kind.judged is not None)
     for (name, value), interval in zip(others.items(), intervals, strict=True):
-        figures[name] = Estimate.within(
-            value, _widened(name, value, interval, len(groups) or answered, sums.chance(name, counts)), answered
-        )
+        within = _widened(name, value, interval, len(runs.parts) or answered, sums.chance(name, counts))
+        figures[name] = Estimate.within(value, within, answered)
     return figures
 
 
@@ -76,26 +95,10 @@ FEW_CLUSTERS = 10
 """With fewer clusters an interval says little: how far they differ is hardly known."""
 
 
-def clusters_used(clusters: Sequence[str]) -> int:
-    """Return how many clusters intervals are over; 0 where each run is a cluster of its own, or all are one."""
-    count = len(set(clusters))
-    return count if 1 < count < len(clusters) else 0
-
-
 def cluster_line(clusters: int) -> str:
     """Return what a terminal says of clusters; nothing without any."""
     few = "; so few say little, and an interval may be too narrow" if clusters < FEW_CLUSTERS else ""
     return f"runs of one cluster resemble each other: intervals are over {clusters} clusters{few}" if clusters else ""
-
-
-def cluster_counts(kinds: Sequence[Rated], rated: Sequence[Rated], clusters: Sequence[str]) -> list[tuple[int, ...]]:
-    """Return how many runs of each kind every cluster has; nothing where `clusters_used` says so."""
-    if not clusters_used(clusters):
-        return []
-    place, found = {kind: at for at, kind in enumerate(kinds)}, dict[str, list[int]]()
-    for row, cluster in zip(rated, clusters, strict=True):
-        found.setdefault(cluster, [0] * len(kinds))[place[row]] += 1
-    return [tuple(counts) for counts in found.values()]
 
 
 class Share(NamedTuple):

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
-from gradeloop.calibration.check_report import Answered, ProbeFinding, Question, compare_orders, run_of, verdicts_of
+from gradeloop.calibration.check_report import Answered, ProbeFinding, Question, Row, compare_orders, run_of, share_of, verdicts_of
 from gradeloop.calibration.labelled_sets import Item, LabelledSet
 from gradeloop.contract.transcript import RunMessage
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig
-from gradeloop.stats.intervals import Estimate, holm, mcnemar
+from gradeloop.stats.intervals import holm, mcnemar
 
 ProbeName = Literal["order", "verbosity", "style", "self-preference", "paraphrase", "repetition"]
 
@@ -52,18 +52,18 @@ def probe_finding(name: ProbeName, labelled: LabelledSet, answers: Sequence[Answ
     if name == "self-preference":
         return _self_preference(labelled, answers)
     if name == "order" and labelled.form == "pair":
-        orders = compare_orders(answers)
-        first = Estimate.share(orders.first, orders.differing)
-        return ProbeFinding(name="order", changed=Estimate.share(orders.differing, orders.pairs), toward=first, what=WHAT["order"])
+        same, first = compare_orders(answers)
+        changed_pairs = share_of((item, 1 - part, whole) for item, part, whole in same)
+        return ProbeFinding(name="order", changed=changed_pairs, toward=share_of(first), what=WHAT["order"])
+    items = {item.id: item for item in labelled.items}
     asked = {answer.question.item.id for answer in probed}
     before = {item: value for item, value in verdicts_of(answers).items() if item in asked and value is not None}
     after = {item: value for item, value in verdicts_of(probed).items() if value is not None and item in before}
-    changed = [item for item in after if after[item] != before[item]]
+    changed = {item: None for item in after if after[item] != before[item]}
     toward = None
     if name == "verbosity":
-        padded = {item.id: _padded_side(item) for item in labelled.items}
-        toward = Estimate.share(sum(_is_toward(before[item], after[item], padded[item]) for item in changed), len(changed))
-    share = Estimate.share(len(changed), len(after))
+        toward = share_of((items[one], float(_is_toward(before[one], after[one], _padded_side(items[one]))), 1.0) for one in changed)
+    share = share_of((items[one], float(one in changed), 1.0) for one in after)
     return ProbeFinding(name=name, changed=share, toward=toward, what=WHAT[name], asked=tuple(after), changed_items=tuple(changed))
 
 
@@ -112,21 +112,20 @@ def _self_preference(labelled: LabelledSet, answers: Sequence[Answered]) -> Prob
     """Compare how often the judge and people prefer answers of the judge's own family: what differs are verdicts for and against it."""
     own = next((family_of(answer.result.model) for answer in answers if answer.result.model), None)
     verdicts = verdicts_of(answers)
-    differing = favoured = known = 0
+    differing: list[Row] = []
+    known: list[Row] = []
     for item in labelled.items:
         sides = [letter for letter, model in zip("AB", item.models, strict=False) if own is not None and family_of(model) == own]
         verdict = verdicts.get(item.id)
         if len(sides) != 1 or verdict is None:
             continue
-        known += 1
         people = [annotation.value for annotation in item.annotations]
         label = max(people, key=people.count)
+        known.append((item, float(verdict != label), 1.0))
         if verdict != label:
-            differing += 1
-            favoured += verdict == sides[0] or (verdict == "tie" and label != sides[0])
+            differing.append((item, float(verdict == sides[0] or (verdict == "tie" and label != sides[0])), 1.0))
     what = WHAT["self-preference"] + (f" (family {own})" if own else " (the judge's family is not known)")
-    changed = Estimate.share(differing, known)
-    return ProbeFinding(name="self-preference", changed=changed, toward=Estimate.share(favoured, differing), what=what)
+    return ProbeFinding(name="self-preference", changed=share_of(known), toward=share_of(differing), what=what)
 
 
 def _reversed(question: Question) -> Question:
