@@ -83,7 +83,7 @@ async def threads(
     try:
         found = await _newest(client, query, limit)
     except RPCError as error:
-        raise ServerUnreachable(f"the threads cannot be listed: {error.message}") from None
+        raise _unlisted("threads", error) from None
     for execution in found[:limit]:
         yield _listed(execution)
 
@@ -103,7 +103,7 @@ async def batches(client: Client, *, tenant: str | None = None, since: Since = N
     try:
         found = await _newest(client, f"WorkflowType = '{BATCH_WORKFLOW}'" + _narrowed(tenant, since), limit)
     except RPCError as error:
-        raise ServerUnreachable(f"the batches cannot be listed: {error.message}") from None
+        raise _unlisted("batches", error) from None
     for execution in found[:limit]:
         yield ListedBatch(
             batch_id=execution.id,
@@ -113,6 +113,11 @@ async def batches(client: Client, *, tenant: str | None = None, since: Since = N
             closed=execution.close_time,
             task_queue=execution.task_queue,
         )
+
+
+def _unlisted(what: str, error: RPCError) -> ServerUnreachable:
+    cure = "; the namespace gets it with the first worker of this release" if TENANT_ATTRIBUTE in error.message else ""
+    return ServerUnreachable(f"the {what} cannot be listed: {error.message}{cure}")
 
 
 def _narrowed(tenant: str | None, since: Since) -> str:
