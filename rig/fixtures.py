@@ -1,5 +1,7 @@
 """Fixtures of every test: an environment without keys, and workflows that may wait for a processor. A conftest imports them."""
 
+import asyncio
+import asyncio.selector_events
 import itertools
 import os
 from collections.abc import Iterator
@@ -48,4 +50,20 @@ def patient_detector_of_deadlocks() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(_WorkflowWorker, "__init__", make)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def named_connections() -> Iterator[None]:
+    """Have the warning of a connection that nobody closed name the test that opened it: Python finds it in any later one."""
+    transport: Any = asyncio.selector_events._SelectorTransport  # type: ignore[attr-defined]  # noqa: SLF001 - it makes the warning
+    made, shown = transport.__init__, transport.__repr__
+
+    def make(self: Any, *arguments: Any, **options: Any) -> None:
+        self.opened_in = f"{os.environ.get('PYTEST_CURRENT_TEST')} by {type(arguments[2]).__name__}"
+        made(self, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(transport, "__init__", make)
+        patch.setattr(transport, "__repr__", lambda self: f"{shown(self)} opened in {self.opened_in}")
         yield

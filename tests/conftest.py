@@ -1,5 +1,6 @@
 """What every test stands on: one Temporal server a run, a client for it, and an environment without keys."""
 
+import gc
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from gradeloop.store.engine import STORE_FILE
 from gradeloop.temporal import server as embedded
 from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo, ensure_server, stop_server
-from rig.fixtures import environment, patient_detector_of_deadlocks
+from rig.fixtures import environment, named_connections, patient_detector_of_deadlocks
 from rig.postgresql import NoPostgresqlError, Postgresql
 from rig.postgresql import postgresql as one_postgresql
 from tests.rig.cli import CommandLine
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from tests.rig.kit import Kit
     from tests.rig.provider_server import ProviderServer
 
-__all__ = ["environment", "patient_detector_of_deadlocks"]
+__all__ = ["environment", "named_connections", "patient_detector_of_deadlocks"]
 
 settings.register_profile("quick", max_examples=25, deadline=None)
 settings.register_profile("thorough", max_examples=300, deadline=None)
@@ -94,6 +95,13 @@ async def nothing_left_open() -> AsyncIterator[None]:
     yield
     for server in SERVERS:
         await end_all(await connect(Connection(server.address, "default", embedded=False)))
+
+
+@pytest.fixture(scope="module")
+def collected_here() -> Iterator[None]:
+    """Collect what the tests of a module left open, as the MCP package does, where that is expected: later it fails any other test."""
+    yield
+    gc.collect()
 
 
 @pytest.fixture(scope="session")

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 import pytest
 from temporalio.client import Client
 
-from rig.fixtures import environment, patient_detector_of_deadlocks
+from rig.fixtures import environment, named_connections, patient_detector_of_deadlocks
 from rig.processes import Engine, engine_in
 
-__all__ = ["environment", "patient_detector_of_deadlocks"]
+__all__ = ["environment", "named_connections", "patient_detector_of_deadlocks"]
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,10 @@ from gradeloop.settings.worker import McpSettings, WorkerSettings
 from tests.rig.threads import Models, Served, draft, grade, request, row, wants
 from worker import build
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.usefixtures("collected_here"),
+]
 
 SCRIPT = Path(__file__).parents[1].joinpath("rig", "mcp_server.py")
 READING = ("opening_hours", "everything", "broken", "picture", "changing", "environment", "leave")

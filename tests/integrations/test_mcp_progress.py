@@ -19,7 +19,10 @@ from gradeloop.temporal.server import ServerInfo
 from tests.rig.failing_models import FailingModels, listening, working
 from tests.rig.threads import verdict_text
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.usefixtures("collected_here"),
+]
 
 PACE = 0.5
 

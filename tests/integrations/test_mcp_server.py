@@ -29,7 +29,10 @@ from gradeloop.testing import MODEL, ModelCall, Reply, ScriptedModels, WorkerPro
 from tests.test_house import BIN
 from tests.workflows.test_injection import PAYLOADS
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),
+    pytest.mark.usefixtures("collected_here"),
+]
 
 TOKEN = "a-token-of-sixteen-or-more"
 MONTH = "- names the month"
