@@ -56,7 +56,7 @@ def patient_detector_of_deadlocks() -> Iterator[None]:
 @pytest.fixture(autouse=True, scope="session")
 def named_connections() -> Iterator[None]:
     """Have the warning of a connection that nobody closed name the test that opened it: Python finds it in any later one."""
-    transport: Any = asyncio.selector_events._SelectorTransport  # type: ignore[attr-defined]  # noqa: SLF001 - it makes the warning
+    transport: Any = asyncio.selector_events._SelectorTransport  # type: ignore[attr-defined]
     made, shown = transport.__init__, transport.__repr__
 
     def make(self: Any, *arguments: Any, **options: Any) -> None:
