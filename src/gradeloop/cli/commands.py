@@ -103,15 +103,14 @@ def share_flag(text: str) -> float:
 
 
 def tenant_flag(text: str) -> str:
-    """Read a tenant's name.
-
-    Raises:
-        InvalidRequest: No tenant can have it.
-    """
+    """Read a tenant's name; one that no tenant can have is a usage error."""
     from gradeloop.contract.thread import Priority
 
-    with explained("--tenant: "):
-        return str(Priority(tenant=text).tenant)
+    try:
+        with explained():
+            return str(Priority(tenant=text).tenant)
+    except InvalidRequest as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 ThreadId = Annotated[str, typer.Argument(metavar="THREAD", help="The thread's id, or `latest` for the newest.")]
