@@ -4,7 +4,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
@@ -294,6 +294,11 @@ def depth(value: object) -> int:
 def objects_in(value: object) -> list[dict[str, Any]]:
     """Return the objects of a list of JSON; none where the value is no list."""
     return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def rows_are(value: object, is_known: Callable[[dict[str, Any]], object]) -> bool:
+    """Return whether a value is a list of objects, one at least, of which the first 20 are all of a kind."""
+    return isinstance(value, list) and bool(value) and all(isinstance(row, dict) and is_known(row) for row in value[:20])
 
 
 def canonical_json(value: Any) -> str:  # noqa: ANN401 - JSON of any shape

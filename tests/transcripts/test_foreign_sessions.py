@@ -144,8 +144,8 @@ CASES: dict[str, tuple[list[Json], list[str]]] = {
             {"type": "turn.failed", "error": {"message": "boom"}},
         ],
         [
-            'assistant tool_call 2 look {"a": 1}',
-            "tool tool_result 2 look found",
+            'assistant tool_call 2 s__look {"a": 1}',
+            "tool tool_result 2 s__look found",
             "system error turn.failed boom",
             'assistant tool_call 3 shell {"command": "sleep 9"}',
         ],

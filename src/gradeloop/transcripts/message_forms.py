@@ -1,6 +1,7 @@
 """Messages in the shapes that providers and frameworks write, items of OpenAI's Responses and Pydantic AI's, read as messages of a run."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from pydantic import JsonValue
 
@@ -15,7 +16,7 @@ from gradeloop.contract.transcript import (
     ToolCallPart,
     ToolResultPart,
 )
-from gradeloop.text import clip, objects_in
+from gradeloop.text import clip, objects_in, rows_are
 from gradeloop.transcripts.json_access import (
     Json,
     UnreadableMessage,
@@ -79,6 +80,15 @@ def parse_messages(value: Json) -> list[RunMessage]:
     return messages
 
 
+def read_rows(rows: Json, read: Callable[[dict[str, Json]], Iterable[RunMessage]], *path: int | str) -> list[RunMessage]:
+    """Return the messages of the objects of a list, each read by itself; the path of an error leads to the object."""
+    messages: list[RunMessage] = []
+    for at, row in enumerate(require_rows(rows, *path)):
+        with inside(*path, at):
+            messages += read(row)
+    return messages
+
+
 def messages_at(value: dict[str, Json], key: str) -> list[RunMessage]:
     """Parse the messages at a key; the path of an error begins with it."""
     with inside(key):
@@ -89,7 +99,8 @@ def is_message(value: object) -> bool:
     """Return whether a value is a message, or an item of OpenAI's Responses."""
     if not isinstance(value, Mapping):
         return False
-    return ("role" in value and "messages" not in value) or is_item(value) or is_langchain(value) or is_pydantic_ai(value)
+    known = ("role" in value and "messages" not in value) or is_item(value) or is_langchain(value)
+    return known or any(is_of(value) for is_of, _ in _RESHAPED)
 
 
 _LANGCHAIN = {
@@ -131,12 +142,6 @@ def _with_extra(inner: dict[str, Json]) -> dict[str, Json]:
     return {**without(inner, "additional_kwargs"), **calls, **thought, **moved, **more}
 
 
-def _hosted_before(value: dict[str, Json]) -> list[Json]:
-    """Return the calls of hosted tools that LangChain keeps beside a message which OpenAI's Responses answered."""
-    inner = dict_of(value.get("data")) or dict_of(value.get("kwargs")) or value
-    return require_rows(dict_of(inner.get("additional_kwargs")).get("tool_outputs"), "additional_kwargs", "tool_outputs")
-
-
 _EXTRA_CALLS = ("tool_calls", "function_call")
 
 
@@ -166,14 +171,16 @@ def parse_message(value: Json) -> Iterator[RunMessage]:
     """
     if not isinstance(value, dict):
         raise UnreadableMessage(f"{clip(str(value))} is no message; write an object with role and content")
-    if is_pydantic_ai(value):
-        yield from _of_pydantic_ai(value)
+    if (other := next((messages_of for is_of, messages_of in _RESHAPED if is_of(value)), None)) is not None:
+        yield from _reshaped(other(value))
         return
     if "role" not in value and (kept := _unknown_item(value)) is not None:
         yield kept
         return
     if is_langchain(value) or isinstance(value.get("additional_kwargs"), dict):
-        yield from parse_messages(_hosted_before(value))
+        inner = dict_of(value.get("data")) or dict_of(value.get("kwargs")) or value  # and calls of hosted tools that Responses answered
+        hosted = require_rows(dict_of(inner.get("additional_kwargs")).get("tool_outputs"), "additional_kwargs", "tool_outputs")
+        yield from parse_messages(hosted)
         value = _plain(value) if is_langchain(value) else _with_extra(value)
     if is_item(value):
         yield from _parse_item(value)
@@ -213,8 +220,12 @@ def _role_of(value: dict[str, Json]) -> str:
     return role
 
 
-def _of_pydantic_ai(value: dict[str, Json]) -> Iterator[RunMessage]:
-    for path, message in messages_of_pydantic_ai(value):
+_Reshaped = Iterator[tuple[tuple[str | int, ...], dict[str, Json]]]
+
+
+def _reshaped(messages: _Reshaped) -> Iterator[RunMessage]:
+    """Yield the messages that messages with roles are, given the path of what each is made of."""
+    for path, message in messages:
         try:
             yield from parse_message(message)
         except UnreadableMessage as error:
@@ -425,11 +436,6 @@ def _parse_item(item: dict[str, Json]) -> Iterator[RunMessage]:
         yield build_message("tool", parts[at:])
 
 
-def _called_item(item: dict[str, Json]) -> list[RunPart]:
-    arguments = item.get("arguments") if item.get("arguments") is not None else item.get("input")
-    return [read_call(first_of(item, "call_id", "id"), item.get("name"), arguments)]
-
-
 def _output_item(item: dict[str, Json]) -> list[RunPart]:
     output = item.get("output")
     failed = item.get("status") in {"failed", "incomplete"} or dict_of(output).get("success") is False
@@ -439,12 +445,12 @@ def _output_item(item: dict[str, Json]) -> list[RunPart]:
 
 
 def _reasoning_item(item: dict[str, Json]) -> list[RunPart]:
-    text = "\n".join(filter(None, (text_of(item.get("summary") or None), text_of(item.get("content") or None))))
+    text = "\n".join(filter(None, (text_of(item.get(key) or None) for key in ("summary", "content"))))
     return [ReasoningPart(text=text, redacted=not text)]
 
 
 _ITEMS = {
-    **dict.fromkeys(("function_call", "custom_tool_call"), _called_item),
+    **dict.fromkeys(("function_call", "custom_tool_call"), lambda item: parse_call({**item, "id": first_of(item, "call_id", "id")}, 0)),
     **dict.fromkeys(("function_call_output", "custom_tool_call_output"), _output_item),
     "reasoning": _reasoning_item,
 }
@@ -457,6 +463,29 @@ _OTHER_ITEMS = {
 """Items that are kept as they are."""
 
 
+def is_autogen(value: Mapping[str, object]) -> bool:
+    """Return whether a value is a message or an event of AutoGen: its `type` is its class, and it has a `source`."""
+    return bool({"source", "content"} <= set(value) and "role" not in value and re.search("Message|Event", str(value.get("type"))))
+
+
+def _messages_of_autogen(value: dict[str, Json]) -> _Reshaped:
+    """Yield the messages with roles that one of AutoGen is: calls of tools, their results, a thought, or what somebody said."""
+    kind, said, source = value["type"], value["content"], str(value["source"])
+    summed_up = {f"{key}_summed_up": value[key] for key in ("tool_calls", "results") if key in value}  # which their own events say
+    about = without(value, "type", "content", "source", "tool_calls") | summed_up | {"name": source}
+    about["role"] = "user" if source.startswith("user") else "assistant"
+    if rows_are(said, lambda item: "call_id" in item):
+        yield from (((), {"role": "tool", "tool_call_id": item["call_id"], **without(item, "call_id")}) for item in said)
+    elif rows_are(said, lambda item: "arguments" in item):
+        yield (), about | {"tool_calls": said}
+    elif kind == "MultiModalMessage" and isinstance(said, list):
+        yield (), about | {"content": [{"type": "image", **item} if isinstance(item, dict) else item for item in said]}
+    elif isinstance(said, str):
+        yield (), about | {"reasoning" if kind == "ThoughtEvent" else "content": said}
+    else:
+        yield (), about | {"content": [{"type": kind, "content": said}]}
+
+
 def is_pydantic_ai(value: object) -> bool:
     """Return whether a value is a message of Pydantic AI: `kind` is request or response, and its parts have a `part_kind`."""
     if not isinstance(value, Mapping) or value.get("kind") not in ("request", "response") or "role" in value:
@@ -465,7 +494,7 @@ def is_pydantic_ai(value: object) -> bool:
     return isinstance(parts, list) and all(isinstance(part, Mapping) and "part_kind" in part for part in parts)
 
 
-def messages_of_pydantic_ai(value: dict[str, Json]) -> Iterator[tuple[tuple[str | int, ...], dict[str, Json]]]:
+def messages_of_pydantic_ai(value: dict[str, Json]) -> _Reshaped:
     """Yield the messages with roles that a message of Pydantic AI is, and the path of each: of a request each part, a response as one.
 
     Raises:
@@ -545,3 +574,16 @@ def _item(value: Json) -> Json:
         named = {"image-url": "image", "audio-url": "audio", "video-url": "video", "document-url": "document"}.get(kind, "file")
         return {"type": named, **without(media)}
     return {"type": kind, **without(value, "kind")}
+
+
+def is_opencode(value: Mapping[str, object]) -> bool:
+    """Return whether a value is a message of OpenCode, which has its `parts`, and beside them its `info` with the role."""
+    return "parts" in value and "role" in dict_of(value.get("info"))
+
+
+_RESHAPED: tuple[tuple[Callable[[Mapping[str, object]], bool], Callable[[dict[str, Json]], _Reshaped]], ...] = (
+    (is_pydantic_ai, messages_of_pydantic_ai),
+    (is_autogen, _messages_of_autogen),
+    (is_opencode, lambda value: iter([((), {**value["info"], "parts": value["parts"]})])),
+)
+"""The messages that are read as others with roles."""

@@ -26,7 +26,7 @@ from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, 
 CIPHERTEXT = ("signature", "encrypted_content", "thoughtSignature", "thought_signature", "encryptedContent", "google_thought_signature")
 """Keys whose values mean something to their provider alone: they are left out."""
 
-_MEANINGLESS = {*CIPHERTEXT, "cache_control", "type", "id", "index", "status", "state"}
+_MEANINGLESS = {*CIPHERTEXT, "cache_control", "type", "id", "index", "status", "state", "sessionID", "messageID"}
 """Keys of parts that say nothing about the run beside what is read of them."""
 
 _DATA_URL = re.compile(r"data:(?P<media>[^;,]*)(?P<base64>;base64)?,", re.ASCII)
@@ -175,12 +175,18 @@ _HOSTED_RESULTS = ("output", "outputs", "results", "result")
 """The keys under which a hosted tool's call has what it returned."""
 
 
+def on_server(part: dict[str, Json], name: Json) -> Json:
+    """Return the name of a tool with that of its MCP server before it, where a call names one: `server__tool`."""
+    server = first_of(part, "server_name", "server_label", "server")
+    return f"{server}__{name}" if isinstance(server, str) and isinstance(name, str) and name else name
+
+
 def read_hosted_call(item: dict[str, Json]) -> list[RunPart]:
     """Read a call of a tool that the provider runs, with what it returned where that is recorded: a search, code, MCP."""
-    name = item.get("name") or str(item.get("type")).removesuffix("_call")
+    name = on_server(item, item.get("name") or str(item.get("type")).removesuffix("_call"))
     call = str(first_of(item, "call_id", "id") or "unknown")
     results = [item[key] for key in _HOSTED_RESULTS if item.get(key) not in (None, "", [])]
-    read = {"type", "id", "call_id", "status", "name", "error", *_HOSTED_RESULTS}
+    read = {"type", "id", "call_id", "status", "name", "error", "server_label", *_HOSTED_RESULTS}
     given = {key: inner for key, inner in item.items() if key not in read and inner is not None}
     action = given["action"] if set(given) == {"action"} and isinstance(given["action"], dict) else given
     found: list[RunPart] = [read_call(call, name, item["arguments"] if isinstance(item.get("arguments"), str) else action)]
@@ -256,9 +262,9 @@ def _call(part: dict[str, Json]) -> ReadPart:
         result = read_result(part.get("id"), part["error"] if failed else part.get("result"), name=part.get("name"), failed=failed)
         return ReadPart((call, *result), _unread(part, "name", "arguments", "result", "error"))
     arguments = next((part[key] for key in ("input", "args", "arguments") if part.get(key) is not None), None)
-    name = first_of(part, "name", "toolName", "tool_name")
+    name = on_server(part, first_of(part, "name", "toolName", "tool_name"))
     call = read_call(first_of(part, "id", "tool_call_id", "toolCallId", "call_id"), name, arguments)
-    read = ("name", "toolName", "tool_name", "input", "args", "arguments", "toolCallId", "tool_call_id", "call_id")
+    read = ("name", "toolName", "tool_name", "server_name", "input", "args", "arguments", "toolCallId", "tool_call_id", "call_id")
     return ReadPart((call,), _unread(part, *read))
 
 
@@ -308,7 +314,7 @@ def _media(part: dict[str, Json]) -> ReadPart:
     if isinstance(data, str) and data.startswith("data:"):
         data, url = None, data
     kind = str(part.get("type")).removeprefix("input_").removesuffix("_url")
-    media = first_of(both, "media_type", "mime_type", "mimeType", "mediaType", "format")
+    media = first_of(both, "media_type", "mime_type", "mimeType", "mediaType", "mime", "format")
     shown = first_of(both, "transcript", "text", "context")
     within = parts_in(source.get("content")) if source.get("type") == "content" else []
     if within:
@@ -345,6 +351,15 @@ def _vercel_tool(part: dict[str, Json]) -> ReadPart:
         parts = (*parts, *read_result(call, inner.get("output", inner.get("result")), name=name))
     read = ("toolCallId", "toolName", "input", "output", "errorText", "args", "result", "toolInvocation", "rawInput")
     return ReadPart(parts, _unread(part, *read))
+
+
+def _opencode_tool(part: dict[str, Json]) -> ReadPart:
+    """Read OpenCode's call of a tool, whose state has what it was given and, once that is there, what it returned."""
+    state, call, name = dict_of(part.get("state")), part.get("callID"), part.get("tool")
+    output = "error" if state.get("status") == "error" else "output"
+    result = read_result(call, state[output], name=name, failed=output == "error") if state.get(output) is not None else ()
+    parts = (read_call(call, name, state.get("input")), *result, *parts_in(state.get("attachments")))
+    return ReadPart(parts, _unread(state | part, "tool", "callID", "input", "attachments", output))
 
 
 def _error(part: dict[str, Json]) -> ReadPart:
@@ -456,6 +471,7 @@ _PARTS: dict[str, Callable[[dict[str, Json]], ReadPart]] = {
         read_result(part.get("toolCallId"), part.get("error"), name=part.get("toolName"), failed=True),
         _unread(part, "toolCallId", "toolName", "error", "input"),
     ),
+    "tool": _opencode_tool,
     "error": _error,
     "source": lambda part: _media(part) if "url" in dict_of(part.get("source")) else _kept(part),
     **dict.fromkeys(("step-start", "step-finish"), lambda part: ReadPart((), _unread(part))),

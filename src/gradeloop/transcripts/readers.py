@@ -246,7 +246,9 @@ class _Reader:
                 task = str(about.get("task") or path.stem)
                 names = sorted(name for name in archive.namelist() if name.startswith("samples/") and name.endswith(".json"))
                 if not names:
-                    raise InvalidRequest(f"{path} has no samples{_why_none(header)}; nothing can be judged")
+                    error, status = dict_of(dict_of(dict_of(header).get("error"))).get("message"), dict_of(header).get("status")
+                    why = f": the evaluation ended with {status}{f', {error}' if error else ''}" if status not in (None, "success") else ""
+                    raise InvalidRequest(f"{path} has no samples{why}; nothing can be judged")
                 self._reading.formats[str(path), "Inspect log", "an archive with samples"] += 1
                 for name in names:
                     try:
@@ -282,12 +284,6 @@ _PACKED = {
     b"\xfe\xff": "is UTF-16; save it as UTF-8",
 }
 """The meaning of the first bytes of a file that is not UTF-8, with the cure."""
-
-
-def _why_none(header: Json) -> str:
-    """Return why an archive has no samples, as its header says."""
-    error, status = dict_of(dict_of(header).get("error")).get("message"), dict_of(header).get("status")
-    return f": the evaluation ended with {status}{f', {error}' if error else ''}" if status not in (None, "success") else ""
 
 
 def _at(path: Path, line: int, error: UnreadableMessage) -> InvalidRequest:

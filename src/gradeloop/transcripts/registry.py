@@ -15,17 +15,17 @@ from gradeloop.errors import explain
 from gradeloop.extensions import Registry
 from gradeloop.text import clip, objects_in
 from gradeloop.transcripts.assemble import IDS, build_run, id_of, require_messages, run_of, transcript_of, with_answer
-from gradeloop.transcripts.formats import (
-    Format,
-    agent_benchmarks,
-    coding_agents,
-    spans,
-    streams,
-    trace_exports,
-    training_sets,
-)
+from gradeloop.transcripts.formats import Format, agent_benchmarks, coding_agents, rows_of, spans, streams, trace_exports, training_sets
 from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, inside, object_at, require_rows, structured, without
-from gradeloop.transcripts.message_forms import is_langchain, is_message, is_pydantic_ai, messages_at, parse_messages
+from gradeloop.transcripts.message_forms import (
+    is_autogen,
+    is_langchain,
+    is_message,
+    is_opencode,
+    is_pydantic_ai,
+    messages_at,
+    parse_messages,
+)
 
 __all__ = ["FORMATS", "PEEKED", "Detected", "Format", "Notes", "UnreadableMessage", "detect", "line_of", "odd_one", "parse_runs"]
 
@@ -114,7 +114,10 @@ def parse_runs(value: Json, name: str, notes: Notes | None = None) -> Iterator[A
         key = envelope_of(value)
     if key is not None:
         with inside(key):
-            yield from parse_runs(_by_creation(value[key]), name, notes)
+            items = value[key]  # messages of a thread of OpenAI's, which its API gives newest first, in the order of their creation
+            if all(item.get("object") == "thread.message" and isinstance(item.get("created_at"), int) for item in items):
+                items = sorted(items, key=lambda item: int(item["created_at"]))
+            yield from parse_runs(items, name, notes)
         return
     if isinstance(value, list) and value and not is_one(value):
         if (odd := odd_one(value)) is not None:
@@ -161,13 +164,6 @@ def envelope_of(value: Json) -> str | None:
     key = next((key for key in _ENVELOPES if isinstance(value.get(key), list) and value[key]), None)
     listed = key is not None and all(isinstance(item, dict) for item in value[key]) and not set(value) - {key} - _BESIDE_LISTS - _ABOUT
     return key if listed else None
-
-
-def _by_creation(items: list[dict[str, Json]]) -> list[dict[str, Json]]:
-    """Return the items of a list; messages of a thread of OpenAI's, which its API gives newest first, in the order of their creation."""
-    if all(item.get("object") == "thread.message" and isinstance(item.get("created_at"), int) for item in items):
-        return sorted(items, key=lambda item: int(item["created_at"]))
-    return items
 
 
 _ABOUT = {"name", "metadata", "created_at", "version", "project_name"}
@@ -334,29 +330,37 @@ def _parse_conversation(value: Json, name: str) -> Iterator[AgentRun]:
     read = {key, "system", "instructions", "choice", "metadata", *IDS} | ({"output"} if output is not None else set())
     rest = without(value, *read)
     messages, answer = with_answer(messages, rest)
-    yield run_of(id_of(value, name), messages, without(rest, answer or "") | beside)
+    yield run_of(id_of({**dict_of(value.get("info")), **value}, name), messages, without(rest, answer or "") | beside)
 
 
 OWN = (
+    trace_exports.MLFLOW,
+    trace_exports.OPENAI_AGENTS,
     spans.SPANS,
     agent_benchmarks.INSPECT,
     Format("transcripts", lambda value: "an object with transcripts" if "transcripts" in dict_of(value) else None, _parse_transcripts),
     agent_benchmarks.ATIF,
     coding_agents.SWE_AGENT,
     coding_agents.MINI_SWE,
+    coding_agents.GEMINI_CLI,
     coding_agents.CLAUDE_CODE,
     coding_agents.CODEX,
+    agent_benchmarks.SMOLAGENTS,
     agent_benchmarks.OPENHANDS,
     agent_benchmarks.TAU,
     streams.STREAM,
     trace_exports.LANGGRAPH,
     trace_exports.LANGSMITH,
     training_sets.BATCH,
+    training_sets.LM_EVAL,
+    training_sets.DEEPEVAL,
     training_sets.PREFERENCE,
     training_sets.REPLY,
     training_sets.SHAREGPT,
     training_sets.PAIR,
     trace_exports.LANGFUSE,
+    Format("OpenCode export", rows_of(is_opencode, "messages with info and parts"), _parse_conversation),
+    Format("AutoGen messages", rows_of(is_autogen, "messages with type, source and content"), _parse_conversation, whole=True),
     Format("messages", _recognise_messages, _parse_conversation),
 )
 """The formats of gradeloop, in the order in which a value is tried on them: those with keys of their own first, plain messages last."""

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gradeloop.contract.transcript import AgentRun
+from gradeloop.text import rows_are
 from gradeloop.transcripts.json_access import Json, UnreadableMessage
 
 
@@ -40,3 +41,8 @@ class Format:
     """The key of the list whose items are a run each; None where a value is one run, or is taken apart otherwise."""
     rows: bool = False
     """Whether rows of one id may differ: completions of one prompt, criteria of one completion."""
+
+
+def rows_of(is_known: Callable[[dict[str, Json]], object], why: str) -> Callable[[Json], str | None]:
+    """Return what recognises an object of a kind, a list of them, and an object that has them as `messages`."""
+    return lambda value: why if rows_are(value.get("messages", [value]) if isinstance(value, dict) else value, is_known) else None

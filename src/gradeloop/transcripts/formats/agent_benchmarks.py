@@ -1,4 +1,4 @@
-"""Runs of agents in the formats of OpenHands, tau-bench and tau2-bench, ATIF (Agent Trajectory Interchange Format), and logs of Inspect."""
+"""Runs of agents in the formats of smolagents, OpenHands, tau-bench, ATIF (Agent Trajectory Interchange Format), and logs of Inspect."""
 
 import math
 from collections.abc import Iterator
@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from pydantic import JsonValue
 
 from gradeloop.contract.transcript import AgentRun, ReasoningPart, RunMessage, RunPart, TextPart
-from gradeloop.text import clip, objects_in
+from gradeloop.text import clip, objects_in, rows_are
 from gradeloop.transcripts.assemble import build_run, error_message, id_of, other_message, require_messages, run_of, transcript_of
 from gradeloop.transcripts.formats import Format
 from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, flag_at, inside, list_at, require_rows, without
-from gradeloop.transcripts.message_forms import build_message, messages_at, parse_messages
+from gradeloop.transcripts.message_forms import build_message, messages_at, parse_message, parse_messages, read_rows
 from gradeloop.transcripts.parts import parts_in, read_call, read_result, text_of
 
 _OPENHANDS_KINDS = {
@@ -57,9 +57,8 @@ def _parse_openhands(value: Json, name: str) -> Iterator[AgentRun]:
     if instruction := text_of(whole.get("instruction")):
         messages.append(RunMessage(role="user", content=instruction))
     key = _history_key(whole)
-    for at, event in enumerate(require_rows(_flat(whole[key]))):
-        with inside(*([key] if isinstance(value, dict) else []), at):
-            messages += _sdk_event(event) if "kind" in event else _openhands_event(event)
+    path = [key] if isinstance(value, dict) else []
+    messages += read_rows(_flat(whole[key]), lambda event: _sdk_event(event) if "kind" in event else _openhands_event(event), *path)
     asked = [part for message in messages[1:] if message.role == "user" for part in message.records()]
     if instruction and any(isinstance(part, TextPart) and part.text == instruction for part in asked):
         del messages[0]  # the events have it, behind the system's prompt
@@ -355,7 +354,45 @@ def _with_attachments(value: Json, attached: dict[str, Json]) -> Json:
     return {key: _with_attachments(inner, attached) for key, inner in value.items()} if isinstance(value, dict) else value
 
 
+_SMOLAGENTS = {"system_prompt": "system", "task": "user", "plan": "assistant", "step_number": "assistant"}
+"""The keys by which the steps of an agent of smolagents are known, and who speaks in them."""
+
+
+def _recognise_smolagents(value: Json) -> str | None:
+    known = rows_are(value, lambda row: _SMOLAGENTS.keys() & set(row)) and any(
+        {"step_number", "model_output"} <= set(row) for row in objects_in(value)
+    )
+    return (
+        f"steps of an agent's memory: {', '.join(key for key in _SMOLAGENTS if any(key in row for row in value[:20]))}" if known else None
+    )
+
+
+def _parse_smolagents(value: Json, name: str) -> Iterator[AgentRun]:
+    """Yield the run of the steps; what the model was sent is what was said before it, but for the system's prompt."""
+    steps = require_rows(value)
+    sent = next((rows for step in steps if (rows := objects_in(step.get("model_input_messages")))), [])
+    prompt = [] if any("system_prompt" in step for step in steps) else [row for row in sent if row.get("role") == "system"]
+    yield run_of(name, [*parse_messages(prompt), *read_rows(steps, _smolagents_step)])
+
+
+def _smolagents_step(step: dict[str, Json]) -> Iterator[RunMessage]:
+    key = next((key for key in _SMOLAGENTS if key in step), None)
+    if key is None:
+        raise UnreadableMessage(f"a step has {' or '.join(_SMOLAGENTS)}, and this one has the keys: {', '.join(step) or 'none'}")
+    calls, seen, error = require_rows(step.get("tool_calls"), "tool_calls"), text_of(step.get("observations")), step.get("error")
+    said = step[key] if key != "step_number" else step.get("model_output") or dict_of(step.get("model_output_message")).get("content")
+    more = without(step, key, "model_input_messages", "model_output_message", "model_output", "tool_calls", "observations", "error")
+    content = said if isinstance(said, list) else text_of(said)
+    yield from parse_message({"role": _SMOLAGENTS[key], "content": content, "tool_calls": calls, "metadata": more})
+    if seen or error:
+        back: dict[str, Json] = {"role": "tool", "tool_call_id": calls[0].get("id")} if calls else {"role": "system"}
+        yield from parse_message({**back, "content": seen, "error": error})
+    if step.get("is_final_answer") and step.get("action_output") is not None:
+        yield build_message("assistant", [TextPart(text=text_of(step["action_output"]))])
+
+
 ATIF = Format("ATIF trajectory", _recognise_atif, _parse_atif)
+SMOLAGENTS = Format("smolagents steps", _recognise_smolagents, _parse_smolagents, whole=True)
 INSPECT = Format("Inspect log", _recognise_inspect, _parse_inspect, several="samples")
 OPENHANDS = Format("OpenHands events", _recognise_openhands, _parse_openhands, whole=True)
 TAU = Format("tau-bench run", _recognise_tau, _parse_tau, several="simulations")

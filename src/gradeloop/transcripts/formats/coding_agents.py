@@ -1,4 +1,4 @@
-"""Sessions and trajectories of coding agents: Claude Code, Codex, mini-swe-agent and SWE-agent; a file may hold several sessions."""
+"""Sessions and trajectories of coding agents: Claude Code, Codex, Gemini CLI, mini-swe-agent and SWE-agent; a file may hold several."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -7,12 +7,22 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from gradeloop.contract.transcript import EMPTY_MESSAGE, AgentRun, OtherPart, ReasoningPart, RunMessage, RunPart, TextPart
-from gradeloop.text import objects_in
-from gradeloop.transcripts.assemble import build_run, error_message, id_of, other_message, run_of, run_of_each, transcript_of, with_failures
+from gradeloop.text import objects_in, rows_are
+from gradeloop.transcripts.assemble import (
+    build_run,
+    error_message,
+    id_of,
+    key_of,
+    other_message,
+    run_of,
+    run_of_each,
+    transcript_of,
+    with_failures,
+)
 from gradeloop.transcripts.formats import Format
 from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, flag_at, inside, require_rows, without
 from gradeloop.transcripts.message_forms import build_message, is_item, parse_message, parse_messages
-from gradeloop.transcripts.parts import parts_in, read_call, read_result, text_of, without_ciphertext
+from gradeloop.transcripts.parts import on_server, parts_in, read_call, read_result, text_of, without_ciphertext
 
 
 class SessionLine(NamedTuple):
@@ -80,7 +90,9 @@ def _claude_code_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
             with inside(at, "data", "message", "message"):
                 spoken.setdefault(str(dict_of(row["data"]).get("agentId") or "subagent"), []).extend(parse_messages([said]))
             continue
-        if (unsaid := _unsaid(kind, row)) is not None:
+        inner = str(row.get("subtype") if kind == "system" else dict_of(row.get("attachment")).get("type"))
+        if kind in _UNSAID or inner in (_PROGRESS if kind == "system" else _SNAPSHOTS):  # about the program, not the conversation
+            unsaid = kind if kind in _UNSAID else inner
             left[unsaid] = left.get(unsaid, 0) + 1
             continue
         if kind == "summary":
@@ -102,12 +114,6 @@ def _kind_of(at: int, row: dict[str, Json]) -> str:
     if isinstance(kind := row.get("type"), str):
         return kind
     raise UnreadableMessage(f"a line of a session has a type, and this one has the keys: {', '.join(row) or 'none'}", at)
-
-
-def _unsaid(kind: str, row: dict[str, Json]) -> str | None:
-    """Return what a line is that is about the program, not the conversation; None for any other."""
-    about = str(row.get("subtype") if kind == "system" else dict_of(row.get("attachment")).get("type"))
-    return kind if kind in _UNSAID else about if about in (_PROGRESS if kind == "system" else _SNAPSHOTS) else None
 
 
 def _session_line(kind: str, row: dict[str, Json], *, alone: bool) -> Iterator[RunMessage]:
@@ -267,8 +273,8 @@ def _exec_item(item: dict[str, Json]) -> Iterator[RunMessage]:
     else:
         given = without(item, "id", "type", "item_type", "status", "result", "error", "output")
         if about == "mcp_tool_call" and item.get("tool"):
-            about, given = str(item["tool"]), item.get("arguments") or {}
-        yield build_message("assistant", [read_call(call, about, given)], metadata=without({"server": item.get("server")}))
+            about, given = str(on_server(item, str(item["tool"]))), item.get("arguments") or {}
+        yield build_message("assistant", [read_call(call, about, given)])
         if (result := first_of(item, "error", "result", "output")) is not None:
             result = first_of(dict_of(result), "content", "message") or result
             yield build_message("tool", [*read_result(call, result, name=about, failed=bool(item.get("error")))])
@@ -550,7 +556,60 @@ def split_exec(rows: Sequence[dict[str, Json]]) -> list[list[SessionLine]]:
     return list(sessions.values())
 
 
+_GEMINI = {"user": "user", "gemini": "assistant", "info": "system", "warning": "system", "error": "system"}
+"""The types of messages in a session of Gemini CLI, and the roles that they are read as."""
+
+_GEMINI_MARKS = {"projectHash", "$set", "$rewindTo"}
+"""The keys of the lines between messages: the session's head, and changes."""
+
+
+def _recognise_gemini_cli(value: Json) -> str | None:
+    rows, marks = (value, objects_in(value)) if isinstance(value, list) else (dict_of(value).get("messages"), [dict_of(value)])
+    known = rows_are(rows, lambda row: _GEMINI_MARKS & set(row) or ("role" not in row and str(row.get("type")) in _GEMINI))
+    if not known or not any((_GEMINI_MARKS | {"sessionId"}) & set(row) for row in marks):
+        return None
+    return f"{'lines of a session:' if rows is value else 'an object with'} sessionId, and messages of types user and gemini"
+
+
+# Gemini CLI appends: a message that changed is written again under its id, `$set` may give all messages anew, and
+# `$rewindTo` takes a message back with all behind it. A result of a tool stands in its call, and in the message after it.
+def _parse_gemini_cli(value: Json, name: str) -> Iterator[AgentRun]:
+    """Yield the run of a session, as its last line leaves it."""
+    about: dict[str, Json] = {}
+    said: dict[str, tuple[tuple[str | int, ...], dict[str, Json]]] = {}
+    for at, row in enumerate([value] if isinstance(value, dict) else require_rows(value)):
+        path: tuple[str | int, ...] = () if row is value else (at,)
+        if "type" in row:
+            said[str(row.get("id"))] = path, row
+        elif "$rewindTo" in row:
+            ids = [*said, row["$rewindTo"]]
+            said = {kept: said[kept] for kept in ids[: ids.index(row["$rewindTo"]) % len(said or ids)]}
+        else:
+            told = dict_of(row.get("$set")) or row
+            rows = require_rows(told.get("messages"), *path, "messages")
+            said = {str(one.get("id")): ((*path, "messages", place), one) for place, one in enumerate(rows)} or said
+            about |= without(told, "messages")
+    messages: dict[str, RunMessage] = {}
+    for path, row in said.values():
+        with inside(*path):
+            for message in _gemini_message(row):
+                messages.setdefault(key_of(message) if message.role == "tool" else str(len(messages)), message)
+    yield run_of(id_of(about, name, "sessionId"), [*messages.values()], about)
+
+
+def _gemini_message(row: dict[str, Json]) -> Iterator[RunMessage]:
+    kind, content, calls = str(row.get("type")), row.get("content"), require_rows(row.get("toolCalls"), "toolCalls")
+    thoughts = [": ".join(map(text_of, without(one, "timestamp").values())) for one in require_rows(row.get("thoughts"), "thoughts")]
+    said: dict[str, Json] = {"error": content} if kind == "error" else {"content": content, "reasoning": "\n".join(thoughts)}
+    said |= {"role": _GEMINI.get(kind, kind), "tool_calls": [without(call, "result") for call in calls]}
+    yield from parse_message(without(row, "type", "toolCalls", "thoughts", "content") | said)
+    for call in calls:
+        if call.get("result"):
+            yield from parse_message({"role": "tool", "tool_call_id": call.get("id"), "content": call["result"]})
+
+
 CLAUDE_CODE = Format("Claude Code session", _recognise_claude_code, _parse_claude_code, whole=True)
 CODEX = Format("Codex session", _recognise_codex, _parse_codex, whole=True)
+GEMINI_CLI = Format("Gemini CLI session", _recognise_gemini_cli, _parse_gemini_cli, whole=True)
 MINI_SWE = Format("mini-swe-agent trajectory", _recognise_mini_swe, _parse_mini_swe)
 SWE_AGENT = Format("SWE-agent trajectory", _recognise_swe_agent, _parse_swe_agent)

@@ -321,10 +321,14 @@ def _from_pydantic(attributes: dict[str, Json]) -> list[RunMessage]:
     return exchange(given, answered) if isinstance(given, dict) and isinstance(answered, dict) else []
 
 
+_ENTITY_INPUTS = ("traceloop.entity.input", "langfuse.observation.input")
+_ENTITY_OUTPUTS = ("traceloop.entity.output", "langfuse.observation.output")
+
+
 def _outline_of(attributes: dict[str, Json]) -> list[RunMessage]:
     """Return the input and the output of a span that is no model's: of an agent or a chain."""
-    given = structured(first_of(attributes, "input.value", "traceloop.entity.input", "langfuse.observation.input", "langfuse.trace.input"))
-    output = first_of(attributes, "output.value", "traceloop.entity.output", "langfuse.observation.output", "langfuse.trace.output")
+    given = structured(first_of(attributes, "input.value", *_ENTITY_INPUTS, "langfuse.trace.input"))
+    output = first_of(attributes, "output.value", *_ENTITY_OUTPUTS, "langfuse.trace.output")
     if attributes.get("output.mime_type") == "text/plain" and isinstance(output, str):
         return [*exchange(given, None), *read_side(output, "assistant", "output")]
     return exchange(given, structured(output))
@@ -346,21 +350,8 @@ def _is_model_call(attributes: dict[str, Json]) -> bool:
     )
 
 
-_TOOL_INPUTS = (
-    "gen_ai.tool.call.arguments",
-    "tool.parameters",
-    "input.value",
-    "ai.toolCall.args",
-    "traceloop.entity.input",
-    "langfuse.observation.input",
-)
-_TOOL_OUTPUTS = (
-    "gen_ai.tool.call.result",
-    "output.value",
-    "ai.toolCall.result",
-    "traceloop.entity.output",
-    "langfuse.observation.output",
-)
+_TOOL_INPUTS = ("gen_ai.tool.call.arguments", "tool.parameters", "input.value", "ai.toolCall.args", *_ENTITY_INPUTS)
+_TOOL_OUTPUTS = ("gen_ai.tool.call.result", "output.value", "ai.toolCall.result", *_ENTITY_OUTPUTS)
 
 
 def _step(span: Span) -> TraceStep:
@@ -418,17 +409,17 @@ def _span_of(row: dict[str, Json]) -> Span:
     attributes = {**_flattened(attributes), **attributes}
     if isinstance(row.get("span_kind"), str):
         attributes.setdefault("openinference.span.kind", row["span_kind"])
-    start = first_of(row, "startTimeUnixNano", "start_time_unix_nano", "start_time", "timeUnixNano", "observedTimeUnixNano")
+    start = str(first_of(row, "startTimeUnixNano", "start_time_unix_nano", "start_time", "timeUnixNano", "observedTimeUnixNano") or "")
     events = [(str(event.get("name")), _event_fields(event)) for event in require_rows(row.get("events"), "events")]
     if name := first_of(row, "eventName", "event_name") or attributes.get("event.name"):
         events.append((str(name), {**attributes, **_event_fields(row)}))
     return Span(
         trace=str(first_of(row, "traceId", "trace_id", "context.trace_id") or context.get("trace_id") or ""),
         name=str(row.get("name") or first_of(row, "eventName", "event_name") or "span"),
-        start=_sortable(start),
+        start=start.zfill(30) if start.isdigit() else start,  # a text that sorts: nanoseconds by their number, dates as they are written
         attributes=attributes,
         events=events,
-        error=_error_of(row, events) or _langfuse_error(attributes),
+        error=_error_of(row, events, attributes),
         span_id=str(first_of(row, "spanId", "span_id", "context.span_id") or context.get("span_id") or ""),
         parent=str(first_of(row, "parentSpanId", "parent_span_id", "parent_id", "context.parent_id") or context.get("parent_id") or ""),
         is_record=bool(name),
@@ -446,12 +437,6 @@ def _flattened(attributes: dict[str, Json], prefix: str = "") -> dict[str, Json]
     return found
 
 
-def _sortable(value: Json) -> str:
-    """Return a time as a text that sorts: nanoseconds by their number, dates as they are written."""
-    text = str(value if value is not None else "")
-    return text.zfill(30) if text.isdigit() else text
-
-
 def _event_fields(event: dict[str, Json]) -> dict[str, Json]:
     body = any_value(event["body"]) if isinstance(event.get("body"), dict) else structured(event.get("body"))
     inner = body if isinstance(body, dict) else {"content": body} if body is not None else {}
@@ -459,22 +444,16 @@ def _event_fields(event: dict[str, Json]) -> dict[str, Json]:
     return {**attributes_of(event.get("attributes")), **dict_of(inner)}
 
 
-def _error_of(row: dict[str, Json], events: Sequence[tuple[str, dict[str, Json]]]) -> str | None:
-    """Return why a span failed; None for one that did not."""
+def _error_of(row: dict[str, Json], events: Sequence[tuple[str, dict[str, Json]]], attributes: dict[str, Json]) -> str | None:
+    """Return why a span failed, or an observation, as Langfuse's SDK marks it; None for one that did not."""
     status = dict_of(row.get("status"))
     code = str(first_of(status, "code", "status_code") or row.get("status_code") or "")
     if code not in {"2", "ERROR", "STATUS_CODE_ERROR"}:
-        return None
+        failed = attributes.get("langfuse.observation.level") == "ERROR"
+        return str(attributes.get("langfuse.observation.status_message") or "the observation ended with an error") if failed else None
     raised = next((fields for name, fields in events if name == "exception"), {})
     words = first_of(status, "message", "description") or row.get("status_message") or raised.get("exception.message")
     return str(words or raised.get("exception.type") or "the span ended with an error")
-
-
-def _langfuse_error(attributes: dict[str, Json]) -> str | None:
-    """Return why an observation failed, as Langfuse's SDK marks it; None for one that did not."""
-    if attributes.get("langfuse.observation.level") != "ERROR":
-        return None
-    return str(attributes.get("langfuse.observation.status_message") or "the observation ended with an error")
 
 
 _VALUES = {"stringValue", "intValue", "boolValue", "doubleValue", "arrayValue", "kvlistValue", "bytesValue", "string_value"}

@@ -64,7 +64,8 @@ def _streams_of(rows: Sequence[dict[str, Json]]) -> list[_Stream]:
         own = first_of(row, *_IDS) if str(row.get("type")) not in _EVENTS else None
         known = named.get(str(own)) if own is not None else None
         opens = str(row.get("type")) in _OPENING or (own is not None and known is None and bool(streams) and bool(streams[-1].id))
-        if known is None and (opens or not streams or (own is None and _speaks(row) and _has_ended(streams[-1]))):
+        speaks = own is None and (row.get("candidates") or row.get("choices") or ("error" in row and "type" not in row))  # not usage alone
+        if known is None and (opens or not streams or (speaks and any(_finish_of(piece) for _, piece in streams[-1].pieces))):
             known = _Stream(str(own or ""))
             streams.append(known)
         stream = known or streams[-1]
@@ -77,15 +78,6 @@ def _streams_of(rows: Sequence[dict[str, Json]]) -> list[_Stream]:
 
 _IDS = ("responseId", "response_id", "id")
 _OPENING = {"message_start", "response.created"}
-
-
-def _speaks(row: dict[str, Json]) -> bool:
-    """Return whether a piece is more than the usage at the end of a stream."""
-    return bool(row.get("candidates") or row.get("choices") or ("error" in row and "type" not in row))
-
-
-def _has_ended(stream: _Stream) -> bool:
-    return any(_finish_of(row) for _, row in stream.pieces)
 
 
 def _finish_of(row: dict[str, Json]) -> Json:

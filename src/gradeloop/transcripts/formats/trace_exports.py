@@ -1,4 +1,4 @@
-"""Traces of Langfuse, runs of LangSmith and states of LangGraph: the calls of models in them, put together; else what went in and out."""
+"""Traces of Langfuse, MLflow, LangSmith and OpenAI's Agents SDK, states of LangGraph: what models were sent and said, put together."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import JsonValue
 
 from gradeloop.contract.transcript import AgentRun, RunMessage
-from gradeloop.text import objects_in
+from gradeloop.text import clip, objects_in
 from gradeloop.transcripts.assemble import (
     ToolRecord,
     TraceStep,
@@ -25,7 +25,7 @@ from gradeloop.transcripts.assemble import (
     run_or_error,
     transcript_of,
 )
-from gradeloop.transcripts.formats import Format
+from gradeloop.transcripts.formats import Format, rows_of
 from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, inside, json_within, require_rows, without
 from gradeloop.transcripts.message_forms import messages_at
 from gradeloop.transcripts.parts import text_of
@@ -136,6 +136,9 @@ def _tool(row: dict[str, Json], given: Json, output: Json, error: Json) -> ToolR
     return ToolRecord(str(row.get("id") or name), name, given, shown, bool(error), None if call is None else str(call))
 
 
+_LANGSMITH_CURE = "record inputs and outputs: LANGSMITH_HIDE_INPUTS and LANGSMITH_HIDE_OUTPUTS are off, and no anonymizer takes them"
+
+
 def _recognise_langsmith(value: Json) -> str | None:
     """Return why a value is a run of LangSmith, or a list of them."""
     if isinstance(value, list):
@@ -148,27 +151,27 @@ def _is_langsmith(row: dict[str, Json]) -> bool:
     return "run_type" in row and "inputs" in row
 
 
-def _parse_langsmith(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
+def _parse_langsmith(value: Json, name: str, cure: str = _LANGSMITH_CURE) -> Iterator[AgentRun | UnreadableMessage]:
     """Yield a run for each trace, a root with its children, nested in it or beside it by their parents' ids; or why it cannot be read."""
-    rows = [_decoded(row) for row in (require_rows(value) if isinstance(value, list) else [value])]
+    rows = [
+        row
+        | {key: read for key in ("inputs", "outputs", "extra") if isinstance(read := json_within(row.get(key)), dict)}  # a bulk export's
+        for row in (require_rows(value) if isinstance(value, list) else [value])
+    ]
     ids = {str(row.get("id")) for row in rows}
     roots = [row for row in rows if str(row.get("parent_run_id")) not in ids]
     children: dict[str, list[dict[str, Json]]] = {}
     for row in rows:
         children.setdefault(str(row.get("parent_run_id")), []).append(row)
     placed = [(root, [at] if isinstance(value, list) else []) for at, root in enumerate(roots)]
-    yield from run_of_each(placed, name, lambda one, own: _langsmith_trace(one[0], children, own, one[1]))
+    yield from run_of_each(placed, name, lambda one, own: _langsmith_trace(one[0], children, own, one[1], cure))
 
 
-def _decoded(row: dict[str, Json]) -> dict[str, Json]:
-    """Return a run whose objects are no text: a bulk export writes them as JSON."""
-    read = {key: json_within(row.get(key)) for key in ("inputs", "outputs", "extra")}
-    return row | {key: value for key, value in read.items() if isinstance(value, dict)}
-
-
-def _langsmith_trace(root: dict[str, Json], children: dict[str, list[dict[str, Json]]], name: str, path: Sequence[int]) -> AgentRun:
+def _langsmith_trace(
+    root: dict[str, Json], children: dict[str, list[dict[str, Json]]], name: str, path: Sequence[int], cure: str
+) -> AgentRun:
     with inside(*path):
-        return _langsmith_run(root, list(_descendants(root, children, {str(root.get("id"))})), name)
+        return _langsmith_run(root, list(_descendants(root, children, {str(root.get("id"))})), name, cure)
 
 
 def _descendants(root: dict[str, Json], children: dict[str, list[dict[str, Json]]], seen: set[str]) -> Iterator[dict[str, Json]]:
@@ -182,18 +185,20 @@ def _descendants(root: dict[str, Json], children: dict[str, list[dict[str, Json]
         yield from _descendants(child, children, seen)
 
 
-def _langsmith_run(root: dict[str, Json], below: Sequence[dict[str, Json]], name: str) -> AgentRun:
+def _langsmith_run(root: dict[str, Json], below: Sequence[dict[str, Json]], name: str, cure: str) -> AgentRun:
     outline = exchange(root.get("inputs"), root.get("outputs"))
     calls = [row for row in (root, *below) if row.get("run_type") == "llm"]
     histories = [found for row in calls if (found := exchange(row.get("inputs"), row.get("outputs")))]
-    if outline and (not histories or _is_conversation(outline)):
-        histories = histories if _repeats(outline, histories) else [*histories, outline]
+    is_conversation = len(outline) > 1 and not any(part.type == "other" for message in outline for part in message.records())
+    if outline and (not histories or is_conversation):
+        wanted = {key_of(message) for message in outline}
+        histories += [] if any(wanted <= {key_of(message) for message in history} for history in histories) else [outline]
         left = {key: beside for key in ("inputs", "outputs") if (beside := beside_messages(root.get(key)))}
     else:
         left = {key: root[key] for key in ("inputs", "outputs") if root.get(key)}
     conversations = merge_histories(histories) or [[]]
     if not conversations[0]:
-        refuse_unrecorded_calls(id_of(root, name), [str(row.get("name") or "an llm run") for row in calls], _LANGSMITH_CURE)
+        refuse_unrecorded_calls(id_of(root, name), [str(row.get("name") or "an llm run") for row in calls], cure)
     steps: list[TraceStep] = []
     for row in (root, *below):
         error, outputs = text_of(row["error"]) if row.get("error") else None, dict_of(row.get("outputs"))
@@ -207,25 +212,78 @@ def _langsmith_run(root: dict[str, Json], below: Sequence[dict[str, Json]], name
     metadata: dict[str, JsonValue] = {**kept, **left, **({"metadata": about} if about else {})}
     metadata |= {"not_shown": dict(hidden)} if hidden else {}
     transcripts = [transcript_of(messages) for messages in conversations if messages or len(conversations) == 1]
-    return build_trace(id_of(root, name), transcripts, metadata, _LANGSMITH_CURE)
-
-
-_LANGSMITH_CURE = "record inputs and outputs: LANGSMITH_HIDE_INPUTS and LANGSMITH_HIDE_OUTPUTS are off, and no anonymizer takes them"
+    return build_trace(id_of(root, name), transcripts, metadata, cure)
 
 
 _SHOWN = ("llm", "tool", "retriever")
 """LangSmith's types of runs that are shown as records; of the others, names and numbers are metadata."""
 
 
-def _repeats(outline: Sequence[RunMessage], histories: Sequence[Sequence[RunMessage]]) -> bool:
-    """Return whether what went into a run, and came out, all stands in one of the calls below it."""
-    wanted = {key_of(message) for message in outline}
-    return any(wanted <= {key_of(message) for message in history} for history in histories)
+_RUN_TYPES = {"CHAT_MODEL": "llm", "LLM": "llm", "TOOL": "tool", "RETRIEVER": "retriever"}
+"""MLflow's types of spans, as LangSmith's types of runs; all others are chains."""
 
 
-def _is_conversation(messages: Sequence[RunMessage]) -> bool:
-    """Return whether what went into a run, and came out, are messages with answers, not the JSON of anything."""
-    return not any(part.type == "other" for message in messages for part in message.records()) and len(messages) > 1
+def _recognise_mlflow(value: Json) -> str | None:
+    spans = dict_of(dict_of(value).get("data")).get("spans")
+    return "info, and data with spans" if isinstance(spans, list) and isinstance(value.get("info"), dict) else None
+
+
+def _parse_mlflow(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
+    """Yield the run of a trace, whose spans are read as LangSmith's runs."""
+    rows, info = [row | dict_of(row.get("context")) for row in require_rows(value["data"]["spans"], "data", "spans")], value["info"]
+    root = next((at for at, row in enumerate(rows) if not first_of(row, "parent_span_id", "parent_id")), 0)
+    runs: list[dict[str, Json]] = []
+    for at, row in enumerate(rows):
+        said, ended = dict_of(row.get("attributes")), row | dict_of(row.get("status"))
+        failed = str(first_of(ended, "code", "status_code")).endswith("ERROR")
+        kind, given, answered = (json_within(said.get(f"mlflow.span{key}")) for key in ("Type", "Inputs", "Outputs"))
+        run = {"name": row.get("name"), "run_type": _RUN_TYPES.get(str(kind), "chain"), "inputs": given, "outputs": answered}
+        run |= {
+            "id": row.get("span_id"),
+            "parent_run_id": first_of(row, "parent_span_id", "parent_id") or (rows[root].get("span_id") if at != root else None),
+        }
+        run |= {"error": first_of(ended, "message", "status_message") or "failed" if failed else None}
+        runs.append(run | {"start_time": first_of(row, "start_time_unix_nano", "start_time"), "metadata": info if at == root else None})
+    own = {"id": id_of(info, name, "trace_id", "request_id")}
+    for found in _parse_langsmith(runs, name, "trace inputs and outputs: by autolog, or a span's set_inputs and set_outputs"):
+        yield found if isinstance(found, UnreadableMessage) else found.model_copy(update=own)
+
+
+_AGENT_SPANS = {"generation": "llm", "response": "llm", "function": "tool"}
+_AGENT_SPANS |= dict.fromkeys(("agent", "handoff", "guardrail", "custom", "mcp_tools"), "chain")
+"""The types of spans of OpenAI's Agents SDK, as LangSmith's types of runs; chains say nothing."""
+
+_AGENTS_CURE = "the SDK exports the ids of Responses alone; keep span_data.response and span_data.input of each span, or use its Chat model"
+
+
+def _is_agent(row: dict[str, Json]) -> bool:
+    return row.get("object") in ("trace", "trace.span") and ("span_data" in row or "workflow_name" in row)
+
+
+def _parse_agents(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
+    """Yield a run for each trace, whose spans are read as LangSmith's runs; those that say nothing are its metadata."""
+    traces: dict[str, dict[str, Json]] = {}
+    runs: list[dict[str, Json]] = []
+    for at, row in enumerate(require_rows(value if isinstance(value, list) else [value])):
+        is_trace, data, error = row.get("object") == "trace", dict_of(row.get("span_data")), dict_of(row.get("error"))
+        own = str(row.get("id" if is_trace else "trace_id"))
+        trace = traces.setdefault(own, {"id": own, "steps": []})
+        if is_trace:
+            trace |= without(row, "object")
+            runs.append(trace)
+            continue
+        if (kind := str(data.get("type"))) not in _AGENT_SPANS:
+            raise UnreadableMessage(f"the type of a span is {clip(kind)}, which is not known here; leave it out", at, "span_data", "type")
+        trace["steps"] += [data] if _AGENT_SPANS[kind] == "chain" else []
+        reply, given = dict_of(data.get("response")), data.get("input")
+        run = {"id": row.get("id"), "parent_run_id": row.get("parent_id") or own, "start_time": row.get("started_at")}
+        run |= {"run_type": _AGENT_SPANS[kind], "name": data.get("name") or kind, "error": first_of(error, "message") or error}
+        run |= {
+            "inputs": {**without(reply, "output"), "input": given} if reply else given,
+            "outputs": data.get("output") or reply.get("output"),
+        }
+        runs.append(run)
+    yield from _parse_langsmith([*runs, *(trace for trace in traces.values() if trace not in runs)], name, _AGENTS_CURE)
 
 
 _SNAPSHOT = ("values", "next", "config", "metadata", "created_at", "parent_config", "tasks", "interrupts")
@@ -311,4 +369,11 @@ def _thread_of(row: dict[str, Json]) -> str:
 
 LANGFUSE = Format("Langfuse trace", _recognise_langfuse, _parse_langfuse, whole=True)
 LANGGRAPH = Format("LangGraph state", _recognise_langgraph, _parse_langgraph, whole=True)
+MLFLOW = Format("MLflow trace", _recognise_mlflow, _parse_mlflow)
+OPENAI_AGENTS = Format(
+    "OpenAI Agents trace",
+    rows_of(_is_agent, "spans of the Agents SDK: objects whose object is trace or trace.span"),
+    _parse_agents,
+    whole=True,
+)
 LANGSMITH = Format("LangSmith run", _recognise_langsmith, _parse_langsmith, whole=True)

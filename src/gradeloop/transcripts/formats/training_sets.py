@@ -1,9 +1,10 @@
-"""Rows of data sets: ShareGPT, OpenAI's batches and fine-tuning files, HealthBench, JudgeBench, and pairs of prompt and completion."""
+"""Rows of data sets and evaluations: ShareGPT, batches, fine-tuning, HealthBench, JudgeBench, lm-eval, DeepEval, prompt and completion."""
 
+import re
 from collections.abc import Iterator
 
-from gradeloop.contract.transcript import AgentRun, RunMessage, ToolCallPart
-from gradeloop.text import clip, objects_in
+from gradeloop.contract.transcript import AgentRun, ReasoningPart, RunMessage, ToolCallPart
+from gradeloop.text import clip, objects_in, rows_are
 from gradeloop.transcripts.assemble import ANSWERS, QUESTIONS, error_message, exchange, id_of, read_side, run_of, with_answer
 from gradeloop.transcripts.formats import Format
 from gradeloop.transcripts.json_access import (
@@ -18,7 +19,7 @@ from gradeloop.transcripts.json_access import (
     without,
 )
 from gradeloop.transcripts.message_forms import build_message, is_message, parse_messages
-from gradeloop.transcripts.parts import read_call, text_of
+from gradeloop.transcripts.parts import read_call, read_result, text_of
 
 _SPEAKERS = {
     **dict.fromkeys(("human", "user"), "user"),
@@ -206,16 +207,8 @@ def _recognise_preference(value: Json) -> str | None:
     return None
 
 
-_SIDES = {
-    "A": "response_A",
-    "B": "response_B",
-    "preferred": "preferred_output",
-    "non_preferred": "non_preferred_output",
-    "chosen": "chosen",
-    "rejected": "rejected",
-    "a": "conversation_a",
-    "b": "conversation_b",
-}
+_SIDES = {"A": "response_A", "B": "response_B", "a": "conversation_a", "b": "conversation_b", "chosen": "chosen", "rejected": "rejected"}
+_SIDES |= {"preferred": "preferred_output", "non_preferred": "non_preferred_output"}
 
 
 def _parse_preference(value: Json, name: str) -> Iterator[AgentRun]:
@@ -393,7 +386,79 @@ def _candidate(turn: Json, at: int) -> Json:
     return {"role": "model", **(turn.get("content") or {}), "metadata": without(turn, "content", "index")}
 
 
+def _recognise_lm_eval(value: Json) -> str | None:
+    return "doc_id, arguments and resps" if {"doc_id", "arguments", "resps"} <= set(dict_of(value)) else None
+
+
+def _parse_lm_eval(value: Json, _: str) -> Iterator[AgentRun]:
+    """Yield a run for each answer of a sample, which a task may ask for several times, and read by several filters."""
+    requests = [*map(dict_of, dict_of(value["arguments"]).values())]
+    answers = [(place, text) for place, said in enumerate(list_at(value, "resps")) for text in (said if isinstance(said, list) else [said])]
+    if {place for place, _ in answers} != {place for place, request in enumerate(requests) if isinstance(request.get("arg_1"), dict)}:
+        raise UnreadableMessage(
+            "the model scored what it was given, and wrote no answer; judge tasks of the type generate_until", "arguments"
+        )
+    own = f"doc-{value['doc_id']}-{value.get('filter')}".removesuffix("-None").removesuffix("-none")
+    for number, (place, text) in enumerate(answers, 1):
+        prompt = requests[place].get("arg_0")
+        with inside("arguments"):  # a chat's messages are JSON in a list
+            asked = exchange(prompt[0], None) if isinstance(prompt, list) and len(prompt) == 1 else read_side(prompt, "user", "prompt")
+        metadata = {**without(value, "arguments", "resps", "doc_id"), **without(requests[place], "arg_0")}
+        yield run_of(f"{own}-{number}" if len(answers) > 1 else own, [*asked, *read_side(text, "assistant", "output")], metadata)
+
+
+def _recognise_deepeval(value: Json) -> str | None:
+    fields = _snake(dict_of(value))
+    if all(isinstance(fields.get(key), str) for key in ("input", "actual_output")) and "messages" not in fields:
+        return "a test case: input and actual_output"
+    return (
+        "a conversation: turns, and scenario"
+        if "scenario" in fields and rows_are(fields.get("turns"), lambda turn: "role" in turn)
+        else None
+    )
+
+
+def _snake(value: dict[str, Json]) -> dict[str, Json]:
+    """Return an object with its keys in snake case: DeepEval dumps them in either."""
+    return {re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", key): inner for key, inner in value.items()}
+
+
+def _parse_deepeval(value: Json, name: str) -> Iterator[AgentRun]:
+    """Yield the run of a test case; what was retrieved, and which tools were called, stands before the answer."""
+    fields = _snake(value)
+    answer = {"role": "assistant", "content": fields.get("actual_output"), **{key: fields.get(key) for key in _BEFORE_ANSWER}}
+    messages: list[RunMessage] = []
+    for at, turn in enumerate(
+        require_rows(fields.get("turns") or [{"role": "user", "content": fields.pop("input", None)}, answer], "turns")
+    ):
+        with inside("turns", at):
+            messages += _deepeval_turn(_snake(turn), at)
+    yield run_of(id_of(fields, name), messages, without(fields, "id", "turns", "actual_output", *_BEFORE_ANSWER))
+
+
+_BEFORE_ANSWER = ("retrieval_context", "tools_called", "mcp_tools_called")
+
+
+def _deepeval_turn(turn: dict[str, Json], at: int) -> Iterator[RunMessage]:
+    found = turn.get("retrieval_context") or []
+    for item in found if isinstance(found, list) else [found]:
+        document = {"type": "document", "text": text_of(dict_of(item).get("context") or item), "title": dict_of(item).get("source")}
+        yield from parse_messages([{"role": "system", "content": [document]}])
+    for key in _BEFORE_ANSWER[1:]:
+        for number, call in enumerate(map(_snake, require_rows(turn.get(key), key))):
+            asked = read_call(f"{key}_{at}_{number}", call.get("name"), first_of(call, "input_parameters", "args"))
+            thought, output = text_of(call.get("reasoning")), first_of(call, "output", "result")
+            more = without(call, "name", "reasoning", "output", "result", "input_parameters", "args")
+            yield build_message("assistant", [*([ReasoningPart(text=thought)] if thought else []), asked], metadata=more)
+            if output is not None:
+                failed = dict_of(output).get("isError") is True
+                yield build_message("tool", [*read_result(asked.call, dict_of(output).get("content") or output, failed=failed)])
+    yield from parse_messages([without(turn, *_BEFORE_ANSWER)])
+
+
 BATCH = Format("batch", _recognise_batch, _parse_batch)
+DEEPEVAL = Format("DeepEval test case", _recognise_deepeval, _parse_deepeval)
+LM_EVAL = Format("lm-eval sample", _recognise_lm_eval, _parse_lm_eval, rows=True)
 PAIR = Format("prompt and completion", _recognise_pair, _parse_pair, rows=True)
 PREFERENCE = Format("preference pair", _recognise_preference, _parse_preference, rows=True)
 REPLY = Format("reply of a provider", _recognise_reply, parse_reply)
