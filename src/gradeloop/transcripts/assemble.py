@@ -242,7 +242,7 @@ def _read_object(value: dict[str, Json], role: str, kind: str) -> list[RunMessag
         return [*before, *(message for item in candidates for message in read_side(dict_of(item).get("content"), role, kind))]
     lists = (value[key] for key in ("messages", "choices", "generations", "contents") if isinstance(value.get(key), list) and value[key])
     if isinstance(asked := value.get("input"), str) and "model" in value:  # a request of Responses
-        value = {**value, "input": [asked]}
+        value = {**value, "input": {"role": role, "content": asked}}
     more = (value[key] for key in ("input", "output", "message", "response", "result") if isinstance(value.get(key), (dict, list)))
     if (inner := next(lists, None) or next(filter(None, more), None)) is not None:
         return [*before, *read_side(inner, role, kind)]
