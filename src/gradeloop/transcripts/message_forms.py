@@ -6,16 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pydantic import JsonValue
 
 from gradeloop.contract.messages import ToolCall
-from gradeloop.contract.transcript import (
-    ErrorPart,
-    OtherPart,
-    ReasoningPart,
-    RunMessage,
-    RunPart,
-    TextPart,
-    ToolCallPart,
-    ToolResultPart,
-)
+from gradeloop.contract.transcript import ErrorPart, OtherPart, ReasoningPart, RunMessage, RunPart, TextPart, ToolCallPart, ToolResultPart
 from gradeloop.text import clip, objects_in, rows_are
 from gradeloop.transcripts.json_access import (
     Json,

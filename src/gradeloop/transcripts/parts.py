@@ -10,16 +10,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from gradeloop.contract.transcript import (
-    ErrorPart,
-    FilePart,
-    OtherPart,
-    ReasoningPart,
-    RunPart,
-    TextPart,
-    ToolCallPart,
-    ToolResultPart,
-)
+from gradeloop.contract.transcript import ErrorPart, FilePart, OtherPart, ReasoningPart, RunPart, TextPart, ToolCallPart, ToolResultPart
 from gradeloop.text import clip, strict_json
 from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, flag_at, inside, without
 

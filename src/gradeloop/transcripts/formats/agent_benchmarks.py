@@ -41,13 +41,12 @@ def _flat(value: Json) -> list[Json]:
 
 def _are_events(events: list[Json]) -> bool:
     rows = objects_in(events)[:20]
-    known = [_is_event(row) for row in rows]
+    known = [
+        str(row.get("kind")) in _OPENHANDS_KINDS or ("role" not in row and "source" in row and {"action", "observation"} & set(row))
+        for row in rows
+    ]
     new = [isinstance(row.get("kind"), str) and "source" in row and "role" not in row for row in rows]  # of a kind that is not known yet
     return len(rows) == len(events[:20]) and any(known) and all(map(any, zip(known, new, strict=True)))
-
-
-def _is_event(row: dict[str, Json]) -> bool:
-    return str(row.get("kind")) in _OPENHANDS_KINDS or ("role" not in row and "source" in row and ("action" in row or "observation" in row))
 
 
 def _parse_openhands(value: Json, name: str) -> Iterator[AgentRun]:

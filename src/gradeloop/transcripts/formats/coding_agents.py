@@ -173,16 +173,12 @@ def _recognise_codex(value: Json) -> str | None:
         return "lines with type and payload, of which response_item is one"
     if all(kind.startswith(("thread.", "turn.", "item.", "error")) for kind in kinds) and "thread_id" in rows[0]:
         return "lines of types thread.started, item.completed, turn.completed"
-    first = rows[0]
-    if is_first_of_codex(first) and len(rows) > 1 and all(map(_is_rollout_line, rows[1:101])):
+    is_line = (
+        row.get("record_type") == "state" or row.get("type") == "message" or is_item(row) or is_first_of_codex(row) for row in rows[1:]
+    )
+    if is_first_of_codex(rows[0]) and len(rows) > 1 and all(is_line):
         return "a line with id, timestamp and instructions, and items of Responses behind it"
     return None
-
-
-def _is_rollout_line(row: Json) -> bool:
-    return isinstance(row, dict) and (
-        row.get("record_type") == "state" or row.get("type") == "message" or is_item(row) or is_first_of_codex(row)
-    )
 
 
 def _parse_codex(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
@@ -582,12 +578,13 @@ def _parse_gemini_cli(value: Json, name: str) -> Iterator[AgentRun]:
         if "type" in row:
             said[str(row.get("id"))] = path, row
         elif "$rewindTo" in row:
-            ids = [*said, row["$rewindTo"]]
-            said = {kept: said[kept] for kept in ids[: ids.index(row["$rewindTo"]) % len(said or ids)]}
+            ids, back = [*said], str(row["$rewindTo"])
+            said = {kept: said[kept] for kept in ids[: ids.index(back)]} if back in said else {}
         else:
             told = dict_of(row.get("$set")) or row
             rows = require_rows(told.get("messages"), *path, "messages")
-            said = {str(one.get("id")): ((*path, "messages", place), one) for place, one in enumerate(rows)} or said
+            given = {str(one.get("id")): ((*path, "messages", place), one) for place, one in enumerate(rows)}
+            said = given if "messages" in told else said
             about |= without(told, "messages")
     messages: dict[str, RunMessage] = {}
     for path, row in said.values():

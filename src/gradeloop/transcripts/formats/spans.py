@@ -237,20 +237,20 @@ _SAID = {"text", "input_text", "output_text", "image_url", "input_image", "image
 def _from_openinference(attributes: dict[str, Json]) -> list[RunMessage]:
     """Return the messages of OpenInference's attributes, `llm.input_messages.0.message.content`."""
     tree = dict_of(nested(attributes).get("llm"))
-    rows = [nested(dict_of(row)) for key in ("input_messages", "output_messages") for row in _items(tree.get(key))]
+    rows = [nested(row) for key in ("input_messages", "output_messages") for row in _items(tree.get(key))]
     return parse_messages([_openinference_message(dict_of(row.get("message")) or row) for row in rows]) if rows else []
 
 
 def _openinference_message(message: dict[str, Json]) -> dict[str, Json]:
     content: Json = message.get("content")
     if contents := _items(message.get("contents")):
-        items = [dict_of(item.get("message_content")) or item for item in map(_tree, contents)]
+        items = [dict_of(item.get("message_content")) or item for item in map(nested, contents)]
         content = [
             {"type": "image", "image": dict_of(dict_of(item.get("image")).get("image")).get("url")} if item.get("type") == "image" else item
             for item in items
         ]
     calls = []
-    for item in map(_tree, _items(message.get("tool_calls"))):
+    for item in map(nested, _items(message.get("tool_calls"))):
         call = dict_of(item.get("tool_call")) or item
         calls.append({"id": call.get("id"), "function": dict_of(call.get("function"))})
     named = {key: message.get(key) for key in ("name", "tool_call_id")}
@@ -258,11 +258,6 @@ def _openinference_message(message: dict[str, Json]) -> dict[str, Json]:
     if name := message.get("function_call_name"):
         fields["function_call"] = {"name": name, "arguments": message.get("function_call_arguments_json")}
     return fields | ({"tool_calls": calls} if calls else {})
-
-
-def _tree(value: Json) -> dict[str, Json]:
-    """Return an item of a list, whose names may be dotted themselves, as Phoenix's data frames have them, as a tree."""
-    return nested(dict_of(value))
 
 
 def _items(value: Json) -> list[Json]:
@@ -360,7 +355,7 @@ def _step(span: Span) -> TraceStep:
     output = first_of(attributes, *_TOOL_OUTPUTS)
     if output is None:  # the documents that a retriever of OpenInference's found
         found = _items(dict_of(nested(attributes).get("retrieval")).get("documents"))
-        output = [dict_of(item.get("document")) or item for item in map(_tree, found)] or None
+        output = [dict_of(item.get("document")) or item for item in map(nested, found)] or None
     known = first_of(attributes, *_CALL_IDS)
     tool = ToolRecord(
         id=span.span_id or span.name,
@@ -373,10 +368,10 @@ def _step(span: Span) -> TraceStep:
     return TraceStep(span.span_id, span.name, span.parent, tool=tool)
 
 
-def nested(attributes: dict[str, Json]) -> dict[str, Json]:
-    """Return attributes with dotted names as a tree."""
+def nested(attributes: Json) -> dict[str, Json]:
+    """Return attributes with dotted names, as Phoenix's data frames have them in the items of lists, too, as a tree."""
     tree: dict[str, Json] = {}
-    for key, value in attributes.items():
+    for key, value in dict_of(attributes).items():
         branch = tree
         *names, last = key.split(".")
         for name in names:

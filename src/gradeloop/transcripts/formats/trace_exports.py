@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pydantic import JsonValue
 
 from gradeloop.contract.transcript import AgentRun, RunMessage
-from gradeloop.text import clip, objects_in
+from gradeloop.text import clip, rows_are
 from gradeloop.transcripts.assemble import (
     ToolRecord,
     TraceStep,
@@ -39,8 +39,7 @@ _LANGFUSE = {"observations", "traceId", "trace_id", "projectId", "htmlPath", "la
 def _recognise_langfuse(value: Json) -> str | None:
     """Return why a value is of Langfuse: a trace, with its observations or without, or a list of observations."""
     if isinstance(value, list):
-        rows = objects_in(value)[:20]
-        return "a list of observations: objects with type and traceId" if rows and all(_is_observation(row) for row in rows) else None
+        return "a list of observations: objects with type and traceId" if rows_are(value, _is_observation) else None
     if not isinstance(value, dict) or "messages" in value or "object" in value:
         return None
     both = value.get("input") is not None and value.get("output") is not None
@@ -139,18 +138,6 @@ def _tool(row: dict[str, Json], given: Json, output: Json, error: Json) -> ToolR
 _LANGSMITH_CURE = "record inputs and outputs: LANGSMITH_HIDE_INPUTS and LANGSMITH_HIDE_OUTPUTS are off, and no anonymizer takes them"
 
 
-def _recognise_langsmith(value: Json) -> str | None:
-    """Return why a value is a run of LangSmith, or a list of them."""
-    if isinstance(value, list):
-        rows = objects_in(value)[:20]
-        return "a list of runs: objects with run_type and inputs" if rows and all(_is_langsmith(row) for row in rows) else None
-    return "a run: an object with run_type and inputs" if isinstance(value, dict) and _is_langsmith(value) else None
-
-
-def _is_langsmith(row: dict[str, Json]) -> bool:
-    return "run_type" in row and "inputs" in row
-
-
 def _parse_langsmith(value: Json, name: str, cure: str = _LANGSMITH_CURE) -> Iterator[AgentRun | UnreadableMessage]:
     """Yield a run for each trace, a root with its children, nested in it or beside it by their parents' ids; or why it cannot be read."""
     rows = [
@@ -164,14 +151,12 @@ def _parse_langsmith(value: Json, name: str, cure: str = _LANGSMITH_CURE) -> Ite
     for row in rows:
         children.setdefault(str(row.get("parent_run_id")), []).append(row)
     placed = [(root, [at] if isinstance(value, list) else []) for at, root in enumerate(roots)]
-    yield from run_of_each(placed, name, lambda one, own: _langsmith_trace(one[0], children, own, one[1], cure))
 
+    def read_one(one: tuple[dict[str, Json], list[int]], own: str) -> AgentRun:
+        with inside(*one[1]):
+            return _langsmith_run(one[0], [*_descendants(one[0], children, {str(one[0].get("id"))})], own, cure)
 
-def _langsmith_trace(
-    root: dict[str, Json], children: dict[str, list[dict[str, Json]]], name: str, path: Sequence[int], cure: str
-) -> AgentRun:
-    with inside(*path):
-        return _langsmith_run(root, list(_descendants(root, children, {str(root.get("id"))})), name, cure)
+    yield from run_of_each(placed, name, read_one)
 
 
 def _descendants(root: dict[str, Json], children: dict[str, list[dict[str, Json]]], seen: set[str]) -> Iterator[dict[str, Json]]:
@@ -231,19 +216,15 @@ def _recognise_mlflow(value: Json) -> str | None:
 def _parse_mlflow(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
     """Yield the run of a trace, whose spans are read as LangSmith's runs."""
     rows, info = [row | dict_of(row.get("context")) for row in require_rows(value["data"]["spans"], "data", "spans")], value["info"]
-    root = next((at for at, row in enumerate(rows) if not first_of(row, "parent_span_id", "parent_id")), 0)
     runs: list[dict[str, Json]] = []
-    for at, row in enumerate(rows):
-        said, ended = dict_of(row.get("attributes")), row | dict_of(row.get("status"))
+    for row in rows:
+        said, ended, over = dict_of(row.get("attributes")), row | dict_of(row.get("status")), first_of(row, "parent_span_id", "parent_id")
         failed = str(first_of(ended, "code", "status_code")).endswith("ERROR")
         kind, given, answered = (json_within(said.get(f"mlflow.span{key}")) for key in ("Type", "Inputs", "Outputs"))
         run = {"name": row.get("name"), "run_type": _RUN_TYPES.get(str(kind), "chain"), "inputs": given, "outputs": answered}
-        run |= {
-            "id": row.get("span_id"),
-            "parent_run_id": first_of(row, "parent_span_id", "parent_id") or (rows[root].get("span_id") if at != root else None),
-        }
+        run |= {"id": row.get("span_id"), "parent_run_id": over, "metadata": None if over else info}
         run |= {"error": first_of(ended, "message", "status_message") or "failed" if failed else None}
-        runs.append(run | {"start_time": first_of(row, "start_time_unix_nano", "start_time"), "metadata": info if at == root else None})
+        runs.append(run | {"start_time": first_of(row, "start_time_unix_nano", "start_time")})
     own = {"id": id_of(info, name, "trace_id", "request_id")}
     for found in _parse_langsmith(runs, name, "trace inputs and outputs: by autolog, or a span's set_inputs and set_outputs"):
         yield found if isinstance(found, UnreadableMessage) else found.model_copy(update=own)
@@ -275,14 +256,11 @@ def _parse_agents(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessa
         if (kind := str(data.get("type"))) not in _AGENT_SPANS:
             raise UnreadableMessage(f"the type of a span is {clip(kind)}, which is not known here; leave it out", at, "span_data", "type")
         trace["steps"] += [data] if _AGENT_SPANS[kind] == "chain" else []
-        reply, given = dict_of(data.get("response")), data.get("input")
+        reply = dict_of(data.get("response"))
+        given, answered = {**without(reply, "output"), "input": data.get("input")}, data.get("output") or reply.get("output")
         run = {"id": row.get("id"), "parent_run_id": row.get("parent_id") or own, "start_time": row.get("started_at")}
         run |= {"run_type": _AGENT_SPANS[kind], "name": data.get("name") or kind, "error": first_of(error, "message") or error}
-        run |= {
-            "inputs": {**without(reply, "output"), "input": given} if reply else given,
-            "outputs": data.get("output") or reply.get("output"),
-        }
-        runs.append(run)
+        runs.append(run | {"inputs": given if reply else data.get("input"), "outputs": answered})
     yield from _parse_langsmith([*runs, *(trace for trace in traces.values() if trace not in runs)], name, _AGENTS_CURE)
 
 
@@ -376,4 +354,9 @@ OPENAI_AGENTS = Format(
     _parse_agents,
     whole=True,
 )
-LANGSMITH = Format("LangSmith run", _recognise_langsmith, _parse_langsmith, whole=True)
+LANGSMITH = Format(
+    "LangSmith run",
+    rows_of(lambda row: {"run_type", "inputs"} <= set(row), "objects with run_type and inputs"),
+    _parse_langsmith,
+    whole=True,
+)

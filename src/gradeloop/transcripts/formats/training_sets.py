@@ -273,23 +273,18 @@ def _recognise_reply(value: Json) -> str | None:
     lists = {key for key in ("choices", "output", "content", "contents", "candidates") if isinstance(value.get(key), list)}
     is_message_ = value.get("type") == "message" and value.get("role") == "assistant" and "stop_reason" in value
     errs = "message" in dict_of(value.get("error")) and set(value) <= {"error", "type", "request_id", "status"}
+    answered = not {"input", "messages", "prompt", *QUESTIONS} & set(value)  # what it answers is not beside it
     known = {
         "a reply of Chat Completions: choices": "choices" in lists,
         "a reply of Responses: object is response": value.get("object") == "response" and "output" in lists,
-        "a reply of Responses: output, whose items have types": _are_items(value),
+        "a reply of Responses: output, whose items have types": answered
+        and rows_are(value.get("output"), lambda item: is_message(item) and "type" in item),
         "a reply of Anthropic's Messages: type is message": is_message_ and "content" in lists,
         "a conversation of Gemini: contents or candidates": bool(lists & {"contents", "candidates"}),
         "a reply of Gemini: promptFeedback": "blockReason" in dict_of(value.get("promptFeedback")),
         "an error of a provider's API": errs,
     }
     return next((why for why, applies in known.items() if applies), None)
-
-
-def _are_items(value: dict[str, Json]) -> bool:
-    """Return whether an object's output are items of Responses, and what they answer is not beside them."""
-    output = value.get("output")
-    answers = isinstance(output, list) and bool(output) and all(is_message(item) and "type" in item for item in output)
-    return answers and not {"input", "messages", "prompt", *QUESTIONS} & set(value)
 
 
 def parse_reply(value: Json, name: str) -> Iterator[AgentRun]:
@@ -411,11 +406,8 @@ def _recognise_deepeval(value: Json) -> str | None:
     fields = _snake(dict_of(value))
     if all(isinstance(fields.get(key), str) for key in ("input", "actual_output")) and "messages" not in fields:
         return "a test case: input and actual_output"
-    return (
-        "a conversation: turns, and scenario"
-        if "scenario" in fields and rows_are(fields.get("turns"), lambda turn: "role" in turn)
-        else None
-    )
+    known = "scenario" in fields and rows_are(fields.get("turns"), lambda turn: "role" in turn)
+    return "a conversation: turns, and scenario" if known else None
 
 
 def _snake(value: dict[str, Json]) -> dict[str, Json]:
@@ -428,9 +420,8 @@ def _parse_deepeval(value: Json, name: str) -> Iterator[AgentRun]:
     fields = _snake(value)
     answer = {"role": "assistant", "content": fields.get("actual_output"), **{key: fields.get(key) for key in _BEFORE_ANSWER}}
     messages: list[RunMessage] = []
-    for at, turn in enumerate(
-        require_rows(fields.get("turns") or [{"role": "user", "content": fields.pop("input", None)}, answer], "turns")
-    ):
+    turns = fields.get("turns") or [{"role": "user", "content": fields.pop("input", None)}, answer]
+    for at, turn in enumerate(require_rows(turns, "turns")):
         with inside("turns", at):
             messages += _deepeval_turn(_snake(turn), at)
     yield run_of(id_of(fields, name), messages, without(fields, "id", "turns", "actual_output", *_BEFORE_ANSWER))
