@@ -142,7 +142,7 @@ def parse_runs(value: Json, name: str, notes: Notes | None = None) -> Iterator[A
 
 
 def _unpacked(value: Json) -> Json:
-    """Return the value in a text, where a file or line is JSON written as JSON once more; what a prompt of LangChain, a row of MLflow holds."""
+    """Return the value in a text, where a line is JSON written as JSON once more; what a prompt of LangChain, a row of MLflow holds."""
     if isinstance(value, dict) and isinstance(written := value.get("trace"), str) and "spans" in value:
         return structured(written)
     if isinstance(value, dict) and value.get("lc") is not None and isinstance(dict_of(value.get("kwargs")).get("messages"), list):

@@ -200,11 +200,11 @@ def _recognise_atif(value: Json) -> str | None:
 
 def _parse_atif(value: Json, name: str) -> Iterator[AgentRun]:
     """Yield the run of a trajectory; those of its subagents are transcripts of their own."""
-    transcripts = [transcript_of(_atif_steps(value), id="main")]
+    transcripts = [transcript_of(read_rows(value.get("steps"), _atif_step, "steps"), id="main")]
     for at, below in enumerate(require_rows(value.get("subagent_trajectories"), "subagent_trajectories")):
         with inside("subagent_trajectories", at):
             own = str(first_of(below, "trajectory_id", "session_id") or f"subagent-{at + 1}")
-            transcripts.append(transcript_of(_atif_steps(below), id=own))
+            transcripts.append(transcript_of(read_rows(below.get("steps"), _atif_step, "steps"), id=own))
     metadata = without(value, "steps", "subagent_trajectories", "session_id")
     yield build_run(id_of(value, name, "session_id", "trajectory_id", "id"), transcripts, metadata)
 
@@ -212,23 +212,18 @@ def _parse_atif(value: Json, name: str) -> Iterator[AgentRun]:
 _ATIF_ROLES = {"system": "system", "user": "user", "agent": "assistant"}
 
 
-def _atif_steps(value: dict[str, Json]) -> list[RunMessage]:
-    messages: list[RunMessage] = []
-    for at, step in enumerate(value.get("steps") or ()):
-        with inside("steps", at):
-            if not isinstance(step, dict) or str(step.get("source")) not in _ATIF_ROLES:
-                raise UnreadableMessage("the source of a step is system, user or agent", *(["source"] if isinstance(step, dict) else []))
-            calls = [
-                {"id": call.get("tool_call_id"), "name": call.get("function_name"), "arguments": call.get("arguments")}
-                for call in require_rows(step.get("tool_calls"), "tool_calls")
-            ]
-            message: dict[str, Json] = {"role": _ATIF_ROLES[step["source"]], "content": step.get("message")}
-            message |= {"reasoning_content": step.get("reasoning_content"), **({"tool_calls": calls} if calls else {})}
-            more: dict[str, JsonValue] = without(step, *_ATIF_READ)
-            messages += parse_messages([message | ({"metadata": more} if more else {})])
-            for result in require_rows(dict_of(step.get("observation")).get("results"), "observation", "results"):
-                messages.append(_atif_result(result, calls))
-    return messages
+def _atif_step(step: dict[str, Json]) -> Iterator[RunMessage]:
+    if str(step.get("source")) not in _ATIF_ROLES:
+        raise UnreadableMessage("the source of a step is system, user or agent", "source")
+    calls = [
+        {"id": call.get("tool_call_id"), "name": call.get("function_name"), "arguments": call.get("arguments")}
+        for call in require_rows(step.get("tool_calls"), "tool_calls")
+    ]
+    message: dict[str, Json] = {"role": _ATIF_ROLES[step["source"]], "content": step.get("message")}
+    message |= {"reasoning_content": step.get("reasoning_content"), "tool_calls": calls, "metadata": without(step, *_ATIF_READ)}
+    yield from parse_messages([message])
+    for result in require_rows(dict_of(step.get("observation")).get("results"), "observation", "results"):
+        yield _atif_result(result, calls)
 
 
 def _atif_result(result: dict[str, Json], calls: list[dict[str, Json]]) -> RunMessage:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from typing import NamedTuple
 
 from pydantic import JsonValue
@@ -21,7 +22,7 @@ from gradeloop.transcripts.assemble import (
 )
 from gradeloop.transcripts.formats import Format
 from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, flag_at, inside, require_rows, without
-from gradeloop.transcripts.message_forms import build_message, is_item, parse_message, parse_messages
+from gradeloop.transcripts.message_forms import build_message, is_item, parse_message, parse_messages, read_rows
 from gradeloop.transcripts.parts import on_server, parts_in, read_call, read_result, text_of, without_ciphertext
 
 
@@ -400,12 +401,11 @@ def _recognise_swe_agent(value: Json) -> str | None:
 
 def _parse_swe_agent(value: Json, name: str) -> Iterator[AgentRun]:
     """Yield the run of a trajectory: what its history begins with, then its steps, each an answer, an action and what that gave."""
-    messages: list[RunMessage] = []
-    for at, row in enumerate(require_rows(value.get("history"), "history")):
-        if row.get("role") == "assistant" and not row.get("is_demo") and row.get("message_type") != "demonstration":
-            break
-        with inside("history", at):
-            messages += parse_messages([{key: inner for key, inner in row.items() if key not in {"agent", "tags"}}])
+    history = require_rows(value.get("history"), "history")
+    begins = takewhile(
+        lambda row: row.get("role") != "assistant" or row.get("is_demo") or row.get("message_type") == "demonstration", history
+    )
+    messages = read_rows([*begins], lambda row: parse_message({key: row[key] for key in row if key not in {"agent", "tags"}}), "history")
     if not value.get("history") and (query := value["trajectory"][0].get("query")):
         with inside("trajectory", 0, "query"):
             messages += parse_messages(query)

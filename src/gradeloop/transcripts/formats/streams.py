@@ -10,17 +10,7 @@ from gradeloop.text import clip, objects_in
 from gradeloop.transcripts.assemble import run_of_each
 from gradeloop.transcripts.formats import Format
 from gradeloop.transcripts.formats.training_sets import parse_reply
-from gradeloop.transcripts.json_access import (
-    Json,
-    UnreadableMessage,
-    dict_of,
-    first_of,
-    inside,
-    json_within,
-    list_at,
-    require_rows,
-    without,
-)
+from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, inside, list_at, require_rows, structured, without
 from gradeloop.transcripts.parts import without_ciphertext
 
 
@@ -325,7 +315,7 @@ def _block(block: dict[str, Json]) -> dict[str, Json]:
     written = block.get("partial_json")
     if not written:
         return without(block, "partial_json") | ({"input": block["input"]} if "input" in block else {})
-    return {**without(block, "partial_json"), "input": json_within(written)}
+    return {**without(block, "partial_json"), "input": structured(written)}
 
 
 _PROVIDERS: dict[str, tuple[Callable[[list[dict[str, Json]]], bool], Callable[[_Stream], dict[str, Json]]]] = {

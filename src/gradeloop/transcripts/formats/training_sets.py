@@ -7,18 +7,8 @@ from gradeloop.contract.transcript import AgentRun, ReasoningPart, RunMessage, T
 from gradeloop.text import clip, objects_in, rows_are
 from gradeloop.transcripts.assemble import ANSWERS, QUESTIONS, error_message, exchange, id_of, read_side, run_of, with_answer
 from gradeloop.transcripts.formats import Format
-from gradeloop.transcripts.json_access import (
-    Json,
-    UnreadableMessage,
-    dict_of,
-    first_of,
-    inside,
-    json_within,
-    list_at,
-    require_rows,
-    without,
-)
-from gradeloop.transcripts.message_forms import build_message, is_message, parse_messages
+from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, inside, list_at, require_rows, structured, without
+from gradeloop.transcripts.message_forms import build_message, is_message, parse_messages, read_rows
 from gradeloop.transcripts.parts import read_call, read_result, text_of
 
 _SPEAKERS = {
@@ -82,7 +72,7 @@ def _turns(rows: list[Json]) -> list[RunMessage]:
 def _turn(row: dict[str, Json], at: int) -> RunMessage:
     speaker, said = str(row.get("from")).lower(), row.get("value", row.get("text"))
     if speaker in _CALLS:
-        parsed = json_within(said)
+        parsed = structured(said)
         calls = [call for call in (parsed if isinstance(parsed, list) else [parsed]) if dict_of(call).get("name")]
         several = len(calls) > 1
         parts = [
@@ -176,20 +166,20 @@ def _body(body: dict[str, Json]) -> list[RunMessage]:
 
 def read_choices(choices: Json) -> list[RunMessage]:
     """Return the answers among which a reply of Chat Completions gives a choice; several are messages one after the other."""
-    messages: list[RunMessage] = []
-    for at, choice in enumerate(require_rows(choices, "choices")):
-        with inside("choices", at):
-            said = choice.get("message")
-            if said is None and "delta" in choice:
-                raise UnreadableMessage(
-                    "this is a piece of a stream; write the whole reply, or all pieces in their order as one list or file of lines", "delta"
-                )
-            ended = {"finish_reason": choice["finish_reason"]} if choice.get("finish_reason") not in (None, "stop", "tool_calls") else {}
-            made = parse_messages([said]) if isinstance(said, dict) else read_side(choice.get("text"), "assistant", "text")
-            messages += [message.model_copy(update={"metadata": {**message.metadata, **ended}}) if ended else message for message in made]
-            if error := dict_of(choice.get("error")):  # OpenRouter's, of a provider that broke off
-                messages.append(error_message(text_of(error.get("message")), text_of(error.get("code")) or None))
-    return messages
+    return read_rows(choices, _choice, "choices")
+
+
+def _choice(choice: dict[str, Json]) -> Iterator[RunMessage]:
+    said = choice.get("message")
+    if said is None and "delta" in choice:
+        raise UnreadableMessage(
+            "this is a piece of a stream; write the whole reply, or all pieces in their order as one list or file of lines", "delta"
+        )
+    ended = {"finish_reason": choice["finish_reason"]} if choice.get("finish_reason") not in (None, "stop", "tool_calls") else {}
+    for message in parse_messages([said]) if isinstance(said, dict) else read_side(choice.get("text"), "assistant", "text"):
+        yield message.model_copy(update={"metadata": {**message.metadata, **ended}}) if ended else message
+    if error := dict_of(choice.get("error")):  # OpenRouter's, of a provider that broke off
+        yield error_message(text_of(error.get("message")), text_of(error.get("code")) or None)
 
 
 def _recognise_preference(value: Json) -> str | None:
