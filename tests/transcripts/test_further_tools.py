@@ -137,7 +137,7 @@ REFUSED: dict[str, tuple[object, str]] = {
     "ids of responses": ([span("response", 1, response_id="resp_1")], "keep span_data.response and span_data.input of each span"),
     "a span of voice": ([span("speech", 1, input="hello")], "the type of a span is 'speech', which is not known here"),
     "a step that is none": (
-        [*({"step_number": at, "model_output": "x"} for at in range(20)), {"handoff": "x"}],
+        [*({"step_number": at, "model_output": "x", "model_output_message": None} for at in range(20)), {"handoff": "x"}],
         "a step has system_prompt or task or plan or step_number, and this one has the keys: handoff",
     ),
     "a message of Gemini CLI": ([HEAD, *[USER] * 20, {"id": "2", "type": "robot", "content": "x"}], "the role is 'robot'"),

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pydantic import JsonValue
 
 from gradeloop.contract.transcript import AgentRun, ReasoningPart, RunMessage, RunPart, TextPart
-from gradeloop.text import clip, objects_in, rows_are
+from gradeloop.text import clip, objects_in
 from gradeloop.transcripts.assemble import build_run, error_message, id_of, other_message, require_messages, run_of, transcript_of
-from gradeloop.transcripts.formats import Format
+from gradeloop.transcripts.formats import Format, rows_of
 from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, flag_at, inside, list_at, require_rows, without
 from gradeloop.transcripts.message_forms import build_message, messages_at, parse_message, parse_messages, read_rows
 from gradeloop.transcripts.parts import parts_in, read_call, read_result, text_of
@@ -352,18 +352,13 @@ _SMOLAGENTS = {"system_prompt": "system", "task": "user", "plan": "assistant", "
 """The keys by which the steps of an agent of smolagents are known, and who speaks in them."""
 
 
-def _recognise_smolagents(value: Json) -> str | None:
-    known = rows_are(value, lambda row: _SMOLAGENTS.keys() & set(row)) and any(
-        {"step_number", "model_output"} <= set(row) for row in objects_in(value)
-    )
-    return (
-        f"steps of an agent's memory: {', '.join(key for key in _SMOLAGENTS if any(key in row for row in value[:20]))}" if known else None
-    )
+def _is_smolagents(row: dict[str, Json]) -> bool:
+    return set(row) in ({"system_prompt"}, {"task", "task_images"}) or "model_output_message" in row
 
 
 def _parse_smolagents(value: Json, name: str) -> Iterator[AgentRun]:
     """Yield the run of the steps; what the model was sent is what was said before it, but for the system's prompt."""
-    steps = require_rows(value)
+    steps = require_rows(value if isinstance(value, list) else [value])
     sent = next((rows for step in steps if (rows := objects_in(step.get("model_input_messages")))), [])
     prompt = [] if any("system_prompt" in step for step in steps) else [row for row in sent if row.get("role") == "system"]
     yield run_of(name, [*parse_messages(prompt), *read_rows(steps, _smolagents_step)])
@@ -386,7 +381,7 @@ def _smolagents_step(step: dict[str, Json]) -> Iterator[RunMessage]:
 
 
 ATIF = Format("ATIF trajectory", _recognise_atif, _parse_atif)
-SMOLAGENTS = Format("smolagents steps", _recognise_smolagents, _parse_smolagents, whole=True)
+SMOLAGENTS = Format("smolagents steps", rows_of(_is_smolagents, "steps of an agent's memory"), _parse_smolagents, whole=True)
 INSPECT = Format("Inspect log", _recognise_inspect, _parse_inspect, several="samples")
 OPENHANDS = Format("OpenHands events", _recognise_openhands, _parse_openhands, whole=True)
 TAU = Format("tau-bench run", _recognise_tau, _parse_tau, several="simulations")

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from gradeloop.contract.transcript import EMPTY_MESSAGE, AgentRun, OtherPart, ReasoningPart, RunMessage, RunPart, TextPart
-from gradeloop.text import objects_in, rows_are
+from gradeloop.text import objects_in
 from gradeloop.transcripts.assemble import (
     build_run,
     error_message,
@@ -20,7 +20,7 @@ from gradeloop.transcripts.assemble import (
     transcript_of,
     with_failures,
 )
-from gradeloop.transcripts.formats import Format
+from gradeloop.transcripts.formats import Format, rows_of
 from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, flag_at, inside, require_rows, without
 from gradeloop.transcripts.message_forms import build_message, is_item, parse_message, parse_messages, read_rows
 from gradeloop.transcripts.parts import on_server, parts_in, read_call, read_result, text_of, without_ciphertext
@@ -555,16 +555,11 @@ def split_exec(rows: Sequence[dict[str, Json]]) -> list[list[SessionLine]]:
 _GEMINI = {"user": "user", "gemini": "assistant", "info": "system", "warning": "system", "error": "system"}
 """The types of messages in a session of Gemini CLI, and the roles that they are read as."""
 
-_GEMINI_MARKS = {"projectHash", "$set", "$rewindTo"}
-"""The keys of the lines between messages: the session's head, and changes."""
 
-
-def _recognise_gemini_cli(value: Json) -> str | None:
-    rows, marks = (value, objects_in(value)) if isinstance(value, list) else (dict_of(value).get("messages"), [dict_of(value)])
-    known = rows_are(rows, lambda row: _GEMINI_MARKS & set(row) or ("role" not in row and str(row.get("type")) in _GEMINI))
-    if not known or not any((_GEMINI_MARKS | {"sessionId"}) & set(row) for row in marks):
-        return None
-    return f"{'lines of a session:' if rows is value else 'an object with'} sessionId, and messages of types user and gemini"
+def _is_gemini_cli(row: dict[str, Json]) -> bool:
+    """Return whether a row is a message of Gemini CLI, the head of its session, or a change."""
+    is_message = {"id", "content"} <= set(row) and "role" not in row and str(row.get("type")) in _GEMINI
+    return is_message or bool({"projectHash", "$set", "$rewindTo"} & set(row))
 
 
 # Gemini CLI appends: a message that changed is written again under its id, `$set` may give all messages anew, and
@@ -607,6 +602,6 @@ def _gemini_message(row: dict[str, Json]) -> Iterator[RunMessage]:
 
 CLAUDE_CODE = Format("Claude Code session", _recognise_claude_code, _parse_claude_code, whole=True)
 CODEX = Format("Codex session", _recognise_codex, _parse_codex, whole=True)
-GEMINI_CLI = Format("Gemini CLI session", _recognise_gemini_cli, _parse_gemini_cli, whole=True)
+GEMINI_CLI = Format("Gemini CLI session", rows_of(_is_gemini_cli, "messages of types user and gemini"), _parse_gemini_cli, whole=True)
 MINI_SWE = Format("mini-swe-agent trajectory", _recognise_mini_swe, _parse_mini_swe)
 SWE_AGENT = Format("SWE-agent trajectory", _recognise_swe_agent, _parse_swe_agent)

@@ -72,14 +72,10 @@ def _recognise(value: Json) -> str | None:
         keys = [next((key for key in (*_RESOURCES, *_METRICS) if isinstance(row.get(key), list)), None) for row in rows]
         if (key := next((key for key in keys if key in _RESOURCES), None)) and None not in keys:
             return f"OTLP JSON: objects with {key}"
-    if rows and all(_is_span(row) for row in rows):
+    places = ({"traceId", "trace_id", "context.trace_id"} & set(row) or "trace_id" in dict_of(row.get("context")) for row in rows)
+    if rows and all(places) and all("attributes" in row or any(key.startswith("attributes.") for key in row) for row in rows):
         return "spans: objects with attributes, and an id of their trace"
     return None
-
-
-def _is_span(row: dict[str, Json]) -> bool:
-    has_trace = "traceId" in row or "trace_id" in row or "trace_id" in dict_of(row.get("context")) or "context.trace_id" in row
-    return has_trace and ("attributes" in row or any(key.startswith("attributes.") for key in row))
 
 
 CAPTURE = "record the content: OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT, or your instrumentation's own switch, turns it on"

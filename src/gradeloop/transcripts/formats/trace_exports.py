@@ -204,8 +204,9 @@ _SHOWN = ("llm", "tool", "retriever")
 """LangSmith's types of runs that are shown as records; of the others, names and numbers are metadata."""
 
 
-_RUN_TYPES = {"CHAT_MODEL": "llm", "LLM": "llm", "TOOL": "tool", "RETRIEVER": "retriever"}
-"""MLflow's types of spans, as LangSmith's types of runs; all others are chains."""
+_RUN_TYPES = dict.fromkeys(("CHAT_MODEL", "LLM", "generation", "response"), "llm") | {"TOOL": "tool", "function": "tool"}
+_RUN_TYPES |= {"RETRIEVER": "retriever"} | dict.fromkeys(("agent", "handoff", "guardrail", "custom", "mcp_tools"), "chain")
+"""The types of spans of MLflow, whose others are chains, and of OpenAI's Agents SDK, as LangSmith's types of runs."""
 
 
 def _recognise_mlflow(value: Json) -> str | None:
@@ -230,10 +231,6 @@ def _parse_mlflow(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessa
         yield found if isinstance(found, UnreadableMessage) else found.model_copy(update=own)
 
 
-_AGENT_SPANS = {"generation": "llm", "response": "llm", "function": "tool"}
-_AGENT_SPANS |= dict.fromkeys(("agent", "handoff", "guardrail", "custom", "mcp_tools"), "chain")
-"""The types of spans of OpenAI's Agents SDK, as LangSmith's types of runs; chains say nothing."""
-
 _AGENTS_CURE = "the SDK exports the ids of Responses alone; keep span_data.response and span_data.input of each span, or use its Chat model"
 
 
@@ -253,13 +250,13 @@ def _parse_agents(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessa
             trace |= without(row, "object")
             runs.append(trace)
             continue
-        if (kind := str(data.get("type"))) not in _AGENT_SPANS:
+        if (kind := str(data.get("type"))) not in _RUN_TYPES:
             raise UnreadableMessage(f"the type of a span is {clip(kind)}, which is not known here; leave it out", at, "span_data", "type")
-        trace["steps"] += [data] if _AGENT_SPANS[kind] == "chain" else []
+        trace["steps"] += [data] if _RUN_TYPES[kind] == "chain" else []
         reply = dict_of(data.get("response"))
         given, answered = {**without(reply, "output"), "input": data.get("input")}, data.get("output") or reply.get("output")
         run = {"id": row.get("id"), "parent_run_id": row.get("parent_id") or own, "start_time": row.get("started_at")}
-        run |= {"run_type": _AGENT_SPANS[kind], "name": data.get("name") or kind, "error": first_of(error, "message") or error}
+        run |= {"run_type": _RUN_TYPES[kind], "name": data.get("name") or kind, "error": first_of(error, "message") or error}
         runs.append(run | {"inputs": given if reply else data.get("input"), "outputs": answered})
     yield from _parse_langsmith([*runs, *(trace for trace in traces.values() if trace not in runs)], name, _AGENTS_CURE)
 
