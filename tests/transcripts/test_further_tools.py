@@ -64,6 +64,7 @@ def test_what_autogen_writes_beside_texts_and_calls_is_kept(tmp_path: Path) -> N
         {"type": "MultiModalMessage", "source": "user", "content": ["q", {"data": "AAAA"}]},
         {"type": "StructuredMessage[Verdict]", "source": "judge", "content": {"grade": 1}},
         {"type": "MemoryQueryEvent", "source": "judge", "content": [{"content": "remembered", "mime_type": "text/plain"}]},
+        {"type": "CodeExecutionEvent", "source": "runner", "result": {"exit_code": 1, "output": "it broke"}},
     ]
 
     assert shown_value(rows, tmp_path) == [
@@ -71,6 +72,7 @@ def test_what_autogen_writes_beside_texts_and_calls_is_kept(tmp_path: Path) -> N
         "user file image 3",
         'assistant other StructuredMessage[Verdict] {"content": {"grade": 1}}',
         'assistant other MemoryQueryEvent {"content": [{"content": "remembered", "mime_type": "text/plain"}]}',
+        'assistant other CodeExecutionEvent {"content": {"exit_code": 1, "output": "it broke"}}',
     ]
 
 

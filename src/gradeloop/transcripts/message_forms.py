@@ -456,14 +456,20 @@ _OTHER_ITEMS = {
 
 def is_autogen(value: Mapping[str, object]) -> bool:
     """Return whether a value is a message or an event of AutoGen: its `type` is its class, and it has a `source`."""
-    return bool({"source", "content"} <= set(value) and "role" not in value and re.search("Message|Event", str(value.get("type"))))
+    known = "source" in value and ("content" in value or "result" in value) and "role" not in value
+    return known and re.search("Message|Event", str(value.get("type"))) is not None
 
 
 def _messages_of_autogen(value: dict[str, Json]) -> _Reshaped:
     """Yield the messages with roles that one of AutoGen is: calls of tools, their results, a thought, or what somebody said."""
-    kind, said, source = value["type"], value["content"], str(value["source"])
+    said: Json = value.get("content", value.get("result"))
+    kind, source = value["type"], str(value["source"])
     summed_up = {f"{key}_summed_up": value[key] for key in ("tool_calls", "results") if key in value}  # which their own events say
-    about = without(value, "type", "content", "source", "tool_calls") | summed_up | {"name": source}
+    about = (
+        without(value, "type", "content", "source", "tool_calls", *([] if "content" in value else ["result"]))
+        | summed_up
+        | {"name": source}
+    )
     about["role"] = "user" if source.startswith("user") else "assistant"
     if rows_are(said, lambda item: "call_id" in item):
         yield from (((), {"role": "tool", "tool_call_id": item["call_id"], **without(item, "call_id")}) for item in said)

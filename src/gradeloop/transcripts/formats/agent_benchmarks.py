@@ -370,7 +370,8 @@ def _smolagents_step(step: dict[str, Json]) -> Iterator[RunMessage]:
         raise UnreadableMessage(f"a step has {' or '.join(_SMOLAGENTS)}, and this one has the keys: {', '.join(step) or 'none'}")
     calls, seen, error = require_rows(step.get("tool_calls"), "tool_calls"), text_of(step.get("observations")), step.get("error")
     said = step[key] if key != "step_number" else step.get("model_output") or dict_of(step.get("model_output_message")).get("content")
-    more = without(step, key, "model_input_messages", "model_output_message", "model_output", "tool_calls", "observations", "error")
+    sent = ["model_input_messages"] if key == "step_number" else []  # a plan's prompt is not said elsewhere
+    more = without(step, key, *sent, "model_output_message", "model_output", "tool_calls", "observations", "error")
     content = said if isinstance(said, list) else text_of(said)
     yield from parse_message({"role": _SMOLAGENTS[key], "content": content, "tool_calls": calls, "metadata": more})
     if seen or error:
