@@ -152,3 +152,17 @@ def test_what_is_not_known_is_refused_by_name() -> None:
             list(parse_runs(value, "r"))
 
         assert words in str(caught.value), name
+
+
+def test_a_run_of_langsmith_whose_interface_gives_messages_beside_it_is_one() -> None:
+    run = {
+        "id": "r",
+        "run_type": "llm",
+        "inputs": {"messages": [{"role": "user", "content": "q"}]},
+        "outputs": {"output": "a"},
+        "messages": [],
+    }
+
+    (found,) = parse_runs(run, "r")
+
+    assert [message.content for message in found.transcripts[0].messages] == ["q", "a"]

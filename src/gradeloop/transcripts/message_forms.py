@@ -388,8 +388,6 @@ _CALL_READ = {
 }
 """The keys of a tool call that are read, or say nothing about the run; all others become metadata of its message."""
 
-_ERROR_READ = ("type", "code", "name", "message", "text")
-
 
 def _metadata(value: dict[str, Json], blocks: list[ReadPart]) -> dict[str, JsonValue]:
     """Return what no record shows: keys of the message, of its parts, calls and error, and what the run says about it."""
@@ -400,7 +398,8 @@ def _metadata(value: dict[str, Json], blocks: list[ReadPart]) -> dict[str, JsonV
         for call in objects_in(value.get("tool_calls"))
         if (rest := without(without_ciphertext(call), *_CALL_READ))
     ]
-    beside: dict[str, JsonValue] = {"parts": parts, "tool_calls": calls, "error": without(dict_of(value.get("error")), *_ERROR_READ)}
+    error = without(dict_of(value.get("error")), "type", "code", "name", "message", "text")
+    beside: dict[str, JsonValue] = {"parts": parts, "tool_calls": calls, "error": error}
     if value.get("role") == "user":  # Docent's, of the calls that the message answers
         beside["tool_call_id"] = value.get("tool_call_id")
     return {**unread, **without(beside), **object_at(value, "metadata")}
@@ -517,14 +516,12 @@ def _asked(part: dict[str, Json]) -> dict[str, Json]:
     if kind == "user-prompt":
         return {"role": "user", "content": [*map(_item, content)] if isinstance(content, list) else content}
     if kind in {"tool-return", "retry-prompt"} and part.get("tool_name"):
-        return {"role": "tool", "content": [_result(part)], "metadata": without(part, *_RESULT_READ)}
+        read = ("part_kind", "tool_name", "tool_call_id", "content", "timestamp", "content_file_digests", "tool_kind")
+        return {"role": "tool", "content": [_result(part)], "metadata": without(part, *read)}
     if kind in {"retry-prompt", "retry-feedback"}:
         said = content if isinstance(content, str) else [{"type": kind, "content": content}]
         return {"role": "user", "content": said, "metadata": {"part_kind": kind, **without({"retry": part.get("retry")})}}
     return {"role": "system", "content": [_said(part)]}
-
-
-_RESULT_READ = ("part_kind", "tool_name", "tool_call_id", "content", "timestamp", "content_file_digests", "tool_kind")
 
 
 def _result(part: dict[str, Json]) -> dict[str, Json]:

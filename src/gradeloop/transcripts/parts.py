@@ -83,10 +83,6 @@ def _read_part(part: Json) -> ReadPart:
     return (_PARTS.get(kind) or _by_ending(kind) or _kept)(part)
 
 
-_APPROVALS = ("tool-approval-request", "tool-approval-response")
-"""Parts of Vercel's model messages that are no tools."""
-
-
 def _by_ending(kind: str) -> Callable[[dict[str, Json]], ReadPart] | None:
     if kind.endswith("_tool_result"):  # web_search_tool_result, code_execution_tool_result, ...
         return _result
@@ -96,7 +92,7 @@ def _by_ending(kind: str) -> Callable[[dict[str, Json]], ReadPart] | None:
         return lambda part: _call({**part, "id": part.get("call_id") or part.get("id")})
     if kind.endswith("_call"):
         return lambda part: ReadPart(tuple(read_hosted_call(part)), {})
-    if kind.startswith("tool-") and kind not in _APPROVALS:  # Vercel's tool-NAME
+    if kind.startswith("tool-") and kind not in ("tool-approval-request", "tool-approval-response"):  # Vercel's tool-NAME
         return _vercel_tool
     return None
 

@@ -156,6 +156,7 @@ _ENVELOPES = ("data", "runs", "agent_runs", "traces", "spans", "trajectories", "
 """The keys under which an API, or an export, has its list of runs, spans or messages."""
 
 _BESIDE_LISTS = {"meta", "object", "has_more", "first_id", "last_id", "next_cursor", "cursors", "next_page_id", "total", "count", "page"}
+_BESIDE_LISTS |= {"name", "metadata", "created_at", "version", "project_name"}
 """Keys that an answer of an API has beside its list."""
 
 
@@ -164,11 +165,8 @@ def envelope_of(value: Json) -> str | None:
     if not isinstance(value, dict) or find_format(value) is not None:
         return None
     key = next((key for key in _ENVELOPES if isinstance(value.get(key), list) and value[key]), None)
-    listed = key is not None and all(isinstance(item, dict) for item in value[key]) and not set(value) - {key} - _BESIDE_LISTS - _ABOUT
+    listed = key is not None and all(isinstance(item, dict) for item in value[key]) and not set(value) - {key} - _BESIDE_LISTS
     return key if listed else None
-
-
-_ABOUT = {"name", "metadata", "created_at", "version", "project_name"}
 
 
 def _read(found: AgentRun | UnreadableMessage) -> Iterator[AgentRun]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.text import rows_are
-from gradeloop.transcripts.json_access import Json, UnreadableMessage
+from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of
 
 
 @dataclass(frozen=True)
@@ -45,4 +45,4 @@ class Format:
 
 def rows_of(is_known: Callable[[dict[str, Json]], object], why: str) -> Callable[[Json], str | None]:
     """Return what recognises an object of a kind, a list of them, and an object that has them as `messages`."""
-    return lambda value: why if rows_are(value.get("messages", [value]) if isinstance(value, dict) else value, is_known) else None
+    return lambda value: why if any(rows_are(rows, is_known) for rows in (value, [value], dict_of(value).get("messages"))) else None

@@ -220,7 +220,8 @@ def _atif_step(step: dict[str, Json]) -> Iterator[RunMessage]:
         for call in require_rows(step.get("tool_calls"), "tool_calls")
     ]
     message: dict[str, Json] = {"role": _ATIF_ROLES[step["source"]], "content": step.get("message")}
-    message |= {"reasoning_content": step.get("reasoning_content"), "tool_calls": calls, "metadata": without(step, *_ATIF_READ)}
+    more = without(step, "source", "message", "reasoning_content", "tool_calls", "observation", "step_id", "timestamp")
+    message |= {"reasoning_content": step.get("reasoning_content"), "tool_calls": calls, "metadata": more}
     yield from parse_messages([message])
     for result in require_rows(dict_of(step.get("observation")).get("results"), "observation", "results"):
         yield _atif_result(result, calls)
@@ -237,9 +238,6 @@ def _atif_result(result: dict[str, Json], calls: list[dict[str, Json]]) -> RunMe
         return build_message("user", parts_in(said), metadata=more)
     tool = next((given["name"] for given in calls if given["id"] == call), None)
     return build_message("tool", [*read_result(call, content, name=tool)], metadata=more)
-
-
-_ATIF_READ = ("source", "message", "reasoning_content", "tool_calls", "observation", "step_id", "timestamp")
 
 
 _ATTACHMENT = "attachment://"

@@ -433,12 +433,10 @@ def _swe_agent_step(step: dict[str, Json], call: str, thinking: list[RunPart]) -
     if action:
         parts.append(read_call(call, "shell", {"command": action}))
     state = {"state": step["state"]} if step.get("state") else {}
-    yield build_message("assistant", parts, metadata={**state, **without(step, *_STEP_KEYS)})
+    read = ("response", "thought", "action", "observation", "query", "messages", "state", "thinking_blocks")
+    yield build_message("assistant", parts, metadata={**state, **without(step, *read)})
     if action or step.get("observation"):
         yield build_message("tool", [*read_result(call, step.get("observation"), name="shell")])
-
-
-_STEP_KEYS = ("response", "thought", "action", "observation", "query", "messages", "state", "thinking_blocks")
 
 
 def split_claude_code(rows: Sequence[dict[str, Json]]) -> list[list[SessionLine]]:
@@ -449,7 +447,7 @@ def split_claude_code(rows: Sequence[dict[str, Json]]) -> list[list[SessionLine]
     """
     owners = _owners(rows)
     roots = _continued(rows, owners)
-    spoken = [owner for row, owner in zip(rows, owners, strict=True) if owner and row.get("type") in _SPOKEN]
+    spoken = [owner for row, owner in zip(rows, owners, strict=True) if owner and row.get("type") in ("user", "assistant", "result")]
     known = {roots[owner] for owner in spoken}
     if len(known) <= 1:
         return [_once(list(map(SessionLine, range(len(rows)), rows)))]
@@ -459,9 +457,6 @@ def split_claude_code(rows: Sequence[dict[str, Json]]) -> list[list[SessionLine]
         place = own if own in known else next(iter(reversed(sessions)), roots[spoken[0]])
         sessions.setdefault(str(place), []).append(SessionLine(at, row))
     return [_once(lines) for lines in sessions.values()]
-
-
-_SPOKEN = ("user", "assistant", "result")
 
 
 def _owners(rows: Sequence[dict[str, Json]]) -> list[str | None]:
@@ -576,11 +571,11 @@ def _parse_gemini_cli(value: Json, name: str) -> Iterator[AgentRun]:
             ids, back = [*said], str(row["$rewindTo"])
             said = {kept: said[kept] for kept in ids[: ids.index(back)]} if back in said else {}
         else:
-            told = dict_of(row.get("$set")) or row
-            rows = require_rows(told.get("messages"), *path, "messages")
+            change = dict_of(row.get("$set")) or row
+            rows = require_rows(change.get("messages"), *path, "messages")
             given = {str(one.get("id")): ((*path, "messages", place), one) for place, one in enumerate(rows)}
-            said = given if "messages" in told else said
-            about |= without(told, "messages")
+            said = given if "messages" in change else said
+            about |= without(change, "messages")
     messages: dict[str, RunMessage] = {}
     for path, row in said.values():
         with inside(*path):

@@ -155,14 +155,10 @@ def _run_of_trace(trace: str, spans: list[Span]) -> AgentRun | None:
             return None
     conversations = join_steps([_step(span) for span in spans], merge_histories(histories) or [[]], in_order=True)
     metadata: dict[str, JsonValue] = {"spans": dict(Counter(span.name for span in spans))}
-    models = sorted({str(model) for span in spans if (model := first_of(span.attributes, *_MODELS)) is not None})
+    names = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.model.id")
+    models = sorted({str(model) for span in spans if (model := first_of(span.attributes, *names)) is not None})
     metadata |= {"models": list(models)} if models else {}
     return build_trace(trace, [transcript_of(messages) for messages in conversations], metadata, CAPTURE)
-
-
-_CALL_IDS = ("gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id")
-
-_MODELS = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.model.id")
 
 
 def _history_of(span: Span) -> list[RunMessage]:
@@ -171,7 +167,8 @@ def _history_of(span: Span) -> list[RunMessage]:
     for name, more in span.events:
         if name == "gen_ai.client.inference.operation.details":
             attributes = {**more, **attributes}
-    system, given, answered = (structured(attributes.get(key)) for key in _GEN_AI)
+    keys = ("gen_ai.system_instructions", "gen_ai.input.messages", "gen_ai.output.messages")
+    system, given, answered = (structured(attributes.get(key)) for key in keys)
     if given is not None or answered is not None:
         before = parse_messages([{"role": "system", "content": system if isinstance(system, (str, list)) else [system]}]) if system else []
         return [*before, *read_side(given, "user", "input"), *read_side(answered, "assistant", "output")]
@@ -182,9 +179,6 @@ def _history_of(span: Span) -> list[RunMessage]:
             return found
     prompt, completion = (structured(attributes.get(key)) for key in ("gen_ai.prompt", "gen_ai.completion"))
     return exchange(prompt, completion) if prompt is not None or completion is not None else []
-
-
-_GEN_AI = ("gen_ai.system_instructions", "gen_ai.input.messages", "gen_ai.output.messages")
 
 
 def _from_events(events: Sequence[tuple[str, dict[str, Json]]]) -> list[RunMessage]:
@@ -352,7 +346,7 @@ def _step(span: Span) -> TraceStep:
     if output is None:  # the documents that a retriever of OpenInference's found
         found = _items(dict_of(nested(attributes).get("retrieval")).get("documents"))
         output = [dict_of(item.get("document")) or item for item in map(nested, found)] or None
-    known = first_of(attributes, *_CALL_IDS)
+    known = first_of(attributes, "gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id")
     tool = ToolRecord(
         id=span.span_id or span.name,
         name=str(first_of(attributes, "gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name") or span.name),

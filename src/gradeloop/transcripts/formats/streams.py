@@ -263,7 +263,8 @@ def _add_delta(message: dict[str, Json], delta: dict[str, Json]) -> None:
 
 def _join_responses(stream: _Stream) -> dict[str, Json]:
     """Return the reply of Responses' events: that of the last one, else the items that are done, with an error that says so."""
-    whole = next((dict_of(row["response"]) for _, row in reversed(stream.pieces) if str(row.get("type")) in _ENDS), {})
+    ends = ("response.completed", "response.incomplete", "response.failed", "response.done")
+    whole = next((dict_of(row["response"]) for _, row in reversed(stream.pieces) if str(row.get("type")) in ends), {})
     error = next((first_of(row, "error", "message") for _, row in stream.pieces if row.get("type") == "error"), None)
     items = [dict_of(row.get("item")) for _, row in stream.pieces if row.get("type") == "response.output_item.done"]
     if whole.get("output"):
@@ -271,9 +272,6 @@ def _join_responses(stream: _Stream) -> dict[str, Json]:
     begun = next((dict_of(row.get("response")) for _, row in stream.pieces if row.get("type") == "response.created"), {})
     cut = {} if whole else {"error": error if isinstance(error, dict) else {"message": error or "the stream ended before its end"}}
     return {**begun, **whole, "object": "response", "output": items, **cut}
-
-
-_ENDS = ("response.completed", "response.incomplete", "response.failed", "response.done")
 
 
 def _join_anthropic(stream: _Stream) -> dict[str, Json]:

@@ -105,7 +105,8 @@ def _langfuse_run(trace: dict[str, Json], name: str) -> AgentRun:
     metadata = without(trace, "id", "input", "output", "observations", "metadata") | (dict_of(about) or without({"metadata": about}))
     if outline and asked != outline and any(histories):
         metadata |= {"input": trace.get("input"), "output": trace.get("output")}
-    hidden = Counter(f"{row.get('type')} {row.get('name')}" for row in observations if row.get("type") not in _OBSERVED)
+    unseen = (row for row in observations if row.get("type") not in ("GENERATION", "TOOL", "RETRIEVER"))
+    hidden = Counter(f"{row.get('type')} {row.get('name')}" for row in unseen)
     metadata |= {"not_shown": dict(hidden)} if hidden else {}
     metadata |= {f"{key} beside": beside for key in ("input", "output") if (beside := beside_messages(trace.get(key)))}
     with inside():
@@ -118,9 +119,6 @@ def _step(row: dict[str, Json], parent: Json, error: str | None, tool: ToolRecor
 
 
 _LANGFUSE_CURE = "record input and output: capture_input and capture_output are on, and the mask leaves them"
-
-_OBSERVED = ("GENERATION", "TOOL", "RETRIEVER")
-"""Langfuse's types of observations that are shown as records; of the others, names and numbers are metadata."""
 
 
 def _tool(row: dict[str, Json], given: Json, output: Json, error: Json) -> ToolRecord:
@@ -193,15 +191,11 @@ def _langsmith_run(root: dict[str, Json], below: Sequence[dict[str, Json]], name
     conversations = join_steps(steps, conversations, in_order=False)
     about = dict_of(dict_of(root.get("extra")).get("metadata"))
     kept = without(root, "id", "inputs", "outputs", "child_runs", "extra", "events", "serialized", "error", "manifest_id")
-    hidden = Counter(f"{row.get('run_type')} {row.get('name')}" for row in below if row.get("run_type") not in _SHOWN)
+    hidden = Counter(f"{row.get('run_type')} {row.get('name')}" for row in below if row.get("run_type") not in ("llm", "tool", "retriever"))
     metadata: dict[str, JsonValue] = {**kept, **left, **({"metadata": about} if about else {})}
     metadata |= {"not_shown": dict(hidden)} if hidden else {}
     transcripts = [transcript_of(messages) for messages in conversations if messages or len(conversations) == 1]
     return build_trace(id_of(root, name), transcripts, metadata, cure)
-
-
-_SHOWN = ("llm", "tool", "retriever")
-"""LangSmith's types of runs that are shown as records; of the others, names and numbers are metadata."""
 
 
 _RUN_TYPES = dict.fromkeys(("CHAT_MODEL", "LLM", "generation", "response"), "llm") | {"TOOL": "tool", "function": "tool"}
