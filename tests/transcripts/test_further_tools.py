@@ -110,11 +110,13 @@ def test_a_response_that_a_span_of_the_agents_sdk_keeps_is_read_and_its_error_is
         "error": {"message": "tripwire triggered", "data": {"guardrail": "safe"}}
     }
 
-    assert shown_value([span("response", 1, input="q", response=reply), tripped], tmp_path) == [
+    below = {"parent_id": "a span that was not exported"}
+
+    assert shown_value([span("response", 1, input="q", response=reply) | below, tripped], tmp_path) == [
         "system text S",
         "user text q",
         "assistant text a",
-        "system error safe tripwire triggered",
+        'system error safe {"message": "tripwire triggered", "data": {"guardrail": "safe"}}',
     ]
 
 

@@ -220,9 +220,10 @@ def _parse_mlflow(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessa
         run |= {"id": row.get("span_id"), "parent_run_id": over, "metadata": None if over else info}
         run |= {"error": first_of(ended, "message", "status_message") or "failed" if failed else None}
         runs.append(run | {"start_time": first_of(row, "start_time_unix_nano", "start_time")})
-    own = {"id": id_of(info, name, "trace_id", "request_id")}
     for found in _parse_langsmith(runs, name, "trace inputs and outputs: by autolog, or a span's set_inputs and set_outputs"):
-        yield found if isinstance(found, UnreadableMessage) else found.model_copy(update=own)
+        yield (
+            found if isinstance(found, UnreadableMessage) else found.model_copy(update={"id": id_of(info, name, "trace_id", "request_id")})
+        )
 
 
 _AGENTS_CURE = "the SDK exports the ids of Responses alone; keep span_data.response and span_data.input of each span, or use its Chat model"
@@ -236,7 +237,9 @@ def _parse_agents(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessa
     """Yield a run for each trace, whose spans are read as LangSmith's runs; those that say nothing are its metadata."""
     traces: dict[str, dict[str, Json]] = {}
     runs: list[dict[str, Json]] = []
-    for at, row in enumerate(require_rows(value if isinstance(value, list) else [value])):
+    rows = require_rows(value if isinstance(value, list) else [value])
+    ids = {str(row.get("id")) for row in rows}
+    for at, row in enumerate(rows):
         is_trace, data, error = row.get("object") == "trace", dict_of(row.get("span_data")), dict_of(row.get("error"))
         own = str(row.get("id" if is_trace else "trace_id"))
         trace = traces.setdefault(own, {"id": own, "steps": []})
@@ -249,8 +252,9 @@ def _parse_agents(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessa
         trace["steps"] += [data] if _RUN_TYPES[kind] == "chain" else []
         reply = dict_of(data.get("response"))
         given, answered = {**without(reply, "output"), "input": data.get("input")}, data.get("output") or reply.get("output")
-        run = {"id": row.get("id"), "parent_run_id": row.get("parent_id") or own, "start_time": row.get("started_at")}
-        run |= {"run_type": _RUN_TYPES[kind], "name": data.get("name") or kind, "error": first_of(error, "message") or error}
+        run = {"id": row.get("id"), "parent_run_id": row.get("parent_id") if str(row.get("parent_id")) in ids else own}
+        run |= {"start_time": row.get("started_at"), "run_type": _RUN_TYPES[kind], "name": data.get("name") or kind}
+        run |= {"error": error if error.get("data") else error.get("message")}
         runs.append(run | {"inputs": given if reply else data.get("input"), "outputs": answered})
     yield from _parse_langsmith([*runs, *(trace for trace in traces.values() if trace not in runs)], name, _AGENTS_CURE)
 

@@ -296,8 +296,7 @@ def parse_reply(value: Json, name: str) -> Iterator[AgentRun]:
         yield run_of(run_id, [*before, *_gemini_turns(value), *_error_beside(value)], metadata)
         return
     if isinstance(value.get("choices"), list):
-        request = [*exchange(value.get("messages"), None)]
-        yield run_of(run_id, [*request, *read_choices(value["choices"])], metadata)
+        yield run_of(run_id, [*exchange(value.get("messages"), None), *read_choices(value["choices"])], metadata)
         return
     error = dict_of(value.get("error"))
     messages = _body(value) if any(key in value for key in _REPLY if key != "error") else []
