@@ -37,7 +37,8 @@ CODES: dict[str, dict[int, str]] = {
     | {
         SATISFIED: "every run was judged",
         CAPPED: "fewer passed than --pass-rate",
-        NO_VERDICT: "more judgements failed than --allow-errors allows; nothing was judged; or --gate corrected is inconclusive",
+        NO_VERDICT: "more judgements failed than --allow-errors allows, or runs were left out without --max-bad; nothing was judged; or "
+        "--gate corrected is inconclusive",
         STOPPED: "Ctrl-C; the judgements in flight continue",
     },
     "agreement": _ALL
@@ -67,7 +68,7 @@ CODES: dict[str, dict[int, str]] = {
         NO_VERDICT: "the worker cannot serve",
         UNREACHABLE: "no Temporal server answers",
     },
-    "": _ALL | {SATISFIED: "done", NO_VERDICT: "the thread or batch was closed"},
+    "": _ALL | {SATISFIED: "done", NO_VERDICT: "the thread or batch was closed, or --skip-bad left out runs"},
 }
 CODES["retry"] = CODES["eval"]
 """The exit codes of commands with their meanings; the empty name is for all other commands."""

@@ -206,7 +206,7 @@ def test_a_session_is_read_whole(tmp_path: Path) -> None:
     assert found == {name: expected for name, (_, expected) in CASES.items()}
 
 
-def test_what_claude_code_says_in_the_users_place_is_marked_and_what_is_left_out_is_counted(tmp_path: Path) -> None:
+def test_what_claude_code_says_in_the_users_place_is_marked(tmp_path: Path) -> None:
     told = USER | {"uuid": "t", "origin": {"kind": "task-notification"}}
     rows = [USER | {"origin": {"kind": "human"}}, told, claude("attachment", attachment={"type": "session_context"}), claude("tools-used")]
     rows += [claude("system", subtype="thinking_tokens", content="", tokens=9)] * 2
@@ -214,7 +214,6 @@ def test_what_claude_code_says_in_the_users_place_is_marked_and_what_is_left_out
     (run,) = read_run_file(tmp_path / "session.jsonl")
 
     assert [message.metadata.get("origin") for message in run.transcripts[0].messages] == [None, {"kind": "task-notification"}]
-    assert run.metadata["lines_left_out"] == {"session_context": 1, "tools-used": 1, "thinking_tokens": 2}
 
 
 def said(text: str, utterance: str, **more: Json) -> Json:

@@ -19,9 +19,11 @@ from typing import NamedTuple
 from gradeloop.contract.transcript import AgentRun, RunMessage, why_unanswered
 from gradeloop.errors import InvalidRequest, installed
 from gradeloop.text import acceptable, strict_json
+from gradeloop.transcripts.account import Account, account_of
 from gradeloop.transcripts.assemble import run_of
-from gradeloop.transcripts.formats.agent_benchmarks import parse_sample
+from gradeloop.transcripts.formats.agent_benchmarks import INSPECT, parse_sample
 from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of
+from gradeloop.transcripts.mapping import Mapping
 from gradeloop.transcripts.message_forms import is_message
 from gradeloop.transcripts.registry import PEEKED, Detected, Notes, find_format, line_of, odd_one, parse_runs
 
@@ -56,12 +58,18 @@ class Reading:
     """Whether a run that cannot be read is left out, rather than ending the reading."""
     answered: bool = False
     """Whether a run without an answer counts as one that cannot be read: for those who judge what is read."""
+    mapping: Mapping | None = None
+    """The mapping file that says how files are read, or what is left out of them."""
     formats: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     """The number of values of each file that were taken for a format, and why."""
     left_out: list[str] = field(default_factory=list)
     """The runs that were left out, by file and line, and why."""
     runs: int = 0
     """The runs that were read."""
+    account: Account = field(default_factory=Account)
+    """What became of all that the files hold."""
+    last_account: Account = field(default_factory=Account)
+    """The account of the record that the last run is of."""
     files: dict[str, Path] = field(default_factory=dict)
     """The file of each run, by its id."""
 
@@ -100,7 +108,7 @@ class _Reader:
 
     def runs(self) -> Iterator[AgentRun]:
         """Yield the runs of the file; of a file of lines each as soon as it is read."""
-        path = self._path
+        path, mapping = self._path, self._reading.mapping
         try:
             status = path.stat()
             if not S_ISREG(status.st_mode):
@@ -112,9 +120,13 @@ class _Reader:
             elif path.suffix in LINES:
                 yield from self._lines()
             elif path.suffix in TEXTS:
-                yield run_of(path.stem, [RunMessage(role="assistant", content=self._text())])
+                run = run_of(path.stem, [RunMessage(role="assistant", content=(text := self._text()))])
+                self._keep_account(account_of(text, [run], ""))
+                yield run
             else:
                 yield from self._whole(self._text())
+            if mapping is not None and mapping.selects and not self._has_rows and path.suffix not in (*TEXTS, ".eval"):
+                raise InvalidRequest(f"{path}: runs: {mapping.runs} of the mapping matches nothing in it; correct the path")
         except OSError as error:
             raise InvalidRequest(f"{path} cannot be read: {error.strerror}") from None
         except UnreadableMessage as error:
@@ -156,13 +168,17 @@ class _Reader:
         self._has_rows = self._has_rows or detected.format.rows
         self._reading.formats[str(self._path), detected.format.name, detected.why] += 1
 
+    def _keep_account(self, account: Account) -> None:
+        self._reading.last_account = account
+        self._reading.account.add(account)
+
     def _parsed(self, value: Json, name: str, locate: Callable[[UnreadableMessage], InvalidRequest]) -> Iterator[AgentRun]:
         """Yield the runs of a value; an error is located in the file."""
 
         def on_bad(error: UnreadableMessage) -> None:
             self.leave_out(locate(error))
 
-        notes = Notes(self._note, on_bad if self._reading.skip_bad else None)
+        notes = Notes(self._note, on_bad if self._reading.skip_bad else None, self._keep_account, self._reading.mapping)
         try:
             yield from parse_runs(value, name, notes)
         except UnreadableMessage as error:
@@ -217,6 +233,10 @@ class _Reader:
     def _rows(self, rows: Iterator[JsonLine]) -> Iterator[AgentRun]:
         """Yield the runs of lines: one per line, or the one run whose messages, events or spans the lines are."""
         path = self._path
+        if self._reading.mapping is not None and self._reading.mapping.selects:
+            for row in rows:
+                yield from self._runs_of_line([row.value], row)
+            return
         peeked = list(islice(rows, PEEKED))
         while (odd := odd_one([row.value for row in peeked])) is not None:
             self.leave_out(_at_row(path, peeked, odd))
@@ -231,10 +251,14 @@ class _Reader:
             yield from self._parsed(whole, path.stem, lambda error: _at_row(path, lines, error))
             return
         for row in chain(peeked, rows):
-            try:
-                yield from self._parsed(row.value, f"{path.stem}-{row.number}", partial(_at, path, row.number))
-            except InvalidRequest as error:
-                self.leave_out(error)
+            yield from self._runs_of_line(row.value, row)
+
+    def _runs_of_line(self, value: Json, row: JsonLine) -> Iterator[AgentRun]:
+        """Yield the runs of a line, which may be left out."""
+        try:
+            yield from self._parsed(value, f"{self._path.stem}-{row.number}", partial(_at, self._path, row.number))
+        except InvalidRequest as error:
+            self.leave_out(error)
 
     def _archive(self) -> Iterator[AgentRun]:
         """Yield the samples of an Inspect archive, each an entry of its own."""
@@ -263,9 +287,11 @@ class _Reader:
 
     def _sample(self, archive: zipfile.ZipFile, name: str, task: str, model: object) -> AgentRun:
         try:
-            return parse_sample(_entry(self._path, archive, name), task, model)
+            run = parse_sample(sample := _entry(self._path, archive, name), task, model)
+            Notes(on_account=self._keep_account, mapping=self._reading.mapping).keep_account(sample, [run], INSPECT)
         except UnreadableMessage as error:
             raise InvalidRequest(f"{self._path}, {name}: {_path_prefix(error.path)}{error}") from None
+        return run
 
 
 def _no_utf8(path: Path, line: int, error: UnicodeDecodeError) -> InvalidRequest:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -14,9 +14,11 @@ from gradeloop.contract.transcript import AgentRun, RunTranscript
 from gradeloop.errors import explain
 from gradeloop.extensions import Registry
 from gradeloop.text import clip, objects_in
+from gradeloop.transcripts.account import ABOUT, Account, Place, account_of
 from gradeloop.transcripts.assemble import IDS, build_run, id_of, require_messages, run_of, transcript_of, with_answer
 from gradeloop.transcripts.formats import Format, agent_benchmarks, coding_agents, rows_of, spans, streams, trace_exports, training_sets
 from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, inside, object_at, require_rows, structured, without
+from gradeloop.transcripts.mapping import Mapping
 from gradeloop.transcripts.message_forms import (
     is_autogen,
     is_langchain,
@@ -58,7 +60,9 @@ def detect(value: Json) -> Detected:
     if not isinstance(value, dict):
         raise UnreadableMessage(f"{clip(str(value))} is no run; write an object with messages or transcripts, or a list of messages")
     keys = ", ".join(map(str, value)) or "none"
-    raise UnreadableMessage(f"the run has neither transcripts nor messages; its keys: {keys}")
+    raise UnreadableMessage(
+        f"the run has neither transcripts nor messages; its keys: {keys}; say by --mapping FILE where its answer stands"
+    )
 
 
 PEEKED = 50
@@ -95,6 +99,17 @@ class Notes:
     """Called with the format that a value is taken for, for a list of runs with that of each."""
     on_bad: Callable[[UnreadableMessage], None] | None = None
     """Called with why a run cannot be read, to go on with the next; without it, that is raised."""
+    on_account: Callable[[Account], None] | None = None
+    """Called with the account of each record, before its runs."""
+    mapping: Mapping | None = None
+    """The mapping file that says how values are read, or what is left out of them."""
+
+    def keep_account(self, value: Json, runs: Sequence[AgentRun], form: Format | None, apart: Collection[Place] = ()) -> None:
+        """Take the account of a record, in a format or as the mapping reads it, as `account_of` does."""
+        places = self.mapping.places(value) if self.mapping else ()
+        account = account_of(value, runs, f"{ABOUT}|{form.unshown}" if form else "", places, apart)
+        if self.on_account is not None:
+            self.on_account(account)
 
 
 def parse_runs(value: Json, name: str, notes: Notes | None = None) -> Iterator[AgentRun]:
@@ -109,6 +124,9 @@ def parse_runs(value: Json, name: str, notes: Notes | None = None) -> Iterator[A
         UnreadableMessage: The value is no run; the error's path leads to the mistake.
     """
     notes = notes or Notes()
+    if notes.mapping is not None and notes.mapping.selects:
+        yield from _parse_mapped(value, name, notes, notes.mapping)
+        return
     value = _unpacked(value)
     with _shaped():
         key = envelope_of(value)
@@ -125,6 +143,11 @@ def parse_runs(value: Json, name: str, notes: Notes | None = None) -> Iterator[A
         for at, item in enumerate(value):
             yield from _noting(lambda item=item, at=at: parse_runs(item, f"{name}-{at + 1}", notes), notes, at)  # type: ignore[misc]  # bound
         return
+    yield from _parse_detected(value, name, notes)
+
+
+def _parse_detected(value: Json, name: str, notes: Notes) -> Iterator[AgentRun]:
+    """Yield the runs of a value in a format, each with its account."""
     with _shaped():
         detected = detect(value)
     if notes.on_format is not None:
@@ -134,11 +157,36 @@ def parse_runs(value: Json, name: str, notes: Notes | None = None) -> Iterator[A
     if key is None or not items:
         with _shaped(detected.format.name):
             found = list(detected.format.parse(value, name))
+        runs = [run for run in found if isinstance(run, AgentRun)]
+        if len(runs) == len(found):  # the texts of one that cannot be read are lost with it, by name
+            notes.keep_account(value, runs, detected.format)
         for run in found:
             yield from _noting(lambda run=run: _read(run), notes)  # type: ignore[misc]  # bound
         return
+    notes.keep_account({**value, key: None}, (), detected.format)
     for at, item in enumerate(items):
-        yield from _noting(lambda item=item: _parse_one_of(detected.format, value, item, name), notes, key, at)  # type: ignore[misc]  # bound
+        yield from _noting(lambda item=item: _parse_one_of(detected.format, value, item, name, notes), notes, key, at)  # type: ignore[misc]  # bound
+
+
+def _parse_mapped(value: Json, name: str, notes: Notes, mapping: Mapping) -> Iterator[AgentRun]:
+    """Yield the runs of the records that a mapping finds in a value."""
+    records = mapping.records(value)
+    notes.keep_account(value, (), None, {node.location for node in records})
+    for number, node in enumerate(records, 1):
+        if notes.on_format is not None:
+            notes.on_format(Detected(MAPPED, str(mapping.runs or "each record")))
+
+        def read(record: Json = node.value, number: int | None = number if len(records) > 1 else None) -> Iterator[AgentRun]:
+            with _shaped():
+                run = mapping.run_of(record, f"{name}-{number}" if number else name, number)
+            notes.keep_account(record, [run], None)
+            yield run
+
+        yield from _noting(read, notes, *node.location)
+
+
+MAPPED = Format("mapping", lambda _: None, lambda _value, _name: iter(()), rows=True)
+"""The format of what a mapping file reads."""
 
 
 def _unpacked(value: Json) -> Json:
@@ -176,13 +224,14 @@ def _read(found: AgentRun | UnreadableMessage) -> Iterator[AgentRun]:
     yield found
 
 
-def _parse_one_of(form: Format, value: dict[str, Json], item: Json, name: str) -> Iterator[AgentRun]:
+def _parse_one_of(form: Format, value: dict[str, Json], item: Json, name: str, notes: Notes) -> Iterator[AgentRun]:
     """Yield the run of one item of a value; the path of an error begins in the item."""
     try:
         with _shaped(form.name):
             found = [run for read in form.parse({**value, str(form.several): [item]}, name) for run in _read(read)]
     except UnreadableMessage as error:
         raise UnreadableMessage(str(error), *error.path[2:]) from None
+    notes.keep_account(item, found, form)
     yield from found
 
 
@@ -338,7 +387,12 @@ OWN = (
     trace_exports.OPENAI_AGENTS,
     spans.SPANS,
     agent_benchmarks.INSPECT,
-    Format("transcripts", lambda value: "an object with transcripts" if "transcripts" in dict_of(value) else None, _parse_transcripts),
+    Format(
+        "transcripts",
+        lambda value: "an object with transcripts" if "transcripts" in dict_of(value) else None,
+        _parse_transcripts,
+        unshown="description|view",
+    ),
     agent_benchmarks.ATIF,
     coding_agents.SWE_AGENT,
     coding_agents.MINI_SWE,

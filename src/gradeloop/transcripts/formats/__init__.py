@@ -41,6 +41,11 @@ class Format:
     """The key of the list whose items are a run each; None where a value is one run, or is taken apart otherwise."""
     rows: bool = False
     """Whether rows of one id may differ: completions of one prompt, criteria of one completion."""
+    unshown: str = ""
+    """A pattern of the keys, and the types of objects, that judges are not shown on purpose.
+
+    A record with another long text that is shown nowhere is refused.
+    """
 
 
 def rows_of(is_known: Callable[[dict[str, Json]], object], why: str) -> Callable[[Json], str | None]:

@@ -100,7 +100,8 @@ def _sdk_event(event: dict[str, Json]) -> Iterator[RunMessage]:
     role = "user" if str(event.get("source")) in {"user", "environment"} else "assistant"
     call, tool = event.get("tool_call_id"), str(event.get("tool_name") or "tool")
     if kind == "SystemPromptEvent":
-        yield RunMessage(role="system", content=text_of(dict_of(event.get("system_prompt")).get("text")))
+        prompts = (text_of(dict_of(event.get(key)).get("text")) for key in ("system_prompt", "dynamic_context"))
+        yield RunMessage(role="system", content="\n\n".join(filter(None, prompts)))
     elif kind == "MessageEvent":
         yield from messages_at({"llm_message": [event.get("llm_message")]}, "llm_message")
         if extended := event.get("extended_content"):  # what the program added to the user's message
@@ -244,6 +245,10 @@ _ATTACHMENT = "attachment://"
 _KEPT = ("target", "scores", "epoch", "metadata", "choices", "sandbox", "total_time", "working_time", "error_retries", "uuid")
 
 
+_ABOUT_SAMPLES = "eval|plan|results|stats|reductions|events|attachments|store|timelines|sandbox"
+"""The keys about an evaluation, and of what samples have beside their messages: events repeat these, or are a scorer's."""
+
+
 def _recognise_inspect(value: Json) -> str | None:
     """Return why a value is a log of Inspect; None where it is none."""
     if isinstance(value, dict) and isinstance(value.get("samples"), list):
@@ -379,8 +384,11 @@ def _smolagents_step(step: dict[str, Json]) -> Iterator[RunMessage]:
         yield build_message("assistant", [TextPart(text=text_of(step["action_output"]))])
 
 
-ATIF = Format("ATIF trajectory", _recognise_atif, _parse_atif)
-SMOLAGENTS = Format("smolagents steps", rows_of(_is_smolagents, "steps of an agent's memory"), _parse_smolagents, whole=True)
-INSPECT = Format("Inspect log", _recognise_inspect, _parse_inspect, several="samples")
-OPENHANDS = Format("OpenHands events", _recognise_openhands, _parse_openhands, whole=True)
-TAU = Format("tau-bench run", _recognise_tau, _parse_tau, several="simulations")
+ATIF = Format("ATIF trajectory", _recognise_atif, _parse_atif, unshown="agent|extra|notes|(final_)?metrics")
+INSPECT = Format("Inspect log", _recognise_inspect, _parse_inspect, several="samples", unshown=_ABOUT_SAMPLES)
+_BESIDE_EVENTS = "instance|test_result|report|message|extras|tool_call_metadata|(llm_)?metrics"
+OPENHANDS = Format("OpenHands events", _recognise_openhands, _parse_openhands, whole=True, unshown=_BESIDE_EVENTS)
+TAU = Format("tau-bench run", _recognise_tau, _parse_tau, several="simulations", unshown="info|tasks|reward_info")
+SMOLAGENTS = Format(
+    "smolagents steps", rows_of(_is_smolagents, "steps of an agent's memory"), _parse_smolagents, whole=True, unshown="model_input_messages"
+)

@@ -1,6 +1,5 @@
 """Sessions and trajectories of coding agents: Claude Code, Codex, Gemini CLI, mini-swe-agent and SWE-agent; a file may hold several."""
 
-import json
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple
@@ -48,7 +47,7 @@ _PROGRESS = ("status", "thinking_tokens", "background_tasks_changed", "task_star
 """Subtypes of the system's lines that say how far the program is."""
 
 _UNSAID = _SESSION_LINES - {"user", "assistant", "system", "summary", "result", "attachment"}
-"""Lines about the program, not the conversation: they are counted in the run's metadata."""
+"""Lines about the program, not the conversation."""
 
 
 def _recognise_claude_code(value: Json) -> str | None:
@@ -80,7 +79,6 @@ def _parse_claude_code(value: Json, name: str) -> Iterator[AgentRun | Unreadable
 
 def _claude_code_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
     threads: dict[str, list[RunMessage]] = {"main": []}
-    left: dict[str, int] = {}
     spoken: dict[str, list[RunMessage]] = {}
     metadata: dict[str, JsonValue] = {}
     for at, row in lines:
@@ -91,10 +89,7 @@ def _claude_code_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
             with inside(at, "data", "message", "message"):
                 spoken.setdefault(str(dict_of(row["data"]).get("agentId") or "subagent"), []).extend(parse_messages([said]))
             continue
-        inner = str(row.get("subtype") if kind == "system" else dict_of(row.get("attachment")).get("type"))
-        if kind in _UNSAID or inner in (_PROGRESS if kind == "system" else _SNAPSHOTS):  # about the program, not the conversation
-            unsaid = kind if kind in _UNSAID else inner
-            left[unsaid] = left.get(unsaid, 0) + 1
+        if _is_of_the_program(kind, row):
             continue
         if kind == "summary":
             metadata["summary"] = row.get("summary")
@@ -105,8 +100,6 @@ def _claude_code_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
             if row.get(key) and key not in metadata:
                 metadata[key] = row[key]
     threads = {**spoken, **threads} if not threads["main"] else {"main": threads.pop("main"), **spoken, **threads}
-    counts: dict[str, JsonValue] = dict(left)
-    metadata |= {"lines_left_out": counts} if left else {}
     transcripts = [transcript_of(messages, id=branch) for branch, messages in threads.items() if messages]
     return build_run(id_of(metadata, name, "sessionId", "session_id") if transcripts else name, transcripts, metadata)
 
@@ -115,6 +108,12 @@ def _kind_of(at: int, row: dict[str, Json]) -> str:
     if isinstance(kind := row.get("type"), str):
         return kind
     raise UnreadableMessage(f"a line of a session has a type, and this one has the keys: {', '.join(row) or 'none'}", at)
+
+
+def _is_of_the_program(kind: str, row: dict[str, Json]) -> bool:
+    """Return whether a line is about the program, not the conversation."""
+    about = str(row.get("subtype") if kind == "system" else dict_of(row.get("attachment")).get("type"))
+    return kind in _UNSAID or about in (_PROGRESS if kind == "system" else _SNAPSHOTS)
 
 
 def _session_line(kind: str, row: dict[str, Json], *, alone: bool) -> Iterator[RunMessage]:
@@ -192,7 +191,6 @@ def _parse_codex(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessag
 def _codex_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
     messages: list[RunMessage] = []
     metadata: dict[str, JsonValue] = {}
-    events: dict[str, int] = {}
     failed: set[str] = set()
     for at, row in lines:
         kind, payload = str(row.get("type")), dict_of(row.get("payload"))
@@ -216,11 +214,9 @@ def _codex_session(lines: Sequence[SessionLine], name: str) -> AgentRun:
                 messages.append(error_message(text_of(first_of(payload, "message", "reason")), str(payload["type"])))
             elif kind in _CODEX or row.get("record_type") == "state" or "payload" in row:
                 failed |= _failed_call(payload)
-                events[str(payload.get("type") or kind)] = events.get(str(payload.get("type") or kind), 0) + 1
             else:
                 messages += parse_messages([row])
-    counts: dict[str, JsonValue] = dict(events)
-    return run_of(id_of(metadata, name), with_failures(messages, failed), {**metadata, **({"events_left_out": counts} if events else {})})
+    return run_of(id_of(metadata, name), with_failures(messages, failed), metadata)
 
 
 def _failed_call(event: dict[str, Json]) -> set[str]:
@@ -322,7 +318,7 @@ def _mini_swe_message(row: Json, at: int, waiting: list[str]) -> Iterator[RunMes
         with inside("extra", "response"):
             yield from _mini_swe_answer(extra)
     bare = [dict_of(action).get("command") for action in objects_in(extra.get("actions")) if "tool_call_id" not in action]
-    kept = _mini_swe_extra(extra, text_of(first_of(row, "content", "output")))
+    kept = _mini_swe_extra(extra)
     beside: dict[str, JsonValue] = {"extra": kept} if kept else {}
     seen = {**{key: inner for key, inner in row.items() if key != "extra"}, **beside}
     failed = extra.get("returncode") not in (None, 0) or bool(extra.get("exception_info"))
@@ -368,15 +364,12 @@ def _as_one_answer(messages: list[RunMessage], metadata: dict[str, JsonValue]) -
     return [build_message("assistant", spoken, metadata={**own, **metadata})]
 
 
-def _mini_swe_extra(extra: dict[str, Json], shown: str) -> dict[str, JsonValue]:
-    """Return what a message has beside itself: of a reply not what the message repeats, of an output that the model saw cut its length."""
+def _mini_swe_extra(extra: dict[str, Json]) -> dict[str, JsonValue]:
+    """Return what a message has beside itself: of a reply not what the message repeats, nor an output that the model saw cut."""
     kept = without(extra, "response", "model_response", "raw_output", "actions")
     reply = extra.get("response")
     if isinstance(reply, dict) and (rest := without(reply, "choices", "output")):
         kept["response"] = rest
-    raw = extra.get("raw_output")
-    if isinstance(raw, str) and raw.strip() not in shown and json.dumps(raw)[1:-1] not in shown:
-        kept["raw_output_characters"] = len(raw)
     return kept
 
 
@@ -595,8 +588,11 @@ def _gemini_message(row: dict[str, Json]) -> Iterator[RunMessage]:
             yield from parse_message({"role": "tool", "tool_call_id": call.get("id"), "content": call["result"]})
 
 
-CLAUDE_CODE = Format("Claude Code session", _recognise_claude_code, _parse_claude_code, whole=True)
-CODEX = Format("Codex session", _recognise_codex, _parse_codex, whole=True)
+_OF_THE_PROGRAM = "|".join([*_UNSAID, *_PROGRESS, *_SNAPSHOTS, "toolUseResult", "tool_use_result", "rendered"])
+CLAUDE_CODE = Format("Claude Code session", _recognise_claude_code, _parse_claude_code, whole=True, unshown=_OF_THE_PROGRAM)
+CODEX = Format("Codex session", _recognise_codex, _parse_codex, whole=True, unshown="event_msg|turn_context|world_state|.*_instructions")
+_REPEATED = "config|raw_output|exception_info|(model_)?response"
+MINI_SWE = Format("mini-swe-agent trajectory", _recognise_mini_swe, _parse_mini_swe, unshown=_REPEATED)
+_HISTORY = "history|query|messages|replay_config|info|state"
+SWE_AGENT = Format("SWE-agent trajectory", _recognise_swe_agent, _parse_swe_agent, unshown=_HISTORY)
 GEMINI_CLI = Format("Gemini CLI session", rows_of(_is_gemini_cli, "messages of types user and gemini"), _parse_gemini_cli, whole=True)
-MINI_SWE = Format("mini-swe-agent trajectory", _recognise_mini_swe, _parse_mini_swe)
-SWE_AGENT = Format("SWE-agent trajectory", _recognise_swe_agent, _parse_swe_agent)

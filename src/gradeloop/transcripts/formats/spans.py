@@ -476,4 +476,13 @@ def any_value(value: Json) -> Json:
     return None if all(key in _VALUES or re.sub(r"_v", "V", key) in _VALUES for key in value) else value
 
 
-SPANS = Format("OpenTelemetry spans", _recognise, _parse, whole=True)
+_UNSHOWN = (
+    r"(?:http|url|db|rpc|messaging|exception|code|process|host|os|service|telemetry|server|client|network|net|thread|faas|cloud|k8s|container|"
+    r"browser|user_agent|peer|aws|gcp|azure|otel|deployment|graphql|event|log)\..+|"  # the other conventions of OpenTelemetry
+    r"gen_ai\.(?:tool\.(?:definitions|description)|request\..+)|llm\.(?:invocation_parameters|tools\..+|prompt_template\..+)|"
+    r"ai\.(?:prompt\.tools|settings\..+|request\..+)|.*metadata.*|status|resource|scope|"
+    r"(?:input|output)\.value|traceloop\.entity\.(?:input|output)|langfuse\.(?:observation|trace)\.(?:input|output)"
+)
+"""The attributes that say how a call was made, what other programs did, and what went in and out of spans that are no calls."""
+
+SPANS = Format("OpenTelemetry spans", _recognise, _parse, whole=True, unshown=_UNSHOWN)

@@ -1,6 +1,5 @@
 """Traces of Langfuse, MLflow, LangSmith and OpenAI's Agents SDK, states of LangGraph: what models were sent and said, put together."""
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from pydantic import JsonValue
@@ -105,9 +104,6 @@ def _langfuse_run(trace: dict[str, Json], name: str) -> AgentRun:
     metadata = without(trace, "id", "input", "output", "observations", "metadata") | (dict_of(about) or without({"metadata": about}))
     if outline and asked != outline and any(histories):
         metadata |= {"input": trace.get("input"), "output": trace.get("output")}
-    unseen = (row for row in observations if row.get("type") not in ("GENERATION", "TOOL", "RETRIEVER"))
-    hidden = Counter(f"{row.get('type')} {row.get('name')}" for row in unseen)
-    metadata |= {"not_shown": dict(hidden)} if hidden else {}
     metadata |= {f"{key} beside": beside for key in ("input", "output") if (beside := beside_messages(trace.get(key)))}
     with inside():
         transcripts = [transcript_of(messages) for messages in conversations]
@@ -191,9 +187,7 @@ def _langsmith_run(root: dict[str, Json], below: Sequence[dict[str, Json]], name
     conversations = join_steps(steps, conversations, in_order=False)
     about = dict_of(dict_of(root.get("extra")).get("metadata"))
     kept = without(root, "id", "inputs", "outputs", "child_runs", "extra", "events", "serialized", "error", "manifest_id")
-    hidden = Counter(f"{row.get('run_type')} {row.get('name')}" for row in below if row.get("run_type") not in ("llm", "tool", "retriever"))
     metadata: dict[str, JsonValue] = {**kept, **left, **({"metadata": about} if about else {})}
-    metadata |= {"not_shown": dict(hidden)} if hidden else {}
     transcripts = [transcript_of(messages) for messages in conversations if messages or len(conversations) == 1]
     return build_trace(id_of(root, name), transcripts, metadata, cure)
 
@@ -340,9 +334,10 @@ def _thread_of(row: dict[str, Json]) -> str:
     return next((str(value)[:200] for value in (*found, *ids) if value), "")
 
 
-LANGFUSE = Format("Langfuse trace", _recognise_langfuse, _parse_langfuse, whole=True)
+_NO_CALLS = "SPAN|EVENT|AGENT|CHAIN|EVALUATOR|EMBEDDING|GUARDRAIL|status_?[mM]essage|model_?[pP]arameters"
+LANGFUSE = Format("Langfuse trace", _recognise_langfuse, _parse_langfuse, whole=True, unshown=_NO_CALLS)
 LANGGRAPH = Format("LangGraph state", _recognise_langgraph, _parse_langgraph, whole=True)
-MLFLOW = Format("MLflow trace", _recognise_mlflow, _parse_mlflow)
+MLFLOW = Format("MLflow trace", _recognise_mlflow, _parse_mlflow, unshown="trace|info")
 OPENAI_AGENTS = Format(
     "OpenAI Agents trace",
     rows_of(_is_agent, "spans of the Agents SDK: objects whose object is trace or trace.span"),
@@ -354,4 +349,5 @@ LANGSMITH = Format(
     rows_of(lambda row: {"run_type", "inputs"} <= set(row), "objects with run_type and inputs"),
     _parse_langsmith,
     whole=True,
+    unshown="error|events|extra|serialized|manifest.*",
 )

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from gradeloop.contract.transcript import AgentRun, ReasoningPart, RunMessage, ToolCallPart
 from gradeloop.text import clip, objects_in, rows_are
-from gradeloop.transcripts.assemble import ANSWERS, QUESTIONS, error_message, exchange, id_of, read_side, run_of, with_answer
+from gradeloop.transcripts.assemble import ANSWERS, QUESTIONS, error_message, exchange, id_of, other_message, read_side, run_of, with_answer
 from gradeloop.transcripts.formats import Format
 from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, inside, list_at, require_rows, structured, without
 from gradeloop.transcripts.message_forms import build_message, is_message, parse_messages, read_rows
@@ -250,6 +250,8 @@ def _parse_pair(value: Json, name: str) -> Iterator[AgentRun]:
     else:
         read = [part for part in (*QUESTIONS, "context", "input") if isinstance(value.get(part), str)]
         asked = [RunMessage(role="user", content="\n\n".join(value[part] for part in read if value[part].strip()))]
+    retrieved = [key for key in ("retrieved_contexts", "retrieval_context", "contexts") if isinstance(value.get(key), list)]
+    asked, read = [*asked, *(other_message("user", key, value[key]) for key in retrieved)], [*read, *retrieved]
     rest = without(value, *read, "system", "id")
     said, answer = with_answer([], rest, "output")  # a prompt may end with the beginning of it
     messages = [*read_side(value.get("system"), "system", "system"), *asked, *said]
