@@ -72,16 +72,77 @@ def test_runs_that_cannot_be_read_are_left_out_and_listed(gradeloop: CommandLine
     refused = gradeloop("judge", "judge.yaml", "asked.jsonl", *SCRIPTED)
     ended = gradeloop("judge", "judge.yaml", "mixed.jsonl", *SCRIPTED, "--skip-bad", "--max-bad", "0.2")
 
+    reason = "mixed.jsonl, line 2: messages[0].role: the role is 'robot'; known: system, developer, user, assistant, tool, function"
     assert done.code == 0, done.err
     assert sorted(line["agent_run_id"] for line in done.lines) == ["a", "b"]
-    assert "left out: mixed.jsonl, line 2: messages[0].role: the role is 'robot'" in done.err
+    assert f"left out: {reason}" in done.err
     assert "left out 1 of 3 runs (33%)" in done.err
-    assert [line["agent_run_id"] for line in unanswered.lines] == ["c"]
+    assert (unanswered.code, [line["agent_run_id"] for line in unanswered.lines]) == (3, ["c"])
     assert "left out: asked.jsonl: the run 'y' has no answer: no text and no tool call of an assistant; these keys" in unanswered.err
     assert "left out 1 of 2 runs (50%)" in unanswered.err
     assert (refused.code, "were set aside: gold; write it as the last message" in refused.err) == (2, True)
     assert (ended.code, "nothing is judged: --max-bad allows 20%" in ended.out) == (3, True)
     assert "mixed.jsonl: read as messages (an object with messages: objects with role and content), 3 times" in ended.out
+
+
+def test_a_file_of_a_folder_or_an_item_of_a_list_that_cannot_be_read_costs_itself_alone(gradeloop: CommandLine) -> None:
+    folder, messages = gradeloop.folder / "kept", PARIS["transcripts"][0]["messages"]
+    folder.mkdir()
+    write(
+        gradeloop, "kept/list.json", [{"id": "l1", "messages": messages}, {"id": "l2", "messages": [7]}, {"id": "l3", "messages": messages}]
+    )
+    write(gradeloop, "kept/torn.json", '{"id": "t", "messages": [')
+    write(gradeloop, "kept/notes.cfg", "no run")
+
+    refused = gradeloop("judge", "judge.yaml", "kept", *SCRIPTED)
+    done = gradeloop("judge", "judge.yaml", "kept", *SCRIPTED, "--skip-bad")
+
+    assert (refused.code, "kept/list.json, line 1: [1].messages[0]: '7' is no message" in refused.err) == (2, True)
+    assert done.code == 3
+    assert "Results: 2 judged" in done.out
+    assert "left out: kept/list.json, line 1: [1].messages[0]: '7' is no message" in done.out
+    assert "left out: kept/torn.json, line 1: no JSON" in done.out
+    assert "left out 2 of 4 runs (50%)" in done.out
+
+
+def test_runs_of_any_shape_are_judged_and_shown_by_a_mapping_file(gradeloop: CommandLine) -> None:
+    write(gradeloop, "cases.json", {"cases": [{"n": "c1", "q": "Capital?", "out": "Paris \x1b[31m is it.", "why": "It is known. " * 10}]})
+    write(gradeloop, "lacking.yaml", "runs: $.cases[*]\nid: $.n\ninput: $.q\nanswer: $.out")
+    write(gradeloop, "mapping.yaml", "runs: $.cases[*]\nid: $.n\ninput: $.q\nanswer: $.out\nleave_out: [$.why]")
+
+    refused = gradeloop("judge", "judge.yaml", "cases.json", *SCRIPTED, "--mapping", "lacking.yaml")
+    shown = gradeloop("runs", "show", "cases.json", "--mapping", "mapping.yaml")
+    as_json = gradeloop("runs", "show", "cases.json", "--mapping", "mapping.yaml", "--json")
+    done = gradeloop("judge", "judge.yaml", "cases.json", *SCRIPTED, "--mapping", "mapping.yaml", "--json")
+
+    assert (refused.code, "cases.json, line 1: cases[0].why: this text of 130 characters would be shown to no judge" in refused.err) == (
+        2,
+        True,
+    )
+    assert shown.code == 0, shown.err
+    assert (
+        "cases.json: read as mapping ($['cases'][*])\nrun c1\n  T0B0 user text: Capital?\n  T0B1 assistant text: Paris [31m is it."
+        in shown.out
+    )
+    assert "  account: shown 2 values (26 characters), metadata 1 value (2 characters), left out 1 value (130 characters)\n" in shown.out
+    assert "          130 characters left out at $.why" in shown.out
+    assert json.loads(as_json.out)["runs"][0]["account"]["left_out"] == {"$.why": 130}
+    assert (done.code, [line["agent_run_id"] for line in done.lines]) == (0, ["c1"])
+
+
+def test_runs_that_cannot_be_read_are_told_where_runs_are_shown(gradeloop: CommandLine) -> None:
+    messages = [{"role": "user", "content": "Capital?"}, {"role": "assistant", "content": "x" * 500}]
+    lines = [json.dumps({"id": f"m{at}", "messages": messages}) for at in range(3)]
+    write(gradeloop, "many.jsonl", "\n".join([*lines, "{"]))
+
+    refused = gradeloop("runs", "show", "many.jsonl")
+    done = gradeloop("runs", "show", "many.jsonl", "--skip-bad", "--limit", "1")
+
+    assert (refused.code, "many.jsonl, line 4: no JSON" in refused.err) == (2, True)
+    assert (done.code, done.out.count("run m")) == (3, 1)
+    assert "x" * 400 + "… (500 characters)" in done.out
+    assert "1 of 3 runs; --limit shows more. Of all:\n  account: shown 12 values" in done.out
+    assert "left out: many.jsonl, line 4: no JSON" in done.out
 
 
 def test_results_are_json_lines_in_a_pipe_and_in_a_file_and_are_not_paid_for_again(gradeloop: CommandLine) -> None:
@@ -461,7 +522,7 @@ MISTAKES: dict[str, tuple[tuple[str, ...], str]] = {
     "no judge": (("judge", "nope.yaml", "runs.jsonl"), "the judge 'nope.yaml' does not exist; name a file, or COLLECTION/RUBRIC"),
     "no rubric of that name": (("judge", "demo/nope", "runs.jsonl"), "there is no rubric 'nope' in the collection 'demo'"),
     "no run": (("judge", "judge.yaml", "nope.jsonl", *SCRIPTED), "the run 'nope.jsonl' does not exist; name a file, or thread:ID"),
-    "a folder": (("judge", "judge.yaml", ".", *SCRIPTED), "the run '.' is a folder; name the files in it"),
+    "a folder without runs": (("judge", "judge.yaml", "empty", *SCRIPTED), "the run 'empty' is a folder without files of runs"),
     "a run twice": (("judge", "judge.yaml", "runs.jsonl", "runs.jsonl", *SCRIPTED), "two runs have the id 'a' (the same content, too)"),
     "no replies": (
         ("judge", "judge.yaml", "runs.jsonl"),
@@ -519,6 +580,7 @@ def mistaken(gradeloop: CommandLine) -> CommandLine:
 
 def test_a_mistake_is_told_in_a_sentence(mistaken: CommandLine, subtests: pytest.Subtests) -> None:
     mistaken("registry", "create", "taken", "taken.yaml")
+    (mistaken.folder / "empty").mkdir()
     for name, (arguments, message) in MISTAKES.items():
         with subtests.test(name):
             done = mistaken(*arguments)

@@ -55,6 +55,7 @@ from gradeloop.settings.worker import FetchSettings, McpSettings, NotifySettings
 from gradeloop.suites.convert import from_mastra, from_promptfoo
 from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
+from gradeloop.transcripts.mapping import Mapping
 from gradeloop.transcripts.registry import detect
 from tests.conftest import ROOT
 from tests.rig.cli import Done
@@ -634,6 +635,7 @@ RULES = (
     Rule("docs/tools/*.md", "yaml", is_criterion_of_the_tool),
     Rule("docs/operating.md", "text", is_the_plan_that_is_printed, having="calls in flight:"),
     Rule("docs/transcripts.md", "text", is_line_about_a_format),
+    Rule("docs/transcripts.md", "yaml mapping *", lambda block: Mapping.model_validate(block.value)),  # run by test_mapped_shapes.py
     Rule("docs/tutorials/*.md", "text", is_text, "tutorial"),
     Rule("docs/tutorials/*.md", "sh later", names_commands),
     Rule("docs/tutorials/*.md", "yaml part", is_value),

@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,7 @@ from gradeloop.files.yaml import Location, read_placed
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, parse_judge
 from gradeloop.settings.endpoints import own_names, refuse_unservable, require_default_model
 from gradeloop.settings.trust import find_config_file
-from gradeloop.transcripts.readers import Reading, distinct_ids, read_run_file, refuse_duplicate_ids
+from gradeloop.transcripts.readers import LINES, TEXTS, Reading, distinct_ids, read_run_file, refuse_duplicate_ids
 
 if TYPE_CHECKING:
     from gradeloop.judges.registry import JudgeRegistry  # loads SQLAlchemy, which a judge in a file does not need
@@ -95,7 +95,7 @@ async def load_runs(sources: Sequence[str], reader: GradingClient | None, readin
     """Load the runs of files and threads, in order; ids that several files have carry the file's name.
 
     Args:
-        sources: The names of files, and `thread:ID`.
+        sources: The names of files, of folders with such files, and `thread:ID`.
         reader: Reads threads.
         reading: Where formats are noted, and what is left out; by default nothing is left out.
 
@@ -107,7 +107,7 @@ async def load_runs(sources: Sequence[str], reader: GradingClient | None, readin
         if source.startswith(THREAD) and reader is not None:
             files.append((Path(source), [await read_thread(reader, source.removeprefix(THREAD))]))
         else:
-            files.append((Path(source), list(_read_runs(Path(source), reading))))
+            files += [(path, list(read_run_file(path, reading))) for path in _files_of(Path(source))]
     runs = distinct_ids(files)
     refuse_duplicate_ids(runs)
     if reading is not None:
@@ -118,11 +118,15 @@ async def load_runs(sources: Sequence[str], reader: GradingClient | None, readin
     return runs
 
 
-def _read_runs(path: Path, reading: Reading | None) -> Iterator[AgentRun]:
-    if not path.is_file():
-        problem = "is a folder; name the files in it" if path.is_dir() else "does not exist; name a file, or thread:ID"
+def _files_of(path: Path) -> list[Path]:
+    """Return a file, or the files of runs in a folder, by name."""
+    if path.is_file():
+        return [path]
+    found = sorted(file for file in path.glob("*") if file.is_file() and file.suffix in (".json", ".eval", *LINES, *TEXTS))
+    if not found:
+        problem = "is a folder without files of runs; name one with some" if path.is_dir() else "does not exist; name a file, or thread:ID"
         raise InvalidRequest(f"the run {str(path)!r} {problem}")
-    return read_run_file(path, reading)
+    return found
 
 
 async def read_thread(reader: GradingClient, thread_id: str) -> AgentRun:

@@ -19,6 +19,7 @@ from temporalio.client import Client
 from gradeloop.batches.answer import ANSWER_COLOURS, answer_of_judgements, corrected_answer, gate_lines, hint_of_verdicts, model_verdicts
 from gradeloop.batches.cli.rejudge import judged_runs, load_older_judge, preview_lines, preview_of
 from gradeloop.batches.cli.results_table import answer_line, failure_lines, result_table, results_line
+from gradeloop.batches.cli.runs import MappingFile, SkipBad, account_lines, read_as_lines
 from gradeloop.batches.gate import gate_rate
 from gradeloop.batches.judge_many import Judged, dearer_judge, judge_many
 from gradeloop.batches.pages.judgement_page import READ_BACK, JudgementOutputs, JudgementSource
@@ -69,6 +70,7 @@ from gradeloop.stats.correction import GatedRate
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import Connection, WorkerSpec, connect, done_before, ensure_worker, find, keep_worker_alive
 from gradeloop.text import counted, json_without_commands, one_line, percent
+from gradeloop.transcripts.mapping import read_mapping
 from gradeloop.transcripts.readers import Reading
 
 if TYPE_CHECKING:
@@ -91,7 +93,7 @@ RULE_HELP = "Count a result as passed when its KEY is VALUE; repeatable."
 WHOLE_HELP = "Refuse a run that is too long for the judge to be shown all of it."
 CHUNK_HELP = "Judge a run that is too long in overlapping parts, with a last call that sees the findings."
 RETRY_HELP = "Judge failures again, also those for which the judge's answers stayed invalid; the others are read."
-MAX_BAD_HELP = "With --skip-bad: exit 3, and judge nothing, when a larger share cannot be read."
+MAX_BAD_HELP = "With --skip-bad: exit 0 if at most this share cannot be read; judge nothing if more."
 LABELS_HELP = "Correct the pass rate for the judge's error on people's labels in this file."
 FILES_HELP = "Also write the results to a .jsonl, .json, .csv, .xml, .md or .html file; repeatable."
 ALLOW_ERRORS_HELP = "Exit 3 only when a larger share of judgements fail."
@@ -126,10 +128,11 @@ class JudgeOptions:
     scripted: Scripted = None
     output: Annotated[tuple[Path, ...], typer.Option("--output", "-o", metavar="FILE", help=FILES_HELP)] = ()
     overwrite: Overwrite = False
-    skip_bad: Annotated[bool, typer.Option("--skip-bad", help="Leave out runs that cannot be read, and list them.")] = False
+    skip_bad: SkipBad = False
+    mapping: MappingFile = None
     whole: Annotated[bool, typer.Option("--whole", help=WHOLE_HELP)] = False
     chunk: Annotated[bool, typer.Option("--chunk", help=CHUNK_HELP)] = False
-    max_bad: Annotated[float, typer.Option(parser=share_flag, metavar="SHARE", help=MAX_BAD_HELP)] = 1.0
+    max_bad: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=MAX_BAD_HELP)] = None
     allow_outside: OutsideFolders = ()
     trust: Trust = False
     store: Annotated[bool, typer.Option("--store/--no-store", help="Keep the results in the store, or do not.")] = True
@@ -176,7 +179,8 @@ def judge(options: JudgeOptions) -> None:
         typer.echo(f"stopped; judgements in flight continue. {rest}", err=True)
         raise typer.Exit(STOPPED)
     counts = outcome.counts
-    if counts.errors > options.allow_errors * outcome.total or (outcome.total and not counts.judged):
+    unread = outcome.left_out and options.max_bad is None
+    if unread or counts.errors > options.allow_errors * outcome.total or (outcome.total and not counts.judged):
         raise typer.Exit(NO_VERDICT)
     if options.corrected:
         raise typer.Exit({"passed": SATISFIED, "failed": CAPPED}.get(outcome.corrected or "", NO_VERDICT))
@@ -234,6 +238,8 @@ class JudgeOutcome:
     stopped: bool = False
     corrected: str | None = None
     """What the corrected rate decides: `passed`, `failed` or `inconclusive`; None without labels or a rate that is asked for."""
+    left_out: int = 0
+    """The records that could not be read."""
 
 
 @dataclass(frozen=True)
@@ -270,7 +276,7 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     if (options.pass_rate is not None or options.labels is not None) and not rule.stated:
         flag = "--labels" if options.pass_rate is None else "--pass-rate"
         raise InvalidRequest(f"{flag} needs a rule for what passes; add --pass KEY=VALUE")
-    reading = Reading(skip_bad=options.skip_bad, answered=True)
+    reading = Reading(skip_bad=options.skip_bad, answered=True, mapping=read_mapping(options.mapping))
     early = None if any(source.startswith(THREAD) for source in options.runs) else await _named_runs(options, None, reading, console)
     if note and not options.as_json:
         console.print(note, style="dim", soft_wrap=True)
@@ -299,7 +305,11 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     if not options.as_json and not all(rule.passed(row.result) for row in finished):
         _print_next(work, is_as_written=config.sha256() == written.sha256())
     return JudgeOutcome(
-        total, rule.count([row.result for row in finished]), stopped=len(finished) < total, corrected=gated.decision if gated else None
+        total,
+        rule.count([row.result for row in finished]),
+        stopped=len(finished) < total,
+        corrected=gated.decision if gated else None,
+        left_out=len(reading.left_out),
     )
 
 
@@ -398,14 +408,14 @@ async def _named_runs(options: JudgeOptions, reader: GradingClient | None, readi
     if options.whole:
         refuse_cut(runs)
     if not options.as_json:
-        for (path, name, why), count in reading.formats.items():
-            console.print(one_line(f"{path}: read as {name} ({why}){f', {count} times' if count > 1 else ''}"), style="dim", soft_wrap=True)
+        for line in (*read_as_lines(reading), *(account_lines(reading.account, paths=0) if reading.account.values else ())):
+            console.print(line, soft_wrap=True)
     for text in reading.left_out:
         console.print(one_line(f"left out: {text}"), soft_wrap=True)
     if reading.left_out:
         total = reading.runs + len(reading.left_out)
         console.print(f"left out {len(reading.left_out)} of {counted(total, 'run')} ({percent(reading.share_left_out)})", soft_wrap=True)
-    if reading.share_left_out > options.max_bad or (reading.left_out and not reading.runs):
+    if (options.max_bad is not None and reading.share_left_out > options.max_bad) or (reading.left_out and not reading.runs):
         rest = f"--max-bad allows {percent(options.max_bad)}" if reading.runs else "every run was left out"
         console.print(f"nothing is judged: {rest}", soft_wrap=True)
         raise typer.Exit(NO_VERDICT)
