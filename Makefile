@@ -159,7 +159,7 @@ bench-batches: $(VENV)/.ready-dev
 
 # Drift in simulated series, two real emitters of OTLP (whose packages go into a folder of their own), and 20,000 runs through kills.
 bench-monitors: $(VENV)/.ready-dev
-	$(BIN)/python -m lab.drift
+	$(BIN)/python -m lab.alarms
 	$(BIN)/python -m lab.otlp_emitters
 	$(BIN)/python -m lab.otlp_storm --runs 20000 $(ARGS)
 

@@ -32,6 +32,7 @@ RUNNING = ("workflows/", "activities/", "worker.py", "src/gradeloop/client/", "s
 """The parts of the product that run threads and judgements."""
 
 STANDS_ON = {
+    "lab/tests/test_alarms.py": ("lab/alarms.py", "src/gradeloop/stats/drift.py", "src/gradeloop/monitors/alerts.py"),
     "lab/tests/test_all_rows.py": ("lab/all_rows.py", "lab/beside_handwritten.py", "docs/benchmarks.md"),
     "lab/tests/test_store_deploys.py": ("lab/store_deploys.py", "src/gradeloop/store"),
     "lab/tests/test_batch_storm.py": ("lab/batch_storm.py", "lab/judging_storm.py"),

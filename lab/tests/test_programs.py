@@ -26,7 +26,7 @@ SMALL = ["--latencies", "3", "--many", "5", "--runs", "10", "--rounds", "1"]
 pytestmark = pytest.mark.slow
 
 SMALLEST = {
-    "drift": ["--series", "2", "--runs", "20"],
+    "alarms": ["--series", "2", "--runs", "20"],
     "failover": ["--times", "1"],
     "fleet": ["--workers", "1"],
     "forgetting": ["--threads", "60", "--tenant", "20", "--older", "10"],

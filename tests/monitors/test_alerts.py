@@ -1,6 +1,8 @@
 """What ticks mean: rates count the sample alone, an alert comes once and is over once, and silence is an alarm."""
 
+import json
 import math
+import random
 from collections.abc import Sequence
 from typing import Any
 
@@ -56,16 +58,67 @@ def test_a_rate_at_its_limit_raises_nothing() -> None:
 
 
 def test_drift_is_measured_from_the_first_runs_of_the_monitor() -> None:
-    found = watch(monitor(baseline_runs=100), [(19, 20)] * 10 + [(8, 20)] * 10)
+    found = watch(monitor(baseline_runs=100, every=7200), [(19, 20)] * 12 + [(8, 20)] * 10)
 
-    assert {text.partition(" ")[2] for text in found} == {"drift", "decline"}
+    assert [text.partition(" ")[2] for text in found] == ["drift"]
+
+
+def test_the_beginning_lasts_for_a_day_at_least() -> None:
+    counts = [(19, 20)] * 12 + [(8, 20)] * 12
+
+    assert watch(monitor(baseline_runs=100, every=3600), counts) == []
+    assert [text.partition(" ")[2] for text in watch(monitor(baseline_runs=100, every=7200), counts)] == ["drift"]
 
 
 def test_the_more_first_runs_the_smaller_a_fall_that_is_seen() -> None:
     counts = [(47, 50)] * 20 + [(43, 50)] * 60
 
-    assert {text.partition(" ")[2] for text in watch(monitor(), counts)} == {"drift", "decline"}
-    assert watch(monitor(baseline_runs=100), counts) == []
+    assert [text.partition(" ")[2] for text in watch(monitor(every=86_400), counts)] == ["drift"]
+    assert watch(monitor(every=86_400, baseline_runs=100), counts) == []
+
+
+def test_rates_that_vary_from_tick_to_tick_raise_nothing() -> None:
+    """A mean of 0.90, which keeps the limit, with a standard deviation of 0.05 between ticks."""
+    dice = random.Random(5)
+    for _ in range(5):
+        rates = [dice.betavariate(31.5, 3.5) for _ in range(1_000)]
+        counts = [(sum(dice.random() < rate for _ in range(50)), 50) for rate in rates]
+
+        assert watch(monitor(alerts=[AlertRule.parse("pass_rate < 0.9")]), counts) == []
+
+
+def test_all_alerts_of_a_monitor_share_one_chance_of_a_false_alarm() -> None:
+    """Each alert more makes each of them ask for more evidence."""
+    rules = [AlertRule.parse(f"error_rate > 0.{percent}") for percent in range(11, 100)]
+    counts = [(18, 20)] * 20 + [(14, 20)] * 60
+
+    alone, among_others = (
+        int(watch(monitor(alerts=[AlertRule.parse("pass_rate < 0.9"), *others], drift=False), counts)[0].partition(" ")[0])
+        for others in ([], rules)
+    )
+
+    assert 20 < alone < among_others
+
+
+def test_the_state_of_an_older_release_is_read_and_its_alert_on_decline_ends() -> None:
+    old = {
+        "ticks": 40,
+        "baseline_passed": 950,
+        "baseline_judged": 1000,
+        "tests": {"drift": {"windows": 20, "log_evidence": [12.0] * 5}, "pass_rate < 0.9": {"windows": 40, "log_evidence": [1.0] * 5}},
+        "cusum": {"total": 11.5},
+        "anchors": {"same": 300, "repeated": 300, "test": {"windows": 3, "log_evidence": [0.1] * 5}},
+        "open": {"decline": {"number": 38, "recent": [[10, 20]]}},
+    }
+    state = MonitorState.model_validate_json(json.dumps(old))
+
+    report = TickReport(number=41, tick="41", time="t41", rate=Rate(passed=19, judged=20))
+    found = settle(monitor(alerts=[AlertRule.parse("pass_rate < 0.9")]), state, report, [])
+
+    assert found.cleared == ("decline",)
+    assert found.raised == ()
+    assert (found.state.baseline_judged, found.state.baseline_spread.windows) == (1020, 1)
+    assert MonitorState.model_validate_json(found.state.model_dump_json()) == found.state
 
 
 def test_three_ticks_without_a_judged_run_are_an_alarm_and_the_next_run_ends_it() -> None:

@@ -42,7 +42,7 @@ def labelled(total: int = 20) -> list[tuple[AgentRun, bool]]:
 
 def definition(total: int = 30, per_tick: int = 20, **more: Any) -> MonitorDefinition:
     plan = {"sha256": "0" * 64, "total": total, "per_tick": per_tick}
-    about = {"name": "m", "source": {"kind": "folder", "path": "/runs"}, "judge": JUDGE, "anchors": plan}
+    about = {"name": "m", "source": {"kind": "folder", "path": "/runs"}, "judge": JUDGE, "anchors": plan, "every": 3600}
     return MonitorDefinition.model_validate(about | more)
 
 
@@ -115,13 +115,13 @@ def stricter(dice: random.Random, is_good: bool, number: int) -> bool:
     return said and not (number >= CHANGE and is_good and dice.random() < 0.2)
 
 
-RATES = ("pass_rate < 0.8", "drift", "decline")
+RATES = ("pass_rate < 0.8", "drift")
 
 
 def test_a_change_of_the_judges_model_shows_in_the_anchors_and_alerts_say_that_the_judge_has_moved() -> None:
     found = [Simulated(seed, stricter, lambda _: 0.95) for seed in range(20)]
     for one in found:
-        for number in range(1, CHANGE + 41):
+        for number in range(1, CHANGE + 81):
             one.tick(number)
 
     caught = [one.first("judge") for one in found]
@@ -140,20 +140,20 @@ def test_a_change_that_leaves_the_rate_almost_as_it_is_shows_in_the_anchors_firs
 
     found = [Simulated(seed, other, lambda _: 0.6, alerts=[AlertRule.parse("pass_rate < 0.5")]) for seed in range(20)]
     for one in found:
-        for number in range(1, CHANGE + 41):
+        for number in range(1, CHANGE + 81):
             one.tick(number)
 
     judge = [one.first("judge") for one in found]
-    before = [number for one, number in zip(found, judge, strict=True) if number and not (one.first(*RATES) or 99) < number]
+    before = [number for one, number in zip(found, judge, strict=True) if number and not (one.first(*RATES) or 999) < number]
 
-    assert all(number is not None and CHANGE <= number < CHANGE + 40 for number in judge)
+    assert all(number is not None and CHANGE <= number < CHANGE + 80 for number in judge)
     assert len(before) >= 0.95 * len(found)
 
 
 def test_a_change_of_the_world_is_called_that_and_leaves_the_anchors_quiet() -> None:
     found = [Simulated(seed, steady, lambda number: 0.95 if number < CHANGE else 0.7) for seed in range(20)]
     for one in found:
-        for number in range(1, CHANGE + 41):
+        for number in range(1, CHANGE + 81):
             one.tick(number)
 
     moved = [one.moved("pass_rate < 0.8") for one in found]
@@ -264,7 +264,7 @@ async def test_a_silent_change_of_the_model_is_told_by_the_anchors_past_the_cach
     assert anchor_text(found).startswith("anchors: the judge is right on 10 of 20; it passes 0 of 10 that pass and fails 10 of 10")
     assert {name: alert.moved for name, alert in kinds.items()} == dict.fromkeys(kinds, "judge")
     assert "judge" in accepted
-    assert not set(begun.state.open) & {"judge", "drift", "decline"}
+    assert not set(begun.state.open) & {"judge", "drift"}
     assert begun.state.anchors == AnchorState()
     assert any(post["answer"].startswith("ALERT the judge has changed") for post in posts if post["type"] == "monitor.alert")
 
@@ -275,7 +275,7 @@ async def test_a_world_that_changes_is_called_that_in_the_alert(client: Client, 
     async with watched(client, tmp_path, fails("bad"), passes()) as plain:
         monitor = await with_anchors(plain, alerts=rules, drift=False)
         await ticks(monitor, range(7), 5)
-        found = await ticks(monitor, range(7, 10), 10, said="bad")
+        found = await ticks(monitor, range(7, 11), 10, said="bad")
 
     assert [(alert.kind, alert.moved) for alert in found.alerts] == [("pass_rate < 0.9", "world")]
     assert "the world has moved, not the judge: of " in found.alerts[0].said

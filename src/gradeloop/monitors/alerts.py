@@ -22,7 +22,7 @@ from gradeloop.monitors.contract import (
     TickReport,
     Why,
 )
-from gradeloop.stats.drift import Cusum, CusumState, DriftState, DriftTest, lowest_likely_rate
+from gradeloop.stats.drift import DriftState, DriftTest, lowest_likely_rate
 from gradeloop.stats.intervals import wilson
 from gradeloop.text import percent
 
@@ -46,10 +46,13 @@ def verdict_of(judge: CriteriaJudge | SchemaJudge, passes: Sequence[str], status
     return "unsure" if passed is None else "passed" if passed else "failed"
 
 
-DRIFT, DECLINE, JUDGE, SILENCE = "drift", "decline", "judge", "silence"
+DRIFT, JUDGE, SILENCE = "drift", "judge", "silence"
 
-DECLINE_BY = 0.05
-"""How far below the baseline a rate is that the sum for slow decline is to notice."""
+FALSE_ALARMS = 0.05
+"""The chance that any test of a monitor whose rates vary as they did raises an alarm in 1,000 ticks; its tests have equal shares of it."""
+
+DAY = 86_400
+"""The seconds for which a monitor's beginning lasts at least: the rate of a night is not that of the day."""
 
 
 class JudgedRun(NamedTuple):
@@ -132,19 +135,15 @@ def settle(definition: MonitorDefinition, state: MonitorState, report: TickRepor
     settling = _Settling(definition, state, report, failed)
     settling.watch_judge()
     explained = settling.explain()
-    for watched in _watched(definition, state, report):
-        settling.watch(watched)
+    settling.watch_rates()
     empty = settling.watch_silence()
-    in_baseline = state.baseline_judged < definition.baseline_runs
-    changed = {
-        "empty": empty,
-        "tests": settling.tests,
-        "cusum": settling.cusum,
-        "anchors": settling.anchors,
-        "open": settling.opened,
-        "baseline_passed": state.baseline_passed + (report.rate.passed if in_baseline else 0),
-        "baseline_judged": state.baseline_judged + (report.rate.judged if in_baseline else 0),
-    }
+    changed = {"empty": empty, "tests": settling.tests, "anchors": settling.anchors, "open": settling.opened}
+    if report.rate.judged and _begins(definition, state):
+        changed |= {
+            "baseline_passed": state.baseline_passed + report.rate.passed,
+            "baseline_judged": state.baseline_judged + report.rate.judged,
+            "baseline_spread": state.baseline_spread.after(report.rate.passed / report.rate.judged, report.rate.judged),
+        }
     still = tuple(kind for kind in explained if kind in settling.opened)
     return AlertChanges(state.model_copy(update=changed), tuple(settling.raised), tuple(settling.cleared), still)
 
@@ -156,9 +155,10 @@ class _Settling:
         self._definition = definition
         self._report = report
         self._failed = failed
-        self._empty = state.empty
-        self.tests, self.opened, self.cusum = dict(state.tests), dict(state.open), state.cusum
-        self.anchors = state.anchors.after(report.anchors)
+        self._state = state
+        self._alpha = _alpha(definition)
+        self.tests, self.opened = dict(state.tests), dict(state.open)
+        self.anchors = state.anchors.after(report.anchors, self._alpha)
         self.raised, self.cleared = list[Alert](), list[str]()
 
     def watch_judge(self) -> None:
@@ -166,10 +166,10 @@ class _Settling:
         counts = self._report.anchors
         if JUDGE in self.opened:
             self.opened[JUDGE] = _with_recent(self.opened[JUDGE], counts.same, counts.repeated)
-            if _is_over(self.anchors.judge_test, self.opened[JUDGE]):
+            if _is_over(self.anchors.tests(self._alpha)[0], self.opened[JUDGE]):
                 self._clear(JUDGE)
                 self.anchors = self.anchors.restarted()
-        elif self.anchors.alarms():
+        elif self.anchors.alarms(self._alpha):
             agrees = f"it agrees with {counts.right} of {counts.judged} labels in this tick"
             text = f"the judge has changed: {counts.text}, {self.anchors.text}; {agrees}"
             self._raise(JUDGE, text, opened=OpenAlert(number=self._report.number, moved="judge"))
@@ -185,30 +185,29 @@ class _Settling:
             self.opened[kind] = alert.model_copy(update={"moved": self._moved(alert.anchors, alert)})
         return unclear
 
-    def watch(self, watched: _Watched) -> None:
-        """Raise or clear the alert on a rate."""
-        kind, test = watched.kind, watched.test
-        if kind in self.opened:
-            self.opened[kind] = _with_recent(self.opened[kind], watched.hits, watched.runs)
-            if _is_over(test, self.opened[kind]):
-                self._clear(kind)
-                self.tests.pop(kind, None)
-                self.cusum = CusumState() if kind == DECLINE else self.cusum
-            return
-        if kind == DECLINE:
-            sums = Cusum(test.baseline, max(test.baseline - DECLINE_BY, 0.01), alpha=test.alpha)
-            self.cusum = sums.after(self.cusum, watched.hits, watched.runs)
-            alarms = sums.alarms(self.cusum)
-        else:
-            self.tests[kind] = test.after(self.tests.get(kind, DriftState()), watched.hits, watched.runs)
-            alarms = test.alarms(self.tests[kind])
-        if alarms:
-            self._raise(kind, watched.text, self._failed, self._opened(watched))
+    def watch_rates(self) -> None:
+        """Raise or clear the alerts on rates, and clear those of which nothing is watched any more."""
+        rates = {watched.kind: watched for watched in _watched(self._definition, self._state, self._report)}
+        for kind, watched in rates.items():
+            before, test = self.tests.get(kind, DriftState()), watched.test
+            if kind == DRIFT and not before.spread.windows:
+                before = DriftState(spread=self._state.baseline_spread)
+            if kind in self.opened:
+                self.tests[kind] = before.learned(watched.hits, watched.runs)
+                self.opened[kind] = _with_recent(self.opened[kind], watched.hits, watched.runs)
+                if _is_over(test, self.opened[kind]):
+                    self._clear(kind)
+                continue
+            self.tests[kind] = test.after(before, watched.hits, watched.runs)
+            if test.alarms(self.tests[kind]):
+                self._raise(kind, watched.text, self._failed, self._opened(watched))
+        for kind in set(self.opened) - {*rates, JUDGE, SILENCE}:
+            self._clear(kind)
 
     def watch_silence(self) -> int:
         """Raise or clear the alert on silence, and return for how many ticks nothing was judged."""
         report = self._report
-        empty = 0 if report.rate.judged or report.always_rate.judged else self._empty + 1
+        empty = 0 if report.rate.judged or report.always_rate.judged else self._state.empty + 1
         if SILENCE in self.opened and not empty:
             self._clear(SILENCE)
         elif SILENCE not in self.opened and empty >= EMPTY_TICKS:
@@ -239,28 +238,34 @@ class _Settling:
         del self.opened[kind]
 
 
+def _alpha(definition: MonitorDefinition) -> float:
+    """Return a test's share of the false alarms of a monitor."""
+    return FALSE_ALARMS / max(len(definition.alerts) + definition.drift + (definition.anchors is not None), 1)
+
+
+def _begins(definition: MonitorDefinition, state: MonitorState) -> bool:
+    """Return whether a tick's runs belong to the beginning, from which drift is measured."""
+    is_short = state.baseline_judged < definition.baseline_runs or state.baseline_spread.windows * definition.every < DAY
+    return is_short and DRIFT not in state.open
+
+
 def _watched(definition: MonitorDefinition, state: MonitorState, report: TickReport) -> Iterator[_Watched]:
     """Yield each rate that a rule, or the monitor's own beginning, has a limit for."""
+    alpha, longest = _alpha(definition), DAY // 2 // definition.every
     for rule in definition.alerts:
         hits, runs = counts_of(rule, report)
-        test = DriftTest(rule.limit, "down" if rule.below else "up")
+        test = DriftTest(rule.limit, "down" if rule.below else "up", alpha, longest=longest)
         side = "below" if rule.below else "above"
         text = f"{rule.rate} is {side} {percent(rule.limit)}: {_share(hits, runs)} in this tick"
         yield _Watched(rule.text, test, hits, runs, text, _usual(rule, state))
-    if not definition.drift or state.baseline_judged < definition.baseline_runs:
+    if not definition.drift or _begins(definition, state):
         return
-    baseline = lowest_likely_rate(state.baseline_passed, state.baseline_judged)
+    baseline = lowest_likely_rate(state.baseline_passed, state.baseline_judged, alpha / 2, state.baseline_spread, longest)
     passed, judged = report.rate.passed, report.rate.judged
     first = f"{_share(state.baseline_passed, state.baseline_judged)} of the monitor's first runs"
-    for kind, verb in ((DRIFT, "has left"), (DECLINE, "declines from")):
-        yield _Watched(
-            kind,
-            DriftTest(baseline, alpha=0.025),
-            passed,
-            judged,
-            f"pass_rate {verb} {first}: {_share(passed, judged)} in this tick",
-            state.baseline_passed / state.baseline_judged,
-        )
+    test = DriftTest(baseline, alpha=alpha / 2, longest=longest)
+    text = f"pass_rate has left {first}: {_share(passed, judged)} in this tick"
+    yield _Watched(DRIFT, test, passed, judged, text, state.baseline_passed / state.baseline_judged)
 
 
 def _usual(rule: AlertRule, state: MonitorState) -> float:

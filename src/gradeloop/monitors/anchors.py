@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from gradeloop.contract.base import Strict
-from gradeloop.stats.drift import DriftState, DriftTest, lowest_likely_rate
+from gradeloop.stats.drift import DriftState, DriftTest, Spread, lowest_likely_rate
 from gradeloop.text import percent
 
 MOST_ANCHORS = 500
@@ -20,6 +20,9 @@ ANCHOR_BASELINE = 300
 
 CLEAR_FACTOR = 20
 """How many times as likely one explanation must make what anchors say as the other one, before it is said."""
+
+_LONGEST = 8
+"""The ticks that may share how steady a judge is, since their anchors are judged in turn."""
 
 _LEAST, _MOST = 0.005, 0.995
 """No judge is held to be steadier or less steady than this: one odd verdict is no proof."""
@@ -75,6 +78,9 @@ class AnchorState(Strict):
     repeated: int = 0
     passed_before: int = 0
     passed_again: int = 0
+    spread: Spread = Spread()
+    strict_spread: Spread = Spread()
+    """How far the first ticks lie apart, of all anchors and of those that the judge passed at first."""
     test: DriftState = DriftState()
     """The test of all anchors."""
     strict_test: DriftState = DriftState()
@@ -85,33 +91,38 @@ class AnchorState(Strict):
         """Whether the judge's own steadiness is known."""
         return self.repeated >= ANCHOR_BASELINE
 
-    def after(self, counts: AnchorCounts) -> "AnchorState":
+    def after(self, counts: AnchorCounts, alpha: float) -> "AnchorState":
         """Return the state after a tick: its anchors are a part of the beginning, or evidence."""
+        all_of_them, strict = (counts.same, counts.repeated), (counts.passed_again, counts.passed_before)
         if not self.is_known:
             names = ("same", "repeated", "passed_before", "passed_again")
-            return AnchorState.model_validate({name: getattr(self, name) + getattr(counts, name) for name in names})
-        changed = {
-            "test": self.judge_test.after(self.test, counts.same, counts.repeated),
-            "strict_test": self._strict_test.after(self.strict_test, counts.passed_again, counts.passed_before),
-        }
+            sums = {name: getattr(self, name) + getattr(counts, name) for name in names}
+            known = {"test": self.test.learned(*all_of_them), "strict_test": self.strict_test.learned(*strict)}
+            changed = sums | known | {"spread": known["test"].spread, "strict_spread": known["strict_test"].spread}
+        else:
+            test, strict_test = self.tests(alpha)
+            changed = {"test": test.after(self.test, *all_of_them), "strict_test": strict_test.after(self.strict_test, *strict)}
         return self.model_copy(update=changed)
 
-    def alarms(self) -> bool:
+    def alarms(self, alpha: float) -> bool:
         """Return whether the judge says something else of more anchors than it did."""
-        return self.is_known and (self.judge_test.alarms(self.test) or self._strict_test.alarms(self.strict_test))
+        test, strict_test = self.tests(alpha)
+        return self.is_known and (test.alarms(self.test) or strict_test.alarms(self.strict_test))
 
     def restarted(self) -> "AnchorState":
-        """Return the state with tests that begin."""
-        return self.model_copy(update={"test": DriftState(), "strict_test": DriftState()})
+        """Return the state with tests that begin, but know how far ticks lie apart."""
+        tests = {"test": DriftState(spread=self.test.spread), "strict_test": DriftState(spread=self.strict_test.spread)}
+        return self.model_copy(update=tests)
 
-    @property
-    def judge_test(self) -> DriftTest:
-        """The sequential test of the share of anchors of which the judge says what it first said."""
-        return DriftTest(lowest_likely_rate(self.same, self.repeated, 0.0125), alpha=0.0125)
+    def tests(self, alpha: float) -> tuple[DriftTest, DriftTest]:
+        """Return the tests of how many anchors the judge still says the same of: of all, and of those that it passed at first.
 
-    @property
-    def _strict_test(self) -> DriftTest:
-        return DriftTest(lowest_likely_rate(self.passed_again, self.passed_before, 0.0125), alpha=0.0125)
+        Args:
+            alpha: The chance of a false alarm, half of which goes to each test, and half of that to what is not known of the beginning.
+        """
+        first = lowest_likely_rate(self.same, self.repeated, alpha / 4, self.spread, _LONGEST)
+        strict = lowest_likely_rate(self.passed_again, self.passed_before, alpha / 4, self.strict_spread, _LONGEST)
+        return DriftTest(first, alpha=alpha / 4, longest=_LONGEST), DriftTest(strict, alpha=alpha / 4, longest=_LONGEST)
 
     @property
     def text(self) -> str:

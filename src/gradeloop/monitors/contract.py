@@ -18,7 +18,7 @@ from gradeloop.extensions import Registry
 from gradeloop.judges.contract import CriteriaJudge, SchemaJudge, judging_id, parse_judge
 from gradeloop.judges.pass_rule import PassRule
 from gradeloop.monitors.anchors import AnchorCounts, AnchorPlan, AnchorState, Moved
-from gradeloop.stats.drift import CusumState, DriftState
+from gradeloop.stats.drift import DriftState, Spread
 from gradeloop.stats.intervals import Interval
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ SHOWN_RUNS = 10
 BASELINE_RUNS = 1000
 """The judged runs from which a monitor takes the rate that drift is measured from, where its definition names no other number.
 
-From 100 of them a fall from 95 % to 90 % is missed nine times in ten, from 1,000 one time in ten (`lab/drift.py`).
+They are those of a day at least: of 50 runs every ten minutes `lab/alarms.py` tells how soon a fall from 95 % to 90 % is seen.
 """
 
 LEAST_BASELINE = 100
@@ -444,7 +444,7 @@ class Alert(Strict):
     """Something that a monitor warns of, once, until it is over."""
 
     kind: str
-    """The rule as it is written, `drift`, `decline`, `judge` or `silence`."""
+    """The rule as it is written, `drift`, `judge` or `silence`."""
     number: int
     """The tick that raised it."""
     time: str
@@ -485,7 +485,7 @@ class OpenAlert(Strict):
     anchors: AnchorCounts = AnchorCounts()
 
 
-class MonitorState(Strict):
+class MonitorState(Recorded):
     """What a monitor remembers from tick to tick."""
 
     ticks: int = 0
@@ -495,8 +495,9 @@ class MonitorState(Strict):
     spent_usd: float = 0.0
     baseline_passed: int = 0
     baseline_judged: int = 0
+    baseline_spread: Spread = Spread()
+    """How far the ticks of those first runs lie apart; of none where an older release counted the runs."""
     tests: dict[str, DriftState] = Field(default_factory=dict)
-    cusum: CusumState = CusumState()
     anchors: AnchorState = AnchorState()
     open: dict[str, OpenAlert] = Field(default_factory=dict)
 

@@ -10,7 +10,7 @@ from sqlalchemy.exc import IntegrityError
 from gradeloop.batches.contract import Case
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
-from gradeloop.monitors.alerts import DECLINE, DRIFT, JUDGE, counts_of
+from gradeloop.monitors.alerts import DRIFT, JUDGE, counts_of
 from gradeloop.monitors.anchor_runs import Anchor, anchor_error, forget_first_verdicts, insert_anchors
 from gradeloop.monitors.anchors import AnchorCounts, AnchorState
 from gradeloop.monitors.contract import Alert, MonitorDefinition, MonitorState, Rate, TickReport, refuse_hasty
@@ -18,7 +18,7 @@ from gradeloop.monitors.labelling import sample_labels
 from gradeloop.monitors.tables import remove_monitor
 from gradeloop.monitors.ticks import Monitor, clear_alert, definition_json, lock_monitor, monitor_names, monitor_of
 from gradeloop.stats.correction import LEAST_LABELS, CorrectedRate, JudgeError, SampleLabels, corrected_rate, labelled_rate
-from gradeloop.stats.drift import CusumState
+from gradeloop.stats.drift import Spread
 from gradeloop.stats.intervals import Interval, paired_difference, wilson
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
@@ -272,14 +272,14 @@ class MonitorReader:
         def write(connection: Connection) -> tuple[str, ...]:
             lock_monitor(connection, name)
             state, monitors = monitor_of(connection, name).state, table("monitors")
-            over = tuple(kind for kind in state.open if kind in {DRIFT, DECLINE, JUDGE})
+            over = tuple(kind for kind in state.open if kind in {DRIFT, JUDGE})
             for kind in over:
                 clear_alert(connection, name, kind, state.ticks, datetime.now(UTC).isoformat(timespec="seconds"))
             changed: dict[str, object] = {
                 "baseline_passed": 0,
                 "baseline_judged": 0,
+                "baseline_spread": Spread(),
                 "tests": {kind: test for kind, test in state.tests.items() if kind != DRIFT},
-                "cusum": CusumState(),
                 "anchors": AnchorState(),
                 "open": {kind: alert for kind, alert in state.open.items() if kind not in over},
             }

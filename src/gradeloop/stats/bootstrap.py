@@ -3,6 +3,7 @@
 import math
 import random
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from statistics import NormalDist
 
@@ -44,7 +45,9 @@ def bootstrap(
     tail = NormalDist().cdf(-t_quantile(total - 1)) if few and total > 1 else TAIL
     measured = statistic(counts)
     drawn = [statistic(draw) for draw in _draws(counts, replicates, seed)]
-    without = [(count, statistic(_one_less(counts, at))) for at, count in enumerate(counts) if count and total > 1]
+    without = [
+        (count, statistic([of - (kind == at) for kind, of in enumerate(counts)])) for at, count in enumerate(counts) if count and total > 1
+    ]
     return [
         accelerated_interval(value, [figures[at] for figures in drawn], [(count, figures[at]) for count, figures in without], tail)
         for at, value in enumerate(measured)
@@ -68,10 +71,6 @@ def over_clusters(clusters: Sequence[Sequence[int]], statistic: Statistic) -> St
         return statistic(counts)
 
     return figures
-
-
-def _one_less(counts: Sequence[int], at: int) -> list[int]:
-    return [count - (kind == at) for kind, count in enumerate(counts)]
 
 
 def accelerated_interval(
@@ -136,10 +135,8 @@ def _draws(counts: Sequence[int], replicates: int, seed: int) -> Iterator[Sequen
         return
     runs = [kind for kind, count in enumerate(counts) for _ in range(count)]
     for _ in range(replicates):
-        draw = [0] * kinds
-        for kind in generator.choices(runs, k=total):
-            draw[kind] += 1
-        yield draw
+        drawn = Counter(generator.choices(runs, k=total))
+        yield [drawn[kind] for kind in range(kinds)]
 
 
 def _multinomial(generator: random.Random, counts: Sequence[int], total: int) -> list[int]:

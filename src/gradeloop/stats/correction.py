@@ -4,7 +4,7 @@ import math
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from statistics import NormalDist
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, TypeVar
 
 from gradeloop.stats.intervals import CONFIDENCE, Figures, wilson
 
@@ -56,19 +56,6 @@ def corrected_rate(passed: int, runs: int, error: JudgeError) -> CorrectedRate |
     Source: Rogan and Gladen 1978, https://doi.org/10.1093/oxfordjournals.aje.a112510; the interval is that of Lang and Reiczigel 2014,
         https://doi.org/10.1016/j.prevetmed.2013.09.015, as used for judges by https://arxiv.org/abs/2511.21140.
     """
-    return _corrected(passed, runs, _Counts(error.passed, error.passed_found, error.failed, error.failed_found))
-
-
-class _Counts(NamedTuple):
-    """The counts of a judge's error, which may be fractions where they are assumed."""
-
-    passed: float
-    passed_found: float
-    failed: float
-    failed_found: float
-
-
-def _corrected(passed: int, runs: int, error: _Counts) -> CorrectedRate | None:
     if not runs or not error.passed or not error.failed:
         return None
     sensitivity, specificity = error.passed_found / error.passed, error.failed_found / error.failed
@@ -114,14 +101,14 @@ def labels_wanted(passed: int, runs: int, error: JudgeError, threshold: float) -
     Returns:
         The number, at least what there is; None where no number of labels would do, since the rate itself is too close to the threshold.
     """
-    passed_found = error.passed_found if error.passed else 0.9
-    failed_found = error.failed_found if error.failed else 0.9
-    known = (max(error.passed, 1), passed_found, max(error.failed, 1), failed_found)
+    good, bad = max(error.passed, 1), max(error.failed, 1)
+    found = {"passed_found": error.passed_found if error.passed else 0.9, "failed_found": error.failed_found if error.failed else 0.9}
     factor = 1.0
-    while factor * (known[0] + known[2]) <= MOST_LABELS:
-        found = _corrected(passed, runs, _Counts(*(count * factor for count in known)))
-        if found is not None and not found.low < threshold <= found.high:
-            return math.ceil(factor * (known[0] + known[2]))
+    while factor * (good + bad) <= MOST_LABELS:
+        counts = {name: count * factor for name, count in ({"passed": good, "failed": bad} | found).items()}
+        rate = corrected_rate(passed, runs, JudgeError.model_construct(**counts))  # type: ignore[arg-type]  # fractions, as they are assumed
+        if rate is not None and not rate.low < threshold <= rate.high:
+            return math.ceil(factor * (good + bad))
         factor *= 1.1
     return None
 
@@ -157,11 +144,9 @@ def hold_rate(passed: int, runs: int, error: JudgeError, threshold: float | None
     found = GatedRate(passed=passed, runs=runs, corrected=rate, error=error, threshold=threshold, decision=None)
     if threshold is None:
         return found
-    if rate is not None and rate.low >= threshold:
-        return found.model_copy(update={"decision": "passed"})
-    if rate is not None and rate.high < threshold:
-        return found.model_copy(update={"decision": "failed"})
-    return found.model_copy(update={"decision": "inconclusive", "wanted": labels_wanted(passed, runs, error, threshold)})
+    if rate is None or rate.low < threshold <= rate.high:
+        return found.model_copy(update={"decision": "inconclusive", "wanted": labels_wanted(passed, runs, error, threshold)})
+    return found.model_copy(update={"decision": "passed" if rate.low >= threshold else "failed"})
 
 
 Run = TypeVar("Run", bound=Hashable)

@@ -73,18 +73,10 @@ def bradley_terry(wins: Wins) -> dict[str, float] | None:
 
 def _connected(names: Sequence[str], wins: Wins) -> bool:
     """Return whether everybody beats everybody, perhaps over others: then, and only then, there is a maximum."""
-    beaten: dict[str, set[str]] = {name: set() for name in names}
-    beating: dict[str, set[str]] = {name: set() for name in names}
-    for winner, loser in wins:
-        beaten[winner].add(loser)
-        beating[loser].add(winner)
-    return all(len(_reached(names[0], graph)) == len(names) for graph in (beaten, beating))
-
-
-def _reached(start: str, graph: Mapping[str, set[str]]) -> set[str]:
-    found, pending = {start}, [start]
-    while pending:
-        new = graph[pending.pop()] - found
-        found |= new
-        pending += new
-    return found
+    for pairs in (list(wins), [(loser, winner) for winner, loser in wins]):
+        found = {names[0]}
+        while new := {other for one, other in pairs if one in found} - found:
+            found |= new
+        if len(found) < len(names):
+            return False
+    return True

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from itertools import accumulate
 from typing import Literal, TypeVar
 
 Rating = TypeVar("Rating", bound=Hashable)
@@ -87,14 +88,10 @@ def _marginals(counts: Mapping[tuple[Rating, Rating], float]) -> tuple[float, fl
     """Return the total, how much of it agrees, and the totals of each rater by value."""
     first: dict[Rating, float] = {}
     second: dict[Rating, float] = {}
-    total = same = 0.0
     for (one, other), count in counts.items():
-        total += count
         first[one] = first.get(one, 0.0) + count
         second[other] = second.get(other, 0.0) + count
-        if one == other:
-            same += count
-    return total, same, first, second
+    return sum(counts.values()), sum(count for (one, other), count in counts.items() if one == other), first, second
 
 
 Level = Literal["nominal", "ordinal", "interval"]
@@ -141,12 +138,8 @@ def _equal_pairs(values: Sequence[float]) -> int:
 
 
 def _float_ranks(totals: Mapping[float, int]) -> dict[float, float]:
-    ranks: dict[float, float] = {}
-    below = 0
-    for value in sorted(totals):
-        ranks[value] = below + totals[value] / 2
-        below += totals[value]
-    return ranks
+    ordered = sorted(totals.items())
+    return {value: below - total / 2 for (value, total), below in zip(ordered, accumulate(total for _, total in ordered), strict=True)}
 
 
 def f1(counts: Mapping[tuple[Rating, Rating], float], positive: Rating) -> float | None:

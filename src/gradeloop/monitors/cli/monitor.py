@@ -183,7 +183,7 @@ class CreateOptions:
     alert: Annotated[tuple[str, ...], typer.Option(metavar="RULE", help="Warn by a rule such as 'pass_rate < 0.9'.")] = ()
     tenant: Tenant = None
     drift: Annotated[bool, typer.Option("--drift/--no-drift", help="Warn when the rate leaves that of the first runs.")] = True
-    baseline: Annotated[int, typer.Option(min=LEAST_BASELINE, metavar="RUNS", help="How many the first runs are.")] = BASELINE_RUNS
+    baseline: Annotated[int, typer.Option(min=LEAST_BASELINE, metavar="RUNS", help="How many the first runs are, of a day at least.")] = BASELINE_RUNS
     anchors: Annotated[Path | None, typer.Option(metavar="FILE", help="Watch the judge itself by these labelled runs.")] = None
     anchor_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="The anchors' labels; their metadata by default.")] = None
     anchors_per_tick: Annotated[
@@ -441,7 +441,7 @@ def run_now(name: Name) -> None:
 def accept(name: Name) -> None:
     """Take a change that was meant as the new normal.
 
-    Ends alerts on the judge, drift and decline; ticks to come are compared with the next ones.
+    Ends alerts on the judge and on drift; ticks to come are compared with the next ones.
     """
     over = asyncio.run(MonitorReader(own_store()).accept(name))
     typer.echo(f"{name} begins anew: {', '.join(over) + ' over' if over else 'no alert was open'}; the next ticks are its beginning")

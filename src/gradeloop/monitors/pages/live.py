@@ -220,7 +220,7 @@ def _facts(found: MonitorSummary, schedule: MonitorSchedule | None) -> dict[str,
         "alerts on": ", ".join(
             [
                 *(rule.text for rule in definition.alerts),
-                *(["drift", "decline"] if definition.drift else []),
+                *(["drift"] if definition.drift else []),
                 *(["judge"] if definition.anchors else []),
                 "silence",
             ]
