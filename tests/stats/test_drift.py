@@ -134,7 +134,7 @@ def delays(before: int, rate: float, deviation: float = 0.0, series: int = 60) -
 
     def counts(mean: float, windows: int) -> list[int]:
         rates: Rates | float = varied(random, mean, deviation, windows) if deviation else mean
-        return random.binomial(RUNS, rates, windows).tolist()
+        return [int(count) for count in random.binomial(RUNS, rates, windows)]
 
     found = [first_alarm(DriftTest(0.95), [*counts(0.95, before), *counts(rate, 400)]) for _ in range(series)]
     true = [alarm - before for alarm in found if alarm is not None and alarm > before]

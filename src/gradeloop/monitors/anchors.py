@@ -80,7 +80,7 @@ class AnchorState(Strict):
     passed_again: int = 0
     spread: Spread = Spread()
     strict_spread: Spread = Spread()
-    """How far the first ticks lie apart, of all anchors and of those that the judge passed at first."""
+    """The spread of the first ticks, of all anchors and of those that the judge passed at first."""
     test: DriftState = DriftState()
     """The test of all anchors."""
     strict_test: DriftState = DriftState()
@@ -111,14 +111,12 @@ class AnchorState(Strict):
 
     def restarted(self) -> "AnchorState":
         """Return the state with tests that begin, but know how far ticks lie apart."""
-        tests = {"test": DriftState(spread=self.test.spread), "strict_test": DriftState(spread=self.strict_test.spread)}
-        return self.model_copy(update=tests)
+        return self.model_copy(update={"test": self.test.learned(0, 0), "strict_test": self.strict_test.learned(0, 0)})
 
     def tests(self, alpha: float) -> tuple[DriftTest, DriftTest]:
         """Return the tests of how many anchors the judge still says the same of: of all, and of those that it passed at first.
 
-        Args:
-            alpha: The chance of a false alarm, half of which goes to each test, and half of that to what is not known of the beginning.
+        The chance of a false alarm is `alpha`: half for each test, and half of that for what is not known of the beginning.
         """
         first = lowest_likely_rate(self.same, self.repeated, alpha / 4, self.spread, _LONGEST)
         strict = lowest_likely_rate(self.passed_again, self.passed_before, alpha / 4, self.strict_spread, _LONGEST)

@@ -39,10 +39,7 @@ SHOWN_RUNS = 10
 """The runs that an alert names."""
 
 BASELINE_RUNS = 1000
-"""The judged runs from which a monitor takes the rate that drift is measured from, where its definition names no other number.
-
-They are those of a day at least: of 50 runs every ten minutes `lab/alarms.py` tells how soon a fall from 95 % to 90 % is seen.
-"""
+"""The judged runs, and those of a day at least, from which a monitor takes the rate that drift is measured from: 100 see hardly a fall."""
 
 LEAST_BASELINE = 100
 """The fewest judged runs that say what rate is usual."""
@@ -496,7 +493,7 @@ class MonitorState(Recorded):
     baseline_passed: int = 0
     baseline_judged: int = 0
     baseline_spread: Spread = Spread()
-    """How far the ticks of those first runs lie apart; of none where an older release counted the runs."""
+    """The spread of the ticks of those first runs; of none where an older release counted the runs."""
     tests: dict[str, DriftState] = Field(default_factory=dict)
     anchors: AnchorState = AnchorState()
     open: dict[str, OpenAlert] = Field(default_factory=dict)

@@ -27,7 +27,7 @@ _MOST = 5
 
 
 class Spread(Figures):
-    """How far the rates of windows lie apart, at every scale: blocks of 1, 2, 4 and more windows, each beside the next one.
+    """The variance of the rates of windows, at every scale: blocks of 1, 2, 4 and more windows, each beside the next one.
 
     Differences of neighbours (the Allan variance) see what comes and goes, such as a daily cycle, and hardly a step or a slow drift.
 
@@ -42,7 +42,7 @@ class Spread(Figures):
     noise: float = 0.0
     """The sum of the variances that the rates have by chance, since they are of so few runs."""
     scales: tuple[tuple[float, float, float], ...] = ()
-    """Three figures for each scale: the mean of the newest first block of a pair, and of the squared differences of all pairs the sum
+    """Figures of each scale: the mean of the newest first block of a pair, and of the squared differences of all pairs the sum
     without the largest, and the largest."""
 
     def after(self, rate: float, runs: int) -> "Spread":
@@ -104,8 +104,7 @@ class DriftTest:
 
     The evidence is the Shiryaev-Roberts sum over all windows in which the change may have begun, averaged over several amounts; as a
     mixture of e-processes with equal weights it exceeds `horizon / alpha` with probability `alpha` at most (Ville's inequality). A window
-    counts as the square that is most surprised by a rate so much lower: with variance v and a shift d its mean is at most 1 + d²/v at any
-    rate that is not lower (Cantelli's inequality rests on the same square).
+    counts as a square whose mean is at most 1 + d²/v at any rate that is not lower, with a variance v and a shift d (Cantelli).
 
     Source: Shin, Ramdas and Rinaldo 2022, https://arxiv.org/abs/2203.03532.
     """
@@ -120,13 +119,12 @@ class DriftTest:
     """The most windows that share what varies, such as half a day of them where the rate has a daily cycle."""
 
     def after(self, state: DriftState, passed: int, runs: int) -> DriftState:
-        """Return the state after one more window; a window without runs says nothing, and is not counted."""
+        """Return the state after one more window, if it has runs; evidence without a spread, of an older release, is not continued."""
         if not runs:
             return state
         hits, base = (passed, self.baseline) if self.direction == "down" else (runs - passed, 1 - self.baseline)
         base = min(max(base, _LOWEST), 1 - _LOWEST)
         variance = base * (1 - base) / runs + state.spread.variance(base, self.longest)
-        # What an older release recorded took the runs of all windows as independent: without a spread it is no evidence.
         before = state.log_evidence if state.spread.windows and state.log_evidence else (-math.inf,) * len(SHIFTS)
         evidence = []
         for log_before, shift in zip(before, SHIFTS, strict=True):

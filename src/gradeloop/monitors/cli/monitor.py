@@ -183,7 +183,7 @@ class CreateOptions:
     alert: Annotated[tuple[str, ...], typer.Option(metavar="RULE", help="Warn by a rule such as 'pass_rate < 0.9'.")] = ()
     tenant: Tenant = None
     drift: Annotated[bool, typer.Option("--drift/--no-drift", help="Warn when the rate leaves that of the first runs.")] = True
-    baseline: Annotated[int, typer.Option(min=LEAST_BASELINE, metavar="RUNS", help="How many the first runs are, of a day at least.")] = BASELINE_RUNS
+    baseline: Annotated[int, typer.Option(min=LEAST_BASELINE, metavar="RUNS", help="First runs: so many, or a day's.")] = BASELINE_RUNS
     anchors: Annotated[Path | None, typer.Option(metavar="FILE", help="Watch the judge itself by these labelled runs.")] = None
     anchor_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="The anchors' labels; their metadata by default.")] = None
     anchors_per_tick: Annotated[
