@@ -165,7 +165,9 @@ class Plan:
     after: int = 50
     """Ticks at 0.95 again."""
     every: int = 600
-    """Seconds from tick to tick: the ticks of a day are a monitor's beginning."""
+    """Seconds from tick to tick: the ticks of a day at least are a monitor's beginning."""
+    baseline: int = BASELINE_RUNS
+    """The least judged runs of that beginning."""
     passes_good: float = 0.98
     """How often the judge passes a run that is good."""
     passes_bad: float = 0.10
@@ -249,7 +251,7 @@ def add(plan: Plan, found: Found, alarms: Sequence[tuple[str, int, int | None]])
 def _series(arguments: tuple[Plan, int]) -> list[list[tuple[str, int, int | None]]]:
     plan, seed = arguments
     passed = judged(plan, seed, [0.95] * plan.quiet + [0.90] * plan.low + [0.95] * plan.after)
-    definition = MonitorDefinition.model_validate(DEFINITION | {"every": plan.every})
+    definition = MonitorDefinition.model_validate(DEFINITION | {"every": plan.every, "baseline_runs": plan.baseline})
     alarms = spans_of_alarms(definition, plan.runs, passed)
     return [
         [alarm for alarm in alarms if alarm[0] == DRIFT],
@@ -280,8 +282,9 @@ def main() -> None:
     parser.add_argument("--series", type=int, default=Plan.series)
     parser.add_argument("--runs", type=int, default=Plan.runs, help="Judged runs a tick.")
     parser.add_argument("--every", type=int, default=Plan.every, help="Seconds from tick to tick, of the fall.")
+    parser.add_argument("--baseline", type=int, default=Plan.baseline, help="The least judged runs of a monitor's beginning, of the fall.")
     arguments = parser.parse_args()
-    plan, began = Plan(series=arguments.series, runs=arguments.runs, every=arguments.every), time.monotonic()
+    plan, began = Plan(series=arguments.series, runs=arguments.runs, every=arguments.every, baseline=arguments.baseline), time.monotonic()
     print(f"{plan.series} monitors of each kind, {TICKS} ticks of {plan.runs} judged runs every ten minutes; alerts on 0.90 and on drift")
     print(table_of(false_alarms(plan.series, plan.runs, processes=2), plan.series))
     print(f"{time.monotonic() - began:.0f} s\n")
