@@ -87,6 +87,24 @@ def test_false_alarms_of_300_series_beside_a_fixed_threshold() -> None:
     assert fixed > 0.99
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["outages", "a great variance", "unequal windows"])
+def test_the_distribution_of_the_rates_does_not_matter(kind: str) -> None:
+    """At most 5 % of series at their limit are promised; of 40 more than 6 raise an alarm with a probability below 0.4 %."""
+    random, alarms = np.random.default_rng(3), 0
+    for _ in range(40):
+        sizes = random.integers(1, 400, WINDOWS) if kind == "unequal windows" else np.full(WINDOWS, RUNS)
+        rates = np.where(random.random(WINDOWS) < 0.05, 0, 0.9 / 0.95) if kind == "outages" else varied(random, 0.9, 0.15)
+        test, state = DriftTest(0.9), DriftState()
+        for runs, passed in zip(sizes, random.binomial(sizes, rates), strict=True):
+            state = test.after(state, int(passed), int(runs))
+            if test.alarms(state):
+                alarms += 1
+                break
+
+    assert alarms <= 6
+
+
 @pytest.mark.parametrize("runs", [1, 7, 50, 1000])
 @pytest.mark.parametrize("base", [0.9, 0.5, 0.2])
 def test_a_window_at_the_baseline_is_no_evidence_on_average(base: float, runs: int) -> None:
