@@ -37,6 +37,7 @@ STANDS_ON = {
     "lab/tests/test_store_deploys.py": ("lab/store_deploys.py", "src/gradeloop/store"),
     "lab/tests/test_batch_storm.py": ("lab/batch_storm.py", "lab/judging_storm.py"),
     "lab/tests/test_fleet.py": ("lab/fleet.py", "src/gradeloop/admin/capacity.py"),
+    "lab/tests/test_cluster_coverage.py": ("lab/coverage.py", "src/gradeloop/calibration/", "src/gradeloop/stats/"),
     "lab/tests/test_handwritten.py": ("lab/handwritten/", "lab/beside_handwritten.py", "lab/mock_judge.py", "lab/scripted_verdict.py"),
     "lab/tests/test_otlp_storm.py": (
         "lab/otlp_storm.py",
