@@ -173,7 +173,7 @@ def test_an_unknown_command_or_flag_is_answered_with_a_suggestion(gradeloop: Com
 
     assert command.code == flag.code == 2
     assert command.out == flag.out == ""
-    assert "Did you mean 'run'?" in command.err
+    assert "Did you mean 'run', 'runs'?" in command.err
     assert "--max-iterations" in flag.err
 
 
