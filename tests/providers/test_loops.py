@@ -77,9 +77,10 @@ async def fault_of(server: ProviderServer, model: str, answer: Any, role: Role =
 
 @pytest.fixture
 async def server(provider: ProviderServer) -> AsyncIterator[ProviderServer]:
-    provider.providers = Providers(Environment.read(provider.environ))
+    shared, provider.providers = provider.providers, Providers(Environment.read(provider.environ))
     yield provider
     await provider.providers.aclose()
+    provider.providers = shared
 
 
 @pytest.mark.parametrize("role", ["grader", "generator"])
