@@ -52,7 +52,7 @@ class Kinds:
         found = Counter(row._replace(cluster="") for row in self.rated)
         self.kinds, self.counts = list(found), list(found.values())
         self.parts = self._parts()
-        """How many runs of each kind every cluster has; empty where each run is one of its own, or all are one."""
+        """The number of runs of each kind in every cluster; empty where each run is one of its own, or all are one."""
 
     def _parts(self) -> list[tuple[int, ...]]:
         names = [row.cluster or at for at, row in enumerate(self.rated)]

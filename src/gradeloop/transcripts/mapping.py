@@ -54,7 +54,7 @@ class Mapping(Strict):
     answer: Paths = ()
     metadata: dict[str, JsonPath] = Field(default_factory=dict)
     leave_out: Paths = ()
-    """What judges are not shown on purpose, in a record, or in the file beside its records."""
+    """Values that judges are not shown on purpose, in a record, or in the file beside its records."""
 
     @model_validator(mode="after")
     def _reads_something(self) -> "Mapping":

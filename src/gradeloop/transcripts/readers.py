@@ -67,7 +67,7 @@ class Reading:
     runs: int = 0
     """The runs that were read."""
     account: Account = field(default_factory=Account)
-    """What became of all that the files hold."""
+    """The account of all records that were read."""
     last_account: Account = field(default_factory=Account)
     """The account of the record that the last run is of."""
     files: dict[str, Path] = field(default_factory=dict)
