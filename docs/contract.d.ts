@@ -344,6 +344,7 @@ export interface FilePart {
 export interface GatedRate {
   passed: number;
   runs: number;
+  worth?: [number, number, number];
   corrected: CorrectedRate | null;
   error: JudgeError;
   threshold: number | null;

@@ -12,9 +12,10 @@ from multiprocessing import Pool
 from rich.console import Console
 from rich.table import Table
 
-from gradeloop.calibration.figures import Rated, measure
+from gradeloop.calibration.figures import measure
 from gradeloop.exit_codes import leave
 from gradeloop.judges.judgements import ComparedKey
+from gradeloop.stats.reliability import Rated
 
 LAYOUTS = [(20, 10), (50, 4), (200, 1)]
 """Items, and the times that each was judged."""

@@ -10,7 +10,8 @@ from gradeloop.batches.gate import gate_rate
 from gradeloop.judges.contract import JudgeResult, parse_judge
 from gradeloop.judges.judgements import Label
 from gradeloop.stats.bootstrap import binomial
-from gradeloop.stats.correction import GatedRate
+from gradeloop.stats.correction import GatedRate, hold_verdicts
+from gradeloop.stats.reliability import Rated
 from tests.rig.judging import FRANCE
 
 JUDGE = parse_judge(FRANCE)
@@ -101,3 +102,46 @@ def _decision(good: int, bad: int, passed: int) -> str | None:
     found = corrected_rate(passed, 500, JudgeError(passed=100, passed_found=good, failed=100, failed_found=bad))
     assert found is not None
     return "passed" if found.low >= 0.75 else "failed" if found.high < 0.75 else None
+
+
+def items(generator: random.Random, count: int, times: int, truth: float) -> list[tuple[bool, list[bool]]]:
+    """Return whether each item passes, and what a judge says of it so often: right on nearly all runs of one, or on few."""
+    found = []
+    for _ in range(count):
+        good, right = generator.random() < truth, 0.3 if generator.random() < 0.2 else 0.98
+        found.append((good, [(generator.random() < right) == good for _ in range(times)]))
+    return found
+
+
+@pytest.mark.parametrize("clusters", [True, False])
+def test_a_corrected_rate_is_over_items_where_several_runs_share_one(clusters: bool) -> None:
+    """1,000 measurements of 20 items of a kind with 10 runs each, and of 50 without labels: the interval holds the truth in 95 %."""
+    generator, held = random.Random(4), 0
+    for _ in range(1000):
+        labelled = [*items(generator, 20, 10, 1.0), *items(generator, 20, 10, 0.0)]
+        rows = [
+            Rated(said, (good,) if at < 40 else (), f"item {at}" if clusters else "")
+            for at, (good, verdicts) in enumerate([*labelled, *items(generator, 50, 10, 0.7)])
+            for said in verdicts
+        ]
+        found = hold_verdicts(rows, None).corrected
+        held += found is not None and found.low <= 0.7 <= found.high
+
+    assert (held >= 940) if clusters else (held < 700)
+
+
+def test_runs_of_one_case_are_worth_less_and_stay_so_at_another_threshold() -> None:
+    rows = [Rated(at % 10 > 1, (), f"case {at // 10}") for at in range(500)]
+    rows += [Rated(good == (item % 8 > 0), (good,), f"{good} {item}") for good in (True, False) for item in range(40) for _ in range(10)]
+    alone = [row._replace(cluster="") for row in rows]
+
+    found, as_runs = hold_verdicts(rows, 0.82), hold_verdicts(alone, 0.82)
+
+    assert found.corrected is not None
+    assert as_runs.corrected is not None
+    assert found.corrected.value == as_runs.corrected.value
+    assert (as_runs.decision, found.decision) == ("passed", "inconclusive")
+    assert found.wanted is not None
+    assert found.wanted > 800
+    assert found.held_against(0.82) == found
+    assert found.held_against(0.5).corrected == found.corrected

@@ -12,7 +12,8 @@ from gradeloop.calibration.check_report import Answered, ask_about, report_check
 from gradeloop.calibration.labelled_sets import Item, LabelledSet, read_labelled_set
 from gradeloop.judges.contract import JudgeResult, parse_judge
 from gradeloop.stats.bootstrap import binomial
-from gradeloop.stats.correction import JudgeError, corrected_rate
+from gradeloop.stats.correction import hold_verdicts
+from gradeloop.stats.reliability import Rated
 from tests.rig.judging import FRANCE
 
 CHECKS = 1000
@@ -100,9 +101,9 @@ def test_intervals_of_a_check_cover_the_truth_in_95_of_100_checks(rate: float, t
         labelled = LabelledSet(name="simulated", why="", form="verdict", official="macro_f1", items=tuple(row.item for row in asked))
 
         found = report_check(JUDGE, labelled, answers, replicates=REPLICATES).figures
-        error = JudgeError.of_pairs([pair for pair, known in zip(zip(labels, verdicts, strict=True), answered, strict=True) if known])
+        rows = [Rated(said, (label,)) for label, said, known in zip(labels, verdicts, answered, strict=True) if known]
         further = binomial(generator, FURTHER_RUNS, rate * SENSITIVITY + (1 - rate) * (1 - SPECIFICITY))
-        corrected = corrected_rate(further, FURTHER_RUNS, error)
+        corrected = hold_verdicts([*rows, *(Rated(at < further) for at in range(FURTHER_RUNS))], None).corrected
         intervals = {name: (figure.low, figure.high) for name, figure in found.items()}
         intervals["corrected rate"] = (corrected.low, corrected.high) if corrected else (None, None)
 

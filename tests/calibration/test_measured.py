@@ -13,12 +13,12 @@ from scipy.stats import spearmanr  # type: ignore[import-untyped]  # none of the
 from sklearn import metrics  # type: ignore[import-untyped]
 
 from gradeloop.calibration.agreement import Agreement, measure_agreement
-from gradeloop.calibration.figures import NumberFigures, Rated, measure
+from gradeloop.calibration.figures import NumberFigures, measure
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, judging_id, parse_judge
 from gradeloop.judges.judgements import ComparedKey, Label, LabelSet, label_schema, refuse_foreign_results, select_judgements
-from gradeloop.stats.reliability import weighted_alpha, weighted_kappa
+from gradeloop.stats.reliability import Rated, weighted_alpha, weighted_kappa
 from tests.rig.judging import FRANCE, PARIS
 
 SCHEMA: dict[str, Any] = {

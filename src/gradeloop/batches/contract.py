@@ -352,6 +352,11 @@ class CaseResult(Strict):
     """The time when the case ended, ISO 8601, UTC."""
 
     @property
+    def base_id(self) -> str:
+        """The case's id without the number of its repetition: that of all repetitions."""
+        return self.id.removesuffix(f"/{self.repeat + 1}")
+
+    @property
     def lost_workers(self) -> int:
         """The number of workers that were lost with a call of the case in flight; 0 unless the case ended since they were."""
         found = re.search(r"worker_lost: (\d+)", self.error or "") if self.status == "error" else None

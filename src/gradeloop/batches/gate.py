@@ -10,6 +10,7 @@ from gradeloop.judges.contract import JudgeConfig, JudgeResult
 from gradeloop.judges.judgements import Label, comparable
 from gradeloop.judges.pass_rule import Rule, passes_rule
 from gradeloop.stats.correction import GatedRate, hold_verdicts
+from gradeloop.stats.reliability import Rated
 
 
 def gate_rate(
@@ -34,9 +35,14 @@ def gate_rate(
     for label in labels:
         if (said := passes_rule(rule, label.label_value)) is not None:
             people.setdefault(label.agent_run_id, []).append(said)
-    verdicts = {result.agent_run_id: said for result in results if (said := _verdict(judge, rule, result)) is not None}
-    known = {run: said for run, result in earlier.items() if (said := _verdict(judge, rule, result)) is not None} | verdicts
-    return hold_verdicts(people, verdicts, known, threshold)
+    clusters = {label.agent_run_id: label.cluster for label in labels}
+
+    def rated(run: str, result: JudgeResult) -> Rated:
+        return Rated(_verdict(judge, rule, result), tuple(people.get(run, ())), clusters.get(run, ""))
+
+    verdicts = {result.agent_run_id: rated(result.agent_run_id, result) for result in results}
+    known = [rated(run, result) for run, result in earlier.items() if run not in verdicts]
+    return hold_verdicts(verdicts.values(), threshold, known)
 
 
 def _verdict(judge: JudgeConfig, rule: Rule, result: JudgeResult) -> bool | None:
@@ -71,18 +77,22 @@ async def gate_batch(reader: BatchReader, summary: BatchSummary, labels: Sequenc
             people.setdefault((label.agent_run_id, label.output), []).append(status == "passed")
     verdicts = await asyncio.to_thread(_verdicts, reader, summary.batch_id)
     known = await _earlier_verdicts(reader, summary, people.keys() - verdicts.keys())
-    return hold_verdicts(people, verdicts, known | verdicts, threshold)
+
+    def rated(said: Mapping[Output, CaseResult]) -> list[Rated]:
+        return [Rated(one.status == "passed", tuple(people.get(output, ())), one.base_id) for output, one in said.items()]
+
+    return hold_verdicts(rated(verdicts), threshold, rated(known))
 
 
-def _verdicts(reader: BatchReader, batch_id: str) -> dict[Output, bool]:
-    return {(result.id, result.output): result.status == "passed" for result in reader.results(batch_id) if _is_judged(result)}
+def _verdicts(reader: BatchReader, batch_id: str) -> dict[Output, CaseResult]:
+    return {(result.id, result.output): result for result in reader.results(batch_id) if _is_judged(result)}
 
 
-async def _earlier_verdicts(reader: BatchReader, summary: BatchSummary, wanted: AbstractSet[Output]) -> dict[Output, bool]:
+async def _earlier_verdicts(reader: BatchReader, summary: BatchSummary, wanted: AbstractSet[Output]) -> dict[Output, CaseResult]:
     """Return what the judge said of outputs in earlier batches of the suite, the newest first."""
     names = sorted({name for name, _ in wanted})
     asked = {case.id: (_question(case), result.grader) for case, result in await reader.cases_named(summary.batch_id, names)}
-    known: dict[Output, bool] = {}
+    known: dict[Output, CaseResult] = {}
     found = await reader.summaries(READ_BATCHES) if asked else ()
     earlier = [batch for batch in found if batch.name == summary.name and batch.batch_id != summary.batch_id]
     for batch in earlier[:EARLIER_BATCHES]:
@@ -90,7 +100,7 @@ async def _earlier_verdicts(reader: BatchReader, summary: BatchSummary, wanted: 
             question, grader = asked[case.id]
             same = _question(case) == question and grader in {None, result.grader}
             if same and _is_judged(result) and (case.id, result.output) in wanted:
-                known.setdefault((case.id, result.output), result.status == "passed")
+                known.setdefault((case.id, result.output), result)
     return known
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
-from gradeloop.calibration.figures import Kinds, Rated, measure
+from gradeloop.calibration.figures import Kinds, measure
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
@@ -26,7 +26,7 @@ from gradeloop.judges.pass_rule import PassRule, refuse_two_values
 from gradeloop.judges.schema import value_at
 from gradeloop.stats.correction import CorrectedRate, JudgeError, hold_verdicts
 from gradeloop.stats.intervals import Estimate, wilson
-from gradeloop.stats.reliability import cohen_kappa
+from gradeloop.stats.reliability import Rated, cohen_kappa
 from gradeloop.stats.votes import Band, EffectiveVotes, choose_band, effective_votes
 from gradeloop.text import canonical_json, objects_in
 
@@ -176,7 +176,7 @@ def _measure_key(judge: JudgeConfig, key: ComparedKey, labels: Sequence[Label], 
     judged = {run: judged_value(judge, key, judgements.verdict(run)) for run in by_run}
     said = {run: [value_at(label.label_value, key.path) for label in rows] for run, rows in by_run.items()}
     clusters = {run: next((label.cluster for label in rows if label.cluster), "") for run, rows in by_run.items()}
-    runs = Kinds(Rated.of(key, judged[run], values, clusters[run]) for run, values in said.items())
+    runs = Kinds(key.rated(judged[run], values, clusters[run]) for run, values in said.items())
     confusion: dict[str, dict[str, int]] = {}
     for label in labels if key.kind in {"category", "ordered"} else ():
         if (value := judged[label.agent_run_id]) is not None:
@@ -253,10 +253,13 @@ def _pass_rate(
     if key.positive is None:
         return None
     positive = canonical_json(key.positive)
-    values = {run: judged_value(judge, key, judgements.verdict(run)) for run in judgements.by_run}
-    verdicts = {run: canonical_json(value) == positive for run, value in values.items() if value is not None}
-    people = {run: [canonical_json(value_at(label.label_value, key.path)) == positive for label in rows] for run, rows in labels.items()}
-    found = hold_verdicts(people, verdicts, verdicts, None)
+    rows = []
+    for run in judgements.by_run:
+        value, said = judged_value(judge, key, judgements.verdict(run)), labels.get(run, ())
+        people = tuple(canonical_json(value_at(label.label_value, key.path)) == positive for label in said)
+        cluster = next((label.cluster for label in said if label.cluster), "")
+        rows.append(Rated(None if value is None else canonical_json(value) == positive, people, cluster))
+    found = hold_verdicts(rows, None)
     if not found.runs:
         return None
     raw = Estimate.share(found.passed, found.runs)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from gradeloop.calibration.agreement import HumanCeiling, human_ceiling
-from gradeloop.calibration.figures import Kinds, Rated, measure
+from gradeloop.calibration.figures import Kinds, measure
 from gradeloop.calibration.labelled_sets import Form, Item, LabelledSet
 from gradeloop.contract.base import Strict
 from gradeloop.contract.messages import Usage
@@ -24,6 +24,7 @@ from gradeloop.judges.schema import value_at, values_in
 from gradeloop.stats.bootstrap import REPLICATES
 from gradeloop.stats.intervals import Estimate
 from gradeloop.stats.ranking import RankedCandidate, rank
+from gradeloop.stats.reliability import Rated
 from gradeloop.text import shortened
 
 Order = Literal["AB", "BA"]
@@ -312,7 +313,7 @@ def report_check(
         replicates: How often items are drawn for the bootstrap of the figures of the whole set.
     """
     verdicts, key = verdicts_of(answers), KEYS[labelled.form]
-    rated = {one.id: Rated.of(key, verdicts.get(one.id), (said.value for said in one.annotations), one.cluster) for one in labelled.items}
+    rated = {one.id: key.rated(verdicts.get(one.id), (said.value for said in one.annotations), one.cluster) for one in labelled.items}
     runs = Kinds(rated.values())
     figures = measure(key, runs, replicates=replicates) | _pair_figures(labelled, answers, verdicts)
     people = len({annotation.by for item in labelled.items for annotation in item.annotations})

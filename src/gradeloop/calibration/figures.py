@@ -9,13 +9,12 @@ from math import sqrt
 from operator import mul
 from typing import NamedTuple
 
-from pydantic import JsonValue
-
-from gradeloop.judges.judgements import ComparedKey, comparable_value
+from gradeloop.judges.judgements import ComparedKey
 from gradeloop.stats.bootstrap import REPLICATES, Statistic, bootstrap, over_clusters
 from gradeloop.stats.intervals import Estimate, Interval, clustered, mean, wilson
 from gradeloop.stats.reliability import (
     Level,
+    Rated,
     chance_agreement,
     cohen_kappa,
     f1,
@@ -26,22 +25,6 @@ from gradeloop.stats.reliability import (
     weighted_kappa,
 )
 from gradeloop.text import canonical_json
-
-
-class Rated(NamedTuple):
-    """The values of judge and people for one key of one run, which can be compared and counted."""
-
-    judged: float | str | frozenset[str] | None
-    """The judge's value; None where the judge gave no answer."""
-    labels: tuple[float | str | frozenset[str], ...]
-    cluster: str = ""
-    """The prompt, sample or document of the run, which those of one resemble each other by; empty for a run that is one of its own."""
-
-    @classmethod
-    def of(cls, key: ComparedKey, judged: JsonValue, labels: Iterable[JsonValue], cluster: str = "") -> "Rated":
-        """Return the values of a run as they are compared."""
-        people = sorted((comparable_value(key.kind, value) for value in labels), key=str)
-        return cls(None if judged is None else comparable_value(key.kind, judged), tuple(people), cluster)
 
 
 class Kinds:

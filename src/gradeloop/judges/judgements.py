@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
@@ -16,6 +16,7 @@ from gradeloop.errors import InvalidRequest, explained
 from gradeloop.judges.contract import JUDGEMENTS_SCHEMA, CriteriaJudge, JudgeConfig, JudgeResult, judging_id
 from gradeloop.judges.schema import problems_of, refuse_schema, value_at, values_in
 from gradeloop.stats.intervals import Estimate
+from gradeloop.stats.reliability import Rated
 from gradeloop.stats.votes import flip_rate
 from gradeloop.text import canonical_json, clip, counted, did_you_mean, one_line, strict_json
 
@@ -200,6 +201,11 @@ class ComparedKey:
     def name(self) -> str:
         """The path as text: `outcome.label`."""
         return ".".join(self.path)
+
+    def rated(self, judged: JsonValue, labels: Iterable[JsonValue], cluster: str = "") -> Rated:
+        """Return what judge and people say of a run, as it is compared."""
+        people = sorted((comparable_value(self.kind, value) for value in labels), key=str)
+        return Rated(None if judged is None else comparable_value(self.kind, judged), tuple(people), cluster)
 
 
 def compared_keys(

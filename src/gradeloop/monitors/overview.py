@@ -19,7 +19,7 @@ from gradeloop.monitors.tables import remove_monitor
 from gradeloop.monitors.ticks import Monitor, clear_alert, definition_json, lock_monitor, monitor_names, monitor_of
 from gradeloop.stats.correction import LEAST_LABELS, CorrectedRate, JudgeError, SampleLabels, corrected_rate, labelled_rate
 from gradeloop.stats.drift import Spread
-from gradeloop.stats.intervals import Interval, paired_difference, wilson
+from gradeloop.stats.intervals import Interval, dispersion, paired_difference, wilson
 from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
 from gradeloop.text import counted, percent
@@ -129,7 +129,7 @@ def rate_text(rate: Rate) -> str:
 
 def corrected_of(rate: Rate, anchors: AnchorSummary | None) -> CorrectedRate | None:
     """Return a rate corrected for the error that the anchors have measured of the judge; None where they do not suffice."""
-    return None if anchors is None else corrected_rate(rate.passed, rate.judged, anchors.error)
+    return None if anchors is None else corrected_rate(rate.passed * rate.worth, rate.judged * rate.worth, anchors.error)
 
 
 def rates_text(rate: Rate, found: MonitorSummary) -> str:
@@ -153,9 +153,11 @@ def labels_text(found: MonitorSummary) -> str:
 
 
 def sum_of_rates(rates: Sequence[Rate]) -> Rate:
-    """Return the rate of the runs of several rates together."""
-    passed, judged = sum(rate.passed for rate in rates), sum(rate.judged for rate in rates)
-    return Rate(passed=passed, judged=judged, interval=wilson(passed, judged) if judged else None)
+    """Return the rate of the runs of several rates together; where these differ by more than chance, the interval is the wider for it."""
+    parts = [(rate.passed, rate.judged) for rate in rates if rate.judged]
+    passed, judged = sum(part for part, _ in parts), sum(size for _, size in parts)
+    worth = 1 / dispersion(parts) if len(parts) > 1 else 1.0
+    return Rate(passed=passed, judged=judged, worth=worth, interval=wilson(passed * worth, judged * worth) if judged else None)
 
 
 def waiting_text(found: MonitorSummary) -> str:
@@ -383,7 +385,7 @@ def _summary(connection: Connection, name: str, shown: int = SHOWN_TICKS) -> Mon
         strata=strata,
         corrected=corrected_of(rate, anchors),
         corrected_strata={stratum: one for stratum in names if (one := corrected_of(strata[stratum], anchors)) is not None},
-        labelled=labelled_rate(rate.passed, rate.judged, labels),
+        labelled=labelled_rate(rate.passed * rate.worth, rate.judged * rate.worth, labels),
         ticks=reports,
         alerts=tuple(map(Alert.model_validate_json, connection.execute(raised).scalars())),
         failed=tuple(_runs(connection, name, failed=True)),

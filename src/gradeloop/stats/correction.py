@@ -1,12 +1,12 @@
 """Pass rates as people see them: corrected for a judge that errs, held against a threshold, or from the labels of a drawn sample."""
 
 import math
-from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from statistics import NormalDist
-from typing import Literal, TypeVar
+from typing import Literal
 
-from gradeloop.stats.intervals import CONFIDENCE, Figures, wilson
+from gradeloop.stats.intervals import CONFIDENCE, Figures, wilson, worth_of_one
+from gradeloop.stats.reliability import Rated
 
 _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
@@ -23,12 +23,10 @@ class JudgeError(Figures):
     failed_found: int
     """Those of them that the judge failed."""
 
-    @classmethod
-    def of_pairs(cls, pairs: Iterable[tuple[bool, bool]]) -> "JudgeError":
-        """Return the counts of pairs of what people say of a run, whether it passes, and what the judge says."""
-        counts = Counter(pairs)
-        good, bad = counts[True, True] + counts[True, False], counts[False, True] + counts[False, False]
-        return cls(passed=good, passed_found=counts[True, True], failed=bad, failed_found=counts[False, False])
+    def worth(self, good: float, bad: float) -> "JudgeError":
+        """Return as many counts as those of people's passes and fails are worth, each of them; fractions, therefore."""
+        passes = {"passed": self.passed * good, "passed_found": self.passed_found * good}
+        return self.model_construct(**passes, failed=self.failed * bad, failed_found=self.failed_found * bad)  # type: ignore[arg-type]
 
 
 class CorrectedRate(Figures):
@@ -41,7 +39,7 @@ class CorrectedRate(Figures):
     high: float
 
 
-def corrected_rate(passed: int, runs: int, error: JudgeError) -> CorrectedRate | None:
+def corrected_rate(passed: float, runs: float, error: JudgeError) -> CorrectedRate | None:
     """Return the pass rate corrected for the judge's sensitivity and specificity, with an interval for all three estimates.
 
     Args:
@@ -87,7 +85,7 @@ MOST_LABELS = 1_000_000
 """More labels than this are not asked for."""
 
 
-def labels_wanted(passed: int, runs: int, error: JudgeError, threshold: float) -> int | None:
+def labels_wanted(passed: float, runs: float, error: JudgeError, threshold: float) -> int | None:
     """Return how many labels in all would let the corrected rate's interval lie on one side of a threshold.
 
     It is assumed that more labels find the same rates in the same proportion of good and bad runs.
@@ -118,6 +116,8 @@ class GatedRate(Figures):
 
     passed: int
     runs: int
+    worth: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    """How many independent ones a run, a run that people passed, and one that they failed are worth: fewer where they share a case."""
     corrected: CorrectedRate | None
     error: JudgeError
     threshold: float | None
@@ -128,10 +128,12 @@ class GatedRate(Figures):
 
     def held_against(self, threshold: float | None) -> "GatedRate":
         """Return the same rate, held against another threshold, 0 to 1; None to decide nothing."""
-        return hold_rate(self.passed, self.runs, self.error, threshold)
+        return hold_rate(self.passed, self.runs, self.error, threshold, self.worth)
 
 
-def hold_rate(passed: int, runs: int, error: JudgeError, threshold: float | None) -> GatedRate:
+def hold_rate(
+    passed: int, runs: int, error: JudgeError, threshold: float | None, worth: tuple[float, float, float] = (1.0, 1.0, 1.0)
+) -> GatedRate:
     """Return a pass rate, corrected, and what follows for a threshold.
 
     Args:
@@ -139,34 +141,44 @@ def hold_rate(passed: int, runs: int, error: JudgeError, threshold: float | None
         runs: How many it judged.
         error: How often it was right where people labelled; these runs are not among those of the rate.
         threshold: The least rate, 0 to 1; None to decide nothing.
+        worth: How many independent ones a run, a run that people passed, and one that they failed are worth.
     """
-    rate = corrected_rate(passed, runs, error)
-    found = GatedRate(passed=passed, runs=runs, corrected=rate, error=error, threshold=threshold, decision=None)
+    independent = (passed * worth[0], runs * worth[0], error.worth(*worth[1:]))
+    rate = corrected_rate(*independent)
+    found = GatedRate(passed=passed, runs=runs, worth=worth, corrected=rate, error=error, threshold=threshold, decision=None)
     if threshold is None:
         return found
     if rate is None or rate.low < threshold <= rate.high:
-        return found.model_copy(update={"decision": "inconclusive", "wanted": labels_wanted(passed, runs, error, threshold)})
+        wanted = labels_wanted(*independent, threshold)
+        return found.model_copy(update={"decision": "inconclusive", "wanted": wanted and math.ceil(wanted / min(worth[1:]))})
     return found.model_copy(update={"decision": "passed" if rate.low >= threshold else "failed"})
 
 
-Run = TypeVar("Run", bound=Hashable)
-"""The name of a run: its id, or its id and what it says."""
-
-
-def hold_verdicts(
-    people: Mapping[Run, Sequence[bool]], verdicts: Mapping[Run, bool], known: Mapping[Run, bool], threshold: float | None
-) -> GatedRate:
-    """Return the pass rate of verdicts, corrected by those that are known of what people labelled.
+def hold_verdicts(rows: Iterable[Rated], threshold: float | None, earlier: Iterable[Rated] = ()) -> GatedRate:
+    """Return the pass rate of verdicts, corrected by those of runs that people labelled; intervals are over clusters.
 
     Args:
-        people: Whether people say that a labelled run passes; most of them decide, and where they are split they say nothing.
-        verdicts: The verdicts whose rate is asked for; those with a label measure the error instead, unless all have one.
-        known: These verdicts, and further ones of the same judge that have a label.
+        rows: The runs whose rate is asked for, with True and False for what passes and what fails. Of several labels most decide, and
+            where people are split they say nothing. Runs with a label measure the error, and are no part of the rate, unless all have one.
         threshold: The least rate, 0 to 1; None to decide nothing.
+        earlier: Further runs that have a label, and a verdict of the same judge.
     """
-    pairs = [(2 * sum(votes) > len(votes), known[run]) for run, votes in people.items() if run in known and 2 * sum(votes) != len(votes)]
-    counted = [said for run, said in verdicts.items() if run not in people] or list(verdicts.values())
-    return hold_rate(sum(counted), len(counted), JudgeError.of_pairs(pairs), threshold)
+    judged = [row for row in rows if row.judged is not None]
+    labelled = [(row, 2 * row.labels.count(True) - len(row.labels)) for row in (*judged, *earlier)]
+    passed, runs, worth = _over_clusters((row.judged is True, row.cluster) for row in [row for row in judged if not row.labels] or judged)
+    found, good, good_worth = _over_clusters((row.judged is True, row.cluster) for row, more in labelled if more > 0)
+    left, bad, bad_worth = _over_clusters((row.judged is False, row.cluster) for row, more in labelled if more < 0)
+    error = JudgeError(passed=good, passed_found=found, failed=bad, failed_found=left)
+    return hold_rate(passed, runs, error, threshold, (worth, good_worth, bad_worth))
+
+
+def _over_clusters(rows: Iterable[tuple[bool, str]]) -> tuple[int, int, float]:
+    """Return how many of the runs count, how many there are, and how many independent ones each is worth."""
+    clusters: dict[str | int, list[bool]] = {}
+    for at, (counts, cluster) in enumerate(rows):
+        clusters.setdefault(cluster or at, []).append(counts)
+    parts = [(sum(row), len(row)) for row in clusters.values()]
+    return sum(part for part, _ in parts), sum(size for _, size in parts), worth_of_one(parts)
 
 
 LEAST_LABELS = 10
@@ -186,7 +198,7 @@ class SampleLabels(Figures):
     """Those of them that people pass."""
 
 
-def labelled_rate(passed: int, judged: int, labels: SampleLabels) -> CorrectedRate | None:
+def labelled_rate(passed: float, judged: float, labels: SampleLabels) -> CorrectedRate | None:
     """Return the rate at which people would pass all judged runs, with an interval for the labels and for the runs.
 
     Each label counts for as many runs as it stands for: a run that the judge failed had another chance to be labelled than one that it

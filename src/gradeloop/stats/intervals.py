@@ -109,18 +109,48 @@ def clustered(parts: Sequence[tuple[float, float]]) -> Interval:
 
     Args:
         parts: Of each cluster, how many of its labels count and how many it has, at least one; there are two clusters or more.
+    """
+    part, whole = (math.fsum(column) for column in zip(*parts, strict=True))
+    worth = independent_runs(parts)
+    return wilson(part / whole * worth, worth, t_quantile(len(parts) - 1))
+
+
+def independent_runs(parts: Sequence[tuple[float, float]]) -> float:
+    """Return how many independent runs those of two or more clusters are worth, at most as many as there are.
 
     Source: Kish 1965, the design effect of a ratio; Student's t for few clusters, as in Korn and Graubard 1998.
     """
-    count, whole = len(parts), math.fsum(size for _, size in parts)
-    part = math.fsum(part for part, _ in parts)
+    count = len(parts)
+    part, whole = (math.fsum(column) for column in zip(*parts, strict=True))
     added = _ADDED * whole / count**2
     rows = [*parts, (added, added), (0.0, added)]  # without these, few clusters that happen to be alike promise that all are
     all_rows = whole + 2 * added
     share = (part + added) / all_rows
     spread = count / (count - 1) * math.fsum((one - share * size) ** 2 for one, size in rows) / all_rows**2
-    worth = min(share * (1 - share) / spread, whole)
-    return wilson(part / whole * worth, worth, t_quantile(count - 1))
+    return min(share * (1 - share) / spread, whole)
+
+
+def worth_of_one(parts: Sequence[tuple[float, float]]) -> float:
+    """Return how many independent runs one is worth, at most 1.
+
+    Args:
+        parts: Of each cluster, how many of its runs count and how many it has, at least one.
+    """
+    count, total = len(parts), math.fsum(size for _, size in parts)
+    if not 1 < count < total:
+        return 1.0 if count == total else 1 / total
+    return independent_runs(parts) / total * (_Z / t_quantile(count - 1)) ** 2
+
+
+def dispersion(parts: Sequence[tuple[float, float]]) -> float:
+    """Return how much more the shares of two or more parts vary than by chance, at least 1: so many runs are worth one independent run.
+
+    Source: McCullagh and Nelder 1989, Generalized Linear Models, 4.5.2: Pearson's statistic over its degrees of freedom.
+    """
+    part, whole = (math.fsum(column) for column in zip(*parts, strict=True))
+    share = (part + 0.5) / (whole + 1)
+    squares = math.fsum(size * (one / size - share) ** 2 for one, size in parts)
+    return max(squares / (share * (1 - share) * (len(parts) - 1)), 1.0)
 
 
 _ADDED = 5.0

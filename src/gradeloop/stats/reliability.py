@@ -3,9 +3,22 @@
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 
 Rating = TypeVar("Rating", bound=Hashable)
+
+Value = float | str | frozenset[str]
+"""A value that can be compared and counted; true and false count as 1 and 0."""
+
+
+class Rated(NamedTuple):
+    """What judge and people say of one run."""
+
+    judged: Value | None
+    """The judge's value; None where the judge gave no answer."""
+    labels: tuple[Value, ...] = ()
+    cluster: str = ""
+    """The prompt, sample or document of the run, which those of one resemble each other by; empty for a run that is one of its own."""
 
 
 def cohen_kappa(counts: Mapping[tuple[Rating, Rating], float]) -> float | None:

@@ -330,7 +330,7 @@ def read_outputs(named: str, ids: Collection[str], reader: Callable[[], BatchRea
     found: dict[str, ShownCase] = {}
 
     def keep(result: CaseResult) -> None:
-        name = result.id if result.id in ids else result.id.removesuffix(f"/{result.repeat + 1}")
+        name = result.id if result.id in ids else result.base_id
         if name in ids and result.output is not None:
             found.setdefault(name, ShownCase(shortened(result.output, OUTPUT_CHARACTERS), _asked(result)))
 
