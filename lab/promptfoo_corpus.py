@@ -133,7 +133,8 @@ def _add_stubs(path: Path) -> bool:
             continue
         named.parent.mkdir(parents=True, exist_ok=True)
         functions = dict.fromkeys(["get_assert", "get_transform", "call_api", *filter(None, [match["function"]])])
-        named.write_text(_PYTHON_STUB.format("\n".join(map(_PYTHON_FUNCTION.format, functions))) if named.suffix == ".py" else _NODE_STUB)
+        node = _NODE_STUB if named.suffix != ".mjs" else _NODE_STUB.replace("module.exports =", "export default")
+        named.write_text(_PYTHON_STUB.format("\n".join(map(_PYTHON_FUNCTION.format, functions))) if named.suffix == ".py" else node)
         added = True
     return added
 

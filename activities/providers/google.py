@@ -37,6 +37,7 @@ from activities.providers.base import (
 from gradeloop.contract.messages import Image, Message, Usage, split_images
 from gradeloop.contract.model_spec import LONGEST_TIMEOUT
 from gradeloop.contract.provider import Connections, Endpoint, ModelFault, ModelReply, ModelRequest, Step
+from gradeloop.settings.endpoints import OF_GENERATION
 from gradeloop.text import objects_in
 
 if TYPE_CHECKING:
@@ -146,7 +147,9 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
     if choice is not None:
         mode = {"mode": _MODES[choice]} if choice in _MODES else {"mode": "ANY", "allowedFunctionNames": [choice]}
         body["toolConfig"] = {"functionCallingConfig": mode}
-    return body | request.spec.config.extra
+    for name, value in request.spec.config.extra.items():
+        (body["generationConfig"] if name in OF_GENERATION else body)[name] = value
+    return body
 
 
 _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}

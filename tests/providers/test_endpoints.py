@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
@@ -268,12 +269,15 @@ def environment_of(endpoints: dict[str, Any]) -> dict[str, EndpointSettings]:
 @pytest.mark.parametrize("preset", [name for name in presets_by_name() if name not in {"azure", "vertex", "bedrock"}])
 def test_a_preset_needs_its_key_alone(preset: str) -> None:
     row = presets_by_name()[preset]
-    serving({}, dict.fromkeys(row.keys, "a-key-of-its-own")).check(ModelSpec(id=f"{preset}:m"))
+    address: dict[str, str] = dict.fromkeys(re.findall(r"\$\{(\w+)\}", row.base_url), "https://example.com")
+    keys = dict.fromkeys(row.keys, "a-key-of-its-own")
+    serving({}, {**address, **keys}).check(ModelSpec(id=f"{preset}:m"))
 
     if row.keyless:
         serving({}).check(ModelSpec(id=f"{preset}:m"))
     else:
-        assert f"{row.keys[0]}" in complaint(f"{preset}:m")
+        assert f"{row.keys[0]}" in complaint(f"{preset}:m", None, None, **address)
+        assert not address or next(iter(address)) in complaint(f"{preset}:m", None, None, **keys)
 
 
 async def test_a_built_in_provider_can_have_a_key_file_and_an_address_of_its_own(gateway: Gateway, tmp_path: Path) -> None:

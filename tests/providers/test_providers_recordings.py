@@ -322,7 +322,8 @@ async def test_responses_find_their_cache_by_a_key_that_equal_prompts_share(prov
 
 
 async def test_google_plain(provider: ProviderServer) -> None:
-    talk = Talk(provider, "plain", "google_genai:gemini-2.5-flash", {"temperature": 0, "thinking": "disabled"}, system="Be brief.")
+    settings = {"temperature": 0, "thinking": "disabled", "extra": {"topK": 40, "labels": {"team": "a"}}}
+    talk = Talk(provider, "plain", "google_genai:gemini-2.5-flash", settings, system="Be brief.")
 
     reply = await talk.turn(user("Which gauge?"))
 
@@ -332,7 +333,8 @@ async def test_google_plain(provider: ProviderServer) -> None:
     assert talk.sent == [
         {
             "contents": [{"role": "user", "parts": [{"text": "Which gauge?"}]}],
-            "generationConfig": {"maxOutputTokens": 16384, "temperature": 0.0, "thinkingConfig": {"thinkingBudget": 0}},
+            "generationConfig": {"maxOutputTokens": 16384, "temperature": 0.0, "thinkingConfig": {"thinkingBudget": 0}, "topK": 40},
+            "labels": {"team": "a"},
             "systemInstruction": {"parts": [{"text": "Be brief."}]},
         }
     ]

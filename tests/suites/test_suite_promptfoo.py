@@ -55,6 +55,19 @@ def test_its_providers_prompts_and_variables_make_a_matrix(tmp_path: Path, monke
     assert found[0].vars == {"q": "a", "list": [1, 2]}
 
 
+def test_a_variable_has_the_texts_of_all_files_that_a_pattern_matches(tmp_path: Path) -> None:
+    (tmp_path / "articles").mkdir()
+    for name in ("b", "a"):
+        (tmp_path / "articles" / f"{name}.txt").write_text(f"text of {name}")
+
+    found = cases(tmp_path, config("{vars: {q: 'file://articles/*'}, assert: [{type: contains, value: text}]}"), name=NAME)
+
+    assert [case.vars["q"] for case in found] == ["text of a", "text of b"]
+    said = refusal(tmp_path, config("{vars: {q: 'file://articles/*.md'}}"), name=NAME)
+    assert "line 4" in said
+    assert "no file matches 'file://articles/*.md'; correct the pattern" in said
+
+
 def test_echo_and_a_given_output_are_judged_without_a_generator(tmp_path: Path) -> None:
     text = ECHO + "defaultTest: {assert: [{type: is-json}]}\ntests: [{vars: {q: x}}, {vars: {q: x}, providerOutput: '1.10'}]"
 

@@ -69,6 +69,7 @@ def test_settings_become_those_of_the_model(subtests: pytest.Subtests) -> None:
         ("openai:x", {"reasoning": {"effort": "low", "summary": "auto"}}, {"reasoning_effort": "low"}),
         ("anthropic:x", {"thinking": {"type": "enabled", "budget_tokens": 2048}}, {"thinking": 2048}),
         ("google:x", {"generationConfig": {"thinkingConfig": {"thinkingBudget": 0}}}, {"thinking": "disabled"}),
+        ("vertex:gemini-x", {"topK": 40, "generationConfig": {"topP": 0.9}}, {"extra": {"topK": 40, "topP": 0.9}}),
         ("openai:x", {"top_p": 0.5, "passthrough": {"user": "u", "seed": 3}}, {"seed": 3, "extra": {"top_p": 0.5, "user": "u"}}),
         ("openai:x", {"apiBaseUrl": "http://localhost:8000/v1"}, {"base_url": "http://localhost:8000/v1"}),
         ("openai:x", {"apiHost": "a.b"}, {"base_url": "https://a.b/v1"}),

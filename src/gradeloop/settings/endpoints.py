@@ -62,6 +62,9 @@ PROVIDERS_VARIABLE = "GRADELOOP_PROVIDERS"
 ENTRA = "entra"
 """The `key` of an endpoint on Azure that takes tokens of Entra ID."""
 
+OF_GENERATION = frozenset({"topP", "topK", "stopSequences", "presencePenalty", "frequencyPenalty", "mediaResolution"})
+"""Google's settings of a reply: `extra` names them as it does all others, and a request has them in its `generationConfig`."""
+
 RESERVED_SETTINGS = frozenset(
     {
         "model", "messages", "input", "contents", "system", "instructions", "systeminstruction", "tools", "tool_choice", "toolconfig",

@@ -22,7 +22,7 @@ from gradeloop.suites.case_texts import run_code
 from gradeloop.suites.code_files import LANGUAGES, names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import DatasetRow, LocatedTest, find_files, match_files, parse_number, read_rows, refuse_number
 from gradeloop.suites.findings import Findings, as_list, as_object, refuse_others
-from gradeloop.suites.suite import Defaults, SuiteTest, is_file, resolve_files
+from gradeloop.suites.suite import FILE, Defaults, SuiteTest, is_file, resolve_files
 from gradeloop.text import clip
 
 _DEFAULT_KEYS = {"vars", "assert", "threshold", "options", "metadata"}
@@ -193,7 +193,7 @@ class PromptfooTests:
             options = self.findings.known(as_object(raw["options"], spot), _TEST_OPTIONS, spot, "not judged", reasons)
             raw["options"] = resolve_files(options, self.scope, spot)
         if raw.get("vars") is not None:
-            raw["vars"] = resolve_files(raw["vars"], self.scope, where.at("vars"))
+            raw["vars"] = resolve_files(self._matched(raw["vars"], where.at("vars")), self.scope, where.at("vars"))
         if raw.get("assert") is not None:
             spot, listed = where.at("assert"), raw["assert"]
             found: list[JsonValue] = []
@@ -202,6 +202,19 @@ class PromptfooTests:
                     found.append(self._resolve_reference(resolve_files(assertion, self.scope, spot.at(at)), spot.at(at)))
             raw["assert"] = found
         return raw, reasons
+
+    def _matched(self, variables: JsonValue, where: Location) -> JsonValue:
+        """Return variables with the files that a pattern matches as the list of its values."""
+        if not isinstance(variables, dict):
+            return variables
+        found = {
+            key: match_files(str(value), self.scope, where.at(key))
+            for key, value in variables.items()
+            if is_file(value) and "*" in str(value)
+        }
+        if empty := next((key for key, paths in found.items() if not paths), None):
+            raise InvalidRequest(f"{where.at(empty)}: no file matches {clip(str(variables[empty]))}; correct the pattern")
+        return variables | {key: [f"{FILE}{path.relative_to(self.scope.folder)}" for path in paths] for key, paths in found.items()}
 
     def _resolve_reference(self, value: JsonValue, where: Location) -> JsonValue:
         """Return an assertion, or the template that it refers to."""

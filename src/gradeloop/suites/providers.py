@@ -14,7 +14,7 @@ from gradeloop.contract.messages import CHOICES, CallForm
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location
 from gradeloop.grading.templates import is_template
-from gradeloop.settings.endpoints import MISTRAL_URL, presets_by_name
+from gradeloop.settings.endpoints import MISTRAL_URL, OF_GENERATION, presets_by_name
 from gradeloop.suites.findings import as_object
 from gradeloop.text import clip
 
@@ -320,7 +320,7 @@ def _read_settings(config: Mapping[str, JsonValue], found: ProviderSettings, *, 
             found.ignored.append(f"{path}{key}")
         elif _reads_by_meaning(key, value, found, path):
             continue
-        elif key in names["left_out"]["names"] or (google and path):
+        elif key in names["left_out"]["names"] or (google and path and key not in OF_GENERATION):
             found.left_out.append((f"{path}{key}", "has no counterpart; leave it out, or serve the provider as an activity"))
         elif key == "extra" and isinstance(value, dict):
             found.extra |= value
