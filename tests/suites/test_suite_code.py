@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from gradeloop.contract.model_spec import ModelSpec
-from gradeloop.suites.assertions import GRADED
+from gradeloop.suites.assertions import assertion_types
 from gradeloop.suites.flags import SuiteFlags
 from tests.rig.suites import cases, refusal
 
@@ -147,7 +147,7 @@ def test_an_embedding_model_that_is_not_called_is_refused(tmp_path: Path) -> Non
 
 
 def test_a_model_graded_type_is_a_criterion_with_a_prompt_of_ours(tmp_path: Path, subtests: pytest.Subtests) -> None:
-    for kind in (*filter("llm-rubric".__ne__, GRADED), "model-graded-factuality", "not-factuality"):
+    for kind in (*(row.name for row in assertion_types() if row.question), "model-graded-factuality", "not-factuality"):
         with subtests.test(kind=kind):
             text = config(
                 f"{{type: {kind}, value: it is true, provider: 'scripted:own'}}", variables="{q: x, context: the facts, query: why}"

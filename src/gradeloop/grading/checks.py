@@ -57,8 +57,8 @@ class CheckKind:
     """Raises ValueError where arguments are missing, unknown, or unfit."""
     tool: str = TEXT_CHECK
     """The tool that criteria name."""
-    takes_threshold: bool = False
-    """Whether an assertion's threshold is compared with what is measured."""
+    threshold: float | None = None
+    """The threshold with which what is measured is compared where none is given; None where it has none."""
     takes_functions: bool = False
     """Whether the functions that the generator declares are the value where a check has none."""
     takes_grader: bool = False

@@ -99,7 +99,7 @@ def measured_kind(
         passed = met != negate
         return CheckOutcome(passed=passed, gap=None if passed else shortened(whole_characters(found)), share=share)
 
-    return CheckKind(name, run, describe, refuse_unfit, takes_threshold=threshold is not None)
+    return CheckKind(name, run, describe, refuse_unfit, threshold=threshold)
 
 
 _PACKAGES = {"rouge-n": "rouge_score", "bleu": "sacrebleu", "is-sql": "sqlglot", "contains-sql": "sqlglot"}

@@ -1,11 +1,10 @@
-"""The assertions of a test in promptfoo's format, as a rubric of ours and as named metrics."""
+"""The types of promptfoo's assertions, one row each, and the assertions of a test as a rubric of ours and as named metrics."""
 
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pydantic import JsonValue
@@ -25,139 +24,64 @@ from gradeloop.suites.findings import as_list, as_object, refuse_others
 from gradeloop.suites.providers import parse_provider
 from gradeloop.text import clip, did_you_mean, distinct, one_line
 
-REFUSED_TYPES = {
-    "meteor": "it needs WordNet's data; use rouge-n, bleu or similar",
-    "gleu": "use bleu or rouge-n",
-    "bert-score": "it needs a model on this machine; use similar",
-    "guardrails": "no provider's guardrails are called here; write an llm-rubric on what they look for",
-    "classifier": "no classifier is called here; write an llm-rubric that names the class",
-    "moderation": "no moderation model is called here; write an llm-rubric that names what must not be there",
-    "webhook": "no case sends its output anywhere; write the check as a function of the worker's tools",
-    "ruby": "it is code in a language that is not run; write it in JavaScript or Python",
-    "pi": "no such service is called here; write an llm-rubric",
-    "tool-call-f1": "write it as a check, a function of the worker's tools",
-    "agent-rubric": "write an llm-rubric",
-    "search-rubric": "write an llm-rubric, and give the grader a tool that searches",
-    "similar:dot": "use similar, which compares the cosine",
-    "similar:euclidean": "use similar, which compares the cosine",
-    **dict.fromkeys(("trace-error-spans", "trace-span-count", "trace-span-duration"), "a case has no trace; judge its output"),
-}
-"""Types without a counterpart, and what is written instead."""
+PROMPT_CRITERION = "What the rubricPrompt asks for"
+"""The criterion of an assertion with a prompt and no value."""
+
+_NEGATED = "not-"
 
 
 @dataclass(frozen=True)
-class GradedType:
-    """One type: what its criterion says, and what its grader is asked."""
+class AssertionType:
+    """A row of the table of types: all that is known here of one of promptfoo's."""
 
-    description: str
-    """The criterion; `{value}` is the assertion's own text."""
+    name: str
+    build: Callable[["Assertion"], dict[str, Any]] | None = None
+    """Makes the criterion of an assertion; None where the type is refused, or is a kind of check."""
+    keys: tuple[str, ...] = ()
+    """The keys of an assertion beside `type`, `value`, `weight` and `metric`."""
+    threshold: float | None = None
+    """The threshold of an assertion that names none, as in promptfoo."""
+    cell_threshold: float | None = None
+    """The threshold where a cell of CSV names none, as in promptfoo."""
+    spellings: tuple[str, ...] = ()
+    """Other names of it, those of cells of CSV among them."""
+    negatable: bool = True
+    """Whether it has a `not-` form, and may begin a cell of CSV."""
+    refused: str = ""
+    """Why it has no counterpart, and what is written instead."""
+    description: str = "{value}"
+    """The criterion of a type that a model judges; `{value}` is the assertion's own text."""
     question: str = ""
     """The grader's instructions, in which `score` and `pass` are explained; empty for those of every criterion."""
     shows: tuple[str, ...] = ()
     """The variables that the grader is shown besides the output."""
     optional: tuple[str, ...] = ()
     """Those that it is shown where the test has them."""
-    threshold: float | None = None
-    """The lowest score that passes where the assertion names none, as in promptfoo."""
-    needs_value: bool = True
-    """Whether the assertion says what the output is compared with."""
     asked: bool = False
     """Whether the grader is shown what was asked."""
 
 
-_SCORE = "`score` runs from 0 to 1"
+def find_type(name: str) -> AssertionType | None:
+    """Return the row of a type, negated or not; None of a name that has none, or no negation."""
+    plain = name.removeprefix(_NEGATED)
+    row = TYPES.get(plain, AssertionType(plain))
+    if row.build is None and (kind := CHECKS.rows.get(plain)):
+        keys = ("threshold",) if kind.tool == CALL_CHECK else ("transform", *(["threshold"] if kind.threshold is not None else ()))
+        row = replace(row, build=_checked, keys=keys, threshold=kind.threshold)
+    return row if (row.build or row.refused) and (row.negatable or plain == name) else None
 
-GRADED: Mapping[str, GradedType] = {
-    "llm-rubric": GradedType("{value}"),
-    "model-graded-closedqa": GradedType(
-        "The answer meets this: {value}",
-        "You decide whether an answer meets one criterion, and nothing else. Think first, in `reason`. `pass` is true only where the "
-        "answer meets the criterion as it is written; `score` is then 1, else 0.",
-        asked=True,
-    ),
-    "factuality": GradedType(
-        "It contradicts none of these facts: {value}",
-        "You compare the facts of an answer with those of a reference by experts; style, grammar and order play no part. In `reason` name "
-        "one case: the answer states a subset of the reference's facts; a superset that agrees with it; the same facts; facts that "
-        "contradict it; or differences that do not matter for the facts. `pass` is false where anything contradicts the reference, and "
-        "where the answer states none of its facts; else it is true. `score` is 1 where it passes, else 0.",
-        asked=True,
-    ),
-    "g-eval": GradedType(
-        "{value}",
-        f"You grade an answer by one criterion. In `reason` first write down the steps by which that criterion is assessed, then go "
-        f"through them one by one with what is found in the answer. {_SCORE}, in tenths: 0 where nothing of the criterion is met, 1 where "
-        "all of it is. `pass` is true, unless nothing of the criterion is met at all.",
-        threshold=0.7,
-        asked=True,
-    ),
-    "answer-relevance": GradedType(
-        "The answer is relevant to what was asked",
-        f"You grade whether an answer addresses what was asked. In `reason` say which questions the answer does answer, and whether it "
-        f"evades. {_SCORE}: the share of the answer that addresses what was asked; 0 where it evades or says that it does not know. "
-        "`pass` is false where the score is 0.",
-        threshold=0.5,
-        needs_value=False,
-        asked=True,
-    ),
-    "context-recall": GradedType(
-        "The context has all that this says: {value}",
-        f"You grade whether a context has what a reference says. In `reason` go through the reference's sentences, and say of each "
-        f"whether it follows from the context. {_SCORE}: the share of the sentences that follow from it. `pass` is false where none does. "
-        "The answer itself plays no part.",
-        shows=("context",),
-        threshold=0.5,
-    ),
-    "context-relevance": GradedType(
-        "The context is relevant to what was asked",
-        f"You grade whether a context is relevant to a question. In `reason` name the sentences of the context that are needed to answer "
-        f"the question. {_SCORE}: their share of all sentences of the context. `pass` is false where none is needed. The answer itself "
-        "plays no part.",
-        shows=("context",),
-        optional=("query",),
-        threshold=0.5,
-        needs_value=False,
-    ),
-    "context-faithfulness": GradedType(
-        "The answer claims nothing that the context does not have",
-        f"You grade whether an answer is faithful to a context. In `reason` list the claims of the answer, and say of each whether it "
-        f"follows from the context. {_SCORE}: the share of the claims that follow from it; 1 where it claims nothing. `pass` is false "
-        "where none follows.",
-        shows=("context",),
-        optional=("query",),
-        threshold=0.5,
-        needs_value=False,
-    ),
-    "conversation-relevance": GradedType(
-        "Every answer of the conversation is relevant to what came before it",
-        f"You grade whether the answers of a conversation are relevant to what came before them: those of the conversation that the "
-        f"criterion brings along where it does, else that of the output. In `reason` go through the answers, and name those that are not. "
-        f"{_SCORE}: the share of the answers that are relevant. `pass` is false where none is.",
-        optional=("_conversation",),
-        threshold=0.5,
-        needs_value=False,
-        asked=True,
-    ),
-}
-"""The types that a model judges by name; each becomes a criterion with the form of answer `pass_score`."""
 
-SHOWS_VARIABLES = tuple(name for name, graded in GRADED.items() if graded.shows or graded.optional)
-"""The types whose criterion holds variables of the test, whatever its text says."""
-
-PROMPT_CRITERION = "What the rubricPrompt asks for"
-"""The criterion of an assertion with a prompt and no value."""
-
-SIMILAR_THRESHOLD = 0.75
-"""The cosine from which on two texts are similar, as in promptfoo."""
-
-_NEGATED = "not-"
+def assertion_types() -> Iterator[AssertionType]:
+    """Yield the rows of all types: those that models judge first, those of checks, which extensions may add, last."""
+    kinds = (*kinds_of(CALL_CHECK), *kinds_of(TEXT_CHECK))
+    yield from (row for name in dict.fromkeys((*(row.name for row in _ROWS if row.name not in kinds), *kinds)) if (row := find_type(name)))
 
 
 @dataclass(frozen=True)
 class Assertion:
     """An assertion of one test, and what its criterion is made with."""
 
-    type: str
+    row: AssertionType
     fields: Mapping[str, JsonValue]
     """Its fields; a key without a value is absent, as in promptfoo."""
     where: Location
@@ -169,14 +93,9 @@ class Assertion:
     """Whether the user of the suite has allowed its code to run."""
 
     @property
-    def plain(self) -> str:
-        """The type without its negation."""
-        return self.type.removeprefix(_NEGATED)
-
-    @property
     def negation(self) -> dict[str, JsonValue]:
         """The field that negates a criterion, or a check among its arguments."""
-        return {"negate": True} if self.type.startswith(_NEGATED) else {}
+        return {"negate": True} if str(self.fields["type"]).startswith(_NEGATED) else {}
 
     def filled(self, value: JsonValue, *keys: str) -> JsonValue:
         """Return a value with the test's variables; `keys` are its place."""
@@ -192,87 +111,55 @@ class Assertion:
         Raises:
             InvalidRequest: The type has no counterpart, the assertion is invalid, or it is code that its user has not allowed.
         """
-        known = _type_of(self.type)
-        if known is None:
-            raise self._refusal()
-        if is_code_file(self.fields.get("value")) and known.build is not _coded:
-            name = as_object(self.fields.get("value"), self.where).get("file")
-            raise InvalidRequest(f"{self.where.at('value')}: {clip(str(name))} is code, which makes no value here; write the value out")
-        refuse_others(self.fields, {*_COMMON, *known.keys}, self.where)
-        criterion = known.build(self)
-        if (transform := self.fields.get("transform")) is not None:
+        value, transform = self.fields.get("value"), self.fields.get("transform")
+        if self.row.build is None:
+            raise InvalidRequest(f"{self.where}: the type {clip(str(self.fields['type']))} has no counterpart; {self.row.refused}")
+        if isinstance(value, dict) and is_code_file(value) and self.row.build is not _coded:
+            name = clip(str(value["file"]))
+            raise InvalidRequest(f"{self.where.at('value')}: {name} is code, which makes no value here; write the value out")
+        refuse_others(self.fields, {*COMMON_KEYS, *self.row.keys}, self.where)
+        criterion = self.row.build(self)
+        if transform is not None:
             if not self.allow_code:
                 raise refuse_code(self.where.at("transform"), "the transform")
             code = parse_transform(transform, "get_transform", self.where.at("transform"))
             criterion.get("check", criterion)["transform"] = code.model_dump()
         return criterion
 
-    def _refusal(self) -> InvalidRequest:
-        if self.plain in REFUSED_TYPES:
-            return InvalidRequest(f"{self.where}: the type {clip(self.type)} has no counterpart; {REFUSED_TYPES[self.plain]}")
-        hint = did_you_mean(self.plain, ["llm-rubric", "assert-set", *kinds_of(TEXT_CHECK)])
-        return InvalidRequest(
-            f"{self.where}: the type {clip(self.type)} has no counterpart; write it as a check, a function of the worker's tools.{hint}"
-        )
+
+COMMON_KEYS = ("type", "value", "weight", "metric")
+"""The keys of every assertion."""
 
 
-@dataclass(frozen=True)
-class AssertionType:
-    """A type: what makes its criterion, and its keys beside `type`, `value`, `weight` and `metric`."""
-
-    build: Callable[[Assertion], dict[str, Any]]
-    keys: tuple[str, ...]
-    negatable: bool = True
-
-
-_COMMON = ("type", "value", "weight", "metric")
-
-
-def _type_of(name: str) -> AssertionType | None:
-    """Return a type by its name; None where there is none, or it cannot be negated."""
-    plain = name.removeprefix(_NEGATED)
-    kind, found = CHECKS.rows.get(plain), _TYPES.get(plain)
-    if found is None and kind is not None:
-        keys = ("threshold",) if kind.tool == CALL_CHECK else ("transform", *(["threshold"] if kind.takes_threshold else ()))
-        found = AssertionType(_checked, keys)
-    return found if found is not None and (found.negatable or plain == name) else None
-
-
-def assertion_types() -> tuple[str, ...]:
-    """Return the names of all types that have a counterpart, negations left out."""
-    return tuple(dict.fromkeys((*_TYPES, *CHECKS.rows)))
-
-
-def common_types() -> tuple[str, ...]:
-    """Return the names of the types that may be negated, as the schema of a suite file lists them."""
-    return (*GRADED, "javascript", "python", "similar", *kinds_of(CALL_CHECK), *kinds_of(TEXT_CHECK))
-
-
-def _judged(graded: GradedType, one: Assertion) -> dict[str, Any]:
+def _judged(one: Assertion) -> dict[str, Any]:
     """Return the criterion of a type that a model judges."""
-    value, prompt, where = one.fields.get("value"), one.fields.get("rubricPrompt", one.options.get("rubricPrompt")), one.where.at("config")
-    refuse_others(as_object(one.fields.get("config"), where), {"windowSize"}, where)
+    row, value, prompt = one.row, one.fields.get("value"), one.fields.get("rubricPrompt", one.options.get("rubricPrompt"))
+    refuse_others(as_object(one.fields.get("config"), one.where.at("config")), {"windowSize"}, one.where.at("config"))
     if isinstance(prompt, str):
         prompt = read_chat(prompt, one.where.at("rubricPrompt")) or prompt
-    if graded.question:
-        description = _description(graded, value, one, own=prompt is not None)
-        prompt = _prompt(graded) if prompt is None else prompt
+    if row.question:
+        description = _description(row, value, one, own=prompt is not None)
+        prompt = _prompt(row) if prompt is None else prompt
     elif value is None and prompt is None:
         raise InvalidRequest(f"{one.where}: the assertion has no value; write what must hold")
     else:
         description = PROMPT_CRITERION if value is None else value
-    threshold = one.fields.get("threshold", graded.threshold)
     return {
         "description": description,
         "form": "pass_score",
-        "score": {"min": 0, "max": 1} | ({"threshold": threshold} if threshold is not None else {}),
+        "score": _scale(one),
         **one.negation,
         **_grader(one),
         **({"prompt": prompt} if prompt is not None else {}),
     }
 
 
-def _description(graded: GradedType, value: JsonValue, one: Assertion, *, own: bool) -> JsonValue:
+def _scale(one: Assertion) -> dict[str, JsonValue]:
+    threshold = one.fields.get("threshold", one.row.threshold)
+    return {"min": 0, "max": 1} | ({"threshold": threshold} if threshold is not None else {})
+
+
+def _description(row: AssertionType, value: JsonValue, one: Assertion, *, own: bool) -> JsonValue:
     """Return the criterion; what its type is about rides in it, so that the grader sees it behind the criterion's fence.
 
     Raises:
@@ -281,20 +168,20 @@ def _description(graded: GradedType, value: JsonValue, one: Assertion, *, own: b
     if isinstance(value, list):
         value = "\n".join(f"- {item}" for item in value)
     text = value if isinstance(value, str) else ""
-    if graded.needs_value and not text.strip():
-        raise InvalidRequest(f"{one.where}: the assertion has no value; write what {one.plain} compares the output with")
-    if missing := next((shown for shown in graded.shows if shown not in one.variables), None):
-        raise InvalidRequest(f"{one.where}: {one.plain} is about the variable {missing}, which the test does not have; give it in vars")
-    text = graded.description.replace("{value}", text)
-    shown = [name for name in (*graded.optional, *graded.shows) if name in one.variables]
+    if "{value}" in row.description and not text.strip():
+        raise InvalidRequest(f"{one.where}: the assertion has no value; write what {one.row.name} compares the output with")
+    if missing := next((shown for shown in row.shows if shown not in one.variables), None):
+        raise InvalidRequest(f"{one.where}: {one.row.name} is about the variable {missing}, which the test does not have; give it in vars")
+    text = row.description.replace("{value}", text)
+    shown = [name for name in (*row.optional, *row.shows) if name in one.variables]
     return text if own or not shown else {"criterion": text, **{name: f"{{{{ {name} }}}}" for name in shown}}
 
 
-def _prompt(graded: GradedType) -> JsonValue:
+def _prompt(row: AssertionType) -> JsonValue:
     """Return the grader's prompt: the instructions, the criterion, and what is judged."""
-    about = f", with {' and '.join(graded.shows)}" if graded.shows else ""
-    shown = "The conversation, with the answer as its last record:\n{{ transcript }}" if graded.asked else "The answer:\n{{ output }}"
-    parts = [graded.question, f"The criterion{about}:\n{{{{ rubric }}}}", shown]
+    about = f", with {' and '.join(row.shows)}" if row.shows else ""
+    shown = "The conversation, with the answer as its last record:\n{{ transcript }}" if row.asked else "The answer:\n{{ output }}"
+    parts = [row.question, f"The criterion{about}:\n{{{{ rubric }}}}", shown]
     return [{"role": "user", "content": "\n\n".join(parts)}]
 
 
@@ -309,14 +196,14 @@ def _grader(one: Assertion) -> dict[str, Any]:
 
 def _checked(one: Assertion) -> dict[str, Any]:
     """Return the criterion of a check of the output's text, or of the call that drafted it."""
-    tool, fields = CHECKS.rows[one.plain].tool, one.fields
+    tool, fields = CHECKS.rows[one.row.name].tool, one.fields
     if tool == CALL_CHECK:
-        limit = fields.get("value") if one.plain == "finish-reason" else fields.get("threshold", fields.get("value"))
-        return _check(tool, {"kind": one.plain, "value": one.filled(limit), **one.negation}, one.where)
+        limit = fields.get("value") if one.row.name == "finish-reason" else fields.get("threshold", fields.get("value"))
+        return _check(tool, {"kind": one.row.name, "value": one.filled(limit), **one.negation}, one.where)
     given = {key: one.filled(fields[key]) for key in ("value", "threshold") if key in fields}
-    if one.plain.endswith("-json") and isinstance(given.get("value"), str):
+    if one.row.name.endswith("-json") and isinstance(given.get("value"), str):
         given["value"] = read_yaml(str(given["value"]), f"{one.where}: the schema")
-    return _check(tool, {"kind": one.plain, **one.negation, **given}, one.where.at("value"))
+    return _check(tool, {"kind": one.row.name, **one.negation, **given}, one.where.at("value"))
 
 
 def _check(tool: str, arguments: dict[str, JsonValue], where: Location) -> dict[str, Any]:
@@ -334,8 +221,8 @@ def _no_template(text: str) -> str:
 
 def _compared(one: Assertion) -> dict[str, Any]:
     """Return the criterion of an assertion that compares the outputs of a test with one another."""
-    arguments: dict[str, JsonValue] = {"kind": one.plain}
-    if one.plain == "select-best":
+    arguments: dict[str, JsonValue] = {"kind": one.row.name}
+    if one.row.name == "select-best":
         provider = one.fields.get("provider", one.options.get("provider"))
         arguments["value"] = one.filled(one.fields.get("value"))
         arguments |= {"grader": parse_provider(provider, one.where)} if provider is not None else {}
@@ -356,12 +243,12 @@ def _coded(one: Assertion) -> dict[str, Any]:
         shown = f"{value.get('file')}{':' + str(value['function']) if value.get('function') else ''}"
     elif isinstance(value, str) and value.strip():
         code = str(one.filled(value, "value"))
-        arguments = {"language": one.plain, "code": code}
+        arguments = {"language": one.row.name, "code": code}
         shown = clip(one_line(code.strip()), 120)
     else:
         raise InvalidRequest(f"{place}: {clip(str(value))} is no code; write an expression over output, or name a file")
     if not one.allow_code:
-        raise refuse_code(one.where, f"the {one.plain} assertion")
+        raise refuse_code(one.where, f"the {one.row.name} assertion")
     arguments |= one.given("threshold")
     arguments |= {"config": one.filled(one.fields["config"], "config")} if "config" in one.fields else {}
     arguments |= one.negation
@@ -369,7 +256,7 @@ def _coded(one: Assertion) -> dict[str, Any]:
         parse_code_check(arguments)
     except ValueError as error:
         raise InvalidRequest(f"{place}: {error}") from None
-    description = _no_template(f"{one.plain} {'does not hold' if one.negation else 'holds'}: {shown}")
+    description = _no_template(f"{one.row.name} {'does not hold' if one.negation else 'holds'}: {shown}")
     return {"description": description, "check": {"tool": CODE_CHECK, "arguments": arguments}}
 
 
@@ -398,7 +285,7 @@ def _similar(one: Assertion) -> dict[str, Any]:
         "description": {"similar_to": texts} if len(texts) > 1 else texts[0],
         "form": "similar",
         "grader": _embedder(one.fields.get("provider"), one.options.get("provider"), one.where),
-        "score": {"min": 0, "max": 1, "threshold": one.fields.get("threshold", SIMILAR_THRESHOLD)},
+        "score": _scale(one),
         **one.negation,
     }
 
@@ -423,21 +310,134 @@ def _embedder(own: JsonValue, shared: JsonValue, where: Location) -> dict[str, J
 
 
 _JUDGED_KEYS = ("threshold", "provider", "rubricPrompt", "transform")
-_CODE = AssertionType(_coded, ("threshold", "config", "transform"))
-_SIMILAR = AssertionType(_similar, ("threshold", "provider", "transform"))
+_SCORE = "`score` runs from 0 to 1"
+_AS_CHECK = "write it as a check, a function of the worker's tools"
+_NO_TRACE = "a case has no trace; judge its output"
 
-_TYPES: Mapping[str, AssertionType] = {
-    **{name: AssertionType(partial(_judged, graded), _JUDGED_KEYS) for name, graded in GRADED.items()},
-    "model-graded-factuality": AssertionType(partial(_judged, GRADED["factuality"]), _JUDGED_KEYS),
-    "conversation-relevance": AssertionType(partial(_judged, GRADED["conversation-relevance"]), (*_JUDGED_KEYS, "config")),
-    "javascript": _CODE,
-    "python": _CODE,
-    "similar": _SIMILAR,
-    "similar:cosine": _SIMILAR,
-    "select-best": AssertionType(_compared, ("provider",), negatable=False),
-    "max-score": AssertionType(_compared, ("threshold",), negatable=False),
-}
-"""The types by name that are no kind of check by themselves."""
+
+def _judge(name: str, description: str = "{value}", question: str = "", keys: tuple[str, ...] = _JUDGED_KEYS, **more: Any) -> AssertionType:  # noqa: ANN401 - fields of the row
+    return AssertionType(name, _judged, keys, description=description, question=question, **more)
+
+
+_ROWS = (
+    _judge("llm-rubric", spellings=("grade",)),
+    _judge(
+        "model-graded-closedqa",
+        "The answer meets this: {value}",
+        "You decide whether an answer meets one criterion, and nothing else. Think first, in `reason`. `pass` is true only where the "
+        "answer meets the criterion as it is written; `score` is then 1, else 0.",
+        asked=True,
+    ),
+    _judge(
+        "factuality",
+        "It contradicts none of these facts: {value}",
+        "You compare the facts of an answer with those of a reference by experts; style, grammar and order play no part. In `reason` name "
+        "one case: the answer states a subset of the reference's facts; a superset that agrees with it; the same facts; facts that "
+        "contradict it; or differences that do not matter for the facts. `pass` is false where anything contradicts the reference, and "
+        "where the answer states none of its facts; else it is true. `score` is 1 where it passes, else 0.",
+        spellings=("model-graded-factuality",),
+        asked=True,
+    ),
+    _judge(
+        "g-eval",
+        "{value}",
+        f"You grade an answer by one criterion. In `reason` first write down the steps by which that criterion is assessed, then go "
+        f"through them one by one with what is found in the answer. {_SCORE}, in tenths: 0 where nothing of the criterion is met, 1 where "
+        "all of it is. `pass` is true, unless nothing of the criterion is met at all.",
+        threshold=0.7,
+        asked=True,
+    ),
+    _judge(
+        "answer-relevance",
+        "The answer is relevant to what was asked",
+        f"You grade whether an answer addresses what was asked. In `reason` say which questions the answer does answer, and whether it "
+        f"evades. {_SCORE}: the share of the answer that addresses what was asked; 0 where it evades or says that it does not know. "
+        "`pass` is false where the score is 0.",
+        threshold=0.5,
+        cell_threshold=0.75,
+        asked=True,
+    ),
+    _judge(
+        "context-recall",
+        "The context has all that this says: {value}",
+        f"You grade whether a context has what a reference says. In `reason` go through the reference's sentences, and say of each "
+        f"whether it follows from the context. {_SCORE}: the share of the sentences that follow from it. `pass` is false where none does. "
+        "The answer itself plays no part.",
+        shows=("context",),
+        threshold=0.5,
+        cell_threshold=0.75,
+    ),
+    _judge(
+        "context-relevance",
+        "The context is relevant to what was asked",
+        f"You grade whether a context is relevant to a question. In `reason` name the sentences of the context that are needed to answer "
+        f"the question. {_SCORE}: their share of all sentences of the context. `pass` is false where none is needed. The answer itself "
+        "plays no part.",
+        shows=("context",),
+        optional=("query",),
+        threshold=0.5,
+        cell_threshold=0.75,
+    ),
+    _judge(
+        "context-faithfulness",
+        "The answer claims nothing that the context does not have",
+        f"You grade whether an answer is faithful to a context. In `reason` list the claims of the answer, and say of each whether it "
+        f"follows from the context. {_SCORE}: the share of the claims that follow from it; 1 where it claims nothing. `pass` is false "
+        "where none follows.",
+        shows=("context",),
+        optional=("query",),
+        threshold=0.5,
+        cell_threshold=0.75,
+    ),
+    _judge(
+        "conversation-relevance",
+        "Every answer of the conversation is relevant to what came before it",
+        f"You grade whether the answers of a conversation are relevant to what came before them: those of the conversation that the "
+        f"criterion brings along where it does, else that of the output. In `reason` go through the answers, and name those that are not. "
+        f"{_SCORE}: the share of the answers that are relevant. `pass` is false where none is.",
+        keys=(*_JUDGED_KEYS, "config"),
+        optional=("_conversation",),
+        threshold=0.5,
+        asked=True,
+    ),
+    AssertionType("javascript", _coded, ("threshold", "config", "transform"), spellings=("fn", "eval")),
+    AssertionType("python", _coded, ("threshold", "config", "transform")),
+    AssertionType("similar", _similar, ("threshold", "provider", "transform"), 0.75, 0.8, spellings=("similar:cosine",)),
+    AssertionType("select-best", _compared, ("provider",), negatable=False),
+    AssertionType("max-score", _compared, ("threshold",), negatable=False),
+    *(AssertionType(name, cell_threshold=0.75) for name in ("levenshtein", "perplexity", "perplexity-score", "rouge-n")),
+    AssertionType("agent-rubric", refused="write an llm-rubric"),
+    AssertionType("classifier", refused="no classifier is called here; write an llm-rubric that names the class"),
+    AssertionType("gleu", refused="use bleu or rouge-n"),
+    AssertionType("guardrails", refused="no provider's guardrails are called here; write an llm-rubric on what they look for"),
+    AssertionType("human", negatable=False, refused="a person decides a criterion with `human: true` in a rubric of ours"),
+    AssertionType("meteor", refused="it needs WordNet's data; use rouge-n, bleu or similar"),
+    AssertionType("moderation", refused="no moderation model is called here; write an llm-rubric that names what must not be there"),
+    AssertionType("pi", refused="no such service is called here; write an llm-rubric"),
+    AssertionType("ruby", refused="it is code in a language that is not run; write it in JavaScript or Python"),
+    AssertionType("search-rubric", refused="write an llm-rubric, and give the grader a tool that searches"),
+    *(AssertionType(f"similar:{kind}", refused="use similar, which compares the cosine") for kind in ("dot", "euclidean")),
+    AssertionType("skill-used", refused=_AS_CHECK),
+    AssertionType("tool-call-f1", refused=_AS_CHECK),
+    *(AssertionType(f"trace-{kind}", refused=_NO_TRACE) for kind in ("error-spans", "span-count", "span-duration")),
+    *(
+        AssertionType(f"trajectory:{kind}", refused=_NO_TRACE)
+        for kind in ("goal-success", "step-count", "tool-args-match", "tool-sequence", "tool-used")
+    ),
+    AssertionType("webhook", refused="no case sends its output anywhere; write the check as a function of the worker's tools"),
+)
+
+TYPES: Mapping[str, AssertionType] = {name: row for row in _ROWS for name in (row.name, *row.spellings)}
+"""The types by their names; those that are kinds of checks have a row where more is known of them than `CHECKS` says."""
+
+
+def _row_of(fields: Mapping[str, JsonValue], where: Location) -> AssertionType:
+    """Return the row of an assertion's type; one without a counterpart is refused with what is written instead."""
+    name = str(fields.get("type"))
+    if (row := find_type(name)) is None:
+        hint = did_you_mean(name.removeprefix(_NEGATED), ["llm-rubric", "assert-set", *kinds_of(TEXT_CHECK)])
+        raise InvalidRequest(f"{where}: the type {clip(name)} has no counterpart; {_AS_CHECK}.{hint}")
+    return row
 
 
 METRIC_CHARACTERS = 200
@@ -488,7 +488,7 @@ class AssertionList:
             criterion: dict[str, Any] = {"group": fields.get("metric", f"assert[{where.path[-1]}]"), "criteria": members}
             criterion |= {name: fields[name] for name in ("threshold", "weight") if name in fields}
         else:
-            criterion = Assertion(str(fields.get("type")), fields, where, self.options, variables, self.allow_code).criterion()
+            criterion = Assertion(_row_of(fields, where), fields, where, self.options, variables, self.allow_code).criterion()
             criterion |= ({"weight": weight} if weight != 1 else {}) | ({"id": metric} if metric is not None else {})
         return criterion | ({"required": False} if weight == 0 else {})
 
@@ -534,6 +534,13 @@ class AssertionList:
             )
         ids = list(zip(kinds, (criterion.id for criterion in rubric.criteria), strict=True))
         return rubric.model_copy(update={"criteria": tuple(_with_weights(criterion, ids) for criterion in rubric.criteria)})
+
+
+def shows_variables(value: JsonValue) -> bool:
+    """Tell whether the criteria of an assertion hold variables of the test, whatever its text says."""
+    fields = value if isinstance(value, dict) else {}
+    row, members = find_type(str(fields.get("type"))), fields.get("assert")
+    return bool(row and (row.shows or row.optional)) or (isinstance(members, list) and any(map(shows_variables, members)))
 
 
 def _metric(fields: Mapping[str, JsonValue], variables: Mapping[str, JsonValue], where: Location) -> str | None:

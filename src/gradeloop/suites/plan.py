@@ -25,7 +25,7 @@ from gradeloop.grading.grants import Grants, Kind
 from gradeloop.grading.templates import fill_rubric, is_template
 from gradeloop.settings.endpoints import UNNAMED, loopback_servers, own_names, refuse_unservable, require_default_model
 from gradeloop.settings.trust import find_config_file
-from gradeloop.suites.assertions import SHOWS_VARIABLES, AssertionList, located
+from gradeloop.suites.assertions import AssertionList, located, shows_variables
 from gradeloop.suites.case_texts import (
     CaseIds,
     CasePrompt,
@@ -105,7 +105,7 @@ class CaseRubrics:
         built = self._build_what_can(
             AssertionList(assertions, options, threshold, allow_code=self.allow_code), variables, located_test.spot
         )
-        if not is_template(key) and not any(kind in key for kind in SHOWS_VARIABLES) and len(self._made) < _CACHED_RUBRICS:
+        if not is_template(key) and not any(shows_variables(value) for value, _ in assertions) and len(self._made) < _CACHED_RUBRICS:
             self._made[key] = built
         return built
 

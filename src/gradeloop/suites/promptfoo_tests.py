@@ -17,7 +17,7 @@ from gradeloop.errors import InvalidRequest, field_path
 from gradeloop.files.roots import FileScope
 from gradeloop.files.yaml import Location, explained_at, read_yaml
 from gradeloop.grading.templates import is_template
-from gradeloop.suites.assertions import REFUSED_TYPES, assertion_types
+from gradeloop.suites.assertions import find_type
 from gradeloop.suites.case_texts import run_code
 from gradeloop.suites.code_files import LANGUAGES, names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import DatasetRow, LocatedTest, find_files, match_files, parse_number, read_rows, refuse_number
@@ -390,18 +390,7 @@ def variable_combinations(variables: Mapping[str, JsonValue], *, expands: bool) 
 
 _EXPECTED = re.compile(r"__expected\d*")
 _CONFIG = re.compile(r"__config:(?P<column>__expected\d*):threshold")
-_ASSERTION = re.compile(r"(?P<type>(?:not-)?[a-z][a-z-]*)(?:\((?P<threshold>\d+(?:\.\d+)?)\))?(?::(?P<value>.*))?", re.DOTALL)
-_OTHER_NAMES = {"fn": "javascript", "eval": "javascript", "grade": "llm-rubric"}
-_NOT_IN_CELLS = {"bert-score", "max-score", "select-best"}
-"""The types that a cell does not begin with; any other one without a counterpart is refused by its name."""
-
-_CELL_THRESHOLDS: Mapping[str, float] = {
-    "similar": 0.8,
-    **dict.fromkeys(("answer-relevance", "context-faithfulness", "context-recall", "context-relevance"), 0.75),
-    **dict.fromkeys(("levenshtein", "perplexity", "perplexity-score", "rouge-n"), 0.75),
-}
-"""promptfoo's defaults for the threshold of a cell, which differ from those of an assertion in YAML."""
-
+_ASSERTION = re.compile(r"(?P<negated>not-)?(?P<type>[a-z][a-z-]*)(?:\((?P<threshold>\d+(?:\.\d+)?)\))?(?::(?P<value>.*))?", re.DOTALL)
 _METADATA = "__metadata:"
 
 
@@ -459,11 +448,13 @@ def _with_thresholds(
 def _parse_assertion(text: str, where: Location) -> dict[str, JsonValue]:
     """Parse a cell such as `contains: 5 days`; a text without a type is the expected output."""
     match = _ASSERTION.fullmatch(text)
-    kind = _OTHER_NAMES.get(match["type"], match["type"]) if match else ""
-    known = {*assertion_types(), *REFUSED_TYPES, "skill-used"} - _NOT_IN_CELLS
-    if match is None or kind.removeprefix("not-") not in known:
+    row = find_type(match["type"]) if match else None
+    if match is None or row is None or not row.negatable:
         return {"type": "equals", "value": text}
     value = (match["value"] or "").strip()
-    default = _CELL_THRESHOLDS.get(kind.removeprefix("not-"))
-    threshold = default if match["threshold"] is None else parse_number(match["threshold"], where)
-    return {"type": kind, **({"value": value} if value else {}), **({} if threshold is None else {"threshold": threshold})}
+    threshold = row.cell_threshold if match["threshold"] is None else parse_number(match["threshold"], where)
+    return {
+        "type": (match["negated"] or "") + row.name,
+        **({"value": value} if value else {}),
+        **({} if threshold is None else {"threshold": threshold}),
+    }

@@ -21,7 +21,7 @@ from gradeloop.errors import InvalidRequest, installed
 from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, load_rubric, refuse_bad_rubric
 from gradeloop.files.yaml import Location, read_yaml
-from gradeloop.suites.assertions import common_types
+from gradeloop.suites.assertions import assertion_types
 from gradeloop.suites.chats import MEDIA_TYPES, image_file
 from gradeloop.suites.code_files import names_code, read_code_file
 from gradeloop.text import clip
@@ -47,7 +47,7 @@ class _ListsAssertions:
     """Gives the assertions of a suite file their JSON Schema, with the types that there are when it is asked for."""
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        judged, *others = common_types()
+        judged, *others = [row.name for row in assertion_types() if row.build and row.negatable]
         properties = {
             "type": {"enum": [judged, "assert-set", *others, *(f"not-{kind}" for kind in (judged, *others))]},
             "value": {"description": "The expected value; for llm-rubric, the criterion."},
