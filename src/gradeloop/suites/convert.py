@@ -16,15 +16,14 @@ from gradeloop.files.roots import FileScope
 from gradeloop.files.rubric import inline_files
 from gradeloop.files.yaml import Location, read_placed
 from gradeloop.grading.templates import unknown_variables
-from gradeloop.suites.assertions import AssertionList, located
 from gradeloop.suites.case_texts import fill_prompt
 from gradeloop.suites.chats import MARK
 from gradeloop.suites.datasets import LocatedTest
-from gradeloop.suites.findings import as_list, as_object, refuse_others
+from gradeloop.suites.findings import Findings, as_object, refuse_others
+from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
 from gradeloop.suites.plan import NamedPrompt, Suite, SuiteGenerator
-from gradeloop.suites.promptfoo import is_promptfoo
-from gradeloop.suites.promptfoo_tests import variable_combinations
+from gradeloop.suites.promptfoo import PromptfooConfig, build_promptfoo_suite, is_promptfoo
 from gradeloop.text import clip, counted, one_line
 
 Source = Literal["promptfoo", "mastra"]
@@ -39,8 +38,10 @@ def convert_file(path: Path, source: Source | None, test: int, outside: Sequence
     if not path.is_file():
         raise InvalidRequest(f"the file {str(path)!r} does not exist; name one")
     raw, placed = read_placed(path, "the file", aliases=True)
-    value = inline_files(raw, FileScope.of(path, outside), Location(f"the file {str(path)!r}", (), placed))
-    return from_promptfoo(value, test=test) if (source or _detect(value)) == "promptfoo" else from_mastra(value)
+    where = Location(f"the file {str(path)!r}", (), placed)
+    if (source or _detect(raw)) == "promptfoo":
+        return from_promptfoo(raw, test=test, scope=FileScope.of(path, outside))
+    return from_mastra(inline_files(raw, FileScope.of(path, outside), where))
 
 
 def _detect(value: JsonValue) -> Source:
@@ -53,10 +54,10 @@ def _detect(value: JsonValue) -> Source:
     raise InvalidRequest("the file is neither promptfoo's (tests, assert) nor Mastra's (criteria, scorers); say whose with --from")
 
 
-_TEST_KEYS = {"assert", "vars", "options", "threshold", "description"}
+_TEST_PARTS = ("tests", "scenarios", "defaultTest", "assertionTemplates")
 
 
-def from_promptfoo(value: JsonValue, *, test: int = 0) -> Rubric:
+def from_promptfoo(value: JsonValue, *, test: int = 0, scope: FileScope | None = None) -> Rubric:
     """Convert the assertions of a test into a rubric, its `vars` filled in.
 
     Every assertion is one criterion, however many lines its `value` has, answered as `{reason, pass, score}` in a call of its own, or
@@ -65,49 +66,23 @@ def from_promptfoo(value: JsonValue, *, test: int = 0) -> Rubric:
     Args:
         value: A configuration, a test, a list of assertions, or an assertion.
         test: The number of the configuration's test, from 0; one whose variables are lists counts as the tests that these make.
+        scope: The files that it may name; those of this folder by default.
 
     Raises:
         InvalidRequest: Something has no counterpart; the message names it.
     """
-    raw, default = _select_test(value, test)
-    options = {**as_object(default.get("options"), "defaultTest.options"), **as_object(raw.get("options"), "options")}
-    assertions = [*as_list(default.get("assert"), "defaultTest.assert"), *as_list(raw.get("assert"), "assert")]
-    threshold = default.get("threshold") if raw.get("threshold") is None else raw["threshold"]
-    if not isinstance(threshold, int | float | None):
-        raise InvalidRequest(f"threshold is {threshold!r}; write a number from 0 to 1")
-    variables = {**as_object(default.get("vars"), "defaultTest.vars"), **as_object(raw.get("vars"), "vars")}
-    name = raw.get("description")
-    built = AssertionList(located(assertions, Location(path=("assert",))), options, threshold, name if isinstance(name, str) else None)
-    try:
-        return built.rubric(variables, Location())
-    except InvalidRequest as error:
-        raise InvalidRequest(f"the assertions make no rubric: {error}") from None
-
-
-def _select_test(value: JsonValue, number: int) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
-    """Return the selected test, and the configuration's `defaultTest`."""
-    if isinstance(value, list):
-        return {"assert": value}, {}
+    if isinstance(value, list) or (isinstance(value, dict) and "type" in value):
+        value = {"assert": value if isinstance(value, list) else [value]}
     fields = as_object(value, "the file")
-    if "type" in fields:
-        return {"assert": [fields]}, {}
-    if "tests" not in fields:
-        refuse_others(fields, _TEST_KEYS, Location("the test"))
-        return fields, {}
-    default = as_object(fields.get("defaultTest"), "defaultTest")
-    written = [as_object(raw, f"tests[{at}]") for at, raw in enumerate(as_list(fields["tests"], "tests"))]
-    tests = [expanded for raw in written for expanded in _expand(raw, default)]
-    if not 0 <= number < len(tests):
-        raise InvalidRequest(f"test {number} is not there; they run from 0 to {len(tests) - 1}")
-    return tests[number], default
-
-
-def _expand(test: dict[str, JsonValue], default: dict[str, JsonValue]) -> Iterator[dict[str, JsonValue]]:
-    """Yield the tests that a test makes: one for each combination of its variables that are lists."""
-    options = {**as_object(default.get("options"), "defaultTest.options"), **as_object(test.get("options"), "options")}
-    variables = {**as_object(default.get("vars"), "defaultTest.vars"), **as_object(test.get("vars"), "vars")}
-    for combination in variable_combinations(variables, expands=not options.get("disableVarExpansion")):
-        yield {**test, "vars": combination}
+    parts: dict[str, JsonValue] = {key: fields[key] for key in _TEST_PARTS if key in fields} if "tests" in fields else {"tests": [fields]}
+    config = PromptfooConfig(parts, Path(), Location(), scope or FileScope.of(Path("promptfooconfig.yaml")))
+    plan = build_promptfoo_suite(config, SuiteFlags(check=True), Findings()).plan
+    tests = list(plan.tests())
+    if not 0 <= test < len(tests):
+        raise InvalidRequest(f"test {test} is not there; they run from 0 to {len(tests) - 1}")
+    chosen = tests[test].test
+    built = plan.rubrics.build(tests[test], {**plan.defaults.vars, **chosen.vars})
+    return built.rubric.model_copy(update={"name": chosen.description})
 
 
 _SCORER_KEYS = {"criteria", "id", "name", "description"}
