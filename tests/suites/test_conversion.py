@@ -148,7 +148,7 @@ def test_what_has_no_counterpart_is_refused_by_name(subtests: pytest.Subtests) -
         ([SAYS | {"provider": "openai:embedding:x"}], "'openai:embedding:x' is a model of embeddings, none of a chat"),
         ([{"type": "llm-rubric", "value": 7}], "is no text; put the description in quotes"),
         ([SAYS | {"threshold": 80}], "threshold 80 is outside of 0 to 1"),
-        ({"assert": [SAYS], "repeat": 3}, "tests[0]: 'repeat' has no counterpart"),
+        ({"assert": [SAYS], "provider": "x"}, "tests[0]: 'provider' has no counterpart"),
         ({"tests": []}, "test 0 is not there"),
         ([SAYS | {"value": "{{ x }}"}, {"type": "llm-rubric", "value": "a", "weight": -1}], "greater than or equal to 0"),
     ]

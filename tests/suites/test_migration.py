@@ -68,7 +68,7 @@ def test_what_changed_is_said_where_it_changed(tmp_path: Path) -> None:
 
     assert text.startswith("# Converted from promptfoo's promptfooconfig.yaml; it makes the same cases.\n")
     for comment in (
-        "# promptfooconfig.yaml: tags has no effect here",
+        ": 'tags' has no effect here",
         "# The assertionTemplates are written out where they are used.",
         "# outputPath is given when the suite is run: gradeloop eval FILE -o out.json",
         "# from file://ask.txt",

@@ -162,8 +162,47 @@ def test_its_options_are_ours_and_what_has_no_effect_is_told(tmp_path: Path) -> 
     assert (suite.name, suite.settings.concurrency, suite.settings.cache) == ("s", 3, False)
     assert suite.outputs == (tmp_path / "out.json", tmp_path / "out/r.html")
     assert suite.settings.delay == 5
-    assert suite.notes == ("any.yaml: tags has no effect here",)
+    assert [note.rpartition(": ")[2] for note in suite.notes] == ["'tags' has no effect here"]
     assert len(list(suite.cases())) == 2
+
+
+HARMLESS = """
+prompts: ['{{ q }}']
+providers: [{id: echo, delay: 3, description: why}]
+notAKey: 1
+evaluateOptions: {timeoutMs: 5, maxEvalTimeMs: 9}
+defaultTest:
+  options: {timeout: 900000, providers: [x]}
+  assert:
+    - {type: contains, value: a, description: why it is here, threshold: 0.3}
+    - {type: assert-set, config: {}, assert: [{type: is-json}]}
+tests: [{vars: {q: a}, repeat: 3}]
+"""
+
+
+def test_a_key_that_promptfoo_ignores_is_ignored_with_a_note(tmp_path: Path) -> None:
+    suite = read_suite(written(tmp_path, HARMLESS, NAME))
+    (case,) = suite.cases()
+
+    assert not case.left_out
+    assert len(case.rubric.criteria) == 2
+    assert suite.plan.findings.is_whole
+    for key in ("notAKey", "timeoutMs", "maxEvalTimeMs", "timeout", "providers", "threshold", "config", "repeat", "delay"):
+        assert any(f"{key!r} has no effect here" in note for note in suite.notes), key
+    assert sum("'description' has no effect here" in note for note in suite.notes) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("tests: [{vars: {q: a}, options: {temperature: 0}}]", "options: 'temperature' has no counterpart; write it into the provider's"),
+        ("tests: [{vars: {q: a}, assertScoringFunction: file://x.js}]", "'assertScoringFunction' has no counterpart; "),
+        ("extensions: [file://x.js:f]", "'extensions' has no counterpart; "),
+        ("evaluateOptions: {filterRange: '0:1'}", "'filterRange' has no counterpart; "),
+    ],
+)
+def test_a_key_that_promptfoo_heeds_is_refused_with_a_cure(tmp_path: Path, text: str, words: str) -> None:
+    assert words in refusal(tmp_path, ECHO + text, name=NAME)
 
 
 def test_a_variable_that_names_others_is_filled_with_them(tmp_path: Path) -> None:
@@ -242,13 +281,11 @@ def test_what_has_no_counterpart_is_refused_by_name_and_line(tmp_path: Path, sub
         *((asserting(f"{{type: {kind}, value: v}}"), f"line 4, column 29: tests[0].assert[0]: the type '{kind}' has") for kind in REFUSED),
         (asserting("{type: equals, value: v, transform: output.trim()}"), "line 4, column 65: tests[0].assert[0].transform: the tr"),
         (asserting("{type: contains, value: file://check.js}"), "assert[0].value: the file"),
-        (config(ASSERTED + ", provider: openai:x}"), "tests[0]: 'provider' has no counterpart; leave it out."),
+        (config(ASSERTED + ", provider: openai:x}"), "tests[0]: 'provider' has no counterpart; name a provider"),
         (asserting("{$ref: '#/assertionTemplates/no'}"), "'#/assertionTemplates/no' is not among the assertionT"),
         (config("{vars: {q: '{{ now }}'}, assert: [{type: is-json}]}"), "tests[0].vars.q: '{{ now }}' is a template; "),
         (asserting("{type: equals, value: '{{ q | groupby }}'}"), "tests[0].assert[0], line 1: the filter 'groupby' is not taken"),
-        (ECHO + "scenarios: [{with: x}]", "line 3, column 20: scenarios[0]: 'with' has no counterpart; leave it out."),
         (ECHO + "redteam: {}", "line 3, column 10: 'redteam' has no counterpart"),
-        (OPTIONS + "{timeoutMs: 3}", "evaluateOptions: 'timeoutMs' has no counterpart"),
         (OPTIONS + "{maxConcurrency: 0}", "line 3, column 35: evaluateOptions.maxConcurrency: Input should be greater"),
         (ECHO + "tests: file://tests.js", "tests: the file 'tests.js' cannot be read"),
         ("prompts: [file://p.js]\nproviders: [echo]", "line 1, column 11: prompts[0]: the file 'p.js' cannot be read"),

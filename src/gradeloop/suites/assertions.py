@@ -20,7 +20,7 @@ from gradeloop.grading.code_checks import CODE_CHECK, parse_code_check
 from gradeloop.grading.templates import fill_rubric, fill_text, fill_value
 from gradeloop.suites.chats import read_chat
 from gradeloop.suites.code_files import is_code_file, parse_transform, refuse_code
-from gradeloop.suites.findings import as_list, as_object, refuse_others
+from gradeloop.suites.findings import Keys, as_list, as_object, refuse_others
 from gradeloop.suites.providers import parse_provider
 from gradeloop.text import clip, did_you_mean, distinct, one_line
 
@@ -37,7 +37,7 @@ class AssertionType:
     name: str
     build: Callable[["Assertion"], dict[str, Any]] | None = None
     """Makes the criterion of an assertion; None where the type is refused, or is a kind of check."""
-    keys: tuple[str, ...] = ()
+    own_keys: tuple[str, ...] = ()
     """The keys of an assertion beside `type`, `value`, `weight` and `metric`."""
     threshold: float | None = None
     """The threshold of an assertion that names none, as in promptfoo."""
@@ -60,6 +60,12 @@ class AssertionType:
     asked: bool = False
     """Whether the grader is shown what was asked."""
 
+    @property
+    def keys(self) -> Keys:
+        """The keys of an assertion."""
+        refused = {} if "rubricPrompt" in self.own_keys or self.build is not _compared else {"rubricPrompt": "leave it out"}
+        return Keys(frozenset({"type", "value", "weight", "metric", *self.own_keys}), refused)
+
 
 def find_type(name: str) -> AssertionType | None:
     """Return the row of a type, negated or not; None of a name that has none, or no negation."""
@@ -67,7 +73,7 @@ def find_type(name: str) -> AssertionType | None:
     row = TYPES.get(plain, AssertionType(plain))
     if row.build is None and (kind := CHECKS.rows.get(plain)):
         keys = ("threshold",) if kind.tool == CALL_CHECK else ("transform", *(["threshold"] if kind.threshold is not None else ()))
-        row = replace(row, build=_checked, keys=keys, threshold=kind.threshold)
+        row = replace(row, build=_checked, own_keys=keys, threshold=kind.threshold)
     return row if (row.build or row.refused) and (row.negatable or plain == name) else None
 
 
@@ -117,7 +123,7 @@ class Assertion:
         if isinstance(value, dict) and is_code_file(value) and self.row.build is not _coded:
             name = clip(str(value["file"]))
             raise InvalidRequest(f"{self.where.at('value')}: {name} is code, which makes no value here; write the value out")
-        refuse_others(self.fields, {*COMMON_KEYS, *self.row.keys}, self.where)
+        refuse_others(self.fields, self.row.keys.read, self.where)
         criterion = self.row.build(self)
         if transform is not None:
             if not self.allow_code:
@@ -125,10 +131,6 @@ class Assertion:
             code = parse_transform(transform, "get_transform", self.where.at("transform"))
             criterion.get("check", criterion)["transform"] = code.model_dump()
         return criterion
-
-
-COMMON_KEYS = ("type", "value", "weight", "metric")
-"""The keys of every assertion."""
 
 
 def _judged(one: Assertion) -> dict[str, Any]:
@@ -315,8 +317,8 @@ _AS_CHECK = "write it as a check, a function of the worker's tools"
 _NO_TRACE = "a case has no trace; judge its output"
 
 
-def _judge(name: str, description: str = "{value}", question: str = "", keys: tuple[str, ...] = _JUDGED_KEYS, **more: Any) -> AssertionType:  # noqa: ANN401 - fields of the row
-    return AssertionType(name, _judged, keys, description=description, question=question, **more)
+def _judge(name: str, description: str = "{value}", question: str = "", *keys: str, **more: Any) -> AssertionType:  # noqa: ANN401 - other fields
+    return AssertionType(name, _judged, (*_JUDGED_KEYS, *keys), description=description, question=question, **more)
 
 
 _ROWS = (
@@ -395,7 +397,7 @@ _ROWS = (
         f"You grade whether the answers of a conversation are relevant to what came before them: those of the conversation that the "
         f"criterion brings along where it does, else that of the output. In `reason` go through the answers, and name those that are not. "
         f"{_SCORE}: the share of the answers that are relevant. `pass` is false where none is.",
-        keys=(*_JUDGED_KEYS, "config"),
+        "config",
         optional=("_conversation",),
         threshold=0.5,
         asked=True,

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
@@ -29,8 +29,10 @@ from gradeloop.text import clip, counted, one_line
 Source = Literal["promptfoo", "mastra"]
 
 
-def convert_file(path: Path, source: Source | None, test: int, outside: Sequence[Path] = ()) -> Rubric:
-    """Convert a file of promptfoo or Mastra into a rubric.
+def convert_file(
+    path: Path, source: Source | None, test: int, outside: Sequence[Path] = (), note: Callable[[str], None] = lambda _: None
+) -> Rubric:
+    """Convert a file of promptfoo or Mastra into a rubric; `note` takes what has no effect in it.
 
     Raises:
         InvalidRequest: The file cannot be read, is of neither, or has something without a counterpart.
@@ -40,7 +42,7 @@ def convert_file(path: Path, source: Source | None, test: int, outside: Sequence
     raw, placed = read_placed(path, "the file", aliases=True)
     where = Location(f"the file {str(path)!r}", (), placed)
     if (source or _detect(raw)) == "promptfoo":
-        return from_promptfoo(raw, test=test, scope=FileScope.of(path, outside))
+        return from_promptfoo(raw, test=test, scope=FileScope.of(path, outside), note=note)
     return from_mastra(inline_files(raw, FileScope.of(path, outside), where))
 
 
@@ -57,7 +59,9 @@ def _detect(value: JsonValue) -> Source:
 _TEST_PARTS = ("tests", "scenarios", "defaultTest", "assertionTemplates")
 
 
-def from_promptfoo(value: JsonValue, *, test: int = 0, scope: FileScope | None = None) -> Rubric:
+def from_promptfoo(
+    value: JsonValue, *, test: int = 0, scope: FileScope | None = None, note: Callable[[str], None] = lambda _: None
+) -> Rubric:
     """Convert the assertions of a test into a rubric, its `vars` filled in.
 
     Every assertion is one criterion, however many lines its `value` has, answered as `{reason, pass, score}` in a call of its own, or
@@ -67,6 +71,7 @@ def from_promptfoo(value: JsonValue, *, test: int = 0, scope: FileScope | None =
         value: A configuration, a test, a list of assertions, or an assertion.
         test: The number of the configuration's test, from 0; one whose variables are lists counts as the tests that these make.
         scope: The files that it may name; those of this folder by default.
+        note: Takes what has no effect in it.
 
     Raises:
         InvalidRequest: Something has no counterpart; the message names it.
@@ -82,6 +87,8 @@ def from_promptfoo(value: JsonValue, *, test: int = 0, scope: FileScope | None =
         raise InvalidRequest(f"test {test} is not there; they run from 0 to {len(tests) - 1}")
     chosen = tests[test].test
     built = plan.rubrics.build(tests[test], {**plan.defaults.vars, **chosen.vars})
+    for text in plan.findings.notes:
+        note(text)
     return built.rubric.model_copy(update={"name": chosen.description})
 
 
@@ -257,7 +264,8 @@ class _Migration:
 
     def _beginning(self) -> Iterator[str]:
         yield f"Converted from promptfoo's {self._suite.path.name}; it makes the same cases."
-        yield from (one_line(item.message) for item in self._plan.findings.items)
+        path = self._suite.path
+        yield from (one_line(item.message).replace(str(path), path.name) for item in self._plan.findings.items)
         if self._unasked:
             yield f"{counted(self._unasked, 'test')} without assertions left out: a suite of ours judges every test."
         if "assertionTemplates" in self._theirs:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Literal
@@ -39,7 +40,7 @@ def as_list(value: JsonValue, where: str | Location) -> list[JsonValue]:
     return value
 
 
-def refuse_others(fields: Mapping[str, JsonValue], known: set[str], where: Location) -> None:
+def refuse_others(fields: Mapping[str, JsonValue], known: AbstractSet[str], where: Location) -> None:
     """Raise InvalidRequest where an object has a key that has no counterpart."""
     if odd := sorted(set(fields) - known):
         names = ", ".join(sorted(known))
@@ -86,6 +87,17 @@ class FindingGroup:
     count: int
 
 
+@dataclass(frozen=True)
+class Keys:
+    """The keys of one of promptfoo's objects; those that are neither read nor refused have no effect, as in promptfoo, and get a note."""
+
+    read: frozenset[str]
+    refused: Mapping[str, str] = field(default_factory=dict)
+    """What is written instead of a key that changes verdicts in promptfoo."""
+    effect: Effect = "not judged"
+    """What becomes of a case without a refused key."""
+
+
 @dataclass
 class Findings:
     """Takes what has no counterpart: it is refused, or where `skips` is set left out and kept here."""
@@ -122,14 +134,17 @@ class Findings:
             if reasons is not None:
                 reasons.append(reason)
 
-    def known(
-        self, fields: Mapping[str, JsonValue], keys: set[str], where: Location, effect: Effect, reasons: list[str] | None = None
+    def heeded(
+        self, fields: Mapping[str, JsonValue], keys: Keys, where: Location, reasons: list[str] | None = None
     ) -> dict[str, JsonValue]:
-        """Return the fields that have a counterpart; each of the others is left out, and `reasons` gets why."""
-        for key in sorted(set(fields) - keys):
-            with self.leaving_out(effect, reasons):
-                refuse_others({key: fields[key]}, keys, where)
-        return {key: item for key, item in fields.items() if key in keys}
+        """Return the fields that are read; each that is refused is left out, and `reasons` gets why, and each other one gets a note."""
+        for key in sorted(set(fields) - keys.read):
+            if key not in keys.refused:
+                self.note(f"{where.describe(key)}: {clip(key)} has no effect here")
+                continue
+            with self.leaving_out(keys.effect, reasons):
+                raise InvalidRequest(f"{where.describe(key)}: {clip(key)} has no counterpart; {keys.refused[key]}")
+        return {key: item for key, item in fields.items() if key in keys.read}
 
     def note(self, message: str) -> None:
         """Keep a note on something that has no effect."""

@@ -21,7 +21,7 @@ from gradeloop.settings.catalog import settings_complaint
 from gradeloop.suites.case_texts import json_body
 from gradeloop.suites.code_files import is_code_file, names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import LocatedTest
-from gradeloop.suites.findings import Findings, as_list, as_object, refuse_others
+from gradeloop.suites.findings import Findings, Keys, as_list, as_object, refuse_others
 from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.plan import CaseRubrics, NamedPrompt, Plan, Suite, SuiteGenerator, SuiteModels, parse_grader
 from gradeloop.suites.prompt_files import name_prompts, parse_prompt, prompt_entries
@@ -30,9 +30,11 @@ from gradeloop.suites.providers import DECLARED_KEYS, SYSTEM_KEYS, ProviderModel
 from gradeloop.suites.suite import FILE, NamedGenerator, Prompt, SuiteSettings, is_file, resolve_files
 from gradeloop.text import clip, distinct
 
-_KEYS = {"id", "label", "config", "prompts", "transform"}
+PROVIDER_KEYS = Keys(
+    frozenset({"id", "label", "config", "prompts", "transform"}),
+    {"env": "set it in the worker's environment", "inputs": "write the variables into the prompt"},
+)
 _CODE_PREFIXES = ("python:", "javascript:")
-_WITHOUT_EFFECT = {"delay", "description"}
 
 
 def parse_generators(
@@ -95,9 +97,7 @@ def _parse_or_leave_out(value: JsonValue, where: Location, scope: FileScope, fin
 def _parse(value: JsonValue, where: Location, scope: FileScope, findings: Findings) -> SuiteGenerator:
     fields = {"id": value} if isinstance(value, str) else as_object(value, where)
     reasons: list[str] = []
-    for key in sorted(set(fields) & _WITHOUT_EFFECT):
-        findings.note(f"{where.at(key)}: {key} has no effect here")
-    findings.known({key: fields[key] for key in set(fields) - _WITHOUT_EFFECT}, _KEYS, where, "not judged", reasons)
+    fields = findings.heeded(fields, PROVIDER_KEYS, where, reasons)
     name, label = str(fields.get("id")), fields.get("label")
     prompts = tuple(map(str, as_list(fields.get("prompts"), where.at("prompts")))) if fields.get("prompts") else None
     named = str(label or name)[:100].strip()
@@ -194,14 +194,18 @@ _PROMPTFOO_KEYS = {"providers", "targets", "defaultTest", "evaluateOptions", "sc
 """Keys that make a file promptfoo's, unless it has a key of ours."""
 
 _GRADELOOP_KEYS = {"generators", "grader", "rubric", "defaults"}
-_KNOWN = _PROMPTFOO_KEYS | {"description", "prompts", "tests", "env", "derivedMetrics"}
-_IGNORED = {"$schema", "tags", "metadata", "sharing", "writeLatestResults", "tracing", "commandLineOptions"}
-_CHANGES_TESTS = {"extensions", "nunjucksFilters"}
-"""Keys of code that changes what is asked: where they are left out no case passes."""
+CONFIG_KEYS = Keys(
+    frozenset({*_PROMPTFOO_KEYS, "description", "prompts", "tests", "env", "derivedMetrics", "redteam"}),
+    {
+        "extensions": "it is code that changes tests; write its effect into them",
+        "nunjucksFilters": "it is code of templates; use the filters that there are",
+    },
+)
+_REDTEAM = Keys(frozenset(), {"redteam": "its attacks are not made here; write them into tests"}, "no effect")
 
 _KEY = re.compile(r"(?:^|_)(?:API_?)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)(?:_|$)")
 _OPTIONS = {"maxConcurrency": "concurrency", "repeat": "repeat", "cache": "cache", "delay": "delay"}
-_IGNORED_OPTIONS = {"showProgressBar", "generateSuggestions"}
+EVALUATE_KEYS = Keys(frozenset(_OPTIONS), {"filterRange": "name the tests with --filter-pattern"}, "no effect")
 
 
 @dataclass(frozen=True)
@@ -230,12 +234,8 @@ def build_promptfoo_suite(config: PromptfooConfig, flags: SuiteFlags, findings: 
         InvalidRequest: Something in the configuration has no counterpart, or is invalid.
     """
     value, left_out = config.value, list[str]()
-    for key in sorted(set(value) - _KNOWN - _IGNORED):
-        with findings.leaving_out("not judged" if key in _CHANGES_TESTS else "no effect", left_out if key in _CHANGES_TESTS else None):
-            refuse_others({key: value[key]}, _KNOWN | _IGNORED, config.spot)
-    options = as_object(*config.at("evaluateOptions"))
-    for key in [*sorted(_IGNORED & set(value) - {"$schema"}), *sorted(_IGNORED_OPTIONS & set(options))]:
-        findings.note(f"{config.path.name}: {key} has no effect here")
+    findings.heeded({key: item for key, item in value.items() if key != "$schema"}, CONFIG_KEYS, config.spot, left_out)
+    findings.heeded({"redteam": None} if "redteam" in value else {}, _REDTEAM, config.spot)
     settings, repeat = _settings(config, findings)
     name = value.get("description")
     if flags.scripted:
@@ -345,7 +345,7 @@ def _settings(config: PromptfooConfig, findings: Findings) -> tuple[SuiteSetting
     """Return the settings in `evaluateOptions`, and the number of runs of every case."""
     value, where = config.at("evaluateOptions")
     options = as_object(value, where)
-    findings.known(options, {*_OPTIONS, *_IGNORED_OPTIONS}, where, "no effect")
+    findings.heeded(options, EVALUATE_KEYS, where)
     raw = {ours: options[theirs] for theirs, ours in _OPTIONS.items() if options.get(theirs) is not None}
     repeat = raw.pop("repeat", 1)
     if not isinstance(repeat, int) or not 1 <= repeat <= 100:  # noqa: PLR2004 - as in a suite of ours

@@ -21,13 +21,33 @@ from gradeloop.suites.assertions import find_type
 from gradeloop.suites.case_texts import run_code
 from gradeloop.suites.code_files import LANGUAGES, names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import DatasetRow, LocatedTest, find_files, match_files, parse_number, read_rows, refuse_number
-from gradeloop.suites.findings import Findings, as_list, as_object, refuse_others
+from gradeloop.suites.findings import Findings, Keys, as_list, as_object
+from gradeloop.suites.providers import is_setting
 from gradeloop.suites.suite import FILE, Defaults, SuiteTest, is_file, resolve_files
 from gradeloop.text import clip
 
-_DEFAULT_KEYS = {"vars", "assert", "threshold", "options", "metadata"}
-_TEST_KEYS = _DEFAULT_KEYS | {"description", "providerOutput", "prompts", "providers"}
-_TEST_OPTIONS = {"provider", "rubricPrompt", "disableVarExpansion", "repeat", "prefix", "suffix", "transform", "transformVars"}
+_SCORING = "it is code that scores a test; give its assertions weights, or the test a threshold"
+DEFAULT_KEYS = Keys(
+    frozenset({"vars", "assert", "threshold", "options", "metadata"}),
+    dict.fromkeys(("prompts", "provider", "providers", "providerOutput"), "write it for each test") | {"assertScoringFunction": _SCORING},
+)
+TEST_KEYS = Keys(
+    DEFAULT_KEYS.read | {"description", "providerOutput", "prompts", "providers"},
+    {"assertScoringFunction": _SCORING, "provider": "name a provider of the configuration by its label, as providers: [LABEL]"},
+)
+OPTION_KEYS = Keys(
+    frozenset({"provider", "rubricPrompt", "disableVarExpansion", "repeat", "prefix", "suffix", "transform", "transformVars"}),
+    {
+        "disableDefaultAsserts": "move the assertions of defaultTest into the tests that have them",
+        "factuality": "score is 1 where factuality passes, else 0; leave it out",
+        "postprocess": "it is an old name of transform; write that",
+        **dict.fromkeys(
+            ("disableConversationVar", "runSerially", "storeOutputAs"), "a test is judged by itself; write its conversation out"
+        ),
+    },
+)
+SET_KEYS = Keys(frozenset({"type", "assert", "threshold", "weight", "metric"}))
+SCENARIO_KEYS = Keys(frozenset({"config", "tests", "description"}))
 _OF_THE_TEST = {"transformVars", "disableVarExpansion", "repeat", "prefix", "suffix"}
 """The options that say how a test runs, beside those on how it is judged."""
 
@@ -76,7 +96,7 @@ class PromptfooTests:
             InvalidRequest: Something in `defaultTest` has no counterpart.
         """
         fields = as_object(resolve_files(value, self.scope, where) if is_file(value) else value, where)
-        raw, reasons = self._resolve(fields, _DEFAULT_KEYS, where)
+        raw, reasons = self._resolve(fields, DEFAULT_KEYS, where)
         with explained_at(where):
             return Defaults.model_validate(_without_own_options(raw)), tuple(reasons)
 
@@ -98,7 +118,7 @@ class PromptfooTests:
         for at, scenario in enumerate(as_list(value, where)):
             spot = where.at(at)
             fields = as_object(resolve_files(scenario, self.scope, spot) if is_file(scenario) else scenario, spot)
-            refuse_others(fields, {"config", "tests", "description"}, spot)
+            fields = self.findings.heeded(fields, SCENARIO_KEYS, spot)
             tests: JsonValue = fields.get("tests") or [{}]
             for config in list(self._raw_tests(fields.get("config") or [{}], spot.at("config"))):
                 for test in self._raw_tests(tests, spot.at("tests")):
@@ -152,7 +172,7 @@ class PromptfooTests:
 
     def _expanded(self, test: _RawTest) -> Iterator[LocatedTest]:
         where = test.spot
-        raw, reasons = (dict(test.value), []) if test.recorded else self._resolve(test.value, _TEST_KEYS, where)
+        raw, reasons = (dict(test.value), []) if test.recorded else self._resolve(test.value, TEST_KEYS, where)
         refuse_number(raw.get("providerOutput"), where)
         options = as_object(raw.get("options"), where.at("options"))
         more = {
@@ -182,16 +202,18 @@ class PromptfooTests:
         made = run_code(code, [dict(variables), {"vars": dict(variables)}], where, "transformVars", allow_code=self.allow_code)
         return {**variables, **as_object(made, f"{where}: what it returned")}
 
-    def _resolve(self, value: dict[str, JsonValue], known: set[str], where: Location) -> tuple[dict[str, Any], list[str]]:
+    def _resolve(self, value: dict[str, JsonValue], keys: Keys, where: Location) -> tuple[dict[str, Any], list[str]]:
         """Return a test, or the defaults, with what its files hold, and what of it is left out."""
         reasons: list[str] = []
-        raw: dict[str, Any] = self.findings.known(value, known, where, "not judged", reasons)
+        raw: dict[str, Any] = self.findings.heeded(value, keys, where, reasons)
         raw.pop("metadata", None)
         _refuse_code({key: item for key, item in raw.items() if key not in {"assert", "options"}}, where)
         if raw.get("options") is not None:
             spot = where.at("options")
-            options = self.findings.known(as_object(raw["options"], spot), _TEST_OPTIONS, spot, "not judged", reasons)
-            raw["options"] = resolve_files(options, self.scope, spot)
+            options = as_object(raw["options"], spot)
+            of_providers = {key: "write it into the provider's config" for key, item in options.items() if is_setting(key, item)}
+            keys = replace(OPTION_KEYS, refused={**of_providers, **OPTION_KEYS.refused})
+            raw["options"] = resolve_files(self.findings.heeded(options, keys, spot, reasons), self.scope, spot)
         if raw.get("vars") is not None:
             raw["vars"] = resolve_files(self._matched(raw["vars"], where.at("vars")), self.scope, where.at("vars"))
         if raw.get("assert") is not None:
@@ -221,14 +243,16 @@ class PromptfooTests:
         fields = as_object(value, where)
         if "assert" in fields:
             inner = as_list(fields["assert"], where.at("assert"))
-            return {**fields, "assert": [self._resolve_reference(assertion, where.at("assert", at)) for at, assertion in enumerate(inner)]}
+            members: list[JsonValue] = [self._resolve_reference(one, where.at("assert", at)) for at, one in enumerate(inner)]
+            return self.findings.heeded(fields, SET_KEYS, where) | {"assert": members}
         if "$ref" not in fields:
-            return fields
+            row = find_type(str(fields.get("type")))
+            return self.findings.heeded(fields, row.keys, where) if row is not None else fields
         name = str(fields["$ref"]).removeprefix(_REFERENCE)
         if name not in self.templates:
             raise InvalidRequest(f"{where}: {clip(str(fields['$ref']))} is not among the assertionTemplates; write the assertion out")
         rest = {key: item for key, item in fields.items() if key != "$ref"}
-        return as_object(self.templates[name], where) | rest
+        return self._resolve_reference(as_object(self.templates[name], where) | rest, where)
 
 
 def with_variables(test: dict[str, JsonValue], scope: FileScope, where: Location) -> dict[str, JsonValue]:

@@ -257,6 +257,13 @@ def read_provider(provider: JsonValue, where: str | Location) -> ProviderModel:
     return ProviderModel(f"{ours}:{model}", settings)
 
 
+def is_setting(key: str, value: JsonValue) -> bool:
+    """Tell whether a key of a provider's `config` changes what its model answers."""
+    settings = ProviderSettings()
+    _read_settings({key: value}, settings, google=False)
+    return bool(settings.config or settings.left_out or settings.system or settings.draft.fields(""))
+
+
 def not_a_chat(name: str) -> str | None:
     """Return what a provider is that is none of a chat; None for one that is, as far as its name says."""
     kinds = _names()["not_chats"]

@@ -28,7 +28,8 @@ def convert(
     allow_outside: AllowOutside = None,
 ) -> None:
     """Convert promptfoo's or Mastra's file to a rubric."""
-    typer.echo(as_yaml(convert_file(file, source, test, own_outside_roots(allow_outside))), nl=False)
+    rubric = convert_file(file, source, test, own_outside_roots(allow_outside), lambda text: typer.echo(text, err=True))
+    typer.echo(as_yaml(rubric), nl=False)
 
 
 @app.command("convert")
