@@ -46,6 +46,7 @@ STANDS_ON = {
         "workflows/monitors/monitoring.py",
     ),
     "lab/tests/test_programs.py": ("lab/", "docs/benchmarks.md"),
+    "lab/tests/test_promptfoo_package.py": ("lab/peer/", "src/gradeloop/suites/"),
     "lab/tests/test_rolling_deploy.py": ("lab/rolling_deploy.py", *RUNNING),
     "lab/tests/test_storm.py": ("lab/storm/", *RUNNING),
     "tests/activities": ("activities/",),

@@ -1,11 +1,15 @@
 """Assertions in code, by the call of the draft, by meaning, and those that promptfoo has a model grade, as they are read from a file."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from gradeloop.batches.case_checks import find
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.grading.checks import CheckedDraft
+from gradeloop.sandbox.code_calls import local_code_sandbox
 from gradeloop.suites.assertions import assertion_types
 from gradeloop.suites.flags import SuiteFlags
 from tests.rig.suites import cases, refusal
@@ -170,6 +174,39 @@ def test_a_type_about_a_context_needs_that_variable(tmp_path: Path) -> None:
     assert "context-faithfulness is about the variable context, which the test does not have; give it in vars" in refusal(
         tmp_path, text, ALLOWED, name=NAME
     )
+
+
+CONTEXTS = [
+    ("JSON.parse(output).docs.join(' ')", {}),
+    ("(output, {vars}) => JSON.parse(output).docs.concat(vars.q)", {}),
+    ("const read = JSON.parse(output);\\nreturn read.docs", {}),
+    ("file://c.js:docs", {"c_js": "module.exports = {docs: (output) => JSON.parse(output).docs};\n"}),
+    ("file://c.py", {"c_py": "import json\ndef get_transform(output, context):\n    return json.loads(output)['docs']\n"}),
+]
+
+
+@pytest.mark.parametrize(("code", "files"), CONTEXTS)
+async def test_a_context_is_what_its_transform_finds_in_the_output(tmp_path: Path, code: str, files: dict[str, Any]) -> None:
+    if (chosen := local_code_sandbox().choice()).programs is None:
+        pytest.skip(f"no sandbox for programs works here: {chosen.why_not()}")
+    transform = "options: {transform: 'JSON.parse(output).said'}, "
+    assertion = f"{{type: context-faithfulness, provider: 'scripted:own', contextTransform: \"{code}\"}}"
+    text = config(assertion, variables="{q: x, query: why, context: replaced}").replace("vars:", f"{transform}vars:", 1)
+    (case,) = cases(tmp_path, text, ALLOWED, name=NAME, **files)
+    (criterion,) = case.rubric.criteria
+
+    found = await find(case, CheckedDraft('{"said": "yes", "docs": ["a", "b"]}'), local_code_sandbox())
+
+    assert criterion.description == {"criterion": "The answer claims nothing that the context does not have", "query": "why"}
+    assert criterion.prompt is not None
+    assert [slot.written for slot in criterion.prompt.messages[0].parts[1::2]] == [
+        "{{ rubric }}",
+        "{{ output.context }}",
+        "{{ output.answer }}",
+    ]
+    shown = json.loads(found.shown[criterion.id])
+    assert (found.output, shown["answer"]) == ("yes", "yes")
+    assert shown["context"].split() in (["a", "b"], ["a", "b", "x"])
 
 
 @pytest.mark.parametrize("kind", ["meteor", "guardrails", "moderation", "classifier", "not-classifier", "gleu"])

@@ -66,20 +66,19 @@ async def find(case: Case, drafted: CheckedDraft, code: CodeSandbox) -> CheckedO
     Raises:
         ValueError: A transform or a check cannot decide; the message names it.
     """
-    value = _value_of(case, drafted)
-    if case.transforms:
-        value = await _transformed(case, drafted, value, code)
+    values = [_value_of(case, drafted), *await _transformed(case, drafted, code)]
+    value = values[-1]
     output = value if isinstance(value, str) else drafted.text if not case.transforms else to_json(value).decode()
-    own = await _given_to_checks(case, drafted, value, code)
+    own = await _given_to_checks(case, drafted, values, code)
     found = await _text_outcomes(case, output, {name: _as_text(item) for name, item in own.items()})
     ended = CALLED if case.generator and case.generator.functions and calls_functions(drafted.text, _form(case.generator)) else FINISHED
     draft = replace(drafted, ended=ended)
     for criterion, check in case.rubric.checks(CALL_CHECK):
         with _deciding(criterion, check):
             found[criterion.id] = run_check(CALL_CHECK, draft, check.arguments)
-    values = {criterion.id: own.get(criterion.id, value) for criterion, _ in case.rubric.checks()}
+    given = {criterion.id: own.get(criterion.id, value) for criterion, _ in case.rubric.checks()}
     shown = {criterion.id: _as_text(own[criterion.id]) for criterion in case.rubric.judged if criterion.id in own}
-    return CheckedOutput(output, found | await _code_outcomes(case, drafted, values, code), shown)
+    return CheckedOutput(output, found | await _code_outcomes(case, drafted, given, code), shown)
 
 
 def _as_text(value: JsonValue) -> str:
@@ -140,8 +139,9 @@ def _parsed(output: str) -> JsonValue:
     return value
 
 
-async def _transformed(case: Case, drafted: CheckedDraft, value: JsonValue, code: CodeSandbox) -> JsonValue:
-    context = context_of(case, drafted)
+async def _transformed(case: Case, drafted: CheckedDraft, code: CodeSandbox) -> list[JsonValue]:
+    """Return what each transform of a case makes, the later of what the earlier made."""
+    context, value, made = context_of(case, drafted), _value_of(case, drafted), list[JsonValue]()
     for transform in case.transforms:
         (result,) = await _called(code, [code_call(transform, value, context)])
         try:
@@ -153,7 +153,8 @@ async def _transformed(case: Case, drafted: CheckedDraft, value: JsonValue, code
         value = whole_characters(value) if isinstance(value, str) else value
         if len(to_json(value)) > MESSAGE_BYTES:
             raise ValueError(f"the transform could not be made: it returned more than {MESSAGE_BYTES} bytes")
-    return value
+        made.append(value)
+    return made
 
 
 async def _called(code: CodeSandbox, calls: Sequence[Any]) -> list[Any]:
@@ -163,14 +164,17 @@ async def _called(code: CodeSandbox, calls: Sequence[Any]) -> list[Any]:
         raise ValueError(f"the sandbox failed: {error}") from None
 
 
-async def _given_to_checks(case: Case, drafted: CheckedDraft, value: JsonValue, code: CodeSandbox) -> dict[str, JsonValue]:
-    """Return what the checks and graders with a transform of their own are given, by criterion."""
+async def _given_to_checks(case: Case, drafted: CheckedDraft, values: list[JsonValue], code: CodeSandbox) -> dict[str, JsonValue]:
+    """Return what the checks and graders with a transform of their own are given, by criterion.
+
+    A transform is given the last of the `values` as its output, and in its context all of them: the draft, and what each transform made.
+    """
     made = [(criterion.id, check.transform) for criterion, check in case.rubric.checks() if check.transform]
     made += [(criterion.id, criterion.transform) for criterion in case.rubric.judged if criterion.transform]
     if not made:
         return {}
-    context, given = context_of(case, drafted), {}
-    results = await _called(code, [code_call(transform, value, context) for _, transform in made])
+    context, given = {**context_of(case, drafted), "outputs": values}, {}
+    results = await _called(code, [code_call(transform, values[-1], context) for _, transform in made])
     for (name, _), result in zip(made, results, strict=True):
         try:
             given[name] = read_text(result)

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from gradeloop.batches.draft_checks import CALL_CHECK, COMPARISON_CHECK, without_comparisons
+from gradeloop.contract.base import CodeText
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.named_metrics import MetricShare
 from gradeloop.contract.rubric import Rubric
@@ -19,7 +20,7 @@ from gradeloop.grading.checks import CHECKS, TEXT_CHECK, kinds_of, valid_kind
 from gradeloop.grading.code_checks import CODE_CHECK, parse_code_check
 from gradeloop.grading.templates import fill_rubric, fill_text, fill_value
 from gradeloop.suites.chats import read_chat
-from gradeloop.suites.code_files import is_code_file, parse_transform, refuse_code
+from gradeloop.suites.code_files import is_code_file, is_function, parse_transform, refuse_code
 from gradeloop.suites.findings import Keys, as_list, as_object, refuse_others
 from gradeloop.suites.providers import parse_provider
 from gradeloop.text import clip, did_you_mean, distinct, one_line
@@ -117,7 +118,7 @@ class Assertion:
         Raises:
             InvalidRequest: The type has no counterpart, the assertion is invalid, or it is code that its user has not allowed.
         """
-        value, transform = self.fields.get("value"), self.fields.get("transform")
+        value = self.fields.get("value")
         if self.row.build is None:
             raise InvalidRequest(f"{self.where}: the type {clip(str(self.fields['type']))} has no counterpart; {self.row.refused}")
         if isinstance(value, dict) and is_code_file(value) and self.row.build is not _coded:
@@ -125,12 +126,51 @@ class Assertion:
             raise InvalidRequest(f"{self.where.at('value')}: {name} is code, which makes no value here; write the value out")
         refuse_others(self.fields, self.row.keys.read, self.where)
         criterion = self.row.build(self)
-        if transform is not None:
-            if not self.allow_code:
-                raise refuse_code(self.where.at("transform"), "the transform")
-            code = parse_transform(transform, "get_transform", self.where.at("transform"))
-            criterion.get("check", criterion)["transform"] = code.model_dump()
+        for key in ("transform", "contextTransform"):
+            if key in self.fields:
+                if not self.allow_code:
+                    raise refuse_code(self.where.at(key), f"the {key}")
+                code = parse_transform(self.fields[key], "get_transform", self.where.at(key))
+                code = code if key == "transform" else _with_context(code, 2 if "transform" in self.options else 1)
+                criterion.get("check", criterion)["transform"] = code.model_dump()
         return criterion
+
+
+_OF_JAVASCRIPT = """((output, context) => {{
+  const made = (({parser}))(context.outputs.at(-{at}), context);
+  if (typeof made !== "string" && !Array.isArray(made)) throw new Error("contextTransform returned no text");
+  return {{ answer: output, context: Array.isArray(made) ? made.join("\\n\\n") : made }};
+}})"""
+_OF_PYTHON = """
+def with_context(output, context):
+    made = {parser}(context["outputs"][-{at}], context)
+    if not isinstance(made, str | list):
+        raise ValueError("contextTransform returned no text")
+    return {{"answer": output, "context": made if isinstance(made, str) else "\\n\\n".join(made)}}
+"""
+
+
+def _with_context(code: CodeText, at: int) -> CodeText:
+    """Return code that makes `{answer, context}` of an output; its function finds the context in the output before the test's transform.
+
+    Args:
+        code: The function.
+        at: The place of that output among those before and after each transform, from the last.
+    """
+    if code.language == "python":
+        around = _OF_PYTHON.format(parser=code.function, at=at)
+        return code.model_copy(update={"code": f"{code.code}\n{around}", "function": "with_context"})
+    if code.file:
+        around = _OF_JAVASCRIPT.format(parser=f"module.exports{'.' + code.function if code.function else ''}", at=at)
+        return code.model_copy(update={"code": f"{code.code}\n;module.exports = ((module) => {around})({{...module}});", "function": ""})
+    text = code.code.strip()
+    body = (
+        text if is_function(text) else f"(output, context) => {{ {text} }}" if _RETURNS.search(text) else f"(output, context) => ({text})"
+    )
+    return code.model_copy(update={"code": f"return {_OF_JAVASCRIPT.format(parser=body, at=at)}(output, context);"})
+
+
+_RETURNS = re.compile(r"\breturn\b")
 
 
 def _judged(one: Assertion) -> dict[str, Any]:
@@ -141,7 +181,7 @@ def _judged(one: Assertion) -> dict[str, Any]:
         prompt = read_chat(prompt, one.where.at("rubricPrompt")) or prompt
     if row.question:
         description = _description(row, value, one, own=prompt is not None)
-        prompt = _prompt(row) if prompt is None else prompt
+        prompt = _prompt(row, one) if prompt is None else prompt
     elif value is None and prompt is None:
         raise InvalidRequest(f"{one.where}: the assertion has no value; write what must hold")
     else:
@@ -172,15 +212,19 @@ def _description(row: AssertionType, value: JsonValue, one: Assertion, *, own: b
     text = value if isinstance(value, str) else ""
     if "{value}" in row.description and not text.strip():
         raise InvalidRequest(f"{one.where}: the assertion has no value; write what {one.row.name} compares the output with")
-    if missing := next((shown for shown in row.shows if shown not in one.variables), None):
+    made = {"context"} if "contextTransform" in one.fields else set()
+    if missing := next((shown for shown in row.shows if shown not in {*one.variables, *made}), None):
         raise InvalidRequest(f"{one.where}: {one.row.name} is about the variable {missing}, which the test does not have; give it in vars")
     text = row.description.replace("{value}", text)
-    shown = [name for name in (*row.optional, *row.shows) if name in one.variables]
+    shown = [name for name in (*row.optional, *row.shows) if name in one.variables and name not in made]
     return text if own or not shown else {"criterion": text, **{name: f"{{{{ {name} }}}}" for name in shown}}
 
 
-def _prompt(row: AssertionType) -> JsonValue:
+def _prompt(row: AssertionType, one: Assertion) -> JsonValue:
     """Return the grader's prompt: the instructions, the criterion, and what is judged."""
+    if "contextTransform" in one.fields:
+        parts = ["The criterion:\n{{ rubric }}", "The context:\n{{ output.context }}", "The answer:\n{{ output.answer }}"]
+        return [{"role": "user", "content": "\n\n".join([row.question, *parts])}]
     about = f", with {' and '.join(row.shows)}" if row.shows else ""
     shown = "The conversation, with the answer as its last record:\n{{ transcript }}" if row.asked else "The answer:\n{{ output }}"
     parts = [row.question, f"The criterion{about}:\n{{{{ rubric }}}}", shown]
@@ -365,6 +409,7 @@ _ROWS = (
         f"You grade whether a context has what a reference says. In `reason` go through the reference's sentences, and say of each "
         f"whether it follows from the context. {_SCORE}: the share of the sentences that follow from it. `pass` is false where none does. "
         "The answer itself plays no part.",
+        "contextTransform",
         shows=("context",),
         threshold=0.5,
         cell_threshold=0.75,
@@ -375,6 +420,7 @@ _ROWS = (
         f"You grade whether a context is relevant to a question. In `reason` name the sentences of the context that are needed to answer "
         f"the question. {_SCORE}: their share of all sentences of the context. `pass` is false where none is needed. The answer itself "
         "plays no part.",
+        "contextTransform",
         shows=("context",),
         optional=("query",),
         threshold=0.5,
@@ -386,6 +432,7 @@ _ROWS = (
         f"You grade whether an answer is faithful to a context. In `reason` list the claims of the answer, and say of each whether it "
         f"follows from the context. {_SCORE}: the share of the claims that follow from it; 1 where it claims nothing. `pass` is false "
         "where none follows.",
+        "contextTransform",
         shows=("context",),
         optional=("query",),
         threshold=0.5,

@@ -133,8 +133,7 @@ class CaseRubrics:
         default = self.defaults.options.model_dump(by_alias=True, exclude_none=True)
         if self.grader_given:
             default.pop("provider", None)
-        chosen = default | located_test.test.options.model_dump(by_alias=True, exclude_none=True)
-        return {name: value for name, value in chosen.items() if name != "transform"}
+        return default | located_test.test.options.model_dump(by_alias=True, exclude_none=True)
 
 
 def _built(listed: AssertionList, variables: dict[str, JsonValue], spot: Location) -> TestRubric:

@@ -19,7 +19,7 @@ from gradeloop.files.yaml import Location, explained_at, located_error
 from gradeloop.grading.templates import is_template
 from gradeloop.settings.catalog import settings_complaint
 from gradeloop.suites.case_texts import json_body
-from gradeloop.suites.code_files import is_code_file, names_code, parse_transform, read_code_file
+from gradeloop.suites.code_files import is_code_file, is_function, names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.findings import Findings, Keys, as_list, as_object, refuse_others
 from gradeloop.suites.flags import SuiteFlags
@@ -396,7 +396,6 @@ _METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE"}
 _ADDRESS = re.compile(r"https?://")
 _PATH = re.compile(r"json(?:\??\.[A-Za-z_$][\w$]*|(?:\?\.)?\[(?:\d+|'[^'\\]*'|\"[^\"\\]*\")\])+")
 _STEP = re.compile(r"\.(?P<name>[A-Za-z_$][\w$]*)|\[(?:(?P<at>\d+)|'(?P<one>[^']*)'|\"(?P<two>[^\"]*)\")\]")
-_FUNCTION = re.compile(r"^(?:async\s+)?(?:\(.*?\)\s*=>|\w+\s*=>|function\s*\w*\s*\()", re.DOTALL)
 
 
 @dataclass(frozen=True)
@@ -470,7 +469,7 @@ def _read_response(value: JsonValue, where: Location) -> tuple[tuple[str | int, 
         function = f".{code.function}" if code.function else ""
         return (), code.model_copy(update={"code": f"{code.code}\n;{_AROUND_FILE.format(function)}", "function": ""})
     text = parse_transform(value, "get_transform", where).code.strip()
-    called = f"({text})(json, text, context)" if _FUNCTION.match(text) else f"({text})"
+    called = f"({text})(json, text, context)" if is_function(text) else f"({text})"
     return (), CodeText(language="javascript", code=_AROUND.format(called))
 
 
