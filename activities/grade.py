@@ -255,7 +255,9 @@ def grader_request(question: GraderQuestion) -> ModelRequest:
 
 def _schema(question: GraderQuestion) -> dict[str, Any]:
     """Return the schema of the answer; a repair has that of the answer which it repairs, unless rows alone are asked for."""
-    return pass_score_schema() if question.group.pass_score else verdict_schema(question.group, question.due, question.form)
+    if question.group.pass_score:
+        return pass_score_schema(question.group.criteria[0].categories)
+    return verdict_schema(question.group, question.due, question.form)
 
 
 def seeded(model: ModelSpec, sample: int) -> ModelSpec:

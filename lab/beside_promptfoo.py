@@ -1,4 +1,4 @@
-"""The same suites on promptfoo and on `gradeloop eval`, before the same scripted judge, verdict by verdict: `make beside-promptfoo`.
+"""Generated tests on promptfoo and on `gradeloop eval`, before the same scripted judge, verdict by verdict: `make beside-promptfoo`.
 
 A case is a test in a column. promptfoo writes a test's columns as they happen to end; here they stand in its table's order: the tests, in
 each the providers, for each the prompts. Ours are put beside theirs by the test and the column's labels, in whatever order they come.
@@ -25,9 +25,9 @@ from gradeloop.exit_codes import leave
 from gradeloop.temporal.server import stop_server
 from lab.mock_judge import judging
 from lab.peer.promptfoo_suite import Promptfoo, promptfoo
-from lab.promptfoo_differences import KNOWN
+from lab.promptfoo_differences import KINDS
+from lab.promptfoo_tests import COUNT, SEED, GeneratedSuite, suites
 
-SUITES = Path(__file__).parent / "promptfoo_suites"
 GRADELOOP = Path(sys.executable).parent / "gradeloop"
 SECONDS = 300.0
 """For one suite of ours; a judge that is down for good is asked again for a while."""
@@ -66,16 +66,19 @@ class Row:
     theirs: Verdict
     ours: Verdict | None
     """None where ours was not run."""
+    differs: str = ""
+    """The kind of difference that is expected."""
 
     @property
     def outcome(self) -> str:
         """`same`, the name of a known difference, or DIFFERS."""
         if self.ours is None:
             return ""
-        known = KNOWN.get(f"{self.suite}/{self.theirs.about.partition(' | ')[0]}")
         if self.theirs.status == self.ours.status and _same(self.theirs.score, self.ours.score):
             return "same"
-        return known.name if known and self.ours.status in known.ours else "DIFFERS"
+        same = self.theirs.status == self.ours.status  # and the scores are not, which only comparisons and code under `not-` may be
+        expected = self.differs and self.ours.status in KINDS[self.differs].ours and (self.differs != "compared" or same)
+        return self.differs if expected else "DIFFERS"
 
 
 def _same(one: float | None, other: float | None) -> bool:
@@ -101,9 +104,9 @@ def ours(judge: str, config: Path, folder: Path) -> list[Verdict]:
     Raises:
         RuntimeError: It ended without results and without a refusal.
     """
-    output = folder / f"{config.stem}.json"
+    output = folder / f"{config.parent.name}.json"
     environment = os.environ | {"OPENAI_BASE_URL": f"{judge}/v1", "GRADELOOP_BASE_URLS": judge, "OPENAI_API_KEY": "sk-mock"}
-    command = [str(GRADELOOP), "eval", str(config), "--output", str(output)]
+    command = [str(GRADELOOP), "eval", str(config), "--allow-code", "--skip-unsupported", "--output", str(output)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=SECONDS, check=False)
     if done.returncode == REFUSED:
         return [Verdict(" ".join((done.stderr or done.stdout).split())[-_TOLD:], "refused")]
@@ -126,12 +129,13 @@ def paired(there: Sequence[Verdict], here: Sequence[Verdict]) -> list[Verdict]:
     return [next(left[each.about]) for each in there]
 
 
-def rows(suite: str, there: Sequence[Verdict], here: Sequence[Verdict] | None) -> Iterator[Row]:
+def rows(suite: GeneratedSuite, there: Sequence[Verdict], here: Sequence[Verdict] | None) -> Iterator[Row]:
     """Yield the cases of a suite; one that was refused is refused case by case."""
+    expected = {test.name: test.differs for test in suite.tests}
     if here is not None and [each.status for each in here] == ["refused"]:
         here = list(here) * len(there)
     for one, other in zip_longest(there, paired(there, here or ()), fillvalue=MISSING):
-        yield Row(suite, one, other if here is not None else None)
+        yield Row(suite.name, one, other if here is not None else None, expected.get(one.about.partition(" | ")[0], ""))
 
 
 def table(found: Sequence[Row]) -> Table:
@@ -145,23 +149,24 @@ def table(found: Sequence[Row]) -> Table:
 
 def legend(found: Sequence[Row]) -> Iterator[str]:
     """Yield how often each outcome was, the reasons of those that are known, and the words of a refusal."""
-    told = {difference.name: difference.why for difference in KNOWN.values()}
+    told = {name: difference.why for name, difference in KINDS.items()}
     for outcome, count in Counter(each.outcome for each in found if each.ours).most_common():
         yield f"{count:4d}  {outcome}" + (f": {told[outcome]}" if outcome in told else "")
     yield from dict.fromkeys(f"      {each.suite}: {each.ours.about}" for each in found if each.ours and each.ours.status == "refused")
 
 
-async def beside(configs: Sequence[Path], folder: Path, *, alone: bool) -> list[Row]:
+async def beside(chosen: Sequence[GeneratedSuite], folder: Path, *, alone: bool = False) -> list[Row]:
     """Run every suite on both sides, each before a judge of its own."""
     os.environ["GRADELOOP_STATE_DIR"] = str(folder / "state")
     found: list[Row] = []
     with judging(0) as first, judging(0) as second:
         peer = promptfoo(first, folder)
         try:
-            for config in configs:
+            for suite in chosen:
+                config = suite.write(folder)
                 there = await asyncio.to_thread(theirs, peer, config)
                 here = None if alone else await asyncio.to_thread(ours, second, config, folder)
-                found += rows(config.stem, there, here)
+                found += rows(suite, there, here)
         finally:
             if not alone:
                 await stop_server()
@@ -169,16 +174,19 @@ async def beside(configs: Sequence[Path], folder: Path, *, alone: bool) -> list[
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print a row for each case; 1 where one differs and it is not known why."""
+    """Print a row for each case that is not the same; 1 where one differs and it is not known why."""
     parser = argparse.ArgumentParser(prog="python -m lab.beside_promptfoo", description=__doc__)
-    known = sorted(path.stem for path in SUITES.glob("*.yaml"))
-    parser.add_argument("--only", nargs="+", choices=known, metavar="SUITE", default=known, help=f"of {', '.join(known)}")
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--count", type=int, default=COUNT, help="the number of tests; those of the fixed kinds are always made")
+    parser.add_argument("--all", action="store_true", help="print the cases that are the same, too")
     parser.add_argument("--alone", action="store_true", help="promptfoo only")
     chosen = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="gradeloop-beside-") as folder:
-        found = asyncio.run(beside([SUITES / f"{name}.yaml" for name in chosen.only], Path(folder), alone=chosen.alone))
+        found = asyncio.run(beside(suites(chosen.seed, chosen.count), Path(folder), alone=chosen.alone))
     console = Console(highlight=False, width=150)
-    console.print(table(found), "", *legend(found), sep="\n", markup=False, soft_wrap=True)
+    console.print(
+        table([row for row in found if chosen.all or row.outcome != "same"]), "", *legend(found), sep="\n", markup=False, soft_wrap=True
+    )
     return int(any(each.outcome == "DIFFERS" for each in found))
 
 

@@ -5,6 +5,7 @@ It speaks Chat Completions and the Responses API, streamed or not, and takes a f
 
 import asyncio
 import json
+import math
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from dataclasses import asdict, dataclass, field
 
 from aiohttp import web
 
-from lab.scripted_verdict import Asked, JsonObject, answer
+from lab.scripted_verdict import Asked, JsonObject, answer, embedding
 from lab.served_app import served
 
 SECONDS = 0.2
@@ -56,11 +57,11 @@ class Judge:
         base = {"id": "c", "created": 1, "model": body["model"]}
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         if not body.get("stream"):
-            choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+            choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop", **_probable(body)}
             return web.json_response(base | {"object": "chat.completion", "choices": [choice], "usage": usage})
         chunk = base | {"object": "chat.completion.chunk"}
         deltas: list[JsonObject] = [
-            {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None},
+            {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None, **_probable(body)},
             {"index": 0, "delta": {}, "finish_reason": "stop"},
         ]
         return await _stream(request, [*(json.dumps(chunk | {"choices": [delta], "usage": usage}) for delta in deltas), "[DONE]"])
@@ -82,6 +83,13 @@ class Judge:
         if not body.get("stream"):
             return web.json_response(told)
         return await _stream(request, [json.dumps({"type": "response.completed", "response": told})])
+
+    async def embeddings(self, request: web.Request) -> web.Response:
+        """Answer as the API of embeddings does."""
+        body = await request.json()
+        given = body["input"] if isinstance(body["input"], list) else [body["input"]]
+        rows = [{"object": "embedding", "index": at, "embedding": embedding(text)} for at, text in enumerate(given)]
+        return web.json_response({"object": "list", "model": body["model"], "data": rows, "usage": {"prompt_tokens": 1, "total_tokens": 1}})
 
     async def counts(self, _: web.Request) -> web.Response:
         """Tell what was asked, and begin to count anew."""
@@ -118,6 +126,12 @@ def _text(content: object) -> str:
     return content if isinstance(content, str) else ""
 
 
+def _probable(body: JsonObject) -> JsonObject:
+    """Return the log probabilities of an answer where they are asked for: a perplexity of 2."""
+    token = {"token": "x", "logprob": -math.log(2), "bytes": None, "top_logprobs": []}
+    return {"logprobs": {"content": [token, token], "refusal": None}} if body.get("logprobs") else {}
+
+
 def _failed() -> web.Response:
     return web.json_response({"error": {"message": FAILURE, "type": "server_error", "code": None}}, status=500)
 
@@ -133,6 +147,7 @@ def application(seconds: float) -> web.Application:
     """Return the server of a judge that takes so many seconds."""
     judge, app = Judge(seconds), web.Application(client_max_size=2**26)
     app.router.add_post("/v1/chat/completions", judge.chat)
+    app.router.add_post("/v1/embeddings", judge.embeddings)
     app.router.add_post("/v1/responses", judge.responses)
     app.router.add_get("/counts", judge.counts)
     return app

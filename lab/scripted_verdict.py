@@ -5,10 +5,13 @@
 - `[needs WORD]` passes where WORD stands elsewhere in the messages, which is how a criterion tells one output from another.
 - `[judged by MODEL]` passes where that model is asked, which is how a suite tells which of its graders was meant.
 - `[empty]`, `[no pass]`, `[no score]`, `[low no pass]`, `[brace]`, `[object first]` and `[prose]` answer with what a model should not.
+- `[category B]` is that category, where a prompt asks for one, and `Option B. [best]` the best of several.
+- `[cosine 0.8]` is the cosine between the embedding of a text and that of any without such words.
 - `[500]` fails with that status, always; `[500 once NAME]` and `[prose once NAME]` do so the first time that they are seen.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -93,6 +96,8 @@ def answer(asked: Asked, told: set[str]) -> str | None:
     if "[draft]" in text and not asked.schema:
         return DRAFT.format(at=asked.answered)
     unfit = next((reply for word, reply in UNFIT.items() if word in text), None)
+    if unfit is None and not asked.schema:
+        unfit = next((say(asked, decided(asked)) for pattern, say in _PROMPTFOO.items() if re.search(pattern, text)), None)
     return unfit if unfit is not None else _FORMS[_form(asked.schema)](asked, decided(asked))
 
 
@@ -103,6 +108,8 @@ def _form(schema: JsonObject) -> str:
     row = keys.get("criteria", {}).get("items", {})
     if "$ref" in row:
         row = schema.get("$defs", {}).get(row["$ref"].rpartition("/")[2], {})
+    if {"best", "category"} & set(keys):
+        return "best" if "best" in keys else "category"
     return next((key for key in ("satisfied", "passed") if key in row.get("properties", {})), "label" if "label" in keys else "pass")
 
 
@@ -136,7 +143,57 @@ def _label(_: Asked, word: Word) -> str:
     return json.dumps({"label": "match" if word.passed else "no match", "explanation": REASON})
 
 
+_OPTION = re.compile(r"Option (\w)\.( \[best\])?")
+
+
+def _best(asked: Asked) -> int:
+    """Return the place of the best option, from 0."""
+    return next((at for at, option in enumerate(_OPTION.finditer(asked.system + asked.said)) if option[2]), 0)
+
+
+def _shares(word: Word, met: str, missed: str) -> list[str]:
+    """Return a line for each of ten parts, as many of them met as the score says."""
+    return [met if at < round(10 * word.score) else missed for at in range(10)]
+
+
+def _relevant(asked: Asked, word: Word) -> str:
+    context = asked.said.rpartition("context: ")[2].partition("candidate sentences:")[0]
+    found = re.findall(r"[^.]+\.(?:\d+\][^.]*\.)?", context)[: round(10 * word.score)]
+    return " ".join(part.strip() for part in found) or "Insufficient Information"
+
+
+def _category(asked: Asked, word: Word) -> str:
+    named = re.search(r"\[category ([A-E])\]", asked.said)
+    return json.dumps({"category": named[1] if named else "C" if word.passed else "D", "reason": REASON})
+
+
+_PROMPTFOO: Mapping[str, Callable[[Asked, Word], str]] = {
+    r"(?i)factuality evaluator|\{\"category\":": _category,
+    r"You are assessing a submitted answer": lambda _, word: f"So.\n{'Y' if word.passed else 'N'}",
+    r"concise evaluation steps": lambda asked, _: json.dumps({"steps": ["Read it.", *re.findall(r"\[[a-z]+ [^\]]+\]", asked.said)]}),
+    r"rate the Reply on one metric": lambda _, word: json.dumps({"score": round(10 * word.score), "reason": REASON}),
+    r"Generate question for the given answer": lambda asked, _: " ".join(["Why?", *re.findall(r"\[cosine [^\]]+\]", asked.said)]),
+    r"Given a context, and an answer, analyze": lambda _, word: "\n".join(_shares(word, "It. [Attributed]", "It. [Not Attributed]")),
+    r"extract relevant sentences": _relevant,
+    r"create one or more statements": lambda *_: "\n".join(f"Statement {at}." for at in range(10)),
+    r"Natural language inference": lambda _, word: "Final verdict for each statement in order: " + " ".join(_shares(word, "Yes.", "No.")),
+    r"verdict' and 'reason'": lambda _, word: json.dumps({"verdict": "yes" if word.passed else "no", "reason": REASON}),
+    r"comparing multiple pieces of text": lambda asked, _: str(_best(asked)),
+}
+"""What promptfoo's own judges ask for in words, by some of their prompts' words."""
+
+_COSINE = re.compile(r"\[cosine ([0-9.]+)\]")
+
+
+def embedding(text: str) -> list[float]:
+    """Return the embedding of a text: of two numbers, so that its cosine with any other is the one in its words."""
+    cosine = float(found[1]) if (found := _COSINE.search(text)) else 1.0
+    return [cosine, math.sqrt(1 - cosine**2)]
+
+
 _FORMS: Mapping[str, Callable[[Asked, Word], str]] = {
+    "best": lambda asked, _: json.dumps({"best": str(_best(asked) + 1), "explanation": REASON}),
+    "category": _category,
     "keyed": _keyed,
     "label": _label,
     "pass": _pass_score,

@@ -16,8 +16,8 @@ _SYSTEM = {"Darwin": "darwin", "Linux": "linux"}.get(platform.system(), platform
 _MACHINE = {"x86_64": "x64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
 _BINDING = f"{_SYSTEM}-{_MACHINE}" + ("-gnu" if _SYSTEM == "linux" else "")
 
-PROMPTFOO = ("promptfoo@0.123.1", "libsql@0.5.29", f"@libsql/{_BINDING}@0.5.29")
-"""With the one of its optional packages that it does not start without; all of them are 2 GB of SDKs that no `llm-rubric` loads."""
+PROMPTFOO = ("promptfoo@0.123.1", "libsql@0.5.29", f"@libsql/{_BINDING}@0.5.29", "node-sql-parser@5.4.0")
+"""With those of its optional packages that it does not start without, or that read SQL; all of them are 2 GB of SDKs."""
 
 MASTRA = ("@mastra/evals@1.10.2", "@mastra/core@1.71.0", "zod@4.6.7")
 """The core brings what talks to an OpenAI-compatible URL; zod is a peer dependency of its."""

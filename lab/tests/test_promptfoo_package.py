@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from gradeloop.suites.assertions import assertion_types
-from gradeloop.suites.findings import Keys
-from gradeloop.suites.promptfoo import CONFIG_KEYS, EVALUATE_KEYS, PROVIDER_KEYS
-from gradeloop.suites.promptfoo_tests import OPTION_KEYS, SCENARIO_KEYS, SET_KEYS, TEST_KEYS
+from gradeloop.suites.findings import Keys, keys_of
 from lab.peer.node import PROMPTFOO, peer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -20,21 +18,22 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 FACTS = Path(__file__).parent.parent / "peer" / "promptfoo_facts.mjs"
 Facts = Mapping[str, Any]
 
-ASSERTION_KEYS = Keys(frozenset(key for row in assertion_types() for key in row.keys.read))
-
+FILE_KEYS = "tags sharing metadata writeLatestResults tracing commandLineOptions"
 RUN_KEYS = """
     generateSuggestions interactiveProviders isRedteam maxEvalTimeMs progressCallback showProgressBar silent suggestionsCount timeoutMs
 """
 
 KEYS: Mapping[str, tuple[Keys, str, str]] = {
-    "configuration": (CONFIG_KEYS, "tags sharing metadata writeLatestResults tracing commandLineOptions", "assertionTemplates"),
-    "evaluateOptions": (EVALUATE_KEYS, RUN_KEYS, ""),
-    "test": (TEST_KEYS, "", ""),
-    "options": (OPTION_KEYS, "", ""),
-    "assertion": (ASSERTION_KEYS, "", ""),
-    "assert-set": (SET_KEYS, "config", ""),
-    "scenario": (SCENARIO_KEYS, "", ""),
-    "provider": (PROVIDER_KEYS, "delay", ""),
+    "configuration": (
+        keys_of("configuration"),
+        "tags sharing metadata writeLatestResults tracing commandLineOptions",
+        "assertionTemplates",
+    ),
+    "evaluateOptions": (keys_of("evaluateOptions"), RUN_KEYS, ""),
+    "assertion": (Keys(frozenset(key for row in assertion_types() for key in row.keys.read)), "", ""),
+    "assert-set": (keys_of("assert-set"), "config", ""),
+    "provider": (keys_of("provider"), "delay", ""),
+    **{name: (keys_of(name), "", "") for name in ("test", "options", "scenario")},
 }
 """For each of its objects our table, the keys that change no verdict and are ignored with a note, and those that it has none of."""
 

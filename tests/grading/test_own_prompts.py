@@ -214,6 +214,32 @@ async def test_a_pass_score_answer_is_one_call_a_criterion(client: Client) -> No
     ]
 
 
+async def test_a_category_decides_by_its_score(client: Client) -> None:
+    scores = {"A": 1, "B": 0.5, "C": 0}
+    rubric = {"criteria": [{"description": text, "form": "pass_score", "categories": scores} for text in ("a", "b", "c")]}
+    replies = [
+        {"role": "grader", "group": at, "text": json.dumps({"reason": "so", "category": said})} for at, said in enumerate(("A", " (b) ", "C"))
+    ]
+    async with serving(client, draft(), *replies) as served:
+        result = await served.run(request(rubric, max_iterations=1))
+
+    judged = [(criterion.passed, criterion.score, criterion.gap) for criterion in result.evaluations[0].criteria]
+    assert judged == [(True, 1.0, None), (True, 0.5, None), (False, 0.0, "so")]
+    (asked, *_) = served.models.requests_of("grader")
+    assert (asked.schema or {})["properties"]["category"] == {"type": "string", "enum": ["A", "B", "C"]}
+    assert '"category": one of A, B, C' in asked.system
+
+
+async def test_an_answer_without_a_category_is_no_verdict(client: Client) -> None:
+    rubric = {"criteria": [{"description": "a", "form": "pass_score", "categories": {"A": 1}}]}
+    texts = ('{"reason": "r", "category": "F"}', '{"reason": "r", "pass": true, "score": 1}', '{"category": "A"}')
+    async with serving(client, draft(), *({"role": "grader", "step": step, "text": text} for step, text in enumerate(texts))) as served:
+        result = await served.run(request(rubric))
+
+    assert result.status == "grader_error"
+    assert "exactly the keys reason and category, which is one of A" in result.evaluations[0].explanation
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [

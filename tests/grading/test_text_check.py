@@ -1,6 +1,9 @@
 """Deterministic checks come to what promptfoo's documents say, a gap says what was wanted and found, and bad arguments are no verdict."""
 
+import json
 import re
+import shutil
+import subprocess
 from typing import Any
 
 import pytest
@@ -114,7 +117,7 @@ def test_arguments_that_cannot_be_used_are_refused(subtests: pytest.Subtests) ->
         ({"kind": "contains-all", "value": []}, "'[]' is no list of texts"),
         ({"kind": "contains-any", "value": " , "}, "is no list of texts"),
         ({"kind": "contains-any", "value": [["x"]]}, "the value of an item is"),
-        ({"kind": "regex", "value": "(?=x)"}, "RE2 has neither look-around nor back-references"),
+        ({"kind": "regex", "value": "(?<=x+)y"}, "is refused: "),
         ({"kind": "is-json", "value": "x"}, "'x' is no JSON Schema; write an object"),
         ({"kind": "is-json", "value": {"type": "objekt"}}, "the schema is none: $.type"),
         ({"kind": "contains", "value": "x", "negate": "yes"}, "negate is 'yes'; write true or false"),
@@ -154,3 +157,42 @@ def test_it_is_a_criterion_as_it_stands() -> None:
 
     assert parsed.check is not None
     assert run_text_check("x", parsed.check.arguments).passed
+
+
+PATTERNS: tuple[tuple[str, str, bool], ...] = (
+    (r"^(?<year>\d{4})$", "2026", True),
+    (r"^(?<year>\d{4})$", "٢٠٢٦", False),
+    (r"^\w+$", "é", False),
+    (r"^\s+$", "\u00a0\ufeff", True),
+    (r"^[\s,]+$", "\u2003,", True),
+    (r"\S", "\u00a0", False),
+    (r"a.c", "a\u2028c", False),
+    (r"a[.]c", "abc", False),
+    (r"abc$", "abc\n", False),
+    (r"(?=\w)abc$", "abc\n", False),
+    (r"^\/\u0041\x42\cJ\-$", "/AB\n-", True),
+    (r"^\u{3}$", "uuu", True),
+    (r"^[^]$", "\n", True),
+    (r"[[]x", "[x", True),
+    (r"(?=\d)x|a(?!b)", "ac", True),
+    (r"(?=\d)x|a(?!b)", "ab", False),
+    (r"(?<q>['\"]).*\k<q>", "say 'it'", True),
+    (r"(a+)-\1$", "aa-aaa", False),
+    (r"(?<!\$)\b5\b", "$5", False),
+    (r"(?=.)[\s.$]\u0041$", "$A", True),
+    (r"(?i)ABC", "abc", True),
+)
+
+
+@pytest.mark.parametrize(("pattern", "text", "found"), PATTERNS)
+def test_a_pattern_means_what_it_means_in_javascript(pattern: str, text: str, found: bool) -> None:
+    assert run_text_check(text, {"kind": "regex", "value": pattern}).passed is found
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed, and the patterns are JavaScript's")
+def test_node_reads_the_patterns_so() -> None:
+    rows = [[pattern, text, found] for pattern, text, found in PATTERNS if not pattern.startswith("(?i)")]
+    program = "const odd = JSON.parse(process.argv[1]).filter(([p, t, f]) => new RegExp(p).test(t) !== f); console.log(JSON.stringify(odd))"
+    told = subprocess.run(["node", "-e", program, json.dumps(rows)], capture_output=True, text=True, check=True)
+
+    assert json.loads(told.stdout) == []

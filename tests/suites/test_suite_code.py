@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from gradeloop.batches.case_checks import find
+from gradeloop.contract.criterion import PromptSlot
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.grading.checks import CheckedDraft
 from gradeloop.sandbox.code_calls import local_code_sandbox
@@ -176,6 +177,34 @@ def test_a_type_about_a_context_needs_that_variable(tmp_path: Path) -> None:
     )
 
 
+CATEGORY = "'Is {{completion}} as {{ideal}} to {{ input }}? Answer {category, reason}'"
+
+
+@pytest.mark.parametrize(
+    ("keys", "options", "scores"),
+    [
+        (f", rubricPrompt: {CATEGORY}", "", {"A": 1, "B": 1, "C": 1, "D": 0, "E": 1}),
+        (f", rubricPrompt: {CATEGORY}", "{factuality: {superset: 0.5, disagree: 0.2}}", {"A": 1, "B": 0.5, "C": 1, "D": 0.2, "E": 1}),
+        ("", "{factuality: {subset: 0}}", {"A": 0, "B": 1, "C": 1, "D": 0, "E": 1}),
+        (", rubricPrompt: 'Is {{output}} as {{rubric}}?'", "", {}),
+        ("", "", {}),
+    ],
+)
+def test_a_prompt_for_factuality_may_ask_for_a_category(tmp_path: Path, keys: str, options: str, scores: dict[str, float]) -> None:
+    text = config(f"{{type: factuality, value: it is so, provider: 'scripted:own'{keys}}}").replace(
+        "vars:", f"options: {options}, vars:", 1
+    )
+    (case,) = cases(tmp_path, text.replace("options: , ", ""), ALLOWED, name=NAME)
+    (criterion,) = case.rubric.criteria
+
+    assert criterion.categories == scores
+    parts = criterion.prompt.messages[0].parts if criterion.prompt else ()
+    if "completion" in keys:
+        assert [part.of for part in parts if isinstance(part, PromptSlot)] == ["output", "rubric", "transcript"]
+    if scores and not keys:
+        assert "The categories: A: subset, B: superset, C: agree, D: disagree, E: differButFactual." in str(parts[0])
+
+
 CONTEXTS = [
     ("JSON.parse(output).docs.join(' ')", {}),
     ("(output, {vars}) => JSON.parse(output).docs.concat(vars.q)", {}),
@@ -199,14 +228,17 @@ async def test_a_context_is_what_its_transform_finds_in_the_output(tmp_path: Pat
 
     assert criterion.description == {"criterion": "The answer claims nothing that the context does not have", "query": "why"}
     assert criterion.prompt is not None
-    assert [slot.written for slot in criterion.prompt.messages[0].parts[1::2]] == [
-        "{{ rubric }}",
-        "{{ output.context }}",
-        "{{ output.answer }}",
-    ]
+    slots = [part.written for part in criterion.prompt.messages[0].parts if isinstance(part, PromptSlot)]
+    assert slots == ["{{ rubric }}", "{{ output.context }}", "{{ output.answer }}"]
     shown = json.loads(found.shown[criterion.id])
     assert (found.output, shown["answer"]) == ("yes", "yes")
     assert shown["context"].split() in (["a", "b"], ["a", "b", "x"])
+
+
+def test_a_list_of_an_llm_rubric_is_one_criterion_of_several_lines(tmp_path: Path) -> None:
+    (case,) = cases(tmp_path, config("{type: llm-rubric, value: [It is kind, It is short], provider: 'scripted:own'}"), ALLOWED, name=NAME)
+
+    assert [criterion.text for criterion in case.rubric.criteria] == ["- It is kind\n- It is short"]
 
 
 @pytest.mark.parametrize("kind", ["meteor", "guardrails", "moderation", "classifier", "not-classifier", "gleu"])

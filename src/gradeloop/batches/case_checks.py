@@ -17,7 +17,16 @@ from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import MESSAGE_BYTES, CallForm, code_of
 from gradeloop.contract.thread import Generator
 from gradeloop.grading.checks import CHECKS, FINISHED, TEXT_CHECK, CheckedDraft, run_check, run_text_checks, valid_kind
-from gradeloop.grading.code_checks import CODE_CHECK, called_value, calls_functions, code_call, parse_code_check, read_assertion, read_text
+from gradeloop.grading.code_checks import (
+    CODE_CHECK,
+    called_value,
+    calls_functions,
+    code_call,
+    parse_code_check,
+    read_assertion,
+    read_context,
+    read_text,
+)
 from gradeloop.grading.grants import named_in
 from gradeloop.sandbox.code_calls import CodeSandbox, Language
 from gradeloop.sandbox.execution import SandboxError
@@ -167,17 +176,19 @@ async def _called(code: CodeSandbox, calls: Sequence[Any]) -> list[Any]:
 async def _given_to_checks(case: Case, drafted: CheckedDraft, values: list[JsonValue], code: CodeSandbox) -> dict[str, JsonValue]:
     """Return what the checks and graders with a transform of their own are given, by criterion.
 
-    A transform is given the last of the `values` as its output, and in its context all of them: the draft, and what each transform made.
+    A transform is given the last of the `values`, which are the draft and what each transform made; one that finds a context may be given
+    an earlier one.
     """
     made = [(criterion.id, check.transform) for criterion, check in case.rubric.checks() if check.transform]
     made += [(criterion.id, criterion.transform) for criterion in case.rubric.judged if criterion.transform]
     if not made:
         return {}
-    context, given = {**context_of(case, drafted), "outputs": values}, {}
-    results = await _called(code, [code_call(transform, values[-1], context) for _, transform in made])
-    for (name, _), result in zip(made, results, strict=True):
+    context, given = context_of(case, drafted), dict[str, JsonValue]()
+    results = await _called(code, [code_call(transform, values[-(transform.finds_context or 1)], context) for _, transform in made])
+    for (name, transform), result in zip(made, results, strict=True):
         try:
-            given[name] = read_text(result)
+            found = read_text(result)
+            given[name] = {"answer": values[-1], "context": read_context(found)} if transform.finds_context else found
         except ValueError as error:
             raise ValueError(f"the transform of {name} could not be made: {error}") from None
     return given

@@ -303,3 +303,6 @@ class CodeText(Strict):
     """The file's function that is called; empty for what a file of JavaScript exports."""
     config: Sparse[JsonValue] = None
     """What the code finds as `context["config"]`."""
+    finds_context: Sparse[Annotated[int, Field(ge=0, le=2)]] = 0
+    """Where it is not 0, the code finds the context of an output, and `{answer, context}` is shown: in the output itself (1), or in that
+    before the last transform (2)."""

@@ -223,6 +223,8 @@ class Criterion(OrText):
 
     With `similar`, nobody is asked: `grader` names an embedding model, and the score is the cosine between the draft and the description,
     or the best of the texts under the description's key `similar_to`."""
+    categories: Sparse[dict[str, Annotated[float, Field(ge=0, le=1)]]] = Field(default_factory=dict)
+    """Scores by category, instead of `pass` and `score` in the answer: the grader names one, which passes if its score is above 0."""
     transform: Sparse[CodeText | None] = None
     """Code that makes of the output what its grader is shown, in a call of its own; a batch runs it, without a loop and without tools."""
     group: Sparse[str | None] = None
@@ -286,6 +288,8 @@ class Criterion(OrText):
 
     @model_validator(mode="after")
     def _is_shown_what_it_makes(self) -> "Criterion":
+        if self.categories and self.form != "pass_score":
+            raise ValueError("categories are for a criterion of the form pass_score; give it that form")
         if self.transform is not None and self.form == "row":
             raise ValueError("transform is for a criterion whose grader is asked about it alone; give it the form pass_score or similar")
         return self

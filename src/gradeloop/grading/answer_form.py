@@ -1,7 +1,7 @@
 """The form of a grader's answer: one property for each criterion, by its position, in the dialect that a model's API takes."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 from gradeloop.contract.base import Recorded, Sparse
@@ -106,8 +106,10 @@ def _row(criterion: Criterion, text: dict[str, Any], several: dict[str, Any]) ->
     return _closed({**quotes, "reason": text, **score, "passed": {"type": "boolean"}, "gap": text})
 
 
-def pass_score_schema() -> dict[str, Any]:
-    """Return the JSON Schema of an answer `{reason, pass, score}`, as promptfoo's graders give it."""
+def pass_score_schema(categories: Iterable[str] = ()) -> dict[str, Any]:
+    """Return the JSON Schema of an answer `{reason, pass, score}`, as promptfoo's graders give it, or `{reason, category}`."""
+    if names := sorted(categories):
+        return _closed({"reason": {"type": "string"}, "category": {"type": "string", "enum": names}})
     return _closed({"reason": {"type": "string"}, "pass": {"type": "boolean"}, "score": {"type": "number"}})
 
 

@@ -119,6 +119,14 @@ def read_text(result: CodeResult) -> JsonValue:
     return result.value
 
 
+def read_context(value: JsonValue) -> str:
+    """Return the context that a function found: a text, or texts that are put together; anything else raises ValueError."""
+    texts = value if isinstance(value, list) else [value]
+    if not texts or not all(isinstance(text, str) and text for text in texts):
+        raise ValueError(f"it returned {clip(str(value))}; return the context as a text, or a list of texts")
+    return "\n\n".join(map(str, texts))
+
+
 def show_calls(message: Message, form: CallForm) -> str:
     """Return the text of a draft; one that calls functions is shown as promptfoo 0.123.1 shows it."""
     if not message.tool_calls:

@@ -71,6 +71,7 @@ _GRADER_TEXTS = {
         "output_score",
         "output_quotes",
         "output_pass_score",
+        "output_category",
         "language",
         "bare",
         "tagged",
@@ -174,7 +175,9 @@ def _system(rubric: Rubric, group: CallGroup, policy: str | None, trusted: str, 
         return "\n\n".join(part for part in [policy or "", *own, ours, *language] if part)
     parts = [policy or _GRADER_TEXTS["grading"], *own, _GRADER_TEXTS["boundary"].format(trusted=trusted)]
     if group.pass_score:
-        return "\n\n".join([*parts, _GRADER_TEXTS["output_pass_score"].format(form=frame), *language])
+        categories = ", ".join(sorted(group.criteria[0].categories))
+        text = _GRADER_TEXTS["output_category" if categories else "output_pass_score"]
+        return "\n\n".join([*parts, text.format(form=frame, categories=categories), *language])
     scored, quoted = (any(getattr(criterion, name) for criterion in group.criteria) for name in ("score", "quoted"))
     more = [*([_GRADER_TEXTS["output_score"]] if scored else ()), *([_GRADER_TEXTS["output_quotes"]] if quoted else ())]
     shown = _GRADER_TEXTS["output"].format(form=frame, row=_row_form(group), more="".join(f"\n{text}" for text in more))

@@ -14,7 +14,8 @@ from pydantic import JsonValue
 
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.grading.checks import Arguments, CheckedDraft, CheckKind, refuse_unknown
-from gradeloop.grading.json_schema import compile_pattern, schema_errors, validate_schema
+from gradeloop.grading.javascript_patterns import compile_javascript
+from gradeloop.grading.json_schema import schema_errors, validate_schema
 from gradeloop.text import canonical_json, clip, leading_json, read_json, shortened, whole_characters
 
 SHOWN = 200
@@ -159,7 +160,7 @@ def _validate_text(kind: str, value: JsonValue) -> None:
     if not text:
         raise ValueError(f"the value of {kind} is empty, which every text has in it; write what is looked for")
     if kind == "regex":
-        compile_pattern(text)
+        compile_javascript(text)
 
 
 def _validate_schema(_: str, value: JsonValue) -> None:
@@ -211,7 +212,7 @@ def _starts_with(draft: str, value: JsonValue) -> Gap:
 def _regex(draft: str, value: JsonValue) -> Gap:
     return (
         None
-        if compile_pattern(_text_of(value, "regex")).search(draft)
+        if compile_javascript(_text_of(value, "regex")).search(draft)
         else f"nothing matches {show_value(value)}; found {clip(draft, SHOWN)}"
     )
 

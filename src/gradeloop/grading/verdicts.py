@@ -184,7 +184,17 @@ class _PassScore(Strict):
 
 
 def _parse_pass_score(raw: Any, group: CallGroup) -> Verdict | Malformed:  # noqa: ANN401 - JSON of any shape
-    """Parse `{reason, pass, score}` about the one criterion of the group; the reason is its gap where it fails."""
+    """Parse `{reason, pass, score}` about the one criterion of the group; the reason is its gap where it fails.
+
+    Where the criterion has categories, the answer is `{reason, category}`; white space and brackets around it do not count.
+    """
+    if scores := group.criteria[0].categories:
+        named = str(raw.get("category")).strip("() \n").upper()
+        if set(raw) != {"reason", "category"} or named not in scores:
+            return Malformed(
+                problems=(f"the object has exactly the keys reason and category, which is one of {', '.join(sorted(scores))}",)
+            )
+        raw = {"reason": raw["reason"], "pass": scores[named] > 0, "score": scores[named]}
     if odd := sorted(set(raw) ^ {"reason", "pass", "score"}):
         return Malformed(problems=(f"the object has exactly the keys reason, pass and score; check {', '.join(map(clip, odd))}",))
     answer = _PassScore.model_validate({"reason": raw["reason"], "passed": raw["pass"], "score": raw["score"]}, strict=True)

@@ -1,17 +1,16 @@
 """The types of promptfoo's assertions, one row each, and the assertions of a test as a rubric of ours and as named metrics."""
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pydantic import JsonValue
 
 from gradeloop.batches.draft_checks import CALL_CHECK, COMPARISON_CHECK, without_comparisons
-from gradeloop.contract.base import CodeText
-from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.named_metrics import MetricShare
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
@@ -20,8 +19,8 @@ from gradeloop.grading.checks import CHECKS, TEXT_CHECK, kinds_of, valid_kind
 from gradeloop.grading.code_checks import CODE_CHECK, parse_code_check
 from gradeloop.grading.templates import fill_rubric, fill_text, fill_value
 from gradeloop.suites.chats import read_chat
-from gradeloop.suites.code_files import is_code_file, is_function, parse_transform, refuse_code
-from gradeloop.suites.findings import Keys, as_list, as_object, refuse_others
+from gradeloop.suites.code_files import is_code_file, parse_transform, refuse_code
+from gradeloop.suites.findings import Keys, as_list, as_object, promptfoo_table, refuse_others
 from gradeloop.suites.providers import parse_provider
 from gradeloop.text import clip, did_you_mean, distinct, one_line
 
@@ -33,33 +32,25 @@ _NEGATED = "not-"
 
 @dataclass(frozen=True)
 class AssertionType:
-    """A row of the table of types: all that is known here of one of promptfoo's."""
+    """A row of the table of types in `promptfoo_tables.toml`: all that is known here of one of promptfoo's."""
 
     name: str
     build: Callable[["Assertion"], dict[str, Any]] | None = None
     """Makes the criterion of an assertion; None where the type is refused, or is a kind of check."""
-    own_keys: tuple[str, ...] = ()
-    """The keys of an assertion beside `type`, `value`, `weight` and `metric`."""
+    own_keys: Sequence[str] = ()
     threshold: float | None = None
-    """The threshold of an assertion that names none, as in promptfoo."""
     cell_threshold: float | None = None
-    """The threshold where a cell of CSV names none, as in promptfoo."""
-    spellings: tuple[str, ...] = ()
-    """Other names of it, those of cells of CSV among them."""
+    spellings: Sequence[str] = ()
     negatable: bool = True
     """Whether it has a `not-` form, and may begin a cell of CSV."""
     refused: str = ""
-    """Why it has no counterpart, and what is written instead."""
     description: str = "{value}"
-    """The criterion of a type that a model judges; `{value}` is the assertion's own text."""
     question: str = ""
-    """The grader's instructions, in which `score` and `pass` are explained; empty for those of every criterion."""
-    shows: tuple[str, ...] = ()
-    """The variables that the grader is shown besides the output."""
-    optional: tuple[str, ...] = ()
-    """Those that it is shown where the test has them."""
+    """Empty for the instructions of every criterion."""
+    shows: Sequence[str] = ()
+    optional: Sequence[str] = ()
     asked: bool = False
-    """Whether the grader is shown what was asked."""
+    categories: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def keys(self) -> Keys:
@@ -80,8 +71,9 @@ def find_type(name: str) -> AssertionType | None:
 
 def assertion_types() -> Iterator[AssertionType]:
     """Yield the rows of all types: those that models judge first, those of checks, which extensions may add, last."""
-    kinds = (*kinds_of(CALL_CHECK), *kinds_of(TEXT_CHECK))
-    yield from (row for name in dict.fromkeys((*(row.name for row in _ROWS if row.name not in kinds), *kinds)) if (row := find_type(name)))
+    kinds = dict.fromkeys((*kinds_of(CALL_CHECK), *kinds_of(TEXT_CHECK)))
+    names = dict.fromkeys(row.name for row in TYPES.values() if row.name not in kinds)
+    yield from (row for name in (*names, *kinds) if (row := find_type(name)))
 
 
 @dataclass(frozen=True)
@@ -131,46 +123,9 @@ class Assertion:
                 if not self.allow_code:
                     raise refuse_code(self.where.at(key), f"the {key}")
                 code = parse_transform(self.fields[key], "get_transform", self.where.at(key))
-                code = code if key == "transform" else _with_context(code, 2 if "transform" in self.options else 1)
-                criterion.get("check", criterion)["transform"] = code.model_dump()
+                back = {} if key == "transform" else {"finds_context": 2 if "transform" in self.options else 1}
+                criterion.get("check", criterion)["transform"] = code.model_dump() | back
         return criterion
-
-
-_OF_JAVASCRIPT = """((output, context) => {{
-  const made = (({parser}))(context.outputs.at(-{at}), context);
-  if (typeof made !== "string" && !Array.isArray(made)) throw new Error("contextTransform returned no text");
-  return {{ answer: output, context: Array.isArray(made) ? made.join("\\n\\n") : made }};
-}})"""
-_OF_PYTHON = """
-def with_context(output, context):
-    made = {parser}(context["outputs"][-{at}], context)
-    if not isinstance(made, str | list):
-        raise ValueError("contextTransform returned no text")
-    return {{"answer": output, "context": made if isinstance(made, str) else "\\n\\n".join(made)}}
-"""
-
-
-def _with_context(code: CodeText, at: int) -> CodeText:
-    """Return code that makes `{answer, context}` of an output; its function finds the context in the output before the test's transform.
-
-    Args:
-        code: The function.
-        at: The place of that output among those before and after each transform, from the last.
-    """
-    if code.language == "python":
-        around = _OF_PYTHON.format(parser=code.function, at=at)
-        return code.model_copy(update={"code": f"{code.code}\n{around}", "function": "with_context"})
-    if code.file:
-        around = _OF_JAVASCRIPT.format(parser=f"module.exports{'.' + code.function if code.function else ''}", at=at)
-        return code.model_copy(update={"code": f"{code.code}\n;module.exports = ((module) => {around})({{...module}});", "function": ""})
-    text = code.code.strip()
-    body = (
-        text if is_function(text) else f"(output, context) => {{ {text} }}" if _RETURNS.search(text) else f"(output, context) => ({text})"
-    )
-    return code.model_copy(update={"code": f"return {_OF_JAVASCRIPT.format(parser=body, at=at)}(output, context);"})
-
-
-_RETURNS = re.compile(r"\breturn\b")
 
 
 def _judged(one: Assertion) -> dict[str, Any]:
@@ -179,13 +134,19 @@ def _judged(one: Assertion) -> dict[str, Any]:
     refuse_others(as_object(one.fields.get("config"), one.where.at("config")), {"windowSize"}, one.where.at("config"))
     if isinstance(prompt, str):
         prompt = read_chat(prompt, one.where.at("rubricPrompt")) or prompt
+    written = json.dumps(prompt, ensure_ascii=False)
+    scores = one.options.get("factuality")
+    categories = row.categories if "category" in written or scores else {}
+    if prompt is not None:
+        prompt = json.loads(_NAME.sub(lambda name: _SLOTS[name[1]] if name[1] not in one.variables else name[0], written))
     if row.question:
         description = _description(row, value, one, own=prompt is not None)
-        prompt = _prompt(row, one) if prompt is None else prompt
+        named = f"The categories: {', '.join(map(': '.join, zip('ABCDE', categories, strict=False)))}." if categories else ""
+        prompt = _prompt(row, one, named) if prompt is None else prompt
     elif value is None and prompt is None:
         raise InvalidRequest(f"{one.where}: the assertion has no value; write what must hold")
     else:
-        description = PROMPT_CRITERION if value is None else value
+        description = PROMPT_CRITERION if value is None else _listed(value) if isinstance(value, list) else value
     return {
         "description": description,
         "form": "pass_score",
@@ -193,7 +154,22 @@ def _judged(one: Assertion) -> dict[str, Any]:
         **one.negation,
         **_grader(one),
         **({"prompt": prompt} if prompt is not None else {}),
+        **({"categories": dict(zip("ABCDE", {**categories, **as_object(scores, one.where)}.values(), strict=False))} if categories else {}),
     }
+
+
+_SLOTS = {
+    **dict.fromkeys(("completion", "answer"), "{{ output }}"),
+    **dict.fromkeys(("ideal", "criteria", "groundTruth"), "{{ rubric }}"),
+    "input": "{{ transcript }}",
+}
+"""What promptfoo's prompts of some types call what is judged, the criterion, and what was asked."""
+
+_NAME = re.compile(rf"\{{\{{\s*({'|'.join(_SLOTS)})\s*\}}\}}")
+
+
+def _listed(value: Sequence[JsonValue]) -> str:
+    return "\n".join(f"- {item}" for item in value)
 
 
 def _scale(one: Assertion) -> dict[str, JsonValue]:
@@ -207,8 +183,7 @@ def _description(row: AssertionType, value: JsonValue, one: Assertion, *, own: b
     Raises:
         InvalidRequest: The assertion lacks its value, or its test a variable that its type is about.
     """
-    if isinstance(value, list):
-        value = "\n".join(f"- {item}" for item in value)
+    value = _listed(value) if isinstance(value, list) else value
     text = value if isinstance(value, str) else ""
     if "{value}" in row.description and not text.strip():
         raise InvalidRequest(f"{one.where}: the assertion has no value; write what {one.row.name} compares the output with")
@@ -220,15 +195,15 @@ def _description(row: AssertionType, value: JsonValue, one: Assertion, *, own: b
     return text if own or not shown else {"criterion": text, **{name: f"{{{{ {name} }}}}" for name in shown}}
 
 
-def _prompt(row: AssertionType, one: Assertion) -> JsonValue:
+def _prompt(row: AssertionType, one: Assertion, more: str) -> JsonValue:
     """Return the grader's prompt: the instructions, the criterion, and what is judged."""
     if "contextTransform" in one.fields:
         parts = ["The criterion:\n{{ rubric }}", "The context:\n{{ output.context }}", "The answer:\n{{ output.answer }}"]
         return [{"role": "user", "content": "\n\n".join([row.question, *parts])}]
     about = f", with {' and '.join(row.shows)}" if row.shows else ""
     shown = "The conversation, with the answer as its last record:\n{{ transcript }}" if row.asked else "The answer:\n{{ output }}"
-    parts = [row.question, f"The criterion{about}:\n{{{{ rubric }}}}", shown]
-    return [{"role": "user", "content": "\n\n".join(parts)}]
+    parts = [row.question, more, f"The criterion{about}:\n{{{{ rubric }}}}", shown]
+    return [{"role": "user", "content": "\n\n".join(filter(None, parts))}]
 
 
 def _grader(one: Assertion) -> dict[str, Any]:
@@ -306,21 +281,6 @@ def _coded(one: Assertion) -> dict[str, Any]:
     return {"description": description, "check": {"tool": CODE_CHECK, "arguments": arguments}}
 
 
-_EMBEDDERS = {
-    f"{vendor}:{kind}:": ours
-    for vendor, ours in (("openai", "openai:"), ("google", "google_genai:"), ("vertex", "google_genai:"))
-    for kind in ("embedding", "embeddings")
-}
-"""Prefixes of promptfoo's embedding models, and those of ours."""
-
-_DEFAULT_EMBEDDERS = (
-    ("OPENAI_API_KEY", "openai:text-embedding-3-large"),
-    ("GOOGLE_API_KEY", "google_genai:gemini-embedding-001"),
-    ("GEMINI_API_KEY", "google_genai:gemini-embedding-001"),
-)
-"""The embedding model where none is named, by the key that is there; the first of them is promptfoo's."""
-
-
 def _similar(one: Assertion) -> dict[str, Any]:
     """Return the criterion; its texts are filled with the rubric's, once, since what a variable holds is data."""
     value = one.fields.get("value")
@@ -337,146 +297,31 @@ def _similar(one: Assertion) -> dict[str, Any]:
 
 
 def _embedder(own: JsonValue, shared: JsonValue, where: Location) -> dict[str, JsonValue]:
-    """Return the embedding model of an assertion: its own, that of its test's options, or the default."""
+    """Return the embedding model of an assertion: its own, that of its test's options, or the default by the key that is there."""
+    prefixes, defaults = (promptfoo_table("embedders")[name] for name in ("prefixes", "defaults"))
     for provider in (own, shared):
         chosen = provider.get("embedding", provider) if isinstance(provider, dict) else provider
-        fields = chosen if isinstance(chosen, dict) else {"id": chosen}
-        name = fields.get("id")
+        name = chosen.get("id") if isinstance(chosen, dict) else chosen
         if not isinstance(name, str):
             continue
-        for theirs, ours in _EMBEDDERS.items():
-            if name.startswith(theirs):
-                return {"id": f"{ours}{name.removeprefix(theirs)}"}
+        if found := next((theirs for theirs in prefixes if name.startswith(theirs)), None):
+            return {"id": f"{prefixes[found]}{name.removeprefix(found)}"}
         if name.startswith("scripted:"):
             return {"id": name}
         if provider is own:
-            known = ", ".join(_EMBEDDERS)
+            known = ", ".join(prefixes)
             raise InvalidRequest(f"{where}.provider: {clip(name)} is no embedding model that is called here; known ids begin with {known}")
-    return {"id": next((model for variable, model in _DEFAULT_EMBEDDERS if os.environ.get(variable)), _DEFAULT_EMBEDDERS[0][1])}
+    return {"id": next((model for variable, model in defaults.items() if os.environ.get(variable)), next(iter(defaults.values())))}
 
 
-_JUDGED_KEYS = ("threshold", "provider", "rubricPrompt", "transform")
-_SCORE = "`score` runs from 0 to 1"
-_AS_CHECK = "write it as a check, a function of the worker's tools"
-_NO_TRACE = "a case has no trace; judge its output"
+_BUILDERS = {"judged": _judged, "coded": _coded, "similar": _similar, "compared": _compared}
 
-
-def _judge(name: str, description: str = "{value}", question: str = "", *keys: str, **more: Any) -> AssertionType:  # noqa: ANN401 - other fields
-    return AssertionType(name, _judged, (*_JUDGED_KEYS, *keys), description=description, question=question, **more)
-
-
-_ROWS = (
-    _judge("llm-rubric", spellings=("grade",)),
-    _judge(
-        "model-graded-closedqa",
-        "The answer meets this: {value}",
-        "You decide whether an answer meets one criterion, and nothing else. Think first, in `reason`. `pass` is true only where the "
-        "answer meets the criterion as it is written; `score` is then 1, else 0.",
-        asked=True,
-    ),
-    _judge(
-        "factuality",
-        "It contradicts none of these facts: {value}",
-        "You compare the facts of an answer with those of a reference by experts; style, grammar and order play no part. In `reason` name "
-        "one case: the answer states a subset of the reference's facts; a superset that agrees with it; the same facts; facts that "
-        "contradict it; or differences that do not matter for the facts. `pass` is false where anything contradicts the reference, and "
-        "where the answer states none of its facts; else it is true. `score` is 1 where it passes, else 0.",
-        spellings=("model-graded-factuality",),
-        asked=True,
-    ),
-    _judge(
-        "g-eval",
-        "{value}",
-        f"You grade an answer by one criterion. In `reason` first write down the steps by which that criterion is assessed, then go "
-        f"through them one by one with what is found in the answer. {_SCORE}, in tenths: 0 where nothing of the criterion is met, 1 where "
-        "all of it is. `pass` is true, unless nothing of the criterion is met at all.",
-        threshold=0.7,
-        asked=True,
-    ),
-    _judge(
-        "answer-relevance",
-        "The answer is relevant to what was asked",
-        f"You grade whether an answer addresses what was asked. In `reason` say which questions the answer does answer, and whether it "
-        f"evades. {_SCORE}: the share of the answer that addresses what was asked; 0 where it evades or says that it does not know. "
-        "`pass` is false where the score is 0.",
-        threshold=0.5,
-        cell_threshold=0.75,
-        asked=True,
-    ),
-    _judge(
-        "context-recall",
-        "The context has all that this says: {value}",
-        f"You grade whether a context has what a reference says. In `reason` go through the reference's sentences, and say of each "
-        f"whether it follows from the context. {_SCORE}: the share of the sentences that follow from it. `pass` is false where none does. "
-        "The answer itself plays no part.",
-        "contextTransform",
-        shows=("context",),
-        threshold=0.5,
-        cell_threshold=0.75,
-    ),
-    _judge(
-        "context-relevance",
-        "The context is relevant to what was asked",
-        f"You grade whether a context is relevant to a question. In `reason` name the sentences of the context that are needed to answer "
-        f"the question. {_SCORE}: their share of all sentences of the context. `pass` is false where none is needed. The answer itself "
-        "plays no part.",
-        "contextTransform",
-        shows=("context",),
-        optional=("query",),
-        threshold=0.5,
-        cell_threshold=0.75,
-    ),
-    _judge(
-        "context-faithfulness",
-        "The answer claims nothing that the context does not have",
-        f"You grade whether an answer is faithful to a context. In `reason` list the claims of the answer, and say of each whether it "
-        f"follows from the context. {_SCORE}: the share of the claims that follow from it; 1 where it claims nothing. `pass` is false "
-        "where none follows.",
-        "contextTransform",
-        shows=("context",),
-        optional=("query",),
-        threshold=0.5,
-        cell_threshold=0.75,
-    ),
-    _judge(
-        "conversation-relevance",
-        "Every answer of the conversation is relevant to what came before it",
-        f"You grade whether the answers of a conversation are relevant to what came before them: those of the conversation that the "
-        f"criterion brings along where it does, else that of the output. In `reason` go through the answers, and name those that are not. "
-        f"{_SCORE}: the share of the answers that are relevant. `pass` is false where none is.",
-        "config",
-        optional=("_conversation",),
-        threshold=0.5,
-        asked=True,
-    ),
-    AssertionType("javascript", _coded, ("threshold", "config", "transform"), spellings=("fn", "eval")),
-    AssertionType("python", _coded, ("threshold", "config", "transform")),
-    AssertionType("similar", _similar, ("threshold", "provider", "transform"), 0.75, 0.8, spellings=("similar:cosine",)),
-    AssertionType("select-best", _compared, ("provider",), negatable=False),
-    AssertionType("max-score", _compared, ("threshold",), negatable=False),
-    *(AssertionType(name, cell_threshold=0.75) for name in ("levenshtein", "perplexity", "perplexity-score", "rouge-n")),
-    AssertionType("agent-rubric", refused="write an llm-rubric"),
-    AssertionType("classifier", refused="no classifier is called here; write an llm-rubric that names the class"),
-    AssertionType("gleu", refused="use bleu or rouge-n"),
-    AssertionType("guardrails", refused="no provider's guardrails are called here; write an llm-rubric on what they look for"),
-    AssertionType("human", negatable=False, refused="a person decides a criterion with `human: true` in a rubric of ours"),
-    AssertionType("meteor", refused="it needs WordNet's data; use rouge-n, bleu or similar"),
-    AssertionType("moderation", refused="no moderation model is called here; write an llm-rubric that names what must not be there"),
-    AssertionType("pi", refused="no such service is called here; write an llm-rubric"),
-    AssertionType("ruby", refused="it is code in a language that is not run; write it in JavaScript or Python"),
-    AssertionType("search-rubric", refused="write an llm-rubric, and give the grader a tool that searches"),
-    *(AssertionType(f"similar:{kind}", refused="use similar, which compares the cosine") for kind in ("dot", "euclidean")),
-    AssertionType("skill-used", refused=_AS_CHECK),
-    AssertionType("tool-call-f1", refused=_AS_CHECK),
-    *(AssertionType(f"trace-{kind}", refused=_NO_TRACE) for kind in ("error-spans", "span-count", "span-duration")),
-    *(
-        AssertionType(f"trajectory:{kind}", refused=_NO_TRACE)
-        for kind in ("goal-success", "step-count", "tool-args-match", "tool-sequence", "tool-used")
-    ),
-    AssertionType("webhook", refused="no case sends its output anywhere; write the check as a function of the worker's tools"),
-)
-
-TYPES: Mapping[str, AssertionType] = {name: row for row in _ROWS for name in (row.name, *row.spellings)}
+TYPES: Mapping[str, AssertionType] = {
+    spelling: row
+    for name, fields in promptfoo_table("types").items()
+    for row in [AssertionType(**{**fields, "name": name, "build": _BUILDERS.get(fields.get("build", ""))})]
+    for spelling in (name, *row.spellings)
+}
 """The types by their names; those that are kinds of checks have a row where more is known of them than `CHECKS` says."""
 
 
@@ -485,7 +330,8 @@ def _row_of(fields: Mapping[str, JsonValue], where: Location) -> AssertionType:
     name = str(fields.get("type"))
     if (row := find_type(name)) is None:
         hint = did_you_mean(name.removeprefix(_NEGATED), ["llm-rubric", "assert-set", *kinds_of(TEXT_CHECK)])
-        raise InvalidRequest(f"{where}: the type {clip(name)} has no counterpart; {_AS_CHECK}.{hint}")
+        cure = f"write it as a check, a function of the worker's tools.{hint}"
+        raise InvalidRequest(f"{where}: the type {clip(name)} has no counterpart; {cure}")
     return row
 
 
@@ -501,7 +347,6 @@ class AssertionList:
     options: Mapping[str, JsonValue]
     """`provider` and `rubricPrompt` for assertions without their own."""
     threshold: float | None = None
-    name: str | None = None
     allow_code: bool = False
     """Whether the user of the suite has allowed its code to run."""
 
@@ -518,7 +363,6 @@ class AssertionList:
         for member, name in zip(named, distinct(_id_of(str(member["id"])) for member in named), strict=True):
             member["id"] = name
         raw: dict[str, Any] = {"criteria": criteria}
-        raw |= {"name": self.name} if self.name else {}
         raw |= {"gate": "none", "threshold": self.threshold} if self.threshold is not None else {}
         spots = [spot for value, where in self.assertions for spot in _spots(value, where)]
         fields = {"description": "value", "prompt": "rubricPrompt"}
@@ -548,22 +392,20 @@ class AssertionList:
         weight, too. A weight of 0, which reports an assertion without asking for it, counts as 1 here.
         """
         ids = iter([criterion.id for criterion in rubric.criteria])
-        shares: list[MetricShare] = []
+        shares: list[tuple[str | None, str, float]] = []
         for value, where in self.assertions:
             fields = as_object(value, where)
-            own = _metric(fields, variables, where)
+            own, weight = _metric(fields, variables, where), _weight(fields)
             if fields.get("type") != "assert-set":
-                shares += _share(own, next(ids), _weight(fields))
+                shares.append((own, next(ids), weight))
                 continue
-            members = [
-                (as_object(member, spot), spot) for member, spot in located(as_list(fields.get("assert"), where), where.at("assert"))
-            ]
+            members = [(as_object(one, spot), spot) for one, spot in located(as_list(fields.get("assert"), where), where.at("assert"))]
             total = sum(_weight(member) for member, _ in members)
             for member, spot in members:
                 name, inner = next(ids), _metric(member, variables, spot)
-                shares += _share(own, name, _weight(fields) * _weight(member) / total)
-                shares += _share(inner if inner != own else None, name, _weight(fields) * _weight(member))
-        return tuple(shares)
+                shares.append((own, name, weight * _weight(member) / total))
+                shares.append((inner if inner != own else None, name, weight * _weight(member)))
+        return tuple(MetricShare(name=name, criterion=criterion, weight=weight) for name, criterion, weight in shares if name is not None)
 
     def _weighed(self, rubric: Rubric, where: Location) -> Rubric:
         """Return the rubric with the weights of `max-score`, which promptfoo writes by an assertion's type, by its criterion's id.
@@ -576,13 +418,17 @@ class AssertionList:
             raise InvalidRequest(f"{where}: max-score compares the scores of other assertions, and there are none; add one")
         if not any(check.arguments.get("weights") for check in comparing):
             return rubric
-        kinds = [str(value.get("type")) for value, _ in self.assertions if isinstance(value, dict)]
+        kinds = [str(as_object(value, where).get("type")) for value, _ in self.assertions]
         if "assert-set" in kinds:
-            raise InvalidRequest(
-                f"{where}: the weights of max-score are by an assertion's type, which an assert-set has several of; leave one out"
-            )
-        ids = list(zip(kinds, (criterion.id for criterion in rubric.criteria), strict=True))
-        return rubric.model_copy(update={"criteria": tuple(_with_weights(criterion, ids) for criterion in rubric.criteria)})
+            problem = "the weights of max-score are by an assertion's type, which an assert-set has several of; leave one out"
+            raise InvalidRequest(f"{where}: {problem}")
+        raw = rubric.model_dump(mode="json")
+        for criterion in raw["criteria"]:
+            given = (criterion.get("check") or {}).get("arguments", {})
+            if isinstance(given.get("weights"), dict):
+                own = zip(kinds, rubric.criteria, strict=True)
+                given["weights"] = {one.id: given["weights"][kind] for kind, one in own if kind in given["weights"]}
+        return Rubric.model_validate(raw)
 
 
 def shows_variables(value: JsonValue) -> bool:
@@ -605,19 +451,6 @@ def _metric(fields: Mapping[str, JsonValue], variables: Mapping[str, JsonValue],
 def _weight(fields: Mapping[str, JsonValue]) -> float:
     weight = fields.get("weight", 1)
     return float(weight) if isinstance(weight, int | float) and weight > 0 else 1.0
-
-
-def _share(metric: str | None, criterion: str, weight: float) -> list[MetricShare]:
-    return [] if metric is None else [MetricShare(name=metric, criterion=criterion, weight=weight)]
-
-
-def _with_weights(criterion: Criterion, ids: Sequence[tuple[str, str]]) -> Criterion:
-    weights = criterion.check.arguments.get("weights") if criterion.check else None
-    if criterion.check is None or criterion.check.tool != COMPARISON_CHECK or not isinstance(weights, dict):
-        return criterion
-    own: dict[str, JsonValue] = {name: weights[kind] for kind, name in ids if kind in weights}
-    arguments = {**criterion.check.arguments, "weights": own}
-    return criterion.model_copy(update={"check": criterion.check.model_copy(update={"arguments": arguments})})
 
 
 def _spots(value: JsonValue, where: Location) -> Iterator[Location]:

@@ -60,14 +60,6 @@ def is_code_file(value: JsonValue) -> bool:
     return isinstance(value, dict) and set(value) == {"language", "code", "file", "function"}
 
 
-_FUNCTION = re.compile(r"^(?:async\s+)?(?:\(.*?\)\s*=>|\w+\s*=>|function\s*\w*\s*\()", re.DOTALL)
-
-
-def is_function(text: str) -> bool:
-    """Tell whether a text of JavaScript is a function, which is called, and no expression over what it would be given."""
-    return _FUNCTION.match(text) is not None
-
-
 def refuse_code(where: Location, what: str) -> InvalidRequest:
     """Return the error for code that its user has not allowed."""
     return InvalidRequest(f"{where}: {what} is code, which runs in a sandbox; read it, then run its suite with: {CODE_CURE}")

@@ -1,11 +1,14 @@
 """Values of a configuration that are misshapen, or have no counterpart: refused at once, or left out and listed."""
 
 import re
+import tomllib
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -96,6 +99,20 @@ class Keys:
     """What is written instead of a key that changes verdicts in promptfoo."""
     effect: Effect = "not judged"
     """What becomes of a case without a refused key."""
+
+
+@cache
+def promptfoo_table(name: str) -> Mapping[str, dict[str, Any]]:
+    """Return a table of what promptfoo has: its `types` of assertions, the `keys` of its objects, or its `embedders`."""
+    text = files("gradeloop.suites").joinpath("promptfoo_tables.toml").read_text(encoding="utf-8")
+    found: Mapping[str, dict[str, Any]] = tomllib.loads(text)[name]
+    return found
+
+
+def keys_of(name: str) -> Keys:
+    """Return the keys of one of promptfoo's objects."""
+    fields = promptfoo_table("keys")[name]
+    return Keys(frozenset(fields["read"]), fields.get("refused", {}), fields.get("effect", "not judged"))
 
 
 @dataclass

@@ -90,7 +90,8 @@ class CaseRubrics:
 
     def _build_from_assertions(self, located_test: LocatedTest, variables: dict[str, JsonValue]) -> TestRubric:
         test = located_test.test
-        assertions = (*located(self.defaults.assertions, self.spot.at("assert")), *located(test.assertions, located_test.spot.at("assert")))
+        shared = () if test.options.disable_default_asserts else located(self.defaults.assertions, self.spot.at("assert"))
+        assertions = (*shared, *located(test.assertions, located_test.spot.at("assert")))
         if not assertions and self.asks_nothing:
             return TestRubric(_NOTHING)
         if not assertions:
@@ -133,7 +134,7 @@ class CaseRubrics:
         default = self.defaults.options.model_dump(by_alias=True, exclude_none=True)
         if self.grader_given:
             default.pop("provider", None)
-        return default | located_test.test.options.model_dump(by_alias=True, exclude_none=True)
+        return default | located_test.test.options.model_dump(by_alias=True, exclude_none=True, exclude_defaults=True)
 
 
 def _built(listed: AssertionList, variables: dict[str, JsonValue], spot: Location) -> TestRubric:

@@ -19,21 +19,17 @@ from gradeloop.files.yaml import Location, explained_at, located_error
 from gradeloop.grading.templates import is_template
 from gradeloop.settings.catalog import settings_complaint
 from gradeloop.suites.case_texts import json_body
-from gradeloop.suites.code_files import is_code_file, is_function, names_code, parse_transform, read_code_file
+from gradeloop.suites.code_files import is_code_file, names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import LocatedTest
-from gradeloop.suites.findings import Findings, Keys, as_list, as_object, refuse_others
+from gradeloop.suites.findings import Findings, as_list, as_object, keys_of, refuse_others
 from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.plan import CaseRubrics, NamedPrompt, Plan, Suite, SuiteGenerator, SuiteModels, parse_grader
 from gradeloop.suites.prompt_files import name_prompts, parse_prompt, prompt_entries
-from gradeloop.suites.promptfoo_tests import PromptfooTests
+from gradeloop.suites.promptfoo_tests import PromptfooTests, parse_times
 from gradeloop.suites.providers import DECLARED_KEYS, SYSTEM_KEYS, ProviderModel, read_provider
 from gradeloop.suites.suite import FILE, NamedGenerator, Prompt, SuiteSettings, is_file, resolve_files
 from gradeloop.text import clip, distinct
 
-PROVIDER_KEYS = Keys(
-    frozenset({"id", "label", "config", "prompts", "transform"}),
-    {"env": "set it in the worker's environment", "inputs": "write the variables into the prompt"},
-)
 _CODE_PREFIXES = ("python:", "javascript:")
 
 
@@ -97,7 +93,7 @@ def _parse_or_leave_out(value: JsonValue, where: Location, scope: FileScope, fin
 def _parse(value: JsonValue, where: Location, scope: FileScope, findings: Findings) -> SuiteGenerator:
     fields = {"id": value} if isinstance(value, str) else as_object(value, where)
     reasons: list[str] = []
-    fields = findings.heeded(fields, PROVIDER_KEYS, where, reasons)
+    fields = findings.heeded(fields, keys_of("provider"), where, reasons)
     name, label = str(fields.get("id")), fields.get("label")
     prompts = tuple(map(str, as_list(fields.get("prompts"), where.at("prompts")))) if fields.get("prompts") else None
     named = str(label or name)[:100].strip()
@@ -194,18 +190,8 @@ _PROMPTFOO_KEYS = {"providers", "targets", "defaultTest", "evaluateOptions", "sc
 """Keys that make a file promptfoo's, unless it has a key of ours."""
 
 _GRADELOOP_KEYS = {"generators", "grader", "rubric", "defaults"}
-CONFIG_KEYS = Keys(
-    frozenset({*_PROMPTFOO_KEYS, "description", "prompts", "tests", "env", "derivedMetrics", "redteam"}),
-    {
-        "extensions": "it is code that changes tests; write its effect into them",
-        "nunjucksFilters": "it is code of templates; use the filters that there are",
-    },
-)
-_REDTEAM = Keys(frozenset(), {"redteam": "its attacks are not made here; write them into tests"}, "no effect")
-
 _KEY = re.compile(r"(?:^|_)(?:API_?)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD)(?:_|$)")
 _OPTIONS = {"maxConcurrency": "concurrency", "repeat": "repeat", "cache": "cache", "delay": "delay"}
-EVALUATE_KEYS = Keys(frozenset(_OPTIONS), {"filterRange": "name the tests with --filter-pattern"}, "no effect")
 
 
 @dataclass(frozen=True)
@@ -234,8 +220,8 @@ def build_promptfoo_suite(config: PromptfooConfig, flags: SuiteFlags, findings: 
         InvalidRequest: Something in the configuration has no counterpart, or is invalid.
     """
     value, left_out = config.value, list[str]()
-    findings.heeded({key: item for key, item in value.items() if key != "$schema"}, CONFIG_KEYS, config.spot, left_out)
-    findings.heeded({"redteam": None} if "redteam" in value else {}, _REDTEAM, config.spot)
+    findings.heeded({key: item for key, item in value.items() if key != "$schema"}, keys_of("configuration"), config.spot, left_out)
+    findings.heeded({"redteam": None} if "redteam" in value else {}, keys_of("redteam"), config.spot)
     settings, repeat = _settings(config, findings)
     name = value.get("description")
     if flags.scripted:
@@ -345,11 +331,9 @@ def _settings(config: PromptfooConfig, findings: Findings) -> tuple[SuiteSetting
     """Return the settings in `evaluateOptions`, and the number of runs of every case."""
     value, where = config.at("evaluateOptions")
     options = as_object(value, where)
-    findings.heeded(options, EVALUATE_KEYS, where)
+    findings.heeded(options, keys_of("evaluateOptions"), where)
     raw = {ours: options[theirs] for theirs, ours in _OPTIONS.items() if options.get(theirs) is not None}
-    repeat = raw.pop("repeat", 1)
-    if not isinstance(repeat, int) or not 1 <= repeat <= 100:  # noqa: PLR2004 - as in a suite of ours
-        raise InvalidRequest(f"{where.at('repeat')}: {clip(str(repeat))} is no number from 1 to 100")
+    repeat = parse_times(raw.pop("repeat", None), where.at("repeat")) or 1
     derived = _derived_metrics(config, findings)
     try:
         return SuiteSettings.model_validate({**raw, "derived_metrics": derived}), repeat
@@ -395,6 +379,7 @@ _METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE"}
 
 _ADDRESS = re.compile(r"https?://")
 _PATH = re.compile(r"json(?:\??\.[A-Za-z_$][\w$]*|(?:\?\.)?\[(?:\d+|'[^'\\]*'|\"[^\"\\]*\")\])+")
+_FUNCTION = re.compile(r"^(?:async\s+)?(?:\(.*?\)\s*=>|\w+\s*=>|function\s*\w*\s*\()", re.DOTALL)
 _STEP = re.compile(r"\.(?P<name>[A-Za-z_$][\w$]*)|\[(?:(?P<at>\d+)|'(?P<one>[^']*)'|\"(?P<two>[^\"]*)\")\]")
 
 
@@ -469,7 +454,7 @@ def _read_response(value: JsonValue, where: Location) -> tuple[tuple[str | int, 
         function = f".{code.function}" if code.function else ""
         return (), code.model_copy(update={"code": f"{code.code}\n;{_AROUND_FILE.format(function)}", "function": ""})
     text = parse_transform(value, "get_transform", where).code.strip()
-    called = f"({text})(json, text, context)" if is_function(text) else f"({text})"
+    called = f"({text})(json, text, context)" if _FUNCTION.match(text) else f"({text})"
     return (), CodeText(language="javascript", code=_AROUND.format(called))
 
 

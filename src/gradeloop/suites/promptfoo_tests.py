@@ -21,33 +21,11 @@ from gradeloop.suites.assertions import find_type
 from gradeloop.suites.case_texts import run_code
 from gradeloop.suites.code_files import LANGUAGES, names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import DatasetRow, LocatedTest, find_files, match_files, parse_number, read_rows, refuse_number
-from gradeloop.suites.findings import Findings, Keys, as_list, as_object
+from gradeloop.suites.findings import Findings, Keys, as_list, as_object, keys_of
 from gradeloop.suites.providers import is_setting
 from gradeloop.suites.suite import FILE, Defaults, SuiteTest, is_file, resolve_files
 from gradeloop.text import clip
 
-_SCORING = "it is code that scores a test; give its assertions weights, or the test a threshold"
-DEFAULT_KEYS = Keys(
-    frozenset({"vars", "assert", "threshold", "options", "metadata"}),
-    dict.fromkeys(("prompts", "provider", "providers", "providerOutput"), "write it for each test") | {"assertScoringFunction": _SCORING},
-)
-TEST_KEYS = Keys(
-    DEFAULT_KEYS.read | {"description", "providerOutput", "prompts", "providers"},
-    {"assertScoringFunction": _SCORING, "provider": "name a provider of the configuration by its label, as providers: [LABEL]"},
-)
-OPTION_KEYS = Keys(
-    frozenset({"provider", "rubricPrompt", "disableVarExpansion", "repeat", "prefix", "suffix", "transform", "transformVars"}),
-    {
-        "disableDefaultAsserts": "move the assertions of defaultTest into the tests that have them",
-        "factuality": "score is 1 where factuality passes, else 0; leave it out",
-        "postprocess": "it is an old name of transform; write that",
-        **dict.fromkeys(
-            ("disableConversationVar", "runSerially", "storeOutputAs"), "a test is judged by itself; write its conversation out"
-        ),
-    },
-)
-SET_KEYS = Keys(frozenset({"type", "assert", "threshold", "weight", "metric"}))
-SCENARIO_KEYS = Keys(frozenset({"config", "tests", "description"}))
 _OF_THE_TEST = {"transformVars", "disableVarExpansion", "repeat", "prefix", "suffix"}
 """The options that say how a test runs, beside those on how it is judged."""
 
@@ -96,7 +74,7 @@ class PromptfooTests:
             InvalidRequest: Something in `defaultTest` has no counterpart.
         """
         fields = as_object(resolve_files(value, self.scope, where) if is_file(value) else value, where)
-        raw, reasons = self._resolve(fields, DEFAULT_KEYS, where)
+        raw, reasons = self._resolve(fields, keys_of("defaultTest"), where)
         with explained_at(where):
             return Defaults.model_validate(_without_own_options(raw)), tuple(reasons)
 
@@ -118,7 +96,7 @@ class PromptfooTests:
         for at, scenario in enumerate(as_list(value, where)):
             spot = where.at(at)
             fields = as_object(resolve_files(scenario, self.scope, spot) if is_file(scenario) else scenario, spot)
-            fields = self.findings.heeded(fields, SCENARIO_KEYS, spot)
+            fields = self.findings.heeded(fields, keys_of("scenario"), spot)
             tests: JsonValue = fields.get("tests") or [{}]
             for config in list(self._raw_tests(fields.get("config") or [{}], spot.at("config"))):
                 for test in self._raw_tests(tests, spot.at("tests")):
@@ -172,14 +150,14 @@ class PromptfooTests:
 
     def _expanded(self, test: _RawTest) -> Iterator[LocatedTest]:
         where = test.spot
-        raw, reasons = (dict(test.value), []) if test.recorded else self._resolve(test.value, TEST_KEYS, where)
+        raw, reasons = (dict(test.value), []) if test.recorded else self._resolve(test.value, keys_of("test"), where)
         refuse_number(raw.get("providerOutput"), where)
         options = as_object(raw.get("options"), where.at("options"))
         more = {
             "left_out": tuple(reasons),
             "prompts": _names(raw.pop("prompts", None), where.at("prompts")),
             "providers": _names(raw.pop("providers", None), where.at("providers")),
-            "repeat": _times(options.get("repeat"), where.at("options", "repeat")),
+            "repeat": parse_times(options.get("repeat"), where.at("options", "repeat")),
             "around": (str(options.get("prefix") or ""), str(options.get("suffix") or "")),
         }
         raw = _without_own_options(raw)
@@ -211,9 +189,11 @@ class PromptfooTests:
         if raw.get("options") is not None:
             spot = where.at("options")
             options = as_object(raw["options"], spot)
+            options = {"transform": options.pop("postprocess"), **options} if "postprocess" in options else options
             of_providers = {key: "write it into the provider's config" for key, item in options.items() if is_setting(key, item)}
-            keys = replace(OPTION_KEYS, refused={**of_providers, **OPTION_KEYS.refused})
-            raw["options"] = resolve_files(self.findings.heeded(options, keys, spot, reasons), self.scope, spot)
+            known = keys_of("options")
+            known = replace(known, refused={**of_providers, **known.refused})
+            raw["options"] = resolve_files(self.findings.heeded(options, known, spot, reasons), self.scope, spot)
         if raw.get("vars") is not None:
             raw["vars"] = resolve_files(self._matched(raw["vars"], where.at("vars")), self.scope, where.at("vars"))
         if raw.get("assert") is not None:
@@ -244,7 +224,7 @@ class PromptfooTests:
         if "assert" in fields:
             inner = as_list(fields["assert"], where.at("assert"))
             members: list[JsonValue] = [self._resolve_reference(one, where.at("assert", at)) for at, one in enumerate(inner)]
-            return self.findings.heeded(fields, SET_KEYS, where) | {"assert": members}
+            return self.findings.heeded(fields, keys_of("assert-set"), where) | {"assert": members}
         if "$ref" not in fields:
             row = find_type(str(fields.get("type")))
             return self.findings.heeded(fields, row.keys, where) if row is not None else fields
@@ -355,7 +335,12 @@ def _names(value: JsonValue, where: Location) -> tuple[str, ...] | None:
     return tuple(map(str, names))
 
 
-def _times(value: JsonValue, where: Location) -> int | None:
+def parse_times(value: JsonValue, where: Location) -> int | None:
+    """Return how often a test runs; None where nothing says so.
+
+    Raises:
+        InvalidRequest: It is no number from 1 to 100.
+    """
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 100:  # noqa: PLR2004 - as in a suite of ours

@@ -87,6 +87,10 @@ class Options(Strict, Documented):
     """The model that judges them."""
     rubric_prompt: JsonValue = Field(default=None, alias="rubricPrompt")
     """The grader's prompt, with `{{ output }}` in it."""
+    factuality: dict[str, Annotated[float, Field(ge=0, le=1)]] | None = None
+    """Scores of `factuality` by how the facts differ: `subset`, `superset`, `agree`, `disagree`, `differButFactual`."""
+    disable_default_asserts: bool = Field(default=False, alias="disableDefaultAsserts")
+    """Whether the assertions of the defaults are left out; only of a test."""
     transform: JsonValue = None
     """Code that makes of the output what is judged: JavaScript over `output` and `context`, or `file://` a file of code."""
 
