@@ -6,6 +6,7 @@ It speaks Chat Completions and the Responses API, streamed or not, and takes a f
 import asyncio
 import json
 import math
+import re
 import time
 import urllib.request
 from collections.abc import Iterator
@@ -56,13 +57,17 @@ class Judge:
             return _failed()
         base = {"id": "c", "created": 1, "model": body["model"]}
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+        calls = _calls(body)
+        message, ended = {"role": "assistant", "content": None if calls else text, **calls}, "tool_calls" if calls else "stop"
         if not body.get("stream"):
-            choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop", **_probable(body)}
+            choice = {"index": 0, "message": message, "finish_reason": ended, **_probable(body)}
             return web.json_response(base | {"object": "chat.completion", "choices": [choice], "usage": usage})
         chunk = base | {"object": "chat.completion.chunk"}
+        if "tool_calls" in calls:
+            message["tool_calls"] = [{"index": 0, **calls["tool_calls"][0]}]
         deltas: list[JsonObject] = [
-            {"index": 0, "delta": {"role": "assistant", "content": text}, "finish_reason": None, **_probable(body)},
-            {"index": 0, "delta": {}, "finish_reason": "stop"},
+            {"index": 0, "delta": message, "finish_reason": None, **_probable(body)},
+            {"index": 0, "delta": {}, "finish_reason": ended},
         ]
         return await _stream(request, [*(json.dumps(chunk | {"choices": [delta], "usage": usage}) for delta in deltas), "[DONE]"])
 
@@ -130,6 +135,15 @@ def _probable(body: JsonObject) -> JsonObject:
     """Return the log probabilities of an answer where they are asked for: a perplexity of 2."""
     token = {"token": "x", "logprob": -math.log(2), "bytes": None, "top_logprobs": []}
     return {"logprobs": {"content": [token, token], "refusal": None}} if body.get("logprobs") else {}
+
+
+def _calls(body: JsonObject) -> JsonObject:
+    """Return the call of a function that the words `[call NAME {...}]` ask for, where functions are declared."""
+    asked = re.search(r"\[call (\w+) (.*?)\]", _text(body["messages"][-1].get("content")))
+    if not asked or not {"tools", "functions"} & set(body):
+        return {}
+    function = {"name": asked[1], "arguments": asked[2]}
+    return {"tool_calls": [{"id": "c", "type": "function", "function": function}]} if "tools" in body else {"function_call": function}
 
 
 def _failed() -> web.Response:

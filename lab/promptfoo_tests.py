@@ -307,6 +307,17 @@ def _drafted() -> Iterator[GeneratedTest]:
             yield GeneratedTest(f"{negated}{kind} {at}", {"vars": {"ask": "[draft] it"}, "assert": [_one(negated + kind, **more)]})
 
 
+WEATHER = {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}
+CALLS = ('[call weather {"city": "Oslo"}]', '[call weather {"town": "Oslo"}]', "[call weather {]", "[call nothing {}]", "no call [draft]")
+
+
+def _called(*kinds: str) -> Iterator[GeneratedTest]:
+    """Yield tests of a draft that calls functions."""
+    for kind in kinds:
+        for call in CALLS:
+            yield GeneratedTest(f"{kind} {call}", {"vars": {"ask": call}, "assert": [_one(kind)]})
+
+
 def _compared() -> Iterator[GeneratedTest]:
     """Yield tests of outputs that are compared with one another."""
     for best in ("first", "second"):
@@ -350,7 +361,12 @@ def suites(seed: int = SEED, count: int = COUNT) -> tuple[GeneratedSuite, ...]:
     fixed = [*_combined(dice), *_prompted(), *_varied(), *_different(), *_similar()]
     drafted, compared, with_defaults = tuple(_drafted()), tuple(_compared()), tuple(_with_defaults())
     spread = [*_checked(CHECKS), *_checked(CODE), *_model_graded()]
-    left = count - len(fixed) - len(drafted) - len(compared) - len(with_defaults)
+    functions = {"tools": [{"type": "function", "function": WEATHER}], "functions": [WEATHER]}
+    kinds = {"tools": ("is-valid-openai-tools-call",), "functions": ("is-valid-openai-function-call", "is-valid-function-call")}
+    called = [
+        (key, {"id": "openai:chat:gpt-4.1-mini", "config": {key: listed}}, tuple(_called(*kinds[key]))) for key, listed in functions.items()
+    ]
+    left = count - sum(len(tests) for *_, tests in called) - len(fixed) - len(drafted) - len(compared) - len(with_defaults)
     dice.shuffle(spread)
     seen: Counter[str] = Counter()
     spread.sort(key=lambda test: _turn(test, seen))
@@ -363,5 +379,6 @@ def suites(seed: int = SEED, count: int = COUNT) -> tuple[GeneratedSuite, ...]:
         GeneratedSuite("defaults", {"prompts": ["{{reply}}"], "providers": ["echo"], "defaultTest": shared}, with_defaults),
         GeneratedSuite("echo", whole, tuple(chosen), FILES),
         GeneratedSuite("drafted", {"prompts": ["{{ask}}"], "providers": [model]}, drafted),
+        *(GeneratedSuite(f"called by {key}", {"prompts": ["{{ask}}"], "providers": [provider]}, tests) for key, provider, tests in called),
         GeneratedSuite("compared", {"prompts": ["{{a}}", "{{b}}"], "providers": ["echo"], "defaultTest": {"options": options}}, compared),
     )

@@ -97,7 +97,7 @@ def answer(asked: Asked, told: set[str]) -> str | None:
         return DRAFT.format(at=asked.answered)
     unfit = next((reply for word, reply in UNFIT.items() if word in text), None)
     if unfit is None and not asked.schema:
-        unfit = next((say(asked, decided(asked)) for pattern, say in _PROMPTFOO.items() if re.search(pattern, text)), None)
+        unfit = next((say(asked, decided(asked)) for pattern, say in _PROMPTFOO.items() if re.search(pattern, text, re.DOTALL)), None)
     return unfit if unfit is not None else _FORMS[_form(asked.schema)](asked, decided(asked))
 
 
@@ -108,8 +108,8 @@ def _form(schema: JsonObject) -> str:
     row = keys.get("criteria", {}).get("items", {})
     if "$ref" in row:
         row = schema.get("$defs", {}).get(row["$ref"].rpartition("/")[2], {})
-    if {"best", "category"} & set(keys):
-        return "best" if "best" in keys else "category"
+    if "category" in keys:
+        return "category"
     return next((key for key in ("satisfied", "passed") if key in row.get("properties", {})), "label" if "label" in keys else "pass")
 
 
@@ -151,6 +151,10 @@ def _best(asked: Asked) -> int:
     return next((at for at, option in enumerate(_OPTION.finditer(asked.system + asked.said)) if option[2]), 0)
 
 
+def _choice(asked: Asked) -> str:
+    return json.dumps({"best": str(_best(asked) + 1), "explanation": REASON})
+
+
 def _shares(word: Word, met: str, missed: str) -> list[str]:
     """Return a line for each of ten parts, as many of them met as the score says."""
     return [met if at < round(10 * word.score) else missed for at in range(10)]
@@ -178,9 +182,10 @@ _PROMPTFOO: Mapping[str, Callable[[Asked, Word], str]] = {
     r"create one or more statements": lambda *_: "\n".join(f"Statement {at}." for at in range(10)),
     r"Natural language inference": lambda _, word: "Final verdict for each statement in order: " + " ".join(_shares(word, "Yes.", "No.")),
     r"verdict' and 'reason'": lambda _, word: json.dumps({"verdict": "yes" if word.passed else "no", "reason": REASON}),
+    r"It keeps this JSON Schema.*\"best\"": lambda asked, _: f"<response>{_choice(asked)}</response>",
     r"comparing multiple pieces of text": lambda asked, _: str(_best(asked)),
 }
-"""What promptfoo's own judges ask for in words, by some of their prompts' words."""
+"""What is asked for in words, by promptfoo's own judges and for a choice by ours: by some words of their prompts."""
 
 _COSINE = re.compile(r"\[cosine ([0-9.]+)\]")
 
@@ -192,7 +197,6 @@ def embedding(text: str) -> list[float]:
 
 
 _FORMS: Mapping[str, Callable[[Asked, Word], str]] = {
-    "best": lambda asked, _: json.dumps({"best": str(_best(asked) + 1), "explanation": REASON}),
     "category": _category,
     "keyed": _keyed,
     "label": _label,

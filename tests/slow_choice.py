@@ -46,6 +46,10 @@ STANDS_ON = {
         "workflows/monitors/monitoring.py",
     ),
     "lab/tests/test_programs.py": ("lab/", "docs/benchmarks.md"),
+    "lab/tests/test_promptfoo_beside.py": (
+        *("lab/beside_promptfoo.py", "lab/promptfoo_tests.py", "lab/promptfoo_differences.py", "lab/scripted_verdict.py"),
+        *("src/gradeloop/suites/", "src/gradeloop/grading/text_checks.py"),
+    ),
     "lab/tests/test_promptfoo_package.py": ("lab/peer/", "src/gradeloop/suites/"),
     "lab/tests/test_rolling_deploy.py": ("lab/rolling_deploy.py", *RUNNING),
     "lab/tests/test_storm.py": ("lab/storm/", *RUNNING),

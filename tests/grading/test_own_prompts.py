@@ -218,7 +218,8 @@ async def test_a_category_decides_by_its_score(client: Client) -> None:
     scores = {"A": 1, "B": 0.5, "C": 0}
     rubric = {"criteria": [{"description": text, "form": "pass_score", "categories": scores} for text in ("a", "b", "c")]}
     replies = [
-        {"role": "grader", "group": at, "text": json.dumps({"reason": "so", "category": said})} for at, said in enumerate(("A", " (b) ", "C"))
+        {"role": "grader", "group": at, "text": json.dumps({"reason": "so", "category": said})}
+        for at, said in enumerate(("A", " (b) ", "C"))
     ]
     async with serving(client, draft(), *replies) as served:
         result = await served.run(request(rubric, max_iterations=1))

@@ -14,8 +14,7 @@ from pydantic import JsonValue
 
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.grading.checks import Arguments, CheckedDraft, CheckKind, refuse_unknown
-from gradeloop.grading.javascript_patterns import compile_javascript
-from gradeloop.grading.json_schema import schema_errors, validate_schema
+from gradeloop.grading.json_schema import compile_javascript, schema_errors, validate_schema
 from gradeloop.text import canonical_json, clip, leading_json, read_json, shortened, whole_characters
 
 SHOWN = 200

@@ -111,13 +111,11 @@ class Assertion:
             InvalidRequest: The type has no counterpart, the assertion is invalid, or it is code that its user has not allowed.
         """
         value = self.fields.get("value")
-        if self.row.build is None:
-            raise InvalidRequest(f"{self.where}: the type {clip(str(self.fields['type']))} has no counterpart; {self.row.refused}")
         if isinstance(value, dict) and is_code_file(value) and self.row.build is not _coded:
             name = clip(str(value["file"]))
             raise InvalidRequest(f"{self.where.at('value')}: {name} is code, which makes no value here; write the value out")
         refuse_others(self.fields, self.row.keys.read, self.where)
-        criterion = self.row.build(self)
+        criterion = self.row.build(self) if self.row.build else {}
         for key in ("transform", "contextTransform"):
             if key in self.fields:
                 if not self.allow_code:
@@ -131,7 +129,6 @@ class Assertion:
 def _judged(one: Assertion) -> dict[str, Any]:
     """Return the criterion of a type that a model judges."""
     row, value, prompt = one.row, one.fields.get("value"), one.fields.get("rubricPrompt", one.options.get("rubricPrompt"))
-    refuse_others(as_object(one.fields.get("config"), one.where.at("config")), {"windowSize"}, one.where.at("config"))
     if isinstance(prompt, str):
         prompt = read_chat(prompt, one.where.at("rubricPrompt")) or prompt
     written = json.dumps(prompt, ensure_ascii=False)
@@ -163,7 +160,7 @@ _SLOTS = {
     **dict.fromkeys(("ideal", "criteria", "groundTruth"), "{{ rubric }}"),
     "input": "{{ transcript }}",
 }
-"""What promptfoo's prompts of some types call what is judged, the criterion, and what was asked."""
+"""Our slots by the names that they have in prompts for some of promptfoo's types."""
 
 _NAME = re.compile(rf"\{{\{{\s*({'|'.join(_SLOTS)})\s*\}}\}}")
 
@@ -328,11 +325,11 @@ TYPES: Mapping[str, AssertionType] = {
 def _row_of(fields: Mapping[str, JsonValue], where: Location) -> AssertionType:
     """Return the row of an assertion's type; one without a counterpart is refused with what is written instead."""
     name = str(fields.get("type"))
-    if (row := find_type(name)) is None:
-        hint = did_you_mean(name.removeprefix(_NEGATED), ["llm-rubric", "assert-set", *kinds_of(TEXT_CHECK)])
-        cure = f"write it as a check, a function of the worker's tools.{hint}"
-        raise InvalidRequest(f"{where}: the type {clip(name)} has no counterpart; {cure}")
-    return row
+    if (row := find_type(name)) is not None and row.build is not None:
+        return row
+    hint = did_you_mean(name.removeprefix(_NEGATED), ["llm-rubric", "assert-set", *kinds_of(TEXT_CHECK)])
+    cure = row.refused if row else f"write it as a check, a function of the worker's tools.{hint}"
+    raise InvalidRequest(f"{where}: the type {clip(name)} has no counterpart; {cure}")
 
 
 METRIC_CHARACTERS = 200

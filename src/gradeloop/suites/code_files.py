@@ -22,12 +22,13 @@ LANGUAGES = {".py": "python", **dict.fromkeys((".js", ".cjs", ".mjs", ".ts", ".c
 
 _UNREAD = (".rb",)
 _NAMED = re.compile(r"^(?P<path>.*\.(?:py|js|cjs|mjs|ts|cts|mts|rb))(?::(?P<function>[\w.$]+))?$")
-_FILE = "file://"
+FILE = "file://"
+"""The beginning of a value that names a file."""
 
 
 def names_code(value: JsonValue) -> bool:
     """Tell whether a text names a file of code, with or without a function."""
-    return isinstance(value, str) and value.startswith(_FILE) and _NAMED.match(value) is not None
+    return isinstance(value, str) and value.startswith(FILE) and _NAMED.match(value) is not None
 
 
 def read_code_file(value: str, scope: FileScope, where: Location) -> dict[str, JsonValue]:
@@ -36,7 +37,7 @@ def read_code_file(value: str, scope: FileScope, where: Location) -> dict[str, J
     Raises:
         InvalidRequest: It cannot be read, or is in a language that is not run.
     """
-    named = _NAMED.match(value.removeprefix(_FILE))
+    named = _NAMED.match(value.removeprefix(FILE))
     if named is None:
         raise InvalidRequest(f"{where}: {clip(value)} names no file of code; end it with .py or .js")
     suffix = PurePosixPath(named["path"]).suffix

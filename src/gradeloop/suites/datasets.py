@@ -14,7 +14,8 @@ from gradeloop.batches.contract import CASE_BYTES
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.roots import FileScope
 from gradeloop.files.yaml import Location, explained_at, read_placed
-from gradeloop.suites.suite import FILE, SuiteTest, is_file
+from gradeloop.suites.code_files import FILE
+from gradeloop.suites.suite import SuiteTest, is_file
 from gradeloop.text import clip, did_you_mean, leading_json
 
 SPECIAL = ("id", "description", "output", "rubric", "threshold")

@@ -96,9 +96,9 @@ class Keys:
 
     read: frozenset[str]
     refused: Mapping[str, str] = field(default_factory=dict)
-    """What is written instead of a key that changes verdicts in promptfoo."""
+    """The cures of keys that change verdicts in promptfoo."""
     effect: Effect = "not judged"
-    """What becomes of a case without a refused key."""
+    """The effect on a case of a refused key that is left out."""
 
 
 @cache

@@ -11,10 +11,10 @@ from pydantic import JsonValue
 
 from gradeloop.batches.contract import Case
 from gradeloop.errors import InvalidRequest
+from gradeloop.suites.code_files import FILE
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.text import clip
 
-FILE = "file://"
 TEXT_SUFFIXES = (".txt", ".md", ".j2", ".json", ".jsonl", ".yaml", ".yml", ".csv")
 
 

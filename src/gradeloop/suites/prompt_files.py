@@ -13,12 +13,12 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.files.roots import FileScope
 from gradeloop.files.yaml import Location, explained_at, read_yaml
 from gradeloop.suites.chats import is_chat, parse_chat, read_chat
-from gradeloop.suites.code_files import LANGUAGES, names_code, read_code_file
+from gradeloop.suites.code_files import FILE, LANGUAGES, names_code, read_code_file
 from gradeloop.suites.datasets import match_files, read_csv
 from gradeloop.suites.findings import as_object, refuse_others
 from gradeloop.suites.flags import TEXT_SUFFIXES
 from gradeloop.suites.plan import NamedPrompt
-from gradeloop.suites.suite import FILE, Prompt, is_file, read_text
+from gradeloop.suites.suite import Prompt, is_file, read_text
 from gradeloop.text import clip, distinct
 
 CODE_SUFFIXES = (*LANGUAGES, ".rb", ".sh", ".go", ".exe")

@@ -19,7 +19,7 @@ from gradeloop.files.yaml import Location, explained_at, located_error
 from gradeloop.grading.templates import is_template
 from gradeloop.settings.catalog import settings_complaint
 from gradeloop.suites.case_texts import json_body
-from gradeloop.suites.code_files import is_code_file, names_code, parse_transform, read_code_file
+from gradeloop.suites.code_files import FILE, is_code_file, names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.findings import Findings, as_list, as_object, keys_of, refuse_others
 from gradeloop.suites.flags import SuiteFlags
@@ -27,7 +27,7 @@ from gradeloop.suites.plan import CaseRubrics, NamedPrompt, Plan, Suite, SuiteGe
 from gradeloop.suites.prompt_files import name_prompts, parse_prompt, prompt_entries
 from gradeloop.suites.promptfoo_tests import PromptfooTests, parse_times
 from gradeloop.suites.providers import DECLARED_KEYS, SYSTEM_KEYS, ProviderModel, read_provider
-from gradeloop.suites.suite import FILE, NamedGenerator, Prompt, SuiteSettings, is_file, resolve_files
+from gradeloop.suites.suite import NamedGenerator, Prompt, SuiteSettings, is_file, resolve_files
 from gradeloop.text import clip, distinct
 
 _CODE_PREFIXES = ("python:", "javascript:")

@@ -23,7 +23,7 @@ from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, load_rubric, r
 from gradeloop.files.yaml import Location, read_yaml
 from gradeloop.suites.assertions import assertion_types
 from gradeloop.suites.chats import MEDIA_TYPES, image_file
-from gradeloop.suites.code_files import names_code, read_code_file
+from gradeloop.suites.code_files import FILE, names_code, read_code_file
 from gradeloop.text import clip
 
 
@@ -261,9 +261,6 @@ class SuiteFile(SuiteSettings):
         if self.rubric is not None and (self.defaults.rubric is not None or self.defaults.assertions):
             raise ValueError("rubric: defaults has a rubric or assert, too; keep one of them")
         return self
-
-
-FILE = "file://"
 
 
 def is_file(value: JsonValue) -> bool:

@@ -1,0 +1,53 @@
+"""The generated tests come to the same verdicts on promptfoo and here, but for five kinds of difference that the documentation names."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from gradeloop.suites.assertions import assertion_types
+from lab.beside_promptfoo import beside, legend, table
+from lab.promptfoo_differences import KINDS
+from lab.promptfoo_tests import COUNT, suites
+
+PAGE = Path(__file__).parents[2] / "docs" / "suites.md"
+
+
+def test_a_seed_makes_the_same_tests_of_every_type() -> None:
+    made = suites()
+    types = {kind.removeprefix("not-") for suite in made for test in suite.tests for kind in _types(test.fields)}
+
+    assert made == suites()
+    assert made != suites(seed=1)
+    assert sum(len(suite.tests) for suite in made) == COUNT == 300
+    assert sorted({row.name for row in assertion_types() if row.build} - types) == []
+    assert "assert-set" in types
+
+
+def _types(fields: object) -> list[str]:
+    if isinstance(fields, dict):
+        own = [str(fields["type"])] if isinstance(fields.get("type"), str) else []
+        return own + [kind for item in fields.values() for kind in _types(item)]
+    return [kind for item in fields for kind in _types(item)] if isinstance(fields, list) else []
+
+
+def test_there_are_five_kinds_of_difference_at_most_and_the_page_names_them() -> None:
+    page = PAGE.read_text().partition("## promptfooconfig.yaml")[2]
+
+    assert len(KINDS) <= 5
+    assert [name for name, kind in KINDS.items() if f"| {name} | {kind.why}" not in page] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_both_come_to_the_same_verdicts(tmp_path: Path) -> None:
+    try:
+        found = asyncio.run(beside(suites(), tmp_path))
+    except SystemExit as error:
+        pytest.skip(str(error))
+
+    assert [f"{row.suite}: {row.theirs.about}: {row.theirs} there, {row.ours} here" for row in found if row.outcome == "DIFFERS"] == []
+    assert len(found) >= COUNT
+    assert {row.outcome for row in found} == {"same", *KINDS}
+    assert table(found).row_count == len(found)
+    assert len(list(legend(found))) >= len(KINDS) + 1
