@@ -153,6 +153,7 @@ export interface CodeText {
   file?: string;
   function?: string;
   config?: JsonValue;
+  finds_context?: number;
 }
 
 /** A heading or an introduction among the criteria: the grader reads it, and nothing is judged by it. */
@@ -196,11 +197,12 @@ export interface Criterion {
   require_quotes?: boolean;
   prompt?: OwnPrompt | null;
   form?: "row" | "pass_score" | "similar";
+  categories?: { [key: string]: number };
   transform?: CodeText | null;
   group?: string | null;
 }
 
-export type CriterionInput = string | { id?: string; description: string | { [key: string]: JsonValue }; required?: boolean; weight?: number; negate?: boolean; score?: Scale | null; check?: CheckInput | null; human?: boolean; grader?: ModelSpecInput | RemoteGrader | null; votes?: number; panel?: (ModelSpecInput | RemoteGrader)[]; quotes?: boolean; require_quotes?: boolean; prompt?: OwnPromptInput | null; form?: "row" | "pass_score" | "similar"; transform?: CodeText | null; group?: string | null; };
+export type CriterionInput = string | { id?: string; description: string | { [key: string]: JsonValue }; required?: boolean; weight?: number; negate?: boolean; score?: Scale | null; check?: CheckInput | null; human?: boolean; grader?: ModelSpecInput | RemoteGrader | null; votes?: number; panel?: (ModelSpecInput | RemoteGrader)[]; quotes?: boolean; require_quotes?: boolean; prompt?: OwnPromptInput | null; form?: "row" | "pass_score" | "similar"; categories?: { [key: string]: number }; transform?: CodeText | null; group?: string | null; };
 
 /** The verdict on one criterion: who decided, and why. */
 export interface CriterionRow {

@@ -120,6 +120,14 @@ def test_a_configurations_test_has_the_defaults_and_its_variables() -> None:
     assert {criterion.grader.id for criterion in rubric.criteria if criterion.grader} == {"anthropic:claude-haiku-4-5"}
 
 
+def test_what_has_no_effect_in_a_test_is_noted() -> None:
+    notes: list[str] = []
+    rubric = from_promptfoo({"assert": [SAYS | {"description": "why"}], "repeat": 3}, note=notes.append)
+
+    assert len(rubric.criteria) == 1
+    assert [note.rpartition(": ")[2] for note in notes] == ["'repeat' has no effect here", "'description' has no effect here"]
+
+
 def test_its_providers_are_ours(subtests: pytest.Subtests) -> None:
     rows: list[tuple[Any, str, dict[str, Any]]] = [
         ("openai:chat:gpt-5-mini", "openai_chat:gpt-5-mini", {}),

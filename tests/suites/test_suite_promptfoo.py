@@ -192,6 +192,16 @@ def test_a_key_that_promptfoo_ignores_is_ignored_with_a_note(tmp_path: Path) -> 
     assert sum("'description' has no effect here" in note for note in suite.notes) == 2
 
 
+def test_a_test_may_leave_the_defaults_assertions_out_and_name_its_transform_as_before(tmp_path: Path) -> None:
+    shared = "defaultTest: {assert: [{type: contains, value: a}]}\n"
+    options = ("{disableDefaultAsserts: true, postprocess: output.trim()}", "{disableDefaultAsserts: false}")
+    tests = ", ".join(f"{{vars: {{q: x}}, options: {option}, assert: [{{type: is-json}}]}}" for option in options)
+    found = cases(tmp_path, ECHO + shared + f"tests: [{tests}]", SuiteFlags(allow_code=True), name=NAME)
+
+    assert [[criterion.text for criterion in case.rubric.criteria] for case in found] == [["it is JSON"], ["it contains 'a'", "it is JSON"]]
+    assert [[transform.code for transform in case.transforms] for case in found] == [["output.trim()"], []]
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
