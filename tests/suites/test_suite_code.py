@@ -205,6 +205,16 @@ def test_a_prompt_for_factuality_may_ask_for_a_category(tmp_path: Path, keys: st
         assert "The categories: A: subset, B: superset, C: agree, D: disagree, E: differButFactual." in str(parts[0])
 
 
+@pytest.mark.parametrize("content", ["Judge {{output}} by {{rubric}}.", "You judge answers."])
+def test_a_system_message_with_what_is_judged_is_sent_as_the_users(tmp_path: Path, content: str) -> None:
+    chat = f"[{{role: system, content: '{content}'}}, {{role: user, content: 'Is {{{{output}}}} right?'}}]"
+    (case,) = cases(tmp_path, config(f"{{type: llm-rubric, value: x, provider: 'scripted:own', rubricPrompt: {chat}}}"), ALLOWED, name=NAME)
+    prompt = case.rubric.criteria[0].prompt
+
+    assert prompt is not None
+    assert [message.role for message in prompt.messages] == ["user" if "output" in content else "system", "user"]
+
+
 CONTEXTS = [
     ("JSON.parse(output).docs.join(' ')", {}),
     ("(output, {vars}) => JSON.parse(output).docs.concat(vars.q)", {}),

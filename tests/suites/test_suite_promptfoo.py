@@ -319,6 +319,7 @@ def test_what_has_no_counterpart_is_refused_by_name_and_line(tmp_path: Path, sub
         ("llm-rubric", "assert[0]: the assertion has no value; write what must hold"),
         ("cost", "the threshold of cost is 'None'; write the most US dollars"),
         ("contains:", "contains has no value"),
+        ("file://check.js", "'file://check.js' is code, which a table does not name; write the assertion"),
     ],
 )
 def test_an_expectation_without_a_counterpart_is_refused_with_its_row(tmp_path: Path, cell: str, words: str) -> None:
@@ -329,9 +330,13 @@ def test_an_expectation_without_a_counterpart_is_refused_with_its_row(tmp_path: 
 
 
 def test_a_column_without_a_counterpart_is_refused(tmp_path: Path) -> None:
-    assert "line 2: the column '__prefix' has no counterpart" in refusal(
-        tmp_path, ECHO + "tests: t.csv", name=NAME, t_csv="q,__prefix\nx,y\n"
-    )
+    assert "line 2: the column '__odd' has no counterpart" in refusal(tmp_path, ECHO + "tests: t.csv", name=NAME, t_csv="q,__odd\nx,y\n")
+
+
+def test_columns_may_stand_around_the_prompt(tmp_path: Path) -> None:
+    found = cases(tmp_path, ECHO + "tests: t.csv", name=NAME, t_csv="q,__prefix,__suffix,__expected\nx,a ,!,a x!\ny,,,y\n")
+
+    assert [case.output for case in found] == ["a x!", "y"]
 
 
 def test_a_threshold_in_a_table_counts_wherever_it_stands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

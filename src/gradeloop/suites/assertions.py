@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from gradeloop.batches.draft_checks import CALL_CHECK, COMPARISON_CHECK, without_comparisons
+from gradeloop.contract.criterion import PromptSlot, split_at_slots
 from gradeloop.contract.named_metrics import MetricShare
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
@@ -129,6 +130,8 @@ class Assertion:
 def _judged(one: Assertion) -> dict[str, Any]:
     """Return the criterion of a type that a model judges."""
     row, value, prompt = one.row, one.fields.get("value"), one.fields.get("rubricPrompt", one.options.get("rubricPrompt"))
+    if isinstance(value, list):
+        value = "\n".join(f"- {item}" for item in value)
     if isinstance(prompt, str):
         prompt = read_chat(prompt, one.where.at("rubricPrompt")) or prompt
     written = json.dumps(prompt, ensure_ascii=False)
@@ -136,6 +139,7 @@ def _judged(one: Assertion) -> dict[str, Any]:
     categories = row.categories if "category" in written or scores else {}
     if prompt is not None:
         prompt = json.loads(_NAME.sub(lambda name: _SLOTS[name[1]] if name[1] not in one.variables else name[0], written))
+        prompt = [_spoken(message) for message in prompt] if isinstance(prompt, list) else prompt
     if row.question:
         description = _description(row, value, one, own=prompt is not None)
         named = f"The categories: {', '.join(map(': '.join, zip('ABCDE', categories, strict=False)))}." if categories else ""
@@ -143,7 +147,7 @@ def _judged(one: Assertion) -> dict[str, Any]:
     elif value is None and prompt is None:
         raise InvalidRequest(f"{one.where}: the assertion has no value; write what must hold")
     else:
-        description = PROMPT_CRITERION if value is None else _listed(value) if isinstance(value, list) else value
+        description = PROMPT_CRITERION if value is None else value
     return {
         "description": description,
         "form": "pass_score",
@@ -165,8 +169,10 @@ _SLOTS = {
 _NAME = re.compile(rf"\{{\{{\s*({'|'.join(_SLOTS)})\s*\}}\}}")
 
 
-def _listed(value: Sequence[JsonValue]) -> str:
-    return "\n".join(f"- {item}" for item in value)
+def _spoken(message: JsonValue) -> JsonValue:
+    """Return a message of a prompt; what is judged stands in none of the system's."""
+    slots = split_at_slots(str(message.get("content"))) if isinstance(message, dict) and message.get("role") == "system" else ()
+    return {**message, "role": "user"} if isinstance(message, dict) and any(isinstance(slot, PromptSlot) for slot in slots) else message
 
 
 def _scale(one: Assertion) -> dict[str, JsonValue]:
@@ -180,7 +186,6 @@ def _description(row: AssertionType, value: JsonValue, one: Assertion, *, own: b
     Raises:
         InvalidRequest: The assertion lacks its value, or its test a variable that its type is about.
     """
-    value = _listed(value) if isinstance(value, list) else value
     text = value if isinstance(value, str) else ""
     if "{value}" in row.description and not text.strip():
         raise InvalidRequest(f"{one.where}: the assertion has no value; write what {one.row.name} compares the output with")
@@ -303,8 +308,6 @@ def _embedder(own: JsonValue, shared: JsonValue, where: Location) -> dict[str, J
             continue
         if found := next((theirs for theirs in prefixes if name.startswith(theirs)), None):
             return {"id": f"{prefixes[found]}{name.removeprefix(found)}"}
-        if name.startswith("scripted:"):
-            return {"id": name}
         if provider is own:
             known = ", ".join(prefixes)
             raise InvalidRequest(f"{where}.provider: {clip(name)} is no embedding model that is called here; known ids begin with {known}")

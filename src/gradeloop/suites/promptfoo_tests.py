@@ -19,17 +19,15 @@ from gradeloop.files.yaml import Location, explained_at, read_yaml
 from gradeloop.grading.templates import is_template
 from gradeloop.suites.assertions import find_type
 from gradeloop.suites.case_texts import run_code
-from gradeloop.suites.code_files import LANGUAGES, names_code, parse_transform, read_code_file
+from gradeloop.suites.code_files import FILE, names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import DatasetRow, LocatedTest, find_files, match_files, parse_number, read_rows, refuse_number
 from gradeloop.suites.findings import Findings, Keys, as_list, as_object, keys_of
 from gradeloop.suites.providers import is_setting
-from gradeloop.suites.suite import FILE, Defaults, SuiteTest, is_file, resolve_files
+from gradeloop.suites.suite import Defaults, SuiteTest, is_file, resolve_files
 from gradeloop.text import clip
 
 _OF_THE_TEST = {"transformVars", "disableVarExpansion", "repeat", "prefix", "suffix"}
 """The options that say how a test runs, beside those on how it is judged."""
-
-_CODE = (*LANGUAGES, ".rb")
 
 _NAME = re.compile(r"\{\{\s*(?P<name>[A-Za-z_]\w*)\s*\}\}")
 
@@ -291,9 +289,7 @@ def refuse_remote(name: str, where: Location) -> None:
         raise InvalidRequest(f"{where}: {clip(name)} is a dataset of HuggingFace, which is not fetched; run: {command} and name tests.csv")
     if "://" in name and not name.startswith("file://"):
         raise InvalidRequest(f"{where}: {clip(name)} lies elsewhere and is not fetched; download it as CSV, and name the file")
-    base, colon, function = name.rpartition(":")
-    plain = base if colon and function.isidentifier() else name
-    if plain.endswith(_CODE):
+    if names_code(f"{FILE}{name.removeprefix(FILE)}"):
         raise InvalidRequest(f"{where}: {clip(name)} is no dataset. It is code that makes tests, which is not run; {_ROWS}")
 
 
@@ -336,11 +332,7 @@ def _names(value: JsonValue, where: Location) -> tuple[str, ...] | None:
 
 
 def parse_times(value: JsonValue, where: Location) -> int | None:
-    """Return how often a test runs; None where nothing says so.
-
-    Raises:
-        InvalidRequest: It is no number from 1 to 100.
-    """
+    """Return how often a test runs, None where nothing says so; raise InvalidRequest where it is no number from 1 to 100."""
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 100:  # noqa: PLR2004 - as in a suite of ours
@@ -355,7 +347,7 @@ def _refuse_code(value: JsonValue, where: Location) -> None:
     elif isinstance(value, list):
         for at, item in enumerate(value):
             _refuse_code(item, where.at(at))
-    elif isinstance(value, str) and is_file(value) and value.partition("#")[0].rpartition(":")[0].endswith(_CODE) | value.endswith(_CODE):
+    elif isinstance(value, str) and names_code(value.partition("#")[0]):
         raise InvalidRequest(f"{where}: {clip(value)} is code, which is not run; write it as a check, a function of the worker's tools")
 
 
@@ -423,7 +415,7 @@ def parse_cells(row: DatasetRow) -> dict[str, JsonValue]:
     variables: dict[str, JsonValue] = {}
     assertions: dict[str, dict[str, JsonValue]] = {}
     thresholds: dict[str, JsonValue] = {}
-    metric: dict[str, JsonValue] = {}
+    metric, options = dict[str, JsonValue](), dict[str, JsonValue]()
     for name, cell in ((name, str(cell)) for name, cell in row.value.items()):
         if not name.startswith("__"):
             variables[name] = cell
@@ -437,9 +429,12 @@ def parse_cells(row: DatasetRow) -> dict[str, JsonValue]:
             fields |= {"threshold": parse_number(cell, row.spot.at(name))} if cell.strip() else {}
         elif name == "__metric":
             metric = {"metric": cell} if cell else {}
+        elif name in {"__prefix", "__suffix"}:
+            options[name.removeprefix("__")] = cell
         elif not name.startswith("__metadata"):
             raise InvalidRequest(f"{row.spot}: the column {clip(name)} has no counterpart; leave it out")
-    return fields | _metadata_of(row) | {"vars": variables, "assert": list(_with_thresholds(assertions, thresholds, row.spot, metric))}
+    asserted = list(_with_thresholds(assertions, thresholds, row.spot, metric))
+    return fields | _metadata_of(row) | {"vars": variables, "assert": asserted} | ({"options": options} if options else {})
 
 
 def _with_thresholds(
@@ -458,6 +453,8 @@ def _parse_assertion(text: str, where: Location) -> dict[str, JsonValue]:
     """Parse a cell such as `contains: 5 days`; a text without a type is the expected output."""
     match = _ASSERTION.fullmatch(text)
     row = find_type(match["type"]) if match else None
+    if names_code(text):
+        raise InvalidRequest(f"{where}: {clip(text)} is code, which a table does not name; write the assertion into the configuration")
     if match is None or row is None or not row.negatable:
         return {"type": "equals", "value": text}
     value = (match["value"] or "").strip()
