@@ -43,7 +43,7 @@ DATA: dict[str, str] = {
     "Check": "arguments",  # the tool's own; what an assertion in code or a comparison has in them is found
     "CodeText": "code file function config",
     "Context": "text",
-    "Criterion": "id description group",
+    "Criterion": "id description group categories",
     "CriteriaJudge": "id abstain",
     "DecideRequest": "grading_run_id criterion gap by",
     "DeclaredFunction": "name description parameters",  # which nobody runs
@@ -60,7 +60,7 @@ DATA: dict[str, str] = {
     "MonitorDefinition": "name passes stratum strata tenant notify",  # webhooks are the worker's settings
     "MonitorTick": "monitor",
     "NamedGenerator": "system_prompt function_choice label",
-    "Options": "provider rubric_prompt transform",  # as assertions
+    "Options": "provider rubric_prompt transform factuality",  # as assertions
     "OtlpSource": "where",
     "OutputForm": "name json_schema",
     "OverrideRequest": "grading_run_id criterion why by",
