@@ -215,7 +215,7 @@ class ToolContext:
     @property
     def code(self) -> CodeSandbox:
         """The sandboxes for calls of code."""
-        return CodeSandbox(lambda: self.sandboxes, seconds=self.settings.sandbox.seconds)
+        return CodeSandbox(lambda: self.sandboxes, seconds=self.settings.sandbox.seconds, imports=self.settings.sandbox.imports)
 
     def sandbox(self, chosen: Sandbox | None) -> Sandbox:
         """Return the sandbox that was chosen for a use.

@@ -499,16 +499,19 @@ def settings_of(block: Block) -> WorkerSettings:
     return load_settings(["--config", str(in_file(block, "gradeloop.toml"))])
 
 
+FOLDERS = {"read_only": None, "imports": None}
+
+
 def is_whole_settings(block: Block) -> None:
     """Require that the page's settings are read, that they are all there, and that what is shown of the sandbox are the defaults."""
     path = in_file(block, "project.toml").parent / "project" / "gradeloop.toml"
-    for name in ("docs", "tests/duplicates", "../prompts"):
+    for name in ("docs", "tests/duplicates", "../prompts", "suite", "venv"):
         (path.parent / name).mkdir(parents=True)
     path.write_text(block.text.replace('"ruff"', '"/bin/sh"'))
     settings, documented = load_settings(["--config", str(path)]), tomllib.loads(block.text)
 
     assert set(documented["sandbox"]) == set(SandboxSettings.model_fields)
-    assert documented["sandbox"] | {"read_only": None} == SandboxSettings().model_dump() | {"read_only": None}
+    assert documented["sandbox"] | FOLDERS == SandboxSettings().model_dump() | FOLDERS
     assert set(documented["fetch"]) == set(FetchSettings.model_fields)
     assert set(McpSettings.model_fields) - set(documented["mcp"]["wiki"]) == {"url", "headers"}
     beside = set(re.findall(r"`(\w+)`", text_of(block.page).split("Beside these: ")[1].split("as `gradeloop worker")[0]))

@@ -47,7 +47,7 @@ JAVASCRIPT: dict[str, str] = {
     "return true;",
     "a file outside": "require('fs').writeFileSync(FOLDER + '/written', 'x');\nreturn true;",
     "a file of others emptied": "require('fs').truncateSync(FOLDER + '/precious');\nreturn true;",
-    "a file of others locked away": "require('fs').chmodSync(FOLDER + '/precious', 0);\nreturn true;",
+    "a file of others locked away": "require('fs').chmodSync(FOLDER + '/precious', 0);  // is taken in silence\nreturn undefined;",
     "a full disk": "const fs = require('fs');\nwhile (true) fs.appendFileSync('big', 'x'.repeat(1000000));",
     "many files": "const fs = require('fs');\nfor (let n = 0; ; n++) fs.writeFileSync(`file${n}`, 'x'.repeat(100000));",
     "the worker killed": "process.kill(WORKER, 'SIGKILL');\nreturn true;",

@@ -1,6 +1,7 @@
 """Assertions in code, by the call of the draft, by meaning, and those that promptfoo has a model grade, as they are read from a file."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from gradeloop.grading.checks import CheckedDraft
 from gradeloop.sandbox.code_calls import local_code_sandbox
 from gradeloop.suites.assertions import assertion_types
 from gradeloop.suites.flags import SuiteFlags
-from tests.rig.suites import cases, refusal
+from gradeloop.suites.load import read_suite
+from tests.rig.suites import cases, refusal, written
 
 NAME = "promptfooconfig.yaml"
 ALLOWED = SuiteFlags(allow_code=True, scripted=Path(__file__))
@@ -367,3 +369,44 @@ def test_each_test_shows_its_own_context_where_the_assertion_is_the_same(tmp_pat
 
     assert "the first" in str(first.rubric.criteria[0].description)
     assert "the second" in str(second.rubric.criteria[0].description)
+
+
+def test_a_file_of_code_is_known_by_its_path_below_the_suites_folder(tmp_path: Path) -> None:
+    (tmp_path / "checks").mkdir()
+    (tmp_path / "checks/a.js").write_text("module.exports = () => true;\n")
+    (case,) = cases(tmp_path, config("{type: javascript, value: 'file://checks/a.js'}"), ALLOWED, name=NAME)
+    check = case.rubric.criteria[0].check
+
+    assert check is not None
+    assert check.arguments["file"] == "checks/a.js"
+
+
+def test_prompts_and_tests_made_by_code_import_what_lies_beside_them(tmp_path: Path) -> None:
+    (tmp_path / "lib").mkdir()
+    (tmp_path / "lib/words.py").write_text("WORD = 'kind'\n")
+    (tmp_path / "lib/prompt.py").write_text("from words import WORD\n\ndef ask(context):\n    return WORD + ' ' + context['vars']['q']\n")
+    (tmp_path / "tests.py").write_text("from lib import words\n\ndef tests():\n    return [{'vars': {'q': words.WORD}}]\n")
+    text = "prompts: ['file://lib/prompt.py:ask']\nproviders: echo\ntests: 'file://tests.py:tests'\n"
+    (case,) = cases(tmp_path, text, ALLOWED, name=NAME)
+
+    assert case.output == "kind kind"
+
+
+def test_what_code_may_import_is_the_suites_folder_and_those_that_are_named(tmp_path: Path) -> None:
+    suite = read_suite(written(tmp_path, config("{type: equals, value: x}"), NAME), replace(ALLOWED, imports=(tmp_path / "venv",)))
+    unallowed = read_suite(tmp_path / NAME, replace(ALLOWED, allow_code=False))
+
+    assert suite.plan.rubrics.allow_code.imports == (tmp_path.resolve(), tmp_path / "venv")
+    assert unallowed.plan.rubrics.allow_code.imports == ()
+
+
+@pytest.mark.parametrize("private", ["HOME", "GRADELOOP_STATE_DIR"])
+def test_a_suites_folder_that_holds_what_is_private_is_not_imported_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, private: str, subtests: pytest.Subtests
+) -> None:
+    path = written(tmp_path, config("{type: equals, value: x}"), NAME)
+    for place, hidden in ((tmp_path, False), (tmp_path / "below/it", False), (tmp_path / ".below", True), (tmp_path.parent / "z", True)):
+        with subtests.test(place=place):
+            monkeypatch.setenv(private, str(place))
+
+            assert read_suite(path, ALLOWED).plan.rubrics.allow_code.imports == ((tmp_path.resolve(),) if hidden else ())

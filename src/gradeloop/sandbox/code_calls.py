@@ -18,6 +18,7 @@ from pydantic import JsonValue
 
 from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.sandbox.execution import ERROR_CHARACTERS, MIB, Execution, Limits, SandboxError
+from gradeloop.sandbox.programs import MAIN, readable
 
 Language = Literal["javascript", "python"]
 Engine = Literal["python", "node", "quickjs", "monty"]
@@ -31,8 +32,8 @@ CALL_SECONDS = 5.0
 PROBE_SECONDS = 60.0
 """The seconds that an engine has to show that it works: a busy machine starts Node slowly, which is no reason to say that it is missing."""
 
-NODE_BYTES = 1024 * MIB
-"""The address space of Node, which reserves hundreds of MiB before it runs anything."""
+LIBRARY_BYTES = 1536 * MIB
+"""The address space of Node, which reserves more than 1 GiB before it runs anything (version 24), and of Python with packages of others."""
 
 TYPES_FROM = [22, 13]
 """The first Node that takes the types out of TypeScript."""
@@ -43,6 +44,7 @@ NODE_HEAP_MIB = 192
 OUTPUT_BYTES = 8 * MIB
 """All results of one start, and all that its calls print."""
 
+_MISSING = re.compile(r"No module named '(?P<python>[^']+)'|Cannot find (?:module|package) '(?P<node>[^']+)'")
 _MODULE = re.compile(r"^\s*(?:export|import)\s", re.MULTILINE)
 _RUNNERS = Path(__file__).parent
 
@@ -87,6 +89,8 @@ class CodeSandbox:
     seconds: float = CALL_SECONDS
     javascript: Engine | None = None
     """The engine for JavaScript; None for the first that works: Node, then QuickJS."""
+    imports: tuple[Path, ...] = ()
+    """The folders that code may import from: the suite's, virtual environments, and others with code or `node_modules`."""
     _found: dict[str, Engine] = field(default_factory=dict, repr=False)
 
     def call(self, calls: Sequence[CodeCall]) -> list[CodeResult]:
@@ -96,10 +100,10 @@ class CodeSandbox:
             SandboxError: This machine has no sandbox for the language.
         """
         results: dict[int, CodeResult] = {}
-        languages: dict[Language, None] = dict.fromkeys(call.language for call in calls)
-        for language in languages:
-            numbered = [(at, call) for at, call in enumerate(calls) if call.language == language]
-            engine = self.engine(language)
+        places = [(call.language, str(Path(call.file).parent)) for call in calls]  # two folders may have modules of one name
+        for place in dict.fromkeys(places):
+            numbered = [(at, call) for at, call in enumerate(calls) if places[at] == place]
+            engine = self.engine(place[0])
             for start in range(0, len(numbered), CALLS_A_START):
                 part = numbered[start : start + CALLS_A_START]
                 ended = self._made([call for _, call in part], engine)
@@ -148,7 +152,7 @@ class CodeSandbox:
         while len(results) < len(calls):
             left = calls[len(results) :]
             ended, came = self._start(left, engine)
-            results += came
+            results += [replace(result, error=self._with_cure(result.error, call)) for result, call in zip(came, left, strict=False)]
             if not came:
                 results.append(CodeResult(error=ended.error or "it ended its process, or never returned"))
         return results
@@ -158,22 +162,65 @@ class CodeSandbox:
         if box is None:
             raise SandboxError("there is no sandbox for programs on this machine")
         mark = secrets.token_hex(16)
-        runner = (_RUNNERS / "code_runner.js").read_text(encoding="utf-8")
-        request = {"mark": mark, "calls": [_wire(call, engine) for call in calls], "paths": [], "runner": ""}
-        limits = Limits(seconds=self.seconds, output_bytes=OUTPUT_BYTES)
+        runner, program = ((_RUNNERS / name).read_text(encoding="utf-8") for name in ("code_runner.js", "code_runner.py"))
+        imports = tuple(map(str, self.imports))
+        request = {"mark": mark, "calls": [self._wire(call, engine) for call in calls], "paths": [*imports], "runner": ""}
+        limits = Limits(seconds=self.seconds, output_bytes=OUTPUT_BYTES, imports=imports)
+        python = self._environment() if engine == "python" else None
         if engine == "node":
             files = {"calls.json": json.dumps(request), "runner.cjs": runner}
             node = shutil.which("node") or "node"
             own = ("--openssl-config=/dev/null", f"--max-old-space-size={NODE_HEAP_MIB}")  # the system's may not be readable in here
-            typed = ("--disable-wasm-trap-handler",) if any(call.typed for call in calls) and _takes_types_out(node) else ()
-            argv = [node, *own, *typed]
-            ended = box.run([*argv, "runner.cjs"], files, replace(limits, memory_bytes=NODE_BYTES))
+            typed = ("--disable-wasm-trap-handler",) if _takes_types_out(node) else ()
+            ended = box.run([node, *own, *typed, "runner.cjs"], files, replace(limits, memory_bytes=LIBRARY_BYTES))
+        elif python is not None:
+            argv, files = [str(python), "-E", "-s", "-B", "-X", "utf8", MAIN], {"calls.json": json.dumps(request), MAIN: program}
+            limits = replace(limits, memory_bytes=LIBRARY_BYTES, imports=(*imports, *_installation(python)))
+            ended = box.run(argv, files, limits)
         else:
             if engine == "quickjs":
                 request |= {"paths": [sysconfig.get_path("platlib")], "runner": runner}
-            program = (_RUNNERS / "code_runner.py").read_text(encoding="utf-8")
             ended = box.run(program, {"calls.json": json.dumps(request)}, limits)
         return ended, list(_read(ended.stdout, mark, len(calls)))
+
+    def _environment(self) -> Path | None:
+        """Return the interpreter of the first virtual environment."""
+        return next((folder / "bin" / "python" for folder in self.imports if (folder / "pyvenv.cfg").is_file()), None)
+
+    def _wire(self, call: CodeCall, engine: Engine) -> dict[str, JsonValue]:
+        module = bool(call.file) and (call.file.endswith((".mjs", ".mts")) or _MODULE.search(call.code) is not None)
+        code = call.code
+        if engine == "quickjs" and module:
+            code = re.sub(r"^(\s*)export\s+default\s", r"\1module.exports = ", code, flags=re.MULTILINE)
+        return {
+            "language": call.language,
+            "code": code,
+            "arguments": list(call.arguments),
+            "parameters": list(call.parameters),
+            "file": call.file,
+            "place": next((str(folder / call.file) for folder in self.imports if _is_copy(folder / call.file, folder, call)), ""),
+            "function": call.function,
+            "module": module,
+            "typed": call.typed,
+        }
+
+    def _with_cure(self, error: str | None, call: CodeCall) -> str | None:
+        """Return an error of a call; behind one of a module that is not there stands what to do."""
+        missing = _MISSING.search(error or "")
+        if error is None or missing is None:
+            return error
+        name, folder, python = missing["python"] or missing["node"], next(iter(self.imports), None), self._environment()
+        if folder is None:
+            cure = "code has no folder here to import from; name a copy of the suite's on the worker in [sandbox] imports"
+        elif name.startswith((".", "/", "file:")):
+            cure = f"put it beside {call.file or 'the suite'} in {folder}, or name the folder above both with --imports"
+        elif call.language == "javascript":
+            cure = f"run `npm install` for it in {folder}, or name the folder above its node_modules with --imports"
+        elif python is not None:
+            cure = f"install its package with `{python} -m pip install`, or put {name}.py into {folder}"
+        else:
+            cure = f"put {name}.py into {folder}, or name a virtual environment that has it with --imports"
+        return f"{error.partition(chr(10) + 'Require stack')[0]}; {cure}"
 
     def _in_monty(self, call: CodeCall) -> CodeResult:
         box = self.choice().snippets
@@ -193,21 +240,21 @@ def _takes_types_out(node: str) -> bool:
     return numbers >= TYPES_FROM
 
 
-def _wire(call: CodeCall, engine: Engine) -> dict[str, JsonValue]:
-    module = bool(call.file) and (call.file.endswith((".mjs", ".mts")) or _MODULE.search(call.code) is not None)
-    code = call.code
-    if engine == "quickjs" and module:
-        code = re.sub(r"^(\s*)export\s+default\s", r"\1module.exports = ", code, flags=re.MULTILINE)
-    return {
-        "language": call.language,
-        "code": code,
-        "arguments": list(call.arguments),
-        "parameters": list(call.parameters),
-        "file": call.file,
-        "function": call.function,
-        "module": module,
-        "typed": call.typed,
-    }
+def _installation(python: Path) -> list[str]:
+    """Return the folders that a virtual environment's interpreter stands on, by their real paths and as the environment names them."""
+    named = re.search(r"(?m)^home *= *(.+)$", (python.parents[1] / "pyvenv.cfg").read_text(encoding="utf-8"))
+    homes = [python.resolve().parent, *([Path(named[1].strip())] if named else [])]
+    folders = dict.fromkeys(folder for home in homes for folder in (home, home.parent / "lib"))
+    return [str(folder) for folder in folders if folder.is_dir() and not any(map(folder.is_relative_to, readable()))]
+
+
+def _is_copy(path: Path, folder: Path, call: CodeCall) -> bool:
+    """Return whether a file of a folder has the text of a call's code: what it imports then stands beside it."""
+    try:
+        real = path.resolve()
+        return bool(call.file) and real.is_relative_to(folder.resolve()) and real.read_text(encoding="utf-8-sig") == call.code
+    except (OSError, ValueError):
+        return False
 
 
 def _read(stdout: str, mark: str, count: int) -> Iterator[CodeResult]:
@@ -241,8 +288,8 @@ def _snippet(call: CodeCall) -> str:
 
 
 @functools.cache
-def local_code_sandbox() -> CodeSandbox:
+def local_code_sandbox(imports: tuple[Path, ...] = ()) -> CodeSandbox:
     """Return the sandboxes of this machine as they are found, for a command that reads a suite."""
     from gradeloop.sandbox.choice import choose_sandboxes
 
-    return CodeSandbox(functools.cache(choose_sandboxes))
+    return CodeSandbox(functools.cache(choose_sandboxes), imports=imports)

@@ -7,12 +7,12 @@ let ended = null;
 function inlineFunction(code, parameters) {
   const text = code.trim().replace(/;+$/, "");
   try {
-    return new Inline(...parameters, `return (${text}\n)`);
+    return new Inline(...parameters, "require", `return (${text}\n)`);
   } catch (error) {
     if (!(error instanceof SyntaxError)) throw error;
   }
-  if (/\breturn\b/.test(code)) return new Inline(...parameters, code);
-  return new Inline(...parameters, `return eval(${stringify(code)})`);
+  if (/\breturn\b/.test(code)) return new Inline(...parameters, "require", code);
+  return new Inline(...parameters, "require", `return eval(${stringify(code)})`);
 }
 
 function pick(exported, name, file) {
@@ -26,10 +26,10 @@ function pick(exported, name, file) {
   return found;
 }
 
-function exportsOf(code, load) {
+function exportsOf(call, load) {
   const module = { exports: {} };
-  const names = ["module", "exports", "require"];
-  new Function(...names, code)(module, module.exports, load);
+  const names = ["module", "exports", "require", "__filename", "__dirname"];
+  new Function(...names, call.code)(module, module.exports, load, call.place, call.place.replace(/\/[^/]*$/, ""));
   return module.exports;
 }
 
@@ -62,8 +62,8 @@ async function valueOf(call, load, importFile) {
   if (call.typed) call = withoutTypes(call, load);
   if (!call.file) made = inlineFunction(call.code, call.parameters);
   else if (importFile && call.module) made = pick(await importFile(call), call.function, call.file);
-  else made = pick(exportsOf(call.code, load), call.function, call.file);
-  let value = await made(...call.arguments);
+  else made = pick(exportsOf(call, load), call.function, call.file);
+  let value = await (call.file ? made(...call.arguments) : made(...call.arguments, load));
   if (!call.file && typeof value === "function") value = await value(...call.arguments);
   return plainJson(value);
 }
@@ -110,8 +110,18 @@ if (typeof process !== "undefined" && typeof require === "function") {
   const aside = (...parts) => process.stderr.write(`${parts.map(String).join(" ")}\n`);
   for (const name of ["log", "info", "debug", "warn", "error"]) console[name] = aside;
   process.stdout.write = process.stderr.write.bind(process.stderr);
+  const { createRequire, Module } = require("module");
+  const { pathToFileURL } = require("url");
+  process.env.NODE_PATH = request.paths.map((path) => `${path}/node_modules`).join(":");
+  Module._initPaths();
+  const beside = (call) => createRequire(call.place || `${request.paths[0] ?? process.cwd()}/`);
   let imported = 0;
   const importFile = async (call) => {
+    try {
+      if (call.place && (!call.typed || process.features.typescript)) return await import(pathToFileURL(call.place));
+    } catch (error) {
+      if (!(error instanceof SyntaxError) || /^\s*import\s/m.test(call.code)) throw error; // its package.json says CommonJS, or it has an enum
+    }
     const name = `${process.cwd()}/module-${imported++}.mjs`;
     fs.writeFileSync(name, call.code);
     return import(name);
@@ -119,7 +129,7 @@ if (typeof process !== "undefined" && typeof require === "function") {
   (async () => {
     for (const [at, call] of request.calls.entries()) {
       try {
-        const value = await valueOf(call, require, importFile);
+        const value = await valueOf(call, beside(call), importFile);
         if (value.length > 1024 * 1024) throw new Error(`it returned ${value.length} characters, ${1024 * 1024} at most`);
         report(at, `"value": ${value}`);
       } catch (error) {

@@ -29,8 +29,10 @@ def _inline(code: str, parameters: list[str]) -> Callable[..., Any]:
 
 
 def _of_file(call: dict[str, Any]) -> Callable[..., Any]:
-    """Return the function of a file's text, by its name."""
-    names: dict[str, Any] = {"__name__": "code", "__file__": call["file"]}
+    """Return the function of a file's text, by its name; what lies beside the file can be imported."""
+    names: dict[str, Any] = {"__name__": "code", "__file__": call["place"] or call["file"]}
+    if call["place"] and (beside := os.path.dirname(call["place"])) not in sys.path:  # noqa: PTH120 - as below
+        sys.path.insert(1, beside)
     exec(compile(call["code"], call["file"], "exec"), names)  # noqa: S102 - what it is for
     if not callable(names.get(call["function"])):
         raise LookupError(f"{call['file']} has no function {call['function']}")  # noqa: TRY004 - it is not there

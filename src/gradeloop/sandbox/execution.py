@@ -30,6 +30,8 @@ class Limits:
     """The size of all files in its folder, and of those that it has removed and still has open."""
     processes: int = 1
     """The most processes at once, threads not counted; 1 forbids to start another one."""
+    imports: tuple[str, ...] = ()
+    """The folders that it may read, except for the entries directly in them whose names begin with a dot."""
 
 
 @dataclass(frozen=True)

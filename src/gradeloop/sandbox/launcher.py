@@ -16,6 +16,8 @@ _NO_NEW_PRIVILEGES, _SECCOMP, _CAPBSET_DROP, _KEEPCAPS = 38, 22, 24, 8
 
 _READ = 1 << 0 | 1 << 2 | 1 << 3
 """EXECUTE, READ_FILE, READ_DIR."""
+_NAMES = 1 << 3
+"""READ_DIR: Python looks for modules in the list of a folder's names."""
 _FILE = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15
 """The rights that Landlock knows for files: EXECUTE, READ_FILE, WRITE_FILE, TRUNCATE, IOCTL_DEV."""
 _NO_NODES = 1 << 6 | 1 << 9 | 1 << 11
@@ -74,11 +76,11 @@ def _drop_capabilities(machine: str) -> None:
     _call("dropping the capabilities", _CAPSET[machine], header, data)
 
 
-def _ruleset(read: list[str], write: list[str], version: int) -> int:
+def _ruleset(read: list[str], names: list[str], write: list[str], version: int) -> int:
     rights = _RIGHTS[min(version, 5)]
     attributes = struct.pack("=QQQ", rights, _NETWORK if version >= 4 else 0, _SCOPES if version >= 6 else 0)  # noqa: PLR2004
     ruleset = _call("landlock_create_ruleset", _RULESET, attributes, 24 if version >= 6 else 16 if version >= 4 else 8, 0)  # noqa: PLR2004
-    for paths, granted in ((read, _READ), (write, ~_NO_NODES)):
+    for paths, granted in ((read, _READ), (names, _NAMES), (write, ~_NO_NODES)):
         for path in paths:
             try:
                 handle = os.open(path, os.O_PATH | os.O_CLOEXEC)

@@ -174,6 +174,18 @@ def readable(more: Sequence[str] = ()) -> list[str]:
     return [path for path in dict.fromkeys([*SYSTEM, *own]) if Path(path).exists()]
 
 
+def entries(folder: str, imports: Sequence[str], *, hidden: bool) -> Iterator[str]:
+    """Yield what lies directly in a folder, links aside: what a dot hides, such as `.env` and `.git`, or all else.
+
+    In the place of a folder in which others of `imports` lie, it yields what lies directly in that.
+    """
+    for entry in os.scandir(folder):
+        if entry.is_dir(follow_symlinks=False) and any(Path(other).is_relative_to(entry.path) for other in imports):
+            yield from entries(entry.path, imports, hidden=hidden)
+        elif entry.name.startswith(".") == hidden and not entry.is_symlink():
+            yield entry.path
+
+
 def nobody(paths: Sequence[str], *, bounded: bool) -> int | None:
     """Return an unused user, where the worker is root and such a user can reach the paths; else None.
 
@@ -420,11 +432,17 @@ class Bubblewrap:
 def _bwrap_command(bwrap: str, read_only: Sequence[str], limits: Limits) -> list[str]:
     command = [bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"]
     command += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox"]
+    emptied = []
+    for folder in sorted(limits.imports):  # before the interpreter, which may lie in one of them
+        command += ["--ro-bind", folder, folder]
+        for path in entries(folder, limits.imports, hidden=True):
+            command += ["--size", "4096", "--tmpfs", path] if Path(path).is_dir() else ["--ro-bind", "/dev/null", path]
+            emptied += ["--remount-ro", path] if Path(path).is_dir() else []
     for path in [path for path in readable(read_only) if not path.startswith("/dev")] + [str(LAUNCHER)]:
         command += ["--ro-bind", path, path]
     command += ["--dev", "/dev", "--size", str(min(SHARED_BYTES, limits.disk_bytes)), "--perms", "1777", "--tmpfs", SHARED]
     command += ["--size", str(limits.disk_bytes), "--perms", "0700", "--tmpfs", FOLDER, "--remount-ro", "/dev", "--remount-ro", "/"]
-    return [*command, "--chdir", FOLDER, "--"]
+    return [*command, *emptied, "--chdir", FOLDER, "--"]
 
 
 _CREATE_RULESET, _VERSION_ASKED = 444, 1
@@ -461,12 +479,15 @@ class Landlock:
         read = readable(self._read_only)
         with run_folder() as folder:
             request = build_launch_request(program, files, limits, policy, str(folder))
-            needed = [argv_of(program)[0], str(folder), *(read if isinstance(program, str) else ())]
+            inside = [f"{shown}/file" for shown in limits.imports]  # which nobody can read where the folder is closed
+            needed = [argv_of(program)[0], str(folder), *(read if isinstance(program, str) else ()), *inside]
             uid = nobody(needed, bounded=policy.processes and usage.delegated() is None)
             if uid is not None:
                 os.chown(folder, uid, uid)
             request["uid"] = uid
-            request["landlock"] = {"read": read, "write": [str(folder), *DEVICES], "version": self._version}
+            read += [path for shown in limits.imports for path in entries(shown, limits.imports, hidden=False)]
+            names, write = list(limits.imports), [str(folder), *DEVICES]
+            request["landlock"] = {"read": read, "names": names, "write": write, "version": self._version}
             if policy.processes:
                 request["limits"]["NPROC"] = limits.processes + THREADS + (0 if uid is not None else _tasks())
             return supervise(Launch(self.name, (), request, folder), limits)

@@ -40,8 +40,7 @@ def state_folder() -> Path:
     Raises:
         InvalidRequest: The folder cannot be made or written, or others can read or write it.
     """
-    named = os.environ.get("GRADELOOP_STATE_DIR")
-    folder = (Path(named) if named else platformdirs.user_state_path("gradeloop")).absolute()
+    folder = _named_state_folder()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
@@ -54,6 +53,18 @@ def state_folder() -> Path:
         raise InvalidRequest(f"The state folder {str(folder)!r} is open to others and has files that are not gradeloop's; {STATE_CURE}")
     close_to_others(folder, "The state folder", STATE_CURE)
     return folder
+
+
+def _named_state_folder() -> Path:
+    named = os.environ.get("GRADELOOP_STATE_DIR")
+    return (Path(named) if named else platformdirs.user_state_path("gradeloop")).absolute()
+
+
+def holds_private(folder: Path) -> bool:
+    """Return whether the user's home or the state folder is this folder, or lies in it where no dot at its top hides it."""
+    private = (path.resolve() for path in (Path.home(), _named_state_folder()))
+    below = [path.relative_to(folder.resolve()).parts for path in private if path.is_relative_to(folder.resolve())]
+    return any(not parts or not parts[0].startswith(".") for parts in below)
 
 
 def _is_state_folder(folder: Path) -> bool:

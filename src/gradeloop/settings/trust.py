@@ -35,8 +35,8 @@ COUNTED_UNTRUSTED = frozenset(
 )
 """The settings that count without trust: none of them names code, a command, a host or a path."""
 
-UNTRUSTED_IN_SANDBOX = "read_only"
-"""The setting of `[sandbox]` that names folders."""
+UNTRUSTED_IN_SANDBOX = frozenset({"read_only", "imports"})
+"""The settings of `[sandbox]` that name folders."""
 
 SKIPPED_FOLDERS = frozenset({"__pycache__", ".pytest_cache"})
 """Folders below a test suite that Python and pytest write by themselves."""
@@ -112,15 +112,15 @@ def uncounted_keys(table: Mapping[str, Any]) -> Iterator[str]:
     for key, value in table.items():
         if key not in COUNTED_UNTRUSTED:
             yield key
-        elif key == "sandbox" and isinstance(value, dict) and UNTRUSTED_IN_SANDBOX in value:
-            yield f"{key}.{UNTRUSTED_IN_SANDBOX}"
+        elif key == "sandbox" and isinstance(value, dict):
+            yield from (f"{key}.{name}" for name in value if name in UNTRUSTED_IN_SANDBOX)
 
 
 def counted_settings(table: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a file that count without trust."""
     counted = {key: value for key, value in table.items() if key in COUNTED_UNTRUSTED}
     if isinstance(counted.get("sandbox"), dict):
-        counted["sandbox"] = {key: value for key, value in counted["sandbox"].items() if key != UNTRUSTED_IN_SANDBOX}
+        counted["sandbox"] = {key: value for key, value in counted["sandbox"].items() if key not in UNTRUSTED_IN_SANDBOX}
     return counted
 
 

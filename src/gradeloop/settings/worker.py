@@ -25,6 +25,7 @@ from gradeloop.contract.notice import ALL_KINDS, NoticeKind
 from gradeloop.contract.thread import OUTAGE_SECONDS, TASK_QUEUE, OutageTimeout, Priority, TenantName
 from gradeloop.errors import InvalidRequest, explained
 from gradeloop.settings.endpoints import CallCeilings, CeilingName, EndpointTable, names_file
+from gradeloop.settings.paths import holds_private
 from gradeloop.settings.trust import CONFIG_FILE, ConfigFile, counted_settings, describe_uncounted, find_config_file, uncounted_keys
 from gradeloop.telemetry.health import is_loopback, parse_address
 from gradeloop.telemetry.logs import LogFormat
@@ -95,6 +96,10 @@ def _refuse_non_folders(folders: dict[str, Path]) -> None:
             raise ValueError(f"{name}: {str(path)!r} is no folder; correct the path")
 
 
+def _private(folder: Path) -> str:
+    return f"{str(folder)!r} holds your home folder, or that of gradeloop's state; name a folder below or beside it"
+
+
 class SandboxSettings(Section):
     """The sandbox for code that models wrote, and its limits."""
 
@@ -114,6 +119,16 @@ class SandboxSettings(Section):
     """Processes that a command may have at the same time."""
     read_only: tuple[Path, ...] = ()
     """Folders that programs may read, besides the system's libraries and the worker's Python."""
+    imports: tuple[Path, ...] = ()
+    """Folders that code of suites may import from: a copy of a suite's folder, virtual environments, others with `node_modules`."""
+
+    @field_validator("imports")
+    @classmethod
+    def _show_nothing_private(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
+        _refuse_non_folders({f"imports[{at}]": path for at, path in enumerate(value)})
+        if private := next(filter(holds_private, value), None):
+            raise ValueError(_private(private))
+        return value
 
 
 class FilesSettings(Section):
@@ -501,13 +516,30 @@ def find_outside_roots(given: Sequence[Path], file: ConfigFile | None) -> tuple[
     Raises:
         InvalidRequest: One of them is no folder.
     """
+    return _find_folders("--allow-outside", given, file, "files", "allow_outside")
+
+
+def find_imports(given: Sequence[Path], file: ConfigFile | None) -> tuple[Path, ...]:
+    """Return the folders that code of a suite may import from besides its own: those of `--imports`, and of `sandbox.imports`.
+
+    Raises:
+        InvalidRequest: One of them is no folder, or holds what is private.
+    """
+    if private := next(filter(holds_private, given), None):
+        raise InvalidRequest(f"--imports: {_private(private)}")
+    return tuple(path.absolute() for path in _find_folders("--imports", given, file, "sandbox", "imports"))
+
+
+def _find_folders(flag: str, given: Sequence[Path], file: ConfigFile | None, section: str, name: str) -> tuple[Path, ...]:
+    """Return the folders that a flag names, and those of the settings file."""
     for path in given:
         if not path.is_dir():
-            raise InvalidRequest(f"--allow-outside: {str(path)!r} is no folder; correct the path")
-    section = _read_file(file)[1].get("files") if file else None
-    named = section.get("allow_outside", ()) if isinstance(section, dict) else ()
-    with explained(f"{file.path if file else CONFIG_FILE}: files."):
-        return (*given, *FilesSettings.model_validate({"allow_outside": named}).allow_outside)
+            raise InvalidRequest(f"{flag}: {str(path)!r} is no folder; correct the path")
+    model: type[FilesSettings | SandboxSettings] = FilesSettings if section == "files" else SandboxSettings
+    table = _read_file(file)[1].get(section) if file else None
+    named = table.get(name, ()) if isinstance(table, dict) else ()
+    with explained(f"{file.path if file else CONFIG_FILE}: {section}."):
+        return (*given, *getattr(model.model_validate({name: named}), name))
 
 
 _PATHS = {
@@ -518,6 +550,7 @@ _PATHS = {
     ("files", "allow_outside"),
     ("pytest", "suites"),
     ("sandbox", "read_only"),
+    ("sandbox", "imports"),
 }
 """The settings that are paths, or tables or lists of paths."""
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from pydantic import JsonValue
@@ -25,7 +26,7 @@ from gradeloop.sandbox.code_calls import CodeCall, CodeResult, local_code_sandbo
 from gradeloop.sandbox.execution import SandboxError
 from gradeloop.settings.endpoints import PROTOCOLS, presets_by_name
 from gradeloop.suites.chats import MARK, read_image
-from gradeloop.suites.code_files import parse_transform, refuse_code
+from gradeloop.suites.code_files import CodeGrant, parse_transform, refuse_code
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.suite import Defaults, Prompt, SuiteMessage, SuiteTest
 from gradeloop.text import clip
@@ -219,7 +220,7 @@ def refuse_unknown_call(rubric: Rubric, asked: Mapping[str, object], where: Loca
                 raise InvalidRequest(f"{where}: {probable} needs log probabilities, which {model.provider} does not give; leave one out")
 
 
-def run_code(code: CodeText, arguments: Sequence[JsonValue], where: Location, what: str, *, allow_code: bool) -> JsonValue:
+def run_code(code: CodeText, arguments: Sequence[JsonValue], where: Location, what: str, *, allow_code: CodeGrant) -> JsonValue:
     """Call a function of the suite in this machine's sandbox, and return what it returns.
 
     Raises:
@@ -228,7 +229,7 @@ def run_code(code: CodeText, arguments: Sequence[JsonValue], where: Location, wh
     if not allow_code:
         raise refuse_code(where, what)
     try:
-        result = _call(code.model_dump_json(), json.dumps(list(arguments)))
+        result = _call(code.model_dump_json(), json.dumps(list(arguments)), allow_code.imports)
     except SandboxError as error:
         raise InvalidRequest(f"{where}: {what} cannot be run: {error}") from None
     if result.error is not None:
@@ -237,16 +238,16 @@ def run_code(code: CodeText, arguments: Sequence[JsonValue], where: Location, wh
 
 
 @lru_cache(maxsize=_RESULTS)
-def _call(code: str, arguments: str) -> CodeResult:
+def _call(code: str, arguments: str, imports: tuple[Path, ...]) -> CodeResult:
     text = CodeText.model_validate_json(code)
     given = json.loads(arguments)
     names = ("vars", "context")[: len(given)]
     call = CodeCall(text.language, text.code, tuple(given), names, text.file, text.function)
-    return local_code_sandbox().call([call])[0]
+    return local_code_sandbox(imports).call([call])[0]
 
 
 def prompt_of_code(
-    code: CodeText, variables: Mapping[str, JsonValue], provider: str | None, where: Location, *, allow_code: bool
+    code: CodeText, variables: Mapping[str, JsonValue], provider: str | None, where: Location, *, allow_code: CodeGrant
 ) -> Prompt:
     """Return the prompt that a function makes of a test's variables: a text, or a list of messages.
 
@@ -267,7 +268,7 @@ def prompt_of_code(
     raise InvalidRequest(f"{where}: the prompt {code.file} returned {clip(str(value))}; return a text, or a list of messages")
 
 
-def output_of_code(code: CodeText, prompt: str, variables: Mapping[str, JsonValue], where: Location, *, allow_code: bool) -> str:
+def output_of_code(code: CodeText, prompt: str, variables: Mapping[str, JsonValue], where: Location, *, allow_code: CodeGrant) -> str:
     """Return what a custom provider answers to a prompt; it runs in the sandbox, so it reaches no network.
 
     Raises:

@@ -1,7 +1,8 @@
 """Code that a suite names or holds: read from its files, and run after its user has allowed it."""
 
 import re
-from pathlib import PurePosixPath
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
 
 from pydantic import JsonValue
 
@@ -53,7 +54,21 @@ def read_code_file(value: str, scope: FileScope, where: Location) -> dict[str, J
         raise InvalidRequest(f"{where}: the file {str(path)!r} is empty; write the function into it")
     if len(text) > CODE_CHARACTERS:
         raise InvalidRequest(f"{where}: the file {str(path)!r} has {len(text)} characters, {CODE_CHARACTERS} at most; shorten it")
-    return {"language": LANGUAGES[suffix], "code": text, "file": path.name, "function": named["function"] or ""}
+    real = path.resolve()
+    name = real.relative_to(scope.root).as_posix() if real.is_relative_to(scope.root) else path.name
+    return {"language": LANGUAGES[suffix], "code": text, "file": name, "function": named["function"] or ""}
+
+
+@dataclass(frozen=True)
+class CodeGrant:
+    """Whether a user has allowed the code of a suite to run, and what it may import."""
+
+    allowed: bool = False
+    imports: tuple[Path, ...] = ()
+    """The suite's folder, unless it holds what is private, and those that its user names."""
+
+    def __bool__(self) -> bool:
+        return self.allowed
 
 
 def is_code_file(value: JsonValue) -> bool:

@@ -11,7 +11,9 @@ from pydantic import JsonValue
 
 from gradeloop.batches.contract import Case
 from gradeloop.errors import InvalidRequest
-from gradeloop.suites.code_files import FILE
+from gradeloop.files.roots import FileScope
+from gradeloop.settings.paths import holds_private
+from gradeloop.suites.code_files import FILE, CodeGrant
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.text import clip
 
@@ -228,6 +230,8 @@ class SuiteFlags:
     scripted: Path | None = None
     allow_code: bool = False
     """Whether code of the suite may run, in the sandbox."""
+    imports: tuple[Path, ...] = ()
+    """The folders that it may import from besides the suite's own."""
     skip_unsupported: bool = False
     """Whether what has no counterpart is left out, and its cases are not judged."""
     check: bool = False
@@ -236,3 +240,8 @@ class SuiteFlags:
     """Further conditions on the cases that run."""
     overrides: Overrides = Overrides()
     """Prompts, providers, tests and variables that replace the file's."""
+
+    def grant(self, scope: FileScope) -> CodeGrant:
+        """Return whether the code of a suite may run, and what it may import."""
+        own = () if holds_private(scope.root) else (scope.root,)
+        return CodeGrant(self.allow_code, (*own, *self.imports) if self.allow_code else ())

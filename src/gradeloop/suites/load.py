@@ -127,7 +127,7 @@ def _build_plan(suite: SuiteFile, scope: FileScope, spot: Location, flags: Suite
         generators=generators,
         defaults=defaults,
         rubrics=CaseRubrics(
-            defaults, spot if suite.rubric else spot.at("defaults"), grader_given=flags.grader is not None, allow_code=flags.allow_code
+            defaults, spot if suite.rubric else spot.at("defaults"), grader_given=flags.grader is not None, allow_code=flags.grant(scope)
         ),
         tests=_tests_of(suite, scope, spot.at("tests")),
         models=models,

@@ -38,6 +38,7 @@ from gradeloop.suites.case_texts import (
     transforms_of,
 )
 from gradeloop.suites.chats import without_images
+from gradeloop.suites.code_files import CodeGrant
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.findings import Findings
 from gradeloop.suites.flags import PlannedCase, SuiteFlags
@@ -69,8 +70,8 @@ class CaseRubrics:
     """The place of the defaults in the suite."""
     grader_given: bool = False
     """Whether a flag names the grader, which then replaces the defaults' provider."""
-    allow_code: bool = False
-    """Whether the user has allowed the code of the suite to run."""
+    allow_code: CodeGrant = field(default_factory=CodeGrant)
+    """Whether the user has allowed the code of the suite to run, and what it may import."""
     findings: Findings = field(default_factory=Findings)
     """Takes the assertions that have no counterpart."""
     asks_nothing: bool = False
@@ -104,7 +105,7 @@ class CaseRubrics:
         if key in self._made:
             return self._made[key]
         built = self._build_what_can(
-            AssertionList(assertions, options, threshold, allow_code=self.allow_code), variables, located_test.spot
+            AssertionList(assertions, options, threshold, allow_code=self.allow_code.allowed), variables, located_test.spot
         )
         if not is_template(key) and not any(shows_variables(value) for value, _ in assertions) and len(self._made) < _CACHED_RUBRICS:
             self._made[key] = built
@@ -339,7 +340,7 @@ class Plan:
             prompt = self._fill_prompt(located_test, named, {**self.defaults.vars, **located_test.test.vars}, generator)
             asked = self._output_or_generator(located_test, generator, prompt)
             own = tuple(code for code in (generator.reply, generator.transform) if code) if generator else ()
-            asked |= {"transforms": transforms_of(located_test, self.defaults, own, allow_code=self.rubrics.allow_code)}
+            asked |= {"transforms": transforms_of(located_test, self.defaults, own, allow_code=self.rubrics.allow_code.allowed)}
             refuse_unknown_call(built.rubric, asked, located_test.spot)
         except InvalidRequest as error:
             reason = self.findings.leave_out(error, "not run")

@@ -248,7 +248,7 @@ def _build_plan(config: PromptfooConfig, flags: SuiteFlags, repeat: int, finding
         templates,
         expands=not options.get("disableVarExpansion"),
         findings=findings,
-        allow_code=flags.allow_code,
+        allow_code=flags.grant(scope),
         transform_vars=options.get("transformVars"),
     )
     defaults, reasons = reader.defaults(default, place)
@@ -262,7 +262,7 @@ def _build_plan(config: PromptfooConfig, flags: SuiteFlags, repeat: int, finding
         allows_unknown=True,
         defaults=defaults,
         rubrics=CaseRubrics(
-            defaults, place, grader_given=flags.grader is not None, findings=findings, asks_nothing=True, allow_code=flags.allow_code
+            defaults, place, grader_given=flags.grader is not None, findings=findings, asks_nothing=True, allow_code=flags.grant(scope)
         ),
         tests=lambda: _tests(config, reader),
         models=SuiteModels(scripted=flags.scripted is not None, checks=flags.check, allow_code=flags.allow_code),

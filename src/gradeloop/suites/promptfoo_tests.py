@@ -19,7 +19,7 @@ from gradeloop.files.yaml import Location, explained_at, read_yaml
 from gradeloop.grading.templates import is_template
 from gradeloop.suites.assertions import find_type
 from gradeloop.suites.case_texts import run_code
-from gradeloop.suites.code_files import FILE, names_code, parse_transform, read_code_file
+from gradeloop.suites.code_files import FILE, CodeGrant, names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import DatasetRow, LocatedTest, find_files, match_files, parse_number, read_rows, refuse_number
 from gradeloop.suites.findings import Findings, Keys, as_list, as_object, keys_of
 from gradeloop.suites.providers import is_setting
@@ -58,8 +58,8 @@ class PromptfooTests:
     """Whether a variable with a list of texts makes a test for each of them; else the list is one value."""
     findings: Findings = field(default_factory=Findings)
     """Takes what has no counterpart."""
-    allow_code: bool = False
-    """Whether the user has allowed the code of the suite to run."""
+    allow_code: CodeGrant = field(default_factory=CodeGrant)
+    """Whether the user has allowed the code of the suite to run, and what it may import."""
     transform_vars: JsonValue = None
     """The `transformVars` of all tests that have none of their own."""
     shared: Mapping[str, JsonValue] = field(default_factory=dict)

@@ -239,6 +239,8 @@ class WorkerSpec:
     """The worker's file of settings."""
     local_servers: frozenset[str] = frozenset()
     """The loopback addresses of models that the command's own files name."""
+    imports: tuple[Path, ...] = ()
+    """The folders that code of a suite may import from."""
 
     def task_queue(self, connection: Connection) -> str:
         """Return the queue's name: equal only if server, tools, replies, endpoints and the *names* of the keys that are set are equal.
@@ -253,6 +255,7 @@ class WorkerSpec:
             **({"record": str(self.record.absolute())} if self.record else {}),
             **({"config": [str(self.config.path), self.config.sha256]} if self.config else {}),
             **({"local_servers": sorted(self.local_servers)} if self.local_servers else {}),
+            **({"imports": [str(folder) for folder in self.imports]} if self.imports else {}),
             "environment": _provider_environment(endpoint_variables(self.config)),
             "version": importlib.metadata.version("gradeloop"),
         }
@@ -476,6 +479,7 @@ def _spec_flags(spec: WorkerSpec) -> list[str]:
     flags += ["--scripted", str(spec.scripted.absolute())] if spec.scripted else []
     flags += ["--record", str(spec.record.absolute())] if spec.record else []
     flags += [part for url in sorted(spec.local_servers) for part in ("--local-servers", url)]
+    flags += [part for folder in spec.imports for part in ("--sandbox.imports", str(folder))]
     if spec.config:
         named = ["--config", str(spec.config.path)] if spec.config.named else ["--folder", str(spec.config.path.parent)]
         flags += [*named, "--role", "all"]
@@ -489,6 +493,7 @@ def _facts(spec: WorkerSpec, connection: Connection) -> dict[str, JsonValue]:
         "record": str(spec.record.absolute()) if spec.record else None,
         "config": {"path": str(spec.config.path), "named": spec.config.named} if spec.config else None,
         "local_servers": [*sorted(spec.local_servers)],
+        "imports": [str(folder) for folder in spec.imports],
         "address": connection.address,
         "namespace": connection.namespace,
         "started": datetime.now(UTC).isoformat(timespec="seconds"),

@@ -42,7 +42,7 @@ from gradeloop.files.output import is_written_by_us
 from gradeloop.files.rubric import require_files
 from gradeloop.judges.judgements import read_case_labels
 from gradeloop.settings.paths import state_folder
-from gradeloop.settings.worker import find_outside_roots
+from gradeloop.settings.worker import find_imports, find_outside_roots
 from gradeloop.store.engine import STORE_VARIABLE, own_store
 from gradeloop.suites.cli.eval_options import (
     Concurrency,
@@ -54,12 +54,12 @@ from gradeloop.suites.cli.eval_options import (
     LimitFlags,
     check_suites,
     find_suite,
+    worker_of,
 )
 from gradeloop.suites.load import read_suite
 from gradeloop.temporal.connect import (
     OURS,
     Connection,
-    WorkerSpec,
     connect,
     done_before,
     ensure_worker,
@@ -149,7 +149,8 @@ class EvalCommand:
     async def _run_suite(self, path: Path) -> int:
         options = self._options
         config = own_config_file(trust=options.folder.trust)
-        suite = read_suite(path, options.flags, find_outside_roots(options.folder.allow_outside, config))
+        flags = replace(options.flags, imports=find_imports(options.flags.imports, config))
+        suite = read_suite(path, flags, find_outside_roots(options.folder.allow_outside, config))
         known = [path for path in suite.outputs if path.suffix.lower() in renderers_by_suffix()]
         outputs = Outputs([*known, *options.output], overwrite=options.folder.overwrite)
         spool = SpooledCases(suite.cases())
@@ -167,9 +168,7 @@ class EvalCommand:
         await self._reader.open()
         connection = await find()
         client = await connect(connection)
-        task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(
-            WorkerSpec(suite.tools, suite.scripted, config=config, local_servers=suite.plan.models.local_servers), connection
-        )
+        task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(worker_of(config, suite), connection)
         batches = BatchClient(client, task_queue)
         await upload_cases(batches, request, spool, connection, self._print_status)
         spool.close()

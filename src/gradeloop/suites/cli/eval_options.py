@@ -37,7 +37,7 @@ from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import InvalidRequest, explained
 from gradeloop.exit_codes import BAD_INPUT, CAPPED, SATISFIED
 from gradeloop.settings.trust import ConfigFile
-from gradeloop.settings.worker import find_outside_roots, with_tenant
+from gradeloop.settings.worker import find_imports, find_outside_roots, with_tenant
 from gradeloop.store.engine import own_store
 from gradeloop.suites.flags import CaseFilters, EarlierCases, SuiteFlags, overrides
 from gradeloop.suites.load import check_suite
@@ -219,6 +219,9 @@ class EvalOptions:
     tools: ToolFiles = ()
     scripted: Scripted = None
     allow_code: Annotated[bool, typer.Option("--allow-code", help="Run the suite's own code, in the sandbox; read it first.")] = False
+    imports: Annotated[
+        tuple[Path, ...], typer.Option("--imports", metavar="FOLDER", help="Let that code import from this folder; repeatable.")
+    ] = ()
     attach: Annotated[str | None, typer.Option(metavar="BATCH", help="Follow a batch that was started before, or `latest`.")] = None
     resume: Annotated[str | None, typer.Option(metavar="BATCH", help="Resume a batch: run what has not run, and retry its errors.")] = None
     folder: FolderFlags = FolderFlags()
@@ -248,6 +251,7 @@ class EvalOptions:
             tools=self.tools,
             scripted=self.scripted,
             allow_code=self.allow_code,
+            imports=self.imports,
             skip_unsupported=self.skip_unsupported,
             check=self.check,
             select=CaseFilters(
@@ -380,8 +384,13 @@ def find_suite(folder: Path, *, flags_make_one: bool = False) -> Path:
 def refuse_unservable_suite(config: ConfigFile | None, suite: Suite) -> None:
     """Refuse a suite whose cases, which have been read, the worker of this folder would refuse."""
     asked = [case.model_dump(mode="json") for case in suite.plan.models.asked.values()]
-    spec = WorkerSpec(suite.tools, suite.scripted, config=config, local_servers=suite.plan.models.local_servers)
-    refuse_unservable_here(spec, asked)
+    refuse_unservable_here(worker_of(config, suite), asked)
+
+
+def worker_of(config: ConfigFile | None, suite: Suite) -> WorkerSpec:
+    """Return the files that the worker of a suite is started with, whose cases have been read."""
+    servers, imports = suite.plan.models.local_servers, suite.plan.rubrics.allow_code.imports
+    return WorkerSpec(suite.tools, suite.scripted, config=config, local_servers=servers, imports=imports)
 
 
 def check_suites(suites: Sequence[Path], flags: SuiteFlags, outside: Sequence[Path], *, as_json: bool) -> int:
@@ -393,6 +402,7 @@ def check_suites(suites: Sequence[Path], flags: SuiteFlags, outside: Sequence[Pa
     if not suites:
         raise InvalidRequest("No suite is named; give the files that are checked")
     roots = find_outside_roots(tuple(outside), config := own_config_file(trust=False))
+    flags = replace(flags, imports=find_imports(flags.imports, config))
     codes = {"whole": SATISFIED, "in part": CAPPED, "refused": BAD_INPUT}
     code = SATISFIED
     for path in suites:

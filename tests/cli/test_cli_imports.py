@@ -1,0 +1,62 @@
+"""A suite whose code imports files and packages, run by `gradeloop eval` from its file to its results."""
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.rig.cli import CommandLine
+
+SUITE = """
+prompts: ["file://prompt.js"]
+providers: [scripted:one]
+tests:
+  - vars: {q: Ada}
+    assert: [{type: javascript, value: "file://checks/pad.js"}, {type: python, value: "file://checks/word.py"}]
+"""
+FILES = {
+    "promptfooconfig.yaml": SUITE,
+    "replies.yaml": json.dumps({"replies": [{"role": "generator", "when": "Greet Ada", "text": "Hello Ada."}]}),
+    "texts.js": "module.exports = { greeting: 'Greet' };\n",
+    "prompt.js": "const { greeting } = require('./texts');\nmodule.exports = ({ vars }) => `${greeting} ${vars.q}`;\n",
+    "checks/pad.js": "const pad = require('pad');\nmodule.exports = (output) => pad(output) === `  ${output}`;\n",
+    "checks/word.py": "import words\nimport installed\n\ndef get_assert(out, _):\n    return words.WORD in out and installed.N == 7\n",
+    "checks/words.py": "WORD = 'Ada'\n",
+    "node_modules/pad/index.js": "module.exports = (text) => `  ${text}`;\n",
+}
+
+
+@pytest.fixture
+def gradeloop(commands: CommandLine, tmp_path: Path) -> CommandLine:
+    """Return the command in the suite's folder."""
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(text)
+    return replace(commands, folder=tmp_path)
+
+
+def test_code_imports_with_a_named_virtual_environment_and_names_what_it_lacks(gradeloop: CommandLine, tmp_path: Path) -> None:
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / ".venv"], check=True)
+    (packages,) = (tmp_path / ".venv").glob("lib/python*/site-packages")
+    (packages / "installed.py").write_text("N = 7\n")
+
+    lacking = gradeloop("eval", "--scripted", "replies.yaml", "--allow-code", "-o", "lacking.json")
+    whole = gradeloop("eval", "--scripted", "replies.yaml", "--allow-code", "--imports", ".venv", "-o", "whole.json")
+
+    (case,) = json.loads((tmp_path / "lacking.json").read_text())["cases"]
+    assert (lacking.code, case["status"]) == (3, "error"), lacking.out + lacking.err
+    assert f"No module named 'installed' (line 2); put installed.py into {tmp_path}, or name a virtual environment" in case["error"]
+    assert whole.code == 0, whole.out + whole.err
+
+
+@pytest.mark.parametrize(
+    ("folder", "why"),
+    [("absent", "--imports: 'absent' is no folder; correct the path"), ("~", "holds your home folder, or that of gradeloop's state")],
+)
+def test_a_folder_that_code_cannot_import_from_is_refused(gradeloop: CommandLine, folder: str, why: str) -> None:
+    done = gradeloop("eval", "--allow-code", "--imports", str(Path(folder).expanduser()))
+
+    assert (done.code, why in done.err) == (2, True), done.err
