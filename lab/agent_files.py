@@ -40,8 +40,8 @@ from gradeloop.contract.transcript import (
 from gradeloop.exit_codes import leave
 from gradeloop.transcripts.readers import read_run_file
 from lab.inspect_logs import INSPECT
-from lab.peer.node import peer
 from lab.peer.venv import DOCENT, peer_python
+from rig.node_peers import peer
 
 MINI_SWE = ("mini-swe-agent==2.4.6",)
 

@@ -28,9 +28,9 @@ from gradeloop.temporal.server import ensure_server, stop_server
 from lab import batches, beside_deepagents, beside_handwritten, contest, judges, many_cases, overhead
 from lab.measure import Cost
 from lab.mock_judge import judging
-from lab.peer.node import MASTRA, PROMPTFOO, peer
 from lab.peer.venv import DEEPAGENTS, DOCENT, peer_python
 from lab.served_app import served
+from rig.node_peers import MASTRA, PROMPTFOO, peer
 
 MINUTES = 20.0
 

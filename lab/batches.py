@@ -22,9 +22,9 @@ from rich.table import Table
 
 from gradeloop.exit_codes import leave
 from lab.mock_judge import SECONDS, counts, judging
-from lab.peer.node import MASTRA, peer
 from lab.peer.promptfoo_suite import promptfoo, suite
 from lab.peer.watched import watched
+from rig.node_peers import MASTRA, peer
 from rig.processes import Engine, WorkerProcess, engine_in
 
 RUNS, AT_ONCE, ROUNDS = 200, 50, 5

@@ -64,7 +64,7 @@ STANDS_ON = {
     "tests/contract": ("src/gradeloop/contract/",),
     "tests/docs": ("docs/", "examples/", "README.md", "src/gradeloop/client/", "src/gradeloop/generators.py"),
     "tests/grading": ("src/gradeloop/grading/", "src/gradeloop/text.py"),
-    "tests/integrations": ("src/gradeloop/integrations/",),
+    "tests/integrations": ("src/gradeloop/integrations/", "src/gradeloop/promptfoo_grader.py", "examples/mastra_scorer/"),
     "tests/judges": ("src/gradeloop/judges/",),
     "tests/monitors": ("src/gradeloop/monitors/", "workflows/monitors/monitoring.py"),
     "tests/providers": ("activities/providers/",),

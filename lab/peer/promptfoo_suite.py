@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lab.peer.node import PROMPTFOO, Peer, peer
 from lab.peer.watched import Watched, watched
+from rig.node_peers import PROMPTFOO, Peer, peer
 
 QUIET = {
     "PROMPTFOO_DISABLE_TELEMETRY": "1",

@@ -74,7 +74,7 @@ def test_files_import_what_lies_beside_them_and_packages(choice: SandboxChoice, 
     box = CodeSandbox(lambda: choice, imports=(suite,))
     calls = [call(name, code) for name, (code, _) in FILES.items()]
 
-    assert box.call(calls) == [CodeResult(value=value) for _, value in FILES.values()]  # type: ignore[arg-type]  # JSON of any shape
+    assert box.call(calls) == [CodeResult(value=value) for _, value in FILES.values()]
 
 
 def test_inline_code_imports_from_the_suites_folder(choice: SandboxChoice, suite: Path) -> None:

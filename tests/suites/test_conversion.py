@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
+from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import read_yaml
@@ -211,6 +212,22 @@ def test_a_marker_is_one_only_where_white_space_follows() -> None:
 
 
 @pytest.mark.parametrize(
+    ("model", "grader"),
+    [
+        ("openai/gpt-5-mini", "openai:gpt-5-mini"),
+        ("google/gemini-3-flash", "google_genai:gemini-3-flash"),
+        ("openrouter/openai/gpt-5-mini", "openrouter:openai/gpt-5-mini"),
+    ],
+)
+def test_the_model_of_a_scorer_grades_its_criteria(model: str, grader: str) -> None:
+    scorer: dict[str, Any] = {"criteria": ["a", OPTIONAL], "model": model, "options": {"scale": 1}}
+    alone, gate = from_mastra(scorer), from_mastra({"scorers": [scorer, {"criteria": "c"}]})
+
+    assert [criterion.grader.id for criterion in alone.criteria if isinstance(criterion.grader, ModelSpec)] == [grader] * 2
+    assert [criterion.grader is None for criterion in gate.criteria] == [False, False, True]
+
+
+@pytest.mark.parametrize(
     "shape", [{"criteria": []}, {}, {"scorers": []}, {"scorers": [{"criteria": ""}, {"criteria": "a"}], "strategy": "any"}]
 )
 def test_a_scorer_without_criteria_asks_nobody(shape: Any) -> None:
@@ -232,6 +249,15 @@ async def test_such_a_scorer_scores_1_without_a_call(client: Client) -> None:
         ({"scorers": [{"criteria": "a"}], "strategy": "most"}, "strategy: 'most' has no counterpart"),
         ({"scorers": [{"criteria": "a"}], "timeout": 5}, "isTaskComplete: 'timeout' has no counterpart"),
         ({"criteria": [{"description": "a", "weight": 2}]}, "criteria[0]: 'weight' has no counterpart"),
+        (
+            {"criteria": "a", "options": {"scale": 10}},
+            "options: \"{'scale': 10}\" has no counterpart; a score is 0 or 1, leave the scale out",
+        ),
+        (
+            {"scorers": [{"criteria": "a", "model": {"id": 5}}]},
+            "scorers[0].model: \"{'id': 5}\" is no name of a model; write it as vendor/model",
+        ),
+        ({"criteria": "a", "model": "gpt-5-mini"}, "model: 'gpt-5-mini' is no name of a model; write it as vendor/model"),
     ],
 )
 def test_what_mastra_has_and_we_do_not_is_refused_by_name(shape: Any, why: str) -> None:

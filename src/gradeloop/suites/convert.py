@@ -92,8 +92,9 @@ def from_promptfoo(
     return built.rubric.model_copy(update={"name": chosen.description})
 
 
-_SCORER_KEYS = {"criteria", "id", "name", "description"}
+_SCORER_KEYS = {"criteria", "id", "name", "description", "model", "options"}
 _GATE_KEYS = {"scorers", "strategy", "parallel"}
+_VENDORS = {"google": "google_genai"}
 
 
 def from_mastra(value: JsonValue) -> Rubric:
@@ -103,7 +104,7 @@ def from_mastra(value: JsonValue) -> Rubric:
     and scores 1. Unlike Mastra's, a marker is one only where white space follows: `3.5 stars` stays.
 
     Args:
-        value: `{criteria}`, or `{scorers, strategy}`; criteria are a text with one a line, or a list of `{id?, description, required?}`.
+        value: `{criteria, model, options}`, or `{scorers, strategy}`; criteria are a text with one a line, or a list of `{id?, description, required?}`.
 
     Raises:
         InvalidRequest: Something has no counterpart; the message names it.
@@ -115,7 +116,7 @@ def from_mastra(value: JsonValue) -> Rubric:
         raw |= _gate(value)
     else:
         refuse_others(value, _SCORER_KEYS, Location("the scorer"))
-        raw["criteria"] = _criteria(value.get("criteria"), "criteria")
+        raw["criteria"] = _graded(value, "")
     with explained("the scorers make no rubric: "):
         return Rubric.model_validate(raw)
 
@@ -139,7 +140,21 @@ def _scorer(value: JsonValue, at: int) -> dict[str, Any]:
         raise InvalidRequest(f"{where} is {clip(str(value))}; it must be an object with criteria")
     refuse_others(value, _SCORER_KEYS, Location(where))
     name = value.get("name") or value.get("id") or f"scorer {at + 1}"
-    return {"group": name, "criteria": _criteria(value.get("criteria"), f"{where}.criteria")}
+    return {"group": name, "criteria": _graded(value, f"{where}.")}
+
+
+def _graded(scorer: dict[str, JsonValue], where: str) -> list[Any]:
+    """Return the criteria of a scorer, each with the scorer's model, where it names one."""
+    criteria, model = _criteria(scorer.get("criteria"), f"{where}criteria"), scorer.get("model")
+    if (options := scorer.get("options")) not in (None, {}, {"scale": 1}):
+        raise InvalidRequest(f"{where}options: {clip(str(options))} has no counterpart; a score is 0 or 1, leave the scale out")
+    if model is None:
+        return criteria
+    vendor, _, name = model.partition("/") if isinstance(model, str) else ("", "", "")
+    if not name:
+        raise InvalidRequest(f"{where}model: {clip(str(model))} is no name of a model; write it as vendor/model")
+    grader = f"{_VENDORS.get(vendor, vendor)}:{name}"
+    return [{**(criterion if isinstance(criterion, dict) else {"description": criterion}), "grader": grader} for criterion in criteria]
 
 
 def _criteria(value: JsonValue, where: str) -> list[Any]:
