@@ -5,7 +5,6 @@ import json
 import re
 import secrets
 import shutil
-import subprocess
 import sysconfig
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
@@ -35,11 +34,9 @@ PROBE_SECONDS = 60.0
 LIBRARY_BYTES = 1536 * MIB
 """The address space of Node, which reserves more than 1 GiB before it runs anything (version 24), and of Python with packages of others."""
 
-TYPES_FROM = [22, 13]
-"""The first Node that takes the types out of TypeScript."""
-
-NODE_HEAP_MIB = 192
-"""The heap of JavaScript in Node, with which an endless list ends early."""
+NODE_OPTIONS = ("--openssl-config=/dev/null", "--max-old-space-size=192", "--disable-wasm-trap-handler")
+"""The options of Node, from 20.15 on: no settings of the system's, which it may not read, a heap of so many MiB, with which an endless list
+ends early, and WebAssembly that fits into the sandbox, by which Node takes the types out of TypeScript."""
 
 OUTPUT_BYTES = 8 * MIB
 """All results of one start, and all that its calls print."""
@@ -63,11 +60,6 @@ class CodeCall:
     """The file's name; empty for an inline text."""
     function: str = ""
     """The name of the file's function; empty for what a file of JavaScript exports."""
-
-    @property
-    def typed(self) -> bool:
-        """Whether the file is TypeScript."""
-        return self.file.endswith((".ts", ".cts", ".mts"))
 
 
 @dataclass(frozen=True)
@@ -132,7 +124,7 @@ class CodeSandbox:
         for engine in tried:
             if self._works(engine):
                 return engine
-        raise SandboxError("JavaScript needs Node or QuickJS; run: pip install 'gradeloop[javascript]'")
+        raise SandboxError("JavaScript needs Node 20.15 or newer, or QuickJS; run: pip install 'gradeloop[javascript]'")
 
     def _works(self, engine: Engine) -> bool:
         if (engine == "node" and not shutil.which("node")) or (engine == "quickjs" and find_spec("quickjs") is None):
@@ -170,9 +162,8 @@ class CodeSandbox:
         if engine == "node":
             files = {"calls.json": json.dumps(request), "runner.cjs": runner}
             node = shutil.which("node") or "node"
-            own = ("--openssl-config=/dev/null", f"--max-old-space-size={NODE_HEAP_MIB}")  # the system's may not be readable in here
-            typed = ("--disable-wasm-trap-handler",) if _takes_types_out(node) else ()
-            ended = box.run([node, *own, *typed, "runner.cjs"], files, replace(limits, memory_bytes=LIBRARY_BYTES))
+            argv = [node, *NODE_OPTIONS, "runner.cjs"]
+            ended = box.run(argv, files, replace(limits, memory_bytes=LIBRARY_BYTES))
         elif python is not None:
             argv, files = [str(python), "-E", "-s", "-B", "-X", "utf8", MAIN], {"calls.json": json.dumps(request), MAIN: program}
             limits = replace(limits, memory_bytes=LIBRARY_BYTES, imports=(*imports, *_installation(python)))
@@ -201,7 +192,7 @@ class CodeSandbox:
             "place": next((str(folder / call.file) for folder in self.imports if _is_copy(folder / call.file, folder, call)), ""),
             "function": call.function,
             "module": module,
-            "typed": call.typed,
+            "typed": call.file.endswith((".ts", ".cts", ".mts")),
         }
 
     def _with_cure(self, error: str | None, call: CodeCall) -> str | None:
@@ -230,14 +221,6 @@ class CodeSandbox:
         if ended.status != "ok":
             return CodeResult(error=ended.error or ended.status)
         return CodeResult(value=ended.value)
-
-
-@functools.cache
-def _takes_types_out(node: str) -> bool:
-    """Return whether a Node takes the types out of TypeScript, by WebAssembly that fits into the sandbox without its trap handler."""
-    ended = subprocess.run([node, "--version"], capture_output=True, text=True, check=False)  # noqa: S603 - the machine's own
-    numbers = [int(part) for part in re.findall(r"\d+", ended.stdout)[:2]]
-    return numbers >= TYPES_FROM
 
 
 def _installation(python: Path) -> list[str]:

@@ -104,7 +104,8 @@ def from_mastra(value: JsonValue) -> Rubric:
     and scores 1. Unlike Mastra's, a marker is one only where white space follows: `3.5 stars` stays.
 
     Args:
-        value: `{criteria, model, options}`, or `{scorers, strategy}`; criteria are a text with one a line, or a list of `{id?, description, required?}`.
+        value: `{criteria, model, options}`, or `{scorers, strategy}`; criteria are a text with one a line, or a list of
+            `{id?, description, required?}`.
 
     Raises:
         InvalidRequest: Something has no counterpart; the message names it.
