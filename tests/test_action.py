@@ -7,9 +7,12 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import yaml  # type: ignore[import-untyped]  # it ships no types
@@ -55,10 +58,13 @@ class Job:
     kept: Path
     outputs: dict[str, dict[str, str]] = field(default_factory=dict)
     log: str = ""
+    event: dict[str, Any] = field(default_factory=dict)
+    api: str = "http://127.0.0.1:9"
 
     def __post_init__(self) -> None:
         for name in ("temp", "bin", "checkout"):
             (self.folder / name).mkdir(parents=True)
+        (self.folder / "event.json").write_text(json.dumps(self.event))
         (self.folder / "bin/gh").write_text(GH)
         (self.folder / "bin/gh").chmod(0o755)
         shutil.copytree(ROOT / "examples/suite", self.folder / "checkout/suite")
@@ -111,6 +117,9 @@ class Job:
             "GITHUB_REPOSITORY": "somebody/shop",
             "GITHUB_WORKFLOW_REF": "somebody/shop/.github/workflows/ci.yml@refs/pull/17/merge",
             "RUNS": str(self.base.folder),
+            "GITHUB_WORKSPACE": str(self.folder / "checkout"),
+            "GITHUB_EVENT_PATH": str(self.folder / "event.json"),
+            "GITHUB_API_URL": self.api,
             **{name: self.filled(str(value)) for name, value in step.get("env", {}).items()},
         }
         cwd = self.folder / "checkout" / self.filled(step.get("working-directory", "."))
@@ -139,7 +148,9 @@ async def test_a_suite_is_a_gate_that_is_compared_with_the_base_branch(tmp_path:
     assert passed == 0, first.log
     assert {file.name for file in first.results.iterdir()} == {"results.json", "summary.md", "junit.xml", "report.html"}
     assert "there are no results of main to compare with yet" in first.log
-    assert re.search(r"^::error title=gradeloop%3A \S+ failed::c[12]%?:", first.log, re.MULTILINE), first.log
+    assert re.search(r"^::error file=suite/suite\.yaml,line=\d+,title=gradeloop%3A \S+ failed::c[12]%?:", first.log, re.MULTILINE), (
+        first.log
+    )
     assert "support answers" in (tmp_path / "first/summary.md").read_text()
     assert failed == 1, second.log
     assert second.outputs["compare"] == {"code": "0"}
@@ -183,6 +194,122 @@ def test_only_a_whole_run_of_the_base_branch_itself_is_compared_with(tmp_path: P
     job._step(step, tmp_path / "output")
 
     assert (tmp_path / "job/temp/gradeloop/base/results.json").read_text() == "mine", job.log
+
+
+class GitHub(BaseHTTPRequestHandler):
+    """GitHub's API for the comments of one pull request."""
+
+    comments: ClassVar[list[dict[str, Any]]]
+    asked: ClassVar[list[str]]
+    status: ClassVar[int]
+
+    def do_GET(self) -> None:
+        self.answer()
+
+    do_POST = do_PATCH = do_GET  # noqa: N815 - the server's own names
+
+    def answer(self) -> None:
+        assert self.headers["Authorization"] == "Bearer none"
+        self.asked.append(f"{self.command} {self.path}")
+        body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
+        found: Any = {"message": "Resource not accessible by integration"}
+        if self.status == 200 and self.command == "POST":
+            self.comments.append(found := {"id": len(self.comments), "user": {"type": "Bot"}, **body})
+        elif self.status == 200 and self.command == "PATCH":
+            self.comments[int(self.path.rpartition("/")[2])] |= (found := body)
+        elif self.status == 200:
+            page = int(self.path.rpartition("=")[2])
+            found = self.comments[100 * (page - 1) : 100 * page]
+        self.send_response(self.status)
+        self.end_headers()
+        self.wfile.write(json.dumps(found).encode())
+
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def github() -> Iterator[str]:
+    """Serve the API, and yield its address; its comments are 100 of people's, one with the action's own mark."""
+    GitHub.asked, GitHub.status = [], 200
+    GitHub.comments = [{"id": at, "user": {"type": "User"}, "body": "<!-- gradeloop gradeloop-results -->"} for at in range(100)]
+    with ThreadingHTTPServer(("127.0.0.1", 0), GitHub) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def commented(folder: Path, api: str, text: str, event: dict[str, Any] | None = None, **inputs: str) -> Job:
+    """Run the step that comments on a pull request."""
+    job = Job(
+        folder,
+        Base(folder.parent / "runs"),
+        GIVEN | inputs,
+        folder.parent / "kept",
+        event=event or {"pull_request": {"number": 17}},
+        api=api,
+    )
+    (folder / "temp/gradeloop").mkdir()
+    (folder / "temp/gradeloop/comment.md").write_text(text)
+    (step,) = [step for step in ACTION["runs"]["steps"] if step.get("name") == "Comment on the pull request"]
+    assert job._step(step, folder / "output") == 0, job.log
+    return job
+
+
+def test_a_pull_request_has_one_comment_that_later_runs_update(tmp_path: Path, github: str) -> None:
+    commented(tmp_path / "first", github, "1 of 2, says @somebody of #12, not of #one or it's")
+    first = GitHub.comments[100]["body"]
+    commented(tmp_path / "second", github, "2 of 2")
+    commented(tmp_path / "other", github, "other", artifact="others")
+
+    assert first == "<!-- gradeloop gradeloop-results -->\n1 of 2, says @\u200bsomebody of #\u200b12, not of #one or it's"
+    assert [one["body"].partition("\n")[2] for one in GitHub.comments[100:]] == ["2 of 2", "other"]
+    assert all(one["body"] == "<!-- gradeloop gradeloop-results -->" for one in GitHub.comments[:100])
+    assert [line.partition("?")[0] for line in GitHub.asked[:3]] == [
+        "GET /repos/somebody/shop/issues/17/comments",
+        "GET /repos/somebody/shop/issues/17/comments",
+        "POST /repos/somebody/shop/issues/17/comments",
+    ]
+    assert "PATCH /repos/somebody/shop/issues/comments/100" in GitHub.asked
+
+
+def test_a_job_that_may_not_comment_says_what_it_needs_and_does_not_fail(tmp_path: Path, github: str) -> None:
+    GitHub.status = 403
+    job = commented(tmp_path / "refused", github, "1 of 2")
+    away = commented(tmp_path / "away", "http://127.0.0.1:9", "1 of 2")
+
+    assert "HTTP Error 403: Forbidden; the job needs permissions: pull-requests: write" in job.log
+    assert "::notice title=gradeloop::the pull request has no comment: " in away.log
+
+
+def test_nothing_is_asked_where_no_comment_is_wanted(tmp_path: Path, github: str) -> None:
+    commented(tmp_path / "off", github, "1 of 2", comment="false")
+    commented(tmp_path / "push", github, "1 of 2", event={"ref": "refs/heads/main"})
+    commented(tmp_path / "nothing", github, "")
+
+    assert GitHub.asked == []
+
+
+def test_an_annotation_stands_at_the_line_of_its_test(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    job = Job(folder, Base(tmp_path / "runs"), {"folder": "a, b", "suite": "s.yaml"}, tmp_path / "kept")
+    (folder / "checkout/a, b").mkdir()
+    (folder / "checkout/a, b/cases.csv").write_text("id,q\nrow,x\n")
+    suite = "prompts: ['{{ q }}']\ngenerators: [scripted:one]\nrubric: '- good'\ngrader: scripted:one\nscripted: r.yaml\ntests:\n"
+    (folder / "checkout/a, b/s.yaml").write_text(suite + "  - {id: own, vars: {q: a}}\n  - cases.csv\n")
+    (folder / "checkout/a, b/r.yaml").write_text("replies: [{role: grader, text: x}]")
+    job.results.mkdir(parents=True)
+    gone = {"status": "failed", "criteria": [{"id": "c1", "passed": False, "gap": "50 %\n::error::x", "reason": ""}]}
+    cases = [{"id": name, **gone} for name in ("own", "row", "unknown")]
+    (job.results / "results.json").write_text(json.dumps({"cases": cases}))
+    (step,) = [step for step in ACTION["runs"]["steps"] if step.get("name") == "Summary and annotations"]
+
+    assert job._step(step, folder / "output") == 0, job.log
+    assert [line for line in job.log.splitlines() if line.startswith("::")] == [
+        "::error file=a%2C b/s.yaml,line=7,title=gradeloop%3A own failed::c1: 50 %25%0A::error::x",
+        "::error file=a%2C b/cases.csv,line=2,title=gradeloop%3A row failed::c1: 50 %25%0A::error::x",
+        "::error title=gradeloop%3A unknown failed::c1: 50 %25%0A::error::x",
+    ]
 
 
 def test_arguments_with_an_open_quote_fail_the_job_before_anything_runs(tmp_path: Path) -> None:
