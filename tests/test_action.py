@@ -10,7 +10,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from functools import partial
+from http.server import BaseHTTPRequestHandler, SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]  # it ships no types
 
 from tests.conftest import ROOT
+from tests.docs.runner import block_of
 
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 
@@ -330,6 +332,42 @@ def test_arguments_come_as_a_shell_splits_them(tmp_path: Path) -> None:
     job._step(step, tmp_path / "output")
 
     assert (job.folder / "temp/seen").read_text().endswith("<--overwrite><--name><two words><--filter><><--tag><a\nb><$HOME><*>")
+
+
+def recipe(tmp_path: Path, lines: list[str], **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run the lines of a recipe in a folder with a suite, as one job's shell does; gradeloop is installed already."""
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    script = "\n".join(line for line in lines if "pip install" not in line)
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", script]
+    environment = {**os.environ, "PATH": path, **variables}
+    return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=200)
+
+
+async def test_the_recipes_for_gitlab_and_for_any_shell_run_as_they_stand(tmp_path: Path) -> None:
+    served, folder = tmp_path / "served", tmp_path / "project"
+    shutil.copytree(ROOT / "examples/suite", folder)
+    shell = block_of("docs/ci.md", "sh recipe").text.splitlines()
+    gitlab = block_of("docs/ci.md", "yaml", "after_script").value["suite"]
+    first = await asyncio.to_thread(recipe, folder, shell)
+    results = json.loads((folder / "results.json").read_text())
+    for row in results["cases"]:
+        row["status"], row["criteria"] = "passed", [criterion | {"passed": True} for criterion in row["criteria"]]
+    (kept := served / "projects/5/jobs/artifacts/main/raw").mkdir(parents=True)
+    (kept / "results.json").write_text(json.dumps(results))
+    handler = partial(SimpleHTTPRequestHandler, directory=str(served))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        given = {"CI_PROJECT_DIR": str(folder), "CI_PROJECT_ID": "5", "CI_JOB_TOKEN": "t"}
+        given |= {"CI_API_V4_URL": f"http://127.0.0.1:{server.server_port}", "GRADELOOP_STATE_DIR": str(folder / ".gradeloop")}
+        alone = await asyncio.to_thread(recipe, folder, gitlab["script"], **given, CI_MERGE_REQUEST_TARGET_BRANCH_NAME="absent")
+        compared = await asyncio.to_thread(recipe, folder, gitlab["script"], **given, CI_MERGE_REQUEST_TARGET_BRANCH_NAME="main")
+        after = await asyncio.to_thread(recipe, folder, gitlab["after_script"], **given)
+        again = await asyncio.to_thread(recipe, folder, shell)
+        server.shutdown()
+
+    assert [ended.returncode for ended in (first, alone, compared, after, again)] == [0, 0, 1, 0, 1], compared.stdout + compared.stderr
+    assert "regress" in compared.stdout
+    assert {"results.json", "junit.xml", "report.html", "summary.md"} <= {file.name for file in folder.iterdir()}
 
 
 def test_every_action_is_pinned_by_its_commit() -> None:

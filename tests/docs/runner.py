@@ -467,6 +467,13 @@ def is_gitlab_job(block: Block) -> None:
             check_command(shlex.split(line))
 
 
+def is_recipe(block: Block) -> None:
+    """Require that each line that begins with a command of ours names one that exists; a test of the Action runs them all."""
+    for line in block.text.splitlines():
+        if line.startswith("gradeloop "):
+            check_command(shlex.split(line.partition(" ||")[0]))
+
+
 def starts_the_mcp_server(block: Block) -> None:
     """Require that the settings of a coding agent name a command that exists."""
     value = tomllib.loads(block.text)["mcp_servers"] if block.language == "toml" else block.value["mcpServers"]
@@ -605,6 +612,7 @@ RULES = (
     Rule("docs/batches.md", "yaml unsure", is_suite),
     Rule("docs/ci.md", "yaml", is_github_workflow, having="jobs:"),
     Rule("docs/ci.md", "yaml", is_gitlab_job),
+    Rule("docs/ci.md", "sh recipe", is_recipe),
     Rule("docs/cli.md", "text", is_usage),
     Rule("docs/contract.md", "json Generator", is_the_model_that_it_names, "generator"),
     Rule("docs/contract.md", "json foreign", is_the_model_that_it_names, "generator"),
