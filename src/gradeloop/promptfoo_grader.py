@@ -15,16 +15,18 @@ def call_api(_prompt: str, options: Mapping[str, Any], context: Mapping[str, Any
 
     Args:
         options: `config.model` is the model that judges, written `provider:model`; by default the first for which a key is set.
+            `config.scripted` is a file of replies for the provider `scripted`.
         context: `vars.output` is judged by `vars.rubric`: a text is one criterion, an object a rubric of ours.
     """
     given: Mapping[str, Any] = context.get("vars") or {}
+    config: Mapping[str, Any] = options.get("config") or {}
     output, rubric = given.get("output"), given.get("rubric")
     if rubric is None or output is None:
         return {"error": "gradeloop judges an output by the value of an llm-rubric, and this call has none; use it for llm-rubric"}
     criterion = {"description": _text(rubric), "form": "pass_score"}
     asked = rubric if isinstance(rubric, Mapping) and "criteria" in rubric else {"criteria": [criterion]}
     try:
-        (result,) = judge_outputs([_text(output)], asked, grader=(options.get("config") or {}).get("model"))
+        (result,) = judge_outputs([_text(output)], asked, grader=config.get("model"), scripted=config.get("scripted"))
     except GradeloopError as error:
         return {"error": str(error)}
     if result.failed or result.output["result"] == "failed":

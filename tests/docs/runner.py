@@ -144,7 +144,7 @@ def codes(page: str, heading: str, pattern: str = r"`(\w+)") -> set[str]:
 # Checks of shell blocks
 
 
-FOREIGN = {"chmod", "claude", "docker", "echo", "helm", "kubectl", "npm", "pre-commit", "pyright", "temporal"}
+FOREIGN = {"chmod", "claude", "docker", "echo", "helm", "kubectl", "npm", "npx", "pre-commit", "pyright", "temporal"}
 """Programs of others: what they are told is run by the slow tests, or by nobody."""
 
 ASSIGNMENT = re.compile(r"([A-Z]\w*)=")
@@ -652,6 +652,9 @@ RULES = (
     Rule("docs/tutorials/*.md", "yaml part", is_value),
     Rule("docs/tutorials/*.md", "sh", names_commands, "tutorial"),
     Rule("docs/tutorials/*.md", "yaml", is_value, "tutorial"),
+    Rule("docs/tutorials/*.md", "js", is_text, "tutorial"),
+    Rule("docs/tutorials/*.md", "ts", is_text),  # run by tests/integrations/test_mastra_scorer.py
+    Rule("docs/tutorials/*.md", "python", is_python, "tutorial"),
     Rule("docs/tutorials/*.md", "json", is_value, "tutorial"),
     Rule(WRITING, "text", shows(lambda block: criteria_of(block.text), ["Three lines", "5-7-5 syllables", "The theme is spring"])),
     Rule(WRITING, "yaml rubric", lambda block: Rubric.model_validate(block.value)),

@@ -7,6 +7,7 @@ import asyncio
 import json
 import re
 import shlex
+import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -24,6 +25,7 @@ from gradeloop.batches.contract import Upload
 from gradeloop.judges.client import Judge
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.temporal.server import ServerInfo
+from rig.node_peers import PROMPTFOO, peer
 from tests.docs.runner import OFTEN, TIMES, Block, block_of, ends_alike, run_process, runs, scripted, text_of
 from tests.rig.batches import batching, passes
 from tests.rig.cli import CommandLine, Done
@@ -267,21 +269,42 @@ async def run_demo(desk: Desk, block: Block) -> None:
     assert [line.rstrip() for line in done.out.splitlines()][-len(table) :] == table
 
 
+async def run_promptfoo(gradeloop: CommandLine, *arguments: str) -> Done:
+    """Run the real promptfoo, whose Python is ours; skip where it cannot be had."""
+    try:
+        promptfoo = peer(PROMPTFOO)
+    except SystemExit as error:
+        pytest.skip(str(error))
+    assert arguments[0] == "promptfoo"
+    entry = promptfoo.modules / "promptfoo" / "dist" / "src" / "entrypoint.js"
+    own = {"PROMPTFOO_CONFIG_DIR": str(gradeloop.folder / "kept"), "PROMPTFOO_PYTHON": sys.executable, "PROMPTFOO_DISABLE_TELEMETRY": "1"}
+    own |= {"PROMPTFOO_DISABLE_UPDATE": "1", "PROMPTFOO_DISABLE_REMOTE_GENERATION": "1", "COLUMNS": "200"}
+    environment = promptfoo.environment(gradeloop._environment(own))
+    command = [str(promptfoo.node), str(entry), *arguments[1:], "--no-share", "--no-progress-bar"]
+    done = await asyncio.to_thread(
+        subprocess.run, command, cwd=gradeloop.folder, env=environment, capture_output=True, text=True, check=False, timeout=240
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
 async def run_tutorial(desk: Desk, *blocks: Block) -> None:
     """Write a tutorial's files, run its commands, which end with the codes behind them, and compare what it says is printed."""
     gradeloop, printed, ran = desk.commands, "", 0
     for block in blocks:
-        if block.language in {"yaml", "json"}:
+        if block.language in {"yaml", "json", "js", "python"}:
             before = "\n".join(text_of(block.page).splitlines()[: block.line])
-            (gradeloop.folder / re.findall(r"Save as `([\w.]+)`", before)[-1]).write_text(block.text)
+            file = gradeloop.folder / re.findall(r"Save as `([\w./]+)`", before)[-1]
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(block.text)
         for line in block.text.splitlines() if block.language in {"sh", "text"} else ():
             if block.language == "text":
                 assert line in printed
             elif not line.startswith("pip install"):
                 program, *arguments = shlex.split(line, comments=True)
-                code, done = re.search(r"#\s+exit (\d+)", line), gradeloop(*arguments)
+                code = re.search(r"#\s+exit (\d+)", line)
+                done = gradeloop(*arguments) if program == "gradeloop" else await run_promptfoo(gradeloop, *arguments)
                 printed, ran = done.out + done.err, ran + 1
-                assert program == "gradeloop"
+                assert program in {"gradeloop", "npx"}
                 assert done.code == (int(code[1]) if code else 0), f"{line}\n{printed}"
     assert ran > 1
 

@@ -17,17 +17,16 @@ from gradeloop.temporal.server import ServerInfo
 from gradeloop.testing import MODEL, ModelCall, ScriptedModels, WorkerProcess, worker
 from rig.node_peers import MASTRA, peer
 from tests.conftest import ROOT
+from tests.docs.runner import block_of
 
 pytestmark = pytest.mark.slow
 
 TOKEN = "a-token-of-the-tests"
 
-AGENT = """
+WRITER = """
 import { createServer } from "node:http";
-import { Agent } from "@mastra/core/agent";
-import { gradeloopScorer } from "./scorer.ts";
 
-const drafts = process.argv.slice(4), asked = [];
+const drafts = process.argv.slice(2), asked = [], results = [];
 const writer = createServer(async (request, reply) => {
   let body = "";
   for await (const part of request) body += part;
@@ -42,20 +41,27 @@ const writer = createServer(async (request, reply) => {
   reply.end("data: [DONE]\\n\\n");
 });
 await new Promise((ready) => writer.listen(0, "127.0.0.1", ready));
-const agent = new Agent({
-  id: "writer", name: "writer", instructions: "Write.",
-  model: { id: "openai/writer", url: `http://127.0.0.1:${writer.address().port}/v1`, apiKey: "sk-mock" },
-});
-const scorer = gradeloopScorer({ url: process.argv[2], token: process.argv[3], rubric: "- names the month" });
-const results = [];
-const stream = await agent.stream("Write of frogs.", {
-  maxSteps: 3,
-  isTaskComplete: { scorers: [scorer], onComplete: (result) => { results.push(result); } },
-});
-const text = await stream.text;
-console.log(JSON.stringify({ text, asked, results }));
+const model = { id: "openai/writer", url: `http://127.0.0.1:${writer.address().port}/v1`, apiKey: "sk-mock" };
+"""
+ENDED = """
+console.log(JSON.stringify({ text: await stream.text, asked, results }));
 process.exit(0);
 """
+CHANGED = {
+    '"http://127.0.0.1:8765/mcp"': "process.env.DOOR",
+    'model: "openai/gpt-5-mini"': "model",
+    "console.log(result.scorers[0].reason)": "results.push(result)",
+}
+"""What differs from the page: the address, the model, which is a mock, and what is done with the results."""
+
+
+def agent() -> str:
+    """Return the agent of the page."""
+    text = block_of("docs/tutorials/from-mastra.md", "ts").text
+    for written, changed in CHANGED.items():
+        assert text.count(written) == 1
+        text = text.replace(written, changed)
+    return WRITER + text + ENDED
 
 
 @pytest.fixture(scope="module")
@@ -97,10 +103,10 @@ async def gated(folder: Path, door: str, *drafts: str) -> dict[str, Any]:
         pytest.skip(str(error))
     (folder / "package.json").write_text('{"type": "module"}')
     (folder / "node_modules").symlink_to(mastra.modules)
-    (folder / "agent.ts").write_text(AGENT)
+    (folder / "agent.ts").write_text(agent())
     shutil.copy(ROOT / "examples" / "mastra_scorer" / "scorer.ts", folder)
-    command = [str(mastra.node), "--preserve-symlinks", "agent.ts", door, TOKEN, *drafts]
-    own = mastra.environment({**os.environ, "MASTRA_TELEMETRY_DISABLED": "1"})
+    command = [str(mastra.node), "--preserve-symlinks", "agent.ts", *drafts]
+    own = mastra.environment({**os.environ, "MASTRA_TELEMETRY_DISABLED": "1", "DOOR": door, "GRADELOOP_MCP_TOKEN": TOKEN})
     done = await asyncio.to_thread(subprocess.run, command, cwd=folder, env=own, capture_output=True, text=True, check=False, timeout=200)
     assert done.returncode == 0, done.stdout + done.stderr
     ended: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
@@ -111,7 +117,7 @@ async def test_a_real_agent_goes_on_until_the_judge_is_content(door: str, tmp_pa
     ended = await gated(tmp_path, door, "Frogs.", "Frogs in May.")
 
     assert [(result["complete"], result["scorers"][0]["score"]) for result in ended["results"]] == [(False, 0), (True, 1)]
-    assert ended["results"][0]["scorers"][0]["reason"] == "❌ names the month: name the month"
+    assert ended["results"][0]["scorers"][0]["reason"] == "❌ names the month: name the month\n✅ is one sentence long: as scripted"
     assert "name the month" in ended["asked"][1]
     assert "Frogs in May." in ended["text"]
 
