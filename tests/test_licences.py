@@ -24,8 +24,9 @@ def required(requirements: list[str], extras: set[str]) -> list[Requirement]:
 def installed() -> dict[str, PackageMetadata]:
     """Return the metadata of all that the extra `all` installs, by name; PackageNotFoundError where a package is missing here."""
     optional = PYPROJECT["optional-dependencies"]
-    (everything,) = map(Requirement, optional["all"])
-    pending = required([*PYPROJECT["dependencies"], *(line for extra in everything.extras for line in optional[extra])], set())
+    everything, *own = optional["all"]
+    named = [line for extra in Requirement(everything).extras for line in optional[extra]]
+    pending = required([*PYPROJECT["dependencies"], *named, *own], set())
     seen: set[tuple[str, frozenset[str]]] = set()
     found: dict[str, PackageMetadata] = {}
     while pending:
@@ -40,10 +41,12 @@ def installed() -> dict[str, PackageMetadata]:
 
 
 def licence(metadata: PackageMetadata) -> str:
-    """Return a package's licence in its own words: the expression, else the classifiers, else the first line of the field."""
+    """Return a package's licence in its own words: expression, classifiers, or the first line of the field or of its file."""
     classifiers = [line for line in metadata.get_all("Classifier") or [] if line.startswith("License ::")]
     (expression, *_), (field, *_) = (metadata.get_all(name) or [""] for name in ("License-Expression", "License"))
-    return expression or " OR ".join(classifiers) or next(iter(field.strip().splitlines()), "")
+    named = expression or " OR ".join(classifiers) or next(iter(field.strip().splitlines()), "")
+    file = metadata.get("License-File")
+    return named or (distribution(metadata["Name"]).read_text(file) or "").partition("\n")[0] if file else named
 
 
 def refusal(name: str, words: str) -> str | None:

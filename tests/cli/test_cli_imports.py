@@ -48,7 +48,10 @@ def test_code_imports_with_a_named_virtual_environment_and_names_what_it_lacks(g
 
     (case,) = json.loads((tmp_path / "lacking.json").read_text())["cases"]
     assert (lacking.code, case["status"]) == (3, "error"), lacking.out + lacking.err
-    assert f"No module named 'installed' (line 2); put installed.py into {tmp_path}, or name a virtual environment" in case["error"]
+    assert (
+        f"No module named 'installed' (line 2); name a virtual environment that has it with --imports, or put installed.py into {tmp_path}"
+        in case["error"]
+    )
     assert whole.code == 0, whole.out + whole.err
 
 

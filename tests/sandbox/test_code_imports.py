@@ -94,7 +94,7 @@ def test_modules_of_one_name_in_two_folders_are_told_apart(choice: SandboxChoice
 @pytest.mark.parametrize(
     ("file", "code", "missing", "cure"),
     [
-        ("a.py", "import absent\ndef get_assert(output, context): pass", "No module named 'absent'", "put absent.py into {}, or name a "),
+        ("a.py", "import absent\ndef get_assert(output, context): pass", "No module named 'absent'", "--imports, or put absent.py into {}"),
         ("a.js", "module.exports = () => require('absent')", "Cannot find module 'absent'", "run `npm install` for it in {}, or name the "),
         ("a.mjs", "import a from 'absent';\nexport default a;", "Cannot find package 'absent'", "run `npm install` for it in {}, or name "),
         ("a.js", "module.exports = () => require('./absent')", "Cannot find module './absent'", "put it beside a.js in {}, or name the "),
@@ -115,7 +115,7 @@ def test_a_worker_without_an_equal_copy_of_the_file_says_what_it_lacks(choice: S
     (ended,) = CodeSandbox(lambda: choice, imports=(suite,) if copied else ()).call([call("checks/whole.py", code)])
 
     assert "No module named '" in (ended.error or "")
-    cure = f"put near.py into {suite}" if copied else "name a copy of the suite's on the worker in [sandbox] imports"
+    cure = f"or put near.py into {suite}" if copied else "name a copy of the suite's on the worker in [sandbox] imports"
     assert cure in (ended.error or "")
 
 

@@ -210,7 +210,7 @@ class CodeSandbox:
         elif python is not None:
             cure = f"install its package with `{python} -m pip install`, or put {name}.py into {folder}"
         else:
-            cure = f"put {name}.py into {folder}, or name a virtual environment that has it with --imports"
+            cure = f"name a virtual environment that has it with --imports, or put {name}.py into {folder}"
         return f"{error.partition(chr(10) + 'Require stack')[0]}; {cure}"
 
     def _in_monty(self, call: CodeCall) -> CodeResult:
