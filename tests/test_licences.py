@@ -45,7 +45,7 @@ def licence(metadata: PackageMetadata) -> str:
     classifiers = [line for line in metadata.get_all("Classifier") or [] if line.startswith("License ::")]
     (expression, *_), (field, *_) = (metadata.get_all(name) or [""] for name in ("License-Expression", "License"))
     named = expression or " OR ".join(classifiers) or next(iter(field.strip().splitlines()), "")
-    file = metadata.get("License-File")
+    (file, *_) = metadata.get_all("License-File") or [""]
     return named or (distribution(metadata["Name"]).read_text(file) or "").partition("\n")[0] if file else named
 
 

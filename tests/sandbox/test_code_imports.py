@@ -184,3 +184,26 @@ def test_a_folder_that_only_its_owner_can_enter_is_imported_from(choice: Sandbox
         write(Path(closed), {"helper.js": "exports.N = 3;\n"})
 
         assert CodeSandbox(lambda: choice, imports=(Path(closed),)).call([inline("require('./helper').N")]) == [CodeResult(value=3)]
+
+
+def test_a_file_that_cannot_be_loaded_is_refused_and_one_that_can_is_loaded_once(choice: SandboxChoice, suite: Path) -> None:
+    box = CodeSandbox(lambda: choice, imports=(suite,))
+    whole = [call(name, code) for name, (code, _) in FILES.items()]
+    broken = {
+        "a.py": (
+            "import absent\ndef get_assert(output, context): pass",
+            "a.py cannot be loaded: ModuleNotFoundError: No module named 'absent'",
+        ),
+        "b.py": ("def other(output, context): pass", "b.py cannot be loaded: LookupError: b.py has no function get_assert"),
+        "c.js": ("require('absent'); module.exports = () => 1", "c.js cannot be loaded: Error: Cannot find module 'absent'"),
+        "d.mjs": ("export const a = 1", "d.mjs cannot be loaded: Error: d.mjs exports no function"),
+    }
+
+    box.refuse_unloadable([*whole, inline("1 / 0")])
+
+    assert len(box._loaded) == len(FILES)
+    for name, (code, why) in broken.items():
+        write(suite, {name: code})
+        with pytest.raises(SandboxError) as refused:
+            box.refuse_unloadable([*whole, call(name, code)])
+        assert why in str(refused.value)

@@ -56,7 +56,7 @@ async def refuse_undecidable(case: Case, code: CodeSandbox) -> None:
     """Refuse a case whose checks could decide about no output at all.
 
     Raises:
-        ValueError: A check is invalid, or its language has no sandbox here; the message names it.
+        ValueError: A check is invalid, its language has no sandbox here, or its file cannot be loaded; the message names it.
     """
     await _text_outcomes(case, "")
     for criterion, check in case.rubric.checks(CALL_CHECK, COMPARISON_CHECK):
@@ -65,6 +65,8 @@ async def refuse_undecidable(case: Case, code: CodeSandbox) -> None:
     try:
         for language in {named.value for named in named_in(case) if named.kind == "code"}:
             await asyncio.to_thread(code.engine, cast("Language", language))
+        named = [*case.transforms, *(parse_code_check(check.arguments) for _, check in case.rubric.checks(CODE_CHECK))]
+        await asyncio.to_thread(code.refuse_unloadable, [code_call(text, None, {}) for text in named])
     except SandboxError as error:
         raise ValueError(str(error)) from None
 

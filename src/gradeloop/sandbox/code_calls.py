@@ -60,6 +60,8 @@ class CodeCall:
     """The file's name; empty for an inline text."""
     function: str = ""
     """The name of the file's function; empty for what a file of JavaScript exports."""
+    loads: bool = False
+    """Whether the file is loaded alone, and true returned, without a call of its function."""
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,20 @@ class CodeSandbox:
     imports: tuple[Path, ...] = ()
     """The folders that code may import from: the suite's, virtual environments, and others with code or `node_modules`."""
     _found: dict[str, Engine] = field(default_factory=dict, repr=False)
+    _loaded: set[int] = field(default_factory=set, repr=False)
+
+    def refuse_unloadable(self, calls: Sequence[CodeCall]) -> None:
+        """Load the files of calls, with all that they import; each is loaded once.
+
+        Raises:
+            SandboxError: One cannot be loaded, or this machine has no sandbox for it.
+        """
+        new = {hash((call.file, call.code, call.function)): replace(call, loads=True) for call in calls if call.file}
+        new = {key: call for key, call in new.items() if key not in self._loaded and self.engine(call.language) != "monty"}
+        for (key, call), result in zip(new.items(), self.call([*new.values()]), strict=True):
+            if result.error is not None:
+                raise SandboxError(f"{call.file} cannot be loaded: {result.error}")
+            self._loaded.add(key)
 
     def call(self, calls: Sequence[CodeCall]) -> list[CodeResult]:
         """Make calls, those of one language in one start of a sandbox, and return their results in order; blocks until the last has ended.
@@ -192,6 +208,7 @@ class CodeSandbox:
             "place": next((str(folder / call.file) for folder in self.imports if _is_copy(folder / call.file, folder, call)), ""),
             "function": call.function,
             "module": module,
+            "loads": call.loads,
             "typed": call.file.endswith((".ts", ".cts", ".mts")),
         }
 

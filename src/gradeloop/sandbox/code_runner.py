@@ -46,6 +46,8 @@ async def _awaited(value: Awaitable[Any]) -> object:
 
 def _value(call: dict[str, Any]) -> dict[str, Any]:
     function = _of_file(call) if call["file"] else _inline(call["code"], call["parameters"])
+    if call["loads"]:
+        return {"value": True}
     value = function(*call["arguments"])
     if hasattr(value, "__await__"):
         import asyncio  # as long as all else takes
