@@ -94,8 +94,8 @@ class CodeSandbox:
         Raises:
             SandboxError: One cannot be loaded, or this machine has no sandbox for it.
         """
-        new = {hash((call.file, call.code, call.function)): replace(call, loads=True) for call in calls if call.file}
-        new = {key: call for key, call in new.items() if key not in self._loaded and self.engine(call.language) != "monty"}
+        files = [call for call in calls if call.file and self.engine(call.language) != "monty"]
+        new = {key: replace(call, loads=True) for call in files if (key := hash((call.file, call.code, call.function))) not in self._loaded}
         for (key, call), result in zip(new.items(), self.call([*new.values()]), strict=True):
             if result.error is not None:
                 raise SandboxError(f"{call.file} cannot be loaded: {result.error}")

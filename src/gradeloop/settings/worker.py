@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Mapping, Sequence
 from ipaddress import IPv4Network, IPv6Network
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
 from pydantic_settings import (
@@ -89,15 +89,14 @@ class Section(Strict, Documented):
     """A table of the settings file."""
 
 
+Part = TypeVar("Part", bound=Section)
+
+
 def _refuse_non_folders(folders: dict[str, Path]) -> None:
     """Raise ValueError for a path that is no folder."""
     for name, path in folders.items():
         if not path.is_dir():
             raise ValueError(f"{name}: {str(path)!r} is no folder; correct the path")
-
-
-def _private(folder: Path) -> str:
-    return f"{str(folder)!r} holds your home folder, or that of gradeloop's state; name a folder below or beside it"
 
 
 class SandboxSettings(Section):
@@ -125,9 +124,9 @@ class SandboxSettings(Section):
     @field_validator("imports")
     @classmethod
     def _show_nothing_private(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
-        _refuse_non_folders({f"imports[{at}]": path for at, path in enumerate(value)})
+        _refuse_non_folders({f"[{at}]": path for at, path in enumerate(value)})
         if private := next(filter(holds_private, value), None):
-            raise ValueError(_private(private))
+            raise ValueError(f"{str(private)!r} holds your home folder, or that of gradeloop's state; name a folder below or beside it")
         return value
 
 
@@ -516,7 +515,10 @@ def find_outside_roots(given: Sequence[Path], file: ConfigFile | None) -> tuple[
     Raises:
         InvalidRequest: One of them is no folder.
     """
-    return _find_folders("--allow-outside", given, file, "files", "allow_outside")
+    for path in given:
+        if not path.is_dir():
+            raise InvalidRequest(f"--allow-outside: {str(path)!r} is no folder; correct the path")
+    return (*given, *_read_setting(FilesSettings, file, "files", "allow_outside").allow_outside)
 
 
 def find_imports(given: Sequence[Path], file: ConfigFile | None) -> tuple[Path, ...]:
@@ -525,21 +527,17 @@ def find_imports(given: Sequence[Path], file: ConfigFile | None) -> tuple[Path, 
     Raises:
         InvalidRequest: One of them is no folder, or holds what is private.
     """
-    if private := next(filter(holds_private, given), None):
-        raise InvalidRequest(f"--imports: {_private(private)}")
-    return tuple(path.absolute() for path in _find_folders("--imports", given, file, "sandbox", "imports"))
+    with explained("--"):  # before the setting's name, which is the flag's
+        own = SandboxSettings.model_validate({"imports": given}).imports
+    return tuple(path.absolute() for path in (*own, *_read_setting(SandboxSettings, file, "sandbox", "imports").imports))
 
 
-def _find_folders(flag: str, given: Sequence[Path], file: ConfigFile | None, section: str, name: str) -> tuple[Path, ...]:
-    """Return the folders that a flag names, and those of the settings file."""
-    for path in given:
-        if not path.is_dir():
-            raise InvalidRequest(f"{flag}: {str(path)!r} is no folder; correct the path")
-    model: type[FilesSettings | SandboxSettings] = FilesSettings if section == "files" else SandboxSettings
+def _read_setting(model: type[Part], file: ConfigFile | None, section: str, name: str) -> Part:
+    """Return a section of the settings file, of which one setting alone is read."""
     table = _read_file(file)[1].get(section) if file else None
     named = table.get(name, ()) if isinstance(table, dict) else ()
     with explained(f"{file.path if file else CONFIG_FILE}: {section}."):
-        return (*given, *getattr(model.model_validate({name: named}), name))
+        return model.model_validate({name: named})
 
 
 _PATHS = {

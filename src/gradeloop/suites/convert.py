@@ -94,7 +94,6 @@ def from_promptfoo(
 
 _SCORER_KEYS = {"criteria", "id", "name", "description", "model", "options"}
 _GATE_KEYS = {"scorers", "strategy", "parallel"}
-_VENDORS = {"google": "google_genai"}
 
 
 def from_mastra(value: JsonValue) -> Rubric:
@@ -146,34 +145,26 @@ def _scorer(value: JsonValue, at: int) -> dict[str, Any]:
 
 def _graded(scorer: dict[str, JsonValue], where: str) -> list[Any]:
     """Return the criteria of a scorer, each with the scorer's model, where it names one."""
-    criteria, model = _criteria(scorer.get("criteria"), f"{where}criteria"), scorer.get("model")
+    value, model = scorer.get("criteria"), scorer.get("model")
+    if isinstance(value, str | None):
+        value = [without_marker(line.strip()) for line in (value or "").splitlines() if any(map(str.isalnum, line))]
+    if not isinstance(value, list):
+        raise InvalidRequest(f"{where}criteria is {clip(str(value))}; it must be a text or a list")
     if (options := scorer.get("options")) not in (None, {}, {"scale": 1}):
         raise InvalidRequest(f"{where}options: {clip(str(options))} has no counterpart; a score is 0 or 1, leave the scale out")
-    if model is None:
-        return criteria
     vendor, _, name = model.partition("/") if isinstance(model, str) else ("", "", "")
-    if not name:
+    if model is not None and not name:
         raise InvalidRequest(f"{where}model: {clip(str(model))} is no name of a model; write it as vendor/model")
-    grader = f"{_VENDORS.get(vendor, vendor)}:{name}"
-    return [{**(criterion if isinstance(criterion, dict) else {"description": criterion}), "grader": grader} for criterion in criteria]
+    grader = {} if model is None else {"grader": f"{'google_genai' if vendor == 'google' else vendor}:{name}"}
+    return [_criterion(criterion, grader, f"{where}criteria[{at}]") for at, criterion in enumerate(value)]
 
 
-def _criteria(value: JsonValue, where: str) -> list[Any]:
-    if value is None:
-        return []
-    if isinstance(value, str):
-        return [without_marker(line.strip()) for line in value.splitlines() if any(map(str.isalnum, line))]
-    if not isinstance(value, list):
-        raise InvalidRequest(f"{where} is {clip(str(value))}; it must be a text or a list")
-    for at, criterion in enumerate(value):
-        if isinstance(criterion, dict):
-            refuse_others(criterion, {"id", "description", "required"}, Location(f"{where}[{at}]"))
-    return [_required_as_there(criterion) if isinstance(criterion, dict) else criterion for criterion in value]
-
-
-def _required_as_there(criterion: dict[str, JsonValue]) -> dict[str, JsonValue]:
+def _criterion(value: JsonValue, grader: dict[str, str], where: str) -> JsonValue:
     """Return a criterion that is optional where it says `required: false`, and by no other value: Mastra compares with `!== false`."""
-    return {**criterion, "required": criterion["required"] is not False} if "required" in criterion else criterion
+    if not isinstance(value, dict):
+        return {"description": value, **grader} if grader else value
+    refuse_others(value, {"id", "description", "required"}, Location(where))
+    return {**value, **({"required": value["required"] is not False} if "required" in value else {}), **grader}
 
 
 def as_yaml(rubric: Rubric) -> str:
