@@ -20,13 +20,16 @@ def call_api(_prompt: str, options: Mapping[str, Any], context: Mapping[str, Any
     """
     given: Mapping[str, Any] = context.get("vars") or {}
     config: Mapping[str, Any] = options.get("config") or {}
-    output, rubric = given.get("output"), given.get("rubric")
-    if rubric is None or output is None:
+    if given.get("rubric") is None or given.get("output") is None:
         return {"error": "gradeloop judges an output by the value of an llm-rubric, and this call has none; use it for llm-rubric"}
-    criterion = {"description": _text(rubric), "form": "pass_score"}
-    asked = rubric if isinstance(rubric, Mapping) and "criteria" in rubric else {"criteria": [criterion]}
+    # promptfoo has parsed what is JSON; the judge is shown it as text.
+    output, rubric = (
+        text if isinstance(text, str) else json.dumps(text, ensure_ascii=False) for text in (given["output"], given["rubric"])
+    )
+    own = isinstance(given["rubric"], Mapping) and "criteria" in given["rubric"]
+    asked = given["rubric"] if own else {"criteria": [{"description": rubric, "form": "pass_score"}]}
     try:
-        (result,) = judge_outputs([_text(output)], asked, grader=config.get("model"), scripted=config.get("scripted"))
+        (result,) = judge_outputs([output], asked, grader=config.get("model"), scripted=config.get("scripted"))
     except GradeloopError as error:
         return {"error": str(error)}
     if result.failed or result.output["result"] == "failed":
@@ -40,8 +43,3 @@ def call_api(_prompt: str, options: Mapping[str, Any], context: Mapping[str, Any
         "tokenUsage": {"total": usage.tokens, "prompt": usage.input, "completion": usage.output, "numRequests": usage.calls},
         "cost": usage.cost_usd,
     }
-
-
-def _text(value: object) -> str:
-    """Return a text as it is, and what promptfoo has parsed as JSON."""
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)

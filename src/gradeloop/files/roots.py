@@ -82,11 +82,6 @@ class FileScope:
         """Return what a file that a user named may name in turn; `outside` are the folders that are allowed besides its own."""
         return cls(file.parent, Roots({str(root): root for root in (folder.resolve() for folder in (file.parent, *outside))}))
 
-    @property
-    def root(self) -> Path:
-        """The folder of the file that the user named."""
-        return next(iter(self.roots.folders.values()))
-
     def beside(self, file: Path) -> Self:
         """Return the scope of a file that was named here: names are relative to its folder, and stay below the same roots."""
         return replace(self, folder=file.parent)

@@ -112,14 +112,13 @@ if (typeof process !== "undefined" && typeof require === "function") {
   for (const name of ["log", "info", "debug", "warn", "error"]) console[name] = aside;
   process.stdout.write = process.stderr.write.bind(process.stderr);
   const { createRequire, Module } = require("module");
-  const { pathToFileURL } = require("url");
   process.env.NODE_PATH = request.paths.map((path) => `${path}/node_modules`).join(":");
   Module._initPaths();
   const beside = (call) => createRequire(call.place || `${request.paths[0] ?? process.cwd()}/`);
   let imported = 0;
   const importFile = async (call) => {
     try {
-      if (call.place && (!call.typed || process.features.typescript)) return await import(pathToFileURL(call.place));
+      if (call.place && (!call.typed || process.features.typescript)) return await import(require("url").pathToFileURL(call.place));
     } catch (error) {
       if (!(error instanceof SyntaxError) || /^\s*import\s/m.test(call.code)) throw error; // its package.json says CommonJS, or it has an enum
     }

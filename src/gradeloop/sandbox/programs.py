@@ -486,8 +486,7 @@ class Landlock:
                 os.chown(folder, uid, uid)
             request["uid"] = uid
             read += [path for shown in limits.imports for path in entries(shown, limits.imports, hidden=False)]
-            names, write = list(limits.imports), [str(folder), *DEVICES]
-            request["landlock"] = {"read": read, "names": names, "write": write, "version": self._version}
+            request["landlock"] = {"read": read, "names": [*limits.imports], "write": [str(folder), *DEVICES], "version": self._version}
             if policy.processes:
                 request["limits"]["NPROC"] = limits.processes + THREADS + (0 if uid is not None else _tasks())
             return supervise(Launch(self.name, (), request, folder), limits)

@@ -54,14 +54,14 @@ def read_code_file(value: str, scope: FileScope, where: Location) -> dict[str, J
         raise InvalidRequest(f"{where}: the file {str(path)!r} is empty; write the function into it")
     if len(text) > CODE_CHARACTERS:
         raise InvalidRequest(f"{where}: the file {str(path)!r} has {len(text)} characters, {CODE_CHARACTERS} at most; shorten it")
-    real = path.resolve()
-    name = real.relative_to(scope.root).as_posix() if real.is_relative_to(scope.root) else path.name
+    (root, *_), real = scope.roots.folders.values(), path.resolve()
+    name = real.relative_to(root).as_posix() if real.is_relative_to(root) else path.name
     return {"language": LANGUAGES[suffix], "code": text, "file": name, "function": named["function"] or ""}
 
 
 @dataclass(frozen=True)
 class CodeGrant:
-    """Whether a user has allowed the code of a suite to run, and what it may import."""
+    """A user's leave for the code of a suite to run, and what it may import."""
 
     allowed: bool = False
     imports: tuple[Path, ...] = ()

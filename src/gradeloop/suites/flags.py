@@ -243,5 +243,5 @@ class SuiteFlags:
 
     def grant(self, scope: FileScope) -> CodeGrant:
         """Return whether the code of a suite may run, and what it may import."""
-        own = () if holds_private(scope.root) else (scope.root,)
-        return CodeGrant(self.allow_code, (*own, *self.imports) if self.allow_code else ())
+        own, *_ = scope.roots.folders.values()
+        return CodeGrant(self.allow_code, (*(() if holds_private(own) else (own,)), *self.imports) if self.allow_code else ())

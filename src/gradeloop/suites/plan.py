@@ -71,7 +71,7 @@ class CaseRubrics:
     grader_given: bool = False
     """Whether a flag names the grader, which then replaces the defaults' provider."""
     allow_code: CodeGrant = field(default_factory=CodeGrant)
-    """Whether the user has allowed the code of the suite to run, and what it may import."""
+    """The user's leave for the code of the suite to run, and what it may import."""
     findings: Findings = field(default_factory=Findings)
     """Takes the assertions that have no counterpart."""
     asks_nothing: bool = False

@@ -59,7 +59,7 @@ class PromptfooTests:
     findings: Findings = field(default_factory=Findings)
     """Takes what has no counterpart."""
     allow_code: CodeGrant = field(default_factory=CodeGrant)
-    """Whether the user has allowed the code of the suite to run, and what it may import."""
+    """The user's leave for the code of the suite to run, and what it may import."""
     transform_vars: JsonValue = None
     """The `transformVars` of all tests that have none of their own."""
     shared: Mapping[str, JsonValue] = field(default_factory=dict)

@@ -219,9 +219,7 @@ class EvalOptions:
     tools: ToolFiles = ()
     scripted: Scripted = None
     allow_code: Annotated[bool, typer.Option("--allow-code", help="Run the suite's own code, in the sandbox; read it first.")] = False
-    imports: Annotated[
-        tuple[Path, ...], typer.Option("--imports", metavar="FOLDER", help="Let that code import from this folder; repeatable.")
-    ] = ()
+    imports: Annotated[tuple[Path, ...], typer.Option("--imports", metavar="FOLDER", help="Let code import from here; repeatable.")] = ()
     attach: Annotated[str | None, typer.Option(metavar="BATCH", help="Follow a batch that was started before, or `latest`.")] = None
     resume: Annotated[str | None, typer.Option(metavar="BATCH", help="Resume a batch: run what has not run, and retry its errors.")] = None
     folder: FolderFlags = FolderFlags()
