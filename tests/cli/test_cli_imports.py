@@ -53,7 +53,10 @@ def test_code_imports_with_a_named_virtual_environment_and_names_what_it_lacks(g
 
 @pytest.mark.parametrize(
     ("folder", "why"),
-    [("absent", "--imports: [0]: 'absent' is no folder; correct the path"), ("~", "holds your home folder, or that of gradeloop's state")],
+    [
+        ("absent", "--imports: [0]: 'absent' is no folder; correct the path"),
+        ("~", "holds your home folder, gradeloop's state or all temporary files; name one below or beside it"),
+    ],
 )
 def test_a_folder_that_code_cannot_import_from_is_refused(gradeloop: CommandLine, folder: str, why: str) -> None:
     done = gradeloop("eval", "--allow-code", "--imports", str(Path(folder).expanduser()))

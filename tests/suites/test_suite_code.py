@@ -400,13 +400,15 @@ def test_what_code_may_import_is_the_suites_folder_and_those_that_are_named(tmp_
     assert unallowed.plan.rubrics.allow_code.imports == ()
 
 
-@pytest.mark.parametrize("private", ["HOME", "GRADELOOP_STATE_DIR"])
+@pytest.mark.parametrize("private", ["HOME", "GRADELOOP_STATE_DIR", "TMPDIR"])
 def test_a_suites_folder_that_holds_what_is_private_is_not_imported_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, private: str, subtests: pytest.Subtests
 ) -> None:
     path = written(tmp_path, config("{type: equals, value: x}"), NAME)
     for place, hidden in ((tmp_path, False), (tmp_path / "below/it", False), (tmp_path / ".below", True), (tmp_path.parent / "z", True)):
         with subtests.test(place=place):
+            place.mkdir(parents=True, exist_ok=True)
             monkeypatch.setenv(private, str(place))
+            monkeypatch.setattr("tempfile.tempdir", None)
 
             assert read_suite(path, ALLOWED).plan.rubrics.allow_code.imports == ((tmp_path.resolve(),) if hidden else ())

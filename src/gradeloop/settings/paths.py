@@ -5,6 +5,7 @@ import logging
 import os
 import re
 import stat
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -61,8 +62,8 @@ def _named_state_folder() -> Path:
 
 
 def holds_private(folder: Path) -> bool:
-    """Return whether the user's home or the state folder is this folder, or lies in it where no dot at its top hides it."""
-    private = (path.resolve() for path in (Path.home(), _named_state_folder()))
+    """Return whether the user's home, state or temporary folder is this folder, or lies in it where no dot at its top hides it."""
+    private = (path.resolve() for path in (Path.home(), _named_state_folder(), Path(tempfile.gettempdir())))
     below = [path.relative_to(folder.resolve()).parts for path in private if path.is_relative_to(folder.resolve())]
     return any(not parts or not parts[0].startswith(".") for parts in below)
 

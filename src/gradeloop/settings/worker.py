@@ -126,7 +126,9 @@ class SandboxSettings(Section):
     def _show_nothing_private(cls, value: tuple[Path, ...]) -> tuple[Path, ...]:
         _refuse_non_folders({f"[{at}]": path for at, path in enumerate(value)})
         if private := next(filter(holds_private, value), None):
-            raise ValueError(f"{str(private)!r} holds your home folder, or that of gradeloop's state; name a folder below or beside it")
+            raise ValueError(
+                f"{str(private)!r} holds your home folder, gradeloop's state or all temporary files; name one below or beside it"
+            )
         return value
 
 

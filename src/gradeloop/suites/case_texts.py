@@ -226,7 +226,7 @@ def run_code(code: CodeText, arguments: Sequence[JsonValue], where: Location, wh
     Raises:
         InvalidRequest: Its user has not allowed it, there is no sandbox, or it raised something.
     """
-    if not allow_code:
+    if not allow_code.allowed:
         raise refuse_code(where, what)
     try:
         result = _call(code.model_dump_json(), json.dumps(list(arguments)), allow_code.imports)

@@ -67,9 +67,6 @@ class CodeGrant:
     imports: tuple[Path, ...] = ()
     """The suite's folder, unless it holds what is private, and those that its user names."""
 
-    def __bool__(self) -> bool:
-        return self.allowed
-
 
 def is_code_file(value: JsonValue) -> bool:
     """Tell whether a value is what a file of code was read as."""
