@@ -11,7 +11,7 @@ import pytest
 
 from gradeloop.suites.assertions import assertion_types
 from gradeloop.suites.findings import Keys, keys_of
-from lab.peer.node import PROMPTFOO, peer
+from rig.node_peers import PROMPTFOO, peer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
