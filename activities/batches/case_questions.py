@@ -22,16 +22,17 @@ from gradeloop.batches.case_checks import CheckedOutput
 from gradeloop.batches.cases import CaseConversation, ParkedCase, groups_to_ask_anew, units_of
 from gradeloop.batches.comparing import Choice, Contender, choices_of, compare
 from gradeloop.batches.contract import Case, CaseAnswer, CaseCall, CaseResult
+from gradeloop.batches.draft_checks import CALL_CHECK
 from gradeloop.batches.judged import JudgedRecords, records_of, rollout_key, vote_key
 from gradeloop.batches.store import COMPARISON_UNIT, ESCALATION_UNIT, BatchStore, CaseLookup, StoredCase
 from gradeloop.contract.evaluation import CheckOutcome, Malformed, Verdict
 from gradeloop.contract.messages import Message, Usage
-from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.model_spec import HTTP_REQUEST, ModelSpec
 from gradeloop.contract.provider import ModelReply, ModelRequest, Step
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.grading.answer_form import FULL, asked_first
-from gradeloop.grading.cache_key import key_of_tenant
+from gradeloop.grading.cache_key import draft_key, key_of_tenant
 from gradeloop.grading.checks import needs_logprobs
 from gradeloop.grading.code_checks import show_calls
 from gradeloop.grading.prompts import JudgedDraft, build_generator_system, sent_sha256
@@ -75,6 +76,26 @@ def draft_request(case: Case, call: CaseCall, model: ModelSpec) -> ModelRequest:
     )
 
 
+def key_of_draft(request: ModelRequest, call: CaseCall, stored: StoredCase) -> str | None:
+    """Return the key under which a draft is kept for the same request made again; None where each call is made."""
+    generator = stored.case.generator
+    measured = any(check.arguments.get("kind") in {"latency", "cost"} for _, check in stored.case.rubric.checks(CALL_CHECK))
+    if generator is None or measured or request.spec.provider == HTTP_REQUEST:
+        return None
+    return _key_in_store(draft_key(request, generator.shown_as), call, stored)
+
+
+def _key_in_store(key: str, call: CaseCall, stored: StoredCase, *more: str) -> str:
+    """Return the key of a call under which its answer is kept.
+
+    Past the cache, in another repetition and where `more` says so, the call is kept apart from the same one in other cases; from
+    that of other tenants always.
+    """
+    past_cache = [call.batch_id, stored.case.id, str(stored.fresh)] if stored.fresh or not call.cache else []
+    apart = [*past_cache, *([f"repeat {stored.case.repeat}"] if stored.case.repeat else []), *more]
+    return key_of_tenant(hashlib.sha256("/".join([*apart, key]).encode()).hexdigest() if apart else key, current_tenant())
+
+
 def draft_text(case: Case, reply: Message) -> str:
     """Return the draft that a reply is: its text, or as JSON the functions that it calls, which nobody runs."""
     shown = case.generator.shown_as if case.generator else None
@@ -98,15 +119,8 @@ class CaseQuestion(ABC):
         return 0
 
     def key(self, call: CaseCall, stored: StoredCase, *more: str) -> str:
-        """Return the key under which the answer of the model that is asked is kept for the same question asked again.
-
-        Past the cache, in another repetition and where `more` says so, the question is kept apart from the same one in other cases; from
-        that of other tenants always.
-        """
-        past_cache = [call.batch_id, stored.case.id, str(stored.fresh)] if stored.fresh or not call.cache else []
-        apart = [*past_cache, *([f"repeat {stored.case.repeat}"] if stored.case.repeat else []), *more]
-        key = self._key()
-        return key_of_tenant(hashlib.sha256("/".join([*apart, key]).encode()).hexdigest() if apart else key, current_tenant())
+        """Return the key under which the answer of the model that is asked is kept for the same question asked again."""
+        return _key_in_store(self._key(), call, stored, *more)
 
     @abstractmethod
     def _key(self) -> str: ...
@@ -340,8 +354,7 @@ class CaseComparisons:
             usage = spent if one.position == call.position else Usage()
             found = outcomes.get(one.position)
             result = one.result(found, usage) if found is not None else one.failed(why or "", usage)  # type: ignore[arg-type]  # as above
-            whole = {"attempt": one.stored.attempt, "usage": one.stored.spent + result.usage}
-            results[one.position] = result.model_copy(update=whole)
+            results[one.position] = one.stored.result_of_attempt(result)
         return results
 
     async def _asked(self, call: CaseCall, stored: StoredCase, choice: Choice, outputs: Sequence[str], state: AttemptState) -> CaseAnswer:

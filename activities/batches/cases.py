@@ -23,6 +23,7 @@ from activities.batches.case_questions import (
     case_settings,
     draft_request,
     draft_text,
+    key_of_draft,
     place_of,
     waiting,
 )
@@ -65,6 +66,7 @@ from gradeloop.batches.contract import (
     parse_upload,
 )
 from gradeloop.batches.judged import records_of, result_of_judged
+from gradeloop.batches.reader import write_draft
 from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
@@ -160,12 +162,17 @@ class BatchActivities:
             if (known := await self._comparisons.known(call, stored)) is not None:  # an error that the others wait for
                 return known
             choice = state.choose(drafting_model(stored.case.generator or NOBODY))
-            async with self._looked_up(call, state, choice) as lookup:
-                if (limit := await self._limit(call, lookup, state)) is not None:
+            request = draft_request(stored.case, call, choice.model)
+            key = key_of_draft(request, call, stored)
+            async with self._looked_up(call, state, choice, key) as lookup:
+                if self._is_cached(lookup):
+                    draft, cost, key = str(lookup.verdict), self._cost_before(state), None
+                elif (limit := await self._limit(call, lookup, state)) is not None:
                     return CaseAnswer(held=limit)
-                paid = await self._paid_call(call, lookup, draft_request(stored.case, call, choice.model), state, choice)
-            draft, place = draft_text(stored.case, paid.reply.message), (call.position, call.attempt)
-            await self._store.keep_draft(call.batch_id, place, draft, paid.cost, logprobs=paid.reply.logprobs)
+                else:
+                    paid = await self._paid_call(call, lookup, request, state, choice)
+                    draft, cost = write_draft(draft_text(stored.case, paid.reply.message), paid.reply.logprobs), paid.cost
+            await self._store.keep_draft(call.batch_id, (call.position, call.attempt), draft, cost, key)
             self._abandoned.forget()
             self._cases.drop(call.batch_id, call.position)
             return CaseAnswer()
@@ -394,12 +401,10 @@ class BatchActivities:
         conversation = lookup.conversation
         conversation.fallback, conversation.group = question.choice.fallback, question.group_index
         conversation.name_judge(question.judge.id)
-        if lookup.verdict is not None and self._abandoned.unwritten() is None:
-            question.reuse(lookup.verdict, conversation)
-            conversation.cached, cost = True, CallCost()
-            if state.asked.attempts:
-                cost = CallCost(state.asked, activity_call(), activity.info().attempt, state.asked.attempts)
-                conversation.usage += state.asked
+        if self._is_cached(lookup):
+            question.reuse(str(lookup.verdict), conversation)
+            conversation.cached, cost = True, self._cost_before(state)
+            conversation.usage += cost.usage
         else:
             if (limit := await self._limit(call, lookup, state)) is not None:
                 return CaseAnswer(held=limit)
@@ -409,6 +414,15 @@ class BatchActivities:
             await question.take(paid.reply, request, conversation)
             cost = paid.cost
         return cost
+
+    def _is_cached(self, lookup: CaseLookup) -> bool:
+        """Tell whether the cache has the answer, and no call was paid for that is not written down."""
+        return lookup.verdict is not None and self._abandoned.unwritten() is None
+
+    @staticmethod
+    def _cost_before(state: AttemptState) -> CallCost:
+        """Return what was spent before an answer came from the cache: on asking servers what they are."""
+        return CallCost(state.asked, activity_call(), activity.info().attempt, state.asked.attempts) if state.asked.attempts else CallCost()
 
     @asynccontextmanager
     async def _looked_up(
@@ -559,7 +573,7 @@ class BatchActivities:
         """
         if stored.case.compared_with:
             return await self._park(call, stored, result, cost)
-        whole = result.model_copy(update={"attempt": call.attempt, "usage": stored.spent + result.usage})
+        whole = stored.result_of_attempt(result)
         status = await self._store.end_case(call.batch_id, call.position, whole, cost, key=key, conversation=conversation)
         self._abandoned.forget()
         self._cases.drop(call.batch_id, call.position)

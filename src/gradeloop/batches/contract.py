@@ -227,7 +227,7 @@ class BatchRequest(Strict):
     retries: Annotated[int, Field(ge=0, le=20)] = RETRIES
     """Retries of a call after a transient error."""
     cache: bool = True
-    """Whether verdicts of earlier batches are reused from the cache."""
+    """Whether drafts and verdicts of earlier batches are reused from the cache."""
     delay: Annotated[int, Field(ge=0, le=60_000)] = Field(default=0, exclude_if=lambda value: not value)
     """Milliseconds to wait before every call; it is a pause between calls where `at_once` is 1."""
     again: Literal["errors", "invalid", "failures"] | None = None
@@ -335,9 +335,9 @@ class CaseResult(Strict):
     left_out: Sparse[tuple[str, ...]] = ()
     """What the suite asks and is not judged, and why."""
     usage: Usage = Usage()
-    """The usage of drafting and judging in this attempt; a cached verdict costs nothing."""
+    """The usage of drafting and judging in this attempt; a cached draft or verdict costs nothing."""
     cached: bool = False
-    """True where every verdict came from the cache."""
+    """True where the verdicts or the draft came from the cache, and nothing was paid for."""
     grader: str | None = None
     """The model that judged; None where checks alone decided."""
     attempt: int = 0
@@ -414,7 +414,7 @@ class BatchSummary(Strict):
     """Cases that ended without being judged whole: nothing was asked of them, or something of it was left out."""
     waiting: int = 0
     cached: int = 0
-    """Cases all of whose verdicts came from the cache."""
+    """Cases whose verdicts or draft came from the cache, and that cost nothing."""
     usage: Usage = Usage()
     """The usage of all attempts of all cases."""
     budget: Budget | None = None

@@ -15,7 +15,7 @@ from sqlalchemy.exc import IntegrityError
 from gradeloop.batches.cases import CaseConversation, ParkedCase, plan_of
 from gradeloop.batches.charges import CallCost, WaitNote, charged, clear, count_lost
 from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
-from gradeloop.batches.reader import parse_request, pause_reason, read_draft, select_batches, summary_of, write_draft
+from gradeloop.batches.reader import parse_request, pause_reason, read_draft, select_batches, summary_of
 from gradeloop.batches.statements import CASES, CONVERSATIONS, KEEP, LOOK_UP, RELEASE, WRITE
 from gradeloop.contract.messages import LogProbs, Usage
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
@@ -73,6 +73,12 @@ class StoredCase:
         """The output that is judged; None until it is drafted, empty where a finished run is."""
         return "" if self.case.judging is not None else self.case.output if self.case.output is not None else self.draft
 
+    def result_of_attempt(self, result: CaseResult) -> CaseResult:
+        """Return a result with the cost of the draft; it is cached where an answer was, and nothing was paid for."""
+        usage, reused = self.spent + result.usage, result.cached or (self.draft is not None and not self.spent.calls)
+        cached = reused and not usage.calls and result.status != "error"
+        return result.model_copy(update={"attempt": self.attempt, "usage": usage, "cached": cached})
+
 
 @dataclass
 class CaseLookup:
@@ -83,7 +89,7 @@ class CaseLookup:
     """The limit for which no further question may be asked; None where questions may be."""
     conversation: CaseConversation
     verdict: str | None
-    """The verdict that the cache has for the same question, as JSON."""
+    """The verdict that the cache has for the same question, or the draft for the same request, as JSON."""
     reserved: bool = False
     """Whether the call is reserved that asks it, and not sent yet."""
     released: bool = False
@@ -240,11 +246,9 @@ class BatchStore:
         work = _written(batch_id, cost)
         await (self._do(work, cost.on_wait) if cost.on_wait else self._store.write_soon(work))
 
-    async def keep_draft(
-        self, batch_id: str, place: tuple[int, int], draft: str, cost: CallCost, *, logprobs: LogProbs | None = None
-    ) -> None:
-        """Store the draft of the case at a position, in its attempt."""
-        values = {"draft": write_draft(draft, logprobs), "spent": cost.usage.model_dump_json()}
+    async def keep_draft(self, batch_id: str, place: tuple[int, int], draft: str, cost: CallCost, key: str | None) -> None:
+        """Store the draft of the case at a position, in its attempt, as `write_draft` writes it; with a key in the cache, too."""
+        values = {"draft": draft, "spent": cost.usage.model_dump_json()} | ({"key": key, "verdict": draft} if key else {})
         await self._do(_written(batch_id, cost, _place(batch_id, *place) | values), cost.on_wait)
 
     async def keep_conversation(

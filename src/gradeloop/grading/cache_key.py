@@ -1,11 +1,15 @@
-"""The key of a question to a grader, under which its verdict is reused."""
+"""The keys of a question to a grader and of a request for a draft, under which the answer is reused."""
 
 import hashlib
 import json
 from collections.abc import Mapping
+from typing import Any
+
+from pydantic_core import to_jsonable_python
 
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.provider import ModelRequest
 from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.answer_form import AnswerForm
 from gradeloop.grading.prompts import PROMPT_VERSION, render_rubric
@@ -65,7 +69,7 @@ def reuse_key(  # noqa: PLR0913 - one argument a part of the question
         "instructions": [rubric.instructions, instructions],
         "prompt": group.prompt.model_dump(mode="json") if group.prompt else None,
         "language": rubric.language,
-        "judge": judge.chain[0].model_dump(mode="json", exclude={"config": {"timeout"}}),
+        "judge": _answering(judge),
         "version": PROMPT_VERSION,
         "tools": tools,
         "records": records,
@@ -74,3 +78,22 @@ def reuse_key(  # noqa: PLR0913 - one argument a part of the question
         "sample": sample,
     }
     return hashlib.sha256(json.dumps(question, sort_keys=True).encode()).hexdigest()
+
+
+def draft_key(request: ModelRequest, shown_as: str | None) -> str:
+    """Return the sha256 of everything that a model is asked for a draft.
+
+    Args:
+        request: The call; how large a completion it may get plays no part.
+        shown_as: The form in which the draft shows calls of functions.
+    """
+    asked = {
+        "draft": [_answering(request.spec), request.system, shown_as, request.function_choice, request.logprobs],
+        "parts": [request.messages, request.images, request.functions, request.output_form],
+    }
+    return hashlib.sha256(json.dumps(to_jsonable_python(asked), sort_keys=True).encode()).hexdigest()
+
+
+def _answering(model: ModelSpec) -> dict[str, Any]:
+    """Return the model that answers, with the settings that an answer may depend on; its fallbacks play no part."""
+    return model.chain[0].model_dump(mode="json", exclude={"config": {"timeout"}})

@@ -215,7 +215,7 @@ class SuiteSettings(Strict, Documented):
     retries: Annotated[int, Field(ge=0, le=20)] = RETRIES
     """How often a model call is retried after a transient error."""
     cache: bool = True
-    """Whether verdicts of earlier batches are reused from the cache."""
+    """Whether drafts and verdicts of earlier batches are reused from the cache."""
     delay: Annotated[int, Field(ge=0, le=60_000)] | None = None
     """Milliseconds to wait before every call; calls are then made one at a time."""
     priority: Priority | None = None

@@ -371,7 +371,7 @@ def about(result: CaseResult) -> dict[str, str]:
         **{f"{name} (variable)": value for name, value in result.vars.items()},
         "finished": result.finished,
         "retried": f"{result.attempt} times" if result.attempt else None,
-        "cache": "all verdicts were cached" if result.cached else None,
+        "cache": "its answers were cached" if result.cached else None,
     }
     return {name: _cut(value) for name, value in named.items() if value is not None}
 

@@ -215,7 +215,7 @@ class EvalOptions:
     tenant: Tenant = None
     allow_errors: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = None
     correction: CorrectionFlags = CorrectionFlags()
-    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse verdicts from the cache, or judge everything again.")] = True
+    cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse drafts and verdicts, or ask for all again.")] = True
     tools: ToolFiles = ()
     scripted: Scripted = None
     allow_code: Annotated[bool, typer.Option("--allow-code", help="Run the suite's own code, in the sandbox; read it first.")] = False
