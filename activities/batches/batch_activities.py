@@ -31,6 +31,7 @@ def batch_activities(services: WorkerServices, store: Store | None, fleet: Fleet
         batches.store_cases,
         batches.open_batch,
         batches.open_shard,
+        batches.fill_case,
         batches.draft_case,
         batches.grade_case,
         batches.compare_cases,

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+from pydantic import ValidationError
 from temporalio import activity
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
@@ -72,10 +73,13 @@ from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelReply, ModelRequest
 from gradeloop.contract.thread import Grader, RunResult
-from gradeloop.errors import InvalidRequest, StoreUnavailable, ValueRefused
+from gradeloop.errors import InvalidRequest, StoreUnavailable, ValueRefused, explain
 from gradeloop.grading.checks import CheckedDraft
+from gradeloop.grading.grants import named_in
+from gradeloop.grading.templates import fill_late, late_names
 from gradeloop.judges.contract import JudgeResult, SchemaJudge, refuse_unanswered
 from gradeloop.store.fleet import Fleet
+from gradeloop.text import shortened
 
 KEPT_FINDINGS = 500
 """The findings of cases in flight that are kept: several questions about a case need the same, and code takes a start of the sandbox."""
@@ -134,8 +138,9 @@ class BatchActivities:
             ApplicationError: `InvalidRequest`.
         """
         async with store_attempt():
-            stretches = tuple(await self._store.open(request))
-        return OpenedBatch(stretches=stretches, slots=self._fleet.slots, webhooks=self._services.capabilities.webhooks)
+            stretches, in_turn = await self._store.open(request)
+        webhooks = self._services.capabilities.webhooks
+        return OpenedBatch(stretches=tuple(stretches), slots=self._fleet.slots, webhooks=webhooks, in_turn=in_turn)
 
     @activity.defn(name="open_shard")
     async def open_shard(self, stretch: CaseRange) -> ShardOpened:
@@ -145,6 +150,34 @@ class BatchActivities:
         for due, stored in cases:
             self._cases.put(stretch.batch_id, due.position, stored)
         return ShardOpened(due=tuple(due for due, _ in cases), slots=self._fleet.slots)
+
+    @activity.defn(name="fill_case")
+    async def fill_case(self, call: CaseCall) -> CaseAnswer:
+        """Fill the outputs of the cases that a case follows into its texts; without one of them it ends as an error."""
+        async with store_attempt():
+            stored = await self._reload(call)
+            raw = stored.case.model_dump(mode="json")
+            if is_over(stored, call) or not (names := late_names(stored.case.model_dump_json())):
+                return self._ended(stored.status) if is_over(stored, call) else CaseAnswer()
+            known, texts = await self._store.followed(call.batch_id, stored.case), dict[str, str]()
+            try:
+                for name in names:
+                    other = known[stored.case.follows[name]]
+                    if (text := other.text(name)) is None:
+                        if other.status == "queued":
+                            return CaseAnswer(held=f"{other.result.id} has not ended, which {stored.case.id} follows")
+                        why = other.result.error or other.status
+                        raise ValueError(f"it needs the output of {other.result.id!r}, which has none: {why}")  # noqa: TRY301 - as what is too long
+                    texts[name] = text
+                filled = Case.model_validate(fill_late(raw, texts))
+                if list(named_in(filled)) != list(named_in(stored.case)):
+                    raise ValueError("an output that it takes of another case would name what it calls")  # noqa: TRY301 - as above
+            except (LookupError, ValueError) as error:
+                why = explain(error) if isinstance(error, ValidationError) else str(error)
+                return await self.end_case(call, stored, build_result(stored.case, "error", error=shortened(why)), CallCost())
+            await self._store.fill(call.batch_id, call.position, filled)
+            self._cases.drop(call.batch_id, call.position)
+            return CaseAnswer()
 
     @activity.defn(name="draft_case")
     async def draft_case(self, call: CaseCall) -> CaseAnswer:

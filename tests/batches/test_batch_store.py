@@ -90,10 +90,10 @@ async def test_a_batch_is_cut_into_stretches_of_which_each_is_named_once(url: st
     store = Store(url)
     made = BatchStore(store)
     await made.add(Upload(batch_id="b", first=0, cases=cases(10)))
-    whole = await made.open(BatchRequest(batch_id="b", total=10))
+    whole, _ = await made.open(BatchRequest(batch_id="b", total=10))
     for at in (4, 5, 6, 7, 9):
         await made.end_case("b", at, build_result(cases(10)[at], "passed", attempt=0), PAID)
-    rest = await made.open(BatchRequest(batch_id="b", total=10))
+    rest, _ = await made.open(BatchRequest(batch_id="b", total=10))
     store.close()
 
     assert whole == [(0, 4), (4, 8), (8, 10)]

@@ -23,7 +23,7 @@ from typing import Any, get_args
 import pytest
 import typer
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]  # it ships no types
-from pydantic import BaseModel
+from pydantic import BaseModel, JsonValue
 from typer.testing import CliRunner
 
 from activities.notify import NotifyActivities
@@ -41,9 +41,9 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator
 from gradeloop.contract.transcript import RunMessage
-from gradeloop.files.yaml import read_yaml
+from gradeloop.files.yaml import Location, read_yaml
 from gradeloop.grading.scoring import GraderAnswer, PassFindings, aggregate, call_groups, result_of, score_of
-from gradeloop.grading.templates import fill
+from gradeloop.grading.templates import fill, fill_text
 from gradeloop.grading.verdicts import parse_verdict
 from gradeloop.judges.contract import CriteriaJudge, SchemaJudge, parse_judge
 from gradeloop.judges.judgements import Label
@@ -52,6 +52,7 @@ from gradeloop.sandbox.monty import Monty
 from gradeloop.settings.catalog import capability_of, load_catalogue
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.worker import FetchSettings, McpSettings, NotifySettings, SandboxSettings, WorkerSettings, load_settings
+from gradeloop.suites.chats import read_chat
 from gradeloop.suites.convert import from_mastra, from_promptfoo
 from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
@@ -415,6 +416,12 @@ def criteria_of(rubric: object) -> list[str | None]:
     return [criterion.text for criterion in Rubric.model_validate(rubric).criteria]
 
 
+def is_a_chat_of_a_loop(block: Block) -> None:
+    said: dict[str, JsonValue] = {"_conversation": [{"input": 'say "a"', "output": "a"}], "question": "b"}
+    chat = read_chat(fill_text(block.text, said, block.page), Location(block.page), filled=True) or []
+    assert [message["content"] for message in chat if isinstance(message, dict)] == ['say "a"', "a", "b"]
+
+
 def is_suite(block: Block) -> None:
     """Require that a suite is read, with its cases."""
     assert list(read_suite(in_file(block, "suite.yaml"), SuiteFlags(check=True)).cases())
@@ -635,6 +642,7 @@ RULES = (
     Rule("docs/judging.md", "python tests", asserts_a_rubric),
     Rule("docs/judging.md", "yaml schema", is_judge, "judgement"),
     Rule("docs/judging.md", "yaml *", is_judge),
+    Rule("docs/suites.md", "json", is_a_chat_of_a_loop),
     Rule("docs/suites.md", "yaml", is_value),  # read by tests/suites/test_suites.py
     Rule("docs/testing.md", "ini settings", is_value, "pytest"),
     Rule("docs/testing.md", "python fixture", is_python),  # run by tests/test_pytest_plugin.py

@@ -141,11 +141,10 @@ def test_a_variable_that_a_test_lacks_is_empty_in_a_prompt_with_one_note(tmp_pat
     ]
 
 
-@pytest.mark.parametrize("name", ["_conversation", "env.HOME"])
-def test_what_promptfoo_fills_itself_is_never_empty_in_silence(tmp_path: Path, name: str) -> None:
-    text = f"prompts: ['Say {{{{ {name} }}}}!']\nproviders: [echo]\ntests: [{{{JSON}}}]"
+def test_the_environment_is_never_empty_in_silence(tmp_path: Path) -> None:
+    text = f"prompts: ['Say {{{{ env.HOME }}}}!']\nproviders: [echo]\ntests: [{{{JSON}}}]"
 
-    assert f"'{name.partition('.')[0]}' is undefined" in refusal(tmp_path, text, name="promptfooconfig.yaml")
+    assert "'env' is undefined" in refusal(tmp_path, text, name="promptfooconfig.yaml")
 
 
 def test_a_prompts_own_config_takes_the_place_of_the_providers_and_providers_put_texts_around(tmp_path: Path) -> None:

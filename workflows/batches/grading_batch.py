@@ -118,6 +118,7 @@ class GradingBatchWorkflow(GradingBatch):
         self._opened = 0
         self._slots = self._shards = 0
         self._webhooks: Webhooks = {}
+        self._in_turn = False
 
     @workflow.run
     async def run(self, request: RawValue = NO_VALUE) -> BatchSummary:  # type: ignore[override]  # as above
@@ -127,7 +128,7 @@ class GradingBatchWorkflow(GradingBatch):
         self._resizes = workflow.patched(RESIZED)
         opened = await call_store("open_batch", batch, OpenedBatch, self._priority, "open batch")
         self._due.extend(opened.stretches)
-        self._webhooks, self._slots = opened.webhooks, opened.slots
+        self._webhooks, self._slots, self._in_turn = opened.webhooks, opened.slots, opened.in_turn
         try:
             await self._run_shards(batch)
         except asyncio.CancelledError:
@@ -144,7 +145,7 @@ class GradingBatchWorkflow(GradingBatch):
         """Open shards until nothing is due, a limit is reached, or the history is long; return when none is open."""
         try:
             while self._open or (self._due and self._may_open()):
-                shards = max(1, min(SHARDS, _lanes(batch.at_once, self._slots) // LANES))
+                shards = 1 if self._in_turn else max(1, min(SHARDS, _lanes(batch.at_once, self._slots) // LANES))
                 while self._due and len(self._open) < shards and self._may_open():
                     task = asyncio.create_task(self._run_shard(batch, self._due.popleft()))
                     self._open[task] = None
@@ -189,7 +190,11 @@ class GradingBatchWorkflow(GradingBatch):
         if ended.left and not (self._pause_reason or ended.passed or ended.failed or ended.errors or ended.ungraded or ended.unsure):
             self._reopen(stretch, f"of the cases {stretch[0]} to {stretch[1] - 1} none comes to an end")
         elif ended.left:
-            self._due.append(stretch)
+            self._put_back(stretch)
+
+    def _put_back(self, stretch: tuple[int, int]) -> None:
+        """Have a stretch run again, before the others where their cases follow its own."""
+        self._due.appendleft(stretch) if self._in_turn else self._due.append(stretch)
 
     def _reopen(self, stretch: tuple[int, int], why: str, *, refused: bool = False) -> None:
         """Have a shard that was lost, or in which no case ended, opened again.
@@ -200,7 +205,7 @@ class GradingBatchWorkflow(GradingBatch):
         self._failures[stretch] = self._failures.get(stretch, 0) + 1
         if refused or self._failures[stretch] > LOST:
             raise ApplicationError(why, type=InvalidRequest.__name__ if refused else SHARD_LOST, non_retryable=True) from None
-        self._due.append(stretch)
+        self._put_back(stretch)
 
     async def _close(self, batch: BatchRequest, why: str | None, *, stopped: bool = False) -> BatchSummary:
         closing = BatchClosing(batch_id=batch.batch_id, why=why, stopped=stopped)
@@ -312,6 +317,8 @@ class BatchShard:
         self._shards = request.shards
         self._nonce = draw_nonce()
         self._ended: dict[int, str] = {}
+        self._open: set[str] = set()
+        """The ids of the cases that have not come to an end here."""
         self._parked = 0
         self._pause_reason: str | None = None
 
@@ -321,7 +328,7 @@ class BatchShard:
         self._resizes = request.at_once > 0 and workflow.patched(RESIZED)
         stretch = CaseRange(batch_id=request.batch_id, first=request.first, last=request.last)
         opened = await call_store("open_shard", stretch, ShardOpened, self._priority, "open shard")
-        due = deque(opened.due)
+        due, self._open = deque(opened.due), {case.id for case in opened.due}
         self._resize(opened.slots)
         try:
             await self._run_lanes(due, min(self._calls.most, len(due)))
@@ -349,9 +356,10 @@ class BatchShard:
     async def _lane(self, due: deque[DueCase]) -> None:
         """Run one case after the other; where there are to be more lanes it makes way for them, and where fewer it ends."""
         more = 0
-        while due and more <= 0 and self._lanes <= self._calls.most and self._may_begin():
-            case = due.popleft()
+        while (case := self._next(due)) and more <= 0 and self._lanes <= self._calls.most and self._may_begin():
+            due.remove(case)
             answer = await run_case(case, self._call(case), self._calls)
+            self._open.discard(case.id)
             if answer.held:
                 self.hold(answer.held)
             if answer.status in {"passed", "failed", "unsure", "error", "ungraded"}:
@@ -362,6 +370,10 @@ class BatchShard:
         self._lanes -= 1
         if more > 0:
             await self._run_lanes(due, more + 1)
+
+    def _next(self, due: deque[DueCase]) -> DueCase | None:
+        """Return the first case that follows none that has not ended; None where those are under way, whose lanes look again."""
+        return next((case for case in due if self._open.isdisjoint(case.plan.follows)), None)
 
     def _resize(self, slots: int | None) -> None:
         """Follow the workers that come and go."""
@@ -483,6 +495,9 @@ async def run_case(due: DueCase, call: CaseCall, calls: CaseCalls) -> CaseAnswer
     Raises:
         ApplicationError: The batch as a whole is refused, or the store is unavailable.
     """
+    filled = await call_store("fill_case", call, CaseAnswer, calls.priority, f"fill {due.id}") if due.plan.follows else CaseAnswer()
+    if filled.status or filled.held:
+        return filled
     answer = await _judge_case(due, call, calls)
     while answer.compares or answer.again:
         try:

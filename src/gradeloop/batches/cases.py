@@ -43,6 +43,11 @@ from gradeloop.text import shortened
 
 
 def plan_of(case: Case) -> CasePlan:
+    """Return how a case is run, and after which others."""
+    return _plan_alone(case).model_copy(update={"follows": tuple(dict.fromkeys(case.follows.values()))})
+
+
+def _plan_alone(case: Case) -> CasePlan:
     """Return how a case is run: a case that needs tools or a remote grader gets a workflow of its own."""
     if not case.runs:
         return CasePlan(kind="calls", drafted=False, units=0)

@@ -26,6 +26,9 @@ from gradeloop.text import clip, did_you_mean
 CASE_BYTES = 1024 * 1024
 """The largest case as JSON: it is uploaded in one payload."""
 
+DRAFT_MARK = "draft/"
+"""The beginning of the names of marks that stand for a draft as it was written."""
+
 COMPARED_CASES = 100
 """The most cases whose outputs are compared with one another."""
 
@@ -85,6 +88,9 @@ class Case(Strict):
     """The ids of the cases whose outputs are compared with one another, its own among them, where a check of the rubric compares them."""
     metrics: Sparse[Annotated[tuple[MetricShare, ...], Field(max_length=MOST_SHARES)]] = ()
     """The named metrics of the suite in which the criteria's scores count."""
+    follows: Sparse[dict[str, CaseId]] = Field(default_factory=dict)
+    """Cases before it in the batch that end first. Marks in its texts stand for their outputs, by these names: those that begin with
+    `draft/` for the draft as it was written, all others for what was judged of it."""
     left_out: Sparse[tuple[str, ...]] = ()
     """What the suite asks and is not judged, and why: the case never passes. With neither output nor generator it is not run either."""
 
@@ -470,6 +476,8 @@ class CasePlan(Recorded):
     """Whether a call of the batch drafts the output first."""
     units: int
     """The number of questions to graders: one for each call group and vote."""
+    follows: Sparse[tuple[CaseId, ...]] = ()
+    """The cases that end first."""
 
 
 class DueCase(Recorded):
@@ -538,6 +546,8 @@ class OpenedBatch(Recorded):
     """The number of calls that all workers of the queue make at once."""
     webhooks: Sparse[Webhooks] = Field(default_factory=dict)
     """What each webhook of the worker is told of."""
+    in_turn: Sparse[bool] = False
+    """Whether cases follow others, so that one range runs after the other."""
 
 
 class ShardOpened(Recorded):

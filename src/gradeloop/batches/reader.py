@@ -123,21 +123,21 @@ class BatchReader:
     def results(self, batch_id: str, why: str = "not run") -> Iterator[CaseResult]:
         """Yield the result of every case in order, read from this thread; an unfinished case is `queued`, with `why` as its error."""
         for row in _pages(self._store, batch_id):
-            yield _result(row, why)
+            yield read_result(row, why)
 
     async def cases_named(self, batch_id: str, names: Sequence[str]) -> list[tuple[Case, CaseResult]]:
         """Return the cases of a batch that have one of these ids, with their results."""
         cases, found = table("cases"), list[tuple[Case, CaseResult]]()
         for start in range(0, len(names), PAGE):
             statement = _select(cases).where(cases.c.batch_id == batch_id, cases.c.case_id.in_(names[start : start + PAGE]))
-            found += [(Case.model_validate_json(row["spec"]), _result(row)) for row in await self._store.read(_fetch(statement))]
+            found += [(Case.model_validate_json(row["spec"]), read_result(row)) for row in await self._store.read(_fetch(statement))]
         return found
 
     async def results_of_status(self, batch_id: str, status: CaseStatus, limit: int) -> list[CaseResult]:
         """Return the results of the first cases of a batch that have a status, in their order."""
         cases = table("cases")
         statement = _select(cases).where(cases.c.batch_id == batch_id, cases.c.status == status).order_by(cases.c.position).limit(limit)
-        return [_result(row) for row in await self._store.read(_fetch(statement))]
+        return [read_result(row) for row in await self._store.read(_fetch(statement))]
 
     async def failing_ids(self, batch_id: str) -> list[str]:
         """Return the ids of the cases of a batch that failed, then of those that are errors, each in their order."""
@@ -155,7 +155,7 @@ class BatchReader:
         cases = table("cases")
         rows = await self._store.read(_fetch(_select(cases).where(cases.c.batch_id == batch_id, cases.c.case_id == case_id)))
         if rows:
-            return Case.model_validate_json(rows[0]["spec"]), _result(rows[0])
+            return Case.model_validate_json(rows[0]["spec"]), read_result(rows[0])
         statement = _select(cases.c.case_id).where(cases.c.batch_id == batch_id).order_by(cases.c.position).limit(20)
         known = await self._store.read(lambda connection: list(connection.execute(statement).scalars()))
         raise InvalidRequest(f"the batch {batch_id!r} has no case {clip(case_id)}.{did_you_mean(case_id, known)}")
@@ -171,12 +171,12 @@ class BatchSnapshot:
     def results(self, why: str = "not run") -> Iterator[CaseResult]:
         """Yield the result of every case in order; an unfinished case is `queued`, with `why` as its error."""
         for row in _pages(self._store, self.summary.batch_id):
-            yield _result(row, why)
+            yield read_result(row, why)
 
     def cases(self) -> Iterator[tuple[Case, CaseResult]]:
         """Yield every case in order with its result."""
         for row in _pages(self._store, self.summary.batch_id):
-            yield Case.model_validate_json(row["spec"]), _result(row)
+            yield Case.model_validate_json(row["spec"]), read_result(row)
 
 
 def _read_summary(connection: "Connection", batch_id: str) -> BatchSummary:
@@ -243,7 +243,7 @@ def _fetch(statement: "Executable") -> "Callable[[Connection], list[RowMapping]]
     return lambda connection: list(connection.execute(statement).mappings())
 
 
-def _result(row: "RowMapping", why: str = "not run") -> CaseResult:
+def read_result(row: "RowMapping", why: str = "not run") -> CaseResult:
     """Return the result of a case, or what is known of a case that has not ended."""
     if row["result"] is not None:
         return CaseResult.model_validate_json(row["result"])

@@ -14,8 +14,8 @@ from sqlalchemy.exc import IntegrityError
 
 from gradeloop.batches.cases import CaseConversation, ParkedCase, plan_of
 from gradeloop.batches.charges import CallCost, WaitNote, charged, clear, count_lost
-from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
-from gradeloop.batches.reader import parse_request, pause_reason, read_draft, select_batches, summary_of
+from gradeloop.batches.contract import DRAFT_MARK, BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
+from gradeloop.batches.reader import parse_request, pause_reason, read_draft, read_result, select_batches, summary_of
 from gradeloop.batches.statements import CASES, CONVERSATIONS, KEEP, LOOK_UP, RELEASE, WRITE
 from gradeloop.contract.messages import LogProbs, Usage
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
@@ -80,6 +80,21 @@ class StoredCase:
         return result.model_copy(update={"attempt": self.attempt, "usage": usage, "cached": cached})
 
 
+@dataclass(frozen=True)
+class CaseOutput:
+    """What is known of the output of a case."""
+
+    status: str
+    draft: str | None
+    """The draft as it was written."""
+    result: CaseResult
+    """The result; of a case that has not ended what is known of it."""
+
+    def text(self, name: str) -> str | None:
+        """Return what the mark of a name stands for; None where there is no output."""
+        return self.draft if name.startswith(DRAFT_MARK) and self.draft is not None else self.result.output
+
+
 @dataclass
 class CaseLookup:
     """The store's knowledge before a question is asked."""
@@ -131,11 +146,11 @@ class BatchStore:
         BATCH_CASES_STORED.record(len(upload.cases))
         return count
 
-    async def open(self, request: BatchRequest) -> list[tuple[int, int]]:
-        """Begin or resume a batch, and return the ranges of positions that have cases to run.
+    async def open(self, request: BatchRequest) -> tuple[list[tuple[int, int]], bool]:
+        """Begin or resume a batch; return the ranges of positions that have cases to run, and whether cases follow others.
 
         Raises:
-            InvalidRequest: Some of its cases are not stored.
+            InvalidRequest: Some of its cases are not stored, or one follows another that is not before it.
         """
         return await self._do(lambda connection: _open_batch(connection, request), alone=True)
 
@@ -162,6 +177,17 @@ class BatchStore:
         return [
             (DueCase(position=position, id=stored.case.id, attempt=stored.attempt, plan=stored.plan), stored) for position, stored in found
         ]
+
+    async def followed(self, batch_id: str, case: Case) -> dict[str, CaseOutput]:
+        """Return what is known of the outputs of the cases that a case follows, by their ids."""
+        mine = (_CASES.c.batch_id == batch_id, _CASES.c.case_id.in_(case.follows.values()))
+        rows = await self._do(lambda connection: connection.execute(select(_CASES).where(*mine)).mappings().all())
+        return {row["case_id"]: CaseOutput(row["status"], read_draft(row["draft"])[0], read_result(row)) for row in rows}
+
+    async def fill(self, batch_id: str, position: int, case: Case) -> None:
+        """Store a case whose marks are filled with the outputs of those that it follows."""
+        mine = (_CASES.c.batch_id == batch_id, _CASES.c.position == position, _CASES.c.status == "queued")
+        await self._do(lambda connection: connection.execute(_CASES.update().where(*mine).values(spec=case.model_dump_json())), alone=True)
 
     async def case(self, batch_id: str, position: int) -> StoredCase:
         """Return a case.
@@ -456,7 +482,8 @@ def insert_cases(connection: Connection, upload: Upload) -> int:
     statement = select(_CASES.c.position, _CASES.c.spec).where(mine, _CASES.c.position.in_(positions))
     stored = dict(connection.execute(statement).all())
     for row in rows:
-        if stored.get(row["position"], row["spec"]) != row["spec"]:
+        is_filled = '"follows":{' in str(row["spec"])  # with the outputs of others, since it was stored first
+        if stored.get(row["position"], row["spec"]) != row["spec"] and not is_filled:
             problem = f"position {row['position']} holds another case than {clip(str(row['case_id']))}; choose another batch_id"
             raise InvalidRequest(f"the batch {upload.batch_id!r}: {problem}")
     if new := [row for row in rows if row["position"] not in stored]:
@@ -473,12 +500,13 @@ def insert_cases(connection: Connection, upload: Upload) -> int:
     return int(connection.execute(select(func.count()).select_from(_CASES).where(mine)).scalar_one())
 
 
-def _open_batch(connection: Connection, request: BatchRequest) -> list[tuple[int, int]]:
+def _open_batch(connection: Connection, request: BatchRequest) -> tuple[list[tuple[int, int]], bool]:
     mine = _CASES.c.batch_id == request.batch_id
     stored = int(connection.execute(select(func.count()).select_from(_CASES).where(mine)).scalar_one())
     if stored != request.total:
         problem = f"{stored} of its {request.total} cases are in the store; upload the others first, each once"
         raise InvalidRequest(f"the batch {request.batch_id!r}: {problem}")
+    in_turn = _refuse_following(connection, mine, request.batch_id)
     known = connection.execute(select(_BATCHES.c.request).where(_BATCHES.c.id == request.batch_id)).scalar()
     if known is not None and parse_request(known).priority.tenant != request.priority.tenant:
         raise InvalidRequest(f"priority.tenant: the batch {request.batch_id!r} is another tenant's; choose another batch_id")
@@ -490,7 +518,21 @@ def _open_batch(connection: Connection, request: BatchRequest) -> list[tuple[int
     if request.again:
         _queue_again(connection, request)
     shards = select(func.distinct(_CASES.c.position // SHARD_CASES)).where(mine, _CASES.c.status == "queued")
-    return [(shard * SHARD_CASES, min((shard + 1) * SHARD_CASES, request.total)) for shard in sorted(connection.execute(shards).scalars())]
+    due = [(shard * SHARD_CASES, min((shard + 1) * SHARD_CASES, request.total)) for shard in sorted(connection.execute(shards).scalars())]
+    return due, in_turn
+
+
+def _refuse_following(connection: Connection, mine: ColumnElement[bool], batch_id: str) -> bool:
+    """Return whether cases of a batch follow others; refuse one that follows itself, a later one, or none of the batch."""
+    columns = (_CASES.c.case_id, _CASES.c.position, _CASES.c.plan)
+    rows = connection.execute(select(*columns).where(mine, _CASES.c.plan.contains('"follows":['))).all()
+    positions = dict(connection.execute(select(_CASES.c.case_id, _CASES.c.position).where(mine)).all()) if rows else {}
+    for name, position, plan in rows:
+        for other in CasePlan.model_validate_json(plan).follows:
+            if positions.get(other, position) >= position:
+                problem = f"the case {clip(name)} follows {clip(other)}, which is not before it in the batch; put that one first"
+                raise InvalidRequest(f"the batch {batch_id!r}: {problem}")
+    return bool(rows)
 
 
 def _queue_again(connection: Connection, request: BatchRequest) -> None:

@@ -6,6 +6,7 @@ alone. It counts its work and its output, so that the same template ends at the 
 
 import html
 import json
+import re
 from collections import ChainMap
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -177,6 +178,60 @@ def fill_text(
         raise InvalidRequest(f"{where}: the template is nested too deeply; flatten it") from None
 
 
+class LateText(str):
+    """A text with marks for what is not known before a case runs; templates may put it out, and not read it."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, name: str) -> "LateText":
+        """Return the mark of what has this name."""
+        return cls(f"\ue0200{name}\ue021")
+
+
+_LATE = re.compile("\ue020(\\d)([^\ue020\ue021]*)\ue021")
+"""A mark: how often what it stands for is written as JSON inside of JSON, and its name."""
+
+
+def late_names(text: str) -> list[str]:
+    """Return the names of the marks in a text, each once."""
+    return list(dict.fromkeys(found[2] for found in _LATE.finditer(text)))
+
+
+def late_text(text: str) -> str:
+    """Return a text as one that templates may not read, where it has marks."""
+    return LateText(text) if _LATE.search(text) else text
+
+
+def fill_late(value: Any, texts: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Return JSON whose marks are filled with the texts of their names.
+
+    Raises:
+        LookupError: There is no text of a name.
+    """
+
+    def fill(found: re.Match[str]) -> str:
+        text = texts[found[2]]
+        for _ in range(int(found[1])):
+            text = json.dumps(text, ensure_ascii=False)[1:-1]
+        return text
+
+    return _sub_late(value, fill)
+
+
+def as_json_inside(value: Any, levels: int) -> Any:  # noqa: ANN401 - JSON of any shape
+    """Return JSON whose marks stand for texts that are written as JSON so many times more, or fewer."""
+    return _sub_late(value, lambda found: f"\ue020{max(0, int(found[1]) + levels)}{found[2]}\ue021")
+
+
+def _sub_late(value: Any, fill: Callable[[re.Match[str]], str]) -> Any:  # noqa: ANN401 - JSON of any shape
+    if isinstance(value, str):
+        return _LATE.sub(fill, value)
+    if isinstance(value, dict):
+        return {key: _sub_late(item, fill) for key, item in value.items()}
+    return [_sub_late(item, fill) for item in value] if isinstance(value, list) else value
+
+
 class UnknownVariable(InvalidRequest):
     """A template names a variable that is not there."""
 
@@ -288,7 +343,7 @@ class _Filling:
 
     def loop(self, node: Any) -> None:  # noqa: ANN401 - a loop, whose target is a name
         name, items = node.target.name, []
-        for item in self.value(node.iter):
+        for item in _read(self.value(node.iter), node):
             self._work.charge(NODE_STEPS)
             self.names.maps[0] = {name: item}
             if node.test is None or self.value(node.test):
@@ -307,9 +362,9 @@ class _Filling:
         return Undefined() if chosen is None else self.value(chosen)
 
     def compare(self, node: "nodes.Compare") -> bool:
-        left = self.value(node.expr)
+        left = _read(self.value(node.expr), node)
         for operand in node.ops:
-            right = self.value(operand.expr)
+            right = _read(self.value(operand.expr), node)
             self._work.charge(_size(left, right))
             test = {"gteq": "ge", "lteq": "le", "notin": "in"}.get(operand.op, operand.op)
             if _environment().call_test(test, left, [right]) == (operand.op == "notin"):
@@ -320,6 +375,12 @@ class _Filling:
     def call(self, call: Callable[..., Any], node: Any) -> Any:  # noqa: ANN401 - a filter or a test, JSON of any shape
         """Call what the steps are there for: those of what it reads before, those of what it makes after."""
         value = self.value(node.node)
+        if node.name in {"dump", "tojson"}:
+            value = as_json_inside(value, 1)
+        elif node.name in {"default", "safe"} and isinstance(value, LateText):
+            return value
+        elif node.name != "defined":
+            value = _read(value, node)
         given = [*(self.value(one) for one in node.args), *(self.value(node.dyn_args) if node.dyn_args else ())]
         named = {one.key: self.value(one.value) for one in node.kwargs} | (self.value(node.dyn_kwargs) if node.dyn_kwargs else {})
         count, options = len(value) if isinstance(value, str | list | dict) else 1, _size(*given, *named.values())
@@ -328,6 +389,13 @@ class _Filling:
         made = call(node.name, value, given, named)
         self._work.charge(_size(made))
         return made
+
+
+def _read(value: Any, node: Any) -> Any:  # noqa: ANN401 - JSON of any shape, a node of any kind
+    """Return a value that a template reads; raise where it is not known yet."""
+    if isinstance(value, LateText):
+        raise _Unfit(f", line {node.lineno}: it reads the output of another case, which is not known yet; write {{{{ name }}}} alone")
+    return value
 
 
 def _size(*values: Any) -> int:  # noqa: ANN401 - JSON of any shape

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from gradeloop.batches.contract import DRAFT_MARK, Case
 from gradeloop.batches.draft_checks import CALL_CHECK
 from gradeloop.contract.base import CodeText
 from gradeloop.contract.messages import MESSAGE_BYTES, Image, Message
@@ -21,11 +22,22 @@ from gradeloop.contract.thread import Generator
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location, explained_at
 from gradeloop.grading.checks import CHECKS
-from gradeloop.grading.templates import UnknownVariable, fill_text, fill_value, unknown_variables
+from gradeloop.grading.code_checks import CODE_CHECK
+from gradeloop.grading.templates import (
+    LateText,
+    UnknownVariable,
+    as_json_inside,
+    fill_text,
+    fill_value,
+    is_template,
+    late_names,
+    late_text,
+    unknown_variables,
+)
 from gradeloop.sandbox.code_calls import CodeCall, CodeResult, local_code_sandbox
 from gradeloop.sandbox.execution import SandboxError
 from gradeloop.settings.endpoints import PROTOCOLS, presets_by_name
-from gradeloop.suites.chats import MARK, read_image
+from gradeloop.suites.chats import MARK, is_like_chat, read_chat, read_image
 from gradeloop.suites.code_files import CodeGrant, parse_transform, refuse_code
 from gradeloop.suites.datasets import LocatedTest
 from gradeloop.suites.suite import Defaults, Prompt, SuiteMessage, SuiteTest
@@ -127,7 +139,94 @@ def fill_prompt(
 ) -> CasePrompt:
     """Fill the variables into a prompt; a text becomes one message of the user."""
     messages = prompt.messages or (SuiteMessage(role="user", content=prompt.text or ""),)
-    return replace(fill_messages(messages, variables, where, f"prompt {name}", note), is_chat=bool(prompt.messages))
+    filled = fill_messages(messages, variables, where, f"prompt {name}", note)
+    if prompt.text is None or not is_template(prompt.text) or not is_like_chat(prompt.text):
+        return replace(filled, is_chat=bool(prompt.messages))
+    chat = read_chat(filled.messages[0].content, where, filled=True)  # its messages are made by a loop
+    with explained_at(where):
+        made = Prompt.model_validate({"messages": as_json_inside(chat, -1)}) if chat else prompt
+    return replace(fill_messages(made.messages, None, where, f"prompt {name}"), is_chat=True) if chat else filled
+
+
+def mentions_conversation(prompt: Prompt | None) -> bool:
+    """Tell whether a prompt shows the turns of its conversation before it."""
+    texts = [prompt.text or "", *(message.content for message in prompt.messages)] if prompt else []
+    return any(CONVERSATION in text for text in texts)
+
+
+CONVERSATION = "_conversation"
+"""The variable that is the turns before: each has `prompt`, `input` and `output`."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A test with a prompt, a generator and a repetition, and what it knows of the cases before it."""
+
+    test: LocatedTest
+    column: tuple[object, ...]
+    """What tells its cases from those of the test's other prompts, generators and repetitions."""
+
+
+class Turns:
+    """The cases of a suite so far, as later ones follow them: conversations, and outputs that are stored under a name.
+
+    Args:
+        talks: Whether a prompt shows the turns before it.
+    """
+
+    def __init__(self, *, talks: bool) -> None:
+        self._talks = talks
+        self._said: dict[object, list[JsonValue]] = {}
+        """The turns of a conversation."""
+        self._ids: dict[str, dict[object, str]] = {}
+        """The ids of the cases whose outputs marks stand for, by the mark's name and the column or conversation."""
+        self._serial: str | None = None
+
+    def at(self, located_test: LocatedTest, prompt: Prompt | None, column: tuple[object, ...]) -> Turn:
+        """Return a test as it is asked in a column, with the conversation before it where its prompt shows that."""
+        column = (*column, located_test.conversation)
+        if not mentions_conversation(prompt):
+            return Turn(located_test, column)
+        variables = {**located_test.test.vars, CONVERSATION: list(self._said.get(column, ()))}
+        return Turn(replace(located_test, test=located_test.test.model_copy(update={"vars": variables})), column)
+
+    def follow(self, turn: Turn, case: Case) -> Case:
+        """Return a case with those that it follows, and keep it for later ones."""
+        test, column = turn.test, turn.column
+        if not case.runs or not (self._talks or self._ids or test.stores or test.serially):
+            return case
+        stored = {name: value for name, value in case.vars.items() if isinstance(value, str) and [value] == _marks(value)}
+        own = {name: value for name, value in case.vars.items() if reads_variables(case) or name not in stored}
+        asked = late_names(case.model_copy(update={"vars": own}).model_dump_json())
+        known = own | {name: value for name, value in stored.items() if late_names(value)[0] in asked}
+        follows = {name: self._case_of(name, turn) for name in asked}
+        if test.serially:
+            follows |= {"": self._serial} if self._serial else {}
+            self._serial = case.id
+        if test.stores:
+            self._ids.setdefault(test.stores, {})[column[:-1]] = case.id
+        if self._talks and case.messages:
+            said, chat = self._said.setdefault(column, []), [{"role": one.role, "content": one.content} for one in case.messages]
+            name, last = f"{DRAFT_MARK}{len(said)}", late_text(case.messages[-1].content)
+            said.append({"prompt": last if len(chat) == 1 else chat, "input": last, "output": LateText.of(name)})  # type: ignore[dict-item]  # chat
+            self._ids.setdefault(name, {})[column] = case.id
+        return case.model_copy(update={"vars": known, "follows": follows})
+
+    def _case_of(self, name: str, turn: Turn) -> str:
+        """Return the case whose output a mark stands for: that of the same column, else the last one."""
+        found = self._ids.get(name)
+        if not found:
+            raise InvalidRequest(f"{turn.test.spot}: a text has the character U+E020, which marks outputs of other cases; leave it out")
+        return found.get(turn.column) or found.get(turn.column[:-1]) or list(found.values())[-1]
+
+
+def _marks(text: str) -> list[str]:
+    return [LateText.of(name) for name in late_names(text)]
+
+
+def reads_variables(case: Case) -> bool:
+    """Tell whether code reads the variables of a case."""
+    return bool(case.transforms or case.rubric.checks(CODE_CHECK)) or any(criterion.transform for criterion in case.rubric.judged)
 
 
 def _fill_content(text: str, variables: Mapping[str, JsonValue] | None, place: str, what: str, note: Callable[[str], None] | None) -> str:
@@ -228,6 +327,8 @@ def run_code(code: CodeText, arguments: Sequence[JsonValue], where: Location, wh
     """
     if not allow_code.allowed:
         raise refuse_code(where, what)
+    if late_names(json.dumps(list(arguments), ensure_ascii=False)):
+        raise InvalidRequest(f"{where}: {what} is called before the outputs are known that the test takes of others; write it as a text")
     try:
         result = _call(code.model_dump_json(), json.dumps(list(arguments)), allow_code.imports)
     except SandboxError as error:

@@ -102,18 +102,28 @@ _KNOWN_ROLES = {"system", "user", "assistant", "tool", *_ROLES}
 _CURE = "put templates into its strings"
 
 
-def read_chat(text: str, where: Location) -> list[JsonValue] | None:
-    """Return the messages of a text that is a chat in JSON or YAML, their templates unfilled; None where the text is no chat.
+def is_like_chat(text: str) -> bool:
+    """Tell whether a text begins as a chat does."""
+    plain = text.strip()
+    return (plain.startswith("[") and ('"role"' in plain or "'role'" in plain)) or bool(_LIKE_YAML.match(plain))
+
+
+def read_chat(text: str, where: Location, *, filled: bool = False) -> list[JsonValue] | None:
+    """Return the messages of a text that is a chat in JSON or YAML, their templates unfilled.
+
+    Returns:
+        The messages; None where the text is no chat, or is none before its templates are filled.
 
     Raises:
         InvalidRequest: The text begins as a chat does and cannot be read, or a message has what is no text.
     """
-    plain = text.strip()
-    if plain.startswith("[") and ('"role"' in plain or "'role'" in plain):
-        found = _read_json(plain, where)
-    elif _LIKE_YAML.match(plain):
-        found = _read_yaml(plain, where)
-    else:
+    if not is_like_chat(text):
+        return None
+    try:
+        found = _read_json(text.strip(), where) if text.strip().startswith("[") else _read_yaml(text.strip(), where)
+    except InvalidRequest:
+        if filled or "{%" not in text:
+            raise
         return None
     if is_chat(found):
         return parse_chat(found, where)
@@ -166,7 +176,7 @@ def _read_json(text: str, where: Location) -> JsonValue:
     try:
         return _restore(json.loads(_quote_bare(marked, templates)), templates)
     except (ValueError, RecursionError):
-        raise InvalidRequest(f"{where}: the chat is no JSON before its variables are filled in; {_CURE}") from None
+        raise InvalidRequest(f"{where}: the chat is no JSON before its variables are filled in, nor after loops; {_CURE}") from None
 
 
 def _read_yaml(text: str, where: Location) -> JsonValue:

@@ -57,6 +57,12 @@ class LocatedTest:
     """The number of its runs, instead of the suite's."""
     around: tuple[str, str] = ("", "")
     """The texts before and after its prompts."""
+    stores: str = ""
+    """The name of the mark under which later tests find its output; empty where none does."""
+    conversation: str = ""
+    """The conversation that it is a turn of."""
+    serially: bool = False
+    """Whether it runs after the last test before it that does."""
 
 
 def find_files(name: str, scope: FileScope, where: Location) -> list[Path]:

@@ -22,16 +22,18 @@ from gradeloop.contract.thread import Generator, Grader
 from gradeloop.errors import InvalidRequest, explained, field_path
 from gradeloop.files.yaml import Location, explained_at, located_error
 from gradeloop.grading.grants import Grants, Kind
-from gradeloop.grading.templates import fill_rubric, is_template
+from gradeloop.grading.templates import fill_rubric, is_template, late_text
 from gradeloop.settings.endpoints import UNNAMED, loopback_servers, own_names, refuse_unservable, require_default_model
 from gradeloop.settings.trust import find_config_file
 from gradeloop.suites.assertions import AssertionList, located, shows_variables
 from gradeloop.suites.case_texts import (
     CaseIds,
     CasePrompt,
+    Turns,
     fill_messages,
     fill_prompt,
     fill_target,
+    mentions_conversation,
     output_of_code,
     prompt_of_code,
     refuse_unknown_call,
@@ -288,19 +290,24 @@ class Plan:
         Raises:
             InvalidRequest: A test is invalid; the message names its place. Or nothing is left to run.
         """
-        ids = CaseIds()
+        ids, turns = CaseIds(), Turns(talks=any(mentions_conversation(named.prompt) for named in self.prompts))
         runs = 0
         for located_test in self.tests():
             name = ids.derive(located_test.test)
-            for case in self._cases_of(located_test, name):
+            for case in self._cases_of(located_test, name, turns):
                 ids.take(case.id, located_test.spot)
                 runs += case.runs
                 yield PlannedCase(located_test, case, f"{name}/{case.repeat}")
         if not runs and (first := next((item for item in self.findings.items if item.effect == "not run"), None)):
             raise InvalidRequest(f"{first.message} (nothing is left to run)")
 
-    def _cases_of(self, located_test: LocatedTest, name: str) -> Iterator[Case]:
-        variables = {**self.defaults.vars, **located_test.test.vars}
+    def _variables(self, located_test: LocatedTest) -> dict[str, JsonValue]:
+        """Return the variables of a test."""
+        own = {name: late_text(value) if isinstance(value, str) else value for name, value in located_test.test.vars.items()}
+        return {**self.defaults.vars, **own}
+
+    def _cases_of(self, located_test: LocatedTest, name: str, turns: Turns) -> Iterator[Case]:
+        variables = self._variables(located_test)
         try:
             built = self._build_rubric(located_test, variables) if located_test.runs else TestRubric(_NOTHING)
         except InvalidRequest as error:
@@ -321,7 +328,8 @@ class Plan:
                     "repeat": count - 1,
                     "grader": grader,
                 }
-                yield self._case(located_test, built, raw, named, generator)
+                turn = turns.at(located_test, named.prompt if named else None, (raw["prompt"], raw["label"], count))
+                yield turns.follow(turn, self._case(turn.test, built, raw, named, generator))
 
     def _case(
         self,
@@ -337,7 +345,7 @@ class Plan:
         if (named and named.left_out) or (generator and not generator.runs):
             return self._build_case(located_test, raw | {"left_out": left_out})
         try:
-            prompt = self._fill_prompt(located_test, named, {**self.defaults.vars, **located_test.test.vars}, generator)
+            prompt = self._fill_prompt(located_test, named, self._variables(located_test), generator)
             asked = self._output_or_generator(located_test, generator, prompt)
             own = tuple(code for code in (generator.reply, generator.transform) if code) if generator else ()
             asked |= {"transforms": transforms_of(located_test, self.defaults, own, allow_code=self.rubrics.allow_code.allowed)}
@@ -413,7 +421,7 @@ class Plan:
     def _output_or_generator(self, located_test: LocatedTest, generator: SuiteGenerator | None, prompt: CasePrompt) -> dict[str, object]:
         """Return the fields of a case that say what is judged, or who drafts it and how often."""
         test = located_test.test
-        variables = {**self.defaults.vars, **test.vars}
+        variables = self._variables(located_test)
         if generator is None:
             return {
                 "messages": prompt.messages,
@@ -529,8 +537,15 @@ def with_rivals(planned: Iterable[PlannedCase]) -> Iterator[Case]:
     Raises:
         InvalidRequest: There is only one output to compare, or there are too many.
     """
+    selected = set[str]()
     for _, found in groupby(planned, key=lambda one: id(one.test)):
         cases = list(found)
+        selected.update(one.case.id for one in cases)
+        for test, case, _ in cases:
+            if left := next((name for name in case.follows.values() if name not in selected), None):
+                raise InvalidRequest(
+                    f"{test.spot}: the case {clip(case.id)} follows {clip(left)}, which the flags leave out; select it, too"
+                )
         for test, case, group in cases:
             kinds = [str(check.arguments["kind"]) for _, check in case.rubric.checks(COMPARISON_CHECK)]
             if not kinds:

@@ -250,6 +250,10 @@ def _build_plan(config: PromptfooConfig, flags: SuiteFlags, repeat: int, finding
         findings=findings,
         allow_code=flags.grant(scope),
         transform_vars=options.get("transformVars"),
+        options=options,
+        conversation=as_object(as_object(default, place).get("metadata"), place).get("conversationId")
+        if isinstance(default, dict)
+        else None,
     )
     defaults, reasons = reader.defaults(default, place)
     reader = replace(reader, shared=defaults.vars)
@@ -264,7 +268,7 @@ def _build_plan(config: PromptfooConfig, flags: SuiteFlags, repeat: int, finding
         rubrics=CaseRubrics(
             defaults, place, grader_given=flags.grader is not None, findings=findings, asks_nothing=True, allow_code=flags.grant(scope)
         ),
-        tests=lambda: _tests(config, reader),
+        tests=lambda: _tests(config, replace(reader, stored={})),
         models=SuiteModels(scripted=flags.scripted is not None, checks=flags.check, allow_code=flags.allow_code),
         repeat=flags.repeat or repeat,
         grader=parse_grader(flags.grader),

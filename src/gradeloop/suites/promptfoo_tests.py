@@ -16,7 +16,7 @@ from gradeloop.contract.base import CodeText
 from gradeloop.errors import InvalidRequest, field_path
 from gradeloop.files.roots import FileScope
 from gradeloop.files.yaml import Location, explained_at, read_yaml
-from gradeloop.grading.templates import is_template
+from gradeloop.grading.templates import LateText, is_template
 from gradeloop.suites.assertions import find_type
 from gradeloop.suites.case_texts import run_code
 from gradeloop.suites.code_files import FILE, CodeGrant, names_code, parse_transform, read_code_file
@@ -26,7 +26,9 @@ from gradeloop.suites.providers import is_setting
 from gradeloop.suites.suite import Defaults, SuiteTest, is_file, resolve_files
 from gradeloop.text import clip
 
-_OF_THE_TEST = {"transformVars", "disableVarExpansion", "repeat", "prefix", "suffix"}
+_OF_THE_TEST = {
+    *("transformVars", "disableVarExpansion", "repeat", "prefix", "suffix", "storeOutputAs", "runSerially", "disableConversationVar")
+}
 """The options that say how a test runs, beside those on how it is judged."""
 
 _NAME = re.compile(r"\{\{\s*(?P<name>[A-Za-z_]\w*)\s*\}\}")
@@ -64,6 +66,12 @@ class PromptfooTests:
     """The `transformVars` of all tests that have none of their own."""
     shared: Mapping[str, JsonValue] = field(default_factory=dict)
     """The variables of `defaultTest`, whose lists make a test for each of their texts, too."""
+    options: Mapping[str, JsonValue] = field(default_factory=dict)
+    """The options of `defaultTest`."""
+    conversation: JsonValue = None
+    """The conversation of all tests that name none."""
+    stored: dict[str, int] = field(default_factory=dict)
+    """How many of the tests that were read store their output under a name."""
 
     def defaults(self, value: JsonValue, where: Location) -> tuple[Defaults, tuple[str, ...]]:
         """Return the settings of all tests, and what of them is left out.
@@ -99,7 +107,9 @@ class PromptfooTests:
             for config in list(self._raw_tests(fields.get("config") or [{}], spot.at("config"))):
                 for test in self._raw_tests(tests, spot.at("tests")):
                     if isinstance(config, _RawTest) and isinstance(test, _RawTest):
-                        yield from self._expand(replace(test, value=_merged(config.value, test.value)))
+                        both = _merged(config.value, test.value)
+                        own = {"conversationId": self.conversation or f"scenario {at}", **as_object(both.get("metadata"), spot)}
+                        yield from self._expand(replace(test, value={**both, "metadata": own}))
                     else:
                         yield test if isinstance(test, LocatedTest) else config  # type: ignore[misc]  # the one that was left out
 
@@ -157,18 +167,27 @@ class PromptfooTests:
             "providers": _names(raw.pop("providers", None), where.at("providers")),
             "repeat": parse_times(options.get("repeat"), where.at("options", "repeat")),
             "around": (str(options.get("prefix") or ""), str(options.get("suffix") or "")),
+            "serially": bool(options.get("runSerially", self.options.get("runSerially"))),
+            "conversation": str(as_object(test.value.get("metadata"), where.at("metadata")).get("conversationId", self.conversation) or ""),
         }
+        stores = options.get("storeOutputAs")
+        if stores is not None and not (isinstance(stores, str) and stores.isidentifier()):
+            raise InvalidRequest(f"{where.at('options', 'storeOutputAs')}: {clip(str(stores))} is no name of a variable; write letters")
         raw = _without_own_options(raw)
         given = {"output": raw.pop("providerOutput")} if "providerOutput" in raw else {}
         given |= {"metadata": test.value["metadata"]} if test.value.get("metadata") else {}
         expands = self.expands and not options.get("disableVarExpansion")
         lists = {name: value for name, value in self.shared.items() if expands and is_text_list(value)}
         for own in variable_combinations(lists | as_object(raw.get("vars"), where.at("vars")), expands=expands):
-            filled = own if test.recorded else fill_variables({**self.shared, **own}, where.at("vars"))
+            late = {name: str(LateText.of(f"{name}.{count}")) for name, count in self.stored.items()}
+            filled = own if test.recorded else fill_variables({**self.shared, **own, **late}, where.at("vars"))
             changed = {name: value for name, value in filled.items() if name in own or value != self.shared.get(name)}
             variables = self._transformed(changed, options.get("transformVars", self.transform_vars), where.at("options", "transformVars"))
+            if stores:
+                self.stored[stores] = self.stored.get(stores, 0) + 1
+                more["stores"] = f"{stores}.{self.stored[stores]}"
             with explained_at(where):
-                yield LocatedTest(SuiteTest.model_validate(raw | given | {"vars": variables}), where, **more)  # type: ignore[arg-type]
+                yield LocatedTest(SuiteTest.model_validate(raw | given | {"vars": variables | late}), where, **more)  # type: ignore[arg-type]
 
     def _transformed(self, variables: dict[str, JsonValue], value: JsonValue, where: Location) -> dict[str, JsonValue]:
         """Return the variables with those that the code of `transformVars` makes of them."""
