@@ -56,15 +56,16 @@ def as_json(value: BaseModel) -> str:
     try:
         return value.model_dump_json()
     except PydanticSerializationError:
-        return to_json(_encodable(value.model_dump(mode="json")), inf_nan_mode="null").decode()
+        return to_json(encodable_json(value.model_dump(mode="json")), inf_nan_mode="null").decode()
 
 
-def _encodable(value: JsonValue) -> JsonValue:
+def encodable_json(value: JsonValue) -> JsonValue:
+    """Return JSON with the lone surrogates in its texts replaced."""
     if isinstance(value, str):
         return encodable(value)
     if isinstance(value, list):
-        return [_encodable(item) for item in value]
-    return {encodable(key): _encodable(item) for key, item in value.items()} if isinstance(value, dict) else value
+        return [encodable_json(item) for item in value]
+    return {encodable(key): encodable_json(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def json_line(result: CaseResult) -> str:
@@ -89,7 +90,7 @@ class JsonFile:
     def end(self, metrics: Sequence[MetricFigure] = ()) -> None:
         """Write what comes after the last case."""
         figures: list[JsonValue] = [asdict(figure) for figure in metrics]
-        self._file.write(f'\n],\n"metrics":{to_json(_encodable(figures)).decode()}}}\n' if figures else "\n]}\n")
+        self._file.write(f'\n],\n"metrics":{to_json(encodable_json(figures)).decode()}}}\n' if figures else "\n]}\n")
 
 
 COLUMNS = (
@@ -282,7 +283,7 @@ class YamlFile:
         """Write what comes after the last case."""
         self._file.write("" if self._begun else "cases: []\n")
         figures: list[JsonValue] = [asdict(figure) for figure in metrics]
-        self._file.write(_yaml({"metrics": _encodable(figures)}) if figures else "")
+        self._file.write(_yaml({"metrics": encodable_json(figures)}) if figures else "")
 
 
 _NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
@@ -384,6 +385,12 @@ def renderers_by_suffix() -> dict[str, Renderer]:
     return {suffix: renderer for renderer in RENDERERS for suffix in renderer.suffixes}
 
 
+def renderer_of(path: Path) -> Renderer:
+    """Return the format of a file of results: that of the last two suffixes, else of the last one."""
+    known = renderers_by_suffix()
+    return known.get("".join(path.suffixes[-2:]).lower()) or known[path.suffix.lower()]
+
+
 class Outputs:
     """Writes the files of results: `.jsonl` as cases finish, all others at the end; `pages` are left to the caller.
 
@@ -396,10 +403,9 @@ class Outputs:
     """
 
     def __init__(self, paths: Sequence[Path], *, overwrite: bool = False) -> None:
-        known = renderers_by_suffix()
-        writables = resolve_outputs(paths, tuple(known), overwrite=overwrite)
+        writables = resolve_outputs(paths, tuple(renderers_by_suffix()), overwrite=overwrite)
         self.pages = [path for path in writables if path.suffix.lower() == PAGE]
-        self._whole = [(path, known[path.suffix.lower()]) for path in writables if path.suffix.lower() not in {LINES, PAGE}]
+        self._whole = [(path, renderer_of(path)) for path in writables if path.suffix.lower() not in {LINES, PAGE}]
         self._lines = [path for path in writables if path.suffix.lower() == LINES]
         self._open: list[TextIOWrapper] | None = None
 

@@ -15,5 +15,6 @@ EXTENSION = Extension(
             "Decide as a person", "Convert promptfoo's or Mastra's file to a rubric.", "gradeloop.suites.cli.conversion:rubric_app"
         ),
     },
+    kinds={"renderers": "gradeloop.suites.promptfoo_results:RENDERERS"},
     schemas="gradeloop.suites.suite:SCHEMAS",
 )
