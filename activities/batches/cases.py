@@ -45,6 +45,7 @@ from gradeloop.batches.cases import (
     result_of_judging,
     result_of_thread,
     units_of,
+    with_outputs,
 )
 from gradeloop.batches.charges import CallCost, WaitNote
 from gradeloop.batches.contract import (
@@ -75,8 +76,6 @@ from gradeloop.contract.provider import ModelReply, ModelRequest
 from gradeloop.contract.thread import Grader, RunResult
 from gradeloop.errors import InvalidRequest, StoreUnavailable, ValueRefused, explain
 from gradeloop.grading.checks import CheckedDraft
-from gradeloop.grading.grants import named_in
-from gradeloop.grading.templates import fill_late, late_names
 from gradeloop.judges.contract import JudgeResult, SchemaJudge, refuse_unanswered
 from gradeloop.store.fleet import Fleet
 from gradeloop.text import shortened
@@ -156,22 +155,10 @@ class BatchActivities:
         """Fill the outputs of the cases that a case follows into its texts; without one of them it ends as an error."""
         async with store_attempt():
             stored = await self._reload(call)
-            raw = stored.case.model_dump(mode="json")
-            if is_over(stored, call) or not (names := late_names(stored.case.model_dump_json())):
-                return self._ended(stored.status) if is_over(stored, call) else CaseAnswer()
-            known, texts = await self._store.followed(call.batch_id, stored.case), dict[str, str]()
+            if is_over(stored, call):
+                return self._ended(stored.status)
             try:
-                for name in names:
-                    other = known[stored.case.follows[name]]
-                    if (text := other.text(name)) is None:
-                        if other.status == "queued":
-                            return CaseAnswer(held=f"{other.result.id} has not ended, which {stored.case.id} follows")
-                        why = other.result.error or other.status
-                        raise ValueError(f"it needs the output of {other.result.id!r}, which has none: {why}")  # noqa: TRY301 - as what is too long
-                    texts[name] = text
-                filled = Case.model_validate(fill_late(raw, texts))
-                if list(named_in(filled)) != list(named_in(stored.case)):
-                    raise ValueError("an output that it takes of another case would name what it calls")  # noqa: TRY301 - as above
+                filled = with_outputs(stored.case, await self._store.followed(call.batch_id, stored.case))
             except (LookupError, ValueError) as error:
                 why = explain(error) if isinstance(error, ValidationError) else str(error)
                 return await self.end_case(call, stored, build_result(stored.case, "error", error=shortened(why)), CallCost())

@@ -283,7 +283,10 @@ def test_junit_shortens_outputs_and_replaces_what_xml_cannot_hold() -> None:
 
 def test_what_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path, subtests: pytest.Subtests) -> None:
     rows: list[tuple[str, str]] = [
-        ("out.yam", "its suffix names no format. Did you mean '.yaml'? Known: .csv, .html, .json, .jsonl, .md, .txt, .xml, .yaml, .yml."),
+        (
+            "out.yam",
+            "its suffix names no format. Did you mean '.yaml'? Known: .csv, .html, .json, .jsonl, .md, .txt, .xml, .yaml, .yml, .promptfoo",
+        ),
         ("out.jsonn", "Did you mean '.json"),
         ("out", "its suffix names no format"),
         ("folder.json", "is no file; name one, such as results.json"),

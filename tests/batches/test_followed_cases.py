@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowFailureError
 
-from gradeloop.grading.templates import LateText
+from gradeloop.grading.templates import late_mark
 from tests.rig.batches import batching, breaks, case, drafted, passes
 from tests.rig.stores import ON_EITHER
 from tests.rig.threads import Reply
@@ -27,7 +27,7 @@ def follower(name: str, follows: dict[str, str], prompt: str, **more: Any) -> di
 
 
 def mark(name: str) -> str:
-    return str(LateText.of(name))
+    return str(late_mark(name))
 
 
 CHAIN = [

@@ -65,8 +65,8 @@ def test_an_error_has_no_verdict_there_and_a_case_has_its_place(tmp_path: Path) 
     assert found["version"] == 3
     assert [(row["testIdx"], row["promptIdx"]) for row in found["results"]] == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
     assert [row["failureReason"] for row in found["results"]] == [0, 1, 0, 2, 2, 0]
-    assert [row["gradingResult"] is None for row in found["results"]] == [False, False, False, True, True, False]
-    assert [row["error"] for row in found["results"][3:5]] == ["ERROR: auth: no key", "UNSURE: votes disagree"]
+    assert ["gradingResult" not in row for row in found["results"]] == [False, False, False, True, True, False]
+    assert [row["error"] for row in found["results"][3:5]] == ["error: auth: no key", "unsure: votes disagree"]
     assert found["results"][5]["response"]["cached"] is True
 
 

@@ -301,7 +301,10 @@ def test_what_has_no_counterpart_is_refused_by_name_and_line(tmp_path: Path, sub
         ("prompts: [file://p.js]\nproviders: [echo]", "line 1, column 11: prompts[0]: the file 'p.js' cannot be read"),
         ("prompts: ['{{ q }}']\nproviders: [nowhere:x]", "line 2, column 13: providers[0].provider: 'nowhere:x' has no counterpart"),
         ("prompts: ['{{ q }}']\nproviders: [file://own.py]", "providers[0]: the file 'own.py' cannot be read"),
-        ('prompts: [\'[{"role": "user", {{ q | lower }}}]\']\nproviders: [echo]', "prompts[0]: the chat is no JSON before its variables"),
+        (
+            'prompts: [\'[{"role": "user", {{ q | lower }}}]\']\nproviders: [echo]',
+            "tests[0]: the chat is no JSON with its variables filled in",
+        ),
         (CHAT, "echo gives the prompt back, and this one is a chat"),
     ]
     for text, words in rows:

@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHistory
 from temporalio.worker import WorkflowRunner
 
-from gradeloop.grading.templates import LateText
+from gradeloop.grading.templates import late_mark
 from gradeloop.store.fleet import Fleet
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.batches import JUDGE, batching, breaks, case, drafted, fails, passes
@@ -66,7 +66,7 @@ STORIES = {
     "told_of_its_end": Story((case("a"),), (passes(),), settings={"notify": {"ops": {"url": "https://192.0.2.1/hook"}}}),
     "resized": Story(tuple(case(f"c{at}") for at in range(12)), (passes("of c11.", delay=1), passes(delay=0.1)), {"at_once": 50}),
     "in_turn": Story(
-        (drafted("a"), drafted("b", description=f"after {LateText.of('draft/0')}", follows={"draft/0": "a"}), case("c")),
+        (drafted("a"), drafted("b", description=f"after {late_mark('draft/0')}", follows={"draft/0": "a"}), case("c")),
         ({"role": "generator", "text": "x"}, passes()),
     ),
     "rolled": Story(tuple(case(f"c{at}") for at in range(6)), (passes(),), {"at_once": 2}),

@@ -145,6 +145,8 @@ class GradingBatchWorkflow(GradingBatch):
         """Open shards until nothing is due, a limit is reached, or the history is long; return when none is open."""
         try:
             while self._open or (self._due and self._may_open()):
+                if self._in_turn:  # what is opened again goes before those that follow it
+                    self._due = deque(sorted(self._due))
                 shards = 1 if self._in_turn else max(1, min(SHARDS, _lanes(batch.at_once, self._slots) // LANES))
                 while self._due and len(self._open) < shards and self._may_open():
                     task = asyncio.create_task(self._run_shard(batch, self._due.popleft()))
@@ -190,11 +192,7 @@ class GradingBatchWorkflow(GradingBatch):
         if ended.left and not (self._pause_reason or ended.passed or ended.failed or ended.errors or ended.ungraded or ended.unsure):
             self._reopen(stretch, f"of the cases {stretch[0]} to {stretch[1] - 1} none comes to an end")
         elif ended.left:
-            self._put_back(stretch)
-
-    def _put_back(self, stretch: tuple[int, int]) -> None:
-        """Have a stretch run again, before the others where their cases follow its own."""
-        self._due.appendleft(stretch) if self._in_turn else self._due.append(stretch)
+            self._due.append(stretch)
 
     def _reopen(self, stretch: tuple[int, int], why: str, *, refused: bool = False) -> None:
         """Have a shard that was lost, or in which no case ended, opened again.
@@ -205,7 +203,7 @@ class GradingBatchWorkflow(GradingBatch):
         self._failures[stretch] = self._failures.get(stretch, 0) + 1
         if refused or self._failures[stretch] > LOST:
             raise ApplicationError(why, type=InvalidRequest.__name__ if refused else SHARD_LOST, non_retryable=True) from None
-        self._put_back(stretch)
+        self._due.append(stretch)
 
     async def _close(self, batch: BatchRequest, why: str | None, *, stopped: bool = False) -> BatchSummary:
         closing = BatchClosing(batch_id=batch.batch_id, why=why, stopped=stopped)

@@ -6,7 +6,7 @@ from typing import Any
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from gradeloop.batches.case_checks import OWN_CHECKS, CheckedOutput, context_of
-from gradeloop.batches.contract import Case, CaseKind, CasePlan, CaseResult, CaseStatus, build_result
+from gradeloop.batches.contract import DRAFT_MARK, Case, CaseKind, CasePlan, CaseResult, CaseStatus, build_result
 from gradeloop.contract.base import Recorded
 from gradeloop.contract.criterion import Score
 from gradeloop.contract.evaluation import CheckOutcome, CriterionRow, Judgement, Malformed, Verdict
@@ -17,6 +17,7 @@ from gradeloop.contract.thread import Grader, Priority, RunResult, ThreadRequest
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
 from gradeloop.grading.answer_form import FULL, most_criteria
 from gradeloop.grading.code_checks import CODE_CHECK
+from gradeloop.grading.grants import named_in
 from gradeloop.grading.prompts import is_elided
 from gradeloop.grading.scoring import (
     CallGroup,
@@ -35,6 +36,7 @@ from gradeloop.grading.scoring import (
     shortfall_of,
     worst_of,
 )
+from gradeloop.grading.templates import fill_late, late_names
 from gradeloop.grading.verdicts import GraderConversation, first_judge
 from gradeloop.judges.answers import Rollout
 from gradeloop.judges.contract import CriteriaJudge, JudgeResult, JudgingRequest, SchemaJudge
@@ -59,6 +61,26 @@ def _plan_alone(case: Case) -> CasePlan:
         return CasePlan(kind="calls", drafted=False, units=count_units(case))
     kind: CaseKind = "judging" if _needs_tools(case) and not case.compared_with else "calls"
     return CasePlan(kind=kind, drafted=case.output is None, units=count_units(case))
+
+
+def with_outputs(case: Case, known: Mapping[str, tuple[str | None, CaseResult]]) -> Case:
+    """Return a case whose marks are filled with what came of the cases that it follows: the draft and the result of each.
+
+    Raises:
+        LookupError: A mark names none of them.
+        ValueError: One has no output, or the case is none with it.
+    """
+    texts = {}
+    for name in late_names(case.model_dump_json()):
+        draft, result = known[case.follows[name]]
+        text = draft if name.startswith(DRAFT_MARK) and draft is not None else result.output
+        if text is None:
+            raise ValueError(f"it needs the output of {result.id!r}, which has none: {result.error or result.status}")
+        texts[name] = text
+    filled = Case.model_validate(fill_late(case.model_dump(mode="json"), texts))
+    if list(named_in(filled)) != list(named_in(case)):
+        raise ValueError("an output that it takes of another case would name what it calls")
+    return filled
 
 
 def count_units(case: Case) -> int:

@@ -14,7 +14,7 @@ from sqlalchemy.exc import IntegrityError
 
 from gradeloop.batches.cases import CaseConversation, ParkedCase, plan_of
 from gradeloop.batches.charges import CallCost, WaitNote, charged, clear, count_lost
-from gradeloop.batches.contract import DRAFT_MARK, BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
+from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
 from gradeloop.batches.reader import parse_request, pause_reason, read_draft, read_result, select_batches, summary_of
 from gradeloop.batches.statements import CASES, CONVERSATIONS, KEEP, LOOK_UP, RELEASE, WRITE
 from gradeloop.contract.messages import LogProbs, Usage
@@ -78,21 +78,6 @@ class StoredCase:
         usage, reused = self.spent + result.usage, result.cached or (self.draft is not None and not self.spent.calls)
         cached = reused and not usage.calls and result.status != "error"
         return result.model_copy(update={"attempt": self.attempt, "usage": usage, "cached": cached})
-
-
-@dataclass(frozen=True)
-class CaseOutput:
-    """What is known of the output of a case."""
-
-    status: str
-    draft: str | None
-    """The draft as it was written."""
-    result: CaseResult
-    """The result; of a case that has not ended what is known of it."""
-
-    def text(self, name: str) -> str | None:
-        """Return what the mark of a name stands for; None where there is no output."""
-        return self.draft if name.startswith(DRAFT_MARK) and self.draft is not None else self.result.output
 
 
 @dataclass
@@ -178,11 +163,11 @@ class BatchStore:
             (DueCase(position=position, id=stored.case.id, attempt=stored.attempt, plan=stored.plan), stored) for position, stored in found
         ]
 
-    async def followed(self, batch_id: str, case: Case) -> dict[str, CaseOutput]:
-        """Return what is known of the outputs of the cases that a case follows, by their ids."""
+    async def followed(self, batch_id: str, case: Case) -> dict[str, tuple[str | None, CaseResult]]:
+        """Return the draft and the result of each case that a case follows, by their ids."""
         mine = (_CASES.c.batch_id == batch_id, _CASES.c.case_id.in_(case.follows.values()))
         rows = await self._do(lambda connection: connection.execute(select(_CASES).where(*mine)).mappings().all())
-        return {row["case_id"]: CaseOutput(row["status"], read_draft(row["draft"])[0], read_result(row)) for row in rows}
+        return {row["case_id"]: (read_draft(row["draft"])[0], read_result(row)) for row in rows}
 
     async def fill(self, batch_id: str, position: int, case: Case) -> None:
         """Store a case whose marks are filled with the outputs of those that it follows."""

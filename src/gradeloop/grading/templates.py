@@ -179,18 +179,18 @@ def fill_text(
 
 
 class LateText(str):
-    """A text with marks for what is not known before a case runs; templates may put it out, and not read it."""
+    """A text with marks of what is not known before a case runs; templates may put it out, and not read it."""
 
     __slots__ = ()
 
-    @classmethod
-    def of(cls, name: str) -> "LateText":
-        """Return the mark of what has this name."""
-        return cls(f"\ue0200{name}\ue021")
+
+_LATE = re.compile("\ue020([01])([^\ue020\ue021]*)\ue021")
+"""A mark: whether what it stands for is written inside of a JSON string, and its name."""
 
 
-_LATE = re.compile("\ue020(\\d)([^\ue020\ue021]*)\ue021")
-"""A mark: how often what it stands for is written as JSON inside of JSON, and its name."""
+def late_mark(name: str) -> LateText:
+    """Return the mark of what has this name."""
+    return LateText(f"\ue0200{name}\ue021")
 
 
 def late_names(text: str) -> list[str]:
@@ -198,38 +198,19 @@ def late_names(text: str) -> list[str]:
     return list(dict.fromkeys(found[2] for found in _LATE.finditer(text)))
 
 
-def late_text(text: str) -> str:
-    """Return a text as one that templates may not read, where it has marks."""
-    return LateText(text) if _LATE.search(text) else text
+def in_json(text: str, *, inside: bool) -> str:
+    """Return a text whose marks stand inside of JSON strings, or of the texts that these hold."""
+    return _LATE.sub(lambda found: f"\ue020{int(inside)}{found[2]}\ue021", text)
 
 
 def fill_late(value: Any, texts: Mapping[str, str]) -> Any:  # noqa: ANN401 - JSON of any shape
-    """Return JSON whose marks are filled with the texts of their names.
-
-    Raises:
-        LookupError: There is no text of a name.
-    """
-
-    def fill(found: re.Match[str]) -> str:
-        text = texts[found[2]]
-        for _ in range(int(found[1])):
-            text = json.dumps(text, ensure_ascii=False)[1:-1]
-        return text
-
-    return _sub_late(value, fill)
-
-
-def as_json_inside(value: Any, levels: int) -> Any:  # noqa: ANN401 - JSON of any shape
-    """Return JSON whose marks stand for texts that are written as JSON so many times more, or fewer."""
-    return _sub_late(value, lambda found: f"\ue020{max(0, int(found[1]) + levels)}{found[2]}\ue021")
-
-
-def _sub_late(value: Any, fill: Callable[[re.Match[str]], str]) -> Any:  # noqa: ANN401 - JSON of any shape
-    if isinstance(value, str):
-        return _LATE.sub(fill, value)
+    """Return JSON whose marks are filled with the texts of their names."""
     if isinstance(value, dict):
-        return {key: _sub_late(item, fill) for key, item in value.items()}
-    return [_sub_late(item, fill) for item in value] if isinstance(value, list) else value
+        return {key: fill_late(item, texts) for key, item in value.items()}
+    if isinstance(value, list):
+        return [fill_late(item, texts) for item in value]
+    written = (texts, {name: json.dumps(text, ensure_ascii=False)[1:-1] for name, text in texts.items()})
+    return _LATE.sub(lambda found: written[int(found[1])][found[2]], value) if isinstance(value, str) else value
 
 
 class UnknownVariable(InvalidRequest):
@@ -375,18 +356,16 @@ class _Filling:
     def call(self, call: Callable[..., Any], node: Any) -> Any:  # noqa: ANN401 - a filter or a test, JSON of any shape
         """Call what the steps are there for: those of what it reads before, those of what it makes after."""
         value = self.value(node.node)
-        if node.name in {"dump", "tojson"}:
-            value = as_json_inside(value, 1)
-        elif node.name in {"default", "safe"} and isinstance(value, LateText):
+        if isinstance(value, LateText) and node.name in {"default", "safe"}:
             return value
-        elif node.name != "defined":
-            value = _read(value, node)
+        value = value if node.name in {"defined", "dump", "tojson"} else _read(value, node)
         given = [*(self.value(one) for one in node.args), *(self.value(node.dyn_args) if node.dyn_args else ())]
         named = {one.key: self.value(one.value) for one in node.kwargs} | (self.value(node.dyn_kwargs) if node.dyn_kwargs else {})
         count, options = len(value) if isinstance(value, str | list | dict) else 1, _size(*given, *named.values())
         anew = count if node.name in {"join", "sort", "sum", "trim"} else 0  # they use their arguments for every item or character
         self._work.charge((_size(value) + options) * (count.bit_length() if node.name == "sort" else 1) + anew * options)
         made = call(node.name, value, given, named)
+        made = in_json(made, inside=True) if node.name in {"dump", "tojson"} else made
         self._work.charge(_size(made))
         return made
 

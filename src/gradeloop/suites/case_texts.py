@@ -22,16 +22,15 @@ from gradeloop.contract.thread import Generator
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location, explained_at
 from gradeloop.grading.checks import CHECKS
-from gradeloop.grading.code_checks import CODE_CHECK
 from gradeloop.grading.templates import (
     LateText,
     UnknownVariable,
-    as_json_inside,
     fill_text,
     fill_value,
+    in_json,
     is_template,
+    late_mark,
     late_names,
-    late_text,
     unknown_variables,
 )
 from gradeloop.sandbox.code_calls import CodeCall, CodeResult, local_code_sandbox
@@ -142,36 +141,25 @@ def fill_prompt(
     filled = fill_messages(messages, variables, where, f"prompt {name}", note)
     if prompt.text is None or not is_template(prompt.text) or not is_like_chat(prompt.text):
         return replace(filled, is_chat=bool(prompt.messages))
-    chat = read_chat(filled.messages[0].content, where, filled=True)  # its messages are made by a loop
+    chat = read_chat(in_json(filled.messages[0].content, inside=False), where, filled=True)  # JSON once its templates are filled
     with explained_at(where):
-        made = Prompt.model_validate({"messages": as_json_inside(chat, -1)}) if chat else prompt
+        made = Prompt.model_validate({"messages": chat}) if chat else prompt
     return replace(fill_messages(made.messages, None, where, f"prompt {name}"), is_chat=True) if chat else filled
 
 
 def mentions_conversation(prompt: Prompt | None) -> bool:
     """Tell whether a prompt shows the turns of its conversation before it."""
-    texts = [prompt.text or "", *(message.content for message in prompt.messages)] if prompt else []
-    return any(CONVERSATION in text for text in texts)
+    return prompt is not None and CONVERSATION in prompt.model_dump_json()
 
 
 CONVERSATION = "_conversation"
 """The variable that is the turns before: each has `prompt`, `input` and `output`."""
 
 
-@dataclass(frozen=True)
-class Turn:
-    """A test with a prompt, a generator and a repetition, and what it knows of the cases before it."""
-
-    test: LocatedTest
-    column: tuple[object, ...]
-    """What tells its cases from those of the test's other prompts, generators and repetitions."""
-
-
 class Turns:
     """The cases of a suite so far, as later ones follow them: conversations, and outputs that are stored under a name.
 
-    Args:
-        talks: Whether a prompt shows the turns before it.
+    What is said in a column, a prompt with a generator and a repetition, is known there alone; `talks` says whether a prompt shows it.
     """
 
     def __init__(self, *, talks: bool) -> None:
@@ -182,51 +170,36 @@ class Turns:
         """The ids of the cases whose outputs marks stand for, by the mark's name and the column or conversation."""
         self._serial: str | None = None
 
-    def at(self, located_test: LocatedTest, prompt: Prompt | None, column: tuple[object, ...]) -> Turn:
+    def before(self, test: LocatedTest, prompt: Prompt | None, column: tuple[object, ...]) -> LocatedTest:
         """Return a test as it is asked in a column, with the conversation before it where its prompt shows that."""
-        column = (*column, located_test.conversation)
-        if not mentions_conversation(prompt):
-            return Turn(located_test, column)
-        variables = {**located_test.test.vars, CONVERSATION: list(self._said.get(column, ()))}
-        return Turn(replace(located_test, test=located_test.test.model_copy(update={"vars": variables})), column)
+        said = {CONVERSATION: list(self._said.get((*column, test.conversation), ()))} if mentions_conversation(prompt) else {}
+        return replace(test, test=test.test.model_copy(update={"vars": {**test.test.vars, **said}})) if said else test
 
-    def follow(self, turn: Turn, case: Case) -> Case:
-        """Return a case with those that it follows, and keep it for later ones."""
-        test, column = turn.test, turn.column
+    def follow(self, test: LocatedTest, column: tuple[object, ...], case: Case) -> Case:
+        """Return a case with those that it follows, and keep it for later ones.
+
+        Raises:
+            InvalidRequest: A text has the character of marks.
+        """
         if not case.runs or not (self._talks or self._ids or test.stores or test.serially):
             return case
-        stored = {name: value for name, value in case.vars.items() if isinstance(value, str) and [value] == _marks(value)}
-        own = {name: value for name, value in case.vars.items() if reads_variables(case) or name not in stored}
-        asked = late_names(case.model_copy(update={"vars": own}).model_dump_json())
-        known = own | {name: value for name, value in stored.items() if late_names(value)[0] in asked}
-        follows = {name: self._case_of(name, turn) for name in asked}
+        asked, talk = late_names(case.model_dump_json()), (*column, test.conversation)
+        if not self._ids.keys() >= set(asked):
+            raise InvalidRequest(f"{test.spot}: a text has the character U+E020, which marks outputs of other cases; leave it out")
+        known = [self._ids[name] for name in asked]  # the case of the same column, else the last one
+        follows = {name: ids.get(talk) or ids.get(column) or list(ids.values())[-1] for name, ids in zip(asked, known, strict=True)}
         if test.serially:
             follows |= {"": self._serial} if self._serial else {}
             self._serial = case.id
         if test.stores:
-            self._ids.setdefault(test.stores, {})[column[:-1]] = case.id
+            self._ids.setdefault(test.stores, {})[column] = case.id
         if self._talks and case.messages:
-            said, chat = self._said.setdefault(column, []), [{"role": one.role, "content": one.content} for one in case.messages]
-            name, last = f"{DRAFT_MARK}{len(said)}", late_text(case.messages[-1].content)
-            said.append({"prompt": last if len(chat) == 1 else chat, "input": last, "output": LateText.of(name)})  # type: ignore[dict-item]  # chat
-            self._ids.setdefault(name, {})[column] = case.id
-        return case.model_copy(update={"vars": known, "follows": follows})
-
-    def _case_of(self, name: str, turn: Turn) -> str:
-        """Return the case whose output a mark stands for: that of the same column, else the last one."""
-        found = self._ids.get(name)
-        if not found:
-            raise InvalidRequest(f"{turn.test.spot}: a text has the character U+E020, which marks outputs of other cases; leave it out")
-        return found.get(turn.column) or found.get(turn.column[:-1]) or list(found.values())[-1]
-
-
-def _marks(text: str) -> list[str]:
-    return [LateText.of(name) for name in late_names(text)]
-
-
-def reads_variables(case: Case) -> bool:
-    """Tell whether code reads the variables of a case."""
-    return bool(case.transforms or case.rubric.checks(CODE_CHECK)) or any(criterion.transform for criterion in case.rubric.judged)
+            said, last = self._said.setdefault(talk, []), case.messages[-1].content
+            name, chat = f"{DRAFT_MARK}{len(said)}", [{"role": one.role, "content": one.content} for one in case.messages]
+            shown = LateText(last) if late_names(last) else last
+            said.append({"prompt": shown if len(chat) == 1 else chat, "input": shown, "output": late_mark(name)})  # type: ignore[dict-item]  # chat
+            self._ids.setdefault(name, {})[talk] = case.id
+        return case.model_copy(update={"follows": follows})
 
 
 def _fill_content(text: str, variables: Mapping[str, JsonValue] | None, place: str, what: str, note: Callable[[str], None] | None) -> str:

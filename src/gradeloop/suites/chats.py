@@ -92,14 +92,10 @@ _TEMPLATE = re.compile(r"\{\{.*?\}\}|\{%.*?%\}|\{#.*?#\}", re.DOTALL)
 _MARK = re.compile("\ue000(\\d+)\ue001")
 """The mark of a template while the text around it is read."""
 
-_JSON_STRING = re.compile(r'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_BARE = re.compile(r"\{\{\s*(?P<name>[\w.]+)\s*(?:\|\s*(?:dump|tojson|safe)(?:\(\))?\s*)*\}\}")
-"""A template outside of a JSON string that becomes the whole string: `"content": {{ question | dump }}`."""
-
 _LIKE_YAML = re.compile(r"-\s+(?:role|content)\s*:")
 _ROLES = {"developer": "system", "model": "assistant", "ai": "assistant", "human": "user"}
 _KNOWN_ROLES = {"system", "user", "assistant", "tool", *_ROLES}
-_CURE = "put templates into its strings"
+_CURE = "put templates into its strings, or write {{ name | dump }}"
 
 
 def is_like_chat(text: str) -> bool:
@@ -122,7 +118,7 @@ def read_chat(text: str, where: Location, *, filled: bool = False) -> list[JsonV
     try:
         found = _read_json(text.strip(), where) if text.strip().startswith("[") else _read_yaml(text.strip(), where)
     except InvalidRequest:
-        if filled or "{%" not in text:
+        if filled or not _TEMPLATE.search(text):
             raise
         return None
     if is_chat(found):
@@ -174,9 +170,9 @@ def _texts(parts: list[JsonValue], where: Location) -> Iterator[str]:
 def _read_json(text: str, where: Location) -> JsonValue:
     marked, templates = _mark(text)
     try:
-        return _restore(json.loads(_quote_bare(marked, templates)), templates)
+        return _restore(json.loads(marked), templates)
     except (ValueError, RecursionError):
-        raise InvalidRequest(f"{where}: the chat is no JSON before its variables are filled in, nor after loops; {_CURE}") from None
+        raise InvalidRequest(f"{where}: the chat is no JSON with its variables filled in; {_CURE}") from None
 
 
 def _read_yaml(text: str, where: Location) -> JsonValue:
@@ -195,26 +191,6 @@ def _mark(text: str) -> tuple[str, list[str]]:
         return f"\ue000{len(templates) - 1}\ue001"
 
     return _TEMPLATE.sub(keep, text), templates
-
-
-def _quote_bare(marked: str, templates: list[str]) -> str:
-    """Return the text with each template that stands outside of a string made a string."""
-    parts, at = [], 0
-    for string in [*_JSON_STRING.finditer(marked), None]:
-        end = string.start() if string else len(marked)
-        parts.append(_MARK.sub(lambda match: _quoted(match, templates), marked[at:end]))
-        parts.append(string[0] if string else "")
-        at = string.end() if string else end
-    return "".join(parts)
-
-
-def _quoted(match: re.Match[str], templates: list[str]) -> str:
-    number = int(match[1])
-    bare = _BARE.fullmatch(templates[number])
-    if bare is None:
-        return match[0]  # no JSON, and refused as such
-    templates[number] = f"{{{{ {bare['name']} }}}}"
-    return f'"{match[0]}"'
 
 
 def _restore(value: JsonValue, templates: list[str]) -> JsonValue:

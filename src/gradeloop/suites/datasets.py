@@ -4,7 +4,7 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import takewhile
 from pathlib import Path
 
@@ -57,6 +57,8 @@ class LocatedTest:
     """The number of its runs, instead of the suite's."""
     around: tuple[str, str] = ("", "")
     """The texts before and after its prompts."""
+    late: Mapping[str, JsonValue] = field(default_factory=dict)
+    """The marks of outputs that tests before it store, by the names of their variables."""
     stores: str = ""
     """The name of the mark under which later tests find its output; empty where none does."""
     conversation: str = ""

@@ -21,8 +21,9 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
 from gradeloop.errors import InvalidRequest, explained, field_path
 from gradeloop.files.yaml import Location, explained_at, located_error
+from gradeloop.grading.code_checks import CODE_CHECK
 from gradeloop.grading.grants import Grants, Kind
-from gradeloop.grading.templates import fill_rubric, is_template, late_text
+from gradeloop.grading.templates import LateText, fill_rubric, is_template, late_names
 from gradeloop.settings.endpoints import UNNAMED, loopback_servers, own_names, refuse_unservable, require_default_model
 from gradeloop.settings.trust import find_config_file
 from gradeloop.suites.assertions import AssertionList, located, shows_variables
@@ -303,8 +304,8 @@ class Plan:
 
     def _variables(self, located_test: LocatedTest) -> dict[str, JsonValue]:
         """Return the variables of a test."""
-        own = {name: late_text(value) if isinstance(value, str) else value for name, value in located_test.test.vars.items()}
-        return {**self.defaults.vars, **own}
+        variables = {**self.defaults.vars, **located_test.test.vars, **located_test.late}
+        return variables | {name: LateText(text) for name, text in variables.items() if isinstance(text, str) and late_names(text)}
 
     def _cases_of(self, located_test: LocatedTest, name: str, turns: Turns) -> Iterator[Case]:
         variables = self._variables(located_test)
@@ -316,20 +317,22 @@ class Plan:
         if not located_test.runs:
             yield self._build_case(located_test, {"id": name, "left_out": located_test.left_out, "vars": located_test.test.vars})
             return
-        grader = self._grader(located_test, built.rubric)
+        grader, judged = self._grader(located_test, built.rubric), built.rubric.judged
+        has_code = bool(built.rubric.checks(CODE_CHECK)) or any(criterion.transform for criterion in judged)  # which reads variables
         repeat = self.repeat if located_test.repeat is None else located_test.repeat
         for named, generator, labels in self._columns(located_test):
             for count in range(1, repeat + 1):
                 raw: dict[str, object] = {
                     "id": "/".join(filter(None, (name, *labels, str(count) if repeat > 1 else ""))),
-                    "vars": {key: without_images(value) for key, value in variables.items()},
+                    "vars": {key: without_images(value) for key, value in variables.items() if has_code or key not in located_test.late},
                     "prompt": named.label if named and (named.prompt.label or labels[0]) else None,
                     "label": generator.label if generator else None,
                     "repeat": count - 1,
                     "grader": grader,
                 }
-                turn = turns.at(located_test, named.prompt if named else None, (raw["prompt"], raw["label"], count))
-                yield turns.follow(turn, self._case(turn.test, built, raw, named, generator))
+                column = (raw["prompt"], raw["label"], count)
+                turn = turns.before(located_test, named.prompt if named else None, column)
+                yield turns.follow(turn, column, self._case(turn, built, raw, named, generator))
 
     def _case(
         self,

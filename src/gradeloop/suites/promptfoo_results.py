@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, TextIO
 
 from pydantic_core import to_json
@@ -14,18 +13,9 @@ from gradeloop.batches.outputs import Renderer, encodable_json
 from gradeloop.contract.messages import Usage
 
 _ENDS = {"passed": ("Pass", 0), "failed": ("Fail", 1)}
-"""How promptfoo counts a case and says why it did not pass; all others are its errors."""
+"""How promptfoo counts a case, and its number of why it did not pass; all others are its errors."""
 
-
-@dataclass
-class _Column:
-    """The sums for one prompt and generator."""
-
-    at: int
-    ends: Counter[str] = field(default_factory=Counter)
-    scores: Counter[str] = field(default_factory=Counter)
-    usage: Usage = Usage()  # noqa: RUF009 - frozen
-    score: float = 0.0
+_COUNTS = ("testPassCount", "testFailCount", "testErrorCount", "assertPassCount", "assertFailCount")
 
 
 class PromptfooFile:
@@ -37,75 +27,54 @@ class PromptfooFile:
     def __init__(self, file: TextIO, summary: BatchSummary) -> None:
         self._file, self._separator = file, "\n"
         self._plain = summary.model_copy(update={"derived_metrics": ()})
-        self._columns: dict[tuple[str | None, str | None], _Column] = {}
+        self._columns: dict[tuple[str | None, str | None], tuple[Counter[str], Counter[str], list[Usage]]] = {}
+        """The counts, the scores by metric, and the usage for each prompt and generator."""
         self._tests: dict[tuple[str, int], int] = {}
         head = {"schema": SCHEMA, "evalId": summary.batch_id, "config": {"description": summary.name or summary.batch_id}}
-        head |= {"metadata": {"evaluationCreatedAt": summary.created}}
         file.write(f'{_text(head)[:-1]},\n"results":{{"version":3,"timestamp":{_text(summary.created)},"results":[')
 
     def write(self, result: CaseResult) -> None:
         """Write the next case."""
-        column = self._columns.setdefault((result.prompt, result.label), _Column(len(self._columns)))
-        scores = {figure.name: figure.value or 0.0 for figure in MetricTable(self._plain, [result]).figures()}
         end, reason = _ENDS.get(result.status, ("Error", 2))
-        column.ends[f"test{end}Count"] += 1
-        column.scores.update(scores)
-        column.usage, column.score = column.usage + result.usage, column.score + (result.score or 0.0)
+        counts, sums, usages = self._columns.setdefault((result.prompt, result.label), (Counter(dict.fromkeys(_COUNTS, 0)), Counter(), []))
+        scores = {figure.name: figure.value or 0.0 for figure in MetricTable(self._plain, [result]).figures()}
         checked = [] if end == "Error" else [row for row in result.criteria if not row.unverified]
-        column.ends.update(f"assert{'Pass' if row.verdict == 'passed' else 'Fail'}Count" for row in checked)
-        why = failure_reason(result) or result.explanation
-        parts = [
-            {
-                "pass": row.verdict == "passed",
-                "score": float(row.passed) if row.score is None else row.score,
-                "reason": row.reason or row.why_failed,
-                "assertion": {"type": "llm-rubric", "value": row.name},
-            }
-            for row in checked
-        ]
-        name = result.id
+        counts.update([f"test{end}Count", *(f"assert{'Pass' if row.verdict == 'passed' else 'Fail'}Count" for row in checked)])
+        sums.update(scores | {"": result.score or 0.0})
+        usages[:] = [sum(usages, result.usage)]
+        name, why = result.id, failure_reason(result) or result.explanation
         for label in (str(result.repeat + 1), result.label, result.prompt):
             name = name.removesuffix(f"/{label}")
-        about = {"promptIdx": column.at, "testIdx": self._tests.setdefault((name, result.repeat), len(self._tests))}
-        costs = {"cost": result.usage.cost_usd or 0.0, "tokenUsage": _tokens(result.usage)}
-        judged = {"pass": not reason, "score": result.score or 0.0, "reason": why, "namedScores": scores, "componentResults": parts}
-        row = {
-            **about,
-            **costs,
-            "id": result.id,
-            "promptId": f"prompt {column.at}",
-            "provider": {"id": result.label or "", "label": result.label or ""},
-            "prompt": {"raw": result.prompt or result.id, "label": result.prompt or ""},
-            "vars": result.vars,
-            "testCase": {"vars": result.vars, "description": result.description or result.id},
-            "response": {"output": result.output or "", "cached": result.cached, **costs},
-            "success": not reason,
-            "failureReason": reason,
-            "score": result.score or 0.0,
-            "latencyMs": round(result.usage.seconds * 1000),
-            "namedScores": scores,
-            "gradingResult": None if end == "Error" else judged,
-            "error": f"{STATUS_LABELS[result.status][0]}: {result.error or why}" if end == "Error" else None,
-        }
+        score, costs = {"score": result.score or 0.0, "namedScores": scores}, _costs(result.usage)
+        row: dict[str, Any] = {"id": result.id, "success": not reason, "failureReason": reason, "vars": result.vars, **score, **costs}
+        row |= {"promptIdx": list(self._columns).index((result.prompt, result.label)), "promptId": f"{result.prompt} / {result.label}"}
+        row |= {"testIdx": self._tests.setdefault((name, result.repeat), len(self._tests))}
+        row |= {"testCase": {"vars": result.vars, "description": result.description or result.id}}
+        row |= {"provider": {"id": result.label or "", "label": result.label or ""}, "latencyMs": round(result.usage.seconds * 1000)}
+        row |= {"prompt": {"raw": result.prompt or result.id, "label": result.prompt or ""}}
+        row |= {"response": {"output": result.output or "", "cached": result.cached, **costs}}
+        if end == "Error":
+            row |= {"error": f"{STATUS_LABELS[result.status][0]}: {result.error or why}"}
+        else:
+            parts = [{"pass": one.verdict == "passed", "score": float(one.passed) if one.score is None else one.score} for one in checked]
+            said = [{"reason": one.reason or one.why_failed, "assertion": {"type": "llm-rubric", "value": one.name}} for one in checked]
+            components = [part | words for part, words in zip(parts, said, strict=True)]
+            row |= {"gradingResult": {"pass": not reason, "reason": why, "componentResults": components, **score}}
         self._file.write(self._separator + _text(row))
         self._separator = ",\n"
 
     def end(self, metrics: Sequence[MetricFigure] = ()) -> None:
         """Write the columns, whose sums promptfoo shows, and those of all cases."""
-        ends, usage, prompts = Counter[str](), Usage(), list[Any]()
-        for (prompt, label), column in self._columns.items():
+        total, prompts = Counter[str](), list[Any]()
+        for (prompt, label), (counts, sums, usages) in self._columns.items():
             mine = [figure for figure in metrics if (figure.prompt, figure.label) == (prompt, label)]
-            sums = column.scores | {figure.name: figure.value or 0.0 for figure in mine if not figure.criteria}
-            counts = {figure.name: figure.criteria or 1 for figure in mine}
-            known = dict.fromkeys(("testPassCount", "testFailCount", "testErrorCount", "assertPassCount", "assertFailCount"), 0)
-            spent = {"cost": column.usage.cost_usd or 0.0, "tokenUsage": _tokens(column.usage)}
-            spent |= {"score": column.score, "totalLatencyMs": round(column.usage.seconds * 1000)}
-            figures = known | dict(column.ends) | spent | {"namedScores": sums, "namedScoresCount": counts}
-            name = prompt or label or ""
-            prompts.append({"id": f"prompt {column.at}", "raw": name, "label": name, "provider": label or "", "metrics": figures})
-            ends, usage = ends + column.ends, usage + column.usage
-        names = {"successes": "testPassCount", "failures": "testFailCount", "errors": "testErrorCount"}
-        stats = {theirs: ends[ours] for theirs, ours in names.items()} | {"tokenUsage": _tokens(usage)}
+            scores = {name: sums[name] for name in sums if name} | {one.name: one.value or 0.0 for one in mine if not one.criteria}
+            figures = {"score": sums[""], "namedScores": scores, "namedScoresCount": {one.name: one.criteria or 1 for one in mine}}
+            shown = {"raw": prompt or label or "", "label": prompt or label or "", "id": f"{prompt} / {label}", "provider": label or ""}
+            prompts.append({**shown, "metrics": {**counts, **figures, **_costs(usages[0])}})
+            total += counts
+        usage = sum((usages[0] for *_, usages in self._columns.values()), Usage())
+        stats = {"successes": total[_COUNTS[0]], "failures": total[_COUNTS[1]], "errors": total[_COUNTS[2]], **_costs(usage)}
         self._file.write(f'\n],\n"prompts":{_text(prompts)},\n"stats":{_text(stats)}}}}}\n')
 
 
@@ -113,9 +82,9 @@ def _text(value: Any) -> str:  # noqa: ANN401 - JSON of any shape
     return to_json(encodable_json(value), inf_nan_mode="null").decode()
 
 
-def _tokens(usage: Usage) -> dict[str, int]:
-    given, made = usage.input or 0, usage.output or 0
-    return {"prompt": given, "completion": made, "total": given + made, "cached": 0, "numRequests": usage.calls}
+def _costs(usage: Usage) -> dict[str, Any]:
+    tokens = {"prompt": usage.input or 0, "completion": usage.output or 0, "total": usage.tokens or 0, "cached": 0}
+    return {"cost": usage.cost_usd or 0.0, "tokenUsage": tokens | {"numRequests": usage.calls}}
 
 
 RENDERERS = (Renderer("promptfoo", (".promptfoo.json",), lambda file, batch: PromptfooFile(file, batch.summary)),)

@@ -16,7 +16,7 @@ from gradeloop.contract.base import CodeText
 from gradeloop.errors import InvalidRequest, field_path
 from gradeloop.files.roots import FileScope
 from gradeloop.files.yaml import Location, explained_at, read_yaml
-from gradeloop.grading.templates import LateText, is_template
+from gradeloop.grading.templates import is_template, late_mark
 from gradeloop.suites.assertions import find_type
 from gradeloop.suites.case_texts import run_code
 from gradeloop.suites.code_files import FILE, CodeGrant, names_code, parse_transform, read_code_file
@@ -161,7 +161,7 @@ class PromptfooTests:
         raw, reasons = (dict(test.value), []) if test.recorded else self._resolve(test.value, keys_of("test"), where)
         refuse_number(raw.get("providerOutput"), where)
         options = as_object(raw.get("options"), where.at("options"))
-        more = {
+        more: dict[str, Any] = {
             "left_out": tuple(reasons),
             "prompts": _names(raw.pop("prompts", None), where.at("prompts")),
             "providers": _names(raw.pop("providers", None), where.at("providers")),
@@ -179,15 +179,16 @@ class PromptfooTests:
         expands = self.expands and not options.get("disableVarExpansion")
         lists = {name: value for name, value in self.shared.items() if expands and is_text_list(value)}
         for own in variable_combinations(lists | as_object(raw.get("vars"), where.at("vars")), expands=expands):
-            late = {name: str(LateText.of(f"{name}.{count}")) for name, count in self.stored.items()}
+            late = {name: str(late_mark(f"{name}.{count}")) for name, count in self.stored.items()}
             filled = own if test.recorded else fill_variables({**self.shared, **own, **late}, where.at("vars"))
-            changed = {name: value for name, value in filled.items() if name in own or value != self.shared.get(name)}
+            changed = {name: filled[name] for name in filled if name not in late and (name in own or filled[name] != self.shared.get(name))}
+            more["late"] = late
             variables = self._transformed(changed, options.get("transformVars", self.transform_vars), where.at("options", "transformVars"))
             if stores:
                 self.stored[stores] = self.stored.get(stores, 0) + 1
                 more["stores"] = f"{stores}.{self.stored[stores]}"
             with explained_at(where):
-                yield LocatedTest(SuiteTest.model_validate(raw | given | {"vars": variables | late}), where, **more)  # type: ignore[arg-type]
+                yield LocatedTest(SuiteTest.model_validate(raw | given | {"vars": variables}), where, **more)
 
     def _transformed(self, variables: dict[str, JsonValue], value: JsonValue, where: Location) -> dict[str, JsonValue]:
         """Return the variables with those that the code of `transformVars` makes of them."""
