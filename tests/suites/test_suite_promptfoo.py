@@ -44,7 +44,7 @@ def test_its_providers_prompts_and_variables_make_a_matrix(tmp_path: Path, monke
     found = cases(tmp_path, text, name=NAME, two_txt="Say {{q}}\n---\nShow {{ q }}\n")
 
     assert [case.id.split("/", 1)[1] for case in found[:8]] == [
-        f"{prompt}/{model}" for prompt in ("two-1", "two-2", "tell", "p4") for model in ("openai:chat:gpt-5-mini", "claude")
+        f"{prompt}/{model}" for prompt in ("two:1", "two:2", "tell", "p4") for model in ("openai:chat:gpt-5-mini", "claude")
     ]
     assert len(found) == 16
     assert {case.messages[0].content for case in found} == {f"{verb}{q}" for verb in ("Say ", "Show ", "Tell ", "") for q in "ab"}

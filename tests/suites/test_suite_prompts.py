@@ -223,3 +223,10 @@ def test_an_image_at_an_address_stays_there_and_what_is_none_is_refused(tmp_path
         found = refusal(tmp_path, text, SuiteFlags(allow_code=True), NAME, chat_json=chat, p_py="def call_api(*_): return {'output': 'x'}")
 
         assert "image" in found
+
+
+def test_a_label_of_a_file_of_several_prompts_names_them_all(tmp_path: Path) -> None:
+    text = "prompts: [{id: 'file://p.txt', label: long}, other]\nproviders: [{id: echo, prompts: [long]}]\ntests: [{vars: {text: x}}]"
+    read = cases(tmp_path, text, name="promptfooconfig.yaml", p_txt="one {{text}}\n---\ntwo {{text}}\n")
+
+    assert [(case.prompt, case.output) for case in read] == [("long:1", "one x"), ("long:2", "two x")]

@@ -125,6 +125,12 @@ def test_a_test_that_follows_one_that_flags_leave_out_is_refused_by_name(tmp_pat
     assert "which the flags leave out; select it, too" in said
 
 
+def test_a_test_that_wants_no_turns_is_shown_none(tmp_path: Path) -> None:
+    read = cases(tmp_path, TALK.replace("- vars: {q: two}", "- {vars: {q: two}, options: {disableConversationVar: true}}"), name=NAME)
+
+    assert (read[1].follows, read[1].messages[0].content) == ({}, "Before: Now: two")
+
+
 def test_the_tests_of_a_scenario_are_a_conversation(tmp_path: Path) -> None:
     config = (
         TALK.partition("tests:")[0]

@@ -172,7 +172,8 @@ class Turns:
 
     def before(self, test: LocatedTest, prompt: Prompt | None, column: tuple[object, ...]) -> LocatedTest:
         """Return a test as it is asked in a column, with the conversation before it where its prompt shows that."""
-        said = {CONVERSATION: list(self._said.get((*column, test.conversation), ()))} if mentions_conversation(prompt) else {}
+        turns = list(self._said.get((*column, str(test.conversation)), ())) if test.talks else []
+        said = {CONVERSATION: turns} if mentions_conversation(prompt) else {}
         return replace(test, test=test.test.model_copy(update={"vars": {**test.test.vars, **said}})) if said else test
 
     def follow(self, test: LocatedTest, column: tuple[object, ...], case: Case) -> Case:
@@ -183,7 +184,7 @@ class Turns:
         """
         if not case.runs or not (self._talks or self._ids or test.stores or test.serially):
             return case
-        asked, talk = late_names(case.model_dump_json()), (*column, test.conversation)
+        asked, talk = late_names(case.model_dump_json()), (*column, str(test.conversation))
         if not self._ids.keys() >= set(asked):
             raise InvalidRequest(f"{test.spot}: a text has the character U+E020, which marks outputs of other cases; leave it out")
         known = [self._ids[name] for name in asked]  # the case of the same column, else the last one

@@ -61,8 +61,10 @@ class LocatedTest:
     """The marks of outputs that tests before it store, by the names of their variables."""
     stores: str = ""
     """The name of the mark under which later tests find its output; empty where none does."""
-    conversation: str = ""
+    conversation: JsonValue = None
     """The conversation that it is a turn of."""
+    talks: bool = True
+    """Whether its prompts are shown the turns before it."""
     serially: bool = False
     """Whether it runs after the last test before it that does."""
 

@@ -257,7 +257,7 @@ class SuiteGenerator:
 
 
 def _is_named(label: str, names: tuple[str, ...] | None) -> bool:
-    return names is None or any(label == name or fnmatchcase(label, name) for name in names)
+    return names is None or any(label == name or label.startswith(f"{name}:") or fnmatchcase(label, name) for name in names)
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ def _find(value: JsonValue, scope: FileScope, where: Location) -> Iterator[Promp
         found = list(_read(path, where))
         name = label or path.stem
         for number, (part, chat) in enumerate(found, 1):
-            yield _parse_text(part, chat, name if len(found) == 1 else f"{name}-{number}", where)
+            yield _parse_text(part, chat, name if len(found) == 1 else f"{name}:{number}", where)
 
 
 def names_file(text: str, scope: FileScope, where: Location) -> bool:

@@ -168,7 +168,8 @@ class PromptfooTests:
             "repeat": parse_times(options.get("repeat"), where.at("options", "repeat")),
             "around": (str(options.get("prefix") or ""), str(options.get("suffix") or "")),
             "serially": bool(options.get("runSerially", self.options.get("runSerially"))),
-            "conversation": str(as_object(test.value.get("metadata"), where.at("metadata")).get("conversationId", self.conversation) or ""),
+            "conversation": as_object(test.value.get("metadata"), where.at("metadata")).get("conversationId", self.conversation),
+            "talks": not options.get("disableConversationVar", self.options.get("disableConversationVar")),
         }
         stores = options.get("storeOutputAs")
         if stores is not None and not (isinstance(stores, str) and stores.isidentifier()):
@@ -368,7 +369,7 @@ def _refuse_code(value: JsonValue, where: Location) -> None:
         for at, item in enumerate(value):
             _refuse_code(item, where.at(at))
     elif isinstance(value, str) and names_code(value.partition("#")[0]):
-        raise InvalidRequest(f"{where}: {clip(value)} is code, which is not run; write it as a check, a function of the worker's tools")
+        raise InvalidRequest(f"{where}: {clip(value)} is code, which is not run; write its value out, or serve a check as a tool")
 
 
 def fill_variables(variables: Mapping[str, JsonValue], where: Location) -> dict[str, JsonValue]:

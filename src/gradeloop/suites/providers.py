@@ -268,7 +268,7 @@ def not_a_chat(name: str) -> str | None:
     """Return what a provider is that is none of a chat; None for one that is, as far as its name says."""
     kinds = _names()["not_chats"]
     parts = name.split(":")
-    found = [kinds[part] for part in (parts[:2] if len(parts) > 1 else parts) if part in kinds]
+    found = [kinds[part] for part in (*parts[:2], ":".join(parts[:2])) if part in kinds]
     return str(found[0]) if found else None
 
 
