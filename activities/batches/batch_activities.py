@@ -5,7 +5,8 @@ from typing import Any
 
 from temporalio import activity
 
-from activities.batches.cases import BatchActivities, refuse_case
+from activities.batches.case_questions import refuse_case
+from activities.batches.cases import BatchActivities
 from activities.capabilities import Admission, WorkerServices
 from activities.errors import invalid
 from gradeloop.batches.contract import NO_STORE, BatchRequest, Case, OpenedBatch

@@ -9,16 +9,18 @@ from functools import cached_property
 from weakref import WeakValueDictionary
 
 from temporalio import activity
+from temporalio.exceptions import ApplicationError
 
 from activities.batches.judge import LARGE_BYTES, judge_request, read_answer, refuse_unconstrained
 from activities.calls.attempts import AttemptState
 from activities.calls.paid_call import current_tenant
 from activities.calls.retries import ModelChoice
 from activities.capabilities import WorkerServices, model_notes
+from activities.errors import invalid
 from activities.grade import GraderQuestion, answer_tag, grader_request, seeded
 from activities.providers import Providers
 from activities.state_cache import ByteBoundedCache, GradingSettings
-from gradeloop.batches.case_checks import CheckedOutput
+from gradeloop.batches.case_checks import CheckedOutput, refuse_undecidable
 from gradeloop.batches.cases import CaseConversation, ParkedCase, groups_to_ask_anew, units_of
 from gradeloop.batches.comparing import Choice, Contender, choices_of, compare
 from gradeloop.batches.contract import Case, CaseAnswer, CaseCall, CaseResult
@@ -40,7 +42,7 @@ from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup
 from gradeloop.grading.verdicts import earlier_answers, parse_verdict
 from gradeloop.judges.answers import Rollout, ValidAnswer, shorten_raw
-from gradeloop.judges.contract import SchemaJudge
+from gradeloop.judges.contract import SchemaJudge, refuse_unanswered
 from gradeloop.judges.prompt import repair_message
 from gradeloop.settings.answer_forms import form_of
 
@@ -57,6 +59,26 @@ OBJECT_OVERHEAD = 4
 def case_settings(case: Case, *, priced: bool = False) -> GradingSettings:
     """Return the settings of a case."""
     return GradingSettings(generator=case.generator or NOBODY, grader=case.grader, rubric=case.rubric, priced=priced)
+
+
+async def refuse_case(services: WorkerServices, case: Case) -> None:
+    """Refuse a case of a batch that a worker cannot serve.
+
+    Raises:
+        ApplicationError: Of type `InvalidRequest`; its message names the case.
+    """
+    settings = case_settings(case)
+    try:
+        if case.judging is not None:
+            refuse_unanswered(case.judging.run)
+            services.providers.refuse_unknown(case.judging.judge.models if isinstance(case.judging.judge, SchemaJudge) else ())
+        services.refuse_unservable(settings)
+        if case.escalate is not None:
+            services.refuse_unservable(settings.model_copy(update={"grader": Grader(model=case.escalate)}))
+        await refuse_undecidable(case, services.tools.code)
+    except (ApplicationError, ValueError) as error:
+        why = error.message if isinstance(error, ApplicationError) else error
+        raise invalid(f"the case {case.id!r}: {why}") from None
 
 
 def draft_request(case: Case, call: CaseCall, model: ModelSpec) -> ModelRequest:

@@ -26,6 +26,7 @@ from activities.batches.case_questions import (
     draft_text,
     key_of_draft,
     place_of,
+    refuse_case,
     waiting,
 )
 from activities.calls.attempts import AttemptState, given_up, heartbeats
@@ -34,7 +35,7 @@ from activities.calls.retries import OUTAGE, TENANT_BUDGET, ModelChoice
 from activities.capabilities import WorkerServices
 from activities.errors import activity_call, invalid, store_attempt, store_away
 from activities.generate import drafting_model
-from gradeloop.batches.case_checks import CheckedOutput, find, has_checks, refuse_undecidable
+from gradeloop.batches.case_checks import CheckedOutput, find, has_checks
 from gradeloop.batches.cases import (
     CaseConversation,
     ParkedCase,
@@ -54,7 +55,6 @@ from gradeloop.batches.contract import (
     BatchClosing,
     BatchRequest,
     BatchSummary,
-    Case,
     CaseAnswer,
     CaseCall,
     CaseRange,
@@ -73,10 +73,10 @@ from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelReply, ModelRequest
-from gradeloop.contract.thread import Grader, RunResult
+from gradeloop.contract.thread import RunResult
 from gradeloop.errors import InvalidRequest, StoreUnavailable, ValueRefused, explain
 from gradeloop.grading.checks import CheckedDraft
-from gradeloop.judges.contract import JudgeResult, SchemaJudge, refuse_unanswered
+from gradeloop.judges.contract import JudgeResult, SchemaJudge
 from gradeloop.store.fleet import Fleet
 from gradeloop.text import shortened
 
@@ -185,8 +185,8 @@ class BatchActivities:
             request = draft_request(stored.case, call, choice.model)
             key = key_of_draft(request, call, stored)
             async with self._looked_up(call, state, choice, key) as lookup:
-                if self._is_cached(lookup):
-                    draft, cost, key = str(lookup.verdict), self._cost_before(state), None
+                if lookup.verdict is not None and self._abandoned.unwritten() is None:
+                    draft, cost, key = lookup.verdict, self._cost_before(state), None
                 elif (limit := await self._limit(call, lookup, state)) is not None:
                     return CaseAnswer(held=limit)
                 else:
@@ -421,8 +421,8 @@ class BatchActivities:
         conversation = lookup.conversation
         conversation.fallback, conversation.group = question.choice.fallback, question.group_index
         conversation.name_judge(question.judge.id)
-        if self._is_cached(lookup):
-            question.reuse(str(lookup.verdict), conversation)
+        if lookup.verdict is not None and self._abandoned.unwritten() is None:
+            question.reuse(lookup.verdict, conversation)
             conversation.cached, cost = True, self._cost_before(state)
             conversation.usage += cost.usage
         else:
@@ -434,10 +434,6 @@ class BatchActivities:
             await question.take(paid.reply, request, conversation)
             cost = paid.cost
         return cost
-
-    def _is_cached(self, lookup: CaseLookup) -> bool:
-        """Tell whether the cache has the answer, and no call was paid for that is not written down."""
-        return lookup.verdict is not None and self._abandoned.unwritten() is None
 
     @staticmethod
     def _cost_before(state: AttemptState) -> CallCost:
@@ -632,26 +628,6 @@ class BatchActivities:
 
 _UNSAID = frozenset({OUTAGE, TENANT_BUDGET, InvalidRequest.__name__})
 """Types of errors behind which no error is stored of the case, so that nothing else says what its call cost."""
-
-
-async def refuse_case(services: WorkerServices, case: Case) -> None:
-    """Refuse a case of a batch that a worker cannot serve.
-
-    Raises:
-        ApplicationError: Of type `InvalidRequest`; its message names the case.
-    """
-    settings = case_settings(case)
-    try:
-        if case.judging is not None:
-            refuse_unanswered(case.judging.run)
-            services.providers.refuse_unknown(case.judging.judge.models if isinstance(case.judging.judge, SchemaJudge) else ())
-        services.refuse_unservable(settings)
-        if case.escalate is not None:
-            services.refuse_unservable(settings.model_copy(update={"grader": Grader(model=case.escalate)}))
-        await refuse_undecidable(case, services.tools.code)
-    except (ApplicationError, ValueError) as error:
-        why = error.message if isinstance(error, ApplicationError) else error
-        raise invalid(f"the case {case.id!r}: {why}") from None
 
 
 def is_over(stored: StoredCase, call: CaseCall) -> bool:

@@ -336,6 +336,7 @@ class _Migration:
         """
         test = located_test.test
         own: dict[str, object] = {"prompts": located_test.prompts, "providers": located_test.providers}
+        own |= {"storeOutputAs": located_test.stores, "runSerially": located_test.serially, "conversationId": located_test.conversation}
         own |= {"options.repeat": located_test.repeat, "options.prefix": located_test.around[0], "options.suffix": located_test.around[1]}
         if odd := next((name for name, value in own.items() if value), None):
             raise InvalidRequest(f"{located_test.spot}: {odd} of one test is not in a suite of ours; run the configuration as it is")
