@@ -89,8 +89,7 @@ class Case(Strict):
     metrics: Sparse[Annotated[tuple[MetricShare, ...], Field(max_length=MOST_SHARES)]] = ()
     """The named metrics of the suite in which the criteria's scores count."""
     follows: Sparse[dict[str, CaseId]] = Field(default_factory=dict)
-    """Cases before it in the batch that end first. Marks in its texts stand for their outputs, by these names: those that begin with
-    `draft/` for the draft as it was written, all others for what was judged of it."""
+    """Cases that end first, by the names of the marks for their outputs: `draft/...` for the draft, others for what was judged of it."""
     left_out: Sparse[tuple[str, ...]] = ()
     """What the suite asks and is not judged, and why: the case never passes. With neither output nor generator it is not run either."""
 

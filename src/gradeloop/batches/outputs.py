@@ -385,12 +385,6 @@ def renderers_by_suffix() -> dict[str, Renderer]:
     return {suffix: renderer for renderer in RENDERERS for suffix in renderer.suffixes}
 
 
-def renderer_of(path: Path) -> Renderer:
-    """Return the format of a file of results: that of the last two suffixes, else of the last one."""
-    known = renderers_by_suffix()
-    return known.get("".join(path.suffixes[-2:]).lower()) or known[path.suffix.lower()]
-
-
 class Outputs:
     """Writes the files of results: `.jsonl` as cases finish, all others at the end; `pages` are left to the caller.
 
@@ -403,9 +397,11 @@ class Outputs:
     """
 
     def __init__(self, paths: Sequence[Path], *, overwrite: bool = False) -> None:
-        writables = resolve_outputs(paths, tuple(renderers_by_suffix()), overwrite=overwrite)
+        known = renderers_by_suffix()
+        writables = resolve_outputs(paths, tuple(known), overwrite=overwrite)
         self.pages = [path for path in writables if path.suffix.lower() == PAGE]
-        self._whole = [(path, renderer_of(path)) for path in writables if path.suffix.lower() not in {LINES, PAGE}]
+        whole = [path for path in writables if path.suffix.lower() not in {LINES, PAGE}]
+        self._whole = [(path, known.get("".join(path.suffixes[-2:]).lower()) or known[path.suffix.lower()]) for path in whole]
         self._lines = [path for path in writables if path.suffix.lower() == LINES]
         self._open: list[TextIOWrapper] | None = None
 

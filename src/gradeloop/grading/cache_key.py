@@ -81,12 +81,7 @@ def reuse_key(  # noqa: PLR0913 - one argument a part of the question
 
 
 def draft_key(request: ModelRequest, shown_as: str | None) -> str:
-    """Return the sha256 of everything that a model is asked for a draft.
-
-    Args:
-        request: The call; how large a completion it may get plays no part.
-        shown_as: The form in which the draft shows calls of functions.
-    """
+    """Return the sha256 of everything that a model is asked for a draft, and of the form in which that shows calls of functions."""
     asked = {
         "draft": [_answering(request.spec), request.system, shown_as, request.function_choice, request.logprobs],
         "parts": [request.messages, request.images, request.functions, request.output_form],

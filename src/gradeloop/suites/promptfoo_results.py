@@ -13,7 +13,7 @@ from gradeloop.batches.outputs import Renderer, encodable_json
 from gradeloop.contract.messages import Usage
 
 _ENDS = {"passed": ("Pass", 0), "failed": ("Fail", 1)}
-"""How promptfoo counts a case, and its number of why it did not pass; all others are its errors."""
+"""Counts of promptfoo's that a case adds to, and its number of why the case did not pass; all others are its errors."""
 
 _COUNTS = ("testPassCount", "testFailCount", "testErrorCount", "assertPassCount", "assertFailCount")
 

@@ -71,7 +71,7 @@ class PromptfooTests:
     conversation: JsonValue = None
     """The conversation of all tests that name none."""
     stored: dict[str, int] = field(default_factory=dict)
-    """How many of the tests that were read store their output under a name."""
+    """Numbers of tests so far that store their output, by the name."""
 
     def defaults(self, value: JsonValue, where: Location) -> tuple[Defaults, tuple[str, ...]]:
         """Return the settings of all tests, and what of them is left out.
