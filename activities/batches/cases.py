@@ -68,8 +68,7 @@ from gradeloop.batches.contract import (
     parse_upload,
 )
 from gradeloop.batches.judged import records_of, result_of_judged
-from gradeloop.batches.reader import write_draft
-from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase
+from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase, write_draft
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelReply, ModelRequest

@@ -253,11 +253,6 @@ def read_result(row: "RowMapping", why: str = "not run") -> CaseResult:
     return unfinished.model_copy(update={"index": row["position"], "attempt": row["attempt"], "finished": None})
 
 
-def write_draft(text: str, logprobs: LogProbs | None) -> str:
-    """Return a draft as the store keeps it: as JSON, the text alone unless more is known of it."""
-    return json.dumps(text if logprobs is None else {"text": text, "logprobs": logprobs.model_dump()})
-
-
 def read_draft(kept: str | None) -> tuple[str | None, LogProbs | None]:
     """Return a draft of the store, None where there is none yet, and how probable its tokens were, where that is known."""
     value = None if kept is None else json.loads(kept)

@@ -1,6 +1,7 @@
 """The batches of a store as a worker writes them: their cases, what was paid for, what has ended."""
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -418,6 +419,11 @@ def _lock(connection: Connection, batch_id: str) -> None:
 def _place(batch_id: str, position: int, attempt: int, unit: int = 0) -> dict[str, Any]:
     """Return where a conversation about a case is stored; those about the case alone are below `most`."""
     return {"batch_id": batch_id, "position": position, "in_attempt": attempt, "unit": unit, "most": COMPARISON_UNIT}
+
+
+def write_draft(text: str, logprobs: LogProbs | None) -> str:
+    """Return a draft as the store keeps it: as JSON, the text alone unless more is known of it."""
+    return json.dumps(text if logprobs is None else {"text": text, "logprobs": logprobs.model_dump()})
 
 
 def _end(batch_id: str, position: int, result: CaseResult) -> dict[str, Any]:
