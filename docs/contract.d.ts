@@ -100,6 +100,7 @@ export interface Case {
   asks_nothing?: boolean;
   compared_with?: string[];
   metrics?: MetricShare[];
+  follows?: { [key: string]: string };
   left_out?: string[];
 }
 

@@ -47,6 +47,7 @@ def test_what_is_none_of_a_chat_is_refused_by_that_name(subtests: pytest.Subtest
         ("openai:embedding:text-embedding-3-large", "a model of embeddings"),
         ("openai:image:dall-e-3", "a model of images"),
         ("openai:moderation:omni", "a moderation model"),
+        ("anthropic:completion:claude-2.1", "a text completion, which Anthropic has retired"),
         ("openai:realtime:gpt-4o", "a realtime session"),
         ("google:live:gemini-2.0-flash-exp", "a realtime session"),
         ("openai:assistant:asst_1", "an assistant"),
