@@ -536,3 +536,15 @@ def test_a_derived_metric_that_is_none_is_refused_with_its_place(tmp_path: Path,
     assert said in refusal(
         tmp_path, config("{vars: {q: x}, assert: [{type: is-json}]}") + f"\nderivedMetrics: {written_metrics}\n", name=NAME
     )
+
+
+def test_a_hook_after_all_tests_is_noted_and_one_that_changes_them_is_refused_with_the_cure(tmp_path: Path) -> None:
+    text = "prompts: [a]\nproviders: [echo]\nextensions: ['file://h.js:afterAll']\ntests: [{assert: [{type: contains, value: a}]}]"
+    suite = read_suite(written(tmp_path, text, NAME))
+
+    assert [case.left_out for case in suite.cases()] == [()]
+    assert any("extensions: afterAll is not run" in note for note in suite.notes)
+    said = refusal(tmp_path, text.replace("afterAll", "afterEach"), name=NAME)
+    assert "extensions: a hook is code that changes what is asked or reported, which is not run; write what it changes" in said
+    left = cases(tmp_path, text.replace("afterAll", "beforeEach"), SuiteFlags(skip_unsupported=True), name=NAME)
+    assert [len(case.left_out) for case in left] == [1]

@@ -220,7 +220,11 @@ def build_promptfoo_suite(config: PromptfooConfig, flags: SuiteFlags, findings: 
         InvalidRequest: Something in the configuration has no counterpart, or is invalid.
     """
     value, left_out = config.value, list[str]()
-    findings.heeded({key: item for key, item in value.items() if key != "$schema"}, keys_of("configuration"), config.spot, left_out)
+    hooks, unread = value.get("extensions"), {"$schema"}
+    if isinstance(hooks, list) and all(str(hook).endswith(":afterAll") for hook in hooks):  # which changes nothing in promptfoo either
+        findings.note(f"{config.spot.at('extensions')}: afterAll is not run; what it does with the results, do with the files of -o")
+        unread |= {"extensions"}
+    findings.heeded({key: item for key, item in value.items() if key not in unread}, keys_of("configuration"), config.spot, left_out)
     findings.heeded({"redteam": None} if "redteam" in value else {}, keys_of("redteam"), config.spot)
     settings, repeat = _settings(config, findings)
     name = value.get("description")
