@@ -245,9 +245,10 @@ def complaint(model: str, endpoints: dict[str, Any] | None = None, config: dict[
 def test_an_unknown_provider_is_refused_by_name_with_the_closest_known_one() -> None:
     mine = {"house-vllm": {"protocol": "openai_chat", "base_url": "http://10.0.0.7:8000/v1"}}
 
-    assert "'groqq:m': unknown provider 'groqq'. Did you mean 'groq'? Known: " in complaint("groqq:m")
+    assert "'groqq:m': unknown provider 'groqq'. Did you mean 'groq'? Or else: " in complaint("groqq:m")
     assert "Did you mean 'house-vllm'?" in complaint("house-vlm:m", mine)
     assert "a table [providers.nowhere] in the worker's gradeloop.toml" in complaint("nowhere:m")
+    assert "Known: anthropic, " in complaint("nowhere:m")
     serving(mine).check(ModelSpec(id="house-vllm:m"))
 
 

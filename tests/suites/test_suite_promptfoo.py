@@ -545,6 +545,6 @@ def test_a_hook_after_all_tests_is_noted_and_one_that_changes_them_is_refused_wi
     assert [case.left_out for case in suite.cases()] == [()]
     assert any("extensions: afterAll is not run" in note for note in suite.notes)
     said = refusal(tmp_path, text.replace("afterAll", "afterEach"), name=NAME)
-    assert "extensions: a hook is code that changes what is asked or reported, which is not run; write what it changes" in said
+    assert "'extensions' has no counterpart; a hook changes what is asked or reported; write that into the tests, and what it adds" in said
     left = cases(tmp_path, text.replace("afterAll", "beforeEach"), SuiteFlags(skip_unsupported=True), name=NAME)
     assert [len(case.left_out) for case in left] == [1]

@@ -22,7 +22,7 @@ from gradeloop.contract.provider import Cloud, ModelProtocol
 from gradeloop.errors import InvalidRequest
 from gradeloop.extensions import Registry
 from gradeloop.grading.grants import named_in
-from gradeloop.text import clip, did_you_mean
+from gradeloop.text import clip, closest, did_you_mean
 
 if TYPE_CHECKING:
     from gradeloop.settings.trust import ConfigFile
@@ -342,7 +342,9 @@ def unknown_provider(provider: str, own: Collection[str]) -> str | None:
     if provider in known:
         return None
     cure = f"an endpoint of your own is a table [providers.{provider}] in the worker's gradeloop.toml"
-    return f"unknown provider {provider!r}.{did_you_mean(provider, sorted(known))} Or else: {cure}."
+    close = closest(provider, sorted(known))
+    some = f"Known: {', '.join(sorted({*PROVIDERS, *own}))}, and the vendors and servers of docs/contract.md."
+    return f"unknown provider {provider!r}. {f'Did you mean {close!r}?' if close else some} Or else: {cure}."
 
 
 CONNECT_SECONDS = 1.0
