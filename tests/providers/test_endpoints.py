@@ -248,7 +248,7 @@ def test_an_unknown_provider_is_refused_by_name_with_the_closest_known_one() -> 
     assert "'groqq:m': unknown provider 'groqq'. Did you mean 'groq'? Or else: " in complaint("groqq:m")
     assert "Did you mean 'house-vllm'?" in complaint("house-vlm:m", mine)
     assert "a table [providers.nowhere] in the worker's gradeloop.toml" in complaint("nowhere:m")
-    assert "Known: anthropic, " in complaint("nowhere:m")
+    assert "Known: anthropic, " in complaint("xyzzyx:m")
     serving(mine).check(ModelSpec(id="house-vllm:m"))
 
 
