@@ -343,7 +343,7 @@ def unknown_provider(provider: str, own: Collection[str]) -> str | None:
         return None
     cure = f"an endpoint of your own is a table [providers.{provider}] in the worker's gradeloop.toml"
     close = closest(provider, sorted(known))
-    some = f"Known: {', '.join(sorted({*PROVIDERS, *own}))}, and the vendors and servers of docs/contract.md."
+    some = f"Known: {', '.join(sorted({*(rule.provider for rule in DEFAULTS), *own}))}, and {len(known)} in all, in docs/contract.md."
     return f"unknown provider {provider!r}. {f'Did you mean {close!r}?' if close else some} Or else: {cure}."
 
 
