@@ -343,7 +343,8 @@ def unknown_provider(provider: str, own: Collection[str]) -> str | None:
         return None
     cure = f"an endpoint of your own is a table [providers.{provider}] in the worker's gradeloop.toml"
     close = closest(provider, sorted(known))
-    some = f"Known: {', '.join(sorted({*(rule.provider for rule in DEFAULTS), *own}))}, and {len(known)} in all, in docs/contract.md."
+    usual = {rule.provider for rule in DEFAULTS} | (set(own) - presets_by_name().keys())
+    some = f"Known: {', '.join(sorted(usual))}, and {len(known)} in all, in docs/contract.md."
     return f"unknown provider {provider!r}. {f'Did you mean {close!r}?' if close else some} Or else: {cure}."
 
 
