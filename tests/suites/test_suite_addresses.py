@@ -39,6 +39,18 @@ def test_the_prompt_and_the_variables_are_filled_into_the_body_and_the_headers(t
     }
 
 
+def test_an_empty_prompt_is_for_what_is_called_with_the_variables(tmp_path: Path) -> None:
+    text = config({"body": {"question": "{{ q }}", "prompt": "{{ prompt }}"}}, prompts="['{{ message }}']")
+    (case,) = cases(tmp_path, text, name=NAME)
+
+    assert case.generator is not None
+    assert case.generator.model is not None
+    assert case.generator.model.config.extra == {"body": {"question": 'why "now"', "prompt": ""}}
+    assert [message.content for message in case.messages] == ['{"q": "why \\"now\\""}']
+    said = refusal(tmp_path, f"prompts: ['{{{{ message }}}}']\nproviders: ['scripted:x']{TESTS}", name=NAME)
+    assert "the content of a message of role 'user' is empty" in said
+
+
 def test_a_chat_in_the_prompts_place_is_one_and_a_body_as_text_is_json(tmp_path: Path) -> None:
     chat = '[{raw: \'[{"role": "user", "content": "{{ q }}"}]\'}]'
     model = sent(tmp_path, config({"body": '{"messages": "{{ prompt }}"}'}, prompts=chat))

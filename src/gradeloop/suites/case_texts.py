@@ -99,6 +99,8 @@ class CasePrompt:
     """Whether it was written as messages."""
     images: tuple[Image, ...] = ()
     """The images whose labels stand in the messages."""
+    blank: bool = False
+    """Whether nothing was written, and the message says what the generator gets instead of a prompt: the variables."""
 
     def between(self, prefix: str, suffix: str) -> "CasePrompt":
         """Return the prompt with a text before its first message and one after its last."""
@@ -110,7 +112,9 @@ class CasePrompt:
 
     def as_text(self) -> str:
         """Return the prompt as it was written: a text, or a chat as JSON."""
-        return self.as_json() if self.is_chat or len(self.messages) != 1 or self.system else self.messages[0].content
+        if self.is_chat or len(self.messages) != 1 or self.system:
+            return self.as_json()
+        return "" if self.blank else self.messages[0].content
 
     def as_json(self) -> str:
         """Return the messages as a JSON chat."""
@@ -134,10 +138,27 @@ class CasePrompt:
 
 
 def fill_prompt(
-    prompt: Prompt, variables: Mapping[str, JsonValue], where: Location, name: str, note: Callable[[str], None] | None = None
+    prompt: Prompt,
+    variables: Mapping[str, JsonValue],
+    where: Location,
+    name: str,
+    note: Callable[[str], None] | None = None,
+    *,
+    may_be_blank: bool = False,
 ) -> CasePrompt:
-    """Fill the variables into a prompt; a text becomes one message of the user."""
+    """Fill the variables into a prompt; a text becomes one message of the user.
+
+    A text that comes to nothing is refused, unless it `may_be_blank`, since the generator is called with the variables themselves.
+    """
     messages = prompt.messages or (SuiteMessage(role="user", content=prompt.text or ""),)
+    if (
+        may_be_blank
+        and variables
+        and prompt.text is not None
+        and not _fill_content(prompt.text, variables, f"{where}: {name}", name, note).strip()
+    ):
+        shown = json.dumps(variables, ensure_ascii=False, default=str)
+        return replace(fill_messages((SuiteMessage(role="user", content=shown),), None, where, f"prompt {name}"), blank=True)
     filled = fill_messages(messages, variables, where, f"prompt {name}", note)
     if prompt.text is None or not is_template(prompt.text) or not is_like_chat(prompt.text):
         return replace(filled, is_chat=bool(prompt.messages))

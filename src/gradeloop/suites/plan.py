@@ -15,7 +15,7 @@ from pydantic_core import to_json
 from gradeloop.batches.contract import CASE_BYTES, COMPARED_CASES, Case
 from gradeloop.batches.draft_checks import COMPARISON_CHECK
 from gradeloop.contract.base import CodeText
-from gradeloop.contract.model_spec import ModelSpec
+from gradeloop.contract.model_spec import HTTP_REQUEST, ModelSpec
 from gradeloop.contract.named_metrics import MetricShare
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
@@ -255,6 +255,11 @@ class SuiteGenerator:
     reply: CodeText | None = None
     """The code that makes of an address's reply its output, before any transform."""
 
+    @property
+    def is_address(self) -> bool:
+        """Whether it is a request to an address."""
+        return self.generator is not None and self.generator.model is not None and self.generator.model.provider == HTTP_REQUEST
+
 
 def _is_named(label: str, names: tuple[str, ...] | None) -> bool:
     return names is None or any(label == name or label.startswith(f"{name}:") or fnmatchcase(label, name) for name in names)
@@ -415,7 +420,9 @@ class Plan:
             return filled.between(*generator.around) if generator else filled
         if prompt is not None:
             note = self.findings.note if self.allows_unknown else None
-            filled = fill_prompt(prompt.prompt, variables, located_test.spot, clip(prompt.label), note).between(*located_test.around)
+            called = generator is not None and (generator.code is not None or generator.is_address)
+            filled = fill_prompt(prompt.prompt, variables, located_test.spot, clip(prompt.label), note, may_be_blank=called)
+            filled = filled.between(*located_test.around)
             return filled.between(*generator.around) if generator else filled
         if not test.messages:
             return fill_messages(self.defaults.messages, variables, located_test.spot)
