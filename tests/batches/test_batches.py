@@ -517,7 +517,7 @@ async def test_an_upload_may_come_twice_and_an_id_may_not(client: Client, tmp_pa
         with pytest.raises(WorkflowFailureError, match="failed") as double:
             await batches.upload("b", [case("c1")], first=2)
         with pytest.raises(WorkflowFailureError, match="failed") as other:
-            await batches.upload("b", [case("c9")], first=1)
+            await batches.upload("b", [case("c9", vars={"follows": {"it": "is data"}})], first=1)
 
     assert stored == [2, 2]
     assert "two cases have the id 'c1'; give each its own" in str(double.value.cause)

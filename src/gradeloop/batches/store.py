@@ -472,9 +472,8 @@ def insert_cases(connection: Connection, upload: Upload) -> int:
     positions = [row["position"] for row in rows]
     statement = select(_CASES.c.position, _CASES.c.spec).where(mine, _CASES.c.position.in_(positions))
     stored = dict(connection.execute(statement).all())
-    for row in rows:
-        is_filled = '"follows":{' in str(row["spec"])  # with the outputs of others, since it was stored first
-        if stored.get(row["position"], row["spec"]) != row["spec"] and not is_filled:
+    for row, case in zip(rows, upload.cases, strict=True):  # one that follows others may have been filled with their outputs
+        if stored.get(row["position"], row["spec"]) != row["spec"] and not case.follows:
             problem = f"position {row['position']} holds another case than {clip(str(row['case_id']))}; choose another batch_id"
             raise InvalidRequest(f"the batch {upload.batch_id!r}: {problem}")
     if new := [row for row in rows if row["position"] not in stored]:

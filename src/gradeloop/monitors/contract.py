@@ -391,7 +391,7 @@ class Rate(Strict):
     passed: int = 0
     judged: int = 0
     worth: Sparse[float] = 1.0
-    """How many independent runs one is worth: fewer where the rates of ticks differ by more than chance."""
+    """The number of independent runs that one is worth: less than 1 where the rates of ticks differ by more than chance."""
     interval: Interval | None = None
     """The 95 % interval of the rate, by Wilson; None without a judged run."""
 

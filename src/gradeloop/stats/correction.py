@@ -117,7 +117,7 @@ class GatedRate(Figures):
     passed: int
     runs: int
     worth: tuple[float, float, float] = (1.0, 1.0, 1.0)
-    """How many independent ones a run, a run that people passed, and one that they failed are worth: fewer where they share a case."""
+    """The independent runs that a run, one that people passed, and one that they failed are worth: less than 1 where they share a case."""
     corrected: CorrectedRate | None
     error: JudgeError
     threshold: float | None

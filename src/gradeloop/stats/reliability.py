@@ -12,7 +12,7 @@ Value = float | str | frozenset[str]
 
 
 class Rated(NamedTuple):
-    """What judge and people say of one run."""
+    """The values of judge and people for one run."""
 
     judged: Value | None
     """The judge's value; None where the judge gave no answer."""
