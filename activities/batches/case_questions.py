@@ -19,6 +19,7 @@ from activities.capabilities import WorkerServices, model_notes
 from activities.errors import invalid
 from activities.grade import GraderQuestion, answer_tag, grader_request, seeded
 from activities.providers import Providers
+from activities.providers.scripted import Script
 from activities.state_cache import ByteBoundedCache, GradingSettings
 from gradeloop.batches.case_checks import CheckedOutput, refuse_undecidable
 from gradeloop.batches.cases import CaseConversation, ParkedCase, groups_to_ask_anew, units_of
@@ -98,13 +99,17 @@ def draft_request(case: Case, call: CaseCall, model: ModelSpec) -> ModelRequest:
     )
 
 
-def key_of_draft(request: ModelRequest, call: CaseCall, stored: StoredCase) -> str | None:
-    """Return the key under which a draft is kept for the same request made again; None where each call is made."""
+def key_of_draft(request: ModelRequest, call: CaseCall, stored: StoredCase, script: Script | None) -> str | None:
+    """Return the key under which a draft is kept for the same request made again; None where each call is made.
+
+    The scripted provider's depends on the row of the script that answers, too.
+    """
     generator = stored.case.generator
     measured = any(check.arguments.get("kind") in {"latency", "cost"} for _, check in stored.case.rubric.checks(CALL_CHECK))
     if generator is None or measured or request.spec.provider == HTTP_REQUEST:
         return None
-    return _key_in_store(draft_key(request, generator.shown_as), call, stored)
+    row = script.row(request) if script is not None and request.spec.provider == "scripted" else None
+    return _key_in_store(draft_key(request, generator.shown_as), call, stored, *([row.model_dump_json()] if row else []))
 
 
 def _key_in_store(key: str, call: CaseCall, stored: StoredCase, *more: str) -> str:

@@ -182,7 +182,7 @@ class BatchActivities:
                 return known
             choice = state.choose(drafting_model(stored.case.generator or NOBODY))
             request = draft_request(stored.case, call, choice.model)
-            key = key_of_draft(request, call, stored)
+            key = key_of_draft(request, call, stored, self._services.providers.script)
             async with self._looked_up(call, state, choice, key) as lookup:
                 if lookup.verdict is not None and self._abandoned.unwritten() is None:
                     draft, cost, key = lookup.verdict, self._cost_before(state), None

@@ -4,6 +4,7 @@ import asyncio
 import json
 import re
 from collections.abc import Collection
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -136,6 +137,18 @@ class Script(Strict):
         with explained(f"the scripted file {str(path)!r}: "):
             return cls.model_validate(value)
 
+    @cached_property
+    def _rows(self) -> dict[Step, list[ScriptedReply]]:
+        rows: dict[Step, list[ScriptedReply]] = {}
+        for row in sorted(self.replies, key=lambda row: row.when is None and row.model is None):
+            rows.setdefault(row.address, []).append(row)
+        return rows
+
+    def row(self, request: ModelRequest) -> ScriptedReply | None:
+        """Return the row that answers a request; None where none does."""
+        of_model = (row for row in self._rows.get(request.step, ()) if row.model in (None, request.spec.model))
+        return next((row for row in of_model if row.when is None or _contains(request, row.when)), None)
+
 
 def connect(providers: "Providers", _endpoint: Endpoint) -> "Scripted":
     """Return the adapter of the worker's script."""
@@ -146,15 +159,11 @@ class Scripted:
     """Answers from a script, the same at every retry and replay."""
 
     def __init__(self, script: Script) -> None:
-        self._rows: dict[Step, list[ScriptedReply]] = {}
-        for row in sorted(script.replies, key=lambda row: row.when is None and row.model is None):
-            self._rows.setdefault(row.address, []).append(row)
+        self._script = script
 
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Return the row at the request's step, after its delay."""
-        rows, model = self._rows.get(request.step, []), request.spec.id
-        of_model = (row for row in rows if row.model in (None, request.spec.model))
-        row = next((row for row in of_model if row.when is None or _contains(request, row.when)), None)
+        row, model = self._script.row(request), request.spec.id
         if row is None:
             raise ModelFault("config", f"the scripted file has no reply for {_describe_step(request.step)}; add a row for it", model=model)
         await asyncio.sleep(row.delay)

@@ -58,6 +58,15 @@ async def test_another_request_is_drafted_anew(client: Client, tmp_path: Path, m
     assert (other.usage.calls, other.errors) == (1, 0)
 
 
+async def test_a_scripted_reply_that_was_edited_is_the_draft(client: Client, tmp_path: Path) -> None:
+    async with batching(client, tmp_path, WRITES) as batches:
+        await batches.run([asked()])
+    async with batching(client, tmp_path, WRITES | {"text": "a better draft"}) as batches:
+        _, results = await batches.run([asked()])
+
+    assert (results[0].output, results[0].cached) == ("a better draft", False)
+
+
 async def test_a_draft_and_its_verdict_cost_nothing_together(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, WRITES, passes()) as batches:
         first, _ = await batches.run([drafted("a")])

@@ -289,6 +289,8 @@ async def test_an_alert_on_the_page_says_whether_the_world_or_the_judge_has_move
             await run_ticks(monitor, range(7, 13), 5, "good" if moved == "judge" else "bad")
             alert = page.locator("main li, main p, main td, main section").filter(has_text="pass_rate is below 90%").last
             await expect(alert).to_contain_text(re.compile(says), timeout=20_000)
+            if moved == "judge":
+                await expect(page.locator("main")).to_contain_text("the judge has changed", timeout=20_000)
             said = await page.locator("main").inner_text()
             await page.close()
 
