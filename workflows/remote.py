@@ -1,5 +1,6 @@
 """Remote generators and graders, which run on a worker that is not ours."""
 
+from datetime import timedelta
 from typing import Annotated, Any
 
 from pydantic import TypeAdapter, ValidationError
@@ -48,6 +49,8 @@ async def remote_draft(thread: Thread, calls: ActivityCalls) -> list[Message]:
     try:
         if generator.activity is not None:
             options = REMOTE_CALL | {"task_queue": generator.task_queue}
+            if generator.heartbeat_timeout is not None:
+                options |= {"heartbeat_timeout": timedelta(seconds=generator.heartbeat_timeout)}
             raw = await calls.make(generator.activity, argument, options, summary=f"generate #{iteration + 1}", result=RawValue)
         else:
             raw = await _run_child(thread, name, argument, calls)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         ThreadTooLarge,
         WorkerFailed,
     )
+    from gradeloop.integrations.loop import loop
     from gradeloop.integrations.reward import reward
     from gradeloop.judges.client import Judge
     from gradeloop.judges.contract import JudgeConfig, JudgeResult
@@ -90,6 +91,7 @@ __all__ = [
     "WaitingFor",
     "WaitingThread",
     "WorkerFailed",
+    "loop",
     "reward",
 ]
 
@@ -113,6 +115,7 @@ _MODULES = {
         "BatchLost GradeloopError InvalidRequest JudgeFailed RunTooLarge "
         "ServerUnreachable StoreUnavailable ThreadClosed ThreadNotFound ThreadTooLarge WorkerFailed"
     ),
+    "gradeloop.integrations.loop": "loop",
     "gradeloop.integrations.reward": "reward",
     "gradeloop.judges.client": "Judge",
     "gradeloop.judges.contract": "JudgeConfig JudgeResult",

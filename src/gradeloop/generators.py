@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from temporalio import activity
+from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
@@ -62,21 +63,42 @@ async def serve(
     """
     activities = [generator(function, name=name)]
     client = await connect(connection or await find())
-    worker = Worker(
+    worker = worker_of(client, queue, activities, at_once=at_once)
+    if not quiet:
+        logger.warning("serving the activity %s on the task queue %s", name, queue)
+    try:
+        await run_worker(worker)
+    finally:
+        await close_client(client)
+
+
+def worker_of(client: Client, queue: str, activities: Sequence[Callable[..., Any]], *, at_once: int, grace: float = STOP_SECONDS) -> Worker:
+    """Return a worker of activities that send heartbeats.
+
+    Args:
+        client: The server.
+        queue: The task queue.
+        activities: The activities.
+        at_once: The most calls at once.
+        grace: Seconds that calls in flight have once the worker is to end.
+    """
+    return Worker(
         client,
         task_queue=queue,
         activities=activities,
         max_concurrent_activities=at_once,
-        graceful_shutdown_timeout=timedelta(seconds=STOP_SECONDS),
+        graceful_shutdown_timeout=timedelta(seconds=grace),
         max_heartbeat_throttle_interval=timedelta(seconds=HEARTBEAT_SECONDS),
         default_heartbeat_throttle_interval=timedelta(seconds=HEARTBEAT_SECONDS),
     )
-    if not quiet:
-        logger.warning("serving the activity %s on the task queue %s", name, queue)
+
+
+async def run_worker(worker: Worker) -> None:
+    """Run a worker until this is cancelled, and then let go of it: what the SDK still held would hang the end of one process in ten."""
     try:
         await worker.run()
     finally:
-        await close_client(client)
+        vars(worker._bridge_worker).update(_ref=None)  # noqa: SLF001 - the SDK has no method that ends it
 
 
 def generator(function: Draft, *, name: str = NAME) -> Callable[[Mapping[str, Any]], Awaitable[JsonValue]]:

@@ -462,7 +462,7 @@ def test_a_poller_is_dead_only_where_it_was_a_process_of_this_machine(identity: 
     ended = subprocess.Popen(["true"])
     ended.wait()
 
-    assert worker_process._is_dead(identity.format(dead=ended.pid, own=os.getpid(), host=socket.gethostname())) is is_dead
+    assert worker_process.is_dead(identity.format(dead=ended.pid, own=os.getpid(), host=socket.gethostname())) is is_dead
 
 
 @pytest.mark.parametrize(

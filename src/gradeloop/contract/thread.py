@@ -92,6 +92,8 @@ class Generator(Strict):
     """The type of a workflow with the argument and result of `activity`."""
     task_queue: Sparse[str | None] = Field(default=None, min_length=1)
     """The task queue on which the activity or workflow is served."""
+    heartbeat_timeout: Sparse[Annotated[float, Field(ge=1, le=3_600)] | None] = None
+    """Seconds without a heartbeat after which the activity is tried again; an activity that sends none leaves it out."""
     system_prompt: SystemPrompt | None = None
     tools: Items[OfferedTool] = ()
     """Names of the worker's tools, and definitions of remote tools."""
@@ -114,6 +116,8 @@ class Generator(Strict):
             raise ValueError("task_queue is missing; name the queue on which the activity or workflow is served")
         if self.model is None and (self.system_prompt or self.tools or self.show_rubric):
             raise ValueError("system_prompt, tools and show_rubric are for a model; an activity or workflow brings its own")
+        if self.activity is None and self.heartbeat_timeout is not None:
+            raise ValueError("heartbeat_timeout is for an activity, which sends heartbeats; leave it out")
         if self.model is not None and self.task_queue is not None:
             raise ValueError("task_queue is for an activity or workflow; a model is called by our own worker")
         if self.shapes_one_call and (self.model is None or self.tools):

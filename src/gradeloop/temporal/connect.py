@@ -336,14 +336,14 @@ async def _require_another(task_queue: str, connection: Connection, error: Grade
     except (GradeloopError, RPCError):
         raise error from None
     recent = [poller.identity for poller in found if time.time() - poller.last_access_time.seconds < POLLED_SECONDS]
-    other = next((name for name in recent if name != client.identity and not _is_dead(name)), None)
+    other = next((name for name in recent if name != client.identity and not is_dead(name)), None)
     if other is None:
         raise error
     logger.warning("%s; another process (%s) serves %s, so this command goes on", error, other, task_queue)
 
 
-def _is_dead(identity: str) -> bool:
-    """Return whether a poller was a process of this machine that has ended; the server lists it for minutes."""
+def is_dead(identity: str) -> bool:
+    """Return whether a worker was a process of this machine that has ended; the server names it for minutes."""
     pid, _, host = identity.partition("@")
     try:
         if host == socket.gethostname():

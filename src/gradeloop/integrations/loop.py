@@ -1,0 +1,365 @@
+"""A function of one's own inside a loop: what it drafts is graded, and it is called again until an independent judge agrees."""
+
+import asyncio
+import functools
+import hashlib
+import inspect
+import os
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+from uuid import uuid4
+from weakref import WeakKeyDictionary
+
+from pydantic import JsonValue, TypeAdapter, validate_call
+from pydantic.errors import PydanticUserError
+from temporalio import activity
+
+from gradeloop.client.client import GradingClient, Messages, OnEvaluation
+from gradeloop.client.watch import DetailedEvent
+from gradeloop.contract.evaluation import Evaluation
+from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
+from gradeloop.contract.model_spec import Budget, ModelSpec
+from gradeloop.contract.rubric import Rubric
+from gradeloop.contract.thread import InvokeRequest, RunResult, ThreadRequest, parse_request, parse_update
+from gradeloop.errors import GradeloopError, InvalidRequest, ThreadNotFound
+from gradeloop.generators import Draft, generator, run_worker, worker_of
+from gradeloop.settings.endpoints import loopback_servers, own_names, refuse_unservable
+from gradeloop.settings.trust import find_config_file
+from gradeloop.temporal.connect import Connection, WorkerSpec, connect, ensure_worker, find, is_dead, keep_worker_alive, wake_worker
+from gradeloop.temporal.process import done_beside, end_all
+from gradeloop.temporal.runtime import close_client
+
+DRAFTS_AT_ONCE = 100
+"""The most drafts of one process at once; a loop has as many calls as its program makes."""
+
+LOST_SECONDS = 120.0
+"""Seconds without a heartbeat after which a function's process is lost; one that blocks its event loop sends none so long."""
+
+Tool = str | Mapping[str, JsonValue] | Callable[..., Awaitable[Any]]
+"""The name of a worker's tool, the definition of a remote one, or an async function with annotations and a docstring."""
+
+
+class _Standing(NamedTuple):
+    """What serves the calls of one event loop until that ends."""
+
+    client: GradingClient
+    queue: str
+    """That of the worker that grades."""
+    connection: Connection
+    task: "asyncio.Task[None]"
+
+
+class Loop:
+    """What `gradeloop.loop` returns: `await loop(messages)` is the graded result, and `loop.sync(messages)` where no event loop runs."""
+
+    __name__: str
+
+    def __init__(
+        self, function: Draft, request: ThreadRequest, tools: Sequence[Callable[..., Awaitable[Any]]], options: "_Options"
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self._activities = [generator(function, name=request.generator.activity or ""), *map(_served_tool, tools)]
+        self._request, self._options = request, options
+        self._standing: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[_Standing]] = WeakKeyDictionary()
+
+    async def __call__(
+        self, messages: Messages = (), *, thread_id: str | None = None, on_evaluation: OnEvaluation | None = None
+    ) -> RunResult:
+        """Call the function until its draft passes, and return the result, as `GradingClient.invoke` does.
+
+        Cancelling the caller interrupts the run. The next call of the same thread with the same messages resumes it, from another process,
+        too; with other messages, or once it has ended, a call is a further turn of the conversation.
+
+        Args:
+            messages: A text, or messages. Without any, an interrupted run is resumed, or the last draft is graded again.
+            thread_id: The conversation; a new one by default.
+            on_evaluation: Called with each evaluation, in the place of the loop's own.
+
+        Raises:
+            InvalidRequest: The turn is refused.
+            ServerUnreachable: Nobody answers.
+        """
+        standing, thread_id = await self._serve(), thread_id or self._options.thread_id or f"{self.__name__}-{uuid4().hex[:12]}"
+        turn = asyncio.ensure_future(self._turn(standing, thread_id, messages, on_evaluation or self._options.on_evaluation))
+        try:
+            await asyncio.wait({turn, standing.task}, return_when=asyncio.FIRST_COMPLETED)
+            if not turn.done():
+                standing.task.result()
+            return await turn
+        except asyncio.CancelledError:
+            await end_all([turn])
+            with suppress(GradeloopError):
+                await standing.client.interrupt(thread_id)
+            raise
+        finally:
+            await end_all([turn])
+
+    def sync(self, messages: Messages = (), *, thread_id: str | None = None, on_evaluation: OnEvaluation | None = None) -> RunResult:
+        """Wait for a call, in a program without an event loop; Ctrl-C interrupts the run.
+
+        Raises:
+            InvalidRequest: An event loop runs in this thread, or the turn is refused.
+            ServerUnreachable: Nobody answers.
+        """
+        with suppress(RuntimeError):
+            asyncio.get_running_loop()
+            raise InvalidRequest(f"an event loop runs here; write `await {self.__name__}(...)`")
+        return asyncio.run(self(messages, thread_id=thread_id, on_evaluation=on_evaluation))
+
+    async def events(self, messages: Messages = (), *, thread_id: str | None = None) -> AsyncIterator[DetailedEvent]:
+        """Yield the events of a call as they happen; to leave the iteration early interrupts the run.
+
+        Raises:
+            InvalidRequest: The turn is refused.
+            ServerUnreachable: Nobody answers.
+        """
+        client = (await self._serve()).client
+        thread_id, seen = thread_id or self._options.thread_id or f"{self.__name__}-{uuid4().hex[:12]}", 0
+        with suppress(ThreadNotFound):
+            seen = (await client.events(thread_id, after=10**9)).total
+        turn = asyncio.ensure_future(self(messages, thread_id=thread_id))
+        try:
+            while True:
+                ended = turn.done()
+                with suppress(ThreadNotFound):
+                    async with aclosing(client.watch(thread_id, after=seen, details=True, until="turn")) as watched:
+                        async for event in watched:
+                            seen = event.seq
+                            yield event
+                if ended or (turn.done() and turn.exception() is not None):
+                    break
+                await asyncio.wait({turn}, timeout=_LOOK_SECONDS)
+            await turn
+        finally:
+            await end_all([turn])
+
+    async def close(self) -> None:
+        """End what serves the calls of this event loop, which its end does, too; the next call begins anew."""
+        if (known := self._standing.pop(asyncio.get_running_loop(), None)) is not None:
+            await end_all([(await known).task])
+
+    async def _turn(self, standing: _Standing, thread_id: str, messages: Messages, on_evaluation: OnEvaluation | None) -> RunResult:
+        """Do a turn, or go on with the same one that was interrupted, or whose caller has gone."""
+        client, sent = standing.client, [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
+        given = parse_update(InvokeRequest, {"messages": sent}).messages
+        key, resumes = await self._place(client, thread_id, given)
+        await wake_worker(standing.queue, standing.connection)
+        if resumes:
+            return await client.resume(thread_id)
+        return await client.invoke(
+            thread_id,
+            given,
+            rubric=self._request.rubric,
+            max_iterations=self._request.max_iterations,
+            key=key,
+            start=self._request,
+            on_evaluation=functools.partial(_tell, self.__name__, on_evaluation),
+        )
+
+    async def _place(self, client: GradingClient, thread_id: str, given: Sequence[Message]) -> tuple[str | None, bool]:
+        """Return the key of a turn, which is that of the thread's open turn if it is the same, and whether that one is to be resumed."""
+        if not given:
+            return None, False
+        total, state, known = 0, None, list[Message]()
+        with suppress(ThreadNotFound):
+            state, page = await client.state(thread_id), await client.messages(thread_id)
+            known = list(page.items)
+            while page.next is not None:
+                page = await client.messages(thread_id, after=page.next)
+                known += page.items
+            total = len(known)
+        if state is not None and state.status != "idle":
+            last = max((at for at, one in enumerate(known) if one.role == "user" and one.source != FEEDBACK_SOURCE), default=-1)
+            begins = last - len(given) + 1
+            if begins >= 0 and [_said(one) for one in known[begins : last + 1]] == [_said(one) for one in given]:
+                if state.status == "interrupted" or await _lost(client, thread_id):
+                    return None, True
+                total = begins
+        said = "\n".join(one.model_dump_json() for one in given)
+        return f"loop-{total}-{hashlib.sha256(said.encode()).hexdigest()[:16]}", False
+
+    async def _serve(self) -> _Standing:
+        """Return what serves the calls of this event loop, standing from the first call on."""
+        running = asyncio.get_running_loop()
+        if (known := self._standing.get(running)) is None or (known.done() and (known.exception() or known.result().task.done())):
+            known = self._standing[running] = asyncio.ensure_future(self._stand())
+        return await asyncio.shield(known)
+
+    async def _stand(self) -> _Standing:
+        connection, named = self._options.connection or await find(), os.environ.get("GRADELOOP_TASK_QUEUE")
+        config = find_config_file((), os.environ)
+        spec = WorkerSpec(config=config, local_servers=loopback_servers(self._request))
+        if not named:
+            refuse_unservable(self._request, os.environ, scripted=False, endpoints=own_names(os.environ, config))
+        temporal = await connect(connection)
+        queue = named or await ensure_worker(spec, connection)
+        client = GradingClient(temporal, task_queue=queue)
+        served = worker_of(temporal, self._request.generator.task_queue or "", self._activities, at_once=DRAFTS_AT_ONCE, grace=0)
+
+        async def stand() -> None:
+            try:
+                await done_beside(run_worker(served), keep_worker_alive(queue, connection))
+            finally:
+                await client.close()
+                await close_client(temporal)
+
+        return _Standing(client, queue, connection, asyncio.create_task(stand()))
+
+
+_LOOK_SECONDS = 0.1
+"""The pause before a thread that does not exist yet is looked at again."""
+
+
+class _Options(NamedTuple):
+    """The options of a loop that are no part of its thread's request."""
+
+    thread_id: str | None
+    on_evaluation: OnEvaluation | None
+    connection: Connection | None
+
+
+def loop(  # noqa: PLR0913 - one parameter a setting
+    *,
+    rubric: Rubric | str | Mapping[str, Any],
+    grader: ModelSpec | str | Mapping[str, Any] | None = None,
+    system_prompt: str | None = None,
+    tools: Sequence[Tool] = (),
+    max_iterations: int = 3,
+    budget: Budget | Mapping[str, Any] | None = None,
+    thread_id: str | None = None,
+    on_evaluation: OnEvaluation | None = None,
+    connection: Connection | None = None,
+    task_queue: str | None = None,
+) -> Callable[[Draft], Loop]:
+    r"""Put a loop around an async function of the conversation: it drafts, a judge grades, and it drafts again.
+
+    The server is that of Temporal's environment or profile, else the embedded one, which the first call starts. The function is served on
+    a queue of its own by the process that calls it.
+
+    Args:
+        rubric: The criteria, as text or object.
+        grader: The model that judges; by default the first of a table for which a key is set.
+        system_prompt: Grading instructions that replace gradeloop's; the trust boundary and the form of the answer stay.
+        tools: The evidence that the grader may ask for: names of the worker's tools, remote ones, or async functions of this program.
+        max_iterations: The most drafts of a call.
+        budget: The most that a thread may spend on grading.
+        thread_id: The conversation of all calls that name none.
+        on_evaluation: Called with each evaluation.
+        connection: The server, where it is not to be found.
+        task_queue: The queue of the function, by default of its file and name: processes that serve one must have the same function.
+
+    Raises:
+        InvalidRequest: A setting is refused, or the function is not async.
+
+    Example:
+        ```python
+        @gradeloop.loop(rubric="- three lines\n- 5-7-5 syllables", grader="openai:gpt-5-mini")
+        async def poet(messages):
+            return await my_agent.run(messages)
+
+        result = await poet("Write a haiku about spring.")
+        ```
+    """
+    functions = [tool for tool in tools if callable(tool)]
+
+    def request(name: str, queue: str) -> ThreadRequest:
+        judge = {"system_prompt": system_prompt, "tools": [_offered(tool, queue) for tool in tools]}
+        fields = {
+            "rubric": rubric,
+            "generator": {"activity": name, "task_queue": queue, "heartbeat_timeout": LOST_SECONDS},
+            "grader": {"model": grader} | {key: value for key, value in judge.items() if value},
+            "max_iterations": max_iterations,
+            "budget": budget,
+        }
+        made = parse_request({key: value for key, value in fields.items() if value is not None})
+        if made.rubric is None or not made.rubric.criteria:
+            raise InvalidRequest("rubric is empty; write what must hold, a line for each criterion")
+        return made
+
+    request("draft", "draft")
+
+    def around(function: Draft) -> Loop:
+        name = getattr(function, "__qualname__", type(function).__qualname__)
+        return Loop(
+            function,
+            request(name[:100], task_queue or _queue_of(function, name)),
+            functions,
+            _Options(thread_id, on_evaluation, connection),
+        )
+
+    return around
+
+
+def _queue_of(function: Draft, name: str) -> str:
+    """Return a function's own queue, the same in every process that runs the same file; of a notebook's, the folder counts."""
+    file = Path(getattr(getattr(function, "__code__", None), "co_filename", ""))
+    place = f"{file.resolve() if file.is_file() else Path.cwd()}:{name}"
+    return f"loop-{hashlib.sha256(place.encode()).hexdigest()[:16]}"
+
+
+def _offered(tool: Tool, queue: str) -> JsonValue:
+    """Return a tool as a thread's request has it: a function is a remote tool of this process.
+
+    Raises:
+        InvalidRequest: A function has a parameter that says nothing of what it takes.
+    """
+    if not callable(tool):
+        return tool if isinstance(tool, str) else dict(tool)
+    name = getattr(tool, "__name__", type(tool).__name__)
+    if bare := next((one.name for one in inspect.signature(tool).parameters.values() if one.annotation is one.empty), None):
+        raise InvalidRequest(f"the tool {name!r}: parameter {bare!r} needs a type annotation")
+    if not inspect.iscoroutinefunction(tool):
+        raise InvalidRequest(f"the tool {name!r} is no async function; write `async def`, and call what blocks by asyncio.to_thread")
+    try:
+        schema = TypeAdapter[Any](cast("Any", tool)).json_schema()
+    except PydanticUserError as error:
+        raise InvalidRequest(f"the tool {name!r} has a parameter without a JSON Schema: {error.message}") from None
+    return {
+        "name": name,
+        "description": (inspect.getdoc(tool) or name)[:4_000],
+        "parameters": schema,
+        "activity": f"tool {name}",
+        "task_queue": queue,
+    }
+
+
+def _served_tool(tool: Callable[..., Awaitable[Any]]) -> Callable[[Mapping[str, Any]], Awaitable[Any]]:
+    """Return a tool of this program as an activity."""
+    checked = validate_call(tool)
+
+    @activity.defn(name=f"tool {getattr(tool, '__name__', type(tool).__name__)}")
+    async def run(asked: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever the function returns
+        return await checked(**asked["arguments"])
+
+    return run
+
+
+async def _lost(client: GradingClient, thread_id: str) -> bool:
+    """Interrupt a thread whose draft was being written by a process of this machine that has ended; return whether it was one."""
+    found = await client.temporal.get_workflow_handle(thread_id).describe()
+    if not any(is_dead(call.last_worker_identity) for call in found.raw_description.pending_activities):
+        return False
+    await client.interrupt(thread_id)
+    while True:
+        if (await client.state(thread_id)).status != "running":
+            return True
+        await asyncio.sleep(_LOOK_SECONDS)
+
+
+def _said(message: Message) -> tuple[str, str]:
+    return message.role, message.content
+
+
+async def _tell(name: str, callback: OnEvaluation | None, evaluation: Evaluation) -> None:
+    """Show a terminal a line of an evaluation, and call back."""
+    if sys.stderr.isatty():
+        passed = sum(bool(row.passed) for row in evaluation.criteria)
+        sys.stderr.write(
+            f"{name}: draft {evaluation.iteration}: {evaluation.result}, {passed} of {len(evaluation.criteria)} criteria pass\n"
+        )
+    answer = callback(evaluation) if callback is not None else None
+    if inspect.isawaitable(answer):
+        await answer
