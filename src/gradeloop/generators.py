@@ -4,9 +4,9 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 from pydantic import JsonValue, TypeAdapter, ValidationError
 from temporalio import activity
@@ -35,6 +35,8 @@ ChatMessage = dict[str, Any]
 Drafted = str | Sequence[Message | Mapping[str, JsonValue]]
 Draft = Callable[[list[ChatMessage]], Awaitable[Drafted] | AsyncIterable[str]]
 """An async function of the conversation, which returns a text or the messages to add; or one that yields its text in pieces."""
+
+T = TypeVar("T")
 
 logger = logging.getLogger("gradeloop")
 
@@ -67,7 +69,7 @@ async def serve(
     if not quiet:
         logger.warning("serving the activity %s on the task queue %s", name, queue)
     try:
-        await run_worker(worker)
+        await worker.run()
     finally:
         await close_client(client)
 
@@ -93,19 +95,18 @@ def worker_of(client: Client, queue: str, activities: Sequence[Callable[..., Any
     )
 
 
-async def run_worker(worker: Worker) -> None:
-    """Run a worker until this is cancelled, and then let go of it: what the SDK still held would hang the end of one process in ten."""
-    try:
-        await worker.run()
-    finally:
-        vars(worker._bridge_worker).update(_ref=None)  # noqa: SLF001 - the SDK has no method that ends it
-
-
-def generator(function: Draft, *, name: str = NAME) -> Callable[[Mapping[str, Any]], Awaitable[JsonValue]]:
+def generator(
+    function: Draft, *, name: str = NAME, loop: asyncio.AbstractEventLoop | None = None
+) -> Callable[[Mapping[str, Any]], Awaitable[JsonValue]]:
     """Return a function as an activity, for a worker that is yours.
 
     The activity sends heartbeats, is cancelled where its thread is, and refuses what is no draft with a sentence. Whatever else the
     function raises is tried again, as Temporal does.
+
+    Args:
+        function: Takes the conversation and returns the next draft, as in `serve`.
+        name: The type of the activity.
+        loop: The running event loop, of another thread, that the function is called in; by default the worker's own.
 
     Raises:
         InvalidRequest: The function is not async.
@@ -118,9 +119,13 @@ def generator(function: Draft, *, name: str = NAME) -> Callable[[Mapping[str, An
     async def generate(request: Mapping[str, Any]) -> JsonValue:
         pieces = Progress()
         beating = asyncio.create_task(pieces.report())
-        try:
+
+        async def write() -> Drafted:
             made = function([_plain(message) for message in request["messages"]])
-            drafted = await pieces.join(aiter(made)) if isinstance(made, AsyncIterable) else await made
+            return await pieces.join(aiter(made)) if isinstance(made, AsyncIterable) else await made
+
+        try:
+            drafted = await call_in(loop, write())
         finally:
             beating.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -128,6 +133,11 @@ def generator(function: Draft, *, name: str = NAME) -> Callable[[Mapping[str, An
         return _wire(drafted)
 
     return generate
+
+
+async def call_in(loop: asyncio.AbstractEventLoop | None, work: Coroutine[Any, Any, T]) -> T:
+    """Return what work returns that is done in a running event loop of another thread, or in this one."""
+    return await (work if loop is None else asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop)))
 
 
 class Progress:

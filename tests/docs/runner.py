@@ -604,8 +604,8 @@ NOT_RUN = "not run"
 WRITING = "docs/writing-rubrics.md"
 
 RULES = (
+    Rule("README.md", "python", is_python, "loop", having="@gradeloop.loop"),
     Rule("README.md", "python", is_python, "service"),
-    Rule("README.md", "yaml", read_as_task, "reply"),
     Rule("README.md", "sh", names_commands, having="gradeloop doctor"),  # run by tests/real/test_readme_local.py
     Rule("README.md", "sh", names_commands, "first task", having="gradeloop init"),
     Rule("README.md", "text", is_text, "demo", having="iteration  result"),

@@ -331,6 +331,12 @@ STORIES = {
     "foreign_generator": Story(
         request(HAIKU) | {"generator": {"activity": "their_draft", "task_queue": THEIRS}}, REVISED, "satisfied", drafted_elsewhere
     ),
+    "foreign_with_heartbeats": Story(
+        request(HAIKU) | {"generator": {"activity": "their_draft", "task_queue": THEIRS, "heartbeat_timeout": 60}},
+        REVISED,
+        "satisfied",
+        drafted_elsewhere,
+    ),
     "continued_as_new": Story(
         request(HAIKU, max_iterations=4),
         tuple(reply for at in range(4) for reply in (draft(at), grade(at, *(BOTH if at == 3 else TWO_LINES)))),

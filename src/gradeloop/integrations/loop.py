@@ -18,6 +18,7 @@ from pydantic.errors import PydanticUserError
 from temporalio import activity
 
 from gradeloop.client.client import GradingClient, Messages, OnEvaluation
+from gradeloop.client.loop_thread import LoopThread
 from gradeloop.client.watch import DetailedEvent
 from gradeloop.contract.evaluation import Evaluation
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
@@ -25,7 +26,7 @@ from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import InvokeRequest, RunResult, ThreadRequest, parse_request, parse_update
 from gradeloop.errors import GradeloopError, InvalidRequest, ThreadNotFound
-from gradeloop.generators import Draft, generator, run_worker, worker_of
+from gradeloop.generators import Draft, call_in, generator, worker_of
 from gradeloop.settings.endpoints import loopback_servers, own_names, refuse_unservable
 from gradeloop.settings.trust import find_config_file
 from gradeloop.temporal.connect import Connection, WorkerSpec, connect, ensure_worker, find, is_dead, keep_worker_alive, wake_worker
@@ -35,8 +36,8 @@ from gradeloop.temporal.runtime import close_client
 DRAFTS_AT_ONCE = 100
 """The most drafts of one process at once; a loop has as many calls as its program makes."""
 
-LOST_SECONDS = 120.0
-"""Seconds without a heartbeat after which a function's process is lost; one that blocks its event loop sends none so long."""
+LOST_SECONDS = 60.0
+"""Seconds without a heartbeat after which a function's process is lost; a thread of its own sends them, also while the function blocks."""
 
 Tool = str | Mapping[str, JsonValue] | Callable[..., Awaitable[Any]]
 """The name of a worker's tool, the definition of a remote one, or an async function with annotations and a docstring."""
@@ -61,8 +62,8 @@ class Loop:
         self, function: Draft, request: ThreadRequest, tools: Sequence[Callable[..., Awaitable[Any]]], options: "_Options"
     ) -> None:
         functools.update_wrapper(self, function)
-        self._activities = [generator(function, name=request.generator.activity or ""), *map(_served_tool, tools)]
-        self._request, self._options = request, options
+        self._function, self._tools, self._request, self._options = function, tools, request, options
+        self._activities(None)
         self._standing: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[_Standing]] = WeakKeyDictionary()
 
     async def __call__(
@@ -196,17 +197,45 @@ class Loop:
             refuse_unservable(self._request, os.environ, scripted=False, endpoints=own_names(os.environ, config))
         temporal = await connect(connection)
         queue = named or await ensure_worker(spec, connection)
-        client = GradingClient(temporal, task_queue=queue)
-        served = worker_of(temporal, self._request.generator.task_queue or "", self._activities, at_once=DRAFTS_AT_ONCE, grace=0)
+        client, thread, stop, here = GradingClient(temporal, task_queue=queue), LoopThread(), asyncio.Event(), asyncio.get_running_loop()
+        working = asyncio.wrap_future(thread.submit(self._work(connection, here, stop)))
 
         async def stand() -> None:
             try:
-                await done_beside(run_worker(served), keep_worker_alive(queue, connection))
+                await done_beside(_until(working), keep_worker_alive(queue, connection))
             finally:
+                thread.submit(_set(stop))
+                await asyncio.wait({working})
+                await asyncio.to_thread(thread.stop)
                 await client.close()
                 await close_client(temporal)
 
         return _Standing(client, queue, connection, asyncio.create_task(stand()))
+
+    async def _work(self, connection: Connection, callers: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+        """Serve the function until the event is set, in a thread of its own.
+
+        The end of an event loop cancels all its tasks at once, a worker's own among them, which would then wait for them for ever.
+        """
+        temporal = await connect(connection)
+        try:
+            queue = self._request.generator.task_queue or ""
+            async with worker_of(temporal, queue, self._activities(callers), at_once=DRAFTS_AT_ONCE, grace=0):
+                await stop.wait()
+        finally:
+            await close_client(temporal)
+
+    def _activities(self, callers: asyncio.AbstractEventLoop | None) -> list[Callable[..., Any]]:
+        drafting = generator(self._function, name=self._request.generator.activity or "", loop=callers)
+        return [drafting, *(_served_tool(tool, callers) for tool in self._tools)]
+
+
+async def _until(future: "asyncio.Future[None]") -> None:
+    await asyncio.shield(future)
+
+
+async def _set(event: asyncio.Event) -> None:
+    event.set()
 
 
 _LOOK_SECONDS = 0.1
@@ -263,34 +292,36 @@ def loop(  # noqa: PLR0913 - one parameter a setting
         result = await poet("Write a haiku about spring.")
         ```
     """
-    functions = [tool for tool in tools if callable(tool)]
-
-    def request(name: str, queue: str) -> ThreadRequest:
-        judge = {"system_prompt": system_prompt, "tools": [_offered(tool, queue) for tool in tools]}
-        fields = {
-            "rubric": rubric,
-            "generator": {"activity": name, "task_queue": queue, "heartbeat_timeout": LOST_SECONDS},
-            "grader": {"model": grader} | {key: value for key, value in judge.items() if value},
-            "max_iterations": max_iterations,
-            "budget": budget,
-        }
-        made = parse_request({key: value for key, value in fields.items() if value is not None})
-        if made.rubric is None or not made.rubric.criteria:
-            raise InvalidRequest("rubric is empty; write what must hold, a line for each criterion")
-        return made
-
-    request("draft", "draft")
+    judge = {"system_prompt": system_prompt, "tools": tuple(tools)}
+    fields: dict[str, Any] = {
+        "rubric": rubric,
+        "grader": {"model": grader} | {key: value for key, value in judge.items() if value},
+        "max_iterations": max_iterations,
+        "budget": budget,
+    }
+    _request(fields, "draft", "draft")
 
     def around(function: Draft) -> Loop:
         name = getattr(function, "__qualname__", type(function).__qualname__)
-        return Loop(
-            function,
-            request(name[:100], task_queue or _queue_of(function, name)),
-            functions,
-            _Options(thread_id, on_evaluation, connection),
-        )
+        request = _request(fields, name[:100], task_queue or _queue_of(function, name))
+        return Loop(function, request, [tool for tool in tools if callable(tool)], _Options(thread_id, on_evaluation, connection))
 
     return around
+
+
+def _request(fields: dict[str, Any], name: str, queue: str) -> ThreadRequest:
+    """Return the request of a loop's threads.
+
+    Raises:
+        InvalidRequest: A field is refused, or the rubric is empty.
+    """
+    grader = {key: [_offered(tool, queue) for tool in value] if key == "tools" else value for key, value in fields["grader"].items()}
+    drafts = {"activity": name, "task_queue": queue, "heartbeat_timeout": LOST_SECONDS}
+    given = fields | {"grader": grader, "generator": drafts}
+    made = parse_request({key: value for key, value in given.items() if value is not None})
+    if made.rubric is None or not made.rubric.criteria:
+        raise InvalidRequest("rubric is empty; write what must hold, a line for each criterion")
+    return made
 
 
 def _queue_of(function: Draft, name: str) -> str:
@@ -326,13 +357,18 @@ def _offered(tool: Tool, queue: str) -> JsonValue:
     }
 
 
-def _served_tool(tool: Callable[..., Awaitable[Any]]) -> Callable[[Mapping[str, Any]], Awaitable[Any]]:
+def _served_tool(
+    tool: Callable[..., Awaitable[Any]], callers: asyncio.AbstractEventLoop | None
+) -> Callable[[Mapping[str, Any]], Awaitable[Any]]:
     """Return a tool of this program as an activity."""
     checked = validate_call(tool)
 
     @activity.defn(name=f"tool {getattr(tool, '__name__', type(tool).__name__)}")
     async def run(asked: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever the function returns
-        return await checked(**asked["arguments"])
+        async def call() -> Any:  # noqa: ANN401 - as above
+            return await checked(**asked["arguments"])
+
+        return await call_in(callers, call())
 
     return run
 
