@@ -103,8 +103,9 @@ kubernetes: $(VENV)/.ready-dev
 
 # The SBOM is read from what the image installs beside the wheel, and nothing else.
 release: build/release-venv/.ready
-	@rm -rf build/release build/release-installed
-	$(RELEASE)/python -m build --no-isolation --outdir build/release/dist
+	@rm -rf build/release build/release-source build/release-installed
+	@$(RELEASE)/python deploy/release/with_links.py build/release-source
+	$(RELEASE)/python -m build --no-isolation --outdir build/release/dist build/release-source
 	@$(RELEASE)/python -m venv --without-pip build/release-installed
 	@$(RELEASE)/python -m pip --python build/release-installed/bin/python install --quiet --no-deps --require-hashes --requirement deploy/image.lock
 	@$(RELEASE)/python -m pip --python build/release-installed/bin/python install --quiet --no-deps build/release/dist/*.whl

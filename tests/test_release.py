@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import threading
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -100,7 +101,7 @@ def tools() -> Path:
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_a_release_has_both_distributions_and_an_sbom_of_all_that_the_image_installs(tools: Path) -> None:
-    done = bash(script("Distributions and their SBOM"))
+    done = bash(script("Distributions and their SBOM"), GITHUB_SERVER_URL="https://git.example", GITHUB_REPOSITORY="somebody/shop")
 
     assert done.returncode == 0, done.stderr[-2000:]
     folder = ROOT / "build/release"
@@ -113,6 +114,12 @@ def test_a_release_has_both_distributions_and_an_sbom_of_all_that_the_image_inst
     assert parts == pins(ROOT / "deploy/image.lock")
     assert len({row["ref"] for row in found["dependencies"]}) == len(parts) + 1
     assert str(ROOT) not in (folder / "gradeloop.cdx.json").read_text()
+    with zipfile.ZipFile(next((folder / "dist").glob("*.whl"))) as wheel:
+        told = wheel.read("gradeloop-0.1.0.dist-info/METADATA").decode()
+    assert "\nProject-URL: Documentation, https://git.example/somebody/shop/tree/v0.1.0/docs\n" in told
+    assert "](https://git.example/somebody/shop/blob/v0.1.0/docs/cli.md)" in told
+    assert "](https://git.example/somebody/shop/raw/v0.1.0/docs/images/report.png)" in told
+    assert re.findall(r"\]\((?!https://|#)[^)]*\)", told) == []
 
 
 @contextmanager
