@@ -74,7 +74,9 @@ async def run_threads(client: Client, store: Store, wanted: range, mine: int, *,
         priority = {"priority": {"tenant": tenant}} if tenant else {}
         async with places:
             graded = MODELS | {"rubric": rubric(1)} if tenant == TENANT else {"generator": MODELS["generator"]}
-            await threads.run({"messages": [{"role": "user", "content": text}], **graded, **priority}, thread_id=f"t-{at}")
+            await threads.result(
+                await threads.start({"messages": [{"role": "user", "content": text}], **graded, **priority}, thread_id=f"t-{at}")
+            )
 
     settings = WorkerSettings(task_queue=QUEUE)
     models = Providers(Environment(), script(1, 1))

@@ -31,6 +31,7 @@ from activities.providers.environment import Environment
 from activities.providers.scripted import Script
 from activities.tools.registry import ToolRegistry
 from gradeloop.client.client import GradingClient
+from gradeloop.contract.thread import RunResult
 from gradeloop.exit_codes import leave
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.temporal.connect import Connection, connect
@@ -225,8 +226,12 @@ async def message(server: ServerInfo, most: int) -> Table:
 
 async def _again(here: Stand, name: str, task: dict[str, Any]) -> tuple[list[Spent], int]:
     """Return what some runs took after a first one, and the bytes of the last one's history."""
-    await here.client.run(task, thread_id=f"{name}-first")
-    spent = [await here.spent(here.client.run(task, thread_id=f"{name}-{at}")) for at in range(AGAIN)]
+
+    async def run(at: int) -> RunResult:
+        return await here.client.result(await here.client.start(task, thread_id=f"{name}-{at}"))
+
+    await run(AGAIN)
+    spent = [await here.spent(run(at)) for at in range(AGAIN)]
     return spent, await here.history_bytes(f"{name}-{AGAIN - 1}")
 
 

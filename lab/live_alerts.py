@@ -150,7 +150,7 @@ class Work:
 
     async def _one(self) -> None:
         with suppress(Exception):  # a fault is what is made here
-            await self.worker.client.run(TURN, thread_id=f"live-{uuid4()}")
+            await self.worker.client.result(await self.worker.client.start(TURN, thread_id=f"live-{uuid4()}"))
             self.ended += 1
 
 

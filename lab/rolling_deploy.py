@@ -182,7 +182,7 @@ class Work:
         try:
             grading = GradingClient(self._client, task_queue=QUEUE)
             asked = [{"role": "user", "content": "write"}]
-            result = await grading.run({**self._models.request(name), "messages": asked}, thread_id=name)
+            result = await grading.result(await grading.start({**self._models.request(name), "messages": asked}, thread_id=name))
             self.results[str(result.status)] += 1
         finally:
             self._places.release()

@@ -109,7 +109,7 @@ async def routes() -> dict[str, list[str]]:
             grading = GradingClient(client, task_queue=queue)
             with traced() as modules:
                 providers.on_verdict = lambda: found.update({"invoke to the first grade": modules()})
-                await grading.run({**request, "generator": {"model": "scripted:writer"}})
+                await grading.result(await grading.start({**request, "generator": {"model": "scripted:writer"}}))
                 found["a model's reply to RunResult"] = modules()
             providers.on_verdict = lambda: None
             run = {"id": "r", "transcripts": [{"messages": [*request["messages"], {"role": "assistant", "content": "Paris."}]}]}

@@ -134,7 +134,7 @@ async def _threads(count: int, stand: Stand, models: CountingServer) -> Report:
         grader = {"model": models.model("grader", name), "tools": ["look"]}
         asked = [{"role": "user", "content": "write " * 100}]
         async with places:
-            await grading.run({**models.request(name), "grader": grader, "messages": asked}, thread_id=name)
+            await grading.result(await grading.start({**models.request(name), "grader": grader, "messages": asked}, thread_id=name))
 
     before, began = stand.cpu(), time.monotonic()
     async with asyncio.TaskGroup() as group:

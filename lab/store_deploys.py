@@ -144,7 +144,13 @@ class Deploy:
 
     async def _thread(self, client: Client, name: str) -> str:
         asked = {**self._models.request(name), "messages": [{"role": "user", "content": "write"}]}
-        return str((await GradingClient(client, task_queue=self._name).run(asked, thread_id=name)).status)
+        return str(
+            (
+                await GradingClient(client, task_queue=self._name).result(
+                    await GradingClient(client, task_queue=self._name).start(asked, thread_id=name)
+                )
+            ).status
+        )
 
     def _look(self, report: Report, statuses: list[str]) -> None:
         """Compare what was asked with what was counted."""

@@ -43,7 +43,7 @@ def request(**more: Any) -> dict[str, Any]:
 async def test_drafts_and_verdicts_follow_the_script_in_their_order(served: WorkerProcess, models: ScriptedModels) -> None:
     models.script(drafts=["Frogs.", "Frogs in May."], verdicts=[{"k1": "name the month"}, {}])
 
-    result = await served.client.run(request())
+    result = await served.client.result(await served.client.start(request()))
 
     assert (result.status, result.iterations, result.output) == ("satisfied", 2, "Frogs in May.")
     assert [row.gap for row in result.evaluations[0].criteria] == ["name the month", None]
@@ -66,7 +66,9 @@ async def test_a_function_answers_calls_and_a_grader_may_use_the_workers_tools(s
 
     models.script(drafts=["one", "one\ntwo\nthree"], verdicts=grade)
 
-    result = await served.client.run(request(rubric="- three lines", grader={"model": MODEL, "tools": ["count_lines"]}))
+    result = await served.client.result(
+        await served.client.start(request(rubric="- three lines", grader={"model": MODEL, "tools": ["count_lines"]}))
+    )
 
     assert (result.status, result.iterations) == ("satisfied", 2)
     assert [call.step for call in models.calls if call.role == "grader"] == [0, 1, 0, 1]
@@ -75,7 +77,7 @@ async def test_a_function_answers_calls_and_a_grader_may_use_the_workers_tools(s
 async def test_a_grader_that_is_bound_by_a_schema_answers_without_tags(served: WorkerProcess, models: ScriptedModels) -> None:
     bound = {"id": MODEL, "config": {"structured_output": True}}
 
-    result = await served.client.run(request(grader={"model": bound}))
+    result = await served.client.result(await served.client.start(request(grader={"model": bound})))
 
     assert result.status == "satisfied"
     assert [call.tag is None for call in models.calls] == [True, True]
@@ -84,7 +86,7 @@ async def test_a_grader_that_is_bound_by_a_schema_answers_without_tags(served: W
 async def test_a_text_in_a_graders_place_is_sent_as_it_is(served: WorkerProcess, models: ScriptedModels) -> None:
     models.script(verdicts=["I like it."])
 
-    result = await served.client.run(request())
+    result = await served.client.result(await served.client.start(request()))
 
     assert result.status == "grader_error"
     assert [call.step for call in models.calls if call.role == "grader"] == [0, 1, 2]
@@ -94,7 +96,7 @@ async def test_calls_that_fail_are_made_again(served: WorkerProcess, models: Scr
     models.fail("generator", status=None)
     models.fail("grader", status=429, retry_after=0.1)
 
-    result = await served.client.run(request())
+    result = await served.client.result(await served.client.start(request()))
 
     assert result.status == "satisfied"
     assert [call.role for call in models.calls] == ["generator", "generator", "grader", "grader"]
@@ -103,7 +105,7 @@ async def test_calls_that_fail_are_made_again(served: WorkerProcess, models: Scr
 async def test_a_refused_key_ends_the_run(served: WorkerProcess, models: ScriptedModels) -> None:
     models.fail(status=401)
 
-    result = await served.client.run(request())
+    result = await served.client.result(await served.client.start(request()))
 
     assert (result.status, len(models.calls)) == ("interrupted", 1)
     assert "status 401, as the test asked for" in str(result.error)
@@ -112,7 +114,7 @@ async def test_a_refused_key_ends_the_run(served: WorkerProcess, models: Scripte
 async def test_a_reply_that_raises_is_named_in_the_result(served: WorkerProcess, models: ScriptedModels) -> None:
     models.script(verdicts=[{"k9": "no such criterion"}])
 
-    result = await served.client.run(request())
+    result = await served.client.result(await served.client.start(request()))
 
     assert result.status == "grader_error"
     assert "the grader is not asked for 'k9'; it is asked for k1, k2" in str(result.evaluations[-1].explanation)
@@ -162,7 +164,7 @@ async def test_a_worker_has_a_server_of_its_own_which_the_service_finds(models: 
 
     async with temporal_server() as server, worker(models, server=server) as served:
         async with GradingClient.connect(task_queue=served.queue) as client:
-            result = await client.run(request())
+            result = await client.result(await client.start(request()))
         with pytest.raises(InvalidRequest, match="this client is closed"):
             await client.state(result.thread_id)
 

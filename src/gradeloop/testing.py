@@ -2,7 +2,8 @@
 
     models = ScriptedModels(drafts=["Frogs.", "Frogs in May."], verdicts=[{"k1": "name the month"}, {}])
     async with worker(models) as served:
-        result = await served.client.run({"messages": [...], "rubric": "...", "generator": {"model": MODEL}, "grader": {"model": MODEL}})
+        asked = {"messages": [...], "rubric": "...", "generator": {"model": MODEL}, "grader": {"model": MODEL}}
+        result = await served.client.result(await served.client.start(asked))
 
 Nothing here imports pytest, and the worker never runs in the test's process. The worker needs the extras `openai` and `embedded`.
 """

@@ -194,13 +194,15 @@ async def test_an_agent_drafts_again_on_feedback(temporal_server: ServerInfo, fr
                 sys.executable, str(EXAMPLES / f"agents/{framework}_agent.py"), env={**os.environ, **environment}
             )
             try:
-                result = await served.client.run(
-                    {
-                        "messages": [{"role": "user", "content": "Explain why we never deploy on a Friday."}],
-                        "rubric": "- it says what to do instead",
-                        "generator": {"activity": "generate", "task_queue": "agents"},
-                        "grader": {"model": MODEL},
-                    }
+                result = await served.client.result(
+                    await served.client.start(
+                        {
+                            "messages": [{"role": "user", "content": "Explain why we never deploy on a Friday."}],
+                            "rubric": "- it says what to do instead",
+                            "generator": {"activity": "generate", "task_queue": "agents"},
+                            "grader": {"model": MODEL},
+                        }
+                    )
                 )
             finally:
                 agent.terminate()

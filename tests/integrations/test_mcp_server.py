@@ -506,8 +506,8 @@ async def test_agents_see_no_other_threads(models: ScriptedModels, served: Worke
     models.script(drafts=["A secret draft."], verdicts=[{}])
     plain = {"messages": [{"role": "user", "content": "x"}], "rubric": MONTH, "generator": {"model": MODEL}, "grader": {"model": MODEL}}
     theirs = [
-        (await served.client.run(plain)).thread_id,
-        (await served.client.run(plain, thread_id=f"agent-support-{uuid4()}")).thread_id,
+        (await served.client.result(await served.client.start(plain))).thread_id,
+        (await served.client.result(await served.client.start(plain, thread_id=f"agent-support-{uuid4()}"))).thread_id,
         await served.client.start(plain, thread_id=f"agent-{uuid4()}", owner="another user"),
         "agent-that-never-was",
     ]

@@ -274,6 +274,8 @@ def test_a_tuner_is_off_by_default_and_takes_shares_of_the_machine(tmp_path: Pat
 
 async def test_a_worker_with_a_tuner_serves(client: Client) -> None:
     async with serving(client, draft(0), tuner=TunerSettings()) as served:
-        result = await GradingClient(client, task_queue=served.task_queue).run(request())
+        result = await GradingClient(client, task_queue=served.task_queue).result(
+            await GradingClient(client, task_queue=served.task_queue).start(request())
+        )
 
     assert result.output == "draft 0"

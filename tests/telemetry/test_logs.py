@@ -107,7 +107,7 @@ async def test_a_worker_logs_a_failed_call_with_its_ids_and_without_what_was_wri
     await until_ready(ready)
 
     request = {"messages": [{"role": "user", "content": WRITTEN}], "generator": {"model": "scripted:x"}}
-    await GradingClient(client, task_queue=queue).run(request, thread_id=thread)
+    await GradingClient(client, task_queue=queue).result(await GradingClient(client, task_queue=queue).start(request, thread_id=thread))
     process.terminate()
     _, log = await asyncio.wait_for(process.communicate(), 240)
     lines = [json.loads(line) for line in log.decode().splitlines()]

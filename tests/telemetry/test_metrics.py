@@ -188,7 +188,7 @@ async def run_once(server: ServerInfo, client: Client, folder: Path, *flags: str
         "grader": {"model": "scripted:y"},
     }
     try:
-        result = await GradingClient(client, task_queue=queue).run(thread)
+        result = await GradingClient(client, task_queue=queue).result(await GradingClient(client, task_queue=queue).start(thread))
         assert result.status == "satisfied"
         yield
     finally:
@@ -264,7 +264,9 @@ async def test_a_grader_whose_key_is_refused_is_counted_as_the_alerts_read_it(cl
     }
     with recorded() as buffer:
         async with build(client, Providers(Environment(), script), ToolRegistry(), settings):
-            result = await GradingClient(client, task_queue=settings.task_queue).run(thread)
+            result = await GradingClient(client, task_queue=settings.task_queue).result(
+                await GradingClient(client, task_queue=settings.task_queue).start(thread)
+            )
         updates = buffer.retrieve_updates()
 
     assert result.status == "grader_error"

@@ -128,7 +128,9 @@ async def graded(server: ServerInfo, folder: Path, **variables: str) -> tuple[Co
             "grader": {"model": {"id": "openai_compatible:judge", "config": config}},
         }
         try:
-            result = await GradingClient(client, task_queue=queue).run(thread, thread_id=f"traced-{queue}")
+            result = await GradingClient(client, task_queue=queue).result(
+                await GradingClient(client, task_queue=queue).start(thread, thread_id=f"traced-{queue}")
+            )
             assert result.status == "satisfied", result
         finally:
             process.terminate()

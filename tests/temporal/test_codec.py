@@ -188,7 +188,7 @@ async def test_an_unknown_key_is_a_sentence(
 ) -> None:
     async with connected(temporal_server) as client, serving(client, models=answering()) as served:
         thread = a_thread()
-        await served.client.run(request("- it is good", idle_timeout=0), thread_id=thread)
+        await served.client.result(await served.client.start(request("- it is good", idle_timeout=0), thread_id=thread))
         others = tmp_path / "others"
         others.write_text(key_line("k9"))
         monkeypatch.setenv("GRADELOOP_ENCRYPTION_KEYS", str(others))
@@ -256,7 +256,7 @@ async def test_a_thread_takes_no_payload_that_is_plain_or_of_another_thread(
     monkeypatch.setenv("GRADELOOP_ENCRYPTION", "required")
     async with connected(temporal_server) as client, serving(client, models=answering()) as served:
         first = a_thread()
-        await served.client.run(request("- it is good", idle_timeout=0), thread_id=first)
+        await served.client.result(await served.client.start(request("- it is good", idle_timeout=0), thread_id=first))
         (started, *_) = (await client.get_workflow_handle(first).fetch_history()).events
         given = started.workflow_execution_started_event_attributes.input.payloads[0]
         without_keys = await Client.connect(temporal_server.address)

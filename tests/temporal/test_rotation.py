@@ -66,7 +66,9 @@ async def test_a_worker_goes_on_with_certificates_that_were_renewed_on_disk(guar
     caplog.set_level("INFO", "gradeloop.temporal.connect")
     async with worker:
         following = asyncio.create_task(follow_credentials(client, connection, lambda: setattr(worker, "client", client), 0.1))
-        assert (await GradingClient(client, task_queue=queue).run(request())).output == "draft 0"
+        assert (
+            await GradingClient(client, task_queue=queue).result(await GradingClient(client, task_queue=queue).start(request()))
+        ).output == "draft 0"
 
         second = Authority("second")
         guarded.renew(second)
@@ -74,7 +76,9 @@ async def test_a_worker_goes_on_with_certificates_that_were_renewed_on_disk(guar
         guarded.start(second)
         await said(caplog, "anew, with the credentials as they are now")
 
-        assert (await GradingClient(client, task_queue=queue).run(request())).output == "draft 0"
+        assert (
+            await GradingClient(client, task_queue=queue).result(await GradingClient(client, task_queue=queue).start(request()))
+        ).output == "draft 0"
         following.cancel()
 
     # The SDK by itself presents what it was connected with. Which words it fails with depends on who notices the refusal first.

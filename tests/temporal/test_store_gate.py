@@ -72,7 +72,9 @@ async def until_looked(gate: StoreGate) -> None:
 
 async def answer(client: Client, served: Served) -> str:
     """Run a thread of one draft, and return that."""
-    result = await GradingClient(client, task_queue=served.task_queue).run(ASKED)
+    result = await GradingClient(client, task_queue=served.task_queue).result(
+        await GradingClient(client, task_queue=served.task_queue).start(ASKED)
+    )
     return result.output or ""
 
 

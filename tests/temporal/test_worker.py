@@ -69,7 +69,7 @@ async def test_a_worker_ends_itself_when_idle_but_not_under_an_open_thread(
     assert (await until_ready(ready))["ok"] is True
 
     request = {"messages": [{"role": "user", "content": "hi"}], "generator": {"model": "scripted:x"}}
-    result = await GradingClient(client, task_queue=queue).run(request)
+    result = await GradingClient(client, task_queue=queue).result(await GradingClient(client, task_queue=queue).start(request))
     _, log = await asyncio.wait_for(process.communicate(), 240)
 
     assert result.output == "a"

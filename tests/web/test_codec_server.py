@@ -185,7 +185,7 @@ async def test_temporals_own_ui_shows_what_is_encrypted(
         client = await reached(Connection(f"127.0.0.1:{port}", "default", embedded=False))
         async with serving(client, models=answering()) as rig:
             thread = a_thread()
-            await rig.client.run(request("- it names the osprey", idle_timeout=0), thread_id=thread)
+            await rig.client.result(await rig.client.start(request("- it names the osprey", idle_timeout=0), thread_id=thread))
         async with temporal_ui.serving_ui(info, socket.create_server(("127.0.0.1", ui_port))) as ui:
             page = await browser.new_page(viewport={"width": 1400, "height": 1000})
             await page.goto(f"{ui}/namespaces/default/workflows/{thread}")

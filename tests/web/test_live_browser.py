@@ -219,7 +219,11 @@ async def test_nothing_that_a_thread_says_does_anything_on_its_page(browser: Bro
     models, thread = answering(), f"{a_thread()}/<img src=x onerror=alert(1)>"
     models.answers = {"generator": lambda *_: said, "grader": lambda *_: json.dumps(verdict(row("c1", said[:3_000])))}
     async with serving(client, models=models) as served:
-        await served.client.run(start(messages=[{"role": "user", "content": said}], max_iterations=1, idle_timeout=0), thread_id=thread)
+        await served.client.result(
+            await served.client.start(
+                start(messages=[{"role": "user", "content": said}], max_iterations=1, idle_timeout=0), thread_id=thread
+            )
+        )
         async with visited(browser, served.client, tmp_path) as (page, seen):
             await page.click(f"text={thread}")
             await page.wait_for_selector(".evaluation")

@@ -300,7 +300,7 @@ async def test_a_deep_agent_drafts_on_its_own_worker_and_mends_what_the_grader_n
     )
     assert process.stdout
     assert await process.stdout.readline() == b"serving\n", (await process.communicate())[1].decode()
-    result = await served.client.run(request)
+    result = await served.client.result(await served.client.start(request))
     _, heard = await process.communicate(b"\n")
 
     assert (result.status, result.output, result.iterations) == ("satisfied", "a deeper draft", 2)

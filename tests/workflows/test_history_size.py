@@ -24,8 +24,10 @@ async def test_an_iteration_adds_the_same_bytes_however_long_the_thread_is(clien
             "generator": lambda _, number: f"{number:04}".ljust(DRAFT_BYTES, "x"),
             "grader": failing_until(ITERATIONS - 1),
         }
-        result = await served.client.run(
-            start(messages=[{"role": "user", "content": "write"}], max_iterations=ITERATIONS, idle_timeout=0), thread_id=thread
+        result = await served.client.result(
+            await served.client.start(
+                start(messages=[{"role": "user", "content": "write"}], max_iterations=ITERATIONS, idle_timeout=0), thread_id=thread
+            )
         )
     total = await _bytes(served.handle(thread))
     history = History(events=(await served.handle(thread).fetch_history()).events)

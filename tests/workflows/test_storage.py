@@ -71,7 +71,7 @@ async def test_a_thread_of_ten_mebibytes_is_interrupted_resumed_and_started_agai
         models.release()
         result = await served.client.invoke(thread)
         checkpoint: Any = await served.client.checkpoint(thread)
-        other = await served.client.run(start(idle_timeout=0, rubric="- it is better", checkpoint=checkpoint))
+        other = await served.client.result(await served.client.start(start(idle_timeout=0, rubric="- it is better", checkpoint=checkpoint)))
         history = await served.handle(thread).fetch_history()
         await replay(stored, thread)
 

@@ -293,7 +293,9 @@ async def test_a_start_with_another_rubric_reads_a_checkpoint_and_judges_the_dra
     first = await served.client.invoke(thread, "hello", start=start(idle_timeout=0))
     checkpoint = await served.client.checkpoint(thread)
 
-    result = await served.client.run(start(idle_timeout=0, rubric="- it is better", checkpoint=checkpoint), thread_id=a_thread())
+    result = await served.client.result(
+        await served.client.start(start(idle_timeout=0, rubric="- it is better", checkpoint=checkpoint), thread_id=a_thread())
+    )
 
     assert result.grading_run_id != first.grading_run_id
     assert (result.status, result.output, result.evaluations[-1].criteria[0].name) == ("satisfied", "draft 1", "it is better")
@@ -454,7 +456,7 @@ async def test_a_service_in_any_language_goes_on_with_two_calls(served: Served) 
 @pytest.mark.parametrize("checkpoint", [{}, {"thread": {}}, {"thread": {"log": 7}}, {"temporal_run_id": "x", "thread": None}])
 async def test_a_checkpoint_that_is_none_is_refused(served: Served, checkpoint: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest, match="checkpoint"):
-        await served.client.run(start(messages=[USER], checkpoint=checkpoint))
+        await served.client.result(await served.client.start(start(messages=[USER], checkpoint=checkpoint)))
 
     assert served.models.requests == []
 

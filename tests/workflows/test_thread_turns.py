@@ -297,7 +297,7 @@ def broken(*_: object) -> str:
 async def test_a_generator_that_fails_for_good_completes_a_thread_that_does_not_idle(served: Served) -> None:
     served.models.answers["generator"] = broken
 
-    result = await served.client.run(start(idle_timeout=0, messages=[{"role": "user", "content": "hello"}]))
+    result = await served.client.result(await served.client.start(start(idle_timeout=0, messages=[{"role": "user", "content": "hello"}])))
 
     assert result.status == "interrupted"
     assert "the model is gone" in (result.error or "")

@@ -123,10 +123,6 @@ class GradingClient:
         await handle.start(request, owner)
         return handle.thread_id
 
-    async def run(self, request: ThreadRequest | Mapping[str, Any], *, thread_id: str | None = None) -> RunResult:
-        """Start a thread and return its result when it completes."""
-        return await self.result(await self.start(request, thread_id=thread_id))
-
     async def invoke(  # noqa: PLR0913 - one parameter a setting
         self,
         thread_id: str,
