@@ -8,6 +8,9 @@ import shutil
 import sys
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+from api_reference import reference
+
 ROOT = Path(__file__).parents[2]
 TOP = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
 """The pages of the repository's root, and their names on the site."""
@@ -26,6 +29,7 @@ def copy_pages(folder: Path) -> list[Path]:
         target.write_text(_as_page(source, target, sources))
     shutil.copytree(ROOT / "docs" / "images", folder / "images", dirs_exist_ok=True)
     shutil.copy(ROOT / "docs" / "contract.d.ts", folder)
+    (folder / "api.md").write_text(reference())
     return list(sources.values())
 
 

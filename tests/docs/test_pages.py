@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import gradeloop
 from gradeloop.cli.dev import find_pages
 from gradeloop.temporal.connect import application_folder
 from tests.conftest import ROOT
@@ -79,6 +80,7 @@ def test_every_link_of_the_sites_pages_leads_to_a_page(tmp_path: Path, monkeypat
     pages = sorted((tmp_path / "pages").rglob("*.md"))
 
     assert {"index.md", "changelog.md", "contract.md"} <= {page.name for page in pages}
+    assert re.findall(r"^## (\w+)$", (tmp_path / "pages/api.md").read_text(), re.MULTILINE) == sorted(gradeloop.__all__)
     for page in pages:
         for path in re.findall(r"\]\(([^)#\s]+)", FENCE.sub("", page.read_text())):
             assert "://" in path or (page.parent / path).is_file(), (page.name, path)
