@@ -1,18 +1,20 @@
-"""An agent of the OpenAI Agents SDK as the generator of threads.
+"""An agent of the OpenAI Agents SDK, alone and in a loop around it.
 
-pip install openai-agents
+pip install openai-agents 'gradeloop[openai,embedded]'
 export OPENAI_API_KEY=...
-python examples/agents/openai_agents_agent.py      # serves the task queue `agents`
+python examples/agents/openai_agents_agent.py "Explain why we never deploy on a Friday."            # alone
+python examples/agents/openai_agents_agent.py "Explain why we never deploy on a Friday." --graded   # until a judge agrees
 """
 
 import asyncio
 import os
+import sys
 from typing import Any
 
 from agents import Agent, OpenAIChatCompletionsModel, Runner
 from openai import AsyncOpenAI
 
-from gradeloop.generators import serve
+import gradeloop
 
 
 async def draft(messages: list[dict[str, Any]]) -> str:
@@ -24,5 +26,13 @@ async def draft(messages: list[dict[str, Any]]) -> str:
     return str(result.final_output)
 
 
+writer = gradeloop.loop(rubric="- it says what to do instead", grader=os.environ.get("GRADER", "openai:gpt-5-mini"))(draft)
+
+
 if __name__ == "__main__":
-    asyncio.run(serve(draft, "agents"))
+    task = sys.argv[1]
+    if "--graded" in sys.argv:
+        graded = writer.sync(task)
+        print(f"{graded.status} after {graded.iterations} drafts: {graded.output}")
+    else:
+        print(asyncio.run(draft([{"role": "user", "content": task}])))

@@ -1,18 +1,19 @@
-"""A Pydantic AI agent as the generator of threads.
+"""A Pydantic AI agent, alone and in a loop around it.
 
-pip install 'pydantic-ai-slim[openai]'
+pip install 'pydantic-ai-slim[openai]' 'gradeloop[openai,embedded]'
 export OPENAI_API_KEY=...
-python examples/agents/pydantic_ai_agent.py      # serves the task queue `agents`
+python examples/agents/pydantic_ai_agent.py "Explain why we never deploy on a Friday."            # alone
+python examples/agents/pydantic_ai_agent.py "Explain why we never deploy on a Friday." --graded   # until a judge agrees
 """
 
-import asyncio
 import os
+import sys
 from typing import Any
 
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, UserPromptPart
 
-from gradeloop.generators import serve
+import gradeloop
 
 agent = Agent(
     os.environ.get("AGENT_MODEL", "openai-chat:gpt-5-mini"), instructions="You are a careful writer. Answer with the text itself."
@@ -29,7 +30,8 @@ def history(messages: list[dict[str, Any]]) -> list[ModelMessage]:
     ]
 
 
-async def draft(messages: list[dict[str, Any]]) -> str:
+@gradeloop.loop(rubric="- it says what to do instead", grader=os.environ.get("GRADER", "openai:gpt-5-mini"))
+async def writer(messages: list[dict[str, Any]]) -> str:
     """Return the next draft; the agent calls its tools itself."""
     *earlier, last = messages
     result = await agent.run(last["content"], message_history=history(earlier))
@@ -37,4 +39,9 @@ async def draft(messages: list[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(draft, "agents"))
+    task = sys.argv[1]
+    if "--graded" in sys.argv:
+        graded = writer.sync(task)
+        print(f"{graded.status} after {graded.iterations} drafts: {graded.output}")
+    else:
+        print(agent.run_sync(task).output)

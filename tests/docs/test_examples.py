@@ -35,7 +35,9 @@ from tests.rig.threads import JUDGE, draft, grade, row, says, serving
 from tests.rig.typescript_example import build_example
 
 EXAMPLES = ROOT / "examples"
-FRAMEWORKS = {"langgraph": "langchain_openai", "pydantic_ai": "pydantic_ai", "openai_agents": "agents", "claude": "claude_agent_sdk"}
+SERVED = {"langgraph": "langchain_openai", "claude": "claude_agent_sdk"}
+"""Agents that serve a queue, and the package without which they are skipped."""
+
 SORRY, TODAY = "Sorry to hear that.", "Bring it in: we replace the chain today."
 
 
@@ -172,10 +174,28 @@ async def test_the_typescript_service_speaks_plain_json_to_temporal(client: Clie
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", FRAMEWORKS)
+@pytest.mark.parametrize("framework", ["pydantic_ai", "openai_agents"])
+async def test_an_agent_alone_gives_its_first_answer_and_in_a_loop_a_better_one(temporal_server: ServerInfo, framework: str) -> None:
+    first, second = "Never on Fridays.", "Deploy on Tuesday: who would mend it on Saturday?"
+    models = ScriptedModels(
+        lambda call: second if "say what to do" in str(call.messages) else first,
+        lambda call: {} if call.draft == second else {"k1": "say what to do"},
+    )
+    command = (sys.executable, str(EXAMPLES / f"agents/{framework}_agent.py"), "Explain why we never deploy on a Friday.")
+    async with worker(models, server=Connection(temporal_server.address, "default", embedded=False)) as served:
+        keys = {"OPENAI_BASE_URL": models.url, "OPENAI_API_KEY": "none", "OPENAI_AGENTS_DISABLE_TRACING": "1", "GRADER": MODEL}
+        keys |= {"TEMPORAL_ADDRESS": temporal_server.address, "GRADELOOP_TASK_QUEUE": served.queue}
+        alone, graded = [await run_process(*command, *more, folder=None, **keys) for more in ((), ("--graded",))]
+
+    assert alone.out == f"{first}\n", alone.err
+    assert graded.out == f"satisfied after 2 drafts: {second}\n", graded.err
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", SERVED)
 async def test_an_agent_drafts_again_on_feedback(temporal_server: ServerInfo, framework: str, tmp_path: Path) -> None:
-    if importlib.util.find_spec(FRAMEWORKS[framework]) is None:
-        pytest.skip(f"{FRAMEWORKS[framework]} is not installed")
+    if importlib.util.find_spec(SERVED[framework]) is None:
+        pytest.skip(f"{SERVED[framework]} is not installed")
     first, second = "Never on Fridays.", "Deploy on Tuesday: who would mend it on Saturday?"
     models = ScriptedModels([first, second], [{"k1": "say what to do"}, {}])
     server = Connection(temporal_server.address, "default", embedded=False)
