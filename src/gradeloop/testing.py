@@ -2,8 +2,7 @@
 
     models = ScriptedModels(drafts=["Frogs.", "Frogs in May."], verdicts=[{"k1": "name the month"}, {}])
     async with worker(models) as served:
-        asked = {"messages": [...], "rubric": "...", "generator": {"model": MODEL}, "grader": {"model": MODEL}}
-        result = await served.client.result(await served.client.start(asked))
+        result = await served.client.invoke("frogs-1", "Write.", start={"rubric": ..., "generator": {"model": MODEL}, ...})
 
 Nothing here imports pytest, and the worker never runs in the test's process. The worker needs the extras `openai` and `embedded`.
 """
