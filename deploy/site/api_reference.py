@@ -41,7 +41,7 @@ def _section(name: str, module: str) -> str:
         table = ["", "| field | |", "|---|---|", *fields] if fields else []
         methods = [f"### `{method}`\n\n{_page(text)}\n" for method, text in members if "(" in method]
         return "\n".join([*parts, _page(said), *table, "", *methods])
-    signature = f"```python\n{_signature(node)}\n```\n" if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else ""
+    signature = f"```text\n{_signature(node)}\n```\n" if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) else ""
     return "\n".join([*parts, signature + _page(said), ""])
 
 

@@ -32,27 +32,27 @@ MISTAKES = 20
 
 
 class GradeloopError(Exception):
-    """The root of everything that gradeloop raises for its caller."""
+    """The root of all that gradeloop raises for its caller: `with contextlib.suppress(GradeloopError): await client.state("none")`."""
 
 
 class InvalidRequest(GradeloopError, ValueError):
-    """The input is refused; the message names the field, the value and the cure."""
+    """The input is refused, as that of `await client.start({})` is; the message names the field, the value and the cure."""
 
 
 class ThreadTooLarge(InvalidRequest):
-    """The thread's messages, evaluations and rubric would exceed what one thread may hold."""
+    """Messages, evaluations and rubric would exceed what one thread may hold, as in `await client.invoke("haiku-1", "x" * 10**9)`."""
 
 
 class RunTooLarge(InvalidRequest):
-    """The run to be judged is larger than what one workflow can be given."""
+    """The run of `await judge(run)` is larger than what one workflow can be given."""
 
 
 class JudgeFailed(GradeloopError):
-    """A judge gave no verdict: neither a pass nor a fail."""
+    """A judge gave no verdict, neither a pass nor a fail, on the run of `result = await judge(run)`."""
 
 
 class StoreUnavailable(GradeloopError):
-    """The store of results and rubrics is not named, not reachable, or of another version."""
+    """The store is not named, not reachable, or of another version, as `await batches.store_problem()` says."""
 
 
 class StoreRefused(StoreUnavailable):
@@ -68,7 +68,7 @@ class StoreLost(StoreUnavailable):
 
 
 class ServerUnreachable(GradeloopError):
-    """No Temporal server answers at the address that was given or found."""
+    """No Temporal server answers `GradingClient.connect()` at the address that was given or found."""
 
 
 class PayloadUnreadable(GradeloopError):
@@ -76,19 +76,19 @@ class PayloadUnreadable(GradeloopError):
 
 
 class WorkerFailed(GradeloopError):
-    """The worker process that a command needs did not start; the message is the worker's."""
+    """The worker process that a command or `await poet("Write.")` needs did not start; the message is the worker's."""
 
 
 class ThreadNotFound(GradeloopError):
-    """No thread has that id on this server and namespace."""
+    """No thread has that id on this server and namespace, as in `await client.state("none")`."""
 
 
 class ThreadClosed(GradeloopError):
-    """The thread was cancelled, terminated or timed out, so it has no result."""
+    """The thread was cancelled, terminated or timed out, so that `await client.result("haiku-1")` has nothing to return."""
 
 
 class BatchLost(GradeloopError):
-    """A batch or an upload was cancelled, terminated or failed, as the message says; the results so far are in the store."""
+    """A batch or an upload was cancelled, terminated or failed, as `await batches.result("nightly")` says; its results are stored."""
 
 
 def field_path(location: Sequence[int | str]) -> str:

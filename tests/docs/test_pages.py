@@ -1,8 +1,10 @@
 """The pages as a reader moves through them: links and anchors, `gradeloop docs`, and the copy of which the site is made."""
 
+import ast
 import re
 import runpy
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,23 @@ def test_every_link_of_the_sites_pages_leads_to_a_page(tmp_path: Path, monkeypat
     for page in pages:
         for path in re.findall(r"\]\(([^)#\s]+)", FENCE.sub("", page.read_text())):
             assert "://" in path or (page.parent / path).is_file(), (page.name, path)
+
+
+@pytest.mark.parametrize("name", gradeloop.__all__)
+def test_each_public_name_has_an_example_that_reads_as_python(name: str) -> None:
+    page = runpy.run_path(str(ROOT / "deploy/site/api_reference.py"))["reference"]()
+    told = re.split(r"^## ", page, flags=re.MULTILINE)
+    (section,) = (part for part in told if part.startswith(f"{name}\n"))
+    summary = section.split("\n| field |")[0].split("\n### ")[0].partition("`from gradeloop import")[2].partition("\n")[2]
+    spans = [span for span in re.findall(r"(?<!`)`([^`\n]+)`(?!`)|```python\n(.*?)```", summary, re.DOTALL) for span in span if span]
+    examples = [span for span in spans if re.search(r"[\[(=]", span)]
+
+    assert examples
+    for example in examples:
+        tree = ast.parse("async def example():\n" + textwrap.indent(example, "    "))
+        waits = any(isinstance(node, ast.Await | ast.AsyncFor | ast.AsyncWith | ast.comprehension) for node in ast.walk(tree))
+        if not waits and example.startswith(f"{name}("):
+            said = (gradeloop.RunMessage(role="user", content="Hi"),)
+            assert isinstance(
+                eval(example, {one: getattr(gradeloop, one) for one in gradeloop.__all__} | {"said": said}), getattr(gradeloop, name)
+            )

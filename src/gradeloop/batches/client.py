@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class BatchClient:
-    """The batches of one task queue on one server."""
+    """The batches of one task queue on one server: `await BatchClient(client.temporal, "gradeloop").result("nightly")`."""
 
     def __init__(self, client: Client, task_queue: str) -> None:
         self._client = client

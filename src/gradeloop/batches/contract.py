@@ -50,7 +50,7 @@ RETRIES = 7
 
 
 class Case(Strict):
-    """A case of a batch: what is judged, or who drafts it, and by which rubric."""
+    """A case of a batch: what is judged, or who drafts it, and by which rubric: `Case(id="a", output="Hi!", rubric="- polite")`."""
 
     id: CaseId
     """Unique in its batch; the same from one run of a suite to the next, so that two batches can be compared."""
@@ -205,7 +205,7 @@ AT_ONCE = 50
 
 
 class BatchRequest(Strict):
-    """The one argument of the workflow `GradingBatch`; the cases are in the store by then."""
+    """The one argument of the workflow `GradingBatch`: `BatchRequest(batch_id="nightly", total=500)`; the cases are stored by then."""
 
     batch_id: BatchId
     total: Annotated[int, Field(ge=1, le=MAX_CASES)]
@@ -302,7 +302,7 @@ SCHEMA = "gradeloop.batch/1"
 
 
 class CaseResult(Strict):
-    """The result of a case; an error is never a verdict, neither passed nor failed."""
+    """The result of a case; an error is never a verdict, neither passed nor failed: `CaseResult.rows()` has its criteria."""
 
     index: int
     """The case's position in the batch, from 0."""
@@ -399,7 +399,7 @@ def lowest_row(rows: Iterable[CriterionRow]) -> CriterionRow | None:
 
 
 class BatchSummary(Strict):
-    """The status, counts and usage of a batch."""
+    """The status, counts and usage of a batch: `(await batches.result("nightly")).passed`."""
 
     batch_id: str
     name: str | None = None

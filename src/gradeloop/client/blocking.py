@@ -9,7 +9,7 @@ from gradeloop.contract.thread import TASK_QUEUE
 
 
 class SyncGradingClient:
-    """Threads on one Temporal namespace, for any number of this process's threads; it is closed by `close()`, or at the end of `with`."""
+    """Threads on one Temporal namespace, for all threads of a process: `with SyncGradingClient.connect() as client: client.close()`."""
 
     def __init__(self, client, loop) -> None:  # noqa: ANN001 - the stub has the types
         self._client = client

@@ -55,7 +55,7 @@ logger = logging.getLogger("gradeloop")
 
 
 class GradingClient:
-    """Threads on one Temporal namespace; a client is closed by `close()`, or at the end of `async with`.
+    """Threads on one Temporal namespace: `async with GradingClient.connect() as client: print(await client.state("haiku-1"))`.
 
     A client that connected itself closes its connection too; one that was given a Temporal client leaves that open.
     """

@@ -32,7 +32,7 @@ STATUSES = (*get_args(RunStatus), "ungraded", *_CLOSED)
 
 
 class ListedThread(Strict):
-    """A thread in a list."""
+    """A thread in a list: `[thread.thread_id async for thread in client.threads(status="waiting")]`."""
 
     thread_id: str
     status: str
@@ -46,7 +46,7 @@ class ListedThread(Strict):
 
 
 class ListedBatch(Strict):
-    """A batch in a list; its counts are in the store, which `BatchReader` reads, and in its result, for which `BatchClient` waits."""
+    """A batch in a list; its counts are in the store: `[batch.batch_id async for batch in client.batches()]`."""
 
     batch_id: str
     status: str

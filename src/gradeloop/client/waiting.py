@@ -72,7 +72,7 @@ async def stored_questions(store: "Store", person: str | None) -> list[StoredQue
 
 
 class WaitingThread(Strict):
-    """A thread that waits for a person, and what it asks."""
+    """A thread that waits for a person, and what it asks: `[thread.task for thread in await client.waiting()]`."""
 
     thread_id: str
     started: datetime

@@ -28,7 +28,7 @@ Item = TypeVar("Item", bound=BaseModel)
 
 
 class DetailedEvent(Event):
-    """An event with what it refers to by its index."""
+    """An event with what it refers to by its index: `async for event in client.watch("haiku-1", details=True): print(event.message)`."""
 
     message: Sparse[Message | None] = None
     """The message that was added; None for an event of any other type."""

@@ -201,7 +201,7 @@ PageItem = TypeVar("PageItem")
 
 
 class Page(Strict, Generic[PageItem]):
-    """A page of a list: the items from `after` on, at most 1 MiB of them."""
+    """A page of a list, at most 1 MiB of items from `after` on: `(await client.messages("haiku-1", after=20)).items`."""
 
     items: tuple[PageItem, ...]
     next: int | None

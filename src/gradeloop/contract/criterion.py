@@ -191,7 +191,7 @@ def resolve_slot(value: Any, slot: PromptSlot) -> Any:  # noqa: ANN401 - JSON of
 
 
 class Criterion(OrText):
-    """One requirement of a rubric: what must hold, who decides it, and how much it counts."""
+    """One requirement of a rubric: what must hold, who decides it, its weight: `Criterion(description="polite", weight=2)`."""
 
     id: str = ""
     description: str | dict[str, JsonValue]

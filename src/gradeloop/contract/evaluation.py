@@ -124,7 +124,7 @@ class Vote(Strict):
 
 
 class CriterionRow(Strict):
-    """The verdict on one criterion: who decided, and why."""
+    """The verdict on one criterion: who decided, and why: `[row.gap for row in evaluation.criteria if not row.passed]`."""
 
     id: str
     name: str
@@ -170,7 +170,7 @@ class CriterionRow(Strict):
 
 
 class Evaluation(Strict):
-    """One grading pass: the result, the rows, the usage, and which draft was judged."""
+    """One grading pass: result, rows, usage, and which draft was judged: `result.evaluations[-1].explanation`."""
 
     grading_run_id: str
     iteration: int
@@ -298,7 +298,7 @@ class DraftInQuestion(Strict):
 
 
 class WaitingFor(Strict):
-    """What waits for a person: criteria for `decide`, or tool calls for `approve` and `deny`."""
+    """What waits for a person, for `decide` or `approve` and `deny`: `(await client.state("haiku-1")).waiting_for`."""
 
     grading_run_id: str | None
     """The grading run; None where a generator without a rubric made the call."""
@@ -351,7 +351,7 @@ EventType = Literal[
 
 
 class Event(Strict):
-    """Something that happened in a thread, with references instead of texts."""
+    """Something that happened in a thread, without its texts: `async for event in client.watch("haiku-1"): print(event.type)`."""
 
     seq: int
     """The event's number in the thread, from 1 without gaps."""

@@ -51,7 +51,7 @@ RecordKind = Literal["text", "reasoning", "tool_call", "tool_result", "file", "e
 
 
 class ToolCall(Strict):
-    """A tool call that a model asks for."""
+    """A tool call that a model asks for: `ToolCall(id="call-1", name="word_count", arguments={"maximum": 80})`."""
 
     id: str
     name: str
@@ -61,7 +61,7 @@ class ToolCall(Strict):
 
 
 class Message(Strict):
-    """One message of a conversation; absent fields stay out of its JSON."""
+    """One message of a conversation; absent fields stay out of its JSON: `Message(role="user", content="Write a haiku.")`."""
 
     role: Literal["user", "assistant", "tool"]
     content: str = ""
@@ -181,7 +181,7 @@ def code_of(text: str) -> str:
 
 
 class Usage(Strict):
-    """Tokens, calls, seconds and cost, summed over the model calls that were recorded."""
+    """Tokens, calls, seconds and cost, summed over the model calls that were recorded: `(await client.state("haiku-1")).usage.calls`."""
 
     input: NonNegativeInt | None = 0
     """Prompt tokens, the cached and the cache-written ones included; None where the server of some call does not report them."""

@@ -32,7 +32,7 @@ CallTimeout = Annotated[float, Field(gt=0, le=LONGEST_TIMEOUT)]
 
 
 class ModelConfig(Strict):
-    """The settings of a model call; the provider's defaults hold for absent ones."""
+    """The settings of a model call; the provider's defaults hold for absent ones: `ModelConfig(temperature=0, max_tokens=500)`."""
 
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
@@ -99,7 +99,7 @@ FALLBACKS = 8
 
 
 class ModelSpec(FallbackModel):
-    """A provider's model with its settings, and the models that are asked where it cannot be had."""
+    """A provider's model with settings and fallbacks: `ModelSpec(id="openai:gpt-5-mini", fallback=["anthropic:claude-haiku-4-5"])`."""
 
     fallback: Sparse[Annotated[tuple[FallbackModel, ...], Field(max_length=FALLBACKS)]] = ()
     """The models that are asked in this order after an outage, or where the model is not served; every call begins with the first again."""
@@ -244,7 +244,7 @@ def refuse_duplicate_tools(tools: tuple[OfferedTool, ...]) -> None:
 
 
 class Budget(Strict):
-    """The limits of a thread's model calls in total, checked before every call.
+    """The limits of a thread's model calls in total, checked before every call: `Budget(max_cost_usd=0.5)`.
 
     A model whose server does not report what its calls use is refused after its first call.
     """

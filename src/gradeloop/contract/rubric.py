@@ -110,7 +110,7 @@ class Context(Strict):
 
 
 class Rubric(OrText):
-    """An ordered list of criteria with unique ids, and how they add up."""
+    """An ordered list of criteria with unique ids, and how they add up: `Rubric(criteria=["polite", "short"], threshold=0.5)`."""
 
     name: Sparse[Annotated[str, Field(max_length=200)] | None] = None
     instructions: Sparse[str | None] = None

@@ -83,7 +83,7 @@ SystemPrompt = Annotated[str, Field(max_length=65_536)]
 
 
 class Generator(Strict):
-    """Who drafts: a model that gradeloop's worker calls, or an activity or workflow of another worker, in any language."""
+    """Who drafts, `Generator(model="openai:gpt-5-mini")`: a model, or an activity or workflow of another worker, in any language."""
 
     model: ModelSpec | None = None
     activity: Sparse[str | None] = Field(default=None, min_length=1)
@@ -136,7 +136,7 @@ class Generator(Strict):
 
 
 class Grader(Strict):
-    """Who judges: a model that gradeloop's worker calls, an activity of another worker, or a function in the worker's tools."""
+    """Who judges, `Grader(model="openai:gpt-5-mini")`: a model, an activity of another worker, or a function of the worker's tools."""
 
     model: ModelSpec | None = None
     """The grader's model; by default the first of the worker's table for which it has a key, the same for a whole grading run."""
@@ -222,7 +222,7 @@ def tenant_named(request: object) -> str | None:
 
 
 class Priority(Strict):
-    """Which calls go first where the worker's slots or its rate are short, in Temporal's own terms."""
+    """Which calls go first where slots or a rate are short, in Temporal's own terms: `Priority(level=1, tenant="acme")`."""
 
     level: Annotated[int, Field(ge=1, le=5)] = 3
     """The priority level; 1 goes before 5."""
@@ -233,7 +233,7 @@ class Priority(Strict):
 
 
 class ThreadRequest(Strict):
-    """The one argument of the workflow `GradingThread`."""
+    """The one argument of the workflow `GradingThread`: `ThreadRequest(generator=Generator(model="openai:gpt-5-mini"))`."""
 
     messages: Messages = ()
     rubric: Rubric | None = None
@@ -387,7 +387,7 @@ def refuse_oversize(messages: Sequence[Message], current_bytes: int = 0, limit: 
 
 
 class RunResult(Strict):
-    """The result of a thread's turn."""
+    """The result of a thread's turn: `(await client.invoke("haiku-1", "Another one.")).output`."""
 
     thread_id: str
     grading_run_id: str | None
@@ -458,7 +458,7 @@ class GivenPrompt(Strict):
 
 
 class ThreadState(Strict):
-    """The answer of the query `state`."""
+    """The answer of the query `state`: `(await client.state("haiku-1")).status`."""
 
     status: Literal["idle", "running", "waiting", "interrupted"]
     grading_run_id: str | None
@@ -481,7 +481,7 @@ class ThreadState(Strict):
 
 @workflow.defn(name=WORKFLOW)
 class GradingThread:
-    """The typed interface of a thread's workflow: start, read and steer it; the worker's own class implements it."""
+    """The typed interface of a thread's workflow: `temporal.get_workflow_handle_for(GradingThread.run, "haiku-1")`."""
 
     @workflow.run
     async def run(self, request: ThreadRequest) -> RunResult:

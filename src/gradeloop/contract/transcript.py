@@ -162,7 +162,7 @@ RunPart = Annotated[
 
 
 class RunMessage(Strict):
-    """A message of a run, plain or as parts; absent fields stay out of its JSON."""
+    """A message of a run, plain or as parts; absent fields stay out of its JSON: `RunMessage(role="user", content="Hi")`."""
 
     role: RunRole
     content: str = ""
@@ -216,7 +216,7 @@ class RunMessage(Strict):
 
 
 class RunTranscript(Strict):
-    """One conversation of a run."""
+    """One conversation of a run: `RunTranscript(messages=(RunMessage(role="user", content="Hi"),))`."""
 
     id: str = ""
     name: Sparse[str | None] = None
@@ -251,7 +251,7 @@ class RunExcerpt(Strict):
 
 
 class AgentRun(Strict):
-    """A finished run of an agent, in one conversation or several."""
+    """A finished run of an agent, in one conversation or several: `AgentRun(id="7", transcripts=(RunTranscript(messages=said),))`."""
 
     id: RunId
     transcripts: Annotated[tuple[RunTranscript, ...], FirstMistakes(TRANSCRIPTS)] = Field(min_length=1, max_length=TRANSCRIPTS)

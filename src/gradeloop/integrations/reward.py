@@ -211,7 +211,7 @@ class RewardFunction:
 def reward(
     rubric: Rubric | JudgeConfig | Mapping[str, JsonValue] | str, judge: str | None = None, *, concurrency: int = CONCURRENCY
 ) -> RewardFunction:
-    """Return a reward function that scores completions by a rubric.
+    """Return a reward function that scores completions by a rubric: `score = gradeloop.reward("- polite").trl_reward`.
 
     Args:
         rubric: The criteria, as text or object, or a judge with a schema that has a number `score`.

@@ -38,7 +38,7 @@ _REFUSALS: dict[str, type[GradeloopError]] = {"InvalidRequest": InvalidRequest, 
 
 
 class Judge:
-    """A rubric and a grader made callable on finished runs; the same run is judged once, however often it is asked for."""
+    """A rubric and a grader made callable on finished runs, each judged once: `result = await Judge("judge.yaml")(run)`."""
 
     def __init__(
         self,

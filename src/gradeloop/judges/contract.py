@@ -43,7 +43,7 @@ JUDGEMENTS_SCHEMA = "gradeloop.judgements/1"
 
 
 class JudgeResult(Recorded):
-    """One judgement of one run; a `FAILURE` says nothing about the run."""
+    """One judgement of one run; a `FAILURE` says nothing about the run: `(await judge(run)).output["label"]`."""
 
     id: str
     """The judgement's id, which is the Temporal workflow's."""
@@ -476,6 +476,7 @@ class CriteriaJudge(Strict):
 
 
 JudgeConfig = SchemaJudge | CriteriaJudge
+"""A judge of runs, by a schema or by criteria: `parse_judge({"rubric": "- polite", "grader": "openai:gpt-5-mini"})`."""
 
 
 def parse_judge(value: Any) -> JudgeConfig:  # noqa: ANN401 - raw input of any shape

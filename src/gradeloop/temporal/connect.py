@@ -48,7 +48,7 @@ REFUSED = {RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.PERMISSION_DENIED}
 
 @dataclass(frozen=True)
 class Connection:
-    """A Temporal server and namespace, and the credentials for it."""
+    """A Temporal server and namespace, and the credentials for it: `Connection("127.0.0.1:7233", "default", embedded=False)`."""
 
     address: str
     namespace: str
