@@ -74,16 +74,8 @@ async def serve(
         await close_client(client)
 
 
-def worker_of(client: Client, queue: str, activities: Sequence[Callable[..., Any]], *, at_once: int, grace: float = STOP_SECONDS) -> Worker:
-    """Return a worker of activities that send heartbeats.
-
-    Args:
-        client: The server.
-        queue: The task queue.
-        activities: The activities.
-        at_once: The most calls at once.
-        grace: Seconds that calls in flight have once the worker is to end.
-    """
+def worker_of(client: Client, queue: str, activities: Sequence[Callable[..., Any]], at_once: int, *, grace: float = STOP_SECONDS) -> Worker:
+    """Return a worker of activities that send heartbeats; calls in flight have so many seconds once it is to end."""
     return Worker(
         client,
         task_queue=queue,

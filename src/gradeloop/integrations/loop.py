@@ -197,45 +197,54 @@ class Loop:
             refuse_unservable(self._request, os.environ, scripted=False, endpoints=own_names(os.environ, config))
         temporal = await connect(connection)
         queue = named or await ensure_worker(spec, connection)
-        client, thread, stop, here = GradingClient(temporal, task_queue=queue), LoopThread(), asyncio.Event(), asyncio.get_running_loop()
-        working = asyncio.wrap_future(thread.submit(self._work(connection, here, stop)))
+        client, activities = GradingClient(temporal, task_queue=queue), self._activities(asyncio.get_running_loop())
 
         async def stand() -> None:
             try:
-                await done_beside(_until(working), keep_worker_alive(queue, connection))
+                served = serve_beside(connection, self._request.generator.task_queue or "", activities, at_once=DRAFTS_AT_ONCE)
+                await done_beside(served, keep_worker_alive(queue, connection))
             finally:
-                thread.submit(_set(stop))
-                await asyncio.wait({working})
-                await asyncio.to_thread(thread.stop)
                 await client.close()
                 await close_client(temporal)
 
         return _Standing(client, queue, connection, asyncio.create_task(stand()))
-
-    async def _work(self, connection: Connection, callers: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-        """Serve the function until the event is set, in a thread of its own.
-
-        The end of an event loop cancels all its tasks at once, a worker's own among them, which would then wait for them for ever.
-        """
-        temporal = await connect(connection)
-        try:
-            queue = self._request.generator.task_queue or ""
-            async with worker_of(temporal, queue, self._activities(callers), at_once=DRAFTS_AT_ONCE, grace=0):
-                await stop.wait()
-        finally:
-            await close_client(temporal)
 
     def _activities(self, callers: asyncio.AbstractEventLoop | None) -> list[Callable[..., Any]]:
         drafting = generator(self._function, name=self._request.generator.activity or "", loop=callers)
         return [drafting, *(_served_tool(tool, callers) for tool in self._tools)]
 
 
-async def _until(future: "asyncio.Future[None]") -> None:
-    await asyncio.shield(future)
+async def serve_beside(connection: Connection, queue: str, activities: Sequence[Callable[..., Any]], *, at_once: int) -> None:
+    """Serve activities from a thread with an event loop of its own until this is cancelled; calls in flight are cancelled then.
 
+    The end of an event loop cancels all its tasks at once, a worker's own among them, which would then wait for each other for ever.
 
-async def _set(event: asyncio.Event) -> None:
-    event.set()
+    Args:
+        connection: The server.
+        queue: The task queue.
+        activities: The activities, which `call_in` lets run in another loop.
+        at_once: The most calls at once.
+    """
+    thread, stop = LoopThread(), asyncio.Event()
+
+    async def work() -> None:
+        client = await connect(connection)
+        try:
+            async with worker_of(client, queue, activities, at_once=at_once, grace=0):
+                await stop.wait()
+        finally:
+            await close_client(client)
+
+    async def end() -> None:
+        stop.set()
+
+    working = asyncio.wrap_future(thread.submit(work()))
+    try:
+        await asyncio.shield(working)
+    finally:
+        thread.submit(end())
+        await asyncio.wait({working})
+        await asyncio.to_thread(thread.stop)
 
 
 _LOOK_SECONDS = 0.1
