@@ -112,14 +112,14 @@ async def asked_again(served: Served, thread: Thread) -> None:
     await thread.execute_update("resume", result_type=RunResult)
 
 
-async def drafted_elsewhere(served: Served, thread: Thread) -> None:
+async def drafted_elsewhere(served: Served, thread: Thread, queue: str = "their-queue") -> None:
     """Serve the drafts of somebody else."""
 
     @activity.defn(name="their_draft")
     async def their_draft(asked: dict[str, Any]) -> str:
         return f"draft {asked['iteration']}"
 
-    async with Worker(served.temporal, task_queue=THEIRS, activities=[their_draft]):
+    async with Worker(served.temporal, task_queue=queue, activities=[their_draft]):
         await thread.result()
 
 
@@ -332,10 +332,10 @@ STORIES = {
         request(HAIKU) | {"generator": {"activity": "their_draft", "task_queue": THEIRS}}, REVISED, "satisfied", drafted_elsewhere
     ),
     "foreign_with_heartbeats": Story(
-        request(HAIKU) | {"generator": {"activity": "their_draft", "task_queue": THEIRS, "heartbeat_timeout": 60}},
+        request(HAIKU) | {"generator": {"activity": "their_draft", "task_queue": "beating", "heartbeat_timeout": 60}},
         REVISED,
         "satisfied",
-        drafted_elsewhere,
+        partial(drafted_elsewhere, queue="beating"),
     ),
     "continued_as_new": Story(
         request(HAIKU, max_iterations=4),
