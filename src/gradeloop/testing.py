@@ -33,7 +33,7 @@ from gradeloop.contract.transcript import AgentRun, output_run
 from gradeloop.errors import InvalidRequest, JudgeFailed, WorkerFailed
 from gradeloop.files.rubric import require_files
 from gradeloop.grading.prompts import read_prompt_text
-from gradeloop.judges.client import Judge
+from gradeloop.judges.client import served_judge
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, parse_judge
 from gradeloop.judges.sources import with_model
 from gradeloop.settings.paths import state_folder
@@ -43,9 +43,6 @@ from gradeloop.temporal.connect import (
     PROVIDER_VARIABLES,
     Connection,
     WorkerSpec,
-    connect,
-    ensure_worker,
-    find,
     launch,
     storage_url,
     until_ready,
@@ -548,9 +545,7 @@ def require_satisfied(result: JudgeResult) -> None:
 
 
 async def _judge(config: JudgeConfig, runs: Sequence[AgentRun], spec: WorkerSpec) -> list[JudgeResult]:
-    connection = await find()
-    task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
-    judge, places = Judge(config, await connect(connection), task_queue=task_queue), asyncio.Semaphore(AT_ONCE)
+    judge, places = (await served_judge(config, spec))[0], asyncio.Semaphore(AT_ONCE)
 
     async def judged(run: AgentRun) -> JudgeResult:
         async with places:

@@ -156,7 +156,7 @@ async def test_a_task_of_verifiers_scores_its_trace_by_it_and_has_no_reward_wher
 
 
 async def test_a_server_that_is_away_is_no_grade(monkeypatch: pytest.MonkeyPatch, reward: RewardFunction) -> None:
-    monkeypatch.setattr("gradeloop.integrations.reward.find", gone)
+    monkeypatch.setattr("gradeloop.judges.client.find", gone)
 
     graded = await reward.graded("Write.", "Eels in May.")
 

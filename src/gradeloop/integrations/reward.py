@@ -2,7 +2,6 @@
 
 import asyncio
 import hashlib
-import os
 from collections import OrderedDict
 from collections.abc import Mapping, MutableMapping, Sequence
 from math import nan
@@ -16,12 +15,11 @@ from gradeloop.contract.base import Strict
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
 from gradeloop.errors import GradeloopError, InvalidRequest
-from gradeloop.judges.client import Judge
+from gradeloop.judges.client import Judge, served_judge
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, SchemaJudge, parse_judge
 from gradeloop.judges.sources import with_model
-from gradeloop.settings.trust import find_config_file
 from gradeloop.store.engine import Store, own_store
-from gradeloop.temporal.connect import Connection, WorkerSpec, connect, done_before, ensure_worker, find, keep_worker_alive, wake_worker
+from gradeloop.temporal.connect import Connection, done_before, keep_worker_alive, wake_worker
 from gradeloop.transcripts.json_access import UnreadableMessage
 from gradeloop.transcripts.message_forms import parse_messages
 
@@ -197,14 +195,12 @@ class RewardFunction:
         self._alone = self._alone or asyncio.Lock()
         async with self._alone:
             if self._ready is None:
-                connection = await find()
-                spec = WorkerSpec(config=find_config_file((), os.environ))
-                queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
+                judge, connection = await served_judge(self.judge)
                 try:
                     store: Store | None = own_store()
                 except InvalidRequest:  # a server without a named store: a workflow a judgement
                     store = None
-                self._ready = Judge(self.judge, await connect(connection), task_queue=queue), connection, store
+                self._ready = judge, connection, store
             return self._ready
 
 

@@ -1,5 +1,6 @@
 """Judges made callable on finished runs, one at a time."""
 
+import os
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -26,9 +27,10 @@ from gradeloop.judges.contract import (
     usage_of_failure,
 )
 from gradeloop.judges.pass_rule import with_unsure
+from gradeloop.settings.trust import find_config_file
 from gradeloop.settings.worker import with_tenant
 from gradeloop.store.engine import own_store
-from gradeloop.temporal.connect import connect, find
+from gradeloop.temporal.connect import Connection, WorkerSpec, connect, ensure_worker, find
 
 if TYPE_CHECKING:
     from gradeloop.judges.registry import JudgeRegistry
@@ -203,6 +205,20 @@ class Judge:
         if self._client is None:
             self._client = await connect(await find())
         return self._client
+
+
+async def served_judge(config: JudgeConfig, spec: WorkerSpec | None = None) -> tuple[Judge, Connection]:
+    """Return a judge that a worker serves: that of the queue which the environment names, or one that is found or started now.
+
+    Raises:
+        ServerUnreachable: No server answers.
+        WorkerFailed: No worker starts.
+    """
+    connection = await find()
+    queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(
+        spec or WorkerSpec(config=find_config_file((), os.environ)), connection
+    )
+    return Judge(config, await connect(connection), task_queue=queue), connection
 
 
 def parse_run(value: AgentRun | Mapping[str, Any]) -> AgentRun:
