@@ -162,7 +162,7 @@ class NotifyActivities:
                 httpx2.AsyncClient(timeout=timeout, follow_redirects=False, transport=transport, trust_env=False) as client,
                 client.stream("POST", webhook.url, content=body, headers=headers) as response,
             ):
-                _raise_unless_taken(response, f"the webhook {call.webhook!r} at {host}")
+                raise_unless_taken(response, f"the webhook {call.webhook!r} at {host}")
         except PrivateAddress as error:
             raise ApplicationError(str(error), type=REFUSED, non_retryable=True) from None
         except httpx2.HTTPError as error:  # its own words may name the address, which is a secret where a variable has it
@@ -170,7 +170,8 @@ class NotifyActivities:
             raise ApplicationError(why, type="WebhookAway") from None
 
 
-def _raise_unless_taken(response: httpx2.Response, who: str) -> None:
+def raise_unless_taken(response: httpx2.Response, who: str) -> None:
+    """Raise ApplicationError for an answer that is no success: one to be retried where the status says so."""
     status = response.status_code
     if status < HTTPStatus.MULTIPLE_CHOICES:
         return

@@ -8,12 +8,15 @@ from typing import Any
 
 from temporalio import activity
 from temporalio.client import Client
+from temporalio.exceptions import ApplicationError
 
+from activities.batches.write_back import write_scores
 from activities.calls.attempts import heartbeats
 from activities.errors import invalid, store_attempt
 from gradeloop.batches.contract import NO_STORE
 from gradeloop.contract.notice import Webhooks
 from gradeloop.errors import InvalidRequest
+from gradeloop.judges.write_back import WriteBackCall, WriteBackReport
 from gradeloop.monitors.contract import READ_RUNS, TICK_RUNS, BackfillCall, BackfillReport, CollectedTick, SettledTick, TickCall
 from gradeloop.monitors.files import SourceItem, reasons
 from gradeloop.monitors.sources import MonitorBackfiller, SourceAccess, read_chunks
@@ -31,7 +34,7 @@ def monitor_activities(store: Store | None, webhooks: Webhooks, client: Client) 
     if store is None:
         return [_refusing, _refusing_backfill]
     monitors = MonitorActivities(store, SourceAccess(store, client), webhooks)
-    return [monitors.collect, monitors.settle, monitors.backfill]
+    return [monitors.collect, monitors.settle, monitors.backfill, monitors.write_back]
 
 
 @activity.defn(name="collect")
@@ -79,6 +82,21 @@ class MonitorActivities:
         for _ in settled.raised:
             MONITOR_ALERTS.record()
         return settled
+
+    @activity.defn(name="write_back_tick")
+    async def write_back(self, call: WriteBackCall) -> WriteBackReport:
+        """Write the scores of a tick's runs back, and note in its report what became of them, also where the attempt fails."""
+        name, number = str(call.monitor), call.number
+        async with heartbeats(), store_attempt():
+            scores, untraced = await self._store.scores(name, number)
+            try:
+                found = await write_scores(call.to, scores)
+            except ApplicationError as error:
+                await self._store.note_written(name, number, WriteBackReport(untraced=untraced, problems=(error.message,)))
+                raise
+            found = found.model_copy(update={"untraced": untraced})
+            await self._store.note_written(name, number, found)
+        return found
 
     @activity.defn(name="backfill")
     async def backfill(self, call: BackfillCall) -> BackfillReport:

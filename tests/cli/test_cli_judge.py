@@ -1,5 +1,6 @@
 """The commands about judges, as their users run them: judged, read again, registered, held against labels; every mistake in a sentence."""
 
+import asyncio
 import csv
 import json
 import os
@@ -9,6 +10,7 @@ from html import unescape
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 from xml.etree.ElementTree import fromstring
 
 import pytest
@@ -16,6 +18,7 @@ import pytest
 from gradeloop.store.engine import STORE_FILE
 from tests.rig.cli import CommandLine, line_of
 from tests.rig.judging import FRANCE, MATCH, NO_MATCH, PARIS, answers, fails
+from tests.rig.score_servers import score_server
 from tests.rig.threads import row, verdict
 
 
@@ -665,3 +668,25 @@ def test_what_models_and_files_say_is_harmless_on_a_terminal(gradeloop: CommandL
     assert done.code == 0, done.err
     assert "\x1b" not in done.out
     assert "[red]x" in done.out
+
+
+async def test_scores_are_written_back_and_their_failure_is_no_verdict(gradeloop: CommandLine) -> None:
+    trace, said = uuid4().hex, PARIS["transcripts"][0]["messages"]
+    lines = [json.dumps({"id": name, "messages": said}) for name in (trace, "untraced")]
+    write(gradeloop, "traced.jsonl", "\n".join(lines))
+    write(gradeloop, "named.yaml", FRANCE | {"id": "capital", "n_rollouts_per_input": 2})
+    command = ("judge", "named.yaml", "traced.jsonl", *SCRIPTED, "--pass", "label=match", "--write-back", "langfuse")
+    async with score_server() as server:
+        done = await asyncio.to_thread(gradeloop, *command, **server.environment)
+        again = await asyncio.to_thread(gradeloop, *command, **server.environment)
+        refused = await asyncio.to_thread(gradeloop, *command)
+
+    assert (done.code, again.code, refused.code) == (0, 0, 0), (done.err, again.err, refused.err)
+    assert "2 scores written back; the trace of 1 run is not known" in done.out
+    assert {(one["name"], one["value"], one["traceId"]) for one in server.scores.values()} == {
+        ("capital", 1.0, trace),
+        ("capital.label", "match", trace),
+    }
+    assert len(server.scores) == 2
+    assert "0 scores written back" in refused.out
+    assert "not written: write-back to langfuse needs the variable LANGFUSE_PUBLIC_KEY in the worker's environment" in refused.out

@@ -2,11 +2,13 @@
 
 import asyncio
 import hashlib
+from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
-from temporalio.common import RawValue
+from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError
+from temporalio.workflow import ActivityConfig
 
 from activities.batches.judge import JudgeCall, JudgeTurn, Subject, SubjectPage, SubjectRef
 from activities.state_cache import GradingSettings
@@ -44,6 +46,7 @@ from gradeloop.judges.contract import (
 )
 from gradeloop.judges.pass_rule import with_unsure
 from gradeloop.judges.prompt import is_cut, reflection_message, repair_message
+from gradeloop.judges.write_back import WRITE_BACK_WORKFLOW, WriteBackCall, WriteBackReport
 from workflows import observed
 from workflows.activity_calls import (
     ADMIT,
@@ -58,6 +61,7 @@ from workflows.activity_calls import (
 )
 from workflows.grading_pass import GradingPass
 from workflows.raw_arguments import NO_VALUE, decode
+from workflows.stop_rule import raise_when_cancelled
 from workflows.thread_state import Conversation, GradingRun, PassState, Thread, draw_nonce, join_notes, page_of_log
 
 INLINE_BYTES = 8 * 1024
@@ -362,3 +366,27 @@ class Rollouts:
     def log(self, key: str) -> list[Message]:
         """Return the messages of a conversation, for a worker that lacks them."""
         return self._logs[key].slice(0) if key in self._logs else []
+
+
+@workflow.defn(name=WRITE_BACK_WORKFLOW)
+class WriteBackWorkflow:
+    """Scores written back, tried for as long as the call says; that it fails is said in the report, and fails nothing else."""
+
+    @workflow.run
+    async def run(self, call: WriteBackCall) -> WriteBackReport:
+        """Have a worker write the scores."""
+        activity, within = "write_back" if call.monitor is None else "write_back_tick", timedelta(seconds=call.seconds)
+        try:
+            return await workflow.execute_activity(  # type: ignore[no-any-return, call-overload]  # no overload takes a config
+                activity, call, result_type=WriteBackReport, schedule_to_close_timeout=within, **WRITE_BACK_OPTIONS
+            )
+        except ActivityError as error:
+            raise_when_cancelled(error)
+            return WriteBackReport(problems=(describe_error(error).removeprefix(f"{InvalidRequest.__name__}: "),))
+
+
+WRITE_BACK_OPTIONS = ActivityConfig(
+    start_to_close_timeout=timedelta(minutes=30),
+    heartbeat_timeout=timedelta(seconds=10),
+    retry_policy=RetryPolicy(maximum_interval=timedelta(minutes=10)),
+)

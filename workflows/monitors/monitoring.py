@@ -1,5 +1,6 @@
 """One tick of a monitor: it reads what is new, has the sample judged as a batch, and says what has changed."""
 
+from contextlib import suppress
 from datetime import timedelta
 
 from temporalio import workflow
@@ -10,6 +11,7 @@ from temporalio.workflow import ActivityConfig
 from gradeloop.batches.contract import BATCH_PRIORITY, BatchRequest, BatchSummary
 from gradeloop.contract.notice import Notice, NoticeBatch, NoticeCall, NoticeKind, Webhooks, wanted_by
 from gradeloop.contract.thread import BATCH_WORKFLOW
+from gradeloop.judges.write_back import WRITE_BACK_WORKFLOW
 from gradeloop.monitors.contract import (
     BACKFILL_WORKFLOW,
     MONITORING_WORKFLOW,
@@ -56,6 +58,15 @@ class MonitoringWorkflow(Monitoring):
             ended = call.model_copy(update={"number": due.number, "problem": problem})
             settled = await call_store("settle", ended, SettledTick, priority, f"settle tick {due.number}")
             await _announce(tick.monitor, due.number, settled, collected.webhooks, priority)
+            if settled.write_back is not None:
+                with suppress(WorkflowAlreadyStartedError):  # of an earlier attempt, which goes on
+                    await workflow.start_child_workflow(
+                        WRITE_BACK_WORKFLOW,
+                        settled.write_back,
+                        id=f"write-back/monitor/{tick.monitor}/{due.number}",
+                        priority=priority,
+                        parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+                    )
         return len(collected.due)
 
 

@@ -326,7 +326,7 @@ def _failure(kind: str, reason: object) -> Metadata:
 
 
 def build_judge(rubric: Rubric, llm_svc: BaseLLMService, docent_collection_id: str | None = None) -> BaseJudge:  # noqa: ARG001 - Docent's
-    """Return a judge to be called on runs: `result = await build_judge(rubric, BaseLLMService())(agent_run)`."""
+    """Return a judge to be called on runs: `result = await judge(agent_run)`."""
     return BaseJudge(rubric, llm_svc)
 
 

@@ -48,6 +48,7 @@ class PassRule:
     """
 
     def __init__(self, judge: JudgeConfig, wanted: Sequence[str], schema: Mapping[str, Any] | None = None) -> None:
+        self.judge = judge
         self._rubric = judge.rubric if isinstance(judge, CriteriaJudge) else None
         schema = judge.output_schema if schema is None else schema
         self.wanted = [_parse(schema, text) for text in wanted] or _own_values(judge, schema)

@@ -17,6 +17,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.extensions import Registry
 from gradeloop.judges.contract import CriteriaJudge, SchemaJudge, judging_id, parse_judge
 from gradeloop.judges.pass_rule import PassRule
+from gradeloop.judges.write_back import Target, WriteBackCall, WriteBackReport
 from gradeloop.monitors.anchors import AnchorCounts, AnchorPlan, AnchorState, Moved
 from gradeloop.stats.drift import DriftState, Spread
 from gradeloop.stats.intervals import Interval
@@ -341,6 +342,8 @@ class MonitorDefinition(Strict):
     """The labelled runs by which the judge itself is watched; None where there are none."""
     notify: tuple[str, ...] = ()
     """The worker's webhooks that hear of alerts; all that want them where none is named."""
+    write_back: Target | None = None
+    """Where the scores of judged runs are written to their traces; nowhere by default."""
 
     @field_validator("judge", "shadow", mode="before")
     @classmethod
@@ -437,6 +440,8 @@ class TickReport(Strict):
     """What the judge said of the anchors, which are outside of every rate."""
     cost_usd: float | None = None
     settled: bool = False
+    written_back: Sparse[WriteBackReport | None] = None
+    """What became of the scores; None while nothing is known of them."""
 
 
 class Alert(Strict):
@@ -542,6 +547,8 @@ class SettledTick(Recorded):
     cleared: tuple[Alert, ...] = ()
     notify: tuple[str, ...] = ()
     title: str = ""
+    write_back: Sparse[WriteBackCall | None] = None
+    """The call that writes the tick's scores back; None where they are not."""
 
 
 class BackfillCall(Strict):

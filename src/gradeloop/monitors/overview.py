@@ -227,6 +227,7 @@ def tick_notes(tick: TickReport) -> str:
     parts += [f"{tick.anchors.right} of {counted(tick.anchors.judged, 'anchor')} right"] if tick.anchors.judged else []
     parts += [f"{tick.anchors.errors} anchors not judged"] if tick.anchors.errors else []
     parts += [f"the worker has no webhook {', '.join(tick.no_webhooks)}; add it to [notify] in its settings"] if tick.no_webhooks else []
+    parts += [tick.written_back.text] if tick.written_back else []
     return "; ".join(part for part in parts if part)
 
 

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pydantic import JsonValue
 from sqlalchemy import Connection, RowMapping, select
 
-from gradeloop.batches.contract import MONITOR_PREFIX, UPLOAD_CASES, BatchRequest, Case, Upload
+from gradeloop.batches.contract import MONITOR_PREFIX, UPLOAD_CASES, BatchRequest, Case, CaseResult, Upload
 from gradeloop.batches.judged import judging_case
 from gradeloop.batches.reader import select_batches, usage_of
 from gradeloop.batches.store import insert_cases
@@ -18,6 +18,8 @@ from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.transcript import AgentRun, ErrorPart
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgingRequest
+from gradeloop.judges.pass_rule import PassRule
+from gradeloop.judges.write_back import Score, WriteBackCall, WriteBackReport, scores_of
 from gradeloop.monitors.alerts import JudgedRun, settle, settled_report, verdict_of
 from gradeloop.monitors.anchor_runs import ask_afresh, settle_anchors, take_anchors
 from gradeloop.monitors.contract import (
@@ -156,6 +158,14 @@ class MonitorStore:
     async def settle(self, name: str, number: int, problem: str | None) -> SettledTick:
         """Write what a tick's runs came to, and return the alerts that begin and end; a tick that is settled says the same again."""
         return await self._store.write(lambda connection: _settle(connection, name, number, problem))
+
+    async def scores(self, name: str, number: int) -> tuple[list[Score], int]:
+        """Return the scores of a tick's judged runs, and the number of runs whose trace is not known."""
+        return await self._store.read(lambda connection: _scores(connection, name, number))
+
+    async def note_written(self, name: str, number: int, written: WriteBackReport) -> None:
+        """Note in a tick's report what became of its scores."""
+        await self._store.write(lambda connection: _note_written(connection, name, number, written))
 
 
 def monitor_names(connection: Connection) -> list[str]:
@@ -402,7 +412,32 @@ def _settled(connection: Connection, definition: MonitorDefinition, number: int)
         cleared=tuple(map(Alert.model_validate_json, cleared)),
         notify=definition.notify,
         title=f"monitor {definition.name}",
+        write_back=definition.write_back and WriteBackCall(to=definition.write_back, monitor=definition.name, number=number),
     )
+
+
+def _scores(connection: Connection, name: str, number: int) -> tuple[list[Score], int]:
+    """Return the scores of a tick's judged runs, and the number of runs whose trace is not known."""
+    definition, runs, cases, ticks = monitor_of(connection, name).definition, table("monitor_runs"), table("cases"), table("monitor_ticks")
+    row = connection.execute(select(ticks).where(ticks.c.monitor == name, ticks.c.number == number)).mappings().one()
+    mine = (runs.c.monitor == name, runs.c.judged == number, cases.c.batch_id == row["batch_id"], cases.c.result.is_not(None))
+    time = datetime.fromisoformat(TickReport.model_validate_json(row["report"]).time)
+    found, untraced = list[Score](), 0
+    for spec, result in connection.execute(select(cases.c.spec, cases.c.result).where(*mine, cases.c.case_id == runs.c.case_id)):
+        judging, judgement = Case.model_validate_json(spec).judging, CaseResult.model_validate_json(result).judgement
+        if judging is None or judgement is None or definition.write_back is None or judgement.failed:
+            continue
+        scores = scores_of(definition.write_back, PassRule(definition.judge, definition.passes), judging.run, judgement, time)
+        found, untraced = [*found, *(scores or ())], untraced + (scores is None)
+    return found, untraced
+
+
+def _note_written(connection: Connection, name: str, number: int, written: WriteBackReport) -> None:
+    ticks = table("monitor_ticks")
+    mine = (ticks.c.monitor == name, ticks.c.number == number)
+    for text in connection.execute(select(ticks.c.report).where(*mine)).scalars().all():
+        report = TickReport.model_validate_json(text).model_copy(update={"written_back": written})
+        connection.execute(ticks.update().where(*mine).values(report=report.model_dump_json()))
 
 
 def _judged_runs(

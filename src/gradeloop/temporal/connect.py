@@ -207,8 +207,9 @@ STARTING = "starting"
 
 PROVIDER_VARIABLES = (
     "ANTHROPIC_", "OPENAI_", "GOOGLE_", "GEMINI_", "PALM_", "OPENROUTER_", "MISTRAL_", "AZURE_OPENAI_",
+    "LANGFUSE_", "LANGSMITH_",
 )  # fmt: skip
-"""The beginnings of variables by which models are called, besides those of the presets and of the endpoints with names."""
+"""The beginnings of variables by which models are called and scores written back, besides those of presets and named endpoints."""
 
 KINDS: dict[str, type[GradeloopError]] = {kind.__name__: kind for kind in (InvalidRequest, ServerUnreachable, WorkerFailed)}
 

@@ -1,12 +1,14 @@
 """Commands that judge finished runs, and keep judges in the registry."""
 
 import asyncio
+import hashlib
 import json
 import os
 import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,6 +17,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 from temporalio.client import Client
+from temporalio.common import WorkflowIDConflictPolicy
 
 from gradeloop.batches.answer import ANSWER_COLOURS, answer_of_judgements, corrected_answer, gate_lines, hint_of_verdicts, model_verdicts
 from gradeloop.batches.cli.rejudge import judged_runs, load_older_judge, preview_lines, preview_of
@@ -64,6 +67,7 @@ from gradeloop.judges.judgements import (
 from gradeloop.judges.pass_rule import JudgementCounts, PassRule, said_rows, with_gate
 from gradeloop.judges.prompt import refuse_cut
 from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, read_judge, with_model
+from gradeloop.judges.write_back import WRITE_BACK_WORKFLOW, Score, Target, WriteBackCall, WriteBackReport, pages_of, scores_of
 from gradeloop.settings.endpoints import loopback_servers
 from gradeloop.settings.worker import find_outside_roots, with_tenant
 from gradeloop.stats.correction import GatedRate
@@ -85,6 +89,9 @@ registry_app = typer.Typer(
 )
 app.add_typer(registry_app, name="registry")
 
+WRITE_BACK_SECONDS = 300
+"""Seconds for which a command has the writing back of a page of scores tried."""
+
 CONCURRENCY_HELP = "Run at most this many judgements at the same time."
 BUDGET_HELP = "Begin no further judgement once all of them have cost this much; run again to judge the rest."
 AGAIN_HELP = "Judge runs again that an older judge has judged, named by --only-judge; without RUN, all that the store knows."
@@ -92,6 +99,7 @@ ONLY_JUDGE_HELP = "With --again: only runs that this judge has judged: a file, C
 RULE_HELP = "Count a result as passed when its KEY is VALUE; repeatable."
 WHOLE_HELP = "Refuse a run that is too long for the judge to be shown all of it."
 CHUNK_HELP = "Judge a run that is too long in overlapping parts, with a last call that sees the findings."
+WriteBack = Annotated[Target | None, typer.Option(help="Write the scores of traced runs to their traces.")]
 RETRY_HELP = "Judge failures again, also those for which the judge's answers stayed invalid; the others are read."
 MAX_BAD_HELP = "With --skip-bad: exit 0 if at most this share cannot be read; judge nothing if more."
 LABELS_HELP = "Correct the pass rate for the judge's error on people's labels in this file."
@@ -138,6 +146,7 @@ class JudgeOptions:
     store: Annotated[bool, typer.Option("--store/--no-store", help="Keep the results in the store, or do not.")] = True
     budget_usd: BudgetUsd = None
     retry: Retry = None
+    write_back: WriteBack = None
     again: Annotated[bool, typer.Option("--again", help=AGAIN_HELP)] = False
     only_judge: Annotated[str | None, typer.Option(metavar="JUDGE@VERSION", help=ONLY_JUDGE_HELP)] = None
     preview: Annotated[bool, typer.Option("--preview", help="Print the calls to make and their cost, and judge nothing.")] = False
@@ -280,8 +289,7 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     early = None if any(source.startswith(THREAD) for source in options.runs) else await _named_runs(options, None, reading, console)
     if note and not options.as_json:
         console.print(note, style="dim", soft_wrap=True)
-    connection = await find()
-    client = await connect(connection)
+    client = await connect(connection := await find())
     runs = early if early is not None else await _named_runs(options, GradingClient(client), reading, console)
     if options.only_judge is not None and registry is not None:
         runs = await _runs_to_replace(options, options.only_judge, runs, registry, client)
@@ -300,6 +308,7 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     gated = await _print_measures(work, labels, finished)
     if registry is not None and options.store:
         await _save(config, finished, registry)
+    await done_before(_write_back(work, finished, client, task_queue), keep_worker_alive(task_queue, connection))
     if len(finished) == total:
         await _write_outputs(work, finished, gated, client)
     if not options.as_json and not all(rule.passed(row.result) for row in finished):
@@ -311,6 +320,27 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
         corrected=gated.decision if gated else None,
         left_out=len(reading.left_out),
     )
+
+
+async def _write_back(work: _Judging, finished: Sequence[Judged], client: Client, task_queue: str) -> None:
+    """Have the worker write the scores to the runs' traces, if that is asked for, and print what became of them.
+
+    It goes on where the command is stopped.
+    """
+    if (to := work.options.write_back) is None:
+        return
+    now, scores, untraced = datetime.now(UTC), list[Score](), 0
+    for row in finished:
+        found = scores_of(to, work.rule, work.runs[row.position], row.result, now, row.repeat)
+        scores, untraced = [*scores, *(found or ())], untraced + (found is None)
+    reports = [WriteBackReport(untraced=untraced)]
+    for page in pages_of(scores):
+        name = hashlib.sha256(b"".join(score.model_dump_json(exclude={"time"}).encode() for score in page)).hexdigest()
+        call = WriteBackCall(to=to, scores=page, seconds=WRITE_BACK_SECONDS)
+        options: Any = {"id": f"write-back/{name[:32]}", "id_conflict_policy": WorkflowIDConflictPolicy.USE_EXISTING}
+        running = client.execute_workflow(WRITE_BACK_WORKFLOW, call, task_queue=task_queue, result_type=WriteBackReport, **options)
+        reports.append(await running)
+    work.say(sum(reports, WriteBackReport()).text)
 
 
 def _print_results(work: _Judging, finished: Sequence[Judged]) -> None:

@@ -14,6 +14,7 @@ import typer
 from rich.text import Text
 from temporalio.client import Client
 
+from gradeloop.batches.cli.judge import WriteBack
 from gradeloop.calibration.agreement import Agreement, measure_agreement
 from gradeloop.calibration.cli.measure import agreement_lines
 from gradeloop.cli.commands import Grader, Json, OutsideFolders, Overwrite, Scripted, Tenant, ToolFiles, Trust, takes
@@ -190,6 +191,7 @@ class CreateOptions:
         int, typer.Option(min=1, max=MOST_ANCHORS, metavar="N", help="How many anchors a tick judges, in turn.")
     ] = ANCHORS_PER_TICK
     notify: Annotated[tuple[str, ...], typer.Option(metavar="WEBHOOK", help="Tell this webhook of the worker's settings.")] = ()
+    write_back: WriteBack = None
     grader: Grader = None
     scripted: Scripted = None
     tools: ToolFiles = ()
@@ -207,7 +209,7 @@ def create(options: CreateOptions) -> None:
     """
     name, every = options.name, options.every
     chosen: dict[str, Any] = {
-        **{key: getattr(options, key) for key in ("name", "passes", "stratum", "drift", "notify")},
+        **{key: getattr(options, key) for key in ("name", "passes", "stratum", "drift", "notify", "write_back")},
         "tenant": priority.tenant if (priority := with_tenant(None, options.tenant)) else None,
         "source": _source(options),
         "every": round(_seconds(every, "--every")),
