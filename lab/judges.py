@@ -50,13 +50,13 @@ class Measured:
     server_cpu: float = 0.0
 
 
-def provider() -> web.Application:
+def provider(said: str = SAID) -> web.Application:
     """Return a server that answers as the Responses API does, after 200 ms."""
 
     async def answer(request: web.Request) -> web.Response:
         await request.read()
         await asyncio.sleep(SECONDS)
-        content = [{"type": "output_text", "text": SAID, "annotations": []}]
+        content = [{"type": "output_text", "text": said, "annotations": []}]
         output = [{"type": "message", "id": "m", "status": "completed", "role": "assistant", "content": content}]
         details = {"input_tokens_details": {"cached_tokens": 0}, "output_tokens_details": {"reasoning_tokens": 0}}
         usage = {"input_tokens": 10, "output_tokens": 5, "total_tokens": 15} | details

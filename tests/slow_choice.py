@@ -50,6 +50,7 @@ STANDS_ON = {
         *("lab/beside_promptfoo.py", "lab/promptfoo_tests.py", "lab/promptfoo_differences.py", "lab/scripted_verdict.py"),
         *("src/gradeloop/suites/", "src/gradeloop/grading/text_checks.py"),
     ),
+    "lab/tests/test_docent_package.py": ("lab/peer/", "src/gradeloop/integrations/docent.py", "examples/docent_judge/"),
     "lab/tests/test_promptfoo_package.py": ("lab/peer/", "src/gradeloop/suites/"),
     "lab/tests/test_rolling_deploy.py": ("lab/rolling_deploy.py", *RUNNING),
     "lab/tests/test_storm.py": ("lab/storm/", *RUNNING),

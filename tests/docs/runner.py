@@ -640,6 +640,7 @@ RULES = (
     Rule("docs/judging.md", "json *", is_the_model_that_it_names),
     Rule("docs/judging.md", "python", is_python, "judge"),
     Rule("docs/judging.md", "python tests", asserts_a_rubric),
+    Rule("docs/judging.md", "python docent", is_python),  # the example is run by tests/integrations/test_docent.py
     Rule("docs/judging.md", "yaml schema", is_judge, "judgement"),
     Rule("docs/judging.md", "yaml *", is_judge),
     Rule("docs/suites.md", "json", is_a_chat_of_a_loop),

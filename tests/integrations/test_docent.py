@@ -290,3 +290,13 @@ async def test_a_program_that_was_stopped_finds_the_judgement_under_way(
 
     assert out.decode().split()[0] == "match"
     assert len(calls) == 1
+
+
+async def test_the_example_prints_what_the_judge_says_and_cites(models: ScriptedModels, tmp_path: Path) -> None:
+    models.script(verdicts=['<response>{"label": "helpful", "explanation": "It is Paris [T0B1]."}</response>'])
+    text = (Path(__file__).parents[2] / "examples" / "docent_judge" / "judge.py").read_text()
+    (tmp_path / "judge.py").write_text(text.replace('provider="openai"', 'provider="openai_compatible"'))
+    done = await asyncio.create_subprocess_exec(sys.executable, str(tmp_path / "judge.py"), stdout=asyncio.subprocess.PIPE)
+    out, _ = await done.communicate()
+
+    assert out.decode().startswith("Label: helpful\nExplanation: {'text': 'It is Paris [T0B1].', 'citations': [{'start_idx': 12,")

@@ -18,6 +18,7 @@ from tests.rig.batches import passes
 from tests.rig.histories import FOLDER as HISTORIES
 from tests.rig.histories import KILLED, keep, missing, mortal, read, recorder
 from workflows import RUNNER
+from workflows.batches.judging import WriteBackWorkflow
 from workflows.monitors.monitoring import MonitorBackfillWorkflow, MonitoringWorkflow
 
 FOLDER = HISTORIES / "monitors"
@@ -61,7 +62,30 @@ async def killed(_: ServerInfo, folder: Path) -> WorkflowHistory:
         return await tick.fetch_history()
 
 
-STORIES: dict[str, Callable[[ServerInfo, Path], Awaitable[WorkflowHistory]]] = {"judged": judged, "backfilled": backfilled, KILLED: killed}
+async def written_back(server: ServerInfo, folder: Path, child: bool = False) -> WorkflowHistory:
+    """Run a tick whose scores are to be written back, by a worker without a key."""
+    async with watched(await recorder(server.address), folder, passes(), write_back="langfuse") as monitor:
+        monitor.write("a.jsonl", "a")
+        argument, queue = MonitorTick(monitor=monitor.name), monitor.batches.served.task_queue
+        tick = await monitor.batches.client.start_workflow(Monitoring.run, argument, id="recorded-written-tick", task_queue=queue)
+        await tick.result()
+        writing = monitor.batches.client.get_workflow_handle(f"write-back/monitor/{monitor.name}/1")
+        await writing.result()
+        return await (writing if child else tick).fetch_history()
+
+
+async def the_write_back(server: ServerInfo, folder: Path) -> WorkflowHistory:
+    """Run the write-back of such a tick."""
+    return await written_back(server, folder, child=True)
+
+
+STORIES: dict[str, Callable[[ServerInfo, Path], Awaitable[WorkflowHistory]]] = {
+    "judged": judged,
+    "backfilled": backfilled,
+    "written_back": written_back,
+    "the_write_back": the_write_back,
+    KILLED: killed,
+}
 
 
 @pytest.mark.parametrize("name", STORIES)
@@ -69,7 +93,7 @@ async def test_a_recorded_tick_or_backfill_replays(name: str, temporal_server: S
     for lacking in missing(FOLDER, [name]):
         keep(FOLDER / f"{lacking}.json", await STORIES[lacking](temporal_server, tmp_path))
     (history,) = read(FOLDER / f"{name}.json").values()
-    workflows = [MonitoringWorkflow, MonitorBackfillWorkflow]
+    workflows = [MonitoringWorkflow, MonitorBackfillWorkflow, WriteBackWorkflow]
 
     await Replayer(workflows=workflows, workflow_runner=RUNNER, data_converter=pydantic_data_converter).replay_workflow(history)
 

@@ -42,25 +42,12 @@ _OWN_NAMES = {"google_genai": "google", "azure": "azure_openai", "bedrock": "ant
 """Docent's names of the providers that are named otherwise here."""
 
 
-class JudgeVariant(StrEnum):
-    """The way in which the rollouts of a judgement become one output."""
-
-    MAJORITY = "majority"
-    MULTI_REFLECT = "multi-reflect"
-
-
-class OutputParsingMode(StrEnum):
-    """The place of the answer in what a model says: all of it, or what stands between tags."""
-
-    CONSTRAINED_DECODING = "constrained_decoding"
-    XML_KEY = "xml_key"
-
-
-class ResultType(Enum):
-    """The kind of a result; a `FAILURE` says nothing about the run."""
-
-    DIRECT_RESULT = "DIRECT_RESULT"
-    FAILURE = "FAILURE"
+JudgeVariant = StrEnum("JudgeVariant", {"MAJORITY": "majority", "MULTI_REFLECT": "multi-reflect"})
+"""The way in which the rollouts of a judgement become one output."""
+OutputParsingMode = StrEnum("OutputParsingMode", {"CONSTRAINED_DECODING": "constrained_decoding", "XML_KEY": "xml_key"})
+"""The place of the answer in what a model says: all of it, or what stands between tags."""
+ResultType = Enum("ResultType", {"DIRECT_RESULT": "DIRECT_RESULT", "FAILURE": "FAILURE"})
+"""The kind of a result; a `FAILURE` says nothing about the run."""
 
 
 class _Shape(BaseModel):
@@ -106,23 +93,19 @@ class Rubric(_Shape):
     @model_validator(mode="after")
     def _is_a_judge(self) -> "Rubric":
         try:
-            judge = self.judge()
+            templates = self.judge().templates
         except InvalidRequest as error:
             raise ValueError(str(error)) from None
         if "prompt_templates" not in self.model_fields_set:
-            own = [PromptTemplateMessage(role=one.role, content=one.content) for one in judge.templates]
-            self.__dict__["prompt_templates"] = own
+            own = [PromptTemplateMessage(role=one.role, content=one.content) for one in templates]
+            object.__setattr__(self, "prompt_templates", own)
         return self
 
     def judge(self, **config: float | None) -> contract.SchemaJudge:
-        """Return the rubric as gradeloop's own judge, with settings of the model's calls.
-
-        Raises:
-            InvalidRequest: A field or a setting is refused.
-        """
+        """Return the rubric as gradeloop's own judge, with settings of the model's calls; InvalidRequest where one is refused."""
+        given = {key: value for key, value in config.items() if value is not None}
         with explained():
-            judge = contract.SchemaJudge.model_validate(self.model_dump(mode="json", exclude={"prompt_templates"} - self.model_fields_set))
-            given = {key: value for key, value in config.items() if value is not None}
+            judge = contract.SchemaJudge.model_validate(self.model_dump(exclude={"prompt_templates"} - self.model_fields_set))
             if (model := judge.judge_model) is None or not given:
                 return judge
             spec = ModelSpec.model_validate({"id": model.id, "config": model.config.model_dump(exclude_none=True) | given})
@@ -199,11 +182,7 @@ class AgentRun(_Described):
     transcript_groups: list[dict[str, Any]] = Field(default_factory=list)
 
     def finished(self, *, named: bool) -> FinishedRun:
-        """Return the run as gradeloop's judges take it: by its id, or where nobody gave one and it is not `named`, by its content.
-
-        Raises:
-            InvalidRequest: The run cannot be read.
-        """
+        """Return the run as gradeloop's judges take it: by its id, or where nobody gave one and it is not `named`, by its content."""
         value = self.model_dump(mode="json")
         for shape, dumped in ((self, value), *zip(self.transcripts, value["transcripts"], strict=True)):
             if not named and "id" not in shape.model_fields_set:
@@ -295,15 +274,12 @@ class BaseJudge:
         self.cfg = cfg
         self.llm_svc = llm_svc
 
-    async def __call__(
-        self,
-        agent_run: AgentRun,
-        *,
-        temperature: float | None = None,
-        max_new_tokens: int | None = None,
-        timeout: float | None = None,  # noqa: ASYNC109 - seconds of each of the model's calls
-    ) -> JudgeResult:
-        """Judge a run; without a judge's answer the result is a `FAILURE`. What is not said here is gradeloop's default.
+    async def __call__(self, agent_run: AgentRun, **settings: float) -> JudgeResult:
+        """Judge a run; without a judge's answer the result is a `FAILURE`.
+
+        Args:
+            agent_run: The run.
+            settings: `temperature`, `max_new_tokens` and `timeout`, in seconds, of the model's calls; gradeloop's defaults where not given.
 
         Raises:
             ServerUnreachable: No server answers.
@@ -311,7 +287,7 @@ class BaseJudge:
         """
         about: Metadata = {"agent_run_id": agent_run.id, "rubric_id": self.cfg.id, "rubric_version": self.cfg.version}
         try:
-            config = self.cfg.judge(temperature=temperature, max_tokens=max_new_tokens, timeout=timeout)
+            config = self.cfg.judge(max_tokens=settings.pop("max_new_tokens", None), **settings)
             found = await self.llm_svc.judged(config, agent_run.finished(named=False))
         except InvalidRequest as error:
             return JudgeResult(**about, output={}, result_type=ResultType.FAILURE, result_metadata=_failure("invalid_prompt", error))

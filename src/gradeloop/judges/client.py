@@ -208,16 +208,9 @@ class Judge:
 
 
 async def served_judge(config: JudgeConfig, spec: WorkerSpec | None = None) -> tuple[Judge, Connection]:
-    """Return a judge that a worker serves: that of the queue which the environment names, or one that is found or started now.
-
-    Raises:
-        ServerUnreachable: No server answers.
-        WorkerFailed: No worker starts.
-    """
-    connection = await find()
-    queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(
-        spec or WorkerSpec(config=find_config_file((), os.environ)), connection
-    )
+    """Return a judge that a worker serves: that of the queue which the environment names, or one that is found or started now."""
+    connection, spec = await find(), spec or WorkerSpec(config=find_config_file((), os.environ))
+    queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
     return Judge(config, await connect(connection), task_queue=queue), connection
 
 

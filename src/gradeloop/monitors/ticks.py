@@ -165,7 +165,15 @@ class MonitorStore:
 
     async def note_written(self, name: str, number: int, written: WriteBackReport) -> None:
         """Note in a tick's report what became of its scores."""
-        await self._store.write(lambda connection: _note_written(connection, name, number, written))
+        ticks = table("monitor_ticks")
+        mine = (ticks.c.monitor == name, ticks.c.number == number)
+
+        def write(connection: Connection) -> None:
+            for text in connection.execute(select(ticks.c.report).where(*mine)).scalars().all():
+                report = TickReport.model_validate_json(text).model_copy(update={"written_back": written})
+                connection.execute(ticks.update().where(*mine).values(report=report.model_dump_json()))
+
+        await self._store.write(write)
 
 
 def monitor_names(connection: Connection) -> list[str]:
@@ -430,14 +438,6 @@ def _scores(connection: Connection, name: str, number: int) -> tuple[list[Score]
         scores = scores_of(definition.write_back, PassRule(definition.judge, definition.passes), judging.run, judgement, time)
         found, untraced = [*found, *(scores or ())], untraced + (scores is None)
     return found, untraced
-
-
-def _note_written(connection: Connection, name: str, number: int, written: WriteBackReport) -> None:
-    ticks = table("monitor_ticks")
-    mine = (ticks.c.monitor == name, ticks.c.number == number)
-    for text in connection.execute(select(ticks.c.report).where(*mine)).scalars().all():
-        report = TickReport.model_validate_json(text).model_copy(update={"written_back": written})
-        connection.execute(ticks.update().where(*mine).values(report=report.model_dump_json()))
 
 
 def _judged_runs(
