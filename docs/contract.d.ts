@@ -361,6 +361,7 @@ export interface Generator {
   activity?: string | null;
   workflow?: string | null;
   task_queue?: string | null;
+  heartbeat_timeout?: number | null;
   system_prompt?: string | null;
   tools?: (string | RemoteTool)[];
   show_rubric?: boolean;

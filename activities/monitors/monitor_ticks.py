@@ -10,7 +10,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from activities.batches.write_back import write_scores
+from activities.batches.score_writer import write_scores
 from activities.calls.attempts import heartbeats
 from activities.errors import invalid, store_attempt
 from gradeloop.batches.contract import NO_STORE

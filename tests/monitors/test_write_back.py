@@ -16,11 +16,11 @@ from langsmith import Client as LangSmith
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from activities.batches.write_back import write_scores
+from activities.batches.score_writer import write_scores
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.judges.contract import JudgeResult, parse_judge
 from gradeloop.judges.pass_rule import PassRule
-from gradeloop.judges.write_back import Score, Target, scores_of
+from gradeloop.judges.write_back import Target, TraceScore, scores_of
 from gradeloop.monitors.overview import MonitorSummary, tick_notes
 from tests.monitors.test_monitoring import Watched, watched
 from tests.rig.batches import fails, passes
@@ -68,13 +68,13 @@ def by_criteria(good: bool = True) -> JudgeResult:
     return result({"result": word, "score": 1.0 if good else 0.5, "criteria": rows, "explanation": "both"})
 
 
-def scored(to: Target, trace: str, judged: JudgeResult | None = None, **more: Any) -> tuple[Score, ...]:
+def scored(to: Target, trace: str, judged: JudgeResult | None = None, **more: Any) -> tuple[TraceScore, ...]:
     found = scores_of(to, PassRule(CRITERIA, ()), a_run(trace, **more), judged or by_criteria(), NOW)
     assert found is not None
     return found
 
 
-def said(scores: tuple[Score, ...] | None) -> dict[str, Any]:
+def said(scores: tuple[TraceScore, ...] | None) -> dict[str, Any]:
     return {score.name: score.value for score in scores or ()}
 
 

@@ -7,7 +7,7 @@ from temporalio.plugin import SimplePlugin
 
 from activities.batches.batch_activities import batch_activities
 from activities.batches.judge import JudgeActivities
-from activities.batches.write_back import write_back
+from activities.batches.score_writer import write_back
 from gradeloop.extensions import WorkerContext
 from workflows.batches.grading_batch import BatchShard, GradingBatchWorkflow, StoreCasesWorkflow
 from workflows.batches.judging import JudgingWorkflow, WriteBackWorkflow

@@ -291,10 +291,10 @@ class BaseJudge:
             found = await self.llm_svc.judged(config, agent_run.finished(named=False))
         except InvalidRequest as error:
             return JudgeResult(**about, output={}, result_type=ResultType.FAILURE, result_metadata=_failure("invalid_prompt", error))
-        told = {**found.result_metadata, "usage": found.usage.model_dump(mode="json"), "model": found.model}
+        facts = {**found.result_metadata, "usage": found.usage.model_dump(mode="json"), "model": found.model}
         if found.failed:
-            told |= _failure("no_response" if told.get("again") else "validation_failed", told.get("reason"))
-        return JudgeResult(**about, id=found.id, output=found.output, result_type=ResultType(found.result_type), result_metadata=told)
+            facts |= _failure("no_response" if facts.get("again") else "validation_failed", facts.get("reason"))
+        return JudgeResult(**about, id=found.id, output=found.output, result_type=ResultType(found.result_type), result_metadata=facts)
 
 
 def _failure(kind: str, reason: object) -> Metadata:

@@ -1,7 +1,6 @@
 """Scores that are written back to where a judged run was traced: what they are, and the workflow that has a worker write them."""
 
 import re
-from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Literal
 from uuid import NAMESPACE_URL, UUID, uuid5
@@ -29,7 +28,7 @@ _TRACES = {"langfuse": rf"[0-9a-f]{{32}}|{_UUID}", "langsmith": _UUID}
 """The ids of traces, by which a run's own id is known as one."""
 
 
-class Score(Strict):
+class TraceScore(Strict):
     """One score of a trace. A later judgement's score of the same name has the same id, and takes its place."""
 
     id: UUID
@@ -46,11 +45,11 @@ class WriteBackCall(Recorded):
     """The argument of the workflow `WriteBack` and of its activity: some scores, or a tick of a monitor, whose scores the store has."""
 
     to: Target
-    scores: Sparse[Annotated[tuple[Score, ...], Field(max_length=PAGE)]] = ()
+    scores: Sparse[Annotated[tuple[TraceScore, ...], Field(max_length=PAGE)]] = ()
     monitor: Sparse[str | None] = None
     number: Sparse[int] = 0
     seconds: int = 86_400
-    """For how long it is tried."""
+    """The time for which it is tried."""
 
 
 class WriteBackReport(Recorded):
@@ -73,7 +72,9 @@ class WriteBackReport(Recorded):
         return f"{counted(self.written, 'score')} written back{untraced}{''.join(f'; not written: {problem}' for problem in self.problems)}"
 
 
-def scores_of(to: Target, rule: PassRule, run: AgentRun, result: JudgeResult, time: datetime, repeat: int = 0) -> tuple[Score, ...] | None:
+def scores_of(
+    to: Target, rule: PassRule, run: AgentRun, result: JudgeResult, time: datetime, repeat: int = 0
+) -> tuple[TraceScore, ...] | None:
     """Return the scores of a judgement: whether it passes, and each criterion or key; None for a run whose trace is not known.
 
     A failure has no score, nor has a key on which the judge is unsure. The trace is what the run's metadata has under `langfuse_trace_id`
@@ -88,11 +89,11 @@ def scores_of(to: Target, rule: PassRule, run: AgentRun, result: JudgeResult, ti
     said: list[tuple[str, JsonValue, str]] = [("", rule.passed(result), str(result.output.get("explanation") or ""))]
     if isinstance(judge, CriteriaJudge):
         said += [(f"{CRITERIA}{row.id}", row.passed, row.gap or row.reason) for row in said_rows(result)]
-        said += [("score", result.output.get("score"), "")]
+        said += [] if result.unsure else [("score", result.output.get("score"), "")]
     else:
         said += [(key.name, value_at(result.output, key.path), "") for key in keys_of(judge.output_schema)]
     return tuple(
-        Score(
+        TraceScore(
             id=uuid5(NAMESPACE_URL, f"gradeloop:{to}/{trace}/{name}/{repeat}"),
             trace=trace,
             session=str(session) if session else None,
@@ -105,8 +106,3 @@ def scores_of(to: Target, rule: PassRule, run: AgentRun, result: JudgeResult, ti
         if isinstance(value, bool | int | float | str) and key not in result.unsure
         for name in [f"{judge.rubric_id}.{key.removeprefix(CRITERIA)}".rstrip(".")]
     )
-
-
-def pages_of(scores: Sequence[Score]) -> list[tuple[Score, ...]]:
-    """Return scores in the pages that one call takes."""
-    return [tuple(scores[at : at + PAGE]) for at in range(0, len(scores), PAGE)]

@@ -19,7 +19,7 @@ from gradeloop.contract.transcript import AgentRun, ErrorPart
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgingRequest
 from gradeloop.judges.pass_rule import PassRule
-from gradeloop.judges.write_back import Score, WriteBackCall, WriteBackReport, scores_of
+from gradeloop.judges.write_back import TraceScore, WriteBackCall, WriteBackReport, scores_of
 from gradeloop.monitors.alerts import JudgedRun, settle, settled_report, verdict_of
 from gradeloop.monitors.anchor_runs import ask_afresh, settle_anchors, take_anchors
 from gradeloop.monitors.contract import (
@@ -159,7 +159,7 @@ class MonitorStore:
         """Write what a tick's runs came to, and return the alerts that begin and end; a tick that is settled says the same again."""
         return await self._store.write(lambda connection: _settle(connection, name, number, problem))
 
-    async def scores(self, name: str, number: int) -> tuple[list[Score], int]:
+    async def scores(self, name: str, number: int) -> tuple[list[TraceScore], int]:
         """Return the scores of a tick's judged runs, and the number of runs whose trace is not known."""
         return await self._store.read(lambda connection: _scores(connection, name, number))
 
@@ -424,13 +424,13 @@ def _settled(connection: Connection, definition: MonitorDefinition, number: int)
     )
 
 
-def _scores(connection: Connection, name: str, number: int) -> tuple[list[Score], int]:
+def _scores(connection: Connection, name: str, number: int) -> tuple[list[TraceScore], int]:
     """Return the scores of a tick's judged runs, and the number of runs whose trace is not known."""
     definition, runs, cases, ticks = monitor_of(connection, name).definition, table("monitor_runs"), table("cases"), table("monitor_ticks")
     row = connection.execute(select(ticks).where(ticks.c.monitor == name, ticks.c.number == number)).mappings().one()
     mine = (runs.c.monitor == name, runs.c.judged == number, cases.c.batch_id == row["batch_id"], cases.c.result.is_not(None))
     time = datetime.fromisoformat(TickReport.model_validate_json(row["report"]).time)
-    found, untraced = list[Score](), 0
+    found, untraced = list[TraceScore](), 0
     for spec, result in connection.execute(select(cases.c.spec, cases.c.result).where(*mine, cases.c.case_id == runs.c.case_id)):
         judging, judgement = Case.model_validate_json(spec).judging, CaseResult.model_validate_json(result).judgement
         if judging is None or judgement is None or definition.write_back is None or judgement.failed:

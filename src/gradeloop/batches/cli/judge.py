@@ -67,7 +67,7 @@ from gradeloop.judges.judgements import (
 from gradeloop.judges.pass_rule import JudgementCounts, PassRule, said_rows, with_gate
 from gradeloop.judges.prompt import refuse_cut
 from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, read_judge, with_model
-from gradeloop.judges.write_back import WRITE_BACK_WORKFLOW, Score, Target, WriteBackCall, WriteBackReport, pages_of, scores_of
+from gradeloop.judges.write_back import PAGE, WRITE_BACK_WORKFLOW, Target, TraceScore, WriteBackCall, WriteBackReport, scores_of
 from gradeloop.settings.endpoints import loopback_servers
 from gradeloop.settings.worker import find_outside_roots, with_tenant
 from gradeloop.stats.correction import GatedRate
@@ -329,12 +329,12 @@ async def _write_back(work: _Judging, finished: Sequence[Judged], client: Client
     """
     if (to := work.options.write_back) is None:
         return
-    now, scores, untraced = datetime.now(UTC), list[Score](), 0
+    now, scores, untraced = datetime.now(UTC), list[TraceScore](), 0
     for row in finished:
         found = scores_of(to, work.rule, work.runs[row.position], row.result, now, row.repeat)
         scores, untraced = [*scores, *(found or ())], untraced + (found is None)
     reports = [WriteBackReport(untraced=untraced)]
-    for page in pages_of(scores):
+    for page in (tuple(scores[at : at + PAGE]) for at in range(0, len(scores), PAGE)):
         name = hashlib.sha256(b"".join(score.model_dump_json(exclude={"time"}).encode() for score in page)).hexdigest()
         call = WriteBackCall(to=to, scores=page, seconds=WRITE_BACK_SECONDS)
         options: Any = {"id": f"write-back/{name[:32]}", "id_conflict_policy": WorkflowIDConflictPolicy.USE_EXISTING}

@@ -15,15 +15,12 @@ from activities.calls.attempts import heartbeats
 from activities.errors import invalid
 from activities.notify import raise_unless_taken
 from activities.providers.http import bound_body
-from gradeloop.judges.write_back import Score, Target, WriteBackCall, WriteBackReport
+from gradeloop.judges.write_back import Target, TraceScore, WriteBackCall, WriteBackReport
 from gradeloop.settings.secrets import remember_secret
 from gradeloop.text import one_line, shortened
 
-SECONDS = 30.0
-"""The seconds that one answer may take."""
-
-AT_ONCE = 8
-"""Requests at the same time."""
+SECONDS, AT_ONCE = 30.0, 8
+"""The seconds that one answer may take, and the requests at the same time."""
 
 SENT = 100
 """Scores of one request to Langfuse, which takes a megabyte."""
@@ -34,7 +31,14 @@ _OF_ONE_SCORE = {HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLI
 Send = Callable[[str, str, object], Awaitable[httpx2.Response]]
 
 
-async def write_scores(to: Target, scores: Sequence[Score], environment: Mapping[str, str] = os.environ) -> WriteBackReport:
+@activity.defn(name="write_back")
+async def write_back(call: WriteBackCall) -> WriteBackReport:
+    """Write the scores of a call."""
+    async with heartbeats():
+        return await write_scores(call.to, call.scores)
+
+
+async def write_scores(to: Target, scores: Sequence[TraceScore], environment: Mapping[str, str] = os.environ) -> WriteBackReport:
     """Write scores, over those of the same ids, and return what became of them.
 
     Raises:
@@ -61,10 +65,9 @@ def _client(to: Target, environment: Mapping[str, str]) -> httpx2.AsyncClient:
     """Return a client of the API that the worker's environment names, under the SDKs' own names."""
 
     def read(*names: str, default: str = "") -> str:
-        found = next((value for name in names if (value := environment.get(name, "").strip())), default)
-        if not found:
-            raise invalid(f"write-back to {to} needs the variable {names[0]} in the worker's environment; set it there")
-        return found
+        if found := next((value for name in names if (value := environment.get(name, "").strip())), default):
+            return found
+        raise invalid(f"write-back to {to} needs the variable {names[0]} in the worker's environment; set it there")
 
     if to == "langfuse":
         public, secret = read("LANGFUSE_PUBLIC_KEY"), read("LANGFUSE_SECRET_KEY")
@@ -80,59 +83,44 @@ def _client(to: Target, environment: Mapping[str, str]) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(base_url=url, headers=headers | {"accept-encoding": "identity"}, timeout=SECONDS, event_hooks=hooks)
 
 
-async def _to_langfuse(send: Send, scores: Sequence[Score]) -> list[str]:
+async def _to_langfuse(send: Send, scores: Sequence[TraceScore]) -> list[str]:
     """Post scores in lists, or one by one to a server that takes no list, and return why some are refused.
 
     Langfuse knows a score by its id and its time: one that is there keeps its time, so that it is changed and not doubled.
     """
-
-    async def post(part: Sequence[Score]) -> list[str]:
+    refused = list[str]()
+    for part in (scores[at : at + SENT] for at in range(0, len(scores), SENT)):
         there = await send("GET", f"api/public/v3/scores?limit={SENT}&id={','.join(str(score.id) for score in part)}", None)
         times = {one["id"]: one["timestamp"] for one in there.json()["data"]} if there.is_success else {}
-        bodies = [_langfuse_body(score) | {"timestamp": times.get(str(score.id), score.time.isoformat())} for score in part]
+        bodies = [_langfuse_body(score, times.get(str(score.id), score.time.isoformat())) for score in part]
         response = await send("POST", "api/public/scores", bodies)
         if response.status_code in _OF_ONE_SCORE:
             answers = await asyncio.gather(*(send("POST", "api/public/scores", body) for body in bodies))
-            return [_why(answer) for answer in answers if answer.status_code in _OF_ONE_SCORE]
-        errors = response.json()["errors"] if response.status_code == HTTPStatus.MULTI_STATUS else ()
-        return [shortened(one_line(str(error["message"])), 200) for error in errors]
-
-    parts = await asyncio.gather(*(post(scores[at : at + SENT]) for at in range(0, len(scores), SENT)))
-    return [why for part in parts for why in part]
+            refused += [_why(answer) for answer in answers if not answer.is_success]
+        elif response.status_code == HTTPStatus.MULTI_STATUS:
+            refused += [shortened(one_line(str(error["message"])), 200) for error in response.json()["errors"]]
+    return refused
 
 
-def _langfuse_body(score: Score) -> dict[str, object]:
+def _langfuse_body(score: TraceScore, time: str) -> dict[str, object]:
     kind = "BOOLEAN" if isinstance(score.value, bool) else "CATEGORICAL" if isinstance(score.value, str) else "NUMERIC"
-    value = float(score.value) if kind == "BOOLEAN" else score.value
-    said: dict[str, object] = {"name": score.name, "value": value, "dataType": kind, "comment": score.reason}
-    return said | {"id": str(score.id), "traceId": score.trace}
+    about: dict[str, object] = {"id": str(score.id), "traceId": score.trace, "name": score.name, "timestamp": time}
+    return about | {"dataType": kind, "value": score.value if kind == "CATEGORICAL" else float(score.value), "comment": score.reason}
 
 
-async def _to_langsmith(send: Send, scores: Sequence[Score]) -> list[str]:
+async def _to_langsmith(send: Send, scores: Sequence[TraceScore]) -> list[str]:
     """Post scores one by one, or change those that are there, and return why some are refused."""
 
-    async def post(score: Score) -> str | None:
+    async def post(score: TraceScore) -> httpx2.Response:
         said: dict[str, object] = {("value" if isinstance(score.value, str) else "score"): score.value, "comment": score.reason}
-        about = {"id": str(score.id), "run_id": score.trace, "trace_id": score.trace, "session_id": score.session, "key": score.name}
-        source = {"feedback_source": {"type": "model", "metadata": {"by": "gradeloop"}}, "created_at": score.time.isoformat()}
-        response = await send("POST", "feedback", {key: value for key, value in (about | source | said).items() if value is not None})
-        if response.status_code == HTTPStatus.CONFLICT:
-            response = await send("PATCH", f"feedback/{score.id}", said)
-        return _why(response) if response.status_code in _OF_ONE_SCORE else None
+        about: dict[str, object] = {"id": str(score.id), "run_id": score.trace, "trace_id": score.trace, "key": score.name}
+        about |= {"created_at": score.time.isoformat(), "feedback_source": {"type": "model"}}
+        about |= {"session_id": score.session} if score.session else {}
+        response = await send("POST", "feedback", about | said)
+        return await send("PATCH", f"feedback/{score.id}", said) if response.status_code == HTTPStatus.CONFLICT else response
 
-    return [why for why in await asyncio.gather(*map(post, scores)) if why is not None]
+    return [_why(answer) for answer in await asyncio.gather(*map(post, scores)) if not answer.is_success]
 
 
 def _why(response: httpx2.Response) -> str:
     return shortened(one_line(f"{response.status_code} {response.text}"), 200)
-
-
-@activity.defn(name="write_back")
-async def write_back(call: WriteBackCall) -> WriteBackReport:
-    """Write the scores of a call.
-
-    Raises:
-        ApplicationError: A key is missing or refused, or nobody answers.
-    """
-    async with heartbeats():
-        return await write_scores(call.to, call.scores)
