@@ -11,8 +11,9 @@ from typing import Any, Literal, TypeVar
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
+from gradeloop.contract.base import Strict
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.transcript import AgentRun as FinishedRun
 from gradeloop.contract.transcript import Citation
@@ -46,17 +47,12 @@ JudgeVariant = StrEnum("JudgeVariant", {"MAJORITY": "majority", "MULTI_REFLECT":
 """The way in which the rollouts of a judgement become one output."""
 OutputParsingMode = StrEnum("OutputParsingMode", {"CONSTRAINED_DECODING": "constrained_decoding", "XML_KEY": "xml_key"})
 """The place of the answer in what a model says: all of it, or what stands between tags."""
+PromptTemplateMessage = contract.PromptTemplate
 ResultType = Enum("ResultType", {"DIRECT_RESULT": "DIRECT_RESULT", "FAILURE": "FAILURE"})
 """The kind of a result; a `FAILURE` says nothing about the run."""
 
 
-class _Shape(BaseModel):
-    """A model of Docent's; what it does not know is refused by name."""
-
-    model_config = ConfigDict(extra="forbid")
-
-
-class ModelOption(_Shape):
+class ModelOption(Strict):
     """A model that judges: its provider as Docent names it, and its name there."""
 
     provider: str
@@ -65,17 +61,8 @@ class ModelOption(_Shape):
     served_providers: list[str] | None = None
 
 
-class PromptTemplateMessage(_Shape):
-    """A message of a judge's prompt; all of them together have `{agent_run}`, `{rubric}` and `{output_schema}`."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
-
-
-class Rubric(_Shape):
+class Rubric(Strict):
     """A judge as Docent writes it down: `Rubric(rubric_text="The agent names Paris.")`; a field that is refused is a `ValueError`."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str = Field(default_factory=lambda: str(uuid4()))
     version: int = 1
@@ -97,8 +84,7 @@ class Rubric(_Shape):
         except InvalidRequest as error:
             raise ValueError(str(error)) from None
         if "prompt_templates" not in self.model_fields_set:
-            own = [PromptTemplateMessage(role=one.role, content=one.content) for one in templates]
-            object.__setattr__(self, "prompt_templates", own)
+            object.__setattr__(self, "prompt_templates", [*templates])
         return self
 
     def judge(self, **config: float | None) -> contract.SchemaJudge:
@@ -112,7 +98,7 @@ class Rubric(_Shape):
             return judge.model_copy(update={"judge_model": spec})
 
 
-class ToolCall(_Shape):
+class ToolCall(Strict):
     """A call of a tool by an assistant."""
 
     id: str
@@ -123,7 +109,7 @@ class ToolCall(_Shape):
     view: dict[str, Any] | None = None
 
 
-class _Message(_Shape):
+class _Message(Strict):
     id: str | None = None
     content: str | list[dict[str, Any]]
     """A text, or Docent's objects of type `text` and `reasoning`."""
@@ -160,8 +146,8 @@ class ToolMessage(_Message):
     error: dict[str, Any] | None = None
 
 
-class _Described(_Shape):
-    id: str = Field(default_factory=lambda: str(uuid4()), frozen=True)
+class _Described(Strict):
+    id: str = Field(default_factory=lambda: str(uuid4()))
     name: str | None = None
     description: str | None = None
     metadata: Metadata = Field(default_factory=dict)
@@ -195,10 +181,8 @@ class AgentRun(_Described):
         return found
 
 
-class JudgeResult(_Shape):
+class JudgeResult(Strict):
     """One judgement; `result_metadata` has gradeloop's facts about it, and the `errors` of a `FAILURE`."""
-
-    model_config = ConfigDict(frozen=True)
 
     id: str = Field(default_factory=lambda: str(uuid4()))
     agent_run_id: str

@@ -1,7 +1,6 @@
 """Commands that judge finished runs, and keep judges in the registry."""
 
 import asyncio
-import hashlib
 import json
 import os
 import shlex
@@ -11,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from uuid import uuid4
 
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
 from temporalio.client import Client
-from temporalio.common import WorkflowIDConflictPolicy
 
 from gradeloop.batches.answer import ANSWER_COLOURS, answer_of_judgements, corrected_answer, gate_lines, hint_of_verdicts, model_verdicts
 from gradeloop.batches.cli.rejudge import judged_runs, load_older_judge, preview_lines, preview_of
@@ -335,11 +334,9 @@ async def _write_back(work: _Judging, finished: Sequence[Judged], client: Client
         scores, untraced = [*scores, *(found or ())], untraced + (found is None)
     reports = [WriteBackReport(untraced=untraced)]
     for page in (tuple(scores[at : at + PAGE]) for at in range(0, len(scores), PAGE)):
-        name = hashlib.sha256(b"".join(score.model_dump_json(exclude={"time"}).encode() for score in page)).hexdigest()
-        call = WriteBackCall(to=to, scores=page, seconds=WRITE_BACK_SECONDS)
-        options: Any = {"id": f"write-back/{name[:32]}", "id_conflict_policy": WorkflowIDConflictPolicy.USE_EXISTING}
-        running = client.execute_workflow(WRITE_BACK_WORKFLOW, call, task_queue=task_queue, result_type=WriteBackReport, **options)
-        reports.append(await running)
+        call, name = WriteBackCall(to=to, scores=page, seconds=WRITE_BACK_SECONDS), f"write-back/{uuid4()}"
+        writing = client.execute_workflow(WRITE_BACK_WORKFLOW, call, id=name, task_queue=task_queue, result_type=WriteBackReport)
+        reports.append(await writing)
     work.say(sum(reports, WriteBackReport()).text)
 
 
