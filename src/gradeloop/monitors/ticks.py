@@ -436,7 +436,8 @@ def _scores(connection: Connection, name: str, number: int) -> tuple[list[TraceS
         if judging is None or judgement is None or definition.write_back is None or judgement.failed:
             continue
         scores = scores_of(definition.write_back, PassRule(definition.judge, definition.passes), judging.run, judgement, time)
-        found, untraced = [*found, *(scores or ())], untraced + (scores is None)
+        found.extend(scores or ())
+        untraced += scores is None
     return found, untraced
 
 

@@ -16,7 +16,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Column
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowFailureError
+from temporalio.common import WorkflowIDConflictPolicy
 
 from gradeloop.batches.answer import ANSWER_COLOURS, answer_of_judgements, corrected_answer, gate_lines, hint_of_verdicts, model_verdicts
 from gradeloop.batches.cli.rejudge import judged_runs, load_older_judge, preview_lines, preview_of
@@ -47,6 +48,7 @@ from gradeloop.cli.render.table import show_lines
 from gradeloop.cli.task_file import budget_of
 from gradeloop.client.call_waits import watch_calls
 from gradeloop.client.client import GradingClient
+from gradeloop.client.thread import ride_out
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED, STOPPED
@@ -307,9 +309,9 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     gated = await _print_measures(work, labels, finished)
     if registry is not None and options.store:
         await _save(config, finished, registry)
-    await done_before(_write_back(work, finished, client, task_queue), keep_worker_alive(task_queue, connection))
     if len(finished) == total:
         await _write_outputs(work, finished, gated, client)
+    await done_before(_write_back(work, finished, client, task_queue), keep_worker_alive(task_queue, connection))
     if not options.as_json and not all(rule.passed(row.result) for row in finished):
         _print_next(work, is_as_written=config.sha256() == written.sha256())
     return JudgeOutcome(
@@ -322,22 +324,27 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
 
 
 async def _write_back(work: _Judging, finished: Sequence[Judged], client: Client, task_queue: str) -> None:
-    """Have the worker write the scores to the runs' traces, if that is asked for, and print what became of them.
-
-    It goes on where the command is stopped.
-    """
+    """Have the worker write the scores to the runs' traces, if that is asked for, and print what became of them; stopped, it goes on."""
     if (to := work.options.write_back) is None:
         return
     now, scores, untraced = datetime.now(UTC), list[TraceScore](), 0
     for row in finished:
         found = scores_of(to, work.rule, work.runs[row.position], row.result, now, row.repeat)
-        scores, untraced = [*scores, *(found or ())], untraced + (found is None)
-    reports = [WriteBackReport(untraced=untraced)]
-    for page in (tuple(scores[at : at + PAGE]) for at in range(0, len(scores), PAGE)):
-        call, name = WriteBackCall(to=to, scores=page, seconds=WRITE_BACK_SECONDS), f"write-back/{uuid4()}"
-        writing = client.execute_workflow(WRITE_BACK_WORKFLOW, call, id=name, task_queue=task_queue, result_type=WriteBackReport)
-        reports.append(await writing)
-    work.say(sum(reports, WriteBackReport()).text)
+        scores.extend(found or ())
+        untraced += found is None
+
+    async def write(page: tuple[TraceScore, ...]) -> WriteBackReport:
+        call = WriteBackCall(to=to, scores=page, seconds=WRITE_BACK_SECONDS)
+        same: Any = {"id": f"write-back/{uuid4()}", "id_conflict_policy": WorkflowIDConflictPolicy.USE_EXISTING, "task_queue": task_queue}
+        try:
+            return await ride_out(
+                lambda: client.execute_workflow(WRITE_BACK_WORKFLOW, call, result_type=WriteBackReport, **same), "the write-back"
+            )
+        except WorkflowFailureError as error:
+            return WriteBackReport(problems=(f"the write-back ended without a report: {error.cause}",))
+
+    reports = await asyncio.gather(*(write(tuple(scores[at : at + PAGE])) for at in range(0, len(scores), PAGE)))
+    work.say(sum(reports, WriteBackReport(untraced=untraced)).text)
 
 
 def _print_results(work: _Judging, finished: Sequence[Judged]) -> None:
