@@ -62,6 +62,7 @@ PUBLIC = [
     "WaitingFor",
     "WaitingThread",
     "WorkerFailed",
+    "loop",
     "reward",
 ]
 
