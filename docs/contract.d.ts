@@ -396,6 +396,14 @@ export interface Image {
   detail?: "auto" | "low" | "high" | null;
 }
 
+/** The answer of the update `interrupt`, once the calls in flight have stopped. */
+export interface Interruption {
+  interrupted: boolean;
+  grading_run_id: string | null;
+  iteration: number | null;
+  phase: "generating" | "grading" | null;
+}
+
 /** The argument of the update `invoke`: one turn of a thread. */
 export interface InvokeRequest {
   messages?: Message[];
@@ -733,6 +741,15 @@ export interface SchemaJudge {
   abstain?: { [key: string]: number } | null;
   escalate?: ModelSpecInput | null;
   pass_if?: { [key: string]: boolean | number | string } | null;
+}
+
+/** The answer of the update `supply_rubric`. */
+export interface SuppliedRubric {
+  rubric: Rubric | null;
+  rubric_sha256: string | null;
+  in_force: boolean;
+  grading_run_id: string | null;
+  superseded: string | null;
 }
 
 /** What somebody says. */

@@ -323,8 +323,10 @@ class GradingThreadWorkflow(GradingThread):
     @workflow.signal
     async def interrupt(self) -> None:
         """See `gradeloop.contract.thread.GradingThread.interrupt`."""
-        if self._refusal is not None:
-            return
+        if self._refusal is None:
+            self._stop()
+
+    def _stop(self) -> None:
         self._catch_up()
         if self._thread.status == "running":
             self._calls.stop("person")
@@ -332,6 +334,28 @@ class GradingThreadWorkflow(GradingThread):
             thread_rules.interrupt_turn(self._thread, "person")
             self._drop_queue()
             self._visibility.publish()
+
+    @workflow.update(name="interrupt")
+    async def stop_turn(self) -> contracts.Interruption:  # type: ignore[override]  # of a subclass, as mypy sees updates
+        """See `gradeloop.contract.thread.GradingThread.stop_turn`."""
+        thread, known = self._thread, self._interruptions
+        self._catch_up()
+        waited = thread.status == "waiting"
+        self._stop()
+        await workflow.wait_condition(lambda: not must_end_turn(thread) or thread.status != "running" or self._rolling)
+        if self._rolling:
+            raise ApplicationError(thread_rules.ROLLING, type="ThreadRolling")
+        run, interrupted = thread.run, waited or self._interruptions > known
+        return contracts.Interruption(
+            interrupted=interrupted,
+            grading_run_id=run.grading_run_id if run else None,
+            iteration=run.iteration if run else None,
+            phase=thread.phase if interrupted else None,
+        )
+
+    @stop_turn.validator
+    def _may_stop_turn(self) -> None:
+        self._require_thread()
 
     @workflow.signal
     async def close(self) -> None:
@@ -342,24 +366,47 @@ class GradingThreadWorkflow(GradingThread):
     @workflow.signal
     async def supply_rubric(self, rubric: RawValue = NO_VALUE) -> None:  # type: ignore[override]  # raw, so that a malformed one is recorded
         """See `gradeloop.contract.thread.GradingThread.supply_rubric`."""
-        if self._refusal is not None:
-            return
+        if self._refusal is None:
+            self._supply(rubric)
+
+    def _supply(self, rubric: RawValue) -> None:
         self._catch_up()
         if thread_rules.supply_rubric(self._thread, rubric):
             self._calls.stop("rubric")
         elif self._thread.status == "interrupted":
             self._visibility.publish()
 
+    @workflow.update(name="supply_rubric")
+    async def replace_rubric(self, rubric: RawValue = NO_VALUE) -> contracts.SuppliedRubric:  # type: ignore[override]  # raw, so that a malformed one is refused
+        """See `gradeloop.contract.thread.GradingThread.replace_rubric`."""
+        thread = self._thread
+        before = thread.open_run_id
+        self._supply(rubric)
+        self._catch_up()
+        waits, now = thread.supplied is not None, thread.open_run_id
+        stands = thread.supplied or thread.rubric
+        given = None if stands is None or stands.cleared else stands
+        return contracts.SuppliedRubric(
+            rubric=given,
+            rubric_sha256=given.sha256() if given else None,
+            in_force=not waits,
+            grading_run_id=None if waits else now,
+            superseded=before if waits or before != now else None,
+        )
+
+    @replace_rubric.validator
+    def _may_replace_rubric(self, rubric: RawValue = NO_VALUE) -> None:
+        thread_rules.refuse_rubric(self._require_thread(), rubric, rolling=self._rolling)
+
     @workflow.query
     def state(self) -> ThreadState:
         """See `gradeloop.contract.thread.GradingThread.state`."""
         thread = self._require_thread()
         run, rubric = thread.run, thread.rubric_in_force
-        working = thread.status == "running"
         return ThreadState(
             status=thread.status,
             grading_run_id=run.grading_run_id if run else None,
-            phase=None if not working else "grading" if run and run.grading else "generating",
+            phase=thread.phase if thread.status == "running" else None,
             iteration=run.iteration if run else None,
             rubric=rubric,
             rubric_sha256=rubric.sha256() if rubric else None,

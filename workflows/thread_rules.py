@@ -423,8 +423,18 @@ def supersede(thread: Thread) -> None:
         thread.record_event("run_ended", status="superseded")
 
 
+def refuse_rubric(thread: Thread, raw: RawValue, *, rolling: bool) -> None:
+    """Raise where a rubric cannot be taken; nothing of it is recorded then."""
+    if rolling:
+        raise ApplicationError(ROLLING, type="ThreadRolling")
+    try:
+        fill(parse_rubric(raw), thread.vars)
+    except InvalidRequest as error:
+        raise ApplicationError(str(error), type="InvalidRequest", non_retryable=True) from None
+
+
 def supply_rubric(thread: Thread, raw: RawValue) -> bool:
-    """Take the rubric of a signal; True where the grading in flight is to be stopped for it."""
+    """Take the rubric of a signal or an update; True where the grading in flight is to be stopped for it."""
     try:
         supplied = _fill(thread, parse_rubric(raw))
     except InvalidRequest as error:

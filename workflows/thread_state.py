@@ -309,6 +309,16 @@ class Thread(State):
         return self.rubric if self.rubric and not self.rubric.cleared else None
 
     @property
+    def open_run_id(self) -> str | None:
+        """The id of the run that has not ended; None where there is none."""
+        return self.run.grading_run_id if self.run and self.run.status == "running" else None
+
+    @property
+    def phase(self) -> Literal["generating", "grading"]:
+        """Whether the turn is about a draft to come, or about one that is graded."""
+        return "grading" if self.run and self.run.grading else "generating"
+
+    @property
     def judge(self) -> ModelSpec | None:
         """The model that judges: the thread's own, or the run's."""
         named = self.grader.model if self.grader else None

@@ -185,7 +185,7 @@ class Caller:
         )
         await what()
 
-    async def _send(self, kind: str, sent: Awaitable[None], *, stops: bool = False) -> bool:
+    async def _send(self, kind: str, sent: Awaitable[object], *, stops: bool = False) -> bool:
         """Send a signal; False where it was refused, or nobody knows."""
         if stops:
             self._diary.stops.append((time.monotonic(), kind))

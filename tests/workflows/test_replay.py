@@ -69,6 +69,19 @@ async def _stopped(thread: Thread, gate: Gate) -> None:
     gate.opened.set()
 
 
+async def steered_by_updates(served: Served, thread: Thread) -> None:
+    """Supply another rubric and interrupt, by the updates that say what they did, and go on."""
+    served.models.hold("grader")
+    await served.models.called("grader", 1)
+    supplied = await thread.execute_update("supply_rubric", "- it greets", result_type=dict)
+    await served.models.called("grader", 2)
+    stopped = await thread.execute_update("interrupt", result_type=dict)
+    served.models.release()
+    assert (supplied["in_force"], stopped["interrupted"]) == (False, True)
+    assert await thread.execute_update("interrupt", result_type=dict) | {"interrupted": True, "phase": "grading"} == stopped
+    await thread.execute_update("resume", result_type=RunResult)
+
+
 async def overridden_in_a_later_turn(served: Served, thread: Thread) -> None:
     """End the run of an interrupted draft while a later turn drafts, which then has a run of its own."""
     await _stopped(thread, served.models.gate("generator", 1))
@@ -328,6 +341,9 @@ STORIES = {
     ),
     "interrupted_and_resumed": Story(request(HAIKU), REVISED, "satisfied", interrupted_twice),
     "superseded": Story(request(HAIKU), (draft(), grade(0, *BOTH), grade(0, row("c1")) | {"run": 1}), "satisfied", superseded),
+    "steered_by_updates": Story(
+        request(HAIKU), (draft(), grade(0, *BOTH), grade(0, row("c1")) | {"run": 1}), "satisfied", steered_by_updates
+    ),
     "foreign_generator": Story(
         request(HAIKU) | {"generator": {"activity": "their_draft", "task_queue": THEIRS}}, REVISED, "satisfied", drafted_elsewhere
     ),

@@ -221,7 +221,7 @@ async def test_rubrics_and_a_close_that_come_while_it_rolls_over_are_not_lost(se
     turn = asyncio.create_task(served.client.invoke(thread, "hello", start=start(max_iterations=20)))
     await served.models.called("generator")
     for number in range(30):
-        await served.client.supply_rubric(thread, f"- it is number {number}")
+        await served.handle(thread).signal("supply_rubric", f"- it is number {number}")
     served.models.answers["grader"] = failing_until(0)
     result = await turn
     await served.client.close_thread(thread)

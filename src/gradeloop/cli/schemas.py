@@ -18,9 +18,11 @@ from gradeloop.contract.thread import (
     ApproveRequest,
     DecideRequest,
     DenyRequest,
+    Interruption,
     InvokeRequest,
     OverrideRequest,
     RunResult,
+    SuppliedRubric,
     ThreadRequest,
     ThreadState,
 )
@@ -59,6 +61,8 @@ _OWN = SchemaModels(
     {
         "RunResult": RunResult,
         "ThreadState": ThreadState,
+        "SuppliedRubric": SuppliedRubric,
+        "Interruption": Interruption,
         "Evaluation": Evaluation,
         "Verdict": Verdict,
         "Message": Message,

@@ -157,8 +157,12 @@ def list_threads(
 @app.command()
 def interrupt(thread: ThreadId) -> None:
     """Stop a run and its calls in flight; `resume` continues it."""
-    asyncio.run(with_thread(thread, lambda client, thread_id: client.interrupt(thread_id)))
-    typer.echo(f"interrupting; resume it with: gradeloop resume {thread}", err=True)
+    answer = asyncio.run(with_thread(thread, lambda client, thread_id: client.interrupt(thread_id)))
+    if answer is not None and not answer.interrupted:
+        typer.echo("nothing was running", err=True)
+        return
+    where = f"interrupted while {answer.phase}" if answer else "interrupting"
+    typer.echo(f"{where}; resume it with: gradeloop resume {thread}", err=True)
 
 
 @app.command()
@@ -175,10 +179,10 @@ def close(thread: ThreadId) -> None:
     typer.echo(f"closing; look with: gradeloop state {thread}", err=True)
 
 
-async def with_thread(thread: str, work: Callable[[GradingClient, str], Coroutine[Any, Any, None]]) -> None:
-    """Run a coroutine function with a client and the id of a thread, which may be given as `latest`."""
+async def with_thread(thread: str, work: Callable[[GradingClient, str], Coroutine[Any, Any, Result]]) -> Result:
+    """Run a coroutine function with a client and the id of a thread, which may be given as `latest`, and return its result."""
     client, thread_id, _ = await open_thread(thread)
-    await work(client, thread_id)
+    return await work(client, thread_id)
 
 
 def code_of(ending: "RunEnding") -> int:

@@ -28,10 +28,12 @@ from gradeloop.contract.thread import (
     DecideRequest,
     DenyRequest,
     GivenPrompt,
+    Interruption,
     InvokeRequest,
     OverrideRequest,
     ResumeRequest,
     RunResult,
+    SuppliedRubric,
     ThreadRequest,
     ThreadState,
     parse_request,
@@ -197,14 +199,17 @@ class GradingClient:
         """
         return await self._thread(thread_id).result()
 
-    async def supply_rubric(self, thread_id: str, rubric: Rubric | str | Mapping[str, Any]) -> None:
-        """Give the thread a new rubric, also in the middle of a run.
+    async def supply_rubric(self, thread_id: str, rubric: Rubric | str | Mapping[str, Any]) -> SuppliedRubric | None:
+        """Give the thread a new rubric, also in the middle of a run, and return which one stands and which run it is about.
+
+        Where no worker answers, a signal with the rubric waits for one, and the answer is None.
 
         Raises:
             InvalidRequest: The rubric is refused.
+            ThreadClosed: The thread is closed.
         """
         read = parse_update(InvokeRequest, {"rubric": rubric}).rubric
-        await self._thread(thread_id).signal("supply_rubric", read)
+        return await self._thread(thread_id).steer("supply_rubric", SuppliedRubric, read)
 
     async def decide(
         self,
@@ -275,9 +280,15 @@ class GradingClient:
         fields = {"grading_run_id": grading_run_id, "iteration": iteration, "criterion": criterion, "passed": passed, "why": why, "by": by}
         return await self._thread(thread_id).override(parse_update(OverrideRequest, fields))
 
-    async def interrupt(self, thread_id: str) -> None:
-        """Stop the calls in flight; the run can be resumed."""
-        await self._thread(thread_id).signal("interrupt")
+    async def interrupt(self, thread_id: str) -> Interruption | None:
+        """Stop the calls in flight, and return what was stopped once it has; the run can be resumed.
+
+        Where no worker answers, a signal waits for one, and the answer is None.
+
+        Raises:
+            ThreadClosed: The thread is closed.
+        """
+        return await self._thread(thread_id).steer("interrupt", Interruption)
 
     async def close_thread(self, thread_id: str) -> None:
         """Close the thread: it refuses new turns, serves the queued ones, and completes."""

@@ -25,6 +25,7 @@ from temporalio.client import (
     WorkflowQueryFailedError,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
+    WorkflowUpdateStage,
 )
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.converter import StorageDriverStoreContext, StorageDriverWorkflowInfo, WorkflowSerializationContext
@@ -189,6 +190,28 @@ class ThreadHandle:
             return await self.query(name, *arguments, run_id=run_id)
         except RPCError as error:
             raise error_of_rpc(error, self.thread_id) from None
+
+    async def steer(self, name: str, result: type[Result], *arguments: object) -> Result | None:
+        """Send an update and return its answer; where no worker takes it, send the signal of that name, which waits for one.
+
+        Raises:
+            InvalidRequest: The update is refused.
+            ThreadClosed: The thread is closed.
+        """
+        update_id, thread, accepted = str(uuid4()), self.workflow(), WorkflowUpdateStage.ACCEPTED
+        while True:
+            try:
+                async with asyncio.timeout(QUERY_SECONDS):
+                    await self._await_update(
+                        lambda sent_id: thread.start_update(name, args=arguments, id=sent_id, wait_for_stage=accepted), update_id
+                    )
+            except TimeoutError:
+                await self.signal(name, *arguments)
+                return None
+            with contextlib.suppress(Again):
+                return await self._await_update(
+                    lambda sent_id: thread.execute_update(name, args=arguments, id=sent_id, result_type=result), update_id
+                )
 
     async def signal(self, name: str, *arguments: object) -> None:
         """Signal the thread.

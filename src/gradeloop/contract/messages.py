@@ -19,32 +19,25 @@ from gradeloop.text import clip
 MESSAGE_BYTES = 1024 * 1024
 """The largest message, measured as JSON: half of the 2 MiB that one Temporal payload may have."""
 
-
 MAX_MESSAGES = 10_000
 """The most messages that a caller sends at once: a workflow reads them in one task."""
-
 
 FEEDBACK_SOURCE = "rubric_grader"
 """The `name` and `source` of a message that gives the grader's feedback to the generator."""
 
-
 TURN_LIMIT_SOURCE = "turn_limit"
 """The `source` of a message that asks a model to answer now, since its tool calls or turns are used up."""
-
 
 EMPTY_SHA = hashlib.sha256(b"").hexdigest()
 """The sha256 of an empty log."""
 
-
 _DECIMALS = 10
 """The decimals of a cost in US dollars: sums of floats stay short, and a tenth of a nanodollar is below every price of a token."""
-
 
 _COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "calls", "attempts")
 
 
 _FENCE = re.compile(r"(?P<indent> {0,3})(?P<mark>`{3,}|~{3,})(?P<rest>.*)")
-
 
 RecordKind = Literal["text", "reasoning", "tool_call", "tool_result", "file", "error", "other", "finding"]
 """The types of records in which a finished run is shown to judges; `finding` is what was said of a part of a longer run."""

@@ -37,12 +37,10 @@ from gradeloop.text import clip
 
 TASK_QUEUE = "gradeloop"
 
-
 WORKFLOW = "GradingThread"
 
 BATCH_WORKFLOW = "GradingBatch"
 """The type of a batch's workflow, which whoever lists the batches of a server needs."""
-
 
 TENANT_ATTRIBUTE = "GradeloopTenant"
 """The keyword attribute with the tenant of a workflow; empty for a thread of none."""
@@ -50,34 +48,26 @@ TENANT_ATTRIBUTE = "GradeloopTenant"
 SEARCH_ATTRIBUTES = ("GradeloopStatus", "GradeloopRunId", "GradeloopRubric", TENANT_ATTRIBUTE)
 """The keyword attributes that the worker registers; threads write all of them, other workflows only their tenant."""
 
-
 MAX_ITERATIONS = 20
 """The most iterations of a run."""
-
 
 STATE_BYTES = 3 * 512 * 1024
 """The largest state of a thread as JSON, messages, evaluations and rubric together: as a checkpoint it must fit into one 2 MiB payload."""
 
-
 STORED_STATE_BYTES = 32 * 1024 * 1024
 """The largest state where the worker has external storage, which takes payloads of any size."""
-
 
 OUTAGE_SECONDS = 7200.0
 """Seconds for which a provider that is away is waited for, unless request or worker say otherwise: most outages are shorter."""
 
-
 OutageTimeout = Annotated[float, Field(gt=0, le=604_800)]
 """Seconds for which a provider that is away is waited for; a week at most."""
-
 
 RESULT_MESSAGES_BYTES = 128 * 1024
 """The bytes above which a result omits `messages`, as it does in a thread that is nearly full; the query pages them."""
 
-
 QUEUED = 8
 """The most turns that may wait; the server admits 10 updates at once."""
-
 
 SystemPrompt = Annotated[str, Field(max_length=65_536)]
 
@@ -479,6 +469,32 @@ class ThreadState(Strict):
     """The wait of the model call, as the typed client reads it from the server: `MODEL has not answered for 40 s; attempt 2`."""
 
 
+class SuppliedRubric(Strict):
+    """The answer of the update `supply_rubric`."""
+
+    rubric: Rubric | None
+    """The rubric that judges from now on, with its variables filled in; None where nothing is graded any more."""
+    rubric_sha256: str | None
+    in_force: bool
+    """False while it waits for the draft that is being written, or for the grading in flight to stop."""
+    grading_run_id: str | None
+    """The run that is judged by it; None where that run is still to be opened."""
+    superseded: str | None
+    """The run that it ends; None where no run was open, or that run goes on."""
+
+
+class Interruption(Strict):
+    """The answer of the update `interrupt`, once the calls in flight have stopped."""
+
+    interrupted: bool
+    """False where nothing was running, or a result that came together with the interrupt ended the turn."""
+    grading_run_id: str | None
+    """The thread's run; None where nothing is graded."""
+    iteration: int | None
+    phase: Literal["generating", "grading"] | None
+    """The phase in which the run was stopped; None where it was not."""
+
+
 @workflow.defn(name=WORKFLOW)
 class GradingThread:
     """The typed interface of a thread's workflow: `temporal.get_workflow_handle_for(GradingThread.run, "haiku-1")`."""
@@ -508,6 +524,15 @@ class GradingThread:
         """Replace the rubric: the current or last draft is judged by it in a new grading run."""
         raise NotImplementedError
 
+    @workflow.update(name="supply_rubric")
+    async def replace_rubric(self, rubric: Rubric) -> SuppliedRubric:
+        """Do what the signal `supply_rubric` does, and return which rubric stands and which run it is about.
+
+        Raises:
+            ApplicationError: `InvalidRequest`, before anything is recorded; `ThreadRolling` as `invoke` does.
+        """
+        raise NotImplementedError
+
     @workflow.signal
     async def close(self) -> None:
         """Refuse new turns, serve the queued ones, and complete."""
@@ -516,6 +541,15 @@ class GradingThread:
     @workflow.signal
     async def interrupt(self) -> None:
         """Stop the calls in flight; the run can be resumed, and no iteration is consumed."""
+        raise NotImplementedError
+
+    @workflow.update(name="interrupt")
+    async def stop_turn(self) -> Interruption:
+        """Do what the signal `interrupt` does, and return what was stopped once it has.
+
+        Raises:
+            ApplicationError: `ThreadRolling` as `invoke` does.
+        """
         raise NotImplementedError
 
     @workflow.update
