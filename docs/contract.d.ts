@@ -357,6 +357,8 @@ export interface GatedRate {
 
 /** Who drafts, `Generator(model="openai:gpt-5-mini")`: a model, or an activity or workflow of another worker, in any language. */
 export interface Generator {
+  max_tool_calls?: number | null;
+  max_turns?: number | null;
   model?: ModelSpecInput | null;
   activity?: string | null;
   workflow?: string | null;
@@ -373,6 +375,8 @@ export interface Generator {
 
 /** Who judges, `Grader(model="openai:gpt-5-mini")`: a model, an activity of another worker, or a function of the worker's tools. */
 export interface Grader {
+  max_tool_calls?: number | null;
+  max_turns?: number | null;
   model?: ModelSpecInput | null;
   activity?: string | null;
   task_queue?: string | null;
@@ -380,6 +384,7 @@ export interface Grader {
   system_prompt?: string | null;
   tools?: (string | RemoteTool)[];
   prompt?: "full" | "short" | null;
+  hide?: HiddenMessages[];
 }
 
 /** A group of criteria that counts as one. */
@@ -388,6 +393,13 @@ export interface Group {
   required?: boolean;
   weight?: number;
   threshold?: number | null;
+}
+
+/** Messages that graders are not shown: those that have all that it names; answers, which may be judged, are never among them. */
+export interface HiddenMessages {
+  role?: "user" | "assistant" | "tool" | null;
+  source?: string | null;
+  name?: string | null;
 }
 
 /** An image, by its address or as a `data:` URL. */
@@ -464,6 +476,7 @@ export interface Message {
   model?: string | null;
   kind?: "text" | "reasoning" | "tool_call" | "tool_result" | "file" | "error" | "other" | "finding" | null;
   about?: { [key: string]: JsonValue } | null;
+  hidden?: boolean;
 }
 
 /** A criterion whose score counts in a named metric. */

@@ -116,12 +116,6 @@ STORE_CALL = ActivityConfig(
 Which other error is its last one, the call itself decides (`activities/batches/cases.py`).
 """
 
-TOOL_CALLS = 25
-"""The tool calls of one conversation, the grader's or the generator's; then comes one last turn without tools."""
-
-TURNS = 30
-"""The turns of one conversation with tools; then comes one last turn without."""
-
 TAIL_BYTES = 64 * 1024
 """The most messages, in bytes, that a call carries; more are fetched by query, which leaves no history."""
 

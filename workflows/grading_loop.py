@@ -12,7 +12,7 @@ from gradeloop.contract.provider import Step
 from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.prompts import feedback_message
 from workflows import observed, thread_rules
-from workflows.activity_calls import TURNS, ActivityCalls, Interrupted, OverBudget, ProviderAway, describe_error, kind_of
+from workflows.activity_calls import ActivityCalls, Interrupted, OverBudget, ProviderAway, describe_error, kind_of
 from workflows.grading_pass import GradingPass
 from workflows.remote import RemoteGeneratorFailed, remote_draft
 from workflows.stop_rule import draft_is_due, forget_rubric_stop, must_end_turn
@@ -152,7 +152,7 @@ class GradingLoop:
         return index
 
     async def _call_generator(self, exchange: Exchange) -> GeneratorTurn:
-        exchange.exhausted = exchange.exhausted or exchange.steps >= TURNS
+        exchange.exhausted = exchange.exhausted or exchange.steps >= self._thread.generator.turns
         run = self._thread.run
         step = Step(role="generator", run=run.ordinal if run else 0, iteration=run.iteration if run else 0, step=exchange.steps)
 

@@ -27,8 +27,6 @@ from gradeloop.grading.scoring import (
 )
 from workflows import observed
 from workflows.activity_calls import (
-    TOOL_CALLS,
-    TURNS,
     WARMED_CHARACTERS,
     ActivityCalls,
     GraderFailed,
@@ -140,7 +138,7 @@ class GradingPass:
     def _remote_question(self, group: CallGroup, sample: int) -> dict[str, Any]:
         messages = self._thread.log.slice(0, None if self._run.finished else self._state.draft + 1)
         return {
-            "messages": [message.model_dump(mode="json") for message in messages],
+            "messages": [message.model_dump(mode="json") for message in messages if not message.hidden],
             "draft": self._draft,
             "criteria": [criterion.model_dump(mode="json") for criterion in group.criteria],
             "iteration": self._run.iteration,
@@ -182,16 +180,23 @@ class GradingPass:
             if reading is None:  # the turn calls tools
                 continue
             most = most_criteria(group, turn.form) if turn.form else None
-            following = conversation.take(reading, group.ids, loose=turn.loose, spent=_spent(conversation), most=most)
+            following = conversation.take(reading, group.ids, loose=turn.loose, spent=self._spent(conversation), most=most)
             if isinstance(following, Message):
                 log.append(following)
+
+    def _spent(self, conversation: Conversation) -> str | None:
+        """Return what a conversation has used up, where its last turn was the last one."""
+        limits = self._thread.limits("grader")
+        if not conversation.exhausted:
+            return None
+        return f"{limits.tool_calls} tool calls" if conversation.tool_calls >= limits.tool_calls else f"{limits.turns} turns"
 
     def _spend(self, usage: Usage) -> None:
         self._state.usage += usage
         self._thread.spend(usage)
 
     async def _call_grader(self, group: CallGroup, sample: int, conversation: Conversation, key: str) -> GraderTurn:
-        conversation.exhausted = conversation.exhausted or conversation.steps >= TURNS
+        conversation.exhausted = conversation.exhausted or conversation.steps >= self._thread.limits("grader").turns
         place = {"run": self._run.ordinal, "iteration": self._run.iteration, "group": group.index, "sample": sample}
         step = Step.model_validate({"role": "grader", "step": conversation.steps} | place)
 
@@ -292,13 +297,6 @@ def _summary(step: Step, group: CallGroup) -> str:
     number = f"{step.iteration + 1}.{step.step + 1}" if step.step else f"{step.iteration + 1}"
     about = "" if group.alone else f" {group.ids[0]}{' …' if len(group.ids) > 1 else ''}"
     return f"grade #{number}{about}{f', vote {step.sample + 1}' if len(group.judges) > 1 else ''}"
-
-
-def _spent(conversation: Conversation) -> str | None:
-    """Return what a conversation has used up, where its last turn was the last one."""
-    if not conversation.exhausted:
-        return None
-    return f"{TOOL_CALLS} tool calls" if conversation.tool_calls >= TOOL_CALLS else f"{TURNS} turns"
 
 
 async def _finish_all(work: Iterable[Coroutine[object, object, None]]) -> None:

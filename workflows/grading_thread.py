@@ -383,6 +383,7 @@ class GradingThreadWorkflow(GradingThread):
         before = thread.open_run_id
         self._supply(rubric)
         self._catch_up()
+        self._visibility.publish()
         waits, now = thread.supplied is not None, thread.open_run_id
         stands = thread.supplied or thread.rubric
         given = None if stands is None or stands.cleared else stands

@@ -26,7 +26,7 @@ from gradeloop.contract.evaluation import (
     WaitingFor,
 )
 from gradeloop.contract.messages import Log, Message, Usage
-from gradeloop.contract.model_spec import Budget, ModelSpec
+from gradeloop.contract.model_spec import Budget, ModelSpec, ToolLimits
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import RESULT_MESSAGES_BYTES, STATE_BYTES, STORED_STATE_BYTES, Generator, Grader, Priority, RunResult
 from gradeloop.grading.answer_form import AnswerForm
@@ -318,6 +318,10 @@ class Thread(State):
         """Whether the turn is about a draft to come, or about one that is graded."""
         return "grading" if self.run and self.run.grading else "generating"
 
+    def limits(self, role: str) -> ToolLimits:
+        """Return the limits of a conversation with tools."""
+        return self.generator if role == "generator" else self.grader or ToolLimits()
+
     @property
     def judge(self) -> ModelSpec | None:
         """The model that judges: the thread's own, or the run's."""
@@ -375,7 +379,9 @@ class Thread(State):
         return self.log.bytes + self.evaluations.bytes
 
     def append(self, message: Message) -> int:
-        """Add a message with its event, and return its index."""
+        """Add a message with its event, marked as hidden where the grader is not to see it, and return its index."""
+        if self.grader and any(filtered.has(message) for filtered in self.grader.hide):
+            message = message.model_copy(update={"hidden": True})
         self.log.append(message)
         self.record_event("message", index=len(self.log) - 1)
         return len(self.log) - 1

@@ -13,8 +13,8 @@ from activities.capabilities import ToolFacts
 from activities.tool_call import CHECKER_ERROR, ToolRequest, TranscriptRequest, tool_name
 from gradeloop.contract.evaluation import Evidence, build_evidence, describe_uncertain_call, parse_check_outcome
 from gradeloop.contract.messages import Message, ToolCall
-from gradeloop.contract.model_spec import RemoteTool, remote_tools
-from workflows.activity_calls import REMOTE_TOOL, TOOL_CALL, TOOL_CALLS, ActivityCalls, Interrupted, WaitingForPerson, describe_error, once
+from gradeloop.contract.model_spec import TOOL_CALLS, RemoteTool, remote_tools
+from workflows.activity_calls import REMOTE_TOOL, TOOL_CALL, ActivityCalls, Interrupted, WaitingForPerson, describe_error, once
 from workflows.raw_arguments import UnreadableResult, decode_result
 from workflows.thread_state import MESSAGES, Approval, Exchange, Thread, ToolCallRecord
 
@@ -73,9 +73,11 @@ class ToolCalls:
             exchange.results[at] = build_evidence(call.id, f"there is no tool {call.name!r}; the tools are: {known}", failed=True)
         elif call.invalid is not None:
             exchange.results[at] = build_evidence(call.id, "the arguments are not a JSON object; nothing was run", failed=True)
-        elif exchange.tool_calls >= TOOL_CALLS:
+        elif exchange.tool_calls >= (most := self._thread.limits(self._role).tool_calls):
             exchange.exhausted = True
-            exchange.results[at] = build_evidence(call.id, f"not run: all {TOOL_CALLS} tool calls are used up", failed=True)
+            exchange.results[at] = build_evidence(call.id, f"not run: all {most} tool calls are used up", failed=True)
+        elif most > TOOL_CALLS <= int(at):  # whose results would be too large together for one payload
+            exchange.results[at] = build_evidence(call.id, f"not run: {TOOL_CALLS} calls in one turn at most; call it anew", failed=True)
         else:
             exchange.tool_calls += 1
             if call.name not in exchange.called:

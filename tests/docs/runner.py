@@ -39,7 +39,7 @@ from gradeloop.contract.evaluation import Event, Verdict
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
-from gradeloop.contract.thread import Generator
+from gradeloop.contract.thread import Generator, Grader
 from gradeloop.contract.transcript import RunMessage
 from gradeloop.files.yaml import Location, read_yaml
 from gradeloop.grading.scoring import GraderAnswer, PassFindings, aggregate, call_groups, result_of, score_of
@@ -335,6 +335,7 @@ class Asked(Strict):
 
 UNPRINTED: dict[str, type[BaseModel]] = {
     "Generator": Generator,
+    "Grader": Grader,
     "ModelSpec": ModelSpec,
     "RunMessage": RunMessage,
     "case label": Label,

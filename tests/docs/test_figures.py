@@ -116,8 +116,10 @@ LIMITS = {
         "`idle_timeout`": f"{most(ThreadRequest, 'idle_timeout') // 86_400} days",
         "`outage_timeout`": f"{most(ThreadRequest, 'outage_timeout') // 86_400} days",
         "a `timeout`, a `call_timeout`": f"{model_spec.LONGEST_TIMEOUT // 3600} hours",
-        "tool calls of one conversation": f"{activity_calls.TOOL_CALLS}",
-        "turns of one conversation": f"{activity_calls.TURNS}",
+        "tool calls of one conversation": (
+            f"{model_spec.TOOL_CALLS}; with `max_tool_calls` 1 to {most(Generator, 'max_tool_calls')}, {model_spec.TOOL_CALLS} in one turn"
+        ),
+        "turns of one conversation": f"{model_spec.TURNS}; with `max_turns` 1 to {most(Generator, 'max_turns')}",
         "turns to repair a verdict": f"{REPAIRS}",
         "a tool's output": f"{EVIDENCE_BYTES // KIB} KiB",
         "the `parameters` of a remote tool": f"{model_spec.PARAMETERS_BYTES // KIB} KiB",
@@ -251,7 +253,7 @@ def test_the_exit_codes_are_the_commands() -> None:
 
 def test_the_contracts_handlers_refusals_and_errors_are_the_codes() -> None:
     for kind, handlers in {"signal": DOOR.signals, "query": DOOR.queries, "update": DOOR.updates}.items():
-        named = [row[0] for row in rows(CONTRACT, "Read and steer a thread") if row[1] == kind]
+        named = [row[0] for row in rows(CONTRACT, "Read and steer a thread") if kind in row[1].split(", ")]
         assert {name for row in named for name in re.findall(r"`(\w+)", row)} == set(handlers), kind
     source = "".join(path.read_text() for path in (ROOT / "workflows").glob("*.py"))
     (refusals,) = (row[1] for row in rows(CONTRACT, "Errors") if row[0] == "a turn or a resumption that cannot be taken")

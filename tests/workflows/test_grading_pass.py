@@ -16,10 +16,10 @@ from activities.grade import GradeCall, GraderTurn
 from gradeloop.contract.evaluation import Evaluation, Malformed, Verdict
 from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.rubric import Rubric
-from gradeloop.contract.thread import Generator
+from gradeloop.contract.thread import Generator, Grader
 from gradeloop.grading.scoring import call_groups, result_of
 from gradeloop.grading.verdicts import parse_verdict
-from tests.rig.threads import JUDGE, Reply, draft, grade, outcome, page, request, row, says, serving, story, verdict, wants
+from tests.rig.threads import JUDGE, Reply, Role, draft, grade, outcome, page, request, row, says, serving, story, verdict, wants
 from workflows.activity_calls import ActivityCalls
 from workflows.grading_pass import GradingPass
 from workflows.thread_state import GradingRun, PassState, Thread
@@ -182,6 +182,57 @@ async def test_the_26th_tool_call_is_not_run_and_the_next_turn_is_the_last(clien
     assert [request.tools_allowed for request in served.models.requests_of("grader")] == [True, True, False]
     assert last.messages[-2].content == "not run: all 25 tool calls are used up"
     assert last.messages[-1].content.startswith("No further tool calls are possible.")
+
+
+@pytest.mark.parametrize("role", ["generator", "grader"])
+async def test_the_limit_of_tool_calls_is_a_setting_of_either_model(client: Client, role: Role) -> None:
+    argument = request("- x")
+    argument[role] |= {"tools": ["look"], "max_tool_calls": 40, "max_turns": 50}
+    turns = [wants(role, "look", step=step) for step in range(41)]
+    ended = [draft(step=41), grade()] if role == "generator" else [grade(step=41)]
+    async with serving(client, *([] if role == "generator" else [draft()]), *turns, *ended, tools=[look]) as served:
+        result = await served.run(argument)
+
+    asked = served.models.requests_of(role)
+    assert result.status == "satisfied"
+    assert [request.tools_allowed for request in asked] == [*[True] * 41, False]
+    assert [message.content for message in asked[-1].messages if message.role == "tool"][39:] == [
+        "seen",
+        "not run: all 40 tool calls are used up",
+    ]
+
+
+async def test_the_limit_of_turns_is_a_setting(client: Client) -> None:
+    argument = request("- x")
+    argument["grader"] |= {"tools": ["look"], "max_turns": 2}
+    turns = [wants("grader", "nothing", step=step) for step in range(3)]
+    async with serving(client, draft(), *turns, tools=[look]) as served:
+        result = await served.run(argument)
+
+    assert [request.tools_allowed for request in served.models.requests_of("grader")] == [True, True, False]
+    assert result.evaluations[0].explanation.startswith("malformed_verdict: no verdict after 2 turns and one last turn: ")
+
+
+async def test_one_turn_makes_no_more_calls_than_one_payload_holds(client: Client) -> None:
+    argument = request("- x")
+    argument["grader"] |= {"tools": ["look"], "max_tool_calls": 200}
+    calls = wants("grader", *["look"] * 27)
+    async with serving(client, draft(), calls, grade(step=1), tools=[look]) as served:
+        result = await served.run(argument)
+
+    told = [message.content for message in served.models.requests_of("grader")[-1].messages if message.role == "tool"]
+    assert (result.status, told[24:]) == ("satisfied", ["seen", *["not run: 25 calls in one turn at most; call it anew"] * 2])
+
+
+@pytest.mark.parametrize("field", ["max_tool_calls", "max_turns"])
+def test_limits_have_bounds_and_belong_to_a_model(field: str) -> None:
+    for wrong in (0, 201):
+        with pytest.raises(ValueError, match=r"less than or equal to 200|greater than or equal to 1"):
+            Grader.model_validate({field: wrong})
+    with pytest.raises(ValueError, match="their limits"):
+        Grader.model_validate({"function": "judge", field: 5})
+    with pytest.raises(ValueError, match="their limits"):
+        Generator.model_validate({"activity": "a", "task_queue": "q", field: 5})
 
 
 @pytest.mark.parametrize("last", [wants("grader", "look", step=26), says("I would say it passes", step=26)])

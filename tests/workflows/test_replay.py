@@ -386,6 +386,12 @@ STORIES = {
         (wants("generator", *LOOKS), draft(step=1), wants("grader", *LOOKS), grade(step=1)),
         "satisfied",
     ),
+    "limited_and_hidden": Story(
+        with_tools(request("- x", {"role": "user", "content": "secret", "source": "crm"}, *HAIKU_MESSAGES), "look")
+        | {"grader": {"model": "scripted:judge", "tools": ["look"], "max_tool_calls": 1, "hide": [{"source": "crm"}]}},
+        (draft(), wants("grader", *LOOKS[:2]), grade(step=1)),
+        "satisfied",
+    ),
     "checks": Story(
         request({"criteria": [{"description": "tests pass", "check": "run_test_suite"}, "readable"]}),
         (draft(), grade(0, row("k1")), draft(1), grade(1, row("k1"))),

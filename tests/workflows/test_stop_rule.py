@@ -199,7 +199,7 @@ async def test_an_attempt_that_fails_as_the_stop_comes_is_not_done_and_what_it_c
     async with serving(client, models=models) as served:
         thread = a_thread()
         turn = await served.begun(thread, role)
-        await served.client.interrupt(thread)
+        await served.handle(thread).signal("interrupt")
         await asyncio.sleep(0.2)
         models.release()
         stopped = await turn
@@ -240,7 +240,7 @@ async def test_an_interrupt_at_the_verdict_where_the_thread_rolls_over_is_kept(i
     models.answers["grader"] = failing_until(9)
 
     async def often(calls: Served, thread: str) -> None:
-        await calls.client.interrupt(thread)
+        await calls.handle(thread).signal("interrupt")
 
     async with serving(impatient, models=models, only="activities") as calls:
         thread, queue = a_thread(), calls.task_queue

@@ -100,7 +100,7 @@ async def test_a_turn_whose_rubric_cannot_be_filled_when_it_begins_ends_interrup
         async with serving(client, models=models, task_queue=queue_name, only="workflows") as served:
             first = await served.begun(thread, "grader", "one", rubric=ABOUT, vars={"x": "one"})
             second = await queue(served, thread, "two", rubric="- about {{ y }}", variables={"y": "two"})
-        await calls.client.interrupt(thread)  # it would drop the second turn, but the first one's verdict comes with it
+        await calls.handle(thread).signal("interrupt")  # it would drop the second turn, but the first one's verdict comes with it
         sent = asyncio.create_task(calls.handle(thread).execute_update("invoke", three, result_type=RunResult))
         await asyncio.sleep(0.5)
         models.release()

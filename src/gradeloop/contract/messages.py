@@ -70,6 +70,8 @@ class Message(Strict):
     """The type of the record that a judge is shown, for a part of a finished run that is neither a plain text nor a tool's."""
     about: Sparse[dict[str, JsonValue] | None] = None
     """Further fields of the record that a judge is shown: `is_error` of a tool's result, `media_type` of a file."""
+    hidden: Sparse[bool] = False
+    """Whether graders are not shown it; an answer, which may be judged, cannot be hidden."""
 
     @model_validator(mode="after")
     def _hangs_together(self) -> "Message":
@@ -79,7 +81,14 @@ class Message(Strict):
             raise ValueError(f"tool_calls belong to role 'assistant', not {self.role!r}")
         if self.role != "tool" and not self.tool_calls and not self.content.strip() and self.kind is None:
             raise ValueError(f"the content of a message of role {self.role!r} is empty; write it or leave the message out")
+        if self.hidden and self.is_answer:
+            raise ValueError("an answer of role 'assistant' may be judged, so it cannot be hidden; leave hidden out")
         return self
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether it is what a model says, and no call of a tool."""
+        return self.role == "assistant" and not self.tool_calls
 
     def size(self) -> int:
         """Return the bytes of the message as JSON."""
@@ -91,6 +100,26 @@ def _refuse_records(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     if at := next((number for number, message in enumerate(messages, 1) if message.kind is not None or message.about), None):
         raise ValueError(f"message {at} has kind or about, which belong to the records of finished runs; leave them out")
     return messages
+
+
+class HiddenMessages(Strict):
+    """Messages that graders are not shown: those that have all that it names; answers, which may be judged, are never among them."""
+
+    role: Sparse[Literal["user", "assistant", "tool"] | None] = None
+    source: Sparse[str | None] = None
+    name: Sparse[str | None] = None
+    """The message's `name`; that of a tool's result is the tool's."""
+
+    @model_validator(mode="after")
+    def _names_something(self) -> Self:
+        if not self.model_dump(exclude_none=True):
+            raise ValueError("it would hide every message; give role, source or name")
+        return self
+
+    def has(self, message: Message) -> bool:
+        """Return whether a message is one of them."""
+        wanted = self.model_dump(exclude_none=True)
+        return not message.is_answer and all(getattr(message, name) == value for name, value in wanted.items())
 
 
 Messages = Annotated[tuple[Message, ...], FirstMistakes(MAX_MESSAGES), AfterValidator(_refuse_records)]

@@ -243,6 +243,32 @@ def refuse_duplicate_tools(tools: tuple[OfferedTool, ...]) -> None:
         raise ValueError(f"tools: {twins[0]!r} is there twice; give each tool a name of its own")
 
 
+TOOL_CALLS = 25
+"""The tool calls of one conversation, unless its settings say otherwise; then comes one last turn without tools."""
+
+TURNS = 30
+"""The turns of one conversation with tools, unless its settings say otherwise; then comes one last turn without."""
+
+
+class ToolLimits(Strict):
+    """The limits of one conversation with tools, a generator's until its draft or a grader's about one draft."""
+
+    max_tool_calls: Sparse[Annotated[int, Field(ge=1, le=200)] | None] = None
+    """Tool calls; 25 by default. The model gets one last turn without tools."""
+    max_turns: Sparse[Annotated[int, Field(ge=1, le=200)] | None] = None
+    """Turns with tools; 30 by default."""
+
+    @property
+    def tool_calls(self) -> int:
+        """The most tool calls."""
+        return self.max_tool_calls or TOOL_CALLS
+
+    @property
+    def turns(self) -> int:
+        """The most turns."""
+        return self.max_turns or TURNS
+
+
 class Budget(Strict):
     """The limits of a thread's model calls in total, checked before every call: `Budget(max_cost_usd=0.5)`.
 

@@ -24,13 +24,14 @@ from gradeloop.contract.messages import (
     MESSAGE_BYTES,
     CallForm,
     DeclaredFunction,
+    HiddenMessages,
     Message,
     Messages,
     OutputForm,
     Usage,
     refuse_odd_functions,
 )
-from gradeloop.contract.model_spec import HTTP_REQUEST, Budget, ModelSpec, OfferedTool, RemoteGrader, refuse_duplicate_tools
+from gradeloop.contract.model_spec import HTTP_REQUEST, Budget, ModelSpec, OfferedTool, RemoteGrader, ToolLimits, refuse_duplicate_tools
 from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest, ThreadTooLarge, explained
 from gradeloop.text import clip
@@ -72,7 +73,7 @@ QUEUED = 8
 SystemPrompt = Annotated[str, Field(max_length=65_536)]
 
 
-class Generator(Strict):
+class Generator(ToolLimits):
     """Who drafts, `Generator(model="openai:gpt-5-mini")`: a model, or an activity or workflow of another worker, in any language."""
 
     model: ModelSpec | None = None
@@ -104,8 +105,8 @@ class Generator(Strict):
             raise ValueError("name who drafts by exactly one of model, activity and workflow")
         if self.model is None and self.task_queue is None:
             raise ValueError("task_queue is missing; name the queue on which the activity or workflow is served")
-        if self.model is None and (self.system_prompt or self.tools or self.show_rubric):
-            raise ValueError("system_prompt, tools and show_rubric are for a model; an activity or workflow brings its own")
+        if self.model is None and (self.system_prompt or self.tools or self.show_rubric or self.max_tool_calls or self.max_turns):
+            raise ValueError("system_prompt, tools, their limits and show_rubric are for a model; an activity or workflow brings its own")
         if self.activity is None and self.heartbeat_timeout is not None:
             raise ValueError("heartbeat_timeout is for an activity, which sends heartbeats; leave it out")
         if self.model is not None and self.task_queue is not None:
@@ -125,7 +126,7 @@ class Generator(Strict):
         return bool(is_address or self.functions or self.function_choice or self.shown_as or self.output_form)
 
 
-class Grader(Strict):
+class Grader(ToolLimits):
     """Who judges, `Grader(model="openai:gpt-5-mini")`: a model, an activity of another worker, or a function of the worker's tools."""
 
     model: ModelSpec | None = None
@@ -142,11 +143,14 @@ class Grader(Strict):
     """Names of the worker's tools, and definitions of remote tools."""
     prompt: Sparse[Literal["full", "short"] | None] = None
     """The length of gradeloop's own text in the prompt; by default short for a model whose context has 8,192 tokens at most."""
+    hide: Sparse[Items[HiddenMessages]] = ()
+    """Messages that are marked as `hidden` when they join the thread."""
 
     @model_validator(mode="after")
     def _names_one(self) -> "Grader":
-        if self.remote is not None and (self.model or self.system_prompt or self.tools or self.prompt):
-            raise ValueError("model, system_prompt, tools and prompt are for a model of ours; an activity or function brings its own")
+        ours = self.model or self.system_prompt or self.tools or self.prompt or self.max_tool_calls or self.max_turns
+        if self.remote is not None and ours:
+            raise ValueError("model, system_prompt, tools, their limits and prompt are for a model; an activity or function brings its own")
         refuse_duplicate_tools(self.tools)
         return self
 

@@ -447,6 +447,9 @@ def records(messages: Sequence[Message]) -> list[dict[str, object]]:
 
 
 def _blocks(message: Message) -> Iterator[dict[str, object]]:
+    if message.hidden:
+        yield {"role": message.role, "type": "hidden", "text": ""}
+        return
     speaker: dict[str, object] = {"role": message.role, **({"source": message.source} if message.source else {})}
     speaker |= {"name": message.name} if message.name else {}
     about = message.about or {}
