@@ -243,6 +243,7 @@ def grader_request(question: GraderQuestion) -> ModelRequest:
         step=question.step,
         messages=messages,
         system=prompt.system,
+        images=tuple(one for message in question.judged.messages if not message.hidden for one in message.attached),
         tools=tools,
         schema=_schema(question) if by_schema else None,
         tools_allowed=not question.last,

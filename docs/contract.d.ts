@@ -3,7 +3,7 @@
 
 export type JsonValue = string | number | boolean | null | JsonValue[] | { [key: string]: JsonValue };
 
-/** A finished run of an agent, in one conversation or several: `AgentRun(id="7", transcripts=(RunTranscript(messages=said),))`. */
+/** A finished run of an agent, in one conversation or several. */
 export interface AgentRun {
   id: string;
   transcripts: RunTranscript[];
@@ -23,7 +23,14 @@ export interface AskedOfPerson {
   id: string;
 }
 
-/** The one argument of the workflow `GradingBatch`: `BatchRequest(batch_id="nightly", total=500)`; the cases are stored by then. */
+/** An image or a file, by its address or as a `data:` URL. */
+export interface Attachment {
+  type?: "image" | "file";
+  url: string;
+  detail?: "auto" | "low" | "high" | null;
+}
+
+/** The one argument of the workflow `GradingBatch`; the cases are in the store by then. */
 export interface BatchRequest {
   batch_id: string;
   total: number;
@@ -45,7 +52,7 @@ export interface BatchRequest {
   priority?: Priority;
 }
 
-/** The status, counts and usage of a batch: `(await batches.result("nightly")).passed`. */
+/** The status, counts and usage of a batch. */
 export interface BatchSummary {
   batch_id: string;
   name?: string | null;
@@ -71,21 +78,21 @@ export interface BatchSummary {
   throttled_by?: string | null;
 }
 
-/** The limits of a thread's model calls in total, checked before every call: `Budget(max_cost_usd=0.5)`. A model whose server does not report what its calls use is refused after its first call. */
+/** The limits of a thread's model calls in total, checked before every call. A model whose server does not report what its calls use is refused after its first call. */
 export interface Budget {
   max_tokens?: number | null;
   max_cost_usd?: number | null;
 }
 
-/** A case of a batch: what is judged, or who drafts it, and by which rubric: `Case(id="a", output="Hi!", rubric="- polite")`. */
+/** A case of a batch: what is judged, or who drafts it, and by which rubric. */
 export interface Case {
   id: string;
   description?: string | null;
   vars?: { [key: string]: JsonValue };
   prompt?: string | null;
   label?: string | null;
-  messages?: Message[];
-  images?: Image[];
+  messages?: MessageInput[];
+  images?: Attachment[];
   output?: string | null;
   generator?: Generator | null;
   rubric: RubricInput;
@@ -104,7 +111,7 @@ export interface Case {
   left_out?: string[];
 }
 
-/** The result of a case; an error is never a verdict, neither passed nor failed: `CaseResult.rows()` has its criteria. */
+/** The result of a case; an error is never a verdict, neither passed nor failed. */
 export interface CaseResult {
   index: number;
   id: string;
@@ -181,7 +188,7 @@ export interface CriteriaJudge {
   escalate?: ModelSpecInput | null;
 }
 
-/** One requirement of a rubric: what must hold, who decides it, its weight: `Criterion(description="polite", weight=2)`. */
+/** One requirement of a rubric: what must hold, who decides it, and how much it counts. */
 export interface Criterion {
   id?: string;
   description: string | { [key: string]: JsonValue };
@@ -205,7 +212,7 @@ export interface Criterion {
 
 export type CriterionInput = string | { id?: string; description: string | { [key: string]: JsonValue }; required?: boolean; weight?: number; negate?: boolean; score?: Scale | null; check?: CheckInput | null; human?: boolean; grader?: ModelSpecInput | RemoteGrader | null; votes?: number; panel?: (ModelSpecInput | RemoteGrader)[]; quotes?: boolean; require_quotes?: boolean; prompt?: OwnPromptInput | null; form?: "row" | "pass_score" | "similar"; categories?: { [key: string]: number }; transform?: CodeText | null; group?: string | null; };
 
-/** The verdict on one criterion: who decided, and why: `[row.gap for row in evaluation.criteria if not row.passed]`. */
+/** The verdict on one criterion: who decided, and why. */
 export interface CriterionRow {
   id: string;
   name: string;
@@ -277,7 +284,7 @@ export interface ErrorPart {
   text: string;
 }
 
-/** One grading pass: result, rows, usage, and which draft was judged: `result.evaluations[-1].explanation`. */
+/** One grading pass: the result, the rows, the usage, and which draft was judged. */
 export interface Evaluation {
   grading_run_id: string;
   iteration: number;
@@ -296,7 +303,7 @@ export interface Evaluation {
   overridden_result?: "satisfied" | "needs_revision" | "failed" | null;
 }
 
-/** Something that happened in a thread, without its texts: `async for event in client.watch("haiku-1"): print(event.type)`. */
+/** Something that happened in a thread, with references instead of texts. */
 export interface Event {
   seq: number;
   type: "run_started" | "message" | "rubric_evaluation_start" | "rubric_evaluation_end" | "tool_called" | "run_ended" | "interrupted" | "resumed" | "rubric_supplied" | "rubric_rejected" | "waiting" | "decided" | "approved" | "denied" | "overridden";
@@ -355,7 +362,7 @@ export interface GatedRate {
   wanted?: number | null;
 }
 
-/** Who drafts, `Generator(model="openai:gpt-5-mini")`: a model, or an activity or workflow of another worker, in any language. */
+/** Who drafts: a model that gradeloop's worker calls, or an activity or workflow of another worker, in any language. */
 export interface Generator {
   max_tool_calls?: number | null;
   max_turns?: number | null;
@@ -373,7 +380,7 @@ export interface Generator {
   output_form?: OutputForm | null;
 }
 
-/** Who judges, `Grader(model="openai:gpt-5-mini")`: a model, an activity of another worker, or a function of the worker's tools. */
+/** Who judges: a model that gradeloop's worker calls, an activity of another worker, or a function in the worker's tools. */
 export interface Grader {
   max_tool_calls?: number | null;
   max_turns?: number | null;
@@ -402,12 +409,6 @@ export interface HiddenMessages {
   name?: string | null;
 }
 
-/** An image, by its address or as a `data:` URL. */
-export interface Image {
-  url: string;
-  detail?: "auto" | "low" | "high" | null;
-}
-
 /** The answer of the update `interrupt`, once the calls in flight have stopped. */
 export interface Interruption {
   interrupted: boolean;
@@ -418,7 +419,7 @@ export interface Interruption {
 
 /** The argument of the update `invoke`: one turn of a thread. */
 export interface InvokeRequest {
-  messages?: Message[];
+  messages?: MessageInput[];
   rubric?: RubricInput | null;
   max_iterations?: number | null;
   budget?: Budget | null;
@@ -434,7 +435,7 @@ export interface JudgeError {
   failed_found: number;
 }
 
-/** One judgement of one run; a `FAILURE` says nothing about the run: `(await judge(run)).output["label"]`. */
+/** One judgement of one run; a `FAILURE` says nothing about the run. */
 export interface JudgeResult {
   id: string;
   agent_run_id: string;
@@ -464,7 +465,7 @@ export interface JudgingRequest {
   priority?: Priority | null;
 }
 
-/** One message of a conversation; absent fields stay out of its JSON: `Message(role="user", content="Write a haiku.")`. */
+/** One message of a conversation; absent fields stay out of its JSON. */
 export interface Message {
   role: "user" | "assistant" | "tool";
   content?: string;
@@ -476,6 +477,23 @@ export interface Message {
   model?: string | null;
   kind?: "text" | "reasoning" | "tool_call" | "tool_result" | "file" | "error" | "other" | "finding" | null;
   about?: { [key: string]: JsonValue } | null;
+  attached?: Attachment[];
+  hidden?: boolean;
+}
+
+/** One message of a conversation; absent fields stay out of its JSON. */
+export interface MessageInput {
+  role: "user" | "assistant" | "tool";
+  content?: string | (TextBlock | Attachment)[];
+  name?: string | null;
+  source?: string | null;
+  tool_calls?: ToolCall[];
+  tool_call_id?: string | null;
+  vendor?: { [key: string]: JsonValue } | null;
+  model?: string | null;
+  kind?: "text" | "reasoning" | "tool_call" | "tool_result" | "file" | "error" | "other" | "finding" | null;
+  about?: { [key: string]: JsonValue } | null;
+  attached?: Attachment[];
   hidden?: boolean;
 }
 
@@ -486,7 +504,7 @@ export interface MetricShare {
   weight?: number;
 }
 
-/** The settings of a model call; the provider's defaults hold for absent ones: `ModelConfig(temperature=0, max_tokens=500)`. */
+/** The settings of a model call; the provider's defaults hold for absent ones. */
 export interface ModelConfig {
   max_tokens?: number | null;
   temperature?: number | null;
@@ -499,7 +517,7 @@ export interface ModelConfig {
   base_url?: string | null;
 }
 
-/** A provider's model with settings and fallbacks: `ModelSpec(id="openai:gpt-5-mini", fallback=["anthropic:claude-haiku-4-5"])`. */
+/** A provider's model with its settings, and the models that are asked where it cannot be had. */
 export interface ModelSpec {
   id: string;
   config?: ModelConfig;
@@ -596,7 +614,7 @@ export interface PendingCall {
   role: "generator" | "grader" | "check";
 }
 
-/** Which calls go first where slots or a rate are short, in Temporal's own terms: `Priority(level=1, tenant="acme")`. */
+/** Which calls go first where the worker's slots or its rate are short, in Temporal's own terms. */
 export interface Priority {
   level?: number;
   tenant?: string | null;
@@ -655,7 +673,7 @@ export interface RemoteTool {
   repeatable?: boolean;
 }
 
-/** An ordered list of criteria with unique ids, and how they add up: `Rubric(criteria=["polite", "short"], threshold=0.5)`. */
+/** An ordered list of criteria with unique ids, and how they add up. */
 export interface Rubric {
   name?: string | null;
   instructions?: string | null;
@@ -683,7 +701,7 @@ export interface RunExcerpt {
   findings?: PartFinding[];
 }
 
-/** A message of a run, plain or as parts; absent fields stay out of its JSON: `RunMessage(role="user", content="Hi")`. */
+/** A message of a run, plain or as parts; absent fields stay out of its JSON. */
 export interface RunMessage {
   role: "system" | "user" | "assistant" | "tool";
   content?: string;
@@ -696,7 +714,7 @@ export interface RunMessage {
   metadata?: { [key: string]: JsonValue };
 }
 
-/** The result of a thread's turn: `(await client.invoke("haiku-1", "Another one.")).output`. */
+/** The result of a thread's turn. */
 export interface RunResult {
   thread_id: string;
   grading_run_id: string | null;
@@ -716,7 +734,7 @@ export interface RunResult {
   overridden_result?: "satisfied" | "needs_revision" | "failed" | null;
 }
 
-/** One conversation of a run: `RunTranscript(messages=(RunMessage(role="user", content="Hi"),))`. */
+/** One conversation of a run. */
 export interface RunTranscript {
   id?: string;
   name?: string | null;
@@ -765,6 +783,12 @@ export interface SuppliedRubric {
   superseded: string | null;
 }
 
+/** A text between images and files. */
+export interface TextBlock {
+  type: "text";
+  text: string;
+}
+
 /** What somebody says. */
 export interface TextPart {
   type?: "text";
@@ -772,9 +796,9 @@ export interface TextPart {
   refusal?: boolean;
 }
 
-/** The one argument of the workflow `GradingThread`: `ThreadRequest(generator=Generator(model="openai:gpt-5-mini"))`. */
+/** The one argument of the workflow `GradingThread`. */
 export interface ThreadRequest {
-  messages?: Message[];
+  messages?: MessageInput[];
   rubric?: RubricInput | null;
   generator: Generator;
   grader?: Grader | null;
@@ -787,7 +811,7 @@ export interface ThreadRequest {
   checkpoint?: { [key: string]: JsonValue } | null;
 }
 
-/** The answer of the query `state`: `(await client.state("haiku-1")).status`. */
+/** The answer of the query `state`. */
 export interface ThreadState {
   status: "idle" | "running" | "waiting" | "interrupted";
   grading_run_id: string | null;
@@ -804,7 +828,7 @@ export interface ThreadState {
   call_wait?: string | null;
 }
 
-/** A tool call that a model asks for: `ToolCall(id="call-1", name="word_count", arguments={"maximum": 80})`. */
+/** A tool call that a model asks for. */
 export interface ToolCall {
   id: string;
   name: string;
@@ -837,7 +861,7 @@ export interface Upload {
   cases: Case[];
 }
 
-/** Tokens, calls, seconds and cost, summed over the model calls that were recorded: `(await client.state("haiku-1")).usage.calls`. */
+/** Tokens, calls, seconds and cost, summed over the model calls that were recorded. */
 export interface Usage {
   input?: number | null;
   cached?: number;
@@ -882,7 +906,7 @@ export interface WaitingCriterion {
   name: string;
 }
 
-/** What waits for a person, for `decide` or `approve` and `deny`: `(await client.state("haiku-1")).waiting_for`. */
+/** What waits for a person: criteria for `decide`, or tool calls for `approve` and `deny`. */
 export interface WaitingFor {
   grading_run_id: string | null;
   iteration: number | null;

@@ -35,7 +35,7 @@ from activities.providers.base import (
     unknown_end,
     with_circumstances,
 )
-from gradeloop.contract.messages import Image, Message, Usage, split_images
+from gradeloop.contract.messages import Attachment, Message, Usage
 from gradeloop.contract.provider import Cloud, Connections, Endpoint, ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.settings.catalog import capability_of
 
@@ -267,13 +267,16 @@ def _blocks(message: Message, request: ModelRequest, *, with_thinking: bool) -> 
     if message.role == "tool":
         yield {"type": "tool_result", "tool_use_id": _wire_id(message.tool_call_id or ""), "content": message.content}
         return
-    for part in split_images(message.content, request.images if message.role == "user" else ()):
-        yield {"type": "text", "text": part} if isinstance(part, str) else {"type": "image", "source": _source(part)}
+    for part in request.parts(message):
+        if isinstance(part, str):
+            yield {"type": "text", "text": part}
+        else:
+            yield {"type": "document" if part.type == "file" else "image", "source": _source(part)}
     for call in message.tool_calls:
         yield {"type": "tool_use", "id": _wire_id(call.id), "name": call.name, "input": call.arguments}
 
 
-def _source(image: Image) -> JsonValue:
+def _source(image: Attachment) -> JsonValue:
     if image.media_type is None:
         return {"type": "url", "url": image.url}
     return {"type": "base64", "media_type": image.media_type, "data": image.data}

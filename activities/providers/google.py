@@ -34,7 +34,7 @@ from activities.providers.base import (
     unknown_end,
     whole_object,
 )
-from gradeloop.contract.messages import Image, Message, Usage, split_images
+from gradeloop.contract.messages import Attachment, Message, Usage
 from gradeloop.contract.model_spec import LONGEST_TIMEOUT
 from gradeloop.contract.provider import Connections, Endpoint, ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.settings.endpoints import OF_GENERATION
@@ -189,15 +189,20 @@ def _wire_parts(message: Message, request: ModelRequest) -> Iterator[JsonValue]:
         answer: JsonObject = {"id": message.tool_call_id, "name": message.name or "tool", "response": {"output": message.content}}
         yield {"functionResponse": answer}
         return
-    for part in split_images(message.content, request.images if message.role == "user" else ()):
+    for part in request.parts(message):
         yield {"text": part} if isinstance(part, str) else _image(part)
     for call in message.tool_calls:
         yield {"functionCall": {"id": call.id, "name": call.name, "args": call.arguments}}
 
 
-def _image(image: Image) -> JsonValue:
+def _image(image: Attachment) -> JsonValue:
     if image.media_type is None:
-        return {"fileData": {"fileUri": image.url, "mimeType": guess_type(image.url)[0] or "image/jpeg"}}
+        return {
+            "fileData": {
+                "fileUri": image.url,
+                "mimeType": guess_type(image.url)[0] or ("application/pdf" if image.type == "file" else "image/jpeg"),
+            }
+        }
     return {"inlineData": {"mimeType": image.media_type, "data": image.data}}
 
 

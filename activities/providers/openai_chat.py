@@ -3,7 +3,7 @@
 import asyncio
 import math
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from itertools import groupby
@@ -47,9 +47,9 @@ from activities.providers.base import (
 )
 from activities.providers.environment import is_local
 from activities.providers.probe import TRIAL_SECONDS, Description, Trial, describe
-from gradeloop.contract.messages import CHOICES, Image, Message, Usage, split_images
+from gradeloop.contract.messages import CHOICES, Attachment, Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
-from gradeloop.contract.provider import Connections, Endpoint, ModelReply, ModelRequest
+from gradeloop.contract.provider import Connections, Endpoint, ModelFault, ModelReply, ModelRequest
 from gradeloop.settings.catalog import capability_of, server_facts
 from gradeloop.settings.endpoints import AZURE_HOSTS, listed_model
 from gradeloop.text import objects_in
@@ -298,23 +298,27 @@ def _merged(request: ModelRequest, first: int) -> Iterator[dict[str, Any]]:
     for by_user, group in groupby(enumerate(request.messages), key=is_merged):
         places = list(group)
         if by_user:
-            yield {"role": "user", "content": _shown("\n\n".join(message.content for _, message in places), request)}
+            yield {"role": "user", "content": _shown([message for _, message in places], request)}
             continue
         for at, message in places:
             written = _message(message, provider, with_reasoning=at >= first)
-            written |= {"content": _shown(message.content, request)} if message.role == "user" and request.images else {}
+            written |= {"content": _shown([message], request)} if message.role == "user" else {}
             yield _marked(written, request) if at in marks else written
 
 
-def _shown(text: str, request: ModelRequest) -> str | list[dict[str, Any]]:
-    """Return a text of the user's, in parts where images stand in it."""
-    parts = split_images(text, request.images)
+def _shown(messages: Sequence[Message], request: ModelRequest) -> str | list[dict[str, Any]]:
+    """Return what the user says, in parts where images or files stand in it."""
+    parts = request.parts(*messages)
     if all(isinstance(part, str) for part in parts):
-        return text
+        return "\n\n".join(message.content for message in messages)
     return [{"type": "text", "text": part} if isinstance(part, str) else _image(part) for part in parts]
 
 
-def _image(image: Image) -> dict[str, Any]:
+def _image(image: Attachment) -> dict[str, Any]:
+    if image.type == "file":
+        if image.media_type is None:
+            raise ModelFault("config", f"{image.label()}: Chat Completions takes no file by its address; give it as data:application/pdf")
+        return {"type": "file", "file": {"filename": "file.pdf", "file_data": image.url}}
     return {"type": "image_url", "image_url": {"url": image.url} | ({"detail": image.detail} if image.detail else {})}
 
 

@@ -35,7 +35,7 @@ from activities.providers.base import (
     unknown_end,
     with_circumstances,
 )
-from gradeloop.contract.messages import CHOICES, Image, Message, Usage, split_images
+from gradeloop.contract.messages import CHOICES, Attachment, Message, Usage
 from gradeloop.contract.provider import Connections, Endpoint, ModelReply, ModelRequest
 from gradeloop.settings.catalog import capability_of
 from gradeloop.text import objects_in
@@ -147,8 +147,8 @@ def _items(message: Message, request: ModelRequest, *, with_reasoning: bool) -> 
     if message.role == "tool":
         yield {"type": "function_call_output", "call_id": message.tool_call_id, "output": message.content}
         return
-    parts = split_images(message.content, request.images) if message.role == "user" else []
-    if any(isinstance(part, Image) for part in parts):
+    parts = request.parts(message)
+    if any(isinstance(part, Attachment) for part in parts):
         yield {"role": "user", "content": [_part(part) for part in parts]}
     elif message.content.strip():
         yield {"role": message.role, "content": message.content}
@@ -156,9 +156,12 @@ def _items(message: Message, request: ModelRequest, *, with_reasoning: bool) -> 
         yield {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": to_json(call.arguments).decode()}
 
 
-def _part(part: str | Image) -> JsonValue:
+def _part(part: str | Attachment) -> JsonValue:
     if isinstance(part, str):
         return {"type": "input_text", "text": part}
+    if part.type == "file":
+        named = {"file_url": part.url} if part.media_type is None else {"filename": "file.pdf", "file_data": part.url}
+        return {"type": "input_file", **named}
     return {"type": "input_image", "image_url": part.url, "detail": part.detail or "auto"}
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client, WorkflowFailureError
 
-from gradeloop.contract.messages import Image
+from gradeloop.contract.messages import Attachment
 from gradeloop.sandbox.choice import SandboxChoice, choose_sandboxes
 from gradeloop.sandbox.monty import Monty
 from tests.rig.batches import batching, case, drafted
@@ -291,7 +291,7 @@ async def test_an_address_drafts_and_code_makes_the_output_of_its_reply(client: 
 
 async def test_the_model_sees_an_image_and_the_judge_its_label(client: Client, tmp_path: Path) -> None:
     dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
-    image = Image(url=f"data:image/png;base64,{dot}")
+    image = Attachment(url=f"data:image/png;base64,{dot}")
     said = [{"role": "user", "content": f"Which colour?\n{image.label(1)}"}]
     answer = '{"k1": {"reason": "So.", "passed": true, "gap": ""}, "unjudgeable": ""}'
     async with model_server({"writer": [Reply("It is black.")], "judge": [Reply(answer)]}) as server:

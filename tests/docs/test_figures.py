@@ -107,6 +107,7 @@ LIMITS = {
         "votes on a criterion, conversations of a pass": f"{VOTES}, {rubric.CONVERSATIONS}",
         "a row's `metadata`": f"{METADATA_BYTES // KIB} KiB",
         "a message, as JSON": f"{messages.MESSAGE_BYTES // KIB:,} KiB",
+        "an image or file inside of a message; in one message": f"{messages.IMAGE_BYTES // KIB} KiB; {messages.IMAGES}",
         "messages sent at once": f"{messages.MAX_MESSAGES:,}",
         "a thread's messages and evaluations": f"{thread.STATE_BYTES // KIB:,} KiB",
         "the same with external storage": f"{thread.STORED_STATE_BYTES // MIB} MiB, {thread.STATE_BYTES // KIB:,} KiB at the start",

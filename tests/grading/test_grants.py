@@ -55,6 +55,7 @@ DATA: dict[str, str] = {
     "Generator": "system_prompt function_choice",
     "Grader": "system_prompt",
     "Group": "group",
+    "HiddenMessages": "source name",
     "InvokeRequest": "vars key",
     "MetricShare": "name criterion",
     "MonitorDefinition": "name passes stratum strata tenant notify",  # webhooks are the worker's settings

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gradeloop.contract.messages import CallForm, DeclaredFunction, Image, Message, OutputForm, ToolCall, split_images
+from gradeloop.contract.messages import Attachment, CallForm, DeclaredFunction, Message, OutputForm, ToolCall, split_attached
 from gradeloop.contract.provider import ModelFault, ModelReply
 from gradeloop.grading.code_checks import called_value, calls_functions, show_calls
 from tests.rig.provider_server import ProviderServer, Recorded, reply
@@ -31,7 +31,7 @@ async def ask(provider: ProviderServer, model: str, text: str = "Is it warm in R
     name = model.partition(":")[0]
     body = reply(name, name="weather", arguments=MODELS[model])
     answer = Recorded(events=(body,)) if name == "google_genai" else body
-    said = await provider.ask(model, answer, messages=(Message(role="user", content=text),), **more)
+    said = await provider.ask(model, answer, **{"messages": (Message(role="user", content=text),)} | more)
     return said, provider.received[-1].body
 
 
@@ -145,7 +145,7 @@ def test_json_that_calls_nothing_stays_text(form: CallForm, text: str) -> None:
 
 
 DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAQAAAC1HAwCAAAAC0lEQVR42mNk+A8AAQUBAScY42YAAAAASUVORK5CYII="
-PHOTO, PLACED = Image(url=f"data:image/png;base64,{DOT}", detail="low"), Image(url="https://a.example/b.png")
+PHOTO, PLACED = Attachment(url=f"data:image/png;base64,{DOT}", detail="low"), Attachment(url="https://a.example/b.png")
 SEEN: dict[str, list[Any]] = {
     "openai_compatible:m": [
         {"type": "text", "text": "What is"},
@@ -185,12 +185,54 @@ async def test_images_are_sent_in_the_place_of_their_labels(provider: ProviderSe
     assert PHOTO.label(1) in json.dumps(bare, ensure_ascii=False)
 
 
+PAPER, ABROAD = Attachment(type="file", url="data:application/pdf;base64,JVBERi0="), Attachment(type="file", url="https://a.example/b.pdf")
+FILES: dict[str, Any] = {
+    "openai_compatible:m": {"type": "file", "file": {"filename": "file.pdf", "file_data": PAPER.url}},
+    "openai:gpt-5-mini": {"type": "input_file", "filename": "file.pdf", "file_data": PAPER.url},
+    "anthropic:claude-haiku-4-5": {
+        "type": "document",
+        "source": {"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="},
+    },
+    "google_genai:gemini-2.5-flash": {"inlineData": {"mimeType": "application/pdf", "data": "JVBERi0="}},
+}
+BY_ADDRESS: dict[str, Any] = {
+    "openai:gpt-5-mini": {"type": "input_file", "file_url": ABROAD.url},
+    "anthropic:claude-haiku-4-5": {"type": "document", "source": {"type": "url", "url": ABROAD.url}},
+    "google_genai:gemini-2.5-flash": {"fileData": {"fileUri": ABROAD.url, "mimeType": "application/pdf"}},
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_what_is_attached_to_a_message_is_sent_in_its_place(provider: ProviderServer, model: str) -> None:
+    said = Message.model_validate({"role": "user", "content": [{"type": "text", "text": "Read"}, PAPER.model_dump()]})
+    _, sent = await ask(provider, model, messages=(said,))
+    turns = sent.get("messages") or sent.get("input") or sent["contents"]
+
+    assert turns[-1]["parts" if "contents" in sent else "content"][1] == FILES[model]
+
+
+@pytest.mark.parametrize("model", MODELS)
+async def test_a_file_by_its_address_is_sent_or_refused_by_name(provider: ProviderServer, model: str) -> None:
+    said = Message.model_validate({"role": "user", "content": [ABROAD.model_dump()]})
+    if model not in BY_ADDRESS:
+        with pytest.raises(
+            ModelFault, match=r"\[file, at https://a.example/b.pdf\]: Chat Completions takes no file by its address"
+        ) as refused:
+            await ask(provider, model, messages=(said,))
+        assert refused.value.kind == "config"
+        return
+    _, sent = await ask(provider, model, messages=(said,))
+    turns = sent.get("messages") or sent.get("input") or sent["contents"]
+
+    assert turns[-1]["parts" if "contents" in sent else "content"] == [BY_ADDRESS[model]]
+
+
 def test_an_image_has_a_label_of_its_size_and_its_sha256() -> None:
     sha256 = hashlib.sha256(base64.b64decode(DOT)).hexdigest()
 
     assert PHOTO.label(3) == f"[image 3, 1 KiB, sha256 {sha256[:12]}…]"
     assert PLACED.label(1) == "[image 1, at https://a.example/b.png]"
-    assert split_images("a [image 1, 2 KiB] b", [PHOTO]) == ["a [image 1, 2 KiB] b"]
+    assert split_attached("a [image 1, 2 KiB] b", [PHOTO]) == ["a [image 1, 2 KiB] b"]
 
 
 @pytest.mark.parametrize(
@@ -206,4 +248,4 @@ def test_an_image_has_a_label_of_its_size_and_its_sha256() -> None:
 )
 def test_what_is_no_image_is_refused(url: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        Image(url=url)
+        Attachment(url=url)

@@ -12,7 +12,7 @@ from temporalio import workflow
 from gradeloop.batches.draft_checks import CALL_CHECK, COMPARISON_CHECK
 from gradeloop.contract.base import READS_SHARES, CodeText, FirstMistakes, Recorded, Sparse, Strict
 from gradeloop.contract.evaluation import CriterionRow, Row, criterion_rows, html_table
-from gradeloop.contract.messages import IMAGES, Image, Messages, Usage
+from gradeloop.contract.messages import IMAGES, Attachment, Messages, Usage
 from gradeloop.contract.model_spec import HTTP_REQUEST, Budget, ModelSpec
 from gradeloop.contract.named_metrics import MOST_SHARES, DerivedMetrics, MetricShare
 from gradeloop.contract.notice import Webhooks
@@ -63,7 +63,7 @@ class Case(Strict):
     """The column of a matrix: the generator's label; equal for all cases of a generator."""
     messages: Sparse[Messages] = ()
     """The conversation before the output; its last message is the user's where a generator answers it."""
-    images: Sparse[Annotated[tuple[Image, ...], Field(max_length=IMAGES)]] = ()
+    images: Sparse[Annotated[tuple[Attachment, ...], Field(max_length=IMAGES)]] = ()
     """The images of the conversation, whose labels stand in its texts: the model that drafts sees them, whoever judges the labels."""
     output: str | None = None
     """The output that is judged; None where `generator` drafts it."""

@@ -17,7 +17,7 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import ThreadRequest, parse_request
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.files.output import resolve_writable
-from gradeloop.files.roots import FileScope
+from gradeloop.files.roots import FileScope, data_url
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, read_rubric_file, refuse_bad_rubric, require_files
 from gradeloop.files.yaml import Location, explained_at, read_placed
 from gradeloop.grading.templates import fill
@@ -100,7 +100,7 @@ def read_task(path: Path | None, flags: TaskFlags) -> Task:
     config = own_config_file(trust=flags.trust)
     scope = FileScope.of(path or Path("task.yaml"), outside := find_outside_roots(flags.allow_outside, config))
     read, spot = _read_task_file(path, scope) if path else (TaskFile(), Location())
-    task = _scripted_task(read, flags, outside)
+    task = _scripted_task(_with_files(read, scope, spot), flags, outside)
     notes: list[str] = []
     messages = _build_messages(task, flags)
     thread = task.thread if flags.thread is None else _parse_thread_id(flags.thread)
@@ -222,6 +222,22 @@ def _read_task_file(path: Path, scope: FileScope) -> tuple[TaskFile, Location]:
         refuse_bad_rubric(value["rubric"], placed, ("rubric",), spot.file)
     with explained_at(spot):
         return TaskFile.model_validate(value), spot
+
+
+def _with_files(task: TaskFile, scope: FileScope, spot: Location) -> TaskFile:
+    """Return the task with the files that blocks of its messages name by `path`, relative to it, as `data:` URLs."""
+
+    def read(value: JsonValue, where: Location) -> JsonValue:
+        if isinstance(value, list):
+            return [read(item, where.at(at)) for at, item in enumerate(value)]
+        if not isinstance(value, dict):
+            return value
+        if isinstance(path := value.get("path"), str) and value.get("type") in {"image", "file"}:
+            return {"url": data_url(scope.find(path, where), where), **{key: of for key, of in value.items() if key != "path"}}
+        return value | {"content": read(value["content"], where.at("content"))} if "content" in value else value
+
+    messages = read(task.messages, spot.at("messages"))
+    return task.model_copy(update={"messages": messages})
 
 
 def _build_messages(task: TaskFile, flags: TaskFlags) -> list[JsonValue]:

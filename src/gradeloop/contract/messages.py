@@ -6,14 +6,24 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, Field, GetCoreSchemaHandler, JsonValue, NonNegativeFloat, NonNegativeInt, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    GetCoreSchemaHandler,
+    JsonValue,
+    NonNegativeFloat,
+    NonNegativeInt,
+    model_validator,
+)
 from pydantic_core import core_schema, to_json
 
 from gradeloop.contract.base import FirstMistakes, Items, Sparse, Strict
+from gradeloop.errors import explained
 from gradeloop.text import clip
 
 MESSAGE_BYTES = 1024 * 1024
@@ -43,6 +53,90 @@ RecordKind = Literal["text", "reasoning", "tool_call", "tool_result", "file", "e
 """The types of records in which a finished run is shown to judges; `finding` is what was said of a part of a longer run."""
 
 
+IMAGE_BYTES = 640 * 1024
+"""The largest image or file inside of a message or a case, which may have 1 MiB with all it says."""
+
+IMAGES = 20
+"""The most images and files of a message or a case, as the strictest vendor has it."""
+
+_DATA = re.compile(r"data:(?P<media>(?P<image>image/(?:png|jpeg|gif|webp))|application/pdf);base64,(?P<data>[A-Za-z0-9+/]+={0,2})")
+_UNSAFE = {ord(character): f"%{ord(character):X}" for character in '"\\<'}
+"""What JSON, in which graders are shown a label, would write otherwise."""
+_ADDRESS = re.compile(r"https?://[^\s/?#@]+(?:[/?#]\S*)?")
+
+
+class Attachment(Strict):
+    """An image or a file, by its address or as a `data:` URL."""
+
+    type: Sparse[Literal["image", "file"]] = "image"
+    url: Annotated[str, Field(min_length=1)]
+    """`https://…`, which the vendor fetches, or `data:image/png;base64,…` (png, jpeg, gif, webp; of a file `application/pdf`)."""
+    detail: Sparse[Literal["auto", "low", "high"] | None] = None
+    """How closely OpenAI's models look at an image."""
+
+    @model_validator(mode="after")
+    def _is_one(self) -> Self:
+        if _ADDRESS.fullmatch(self.url):
+            return self
+        found = _DATA.fullmatch(self.url)
+        if found is None or (found["image"] is None) != (self.type == "file"):
+            forms = "data:application/pdf;base64,…" if self.type == "file" else "data:image/png;base64,… (png, jpeg, gif or webp)"
+            raise ValueError(f"{clip(self.url)} is no {self.type}; write https://…, or {forms}")
+        try:
+            size = len(self._bytes)
+        except (binascii.Error, ValueError):
+            raise ValueError(f"{clip(self.url)} is no base64; encode the {self.type} anew") from None
+        if size > IMAGE_BYTES:
+            raise ValueError(f"the {self.type} has {size} bytes, {IMAGE_BYTES} at most; shrink it, or give its address")
+        return self
+
+    @property
+    def media_type(self) -> str | None:
+        """The type of an attachment that is data; None of one that has an address."""
+        found = _DATA.fullmatch(self.url)
+        return found["media"] if found else None
+
+    @property
+    def data(self) -> str:
+        """The base64 of an attachment that is data."""
+        return self.url.partition(",")[2]
+
+    @property
+    def _bytes(self) -> bytes:
+        return base64.b64decode(self.data, validate=True)
+
+    def label(self, number: int | None = None) -> str:
+        """Return what stands in a text in the place of the attachment; `number` counts a case's images from 1."""
+        name = self.type if number is None else f"{self.type} {number}"
+        if self.media_type is None:
+            return f"[{name}, at {self.url.translate(_UNSAFE)}]"
+        size = max(1, round(len(self._bytes) / 1024))
+        return f"[{name}, {size} KiB, sha256 {hashlib.sha256(self._bytes).hexdigest()[:12]}…]"
+
+
+def split_attached(text: str, attached: Sequence[Attachment]) -> list[str | Attachment]:
+    """Return a text in parts, with images and files in the place of their labels."""
+    parts: list[str | Attachment] = [text]
+    for one, label in ((it, label) for number, it in enumerate(attached, 1) for label in (it.label(number), it.label())):
+        at = next((at for at, part in enumerate(parts) if isinstance(part, str) and label in part), None)
+        if at is not None:
+            before, _, after = str(parts[at]).partition(label)
+            parts[at : at + 1] = [before, one, after]
+    if len(parts) == 1:
+        return [text] if text.strip() else []
+    return [part.strip("\n") if isinstance(part, str) else part for part in parts if not isinstance(part, str) or part.strip()]
+
+
+class TextBlock(Strict):
+    """A text between images and files."""
+
+    type: Literal["text"]
+    text: str
+
+
+ContentBlocks = tuple[TextBlock | Attachment, ...]
+
+
 class ToolCall(Strict):
     """A tool call that a model asks for: `ToolCall(id="call-1", name="word_count", arguments={"maximum": 80})`."""
 
@@ -57,7 +151,8 @@ class Message(Strict):
     """One message of a conversation; absent fields stay out of its JSON: `Message(role="user", content="Write a haiku.")`."""
 
     role: Literal["user", "assistant", "tool"]
-    content: str = ""
+    content: Annotated[str, BeforeValidator(lambda text: text, json_schema_input_type=str | ContentBlocks)] = ""
+    """What is said: a text; it may be sent as blocks, too."""
     name: Sparse[str | None] = None
     source: Sparse[str | None] = None
     tool_calls: Sparse[Items[ToolCall]] = ()
@@ -70,8 +165,30 @@ class Message(Strict):
     """The type of the record that a judge is shown, for a part of a finished run that is neither a plain text nor a tool's."""
     about: Sparse[dict[str, JsonValue] | None] = None
     """Further fields of the record that a judge is shown: `is_error` of a tool's result, `media_type` of a file."""
+    attached: Sparse[Annotated[tuple[Attachment, ...], Field(max_length=IMAGES)]] = ()
+    """Images and files of a user's message, each with its label in `content`; sent as blocks of `content`, they are written so."""
     hidden: Sparse[bool] = False
     """Whether graders are not shown it; an answer, which may be judged, cannot be hidden."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reads_blocks(cls, value: Any) -> Any:  # noqa: ANN401 - whatever came
+        """Return a message whose content is a text: a label stands in it for each block that is an image or a file."""
+        blocks = value.get("content") if isinstance(value, Mapping) else None
+        if not isinstance(blocks, list | tuple):
+            return value
+        texts, attached = list[str](), list[Attachment]()
+        for at, block in enumerate(blocks):
+            kind = block.get("type", "image") if isinstance(block, Mapping) else None
+            if kind not in {"text", "image", "file"}:
+                raise ValueError(f"content[{at}] is {clip(str(block))}; write a block of type text (with text), image or file (with url)")
+            with explained(f"content[{at}]: "):
+                if kind == "text":
+                    texts.append(TextBlock.model_validate(block).text)
+                else:
+                    attached.append(Attachment.model_validate(block))
+                    texts.append(attached[-1].label())
+        return {**value, "content": "\n".join(texts), "attached": attached}
 
     @model_validator(mode="after")
     def _hangs_together(self) -> "Message":
@@ -81,6 +198,8 @@ class Message(Strict):
             raise ValueError(f"tool_calls belong to role 'assistant', not {self.role!r}")
         if self.role != "tool" and not self.tool_calls and not self.content.strip() and self.kind is None:
             raise ValueError(f"the content of a message of role {self.role!r} is empty; write it or leave the message out")
+        if self.attached and (self.role != "user" or any(one.label() not in self.content for one in self.attached)):
+            raise ValueError("images and files belong to role 'user', each with its label in the text; send content as a list of blocks")
         if self.hidden and self.is_answer:
             raise ValueError("an answer of role 'assistant' may be judged, so it cannot be hidden; leave hidden out")
         return self
@@ -270,75 +389,6 @@ def _cost(one: Usage, other: Usage) -> float | None:
     costs = [usage.cost_usd for usage in (one, other) if usage.calls]
     known = [cost for cost in costs if cost is not None]
     return round(sum(known), _DECIMALS) if costs and len(known) == len(costs) else None
-
-
-IMAGE_BYTES = 640 * 1024
-"""The largest image inside of a case, which may have 1 MiB with all it says."""
-
-IMAGES = 20
-"""The most images of a case, as the strictest vendor has it."""
-
-_DATA = re.compile(r"data:(?P<media>image/(?:png|jpeg|gif|webp));base64,(?P<data>[A-Za-z0-9+/]+={0,2})")
-_ADDRESS = re.compile(r"https?://[^\s/?#@]+(?:[/?#]\S*)?")
-
-
-class Image(Strict):
-    """An image, by its address or as a `data:` URL."""
-
-    url: Annotated[str, Field(min_length=1)]
-    """`https://…`, which the vendor fetches, or `data:image/png;base64,…` (png, jpeg, gif or webp)."""
-    detail: Sparse[Literal["auto", "low", "high"] | None] = None
-    """How closely OpenAI's models look at it."""
-
-    @model_validator(mode="after")
-    def _is_an_image(self) -> Self:
-        if _ADDRESS.fullmatch(self.url):
-            return self
-        if self.media_type is None:
-            raise ValueError(f"{clip(self.url)} is no image; write https://…, or data:image/png;base64,… (png, jpeg, gif or webp)")
-        try:
-            size = len(self._bytes)
-        except (binascii.Error, ValueError):
-            raise ValueError(f"{clip(self.url)} is no base64; encode the image anew") from None
-        if size > IMAGE_BYTES:
-            raise ValueError(f"the image has {size} bytes, {IMAGE_BYTES} at most; shrink it, or give its address")
-        return self
-
-    @property
-    def media_type(self) -> str | None:
-        """The type of an image that is data; None of one that has an address."""
-        found = _DATA.fullmatch(self.url)
-        return found["media"] if found else None
-
-    @property
-    def data(self) -> str:
-        """The base64 of an image that is data."""
-        return self.url.partition(",")[2]
-
-    @property
-    def _bytes(self) -> bytes:
-        return base64.b64decode(self.data, validate=True)
-
-    def label(self, number: int) -> str:
-        """Return what stands in a text in the place of the image; `number` counts the case's images from 1."""
-        if self.media_type is None:
-            return f"[image {number}, at {self.url}]"
-        size = max(1, round(len(self._bytes) / 1024))
-        return f"[image {number}, {size} KiB, sha256 {hashlib.sha256(self._bytes).hexdigest()[:12]}…]"
-
-
-def split_images(text: str, images: Sequence[Image]) -> list[str | Image]:
-    """Return a text in parts, with the images in the place of their labels."""
-    parts: list[str | Image] = [text]
-    for number, image in enumerate(images, 1):
-        label = image.label(number)
-        at = next((at for at, part in enumerate(parts) if isinstance(part, str) and label in part), None)
-        if at is not None:
-            before, _, after = str(parts[at]).partition(label)
-            parts[at : at + 1] = [before, image, after]
-    if len(parts) == 1:
-        return [text] if text.strip() else []
-    return [part.strip("\n") if isinstance(part, str) else part for part in parts if not isinstance(part, str) or part.strip()]
 
 
 FUNCTION_BYTES = 64 * 1024

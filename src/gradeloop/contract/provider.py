@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from pydantic import JsonValue
 
 from gradeloop.contract.base import Recorded, Sparse, Strict
-from gradeloop.contract.messages import DeclaredFunction, Image, LogProbs, Message, OutputForm, Usage
+from gradeloop.contract.messages import Attachment, DeclaredFunction, LogProbs, Message, OutputForm, Usage, split_attached
 from gradeloop.contract.model_spec import ModelSpec
 
 if TYPE_CHECKING:
@@ -153,12 +153,17 @@ class ModelRequest:
     """`auto`, `none`, `required`, or the name of the function to call."""
     output_form: OutputForm | None = None
     """The JSON that the reply is asked to be, where no schema of ours binds it."""
-    images: tuple[Image, ...] = ()
-    """Images whose labels stand in the user's messages."""
+    images: tuple[Attachment, ...] = ()
+    """Images and files whose labels stand in the user's messages, beside those that are attached to one."""
     logprobs: bool = False
     """Whether the reply is to say how probable its tokens were."""
     embedded: tuple[str, ...] = ()
     """The draft and the texts to which it is compared by their embeddings; nothing is completed then."""
+
+    def parts(self, *messages: Message) -> list[str | Attachment]:
+        """Return what is said in neighbouring messages in parts, those of the user with images and files in the place of their labels."""
+        attached = (*self.images, *(one for message in messages for one in message.attached)) if messages[0].role == "user" else ()
+        return split_attached("\n\n".join(message.content for message in messages), attached)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The folders that files are read from: no path, link or name leads out of them."""
 
+import base64
 import errno
 import os
 import stat
@@ -9,12 +10,23 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Self
 
+from gradeloop.contract.messages import IMAGE_BYTES
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location
 from gradeloop.text import clip
 
 SYSTEM_FOLDERS = (Path("/proc"), Path("/sys"), Path("/dev"))
 """Folders of the kernel: what looks like a file in them is a process's environment, a setting or a device."""
+
+MEDIA_TYPES = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".gif": "image/gif",
+    ".webp": "image/webp",
+    ".pdf": "application/pdf",
+}
+"""The types of images and of files that models read, by the suffix of their names."""
 
 CURE = "move it there, or allow its folder with --allow-outside"
 
@@ -108,3 +120,21 @@ class FileScope:
         if not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
             raise InvalidRequest(f"{where}: {clip(name)} is a device, a pipe or a socket; name a regular file")
         return path
+
+
+def data_url(path: Path, where: Location | str) -> str:
+    """Return the file of an image or a PDF as a `data:` URL.
+
+    Raises:
+        InvalidRequest: It is neither, cannot be read, or is too large.
+    """
+    if (media := MEDIA_TYPES.get(path.suffix.lower())) is None:
+        raise InvalidRequest(f"{where}: {clip(str(path))} is neither an image nor a PDF; its name may end in {', '.join(MEDIA_TYPES)}")
+    try:
+        with path.open("rb") as file:
+            raw = file.read(IMAGE_BYTES + 1)
+    except OSError as error:
+        raise InvalidRequest(f"{where}: the file {str(path)!r} cannot be read: {error.strerror}; name another") from None
+    if len(raw) > IMAGE_BYTES:
+        raise InvalidRequest(f"{where}: the file {clip(str(path))} has more than {IMAGE_BYTES} bytes; shrink it, or give its address")
+    return f"data:{media};base64,{base64.b64encode(raw).decode()}"

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from gradeloop.contract.base import CodeText
 from gradeloop.contract.criterion import Check
-from gradeloop.contract.messages import Image
+from gradeloop.contract.messages import Attachment
 from gradeloop.contract.model_spec import FallbackModel, ModelConfig, ModelSpec, RemoteGrader, RemoteTool
 from gradeloop.contract.thread import Generator, Grader, ThreadRequest
 from gradeloop.errors import InvalidRequest, explain, field_path
@@ -32,7 +32,7 @@ NAMES: Mapping[type[BaseModel], Mapping[str, Kind]] = {
     RemoteGrader: {**_REMOTE, "function": "tool"},
     RemoteTool: _REMOTE,
     Check: {"tool": "tool"},
-    Image: {"url": "address"},
+    Attachment: {"url": "address"},
     CodeText: {"language": "code"},
     ThreadRequest: {"checkpoint": "setting"},
 }

@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from gradeloop.batches.contract import DRAFT_MARK, Case
 from gradeloop.batches.draft_checks import CALL_CHECK
 from gradeloop.contract.base import CodeText
-from gradeloop.contract.messages import MESSAGE_BYTES, Image, Message
+from gradeloop.contract.messages import MESSAGE_BYTES, Attachment, Message
 from gradeloop.contract.model_spec import HTTP_REQUEST, ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator
@@ -97,7 +97,7 @@ class CasePrompt:
     system: str | None = None
     is_chat: bool = False
     """Whether it was written as messages."""
-    images: tuple[Image, ...] = ()
+    images: tuple[Attachment, ...] = ()
     """The images whose labels stand in the messages."""
     blank: bool = False
     """Whether nothing was written, and the message says what the generator gets instead of a prompt: the variables."""
@@ -238,7 +238,7 @@ def _fill_content(text: str, variables: Mapping[str, JsonValue] | None, place: s
     return fill_text(text, variables, place, MESSAGE_BYTES, missing)
 
 
-def _fill_parts(text: str, fill: Callable[[str], str], place: str, images: list[Image]) -> str:
+def _fill_parts(text: str, fill: Callable[[str], str], place: str, images: list[Attachment]) -> str:
     """Fill a message's text, and put the labels of its images, which `images` takes, in their places."""
     parts, at = [], 0
     for mark in MARK.finditer(text):
@@ -266,7 +266,7 @@ def fill_messages(
     """
     system: list[str] = []
     messages: list[Message] = []
-    images: list[Image] = []
+    images: list[Attachment] = []
     for at, message in enumerate(raw):
         place = f"{where}: {what}[{at}]" if len(raw) > 1 else f"{where}: {what}"
         content = _fill_parts(message.content, lambda text, at=place: _fill_content(text, variables, at, what, note), place, images)  # type: ignore[misc]  # a default

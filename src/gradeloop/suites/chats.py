@@ -1,20 +1,15 @@
 """Chats that are written as text: JSON or YAML lists of messages, with templates in them."""
 
-import base64
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 from pydantic import JsonValue, ValidationError
 
-from gradeloop.contract.messages import IMAGE_BYTES, Image
+from gradeloop.contract.messages import Attachment
 from gradeloop.errors import InvalidRequest, explained
 from gradeloop.files.yaml import Location, read_yaml
 from gradeloop.text import clip
-
-MEDIA_TYPES = {".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp"}
-"""The types of images, by the suffix of their files."""
 
 MARK = re.compile("\ue010(?P<detail>[a-z]*)\ue011(?P<url>[^\ue012]*)\ue012")
 """The mark of an image in a message's template, until its address is filled in."""
@@ -51,7 +46,7 @@ def _source(value: JsonValue) -> str | None:
     return f"data:{kind or 'image/png'};base64,{data}" if isinstance(data, str) else None
 
 
-def read_image(url: str, detail: str, where: str) -> Image:
+def read_image(url: str, detail: str, where: str) -> Attachment:
     """Return the image whose address was filled in; a file's `data:` URL inside of another one is that file's.
 
     Raises:
@@ -59,23 +54,7 @@ def read_image(url: str, detail: str, where: str) -> Image:
     """
     at = url.rfind(_DATA_URL)
     with explained(f"{where}: "):
-        return Image.model_validate({"url": url[at:] if at > 0 else url.strip(), "detail": detail or None})
-
-
-def image_file(path: Path, where: Location) -> str:
-    """Return an image's file as a `data:` URL.
-
-    Raises:
-        InvalidRequest: It cannot be read, or is too large.
-    """
-    try:
-        with path.open("rb") as file:
-            raw = file.read(IMAGE_BYTES + 1)
-    except OSError as error:
-        raise InvalidRequest(f"{where}: the file {str(path)!r} cannot be read: {error.strerror}; name another") from None
-    if len(raw) > IMAGE_BYTES:
-        raise InvalidRequest(f"{where}: the image {clip(str(path))} has more than {IMAGE_BYTES} bytes; shrink it, or give its address")
-    return f"data:{MEDIA_TYPES[path.suffix.lower()]};base64,{base64.b64encode(raw).decode()}"
+        return Attachment.model_validate({"url": url[at:] if at > 0 else url.strip(), "detail": detail or None})
 
 
 def without_images(value: JsonValue) -> JsonValue:
@@ -83,7 +62,7 @@ def without_images(value: JsonValue) -> JsonValue:
     if not isinstance(value, str) or not value.startswith(_DATA_URL):
         return value
     try:
-        return Image(url=value).label(1).replace("[image 1,", "[image,")
+        return Attachment(url=value).label()
     except ValidationError:
         return value
 

@@ -18,11 +18,10 @@ from gradeloop.contract.named_metrics import DerivedMetrics
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import MAX_ITERATIONS, Generator, Grader, Priority
 from gradeloop.errors import InvalidRequest, installed
-from gradeloop.files.roots import FileScope
+from gradeloop.files.roots import MEDIA_TYPES, FileScope, data_url
 from gradeloop.files.rubric import YAML_SUFFIXES, inline_prompts, load_rubric, refuse_bad_rubric
 from gradeloop.files.yaml import Location, read_yaml
 from gradeloop.suites.assertions import assertion_types
-from gradeloop.suites.chats import MEDIA_TYPES, image_file
 from gradeloop.suites.code_files import FILE, names_code, read_code_file
 from gradeloop.text import clip
 
@@ -301,8 +300,8 @@ def resolve_files(value: JsonValue, scope: FileScope, where: Location) -> JsonVa
     if names_code(value):
         return read_code_file(str(value), scope, where)
     path = scope.find(str(value).removeprefix(FILE), where)
-    if path.suffix.lower() in {".pdf", *MEDIA_TYPES}:
-        return pdf_text(path, where) if path.suffix.lower() == ".pdf" else image_file(path, where)
+    if path.suffix.lower() in MEDIA_TYPES:
+        return pdf_text(path, where) if path.suffix.lower() == ".pdf" else data_url(path, where)
     return read_yaml(path, "the file", aliases=True) if path.suffix in YAML_SUFFIXES else read_text(path, where)
 
 
