@@ -306,7 +306,7 @@ export interface Evaluation {
 /** Something that happened in a thread, with references instead of texts. */
 export interface Event {
   seq: number;
-  type: "run_started" | "message" | "rubric_evaluation_start" | "rubric_evaluation_end" | "tool_called" | "run_ended" | "interrupted" | "resumed" | "rubric_supplied" | "rubric_rejected" | "waiting" | "decided" | "approved" | "denied" | "overridden";
+  type: "run_started" | "message" | "rubric_evaluation_start" | "rubric_evaluation_end" | "tool_called" | "run_ended" | "interrupted" | "resumed" | "rubric_supplied" | "rubric_rejected" | "waiting" | "decided" | "approved" | "denied" | "overridden" | "drafting";
   time: string;
   grading_run_id?: string | null;
   iteration?: number | null;
@@ -319,6 +319,7 @@ export interface Event {
   reason?: "person" | "budget" | "failure" | "outage" | null;
   result?: string | null;
   status?: "running" | "waiting" | "interrupted" | "satisfied" | "max_iterations_reached" | "failed" | "grader_error" | "superseded" | null;
+  draft?: string | null;
 }
 
 /** A provider's model with its settings. */
@@ -826,6 +827,7 @@ export interface ThreadState {
   queued: number;
   waiting_for: WaitingFor | null;
   call_wait?: string | null;
+  draft?: string | null;
 }
 
 /** A tool call that a model asks for. */

@@ -17,10 +17,10 @@ from activities.capabilities import WorkerCapabilities
 from activities.errors import PERMANENT, FailureDetails, first_detail
 from activities.state_cache import GradingSettings, GradingSettingsRef, LogRef, ThreadRef
 from gradeloop.contract import thread as contract
-from gradeloop.contract.evaluation import InterruptReason
+from gradeloop.contract.evaluation import InterruptReason, describe_failure
 from gradeloop.contract.messages import Log, Usage
 from gradeloop.contract.model_spec import LONGEST_TIMEOUT
-from gradeloop.contract.thread import Grader, describe_failure
+from gradeloop.contract.thread import Grader
 from workflows.stop_rule import Arrived, CallEnd, Failed, NotDone, ask_to_stop, end_without_result
 from workflows.thread_state import MESSAGES, Exchange, StopReason, Thread
 
@@ -33,7 +33,6 @@ The permanent kinds of a provider's failures are not among them, since our own a
 
 NEVER_RETRIED_REMOTELY = [*PERMANENT, *NEVER_RETRIED]
 """The same for somebody else's activities, which may raise our kinds as errors like any others."""
-
 
 MODEL_CALL = ActivityConfig(
     start_to_close_timeout=timedelta(seconds=LONGEST_TIMEOUT, minutes=10),
@@ -121,7 +120,6 @@ TAIL_BYTES = 64 * 1024
 
 WARMED_CHARACTERS = 16_000
 """The length of a transcript from which one of many grading calls goes first: 4,000 tokens, the highest minimum of a provider's cache."""
-
 
 Result = TypeVar("Result")
 

@@ -24,10 +24,8 @@ DETAILS_CHARACTERS = 8_000
 ROWS = 20
 """The number of evaluations in the details, the newest ones."""
 
-
 _OUR_OWN = frozenset({FEEDBACK_SOURCE, TURN_LIMIT_SOURCE})
 """The sources of messages that the loop wrote, and not the thread's user."""
-
 
 _KEYS = tuple(SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES)
 _TENANT = _KEYS[-1]

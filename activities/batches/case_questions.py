@@ -308,7 +308,6 @@ def place_of(call: CaseCall) -> tuple[int, int, int]:
 NOTHING_TO_COMPARE = "there is nothing to compare it with: the other outputs are errors"
 """The error of the only output that is none."""
 
-
 Ask = Callable[[CaseCall, CaseQuestion, str, CaseLookup, AttemptState], Awaitable[CaseAnswer]]
 """Answers a question by the cache or a paid call, and stores the conversation; returns that the case goes on, or which limit holds it."""
 

@@ -30,7 +30,6 @@ KEPT_ATTEMPTS = 4_000
 UNCLAIMED_SECONDS = 90.0
 """Seconds that a call goes on which the server has given up: above the longest pause before the next attempt, which takes it."""
 
-
 Reply = TypeVar("Reply")
 
 
@@ -108,6 +107,8 @@ class AttemptState:
         self.progress = CallProgress(since=since, problem=earlier.problem if earlier else None)
         self.tokens: Callable[[], int] | None = None
         """Returns about how many tokens of the reply have come."""
+        self.draft: Callable[[], str] = str
+        """Returns the end of the draft that has come; empty for any other reply."""
         self.asked = Usage()
         """The part of `spent` for asking servers what they are."""
         self.cure = "run it again"
@@ -121,7 +122,7 @@ class AttemptState:
         over = self.over or activity.is_worker_shutdown()
         losses = _Losses(attempt=self.number, over=over, closed=self.closed, lost=self.lost).model_dump(exclude_defaults=True)
         now = {"attempt": sum(self.failed.counts.values()) + 1, "tokens": (self.tokens() if self.tokens else 0) or None}
-        progress = self.progress.model_copy(update=now).model_dump(mode="json")
+        progress = self.progress.model_copy(update=now | {"draft": self.draft() or None}).model_dump(mode="json")
         activity.heartbeat(self.spent.model_dump(mode="json"), self.failed.model_dump(mode="json") | position | losses, progress)
 
     def wait_for(self, problem: str) -> None:

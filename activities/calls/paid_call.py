@@ -68,7 +68,6 @@ RECORDED_SECONDS = 3.0
 TURN_BYTES = 2 * MESSAGE_BYTES - 32 * 1024
 """The most bytes of a reply together with how it reads, as JSON: Temporal takes a payload of 2 MiB."""
 
-
 Call = TypeVar("Call", bound=PaidCall)
 Turn = TypeVar("Turn", bound=PaidTurn)
 
@@ -292,6 +291,7 @@ class ModelCalls:
         began = clock()
         with kept_headers() as kept:
             state.ask(request.spec.id, lambda: kept.characters // CHARACTERS_A_TOKEN)
+            state.draft = (lambda: kept.draft) if activity.info().activity_type == "generate" else str
             try:
                 reply = await _traced(request, self._complete(request, state))
             except asyncio.CancelledError as error:  # it was sent, and so may be paid for

@@ -11,6 +11,8 @@ from email.utils import parsedate_to_datetime
 
 from pydantic import JsonValue
 
+from gradeloop.contract.provider import DRAFT_CHARACTERS
+
 MINUTE = 66.0
 """Seconds: a limit that is full again within them counts by the minute."""
 
@@ -43,10 +45,18 @@ class KeptHeaders:
     """When it was sent, by the monotonic clock; None before."""
     characters: int = 0
     """The characters that a stream has brought."""
+    draft: str = ""
+    """The end of what a stream says, without its reasoning and its calls of tools."""
 
 
 _WRITTEN = frozenset({"content", "reasoning", "reasoning_content", "thinking", "text", "delta", "arguments", "partial_json"})
 """The keys of an event, in every protocol, that hold what a model has written."""
+
+_SAID = frozenset({"content", "text", "delta", "choices", "parts", "candidates"})
+"""The keys of an event that hold what a model says, or an object with it; all others hold reasoning, calls of tools and the like."""
+
+_UNSAID = re.compile("reasoning|thinking|arguments")
+"""The types of events, and of what they hold, that are no part of a draft."""
 
 _LAST: ContextVar[KeptHeaders | None] = ContextVar("headers of the last reply", default=None)
 
@@ -65,18 +75,21 @@ def kept_headers() -> Iterator[KeptHeaders]:
 def keep_streamed(event: dict[str, JsonValue]) -> str:
     """Return what an event of the call's stream has brought, and keep how much; one that repeats what came before brings nothing."""
     kind = event.get("type")
-    text = _written(event) if kind is None or "delta" in str(kind) else ""
+    text = _written(event, _WRITTEN) if kind is None or "delta" in str(kind) else ""
     if (kept := _LAST.get()) is not None:
         kept.characters += len(text)
+        kept.draft = (kept.draft + _written(event, _SAID))[-DRAFT_CHARACTERS:] if text else kept.draft
     return text
 
 
-def _written(value: JsonValue, key: str = "") -> str:
+def _written(value: JsonValue, keys: frozenset[str], key: str = "") -> str:
     if isinstance(value, str):
-        return value if key in _WRITTEN else ""
-    if isinstance(value, dict):
-        return "".join(_written(item, name) for name, item in value.items())
-    return "".join(_written(item, key) for item in value) if isinstance(value, list) else ""
+        return value if key in keys else ""
+    if isinstance(value, list):
+        return "".join(_written(item, keys, key) for item in value)
+    if not isinstance(value, dict) or (keys is _SAID and (value.get("thought") or _UNSAID.search(str(value.get("type"))))):
+        return ""
+    return "".join(_written(item, keys, name) for name, item in value.items() if keys is _WRITTEN or name in keys)
 
 
 def keep_sending() -> None:

@@ -162,7 +162,6 @@ BREAKPOINTS = 3
 _MARKABLE = {"text", "tool_use", "tool_result"}
 _CUT = {"max_tokens", "model_context_window_exceeded"}
 
-
 _OLDER_VERSIONS: dict[str | None, str] = {"bedrock": "bedrock-2023-05-31", "vertex": "vertex-2023-10-16"}
 """The older protocol's names on the clouds, which take it in the body."""
 
@@ -232,7 +231,6 @@ def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
 
 
 _ANY: JsonValue = {"type": "object", "properties": {}}
-
 
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 """Our choices of functions, by this API's names."""

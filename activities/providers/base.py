@@ -50,7 +50,6 @@ MAX_TOKENS = 16_384
 RAISE_FACTOR = 4
 """The factor by which the cap of a completion rises, once, after it was cut at the cap."""
 
-
 QUIET_SECONDS = 60.0
 """Seconds without an event after which the stream of a local server is over, once it has begun: such a server has hung or gone."""
 
@@ -60,7 +59,6 @@ LOOP_CHARACTERS = 1_000
 LOOP_WINDOW = 16 * LOOP_CHARACTERS
 LOOK_EVENTS = 64
 """Events after which a stream is looked at again."""
-
 
 UNMETERED = Usage(input=None, output=None, calls=1)
 """The usage of a reply that nobody reports."""

@@ -186,7 +186,6 @@ _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|password", re.IGNOREC
 _WITHOUT_ADDRESS = {"openai_compatible": "openai_chat", HTTP_REQUEST: HTTP_REQUEST, "scripted": "scripted"}
 """The protocols of the providers that have no address of their own."""
 
-
 KEY_BYTES = 64 * 1024
 """The largest file of a key: many times the longest token."""
 

@@ -133,7 +133,6 @@ _DONE = {"stop", "tool_calls"}
 _OPAQUE = ("reasoning", "reasoning_content", "reasoning_details")
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
-
 _OTHER = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
 """The names of a completion's cap, by which compatible servers differ, each with the other one."""
 

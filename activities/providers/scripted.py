@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 _CODES = re.compile(r"\b(verdict-)?[0-9a-f]{16,32}\b")
 """The random codes of fences and tags, which may contain any short text."""
 
-
 _REPLIES: frozenset[FailureKind] = frozenset({"malformed_response", "degenerate", "refused", "truncated"})
 """Failures that are replies, and so are paid for."""
 

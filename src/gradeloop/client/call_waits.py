@@ -53,6 +53,8 @@ class CallWait:
     """The wait in words: `ollama:qwen3 has not answered for 40 s; attempt 2`."""
     store: str | None = None
     """The problem of the store that a reply waits for."""
+    draft: str = ""
+    """The end of the draft that the call has brought so far; empty where its provider does not stream."""
 
 
 async def call_waits(client: Client, description: WorkflowExecutionDescription) -> list[CallWait]:
@@ -79,12 +81,12 @@ async def waits_below(client: Client, names: Iterable[str]) -> list[CallWait]:
     return sorted(waits)
 
 
-async def watch_calls(client: Client, names: Callable[[], Iterable[str]], show: Callable[[str | None], object]) -> None:
-    """Show again and again what the calls of workflows wait for, and None where that is nothing worth saying; never returns."""
+async def watch_calls(client: Client, names: Callable[[], Iterable[str]], show: Callable[[CallWait | None], object]) -> None:
+    """Show again and again the first wait of the calls of workflows, and None where nothing is worth saying; never returns."""
     while True:
         await asyncio.sleep(LOOK_SECONDS)
         waits = await waits_below(client, names())
-        show(waits[0].text if waits else None)
+        show(waits[0] if waits else None)
 
 
 async def describe_call_wait(client: Client, description: WorkflowExecutionDescription) -> str:
@@ -122,12 +124,12 @@ async def _wait_of(client: Client, call: PendingActivityInfo) -> CallWait | None
         parts = [f"the provider gives no answer, attempt {max(call.attempt, attempt - 1)}: {reason}", f"asked again in {duration(pause)}"]
         parts += [f"waited for until {datetime.fromtimestamp(until, UTC):%H:%M:%S} UTC"] if isinstance(until, int | float) else []
         return CallWait((1, -lasted), "; ".join(parts))
-    if progress is None or not progress.model or (lasted < UNREMARKABLE_SECONDS and not reason):
+    if progress is None or not progress.model or (lasted < UNREMARKABLE_SECONDS and not reason and not progress.draft):
         return None
     did = f"has written about {progress.tokens:,} tokens in" if progress.tokens else "has not answered for"
     parts = [f"{one_line(progress.model)} {did} {duration(lasted)}", *([f"attempt {attempt}"] if attempt > 1 else [])]
     parts += [f"before: {reason}"] if reason else []
-    return CallWait((1 if reason else 2, -lasted), "; ".join(parts))
+    return CallWait((1 if reason else 2, -lasted), "; ".join(parts), draft=progress.draft or "")
 
 
 async def _detail(client: Client, payloads: Payloads, at: int) -> dict[str, Any]:

@@ -314,16 +314,23 @@ class GradingClient:
 
     @overload
     def watch(
-        self, thread_id: str, *, after: int = 0, details: Literal[True], until: Until = "closed", patience: float = PATIENCE_SECONDS
+        self, thread_id: str, *, after: int = 0, details: Literal[True], until: Until = ..., patience: float = ..., drafts: bool = False
     ) -> AsyncGenerator[DetailedEvent]: ...
 
     @overload
     def watch(
-        self, thread_id: str, *, after: int = 0, details: bool = False, until: Until = "closed", patience: float = PATIENCE_SECONDS
+        self, thread_id: str, *, after: int = 0, details: bool = False, until: Until = ..., patience: float = ..., drafts: bool = False
     ) -> AsyncGenerator[Event]: ...
 
     async def watch(
-        self, thread_id: str, *, after: int = 0, details: bool = False, until: Until = "closed", patience: float = PATIENCE_SECONDS
+        self,
+        thread_id: str,
+        *,
+        after: int = 0,
+        details: bool = False,
+        until: Until = "closed",
+        patience: float = PATIENCE_SECONDS,
+        drafts: bool = False,
     ) -> AsyncGenerator[Event]:
         """Yield the thread's events with a `seq` above `after`, once and in order.
 
@@ -336,10 +343,12 @@ class GradingClient:
             until: `closed` watches until the thread closes; `turn` until no turn runs or waits for its place, also where a person is
                 asked, and at least one event was yielded.
             patience: Seconds for which a server or worker may be gone.
+            drafts: Whether events `drafting` say about every second how far a draft has come, where its provider streams. Pieces may be
+                lost, and the worker is asked as often; the draft is the message that follows.
         """
-        thread = self._thread(thread_id)
+        thread, watching = self._thread(thread_id), self._watching
         watched = watch_events(
-            thread, after=after, until=until, patience=patience, watching=self._watching, is_over=lambda: self._temporal is None
+            thread, after=after, until=until, patience=patience, watching=watching, is_over=lambda: self._temporal is None, drafts=drafts
         )
         async with contextlib.aclosing(watched) as pages:
             async for page in pages:
@@ -392,7 +401,7 @@ class GradingClient:
         if state.status != "running":
             return state
         waits = await call_waits(self.temporal, await thread.describe())
-        return state.model_copy(update={"call_wait": waits[0].text}) if waits else state
+        return state.model_copy(update={"call_wait": waits[0].text, "draft": waits[0].draft or None}) if waits else state
 
     async def events(self, thread_id: str, *, after: int = 0, limit: int = 1000) -> Page[Event]:
         """Return a page of the events with a `seq` above `after`."""

@@ -23,7 +23,6 @@ BETWEEN = 1_000
 
 _STATUS, _RUN, _RUBRIC, _ = (SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES)
 
-
 _CLOSED = {"canceled": "Canceled", "terminated": "Terminated", "timed_out": "TimedOut"}
 """How a workflow closed that says nothing of its run, and what Temporal calls that."""
 

@@ -3,18 +3,20 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Sequence
+from datetime import UTC, datetime
 from typing import Literal, TypeVar
 
 from pydantic import BaseModel
 from temporalio.api.enums.v1 import EventType
 from temporalio.service import RPCError
 
+from gradeloop.client.call_waits import LOOK_SECONDS, call_waits
 from gradeloop.client.thread import ThreadHandle
 from gradeloop.contract.base import Page, Sparse
 from gradeloop.contract.evaluation import Evaluation, Event
 from gradeloop.contract.messages import Message
 from gradeloop.contract.thread import ThreadState
-from gradeloop.errors import InvalidRequest, ServerUnreachable
+from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
 
 SILENCE_SECONDS = 30.0
 """How long a watcher goes without a query while nothing happens; the query finds out whether a worker still serves the thread."""
@@ -44,6 +46,7 @@ async def watch_events(
     patience: float,
     watching: "set[asyncio.Task[None]]",
     is_over: Callable[[], bool],
+    drafts: bool = False,
 ) -> AsyncGenerator[list[Event]]:
     """Yield the thread's events with a `seq` above `after`, those of one query together, until the thread closes or its turn ends.
 
@@ -54,7 +57,9 @@ async def watch_events(
         patience: Seconds for which a server or worker may be gone.
         watching: Has the watch's task while it lasts.
         is_over: Whether the client was closed, which ends the watch.
+        drafts: Whether an event says how far a draft has come, whenever more of it is known.
     """
+    draft = ""
     poll = HistoryPoll(thread)
     following = asyncio.create_task(poll.follow())
     watching.add(following)
@@ -75,12 +80,22 @@ async def watch_events(
             elif closed or turn_ended:  # nothing came after what was asked about, so that was all
                 return
             if page.next is None and not closed and not turn_ended:
-                await poll.wait(min(SILENCE_SECONDS, patience))
+                await poll.wait(min(LOOK_SECONDS if drafts else SILENCE_SECONDS, patience))
+                if drafts and (said := await _draft_of(thread)) not in {"", draft}:
+                    draft = said
+                    yield [Event(seq=after, type="drafting", time=datetime.now(UTC).isoformat(timespec="milliseconds"), draft=draft)]
     finally:
         watching.discard(following)
         following.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await following
+
+
+async def _draft_of(thread: ThreadHandle) -> str:
+    """Return the end of the draft that is being written; empty where none is, or the server does not answer."""
+    with contextlib.suppress(GradeloopError):
+        return next((wait.draft for wait in await call_waits(thread.client, await thread.describe()) if wait.draft), "")
+    return ""
 
 
 async def with_details(thread: ThreadHandle, events: Sequence[Event]) -> list[DetailedEvent]:

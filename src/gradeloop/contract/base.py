@@ -193,7 +193,6 @@ Items = Annotated[tuple[Item, ...], FirstMistakes()]
 BoundedDict = Annotated[dict[str, Item], FirstMistakes()]
 """A mapping of any length that a caller sends; its validation stops at 20 mistakes."""
 
-
 PAGE_BYTES = 1024 * 1024
 """The largest page as JSON: half of the 2 MiB that one Temporal payload may have."""
 

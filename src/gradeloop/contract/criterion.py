@@ -18,24 +18,19 @@ from gradeloop.text import clip, closest
 VOTES = 99
 """The most samples of one grader; a pass has at most 500 conversations."""
 
-
 PROMPT_CHARACTERS = 65_536
 """The longest prompt of an author's own, slots not counted: it is sent with every call of its criteria."""
 
-
 TOLERANCE = 1e-9
 """The shortfall at which a score still reaches its threshold: sums of decimal weights are not exact."""
-
 
 _ID = re.compile(r"[A-Za-z][\w.-]{0,63}")
 
 
 _SLOT = re.compile(r"\{\{\s*(rubric|output|transcript)((?:\.\w+)*)\s*\}\}")
 
-
 _TRUTHS = {"yes", "no", "on", "off", "true", "false", "null", "none", "~"}
 """Words that YAML 1.1 reads as a truth value or as null; none of them is a criterion."""
-
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
 

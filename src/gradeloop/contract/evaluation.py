@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, GetCoreSchemaHandler, JsonValue
 from pydantic_core import PydanticSerializationError, core_schema, from_json, to_json
+from temporalio import exceptions
 
 from gradeloop.contract.base import FirstMistakes, Recorded, Sparse, Strict
 from gradeloop.contract.messages import Message, Usage
@@ -14,32 +15,25 @@ from gradeloop.text import clip, shortened, whole_characters
 
 VerdictResult = Literal["satisfied", "needs_revision", "failed"]
 
-
 EvaluationResult = Literal[VerdictResult, "grader_error"]
 
 
 RunStatus = Literal["running", "waiting", "interrupted", "satisfied", "max_iterations_reached", "failed", "grader_error", "superseded"]
 
-
 InterruptReason = Literal["person", "budget", "failure", "outage"]
 """Why a run was interrupted: a person stopped it, the budget is used up, the generator failed, or a provider was away for too long."""
-
 
 CURTAILED_CHARACTERS = 200
 """The characters that a full thread keeps of a gap or an explanation."""
 
-
 EVIDENCE_BYTES = 64 * 1024
 """The bytes that are kept of a tool's output, head and tail: 25 such results stay below one 2 MiB payload."""
-
 
 GRADED_BYTES = 1024 * 1024
 """The largest value, as JSON, that a grader's function may return: half of the 2 MiB that one Temporal payload may have."""
 
-
 CHECK_FALSE = "the check returned false"
 """The gap of a check that returns no more than `false`."""
-
 
 QuoteMatch = Literal["exact", "near", "none"]
 
@@ -347,6 +341,7 @@ EventType = Literal[
     "approved",
     "denied",
     "overridden",
+    "drafting",
 ]
 
 
@@ -374,6 +369,8 @@ class Event(Strict):
     """Why the run was interrupted."""
     result: Sparse[str | None] = None
     status: Sparse[RunStatus | None] = None
+    draft: Sparse[str | None] = None
+    """The end of the draft so far, of an event `drafting`: a watcher makes it, with the `seq` before it, and no thread records it."""
 
 
 class Evidence(Recorded):
@@ -508,3 +505,14 @@ def _cell(value: JsonValue) -> str:
     text = {None: "", True: "✓", False: "✗"}[value] if value is None or isinstance(value, bool) else str(value)
     shown = text if len(text) <= CELL_CHARACTERS else f"{text[:CELL_CHARACTERS]}…"
     return f'<td style="text-align:left;vertical-align:top;white-space:pre-wrap">{html.escape(shown)}</td>'
+
+
+def describe_failure(error: BaseException) -> str:
+    """Return the kind and the message of a failure of an activity."""
+    if isinstance(error, exceptions.ApplicationError):
+        return f"{error.type}: {error.message}" if error.type else error.message
+    if isinstance(error, exceptions.TimeoutError) and error.type == exceptions.TimeoutType.SCHEDULE_TO_START:
+        return "no_worker: no worker took the call in time; start one on that task queue"
+    if isinstance(error, exceptions.TimeoutError):
+        return f"timeout: no answer in time ({error.message})"
+    return f"{type(error).__name__}: {error}"

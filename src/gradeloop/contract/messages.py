@@ -46,12 +46,10 @@ _DECIMALS = 10
 
 _COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "calls", "attempts")
 
-
 _FENCE = re.compile(r"(?P<indent> {0,3})(?P<mark>`{3,}|~{3,})(?P<rest>.*)")
 
 RecordKind = Literal["text", "reasoning", "tool_call", "tool_result", "file", "error", "other", "finding"]
 """The types of records in which a finished run is shown to judges; `finding` is what was said of a part of a longer run."""
-
 
 IMAGE_BYTES = 640 * 1024
 """The largest image or file inside of a message or a case, which may have 1 MiB with all it says."""

@@ -20,7 +20,6 @@ ALIASES = {"google": "google_genai", "gemini": "google_genai", "openai:chat": "o
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 
-
 LONGEST_TIMEOUT = 21_600
 """Seconds that one model call may be given: six hours, several times what the slowest models take."""
 

@@ -36,6 +36,9 @@ _THINKING_REFUSED = re.compile(r"block is bound to a different|encrypted[_ ]cont
 """Messages of Anthropic about thinking behind another conversation or of another account, and of OpenAI about reasoning that it cannot
 decrypt."""
 
+DRAFT_CHARACTERS = 8_000
+"""The characters that are told of a draft while it is being written, its last ones."""
+
 
 class CallProgress(Recorded):
     """The progress of a call, which its heartbeats carry to whoever describes its workflow."""
@@ -48,6 +51,8 @@ class CallProgress(Recorded):
     """The number of this attempt."""
     tokens: Sparse[int | None] = None
     """About how many tokens of a stream have come."""
+    draft: Sparse[str | None] = None
+    """The end of a thread's draft, as far as its stream has come."""
     problem: Sparse[str | None] = None
     """Why the paid attempt before this one gave no answer."""
     store: Sparse[str | None] = None

@@ -29,20 +29,16 @@ from gradeloop.text import clip, did_you_mean
 RUBRIC_BYTES = 64 * 1024
 """The largest rubric, as UTF-8: it is sent with every grading call."""
 
-
 MAX_CRITERIA = 100
 """The most criteria of a rubric."""
 
-
 CONVERSATIONS = 500
 """The most conversations of one pass: a call group has one for each vote."""
-
 
 _MARKER = re.compile(r"(?:[-*•+]|\d+[.)]|[A-Za-z]\))\s+(?:\[[ xX]?\]\s+)?")
 
 
 _HEADING = re.compile(r"#{1,6}(\s|$)")
-
 
 _Sentence = Field(min_length=1, max_length=1000)
 

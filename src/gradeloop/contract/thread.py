@@ -5,7 +5,7 @@ from typing import Annotated, Literal, TypeVar
 from urllib.parse import quote
 
 from pydantic import AfterValidator, Field, JsonValue, model_validator
-from temporalio import exceptions, workflow
+from temporalio import workflow
 
 from gradeloop.contract.base import Items, Page, Sparse, Strict
 from gradeloop.contract.evaluation import (
@@ -471,6 +471,8 @@ class ThreadState(Strict):
     waiting_for: WaitingFor | None
     call_wait: Sparse[str | None] = None
     """The wait of the model call, as the typed client reads it from the server: `MODEL has not answered for 40 s; attempt 2`."""
+    draft: Sparse[str | None] = None
+    """The end of the draft that is being written, as the typed client reads it from the server, where the provider streams."""
 
 
 class SuppliedRubric(Strict):
@@ -641,14 +643,3 @@ class GradingThread:
     def checkpoint(self) -> dict[str, JsonValue]:
         """Return the state from which a new thread continues; a closed thread answers too."""
         raise NotImplementedError
-
-
-def describe_failure(error: BaseException) -> str:
-    """Return the kind and the message of a failure of an activity."""
-    if isinstance(error, exceptions.ApplicationError):
-        return f"{error.type}: {error.message}" if error.type else error.message
-    if isinstance(error, exceptions.TimeoutError) and error.type == exceptions.TimeoutType.SCHEDULE_TO_START:
-        return "no_worker: no worker took the call in time; start one on that task queue"
-    if isinstance(error, exceptions.TimeoutError):
-        return f"timeout: no answer in time ({error.message})"
-    return f"{type(error).__name__}: {error}"

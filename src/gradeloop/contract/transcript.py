@@ -15,14 +15,11 @@ from gradeloop.contract.messages import Message, ToolCall
 RUN_BYTES = 3 * 512 * 1024
 """The largest run as JSON: it enters a history whole, in one payload of 2 MiB."""
 
-
 STORED_RUN_BYTES = 32 * 1024 * 1024
 """The largest run where payloads are stored outside of Temporal."""
 
-
 TRANSCRIPTS = 1_000
 """The most transcripts of one run: a trace may hold as many calls of models that go on with none of the others."""
-
 
 RUN_MESSAGES = 100_000
 """The most messages of one transcript."""
@@ -41,7 +38,6 @@ class MessagePlace(NamedTuple):
 
 
 RunRole = Literal["system", "user", "assistant", "tool"]
-
 
 RunId = Annotated[str, Field(min_length=1, max_length=200)]
 

@@ -17,10 +17,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from gradeloop.client.client import GradingClient
 from gradeloop.client.thread import ThreadHandle, error_of_rpc
 from gradeloop.contract.base import Page
-from gradeloop.contract.evaluation import CheckOutcome, Evaluation, Event, Evidence, build_evidence, parse_check_outcome
+from gradeloop.contract.evaluation import CheckOutcome, Evaluation, Event, Evidence, build_evidence, describe_failure, parse_check_outcome
 from gradeloop.contract.messages import Message
 from gradeloop.contract.rubric import Rubric
-from gradeloop.contract.thread import TASK_QUEUE, RunResult, ThreadState, describe_failure
+from gradeloop.contract.thread import TASK_QUEUE, RunResult, ThreadState
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.grading.scoring import best_evaluation
 from gradeloop.reports.model import RunReport, ToolEvidence, Verdict

@@ -75,11 +75,14 @@ def unchanged(tag: str) -> Response:
 WAIT_HEADER = "Gradeloop-Wait"
 """The header that says what calls wait for; the page's script shows it, since it changes every second and the page does not."""
 
+SHOWN_CHARACTERS = 300
+"""The characters of a draft that is being written in the header: 9 bytes each at most."""
+
 
 def with_wait(response: Response, waits: Sequence[CallWait]) -> Response:
     """Return a response that says, beside its page, what calls wait for."""
     if waits:
-        response.headers[WAIT_HEADER] = quote(waits[0].text)
+        response.headers[WAIT_HEADER] = quote(" … ".join(filter(None, (waits[0].text, waits[0].draft[-SHOWN_CHARACTERS:]))))
     return response
 
 

@@ -520,6 +520,6 @@ async def _judge_readable(work: _Judging, judge: Judge, task_queue: str, connect
             chunk=options.chunk,
             retry=bool(options.retry),
         )
-        watching = watch_calls(await judge.connected(), lambda: judge.in_flight, show_wait)
+        watching = watch_calls(await judge.connected(), lambda: judge.in_flight, lambda wait: show_wait(wait.text if wait else None))
         await done_before(done_before(done_before(judging, watching), keep_worker_alive(task_queue, connection)), pressed.get())
     return sorted(finished)

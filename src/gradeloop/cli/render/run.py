@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gradeloop.cli.render.table import Column, Line, criterion_line, id_width, mark, table, usage_line
+from gradeloop.client.call_waits import CallWait
 from gradeloop.client.listing import ListedThread
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.evaluation import CriterionRow, Evaluation, Event, InterruptReason, Rejection, WaitingFor, rejections_of
@@ -335,8 +336,8 @@ class Screen:
     def show_event(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
         """Show an event."""
 
-    def show_wait(self, wait: str | None) -> None:
-        """Show what the run's call waits for; None where that is nothing worth saying."""
+    def show_wait(self, wait: CallWait | None) -> None:
+        """Show what the run's call waits for, and how far its draft has come; None where that is nothing worth saying."""
 
     def show_result(self, result: RunResult) -> None:
         """Show the run's result."""
@@ -344,6 +345,9 @@ class Screen:
     def close(self) -> None:
         """Leave the terminal as it was."""
 
+
+DRAFT_LINES = 4
+"""The lines that are shown of a draft that is being written, its last ones."""
 
 WAIT_SECONDS = 60.0
 """The pause after which a pipe says what is waited for, and says it again."""
@@ -401,11 +405,11 @@ class PlainScreen(Screen):
         for row in row_lines(evaluation, self._rubric) if evaluation else ():
             print_line(self._console, Line(Text(" " * 10).append_text(row.head), row.body))
 
-    def show_wait(self, wait: str | None) -> None:
+    def show_wait(self, wait: CallWait | None) -> None:
         """See `Screen`."""
         if wait is not None and time.monotonic() - self._spoke >= WAIT_SECONDS:
             self._spoke = time.monotonic()
-            print_line(self._console, Line(Text(f"{self._seconds():6.1f} s  ", "dim"), Text(wait, "dim")))
+            print_line(self._console, Line(Text(f"{self._seconds():6.1f} s  ", "dim"), Text(wait.text, "dim")))
 
     def _seconds(self) -> float:
         """Return for how many seconds the run has been shown."""
@@ -424,7 +428,7 @@ class LiveScreen(PlainScreen):
         super().__init__(console, rubric)
         self._criteria = rubric.criteria if rubric else ()
         self._phase = Text("drafting")
-        self._wait = ""
+        self._wait: list[str] = []
         self._rows: dict[str, CriterionRow] = {}
         self._tokens = 0
         self._spinner = Spinner("dots")
@@ -438,13 +442,13 @@ class LiveScreen(PlainScreen):
     def show_event(self, event: Event, message: Message | None, evaluation: Evaluation | None) -> None:
         """See `Screen`."""
         super().show_event(event, message, evaluation)
-        self._phase, self._wait = phase_line(event) or self._phase, ""
+        self._phase, self._wait = phase_line(event) or self._phase, []
         if evaluation is not None:
             self._rows = {row.id: row for row in evaluation.criteria}
 
-    def show_wait(self, wait: str | None) -> None:
+    def show_wait(self, wait: CallWait | None) -> None:
         """See `Screen`."""
-        self._wait = wait or ""
+        self._wait = [wait.text, *map(one_line, wait.draft.splitlines()[-DRAFT_LINES:])] if wait else []
 
     def show_tokens(self, usage: Usage) -> None:
         """Show the tokens that the thread has taken so far."""
@@ -462,12 +466,12 @@ class LiveScreen(PlainScreen):
     def _render(self) -> RenderableType:
         tokens = f", {self._tokens:,} tokens" if self._tokens else ""
         self._spinner.update(text=self._phase.copy().append(f"  {self._seconds():.0f} s{tokens}", "dim"))
-        waits = [Text(f"  {self._wait}", "dim")] if self._wait else []
+        waits = [Text(f"  {line}", "dim", no_wrap=True, overflow="ellipsis") for line in self._wait]
         return Group(self._spinner, *waits, *self._criterion_lines())
 
     def _criterion_lines(self) -> Iterator[Text]:
         """Yield as many criteria as fit the terminal, in the rubric's order; those that pass are left out first."""
-        room = max(self._console.height - LINES_ABOVE, LEAST_LINES)
+        room = max(self._console.height - LINES_ABOVE - len(self._wait[1:]), LEAST_LINES)
         by_urgency = sorted(self._criteria, key=self._passes)
         shown = {criterion.id for criterion in (by_urgency[:room] if len(by_urgency) > room else by_urgency)}
         width = id_width(criterion.id for criterion in self._criteria)
