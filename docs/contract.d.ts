@@ -3,7 +3,7 @@
 
 export type JsonValue = string | number | boolean | null | JsonValue[] | { [key: string]: JsonValue };
 
-/** A finished run of an agent, in one conversation or several. */
+/** A finished run of an agent, in one conversation or several: `AgentRun(id="7", transcripts=(RunTranscript(messages=said),))`. */
 export interface AgentRun {
   id: string;
   transcripts: RunTranscript[];
@@ -30,7 +30,7 @@ export interface Attachment {
   detail?: "auto" | "low" | "high" | null;
 }
 
-/** The one argument of the workflow `GradingBatch`; the cases are in the store by then. */
+/** The one argument of the workflow `GradingBatch`: `BatchRequest(batch_id="nightly", total=500)`; the cases are stored by then. */
 export interface BatchRequest {
   batch_id: string;
   total: number;
@@ -52,7 +52,7 @@ export interface BatchRequest {
   priority?: Priority;
 }
 
-/** The status, counts and usage of a batch. */
+/** The status, counts and usage of a batch: `(await batches.result("nightly")).passed`. */
 export interface BatchSummary {
   batch_id: string;
   name?: string | null;
@@ -78,13 +78,13 @@ export interface BatchSummary {
   throttled_by?: string | null;
 }
 
-/** The limits of a thread's model calls in total, checked before every call. A model whose server does not report what its calls use is refused after its first call. */
+/** The limits of a thread's model calls in total, checked before every call: `Budget(max_cost_usd=0.5)`. A model whose server does not report what its calls use is refused after its first call. */
 export interface Budget {
   max_tokens?: number | null;
   max_cost_usd?: number | null;
 }
 
-/** A case of a batch: what is judged, or who drafts it, and by which rubric. */
+/** A case of a batch: what is judged, or who drafts it, and by which rubric: `Case(id="a", output="Hi!", rubric="- polite")`. */
 export interface Case {
   id: string;
   description?: string | null;
@@ -111,7 +111,7 @@ export interface Case {
   left_out?: string[];
 }
 
-/** The result of a case; an error is never a verdict, neither passed nor failed. */
+/** The result of a case; an error is never a verdict, neither passed nor failed: `CaseResult.rows()` has its criteria. */
 export interface CaseResult {
   index: number;
   id: string;
@@ -188,7 +188,7 @@ export interface CriteriaJudge {
   escalate?: ModelSpecInput | null;
 }
 
-/** One requirement of a rubric: what must hold, who decides it, and how much it counts. */
+/** One requirement of a rubric: what must hold, who decides it, its weight: `Criterion(description="polite", weight=2)`. */
 export interface Criterion {
   id?: string;
   description: string | { [key: string]: JsonValue };
@@ -212,7 +212,7 @@ export interface Criterion {
 
 export type CriterionInput = string | { id?: string; description: string | { [key: string]: JsonValue }; required?: boolean; weight?: number; negate?: boolean; score?: Scale | null; check?: CheckInput | null; human?: boolean; grader?: ModelSpecInput | RemoteGrader | null; votes?: number; panel?: (ModelSpecInput | RemoteGrader)[]; quotes?: boolean; require_quotes?: boolean; prompt?: OwnPromptInput | null; form?: "row" | "pass_score" | "similar"; categories?: { [key: string]: number }; transform?: CodeText | null; group?: string | null; };
 
-/** The verdict on one criterion: who decided, and why. */
+/** The verdict on one criterion: who decided, and why: `[row.gap for row in evaluation.criteria if not row.passed]`. */
 export interface CriterionRow {
   id: string;
   name: string;
@@ -284,7 +284,7 @@ export interface ErrorPart {
   text: string;
 }
 
-/** One grading pass: the result, the rows, the usage, and which draft was judged. */
+/** One grading pass: result, rows, usage, and which draft was judged: `result.evaluations[-1].explanation`. */
 export interface Evaluation {
   grading_run_id: string;
   iteration: number;
@@ -303,7 +303,7 @@ export interface Evaluation {
   overridden_result?: "satisfied" | "needs_revision" | "failed" | null;
 }
 
-/** Something that happened in a thread, with references instead of texts. */
+/** Something that happened in a thread, without its texts: `async for event in client.watch("haiku-1"): print(event.type)`. */
 export interface Event {
   seq: number;
   type: "run_started" | "message" | "rubric_evaluation_start" | "rubric_evaluation_end" | "tool_called" | "run_ended" | "interrupted" | "resumed" | "rubric_supplied" | "rubric_rejected" | "waiting" | "decided" | "approved" | "denied" | "overridden" | "drafting";
@@ -363,7 +363,7 @@ export interface GatedRate {
   wanted?: number | null;
 }
 
-/** Who drafts: a model that gradeloop's worker calls, or an activity or workflow of another worker, in any language. */
+/** Who drafts, `Generator(model="openai:gpt-5-mini")`: a model, or an activity or workflow of another worker, in any language. */
 export interface Generator {
   max_tool_calls?: number | null;
   max_turns?: number | null;
@@ -381,7 +381,7 @@ export interface Generator {
   output_form?: OutputForm | null;
 }
 
-/** Who judges: a model that gradeloop's worker calls, an activity of another worker, or a function in the worker's tools. */
+/** Who judges, `Grader(model="openai:gpt-5-mini")`: a model, an activity of another worker, or a function of the worker's tools. */
 export interface Grader {
   max_tool_calls?: number | null;
   max_turns?: number | null;
@@ -436,7 +436,7 @@ export interface JudgeError {
   failed_found: number;
 }
 
-/** One judgement of one run; a `FAILURE` says nothing about the run. */
+/** One judgement of one run; a `FAILURE` says nothing about the run: `(await judge(run)).output["label"]`. */
 export interface JudgeResult {
   id: string;
   agent_run_id: string;
@@ -466,7 +466,7 @@ export interface JudgingRequest {
   priority?: Priority | null;
 }
 
-/** One message of a conversation; absent fields stay out of its JSON. */
+/** One message of a conversation; absent fields stay out of its JSON: `Message(role="user", content="Write a haiku.")`. */
 export interface Message {
   role: "user" | "assistant" | "tool";
   content?: string;
@@ -482,7 +482,7 @@ export interface Message {
   hidden?: boolean;
 }
 
-/** One message of a conversation; absent fields stay out of its JSON. */
+/** One message of a conversation; absent fields stay out of its JSON: `Message(role="user", content="Write a haiku.")`. */
 export interface MessageInput {
   role: "user" | "assistant" | "tool";
   content?: string | (TextBlock | Attachment)[];
@@ -505,7 +505,7 @@ export interface MetricShare {
   weight?: number;
 }
 
-/** The settings of a model call; the provider's defaults hold for absent ones. */
+/** The settings of a model call; the provider's defaults hold for absent ones: `ModelConfig(temperature=0, max_tokens=500)`. */
 export interface ModelConfig {
   max_tokens?: number | null;
   temperature?: number | null;
@@ -518,7 +518,7 @@ export interface ModelConfig {
   base_url?: string | null;
 }
 
-/** A provider's model with its settings, and the models that are asked where it cannot be had. */
+/** A provider's model with settings and fallbacks: `ModelSpec(id="openai:gpt-5-mini", fallback=["anthropic:claude-haiku-4-5"])`. */
 export interface ModelSpec {
   id: string;
   config?: ModelConfig;
@@ -615,7 +615,7 @@ export interface PendingCall {
   role: "generator" | "grader" | "check";
 }
 
-/** Which calls go first where the worker's slots or its rate are short, in Temporal's own terms. */
+/** Which calls go first where slots or a rate are short, in Temporal's own terms: `Priority(level=1, tenant="acme")`. */
 export interface Priority {
   level?: number;
   tenant?: string | null;
@@ -674,7 +674,7 @@ export interface RemoteTool {
   repeatable?: boolean;
 }
 
-/** An ordered list of criteria with unique ids, and how they add up. */
+/** An ordered list of criteria with unique ids, and how they add up: `Rubric(criteria=["polite", "short"], threshold=0.5)`. */
 export interface Rubric {
   name?: string | null;
   instructions?: string | null;
@@ -702,7 +702,7 @@ export interface RunExcerpt {
   findings?: PartFinding[];
 }
 
-/** A message of a run, plain or as parts; absent fields stay out of its JSON. */
+/** A message of a run, plain or as parts; absent fields stay out of its JSON: `RunMessage(role="user", content="Hi")`. */
 export interface RunMessage {
   role: "system" | "user" | "assistant" | "tool";
   content?: string;
@@ -715,7 +715,7 @@ export interface RunMessage {
   metadata?: { [key: string]: JsonValue };
 }
 
-/** The result of a thread's turn. */
+/** The result of a thread's turn: `(await client.invoke("haiku-1", "Another one.")).output`. */
 export interface RunResult {
   thread_id: string;
   grading_run_id: string | null;
@@ -735,7 +735,7 @@ export interface RunResult {
   overridden_result?: "satisfied" | "needs_revision" | "failed" | null;
 }
 
-/** One conversation of a run. */
+/** One conversation of a run: `RunTranscript(messages=(RunMessage(role="user", content="Hi"),))`. */
 export interface RunTranscript {
   id?: string;
   name?: string | null;
@@ -797,7 +797,7 @@ export interface TextPart {
   refusal?: boolean;
 }
 
-/** The one argument of the workflow `GradingThread`. */
+/** The one argument of the workflow `GradingThread`: `ThreadRequest(generator=Generator(model="openai:gpt-5-mini"))`. */
 export interface ThreadRequest {
   messages?: MessageInput[];
   rubric?: RubricInput | null;
@@ -812,7 +812,7 @@ export interface ThreadRequest {
   checkpoint?: { [key: string]: JsonValue } | null;
 }
 
-/** The answer of the query `state`. */
+/** The answer of the query `state`: `(await client.state("haiku-1")).status`. */
 export interface ThreadState {
   status: "idle" | "running" | "waiting" | "interrupted";
   grading_run_id: string | null;
@@ -830,7 +830,7 @@ export interface ThreadState {
   draft?: string | null;
 }
 
-/** A tool call that a model asks for. */
+/** A tool call that a model asks for: `ToolCall(id="call-1", name="word_count", arguments={"maximum": 80})`. */
 export interface ToolCall {
   id: string;
   name: string;
@@ -863,7 +863,7 @@ export interface Upload {
   cases: Case[];
 }
 
-/** Tokens, calls, seconds and cost, summed over the model calls that were recorded. */
+/** Tokens, calls, seconds and cost, summed over the model calls that were recorded: `(await client.state("haiku-1")).usage.calls`. */
 export interface Usage {
   input?: number | null;
   cached?: number;
@@ -908,7 +908,7 @@ export interface WaitingCriterion {
   name: string;
 }
 
-/** What waits for a person: criteria for `decide`, or tool calls for `approve` and `deny`. */
+/** What waits for a person, for `decide` or `approve` and `deny`: `(await client.state("haiku-1")).waiting_for`. */
 export interface WaitingFor {
   grading_run_id: string | null;
   iteration: number | null;

@@ -315,7 +315,7 @@ class Thread(State):
 
     @property
     def phase(self) -> Literal["generating", "grading"]:
-        """Whether the turn is about a draft to come, or about one that is graded."""
+        """The part of the turn: a draft is to come, or one is graded."""
         return "grading" if self.run and self.run.grading else "generating"
 
     def limits(self, role: str) -> ToolLimits:

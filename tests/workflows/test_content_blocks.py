@@ -44,7 +44,7 @@ async def test_blocks_reach_generator_and_grader_through_every_door(served: Serv
     if door == "invoke":
         await served.client.invoke(thread, [message], start=start())
     elif door == "start":
-        await served.client.run(start(idle_timeout=0) | {"messages": [message]}, thread_id=thread)
+        await served.client.result(await served.client.start(start(idle_timeout=0) | {"messages": [message]}, thread_id=thread))
     else:
         await (await served.start(request("- it is good", message), id=thread)).result()
 

@@ -59,7 +59,7 @@ IMAGES = 20
 
 _DATA = re.compile(r"data:(?P<media>(?P<image>image/(?:png|jpeg|gif|webp))|application/pdf);base64,(?P<data>[A-Za-z0-9+/]+={0,2})")
 _UNSAFE = {ord(character): f"%{ord(character):X}" for character in '"\\<'}
-"""What JSON, in which graders are shown a label, would write otherwise."""
+"""Characters that the JSON in which graders are shown a label would write otherwise."""
 _ADDRESS = re.compile(r"https?://[^\s/?#@]+(?:[/?#]\S*)?")
 
 
@@ -150,7 +150,7 @@ class Message(Strict):
 
     role: Literal["user", "assistant", "tool"]
     content: Annotated[str, BeforeValidator(lambda text: text, json_schema_input_type=str | ContentBlocks)] = ""
-    """What is said: a text; it may be sent as blocks, too."""
+    """The text; it may be sent as blocks, too."""
     name: Sparse[str | None] = None
     source: Sparse[str | None] = None
     tool_calls: Sparse[Items[ToolCall]] = ()
@@ -166,7 +166,7 @@ class Message(Strict):
     attached: Sparse[Annotated[tuple[Attachment, ...], Field(max_length=IMAGES)]] = ()
     """Images and files of a user's message, each with its label in `content`; sent as blocks of `content`, they are written so."""
     hidden: Sparse[bool] = False
-    """Whether graders are not shown it; an answer, which may be judged, cannot be hidden."""
+    """True where graders are not shown it; an answer, which may be judged, cannot be hidden."""
 
     @model_validator(mode="before")
     @classmethod
@@ -204,7 +204,7 @@ class Message(Strict):
 
     @property
     def is_answer(self) -> bool:
-        """Whether it is what a model says, and no call of a tool."""
+        """True for what a model says, and no call of a tool."""
         return self.role == "assistant" and not self.tool_calls
 
     def size(self) -> int:
