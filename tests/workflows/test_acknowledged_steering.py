@@ -181,7 +181,7 @@ async def test_a_closed_thread_takes_neither(served: Served) -> None:
 
 
 async def test_without_a_worker_the_signal_is_sent_and_waits_for_one(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(handles, "QUERY_SECONDS", 0.5)
+    monkeypatch.setattr(handles, "ACCEPT_SECONDS", 0.5)
     thread, queue = a_thread(), f"nobody-{a_thread()}"
     request = start() | {"messages": [{"role": "user", "content": "hello"}]}
     handle = await client.start_workflow("GradingThread", request, id=thread, task_queue=queue)

@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
+from gradeloop.batches.contract import Case
 from gradeloop.contract.evaluation import Quote, Verdict, VerdictRow
 from gradeloop.contract.messages import HiddenMessages, Message
 from gradeloop.contract.thread import Grader, ThreadRequest
 from gradeloop.grading.quotes import verify_quotes
+from gradeloop.judges.contract import CriteriaJudge
 from tests.rig.threads import (
     JUDGE,
     Role,
@@ -122,6 +124,15 @@ def test_what_cannot_be_hidden_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="it would hide every message; give role, source or name"):
         Grader.model_validate({"hide": [{"role": None}]})
     assert not HiddenMessages(role="assistant").has(Message(role="assistant", content="x"))
+
+
+def test_a_filter_where_no_thread_gathers_messages_is_refused() -> None:
+    grader = {"model": JUDGE, "hide": [{"source": "crm"}]}
+
+    with pytest.raises(ValueError, match="hide marks messages as they join a thread"):
+        CriteriaJudge.model_validate({"rubric": "- x", "grader": grader})
+    with pytest.raises(ValueError, match="hide marks messages as they join a thread"):
+        Case.model_validate({"id": "a", "messages": [{"role": "user", "content": "x"}], "output": "y", "rubric": "- x", "grader": grader})
 
 
 def test_a_request_without_a_filter_is_what_it_was() -> None:

@@ -19,7 +19,7 @@ from gradeloop.contract.notice import Webhooks
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import BATCH_WORKFLOW, MAX_ITERATIONS, Generator, Grader, Priority
 from gradeloop.errors import InvalidRequest, explained
-from gradeloop.judges.contract import JudgeResult, JudgingRequest
+from gradeloop.judges.contract import JudgeResult, JudgingRequest, OwnGrader
 from gradeloop.stats.correction import GatedRate
 from gradeloop.text import clip, did_you_mean
 
@@ -69,7 +69,7 @@ class Case(Strict):
     """The output that is judged; None where `generator` drafts it."""
     generator: Sparse[Generator | None] = None
     rubric: Rubric
-    grader: Sparse[Grader | None] = None
+    grader: Sparse[OwnGrader | None] = None
     abstain: Abstention = None
     escalate: Sparse[ModelSpec | None] = None
     """The model that is asked anew what the graders are unsure of; by default nobody is, and a person decides."""

@@ -65,6 +65,9 @@ QUERY_SECONDS = 20.0
 FIRST_POLL_SECONDS = 2.0
 """How long a worker that has just started may take until the server sees its first poll; until then a query is refused at once."""
 
+ACCEPT_SECONDS = 10.0
+"""Seconds that a worker may take to accept an update that steers, before the signal of its name is sent instead."""
+
 POLL_SECONDS = 0.2
 
 EARLIER_RUNS = 20
@@ -201,7 +204,7 @@ class ThreadHandle:
         update_id, thread, accepted = str(uuid4()), self.workflow(), WorkflowUpdateStage.ACCEPTED
         while True:
             try:
-                async with asyncio.timeout(QUERY_SECONDS):
+                async with asyncio.timeout(ACCEPT_SECONDS):
                     await self._await_update(
                         lambda sent_id: thread.start_update(name, args=arguments, id=sent_id, wait_for_stage=accepted), update_id
                     )

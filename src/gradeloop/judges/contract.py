@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from string import Formatter
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, JsonValue, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, JsonValue, ValidationError, field_validator, model_validator
 from temporalio import workflow
 
 from gradeloop.contract.base import READS_SHARES, Items, Recorded, Sparse, Strict
@@ -424,13 +424,23 @@ OUTPUT_SCHEMA: dict[str, Any] = {
 """The schema of a criteria judge's output; `score` is absent for the result `failed`, and rows also have what the rubric asks for."""
 
 
+def _refuse_filter(grader: Grader) -> Grader:
+    if grader.hide:
+        raise ValueError("hide marks messages as they join a thread; mark those that are judged here as hidden themselves")
+    return grader
+
+
+OwnGrader = Annotated[Grader, AfterValidator(_refuse_filter)]
+"""A grader of what no thread gathers."""
+
+
 class CriteriaJudge(Strict):
     """A rubric of criteria, and the grader that judges by it."""
 
     id: Annotated[str, Field(max_length=200)] = ""
     version: Annotated[int, Field(ge=1)] = 1
     rubric: Rubric
-    grader: Grader | None = None
+    grader: OwnGrader | None = None
     """The grader, as a thread has it: model, system_prompt and tools, or a remote grader."""
     abstain: Abstain = None
     escalate: Escalate = None
