@@ -106,7 +106,7 @@ class Generator(ToolLimits):
         if self.model is None and self.task_queue is None:
             raise ValueError("task_queue is missing; name the queue on which the activity or workflow is served")
         if self.model is None and (self.system_prompt or self.tools or self.show_rubric or self.max_tool_calls or self.max_turns):
-            raise ValueError("system_prompt, tools, their limits and show_rubric are for a model; an activity or workflow brings its own")
+            raise ValueError("system_prompt, tools and show_rubric are for a model, their limits too; an activity or workflow has its own")
         if self.activity is None and self.heartbeat_timeout is not None:
             raise ValueError("heartbeat_timeout is for an activity, which sends heartbeats; leave it out")
         if self.model is not None and self.task_queue is not None:
