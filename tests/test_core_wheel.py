@@ -19,7 +19,7 @@ ROOT = Path(__file__).parent.parent
 NEIGHBOURS = ("batches", "judges", "suites", "calibration", "monitors", "integrations")
 """The neighbours' folders; those who stand above all of them are `TOP`."""
 
-LEAVES, TOP = ("transcripts", "stats"), ("testing.py", "promptfoo_grader.py", "pytest_plugin.py")
+LEAVES, TOP = ("transcripts", "stats"), ("testing.py", "promptfoo_grader.py", "pytest_plugin.py", "langchain.py", "docent.py")
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 

@@ -61,6 +61,7 @@ SAME_FILE_NAMES = {
     "client",
     "contract",
     "docent",
+    "langchain",
     "errors",
     "extension",
     "live",

@@ -27,7 +27,8 @@ graph = StateGraph(MessagesState).add_node("write", write).add_edge(START, "writ
 
 async def draft(messages: list[dict[str, Any]]) -> str:
     """Return the next draft; the graph calls its tools itself."""
-    state = await graph.ainvoke({"messages": [{"role": message["role"], "content": message["content"]} for message in messages]})
+    asked: Any = {"messages": [{"role": message["role"], "content": message["content"]} for message in messages]}
+    state = await graph.ainvoke(asked)
     return str(state["messages"][-1].text)
 
 

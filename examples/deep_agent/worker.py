@@ -36,7 +36,7 @@ class DeepAgent:
     @activity.defn(name="deep_agent")
     async def draft(self, request: dict[str, Any]) -> str:
         """Return the next draft; the agent plans and calls its tools itself."""
-        messages = [{"role": message["role"], "content": message["content"]} for message in request["messages"]]
+        messages: Any = [{"role": message["role"], "content": message["content"]} for message in request["messages"]]
         state = await self._agent.ainvoke({"messages": messages})
         return str(state["messages"][-1].text)
 

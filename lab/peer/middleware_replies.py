@@ -24,11 +24,12 @@ async def main() -> None:
     gate = asyncio.Semaphore(GIVEN["at_once"])
 
     async def one(text: str) -> dict[str, bool] | None:
-        told: list[dict[str, Any]] = []
+        told: list[Any] = []
         grading = RubricMiddleware(model=model, max_iterations=1, on_evaluation=told.append)
         agent = create_agent(model=FakeListChatModel(responses=[text]), middleware=[grading])
+        asked: Any = {"messages": [{"role": "user", "content": GIVEN["asked"]}], "rubric": rubric}
         async with gate:
-            await agent.ainvoke({"messages": [{"role": "user", "content": GIVEN["asked"]}], "rubric": rubric})
+            await agent.ainvoke(asked)
         rows = told[-1]["criteria"] if told else []
         if len(rows) != len(criteria):
             return None

@@ -635,6 +635,7 @@ RULES = (
     Rule("docs/extensions.md", "python *", is_python),  # run by tests/test_third_party.py, with the rest of the page
     Rule("docs/extensions.md", "toml pyproject.toml", lambda block: tomllib.loads(block.text)["project"]["entry-points"]),
     Rule("docs/extensions.md", "toml providers", lambda block: tomllib.loads(block.text)["providers"]),
+    Rule("docs/from-deepagents.md", "python *", is_python),  # run by tests/integrations/test_langchain.py
     Rule("docs/generators.md", "python", is_python, NOT_RUN),
     Rule("docs/generators.md", "yaml", read_as_task),
     Rule("docs/judging.md", "json AgentRun", is_the_model_that_it_names, "judgement"),

@@ -29,22 +29,24 @@ class LoopThread:
         self._thread.start()
 
     def run(self, work: Awaitable[Result]) -> Result:
-        """Wait for work that the loop does; an exception in the waiting thread, such as Ctrl-C, cancels it.
+        """Wait for work that the loop does; an exception in the waiting thread, such as Ctrl-C, cancels it, and waits for its end.
 
         Raises:
             InvalidRequest: The loop is another process's, was stopped, or itself makes this call.
         """
-        future = self.submit(work)
+        ended = threading.Event()
+        future = self.submit(work, ended.set)
         try:
             return future.result()
         except CancelledError:
             raise InvalidRequest("this client was closed while a call was in flight; its thread continues") from None
         except BaseException:
-            future.cancel()
+            if future.cancel():
+                ended.wait(5)  # seconds for its end: what it holds shall not outlive a program that Ctrl-C ends
             raise
 
-    def submit(self, work: Awaitable[Result]) -> "Future[Result]":
-        """Give work to the loop, and return its future.
+    def submit(self, work: Awaitable[Result], ended: Callable[[], object] = bool) -> "Future[Result]":
+        """Give work to the loop, and return its future; `ended` is called once the work has ended.
 
         Raises:
             InvalidRequest: The loop is another process's, was stopped, or itself makes this call.
@@ -56,7 +58,10 @@ class LoopThread:
             raise InvalidRequest(problem)
 
         async def wait() -> Result:
-            return await work
+            try:
+                return await work
+            finally:
+                ended()
 
         return asyncio.run_coroutine_threadsafe(wait(), self._loop)
 

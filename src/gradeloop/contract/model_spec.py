@@ -17,6 +17,7 @@ PROVIDER_NAME = r"[a-z][a-z0-9_-]{0,63}"
 """The names that a provider or an endpoint may have."""
 
 ALIASES = {"google": "google_genai", "gemini": "google_genai", "openai:chat": "openai_chat", "openai:responses": "openai"}
+ALIASES |= {"azure_openai": "azure", "mistralai": "mistral"}
 
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 

@@ -10,7 +10,7 @@ from pydantic import Field, JsonValue, model_validator
 from pydantic_core import to_json
 
 from gradeloop.contract.base import FirstMistakes, Items, Sparse, Strict
-from gradeloop.contract.messages import Message, ToolCall
+from gradeloop.contract.messages import FEEDBACK_SOURCE, Message, ToolCall
 
 RUN_BYTES = 3 * 512 * 1024
 """The largest run as JSON: it enters a history whole, in one payload of 2 MiB."""
@@ -344,8 +344,9 @@ def draft_index(log: list[Message]) -> int:
 
 
 def request_index(log: list[Message], draft: int) -> int:
-    """Return the index of the request that the draft answers: the last message of the user before it, else the first message."""
-    requests = (at for at in range(draft, -1, -1) if log[at].role == "user" and log[at].source is None and _speaks(log[at]))
+    """Return the index of the request that the draft answers: the user's last message before it that is no feedback, else the first."""
+    asked = (at for at in range(draft, -1, -1) if log[at].role == "user" and log[at].source is None and log[at].name != FEEDBACK_SOURCE)
+    requests = (at for at in asked if _speaks(log[at]))
     return next(requests, 0)
 
 

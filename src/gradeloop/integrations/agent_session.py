@@ -21,19 +21,20 @@ from gradeloop.client.client import GradingClient
 from gradeloop.contract.base import Strict
 from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.rubric import Rubric
+from gradeloop.contract.thread import Grader
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest, ThreadNotFound, explained
 from gradeloop.files.roots import Roots
 from gradeloop.grading.grants import Grants, Kind
+from gradeloop.integrations.standing import Standings
 from gradeloop.judges.client import Judge, parse_run
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, Judging, judging_id, parse_judge
 from gradeloop.judges.registry import JudgeRegistry
 from gradeloop.judges.sources import parse_reference, read_judge, read_thread, with_model
 from gradeloop.settings.endpoints import require_default_model
 from gradeloop.settings.paths import state_folder
-from gradeloop.settings.trust import find_config_file
 from gradeloop.store.engine import own_store
-from gradeloop.temporal.connect import Connection, WorkerSpec, connect, ensure_worker, find, keep_worker_alive, wake_worker
+from gradeloop.temporal.connect import WorkerSpec, keep_worker_alive, wake_worker
 from gradeloop.temporal.process import beside, end_all
 from gradeloop.text import clip, counted, duration
 from gradeloop.transcripts.readers import read_run_file
@@ -198,10 +199,7 @@ class AgentSession:
         self.models = models
         self._spending = _Spending(limits)
         self._grants = parse_grants(limits.grants, models.grader)
-        self._alone = asyncio.Lock()
-        self._client: GradingClient | None = None
-        self._connection: Connection | None = None
-        self._queue = ""
+        self._standings = Standings(Grader(), spec=WorkerSpec(tools=models.tools, scripted=models.scripted))
         self._judging: set[asyncio.Task[JudgeResult]] = set()
         """The judgements in flight; one whose call is cancelled goes on, and what it costs is counted at its end."""
 
@@ -216,29 +214,19 @@ class AgentSession:
     async def close(self) -> None:
         """Close the connection; what is in flight goes on at the server."""
         await end_all(self._judging)
-        if self._client is not None:
-            await self._client.close()
+        await self._standings.close()
 
     async def client(self) -> GradingClient:
         """Return the client, connected and with the queue of this server's worker."""
-        async with self._alone:
-            if self._client is None:
-                connection = await find()
-                spec = WorkerSpec(tools=self.models.tools, scripted=self.models.scripted, config=find_config_file((), os.environ))
-                queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
-                client = GradingClient(await connect(connection), task_queue=queue)
-                self._connection, self._client, self._queue = connection, client, queue
-            return self._client
+        return (await self._standings.get()).client
 
     @asynccontextmanager
     async def working(self) -> AsyncIterator[GradingClient]:
         """Yield the client while the worker of its queue is kept alive."""
-        client = await self.client()
-        if self._connection is None:
-            raise InvalidRequest("this server has no connection; start it again")
-        await wake_worker(self._queue, self._connection)
-        async with beside(keep_worker_alive(self._queue, self._connection)):
-            yield client
+        standing = await self._standings.get()
+        await wake_worker(standing.queue, standing.connection)
+        async with beside(keep_worker_alive(standing.queue, standing.connection)):
+            yield standing.client
 
     def rooted(self, name: str) -> Path:
         """Return the file of a name, which lies below a root of this server.
@@ -314,7 +302,7 @@ class AgentSession:
             InvalidRequest: A limit does not allow it, or a run is refused.
         """
         async with self.working() as client:
-            judge, slots = Judge(config, client.temporal, task_queue=self._queue), asyncio.Semaphore(RUNS_AT_ONCE)
+            judge, slots = Judge(config, client.temporal, task_queue=(await self._standings.get()).queue), asyncio.Semaphore(RUNS_AT_ONCE)
             for run in runs:
                 await judge.request(run)
             self._spending.begin(len(runs))

@@ -4,21 +4,17 @@ import asyncio
 import functools
 import hashlib
 import inspect
-import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 from uuid import uuid4
-from weakref import WeakKeyDictionary
 
 from pydantic import JsonValue, TypeAdapter, validate_call
 from pydantic.errors import PydanticUserError
-from temporalio import activity
 
 from gradeloop.client.client import GradingClient, Messages, OnEvaluation
-from gradeloop.client.loop_thread import LoopThread
 from gradeloop.client.watch import DetailedEvent
 from gradeloop.contract.evaluation import Evaluation
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message
@@ -26,12 +22,10 @@ from gradeloop.contract.model_spec import Budget, ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import InvokeRequest, RunResult, ThreadRequest, parse_request, parse_update
 from gradeloop.errors import GradeloopError, InvalidRequest, ThreadNotFound
-from gradeloop.generators import Draft, call_in, generator, worker_of
-from gradeloop.settings.endpoints import loopback_servers, own_names, refuse_unservable
-from gradeloop.settings.trust import find_config_file
-from gradeloop.temporal.connect import Connection, WorkerSpec, connect, ensure_worker, find, is_dead, keep_worker_alive, wake_worker
-from gradeloop.temporal.process import done_beside, end_all
-from gradeloop.temporal.runtime import close_client
+from gradeloop.generators import Draft, generator
+from gradeloop.integrations.standing import Standing, Standings, remote_tool, serve_beside, served_tool
+from gradeloop.temporal.connect import Connection, is_dead, wake_worker
+from gradeloop.temporal.process import end_all
 
 DRAFTS_AT_ONCE = 100
 """The most drafts of one process at once; a loop has as many calls as its program makes."""
@@ -41,16 +35,6 @@ LOST_SECONDS = 60.0
 
 Tool = str | Mapping[str, JsonValue] | Callable[..., Awaitable[Any]]
 """The name of a worker's tool, the definition of a remote one, or an async function with annotations and a docstring."""
-
-
-class _Standing(NamedTuple):
-    """What serves the calls of one event loop until that ends."""
-
-    client: GradingClient
-    queue: str
-    """That of the worker that grades."""
-    connection: Connection
-    task: "asyncio.Task[None]"
 
 
 class Loop:
@@ -64,7 +48,7 @@ class Loop:
         functools.update_wrapper(self, function)
         self._function, self._tools, self._request, self._options = function, tools, request, options
         self._activities(None)
-        self._standing: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[_Standing]] = WeakKeyDictionary()
+        self._standings = Standings(request, options.connection, self._serve)
 
     async def __call__(
         self, messages: Messages = (), *, thread_id: str | None = None, on_evaluation: OnEvaluation | None = None
@@ -83,7 +67,7 @@ class Loop:
             InvalidRequest: The turn is refused.
             ServerUnreachable: Nobody answers.
         """
-        standing, thread_id = await self._serve(), thread_id or self._options.thread_id or f"{self.__name__}-{uuid4().hex[:12]}"
+        standing, thread_id = await self._standings.get(), thread_id or self._options.thread_id or f"{self.__name__}-{uuid4().hex[:12]}"
         turn = asyncio.ensure_future(self._turn(standing, thread_id, messages, on_evaluation or self._options.on_evaluation))
         try:
             await asyncio.wait({turn, standing.task}, return_when=asyncio.FIRST_COMPLETED)
@@ -117,7 +101,7 @@ class Loop:
             InvalidRequest: The turn is refused.
             ServerUnreachable: Nobody answers.
         """
-        client = (await self._serve()).client
+        client = (await self._standings.get()).client
         thread_id, seen = thread_id or self._options.thread_id or f"{self.__name__}-{uuid4().hex[:12]}", 0
         with suppress(ThreadNotFound):
             seen = (await client.events(thread_id, after=10**9)).total
@@ -139,10 +123,9 @@ class Loop:
 
     async def close(self) -> None:
         """End what serves the calls of this event loop, which its end does, too; the next call begins anew."""
-        if (known := self._standing.pop(asyncio.get_running_loop(), None)) is not None:
-            await end_all([(await known).task])
+        await self._standings.close()
 
-    async def _turn(self, standing: _Standing, thread_id: str, messages: Messages, on_evaluation: OnEvaluation | None) -> RunResult:
+    async def _turn(self, standing: Standing, thread_id: str, messages: Messages, on_evaluation: OnEvaluation | None) -> RunResult:
         """Do a turn, or go on with the same one that was interrupted, or whose caller has gone."""
         client, sent = standing.client, [{"role": "user", "content": messages}] if isinstance(messages, str) else list(messages)
         given = parse_update(InvokeRequest, {"messages": sent}).messages
@@ -182,69 +165,12 @@ class Loop:
         said = "\n".join(one.model_dump_json() for one in given)
         return f"loop-{total}-{hashlib.sha256(said.encode()).hexdigest()[:16]}", False
 
-    async def _serve(self) -> _Standing:
-        """Return what serves the calls of this event loop, standing from the first call on."""
-        running = asyncio.get_running_loop()
-        if (known := self._standing.get(running)) is None or (known.done() and (known.exception() or known.result().task.done())):
-            known = self._standing[running] = asyncio.ensure_future(self._stand())
-        return await asyncio.shield(known)
-
-    async def _stand(self) -> _Standing:
-        connection, named = self._options.connection or await find(), os.environ.get("GRADELOOP_TASK_QUEUE")
-        config = find_config_file((), os.environ)
-        spec = WorkerSpec(config=config, local_servers=loopback_servers(self._request))
-        if not named:
-            refuse_unservable(self._request, os.environ, scripted=False, endpoints=own_names(os.environ, config))
-        temporal = await connect(connection)
-        queue = named or await ensure_worker(spec, connection)
-        client, activities = GradingClient(temporal, task_queue=queue), self._activities(asyncio.get_running_loop())
-
-        async def stand() -> None:
-            try:
-                served = serve_beside(connection, self._request.generator.task_queue or "", activities, at_once=DRAFTS_AT_ONCE)
-                await done_beside(served, keep_worker_alive(queue, connection))
-            finally:
-                await client.close()
-                await close_client(temporal)
-
-        return _Standing(client, queue, connection, asyncio.create_task(stand()))
+    async def _serve(self, connection: Connection, callers: asyncio.AbstractEventLoop) -> None:
+        await serve_beside(connection, self._request.generator.task_queue or "", self._activities(callers), at_once=DRAFTS_AT_ONCE)
 
     def _activities(self, callers: asyncio.AbstractEventLoop | None) -> list[Callable[..., Any]]:
         drafting = generator(self._function, name=self._request.generator.activity or "", loop=callers)
         return [drafting, *(_served_tool(tool, callers) for tool in self._tools)]
-
-
-async def serve_beside(connection: Connection, queue: str, activities: Sequence[Callable[..., Any]], *, at_once: int) -> None:
-    """Serve activities from a thread with an event loop of its own until this is cancelled; calls in flight are cancelled then.
-
-    The end of an event loop cancels all its tasks at once, a worker's own among them, which would then wait for each other for ever.
-
-    Args:
-        connection: The server.
-        queue: The task queue.
-        activities: The activities, which `call_in` lets run in another loop.
-        at_once: The most calls at once.
-    """
-    thread, stop = LoopThread(), asyncio.Event()
-
-    async def work() -> None:
-        client = await connect(connection)
-        try:
-            async with worker_of(client, queue, activities, at_once=at_once, grace=0):
-                await stop.wait()
-        finally:
-            await close_client(client)
-
-    async def end() -> None:
-        stop.set()
-
-    working = asyncio.wrap_future(thread.submit(work()))
-    try:
-        await asyncio.shield(working)
-    finally:
-        thread.submit(end())
-        await asyncio.wait({working})
-        await asyncio.to_thread(thread.stop)
 
 
 _LOOK_SECONDS = 0.1
@@ -357,13 +283,7 @@ def _offered(tool: Tool, queue: str) -> JsonValue:
         schema = TypeAdapter[Any](cast("Any", tool)).json_schema()
     except PydanticUserError as error:
         raise InvalidRequest(f"the tool {name!r} has a parameter without a JSON Schema: {error.message}") from None
-    return {
-        "name": name,
-        "description": (inspect.getdoc(tool) or name)[:4_000],
-        "parameters": schema,
-        "activity": f"tool {name}",
-        "task_queue": queue,
-    }
+    return remote_tool(name, inspect.getdoc(tool) or name, schema, queue)
 
 
 def _served_tool(
@@ -372,14 +292,10 @@ def _served_tool(
     """Return a tool of this program as an activity."""
     checked = validate_call(tool)
 
-    @activity.defn(name=f"tool {getattr(tool, '__name__', type(tool).__name__)}")
-    async def run(asked: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever the function returns
-        async def call() -> Any:  # noqa: ANN401 - as above
-            return await checked(**asked["arguments"])
+    async def call(arguments: Mapping[str, Any]) -> Any:  # noqa: ANN401 - whatever the function returns
+        return await checked(**arguments)
 
-        return await call_in(callers, call())
-
-    return run
+    return served_tool(getattr(tool, "__name__", type(tool).__name__), call, callers)
 
 
 async def _lost(client: GradingClient, thread_id: str) -> bool:
