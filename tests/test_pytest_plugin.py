@@ -124,7 +124,19 @@ def test_a_run_that_grades_nothing_loads_nothing_of_gradeloop_but_the_plugin(tmp
         "import sys\ndef test_it():\n    names = ('gradeloop', 'pydantic', 'temporalio')\n"
         "    print('LOADED', sorted(n for n in sys.modules if n.startswith(names)))\n"
     )
-    command = [sys.executable, "-m", "pytest", "-q", "-s", *PLUGIN, "-p", "no:hypothesispytest", "-p", "no:langsmith_plugin", "test_plain.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-s",
+        *PLUGIN,
+        "-p",
+        "no:hypothesispytest",
+        "-p",
+        "no:langsmith_plugin",
+        "test_plain.py",
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=240)
 
     assert "LOADED ['gradeloop', 'gradeloop.pytest_plugin']" in done.stdout, done.stdout
