@@ -4,7 +4,6 @@ import asyncio
 import json
 import signal
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -36,9 +35,8 @@ from gradeloop.docent import (
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.judges.registry import JudgeRegistry
 from gradeloop.store.engine import Store
-from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
-from gradeloop.testing import Gate, ModelCall, Reply, ScriptedModels, WorkerProcess, worker
+from gradeloop.testing import Gate, ModelCall, Reply, ScriptedModels, WorkerProcess
 
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -50,18 +48,6 @@ SCHEMA: dict[str, Any] = {
     "additionalProperties": False,
 }
 SCRIPTED = ModelOption(provider="openai_compatible", model_name="scripted")
-
-
-@pytest.fixture(scope="module")
-def models() -> ScriptedModels:
-    return ScriptedModels()
-
-
-@pytest.fixture(scope="module")
-async def served(models: ScriptedModels, temporal_server: ServerInfo) -> AsyncIterator[WorkerProcess]:
-    connection = Connection(temporal_server.address, "default", embedded=False)
-    async with worker(models, server=connection) as process:
-        yield process
 
 
 @pytest.fixture(autouse=True)

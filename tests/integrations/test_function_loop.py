@@ -15,25 +15,12 @@ from gradeloop.contract.evaluation import Evaluation
 from gradeloop.errors import InvalidRequest
 from gradeloop.generators import Draft
 from gradeloop.integrations.loop import Loop
-from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
-from gradeloop.testing import MODEL, ModelCall, Reply, ScriptedModels, ToolUse, WorkerProcess, worker
+from gradeloop.testing import MODEL, ModelCall, Reply, ScriptedModels, ToolUse, WorkerProcess
 
 MONTH = "- names the month\n- is short"
 Messages = list[dict[str, Any]]
 Around = Callable[..., Callable[[Draft], Loop]]
-
-
-@pytest.fixture(scope="module")
-def models() -> ScriptedModels:
-    return ScriptedModels()
-
-
-@pytest.fixture(scope="module")
-async def served(models: ScriptedModels, temporal_server: ServerInfo) -> AsyncIterator[WorkerProcess]:
-    connection = Connection(temporal_server.address, "default", embedded=False)
-    async with worker(models, server=connection) as process:
-        yield process
 
 
 @pytest.fixture(autouse=True)

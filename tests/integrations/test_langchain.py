@@ -3,7 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
@@ -23,9 +23,8 @@ from gradeloop.contract.messages import FEEDBACK_SOURCE
 from gradeloop.errors import InvalidRequest
 from gradeloop.integrations import langchain as door
 from gradeloop.langchain import RubricEvaluation, RubricMiddleware
-from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
-from gradeloop.testing import MODEL, ModelCall, Reply, ScriptedModels, ToolUse, WorkerProcess, worker
+from gradeloop.testing import MODEL, ModelCall, Reply, ScriptedModels, ToolUse, WorkerProcess
 from tests.conftest import ROOT
 from tests.docs.runner import blocks
 
@@ -41,18 +40,6 @@ class Drafts(GenericFakeChatModel):
 
 def drafting(*texts: str | AIMessage) -> BaseChatModel:
     return Drafts(messages=iter([text if isinstance(text, AIMessage) else AIMessage(text) for text in texts]))
-
-
-@pytest.fixture(scope="module")
-def models() -> ScriptedModels:
-    return ScriptedModels()
-
-
-@pytest.fixture(scope="module")
-async def served(models: ScriptedModels, temporal_server: ServerInfo) -> AsyncIterator[WorkerProcess]:
-    connection = Connection(temporal_server.address, "default", embedded=False)
-    async with worker(models, server=connection) as process:
-        yield process
 
 
 @pytest.fixture(autouse=True)

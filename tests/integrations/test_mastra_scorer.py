@@ -6,15 +6,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
-from gradeloop.testing import MODEL, ModelCall, ScriptedModels, WorkerProcess, worker
+from gradeloop.testing import MODEL, ModelCall, ScriptedModels, WorkerProcess
 from rig.node_peers import MASTRA, peer
 from tests.conftest import ROOT
 from tests.docs.runner import block_of
@@ -62,18 +60,6 @@ def agent() -> str:
         assert text.count(written) == 1
         text = text.replace(written, changed)
     return WRITER + text + ENDED
-
-
-@pytest.fixture(scope="module")
-def models() -> ScriptedModels:
-    return ScriptedModels()
-
-
-@pytest.fixture(scope="module")
-async def served(models: ScriptedModels, temporal_server: ServerInfo) -> AsyncIterator[WorkerProcess]:
-    connection = Connection(temporal_server.address, "default", embedded=False)
-    async with worker(models, server=connection) as process:
-        yield process
 
 
 def month(call: ModelCall) -> str | dict[str, str]:

@@ -23,9 +23,8 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.integrations.agent_session import READING_CHECKS, AgentSession, SessionLimits, SessionModels
 from gradeloop.integrations.cli import mcp
 from gradeloop.integrations.mcp_server import build_server, serving_http
-from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
-from gradeloop.testing import MODEL, ModelCall, Reply, ScriptedModels, WorkerProcess, worker
+from gradeloop.testing import MODEL, ModelCall, Reply, ScriptedModels, WorkerProcess
 from tests.test_house import BIN
 from tests.workflows.test_injection import PAYLOADS
 
@@ -37,18 +36,6 @@ pytestmark = [
 TOKEN = "a-token-of-sixteen-or-more"
 MONTH = "- names the month"
 TOOLS = {"check_rubric", "grade", "judge_run", "revise", "wait", "status", "stop", "explain", "list_judges"}
-
-
-@pytest.fixture(scope="module")
-def models() -> ScriptedModels:
-    return ScriptedModels()
-
-
-@pytest.fixture(scope="module")
-async def served(models: ScriptedModels, temporal_server: ServerInfo) -> AsyncIterator[WorkerProcess]:
-    connection = Connection(temporal_server.address, "default", embedded=False)
-    async with worker(models, server=connection) as process:
-        yield process
 
 
 @pytest.fixture(autouse=True)

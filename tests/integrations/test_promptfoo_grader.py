@@ -5,31 +5,17 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gradeloop.promptfoo_grader import call_api
-from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
-from gradeloop.testing import MODEL, ModelCall, ScriptedModels, WorkerProcess, worker
+from gradeloop.testing import MODEL, ModelCall, ScriptedModels, WorkerProcess
 from rig.node_peers import PROMPTFOO, peer
 
 MODELLED = {"config": {"model": MODEL}}
-
-
-@pytest.fixture(scope="module")
-def models() -> ScriptedModels:
-    return ScriptedModels()
-
-
-@pytest.fixture(scope="module")
-async def served(models: ScriptedModels, temporal_server: ServerInfo) -> AsyncIterator[WorkerProcess]:
-    connection = Connection(temporal_server.address, "default", embedded=False)
-    async with worker(models, server=connection) as process:
-        yield process
 
 
 @pytest.fixture(autouse=True)

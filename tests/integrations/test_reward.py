@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import math
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,9 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.integrations.reward import RewardFunction, completion_run
 from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
-from gradeloop.testing import MODEL, ModelCall, Reply, ScriptedModels, WorkerProcess, worker
+from gradeloop.testing import MODEL, ModelCall, Reply, ScriptedModels, WorkerProcess
 
 MONTH = "- names the month\n- is short"
-
-
-@pytest.fixture(scope="module")
-def models() -> ScriptedModels:
-    return ScriptedModels()
-
-
-@pytest.fixture(scope="module")
-async def served(models: ScriptedModels, temporal_server: ServerInfo) -> AsyncIterator[WorkerProcess]:
-    connection = Connection(temporal_server.address, "default", embedded=False)
-    async with worker(models, server=connection) as process:
-        yield process
 
 
 @pytest.fixture
