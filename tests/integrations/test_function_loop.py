@@ -3,18 +3,22 @@
 import asyncio
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from temporalio import activity
 
 import gradeloop
 from gradeloop.contract.evaluation import Evaluation
 from gradeloop.errors import InvalidRequest
 from gradeloop.generators import Draft
 from gradeloop.integrations.loop import Loop
+from gradeloop.integrations.standing import serve_beside
+from gradeloop.temporal.connect import Connection
 from gradeloop.temporal.server import ServerInfo
 from gradeloop.testing import MODEL, ModelCall, Reply, ScriptedModels, ToolUse, WorkerProcess
 
@@ -188,6 +192,24 @@ def test_what_cannot_work_is_refused_where_it_is_written() -> None:
 
     with pytest.raises(InvalidRequest, match="the tool 'bare': parameter 'word' needs a type annotation"):
         gradeloop.loop(rubric=MONTH, tools=[bare])
+
+
+async def test_the_thread_that_serves_ends_also_where_its_end_is_cancelled(temporal_server: ServerInfo) -> None:
+    @activity.defn
+    async def draft() -> None: ...
+
+    before = set(threading.enumerate())
+    connection = Connection(temporal_server.address, "default", embedded=False)
+    serving = asyncio.create_task(serve_beside(connection, f"served-{uuid4()}", [draft], at_once=1))
+    while set(threading.enumerate()) == before:
+        await asyncio.sleep(0)
+    for _ in range(3):
+        serving.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await serving
+
+    assert [thread for thread in set(threading.enumerate()) - before if thread.name == "gradeloop-client"] == []
 
 
 PROGRAM = """

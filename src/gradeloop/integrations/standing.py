@@ -3,6 +3,8 @@
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import wait
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, NamedTuple
@@ -97,13 +99,20 @@ async def serve_beside(connection: Connection, queue: str, activities: Sequence[
     async def end() -> None:
         stop.set()
 
-    working = asyncio.wrap_future(thread.submit(work()))
-    try:
-        await asyncio.shield(working)
-    finally:
+    working = thread.submit(work())
+
+    def finish() -> None:
         thread.submit(end())
-        await asyncio.wait({working})
-        await asyncio.to_thread(thread.stop)
+        wait([working])
+        thread.stop()
+
+    try:
+        await asyncio.shield(asyncio.wrap_future(working))
+    finally:
+        ending = asyncio.get_running_loop().run_in_executor(None, finish)
+        while not ending.done():  # the end of a loop cancels this, and whoever waits for this does so once more
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({ending})
 
 
 def remote_tool(name: str, description: str, parameters: JsonValue, queue: str) -> dict[str, JsonValue]:
