@@ -126,6 +126,18 @@ def test_a_terminal_shows_the_last_lines_of_a_draft() -> None:
     assert console.file.getvalue().count("line 8") == 1
 
 
+def test_a_terminal_shows_the_end_of_a_draft_that_is_one_long_line() -> None:
+    console = Console(file=io.StringIO(), force_terminal=False, width=40, height=20)
+    screen = LiveScreen(console, None)
+    screen.show_wait(CallWait((2, 0.0), "m has written about 99 tokens in 3 s", draft=" ".join(f"word{number}" for number in range(99))))
+    console.print(screen._render())
+
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert ("word0 " in shown, "word85" in shown, "word98" in shown, "…" in shown) == (False, True, True, False)
+    assert max(map(len, shown.splitlines())) <= 40
+
+
 async def test_a_grader_that_streams_tells_no_draft(client: Client) -> None:
     async with worked(client) as (served, model):
         thread = await served.start(TASK | {"grader": {"model": MODEL}, "idle_timeout": 60})

@@ -448,7 +448,9 @@ class LiveScreen(PlainScreen):
 
     def show_wait(self, wait: CallWait | None) -> None:
         """See `Screen`."""
-        self._wait = [wait.text, *map(one_line, wait.draft.splitlines()[-DRAFT_LINES:])] if wait else []
+        lines = wait.draft[-DRAFT_LINES * self._console.width :].splitlines() if wait else []
+        parts = [part.plain for line in lines for part in Text(one_line(line)).wrap(self._console, self._console.width - CTRL_C - 2)]
+        self._wait = [wait.text, *parts[-DRAFT_LINES:]] if wait else []
 
     def show_tokens(self, usage: Usage) -> None:
         """Show the tokens that the thread has taken so far."""
