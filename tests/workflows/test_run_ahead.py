@@ -64,7 +64,7 @@ async def nothing_else(_: Cut) -> None:
 async def another_rubric(stage: Cut) -> None:
     """Signal every thread."""
     for thread in stage.threads:
-        await stage.served.client.supply_rubric(thread, "- it is better")
+        await stage.served.temporal.get_workflow_handle(thread).signal("supply_rubric", "- it is better")
 
 
 async def another_turn(stage: Cut) -> None:
