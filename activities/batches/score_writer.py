@@ -55,6 +55,9 @@ async def write_scores(to: Target, scores: Sequence[TraceScore], environment: Ma
                 raise ApplicationError(f"{to} at {client.base_url.host} does not answer: {type(error).__name__}", type="Away") from None
             if response.status_code not in _OF_ONE_SCORE:
                 raise_unless_taken(response, f"{to} at {client.base_url.host}")
+                if not _is_answer(response):  # a page of a proxy, or of another program: nothing was taken
+                    why = f"{to} at {client.base_url.host} gives no answer of its API; correct the address in the worker's environment"
+                    raise ApplicationError(why, type="Away")
             return response
 
         refused = await (_to_langfuse if to == "langfuse" else _to_langsmith)(send, scores)
@@ -120,6 +123,16 @@ async def _to_langsmith(send: Send, scores: Sequence[TraceScore]) -> list[str]:
         return await send("PATCH", f"feedback/{score.id}", said) if response.status_code == HTTPStatus.CONFLICT else response
 
     return [_why(answer) for answer in await asyncio.gather(*map(post, scores)) if not answer.is_success]
+
+
+def _is_answer(response: httpx2.Response) -> bool:
+    """Return whether a success is JSON, with the list that Langfuse's answers of its status have."""
+    try:
+        found = response.json() if response.content else {}
+    except ValueError:
+        return False
+    key = "errors" if response.status_code == HTTPStatus.MULTI_STATUS else "data" if response.request.method == "GET" else None
+    return isinstance(found, dict) and (key is None or isinstance(found.get(key), list))
 
 
 def _why(response: httpx2.Response) -> str:

@@ -11,6 +11,8 @@ from uuid import UUID, uuid4
 
 import httpx
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 from langfuse.api import CreateScoreRequest, LangfuseAPI
 from langsmith import Client as LangSmith
 from temporalio.client import Client
@@ -176,6 +178,24 @@ async def test_what_one_score_is_refused_for_stops_no_other(to: Target, server: 
     assert found.written == 4
     assert len(found.problems) == 1
     assert "no trace" in found.problems[0] or "404" in found.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("to", "body"),
+    [(to, body) for to in ("langfuse", "langsmith") for body in ("<html>Please log in</html>", "[]")] + [("langfuse", '{"data": 1}')],
+)
+async def test_a_success_that_is_no_answer_of_the_api_is_no_score_written(to: Target, body: str) -> None:
+    async def answer(_: web.Request) -> web.Response:
+        return web.Response(text=body)
+
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    async with TestServer(app) as other:
+        address = str(other.make_url(""))
+        keys = dict.fromkeys(("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY", "LANGSMITH_API_KEY"), "k")
+        environment = keys | {"LANGFUSE_BASE_URL": address, "LANGSMITH_ENDPOINT": address}
+        with pytest.raises(ApplicationError, match=rf"{to} at 127.0.0.1 gives no answer of its API; correct the address"):
+            await write_scores(to, scored(to, str(uuid4())), environment)
 
 
 async def test_a_missing_key_a_refused_one_and_a_silent_server_are_told_apart(server: ScoreServer) -> None:

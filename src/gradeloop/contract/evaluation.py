@@ -292,7 +292,7 @@ class DraftInQuestion(Strict):
 
 
 class WaitingFor(Strict):
-    """What waits for a person, for `decide` or `approve` and `deny`: `(await client.state("haiku-1")).waiting_for`."""
+    """The criteria or calls that wait for a person, for `decide`, `approve` or `deny`: `(await client.state("haiku-1")).waiting_for`."""
 
     grading_run_id: str | None
     """The grading run; None where a generator without a rubric made the call."""

@@ -70,7 +70,7 @@ class Attachment(Strict):
     url: Annotated[str, Field(min_length=1)]
     """`https://…`, which the vendor fetches, or `data:image/png;base64,…` (png, jpeg, gif, webp; of a file `application/pdf`)."""
     detail: Sparse[Literal["auto", "low", "high"] | None] = None
-    """How closely OpenAI's models look at an image."""
+    """The detail in which OpenAI's models look at an image."""
 
     @model_validator(mode="after")
     def _is_one(self) -> Self:

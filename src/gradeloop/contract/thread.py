@@ -74,7 +74,7 @@ SystemPrompt = Annotated[str, Field(max_length=65_536)]
 
 
 class Generator(ToolLimits):
-    """Who drafts, `Generator(model="openai:gpt-5-mini")`: a model, or an activity or workflow of another worker, in any language."""
+    """The drafter, `Generator(model="openai:gpt-5-mini")`: a model, or an activity or workflow of another worker, in any language."""
 
     model: ModelSpec | None = None
     activity: Sparse[str | None] = Field(default=None, min_length=1)
@@ -127,7 +127,7 @@ class Generator(ToolLimits):
 
 
 class Grader(ToolLimits):
-    """Who judges, `Grader(model="openai:gpt-5-mini")`: a model, an activity of another worker, or a function of the worker's tools."""
+    """The judge, `Grader(model="openai:gpt-5-mini")`: a model, an activity of another worker, or a function of the worker's tools."""
 
     model: ModelSpec | None = None
     """The grader's model; by default the first of the worker's table for which it has a key, the same for a whole grading run."""

@@ -38,7 +38,7 @@ Tool = str | Mapping[str, JsonValue] | Callable[..., Awaitable[Any]]
 
 
 class Loop:
-    """What `gradeloop.loop` returns: `await loop(messages)` is the graded result, and `loop.sync(messages)` where no event loop runs."""
+    """A function in a loop: `await poet(messages)` is the graded result, and `poet.sync(messages)` where no event loop runs."""
 
     __name__: str
 

@@ -24,7 +24,7 @@ from gradeloop.temporal.runtime import close_client
 
 
 class Standing(NamedTuple):
-    """What serves the calls of one event loop until that ends."""
+    """The client, the worker's queue and the task that serve the calls of one event loop until it ends."""
 
     client: GradingClient
     queue: str
@@ -46,7 +46,7 @@ class Standings:
     _known: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[Standing]] = field(default_factory=WeakKeyDictionary, init=False)
 
     async def get(self) -> Standing:
-        """Return what serves the calls of this event loop, standing from the first call on."""
+        """Return the standing of this event loop, which its first call makes."""
         running = asyncio.get_running_loop()
         if (known := self._known.get(running)) is None or (known.done() and (known.exception() or known.result().task.done())):
             known = self._known[running] = asyncio.ensure_future(self._stand())

@@ -53,7 +53,7 @@ class WriteBackCall(Recorded):
 
 
 class WriteBackReport(Recorded):
-    """What became of scores."""
+    """A count of the scores that were written, and why others were not."""
 
     written: int = 0
     untraced: Sparse[int] = 0

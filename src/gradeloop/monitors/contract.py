@@ -441,7 +441,7 @@ class TickReport(Strict):
     cost_usd: float | None = None
     settled: bool = False
     written_back: Sparse[WriteBackReport | None] = None
-    """What became of the scores; None while nothing is known of them."""
+    """The report on the scores; None while nothing is known of them."""
 
 
 class Alert(Strict):
