@@ -363,7 +363,7 @@ export interface GatedRate {
   wanted?: number | null;
 }
 
-/** Who drafts, `Generator(model="openai:gpt-5-mini")`: a model, or an activity or workflow of another worker, in any language. */
+/** The drafter, `Generator(model="openai:gpt-5-mini")`: a model, or an activity or workflow of another worker, in any language. */
 export interface Generator {
   max_tool_calls?: number | null;
   max_turns?: number | null;
@@ -381,7 +381,7 @@ export interface Generator {
   output_form?: OutputForm | null;
 }
 
-/** Who judges, `Grader(model="openai:gpt-5-mini")`: a model, an activity of another worker, or a function of the worker's tools. */
+/** The judge, `Grader(model="openai:gpt-5-mini")`: a model, an activity of another worker, or a function of the worker's tools. */
 export interface Grader {
   max_tool_calls?: number | null;
   max_turns?: number | null;
@@ -908,7 +908,7 @@ export interface WaitingCriterion {
   name: string;
 }
 
-/** What waits for a person, for `decide` or `approve` and `deny`: `(await client.state("haiku-1")).waiting_for`. */
+/** The criteria or calls that wait for a person, for `decide`, `approve` or `deny`: `(await client.state("haiku-1")).waiting_for`. */
 export interface WaitingFor {
   grading_run_id: string | null;
   iteration: number | null;
