@@ -9,7 +9,7 @@ import typer
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from gradeloop.cli.commands import command_groups
+from gradeloop.cli.commands import HIDDEN, command_groups
 from gradeloop.cli.main import app
 from gradeloop.contract.base import describe_fields
 from gradeloop.exit_codes import CODES
@@ -36,14 +36,17 @@ def build_reference() -> str:
     top.load_all()
     own = ", ".join(f"[`{name}`](#gradeloop-{name})" for name in CODES if name)
     parts = [HEAD, *_overview(top), f"## Exit codes\n\n{_codes('')}\n\nThese commands have a table of their own: {own}."]
-    for names in command_groups().values():
-        for name in names:
+    for title, names in command_groups().items():
+        for name in names if title != HIDDEN else ():
             parts += [_worker()] if name == "worker" else _pages(top.commands[name], f"gradeloop {name}")
     return "\n\n".join(parts) + "\n"
 
 
 def _overview(top: Any) -> Iterator[str]:  # noqa: ANN401 - typer's own click has no public types
     for title, names in command_groups().items():
+        if title == HIDDEN:
+            yield "Scripts may say `state` for `show`, `view` for `report`, `export` for `batches export`, `retry` for `eval --retry errors`."
+            continue
         rows = [(f"[`{name}`](#gradeloop-{name})", _short_help(top.commands[name])) for name in names]
         yield f"**{title}**\n\n{_table(('command', 'what it does'), rows)}"
 

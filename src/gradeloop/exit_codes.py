@@ -70,7 +70,6 @@ CODES: dict[str, dict[int, str]] = {
     },
     "": _ALL | {SATISFIED: "done", NO_VERDICT: "the thread or batch was closed, or --skip-bad left out runs"},
 }
-CODES["retry"] = CODES["eval"]
 """The exit codes of commands with their meanings; the empty name is for all other commands."""
 
 

@@ -22,7 +22,7 @@ class Command:
     """A command of `gradeloop`, which is imported when it is called."""
 
     group: str
-    """The title in `gradeloop --help` below which it stands."""
+    """The title in `gradeloop --help` below which it stands; empty for another name of a command, which help does not list."""
     help: str
     """Its help in one sentence, as its docstring begins."""
     app: str

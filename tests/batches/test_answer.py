@@ -83,7 +83,7 @@ def test_the_flags_of_a_command_change_the_answer_as_they_change_the_exit_code()
 def test_the_next_step_is_a_command_or_nothing() -> None:
     steps = {name: next_step(summary, answer_of(summary)) for name, (summary, _, _) in ANSWERS.items()}
 
-    assert steps["errors"] == "gradeloop retry batch-1"
+    assert steps["errors"] == "gradeloop eval --retry errors --attach batch-1"
     assert steps["waiting"] == "gradeloop inbox"
     assert steps["paused"] == "gradeloop eval --resume batch-1"
     assert steps["too few"] == steps["corrected too few"] == "gradeloop report batch-1 --open"

@@ -70,7 +70,7 @@ async def test_an_export_holds_the_cases_that_its_summary_counts(tmp_path: Path,
     monkeypatch.setenv(STORE_VARIABLE, url)
 
     def read() -> tuple[Counts, Counts]:
-        export("b", output=[tmp_path / "results.json"])
+        export(["b"], output=[tmp_path / "results.json"])
         written = json.loads((tmp_path / "results.json").read_text())
         ended = Counter(one["status"] for one in written["cases"])
         summary = written["summary"]

@@ -220,7 +220,7 @@ def shares(command: Any, path: str = "") -> Iterator[tuple[str, str]]:
     """Yield the flags of a command, and of those below it, that take a share."""
     yield from ((path, option.opts[0]) for option in command.params if option.metavar == "SHARE")
     for name, inner in getattr(command, "commands", {}).items():
-        yield from shares(inner, f"{path} {name}".strip())
+        yield from () if inner.hidden else shares(inner, f"{path} {name}".strip())
 
 
 def test_the_table_has_every_flag_that_takes_a_share() -> None:

@@ -84,7 +84,8 @@ def test_of_several_suites_ours_come_first(gradeloop: CommandLine) -> None:
 def test_providers_are_side_by_side_with_their_outputs(gradeloop: CommandLine) -> None:
     write(gradeloop.folder, {"promptfooconfig.yaml": GREETINGS})
 
-    whole, without, cut = ran(gradeloop), ran(gradeloop, "--no-table"), ran(gradeloop, "--table-cell-max-length", "5")
+    whole, without, cut = ran(gradeloop, "--table"), ran(gradeloop, "--no-table"), ran(gradeloop, "--table-cell-max-length", "5")
+    piped = ran(gradeloop)
 
     assert whole.code == without.code == 1
     assert whole.out.splitlines()[-1].startswith("Results: 2 passed, 2 failed of 4")
@@ -92,7 +93,8 @@ def test_providers_are_side_by_side_with_their_outputs(gradeloop: CommandLine) -
     assert whole.out.count("passed 1.00  Hello Ada.") == 2
     assert whole.out.count("failed 0.00  Hello Grace.") == 2
     assert "Hell…" in cut.out
-    assert "Hello Ada" not in without.out
+    assert "Hello Ada" not in without.out + piped.out
+    assert sorted(line.split()[0] for line in piped.out.splitlines()[:4]) == ["failed", "failed", "passed", "passed"]
 
 
 FILTERS = [

@@ -260,7 +260,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_what_a_batch_says_comes_next_works(gradeloop: CommandLine, opened: list[str], subtests: pytest.Subtests) -> None:
-    for replies, code, step in (([fails("bad")], 1, "report BATCH --open"), ([breaks("bad")], 3, "retry BATCH")):
+    for replies, code, step in (([fails("bad")], 1, "report BATCH --open"), ([breaks("bad")], 3, "eval --retry errors --attach BATCH")):
         with subtests.test(step):
             done = gradeloop("eval", suite(gradeloop, f"next-{code}", replies, [f"bad, {code} comes of it"]))
             batch = batch_of(done)
@@ -339,7 +339,7 @@ def test_whether_judgements_pass_is_said_alike_by_the_terminal_its_lines_and_eve
     )
     assert text.count("| not passed | match |") == 2
     refused = gradeloop("report", "latest", "--kind", "batch", "-o", "refused.md")
-    assert (refused.code, "gradeloop export latest -o summary.md writes that of a batch" in refused.err) == (2, True)
+    assert (refused.code, "gradeloop batches export latest -o summary.md writes that of a batch" in refused.err) == (2, True)
     (gradeloop.folder / "gated one.jsonl").write_text(json.dumps(lines[0]))
     assert answer_in(page(gradeloop, "gated one.jsonl")) == ("FAILED: label is match", "failed")
     refused = gradeloop("report", "gated.jsonl", "--pass", "labl=match", "-o", "refused.html")

@@ -156,7 +156,7 @@ def booking(folder: Path, name: str, *calls: int) -> str:
 
 def test_a_tool_call_waits_and_a_person_lets_it_go_on_or_not(gradeloop: CommandLine) -> None:
     waiting = gradeloop("run", booking(gradeloop.folder, "one", 5))
-    state = gradeloop("state", "one")
+    state = gradeloop("show", "one")
     approved = gradeloop("approve", "one", "--by", "ann")
     watched = gradeloop("watch", "one")
     late = gradeloop("approve", "one")

@@ -183,7 +183,7 @@ async def test_the_next_failure_is_a_button_and_a_key_away_and_the_filters_decid
     for name in ("case-4", "case-6", "case-3"):
         await page.click("#failure-next")
         await expect(heading).to_have_text(name)
-    await expect(page.locator("#case-body .next code")).to_have_text("gradeloop retry batch-1")
+    await expect(page.locator("#case-body .next code")).to_have_text("gradeloop eval --retry errors --attach batch-1")
     await expect(page.locator("#failure-next")).to_be_disabled()
     assert await axe_findings(page) == []
     await page.keyboard.press("p")

@@ -336,7 +336,7 @@ def test_a_page_of_too_many_cases_leaves_out_those_that_passed(monkeypatch: pyte
     results = [case(at, "failed" if at % 4 == 3 else "passed", id=f"{at // 2}/{at % 2}", label=str(at % 2)) for at in range(12)]
     page = batch_page(BatchReport(head_of(summary_of(results)), [(None, result) for result in results]))
 
-    assert "Counted but not listed here: 5 passed; gradeloop export batch-1 -o results.csv has all." in page
+    assert "Counted but not listed here: 5 passed; gradeloop batches export batch-1 -o results.csv has all." in page
     assert page.count('<tr id="case-') == 7
     assert len(re.findall('data-f="[^"]*failed', page)) == 3
     assert '<th scope="row">0</th><td data-h="Pass rate">100%</td><td data-h="Passed">6</td>' in page
@@ -409,7 +409,7 @@ def test_a_batch_begins_with_its_answer_then_what_failed_and_says_what_to_do() -
             '<a href="#case-case-1">INCONCLUSIVE: 1 error</a></p>',
             "What failed",
             "the provider says 529",
-            "gradeloop retry batch-1",
+            "gradeloop eval --retry errors --attach batch-1",
         )
     ]
     assert places == sorted(places)

@@ -144,7 +144,7 @@ async def test_the_list_names_failures_beside_errors_and_the_rest_is_a_click_awa
             row = page.locator("tr", has_text=batch)
             await expect(row).to_contain_text("INCONCLUSIVE: 1 error")
             await expect(row.locator("li a")).to_have_text(["the broken one", "wrong 1/4", "wrong 2/4"])
-            await expect(row.locator("code")).to_have_text(f"gradeloop retry {batch}")
+            await expect(row.locator("code")).to_have_text(f"gradeloop eval --retry errors --attach {batch}")
             await row.get_by_text("and 2 more").click()
             await expect(page.locator("h1")).to_have_text("letters")
             await page.get_by_role("button", name="all failures").click()

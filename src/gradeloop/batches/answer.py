@@ -378,7 +378,7 @@ def next_step(summary: BatchSummary, answer: BatchAnswer) -> str:
     if answer.word == "FAILED":
         return report_step(summary)
     if summary.errors and not summary.open:
-        return f"gradeloop retry {shlex.quote(summary.batch_id)}"
+        return f"gradeloop eval --retry errors --attach {shlex.quote(summary.batch_id)}"
     return report_step(summary) if summary.unsure and answer.word == "INCONCLUSIVE" else ""
 
 

@@ -246,15 +246,19 @@ IN_MEMORY = 8 * 1024 * 1024
 class SpooledCases:
     """Cases that were all read, kept in memory or in a temporary file until they are sent."""
 
-    def __init__(self, cases: Iterable[Case]) -> None:
+    def __init__(self, cases: Iterable[Case] = ()) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - it lives as long as this
         self.total = 0
         self.asks = False
         """True if a verdict is asked for in any case."""
         for case in cases:
-            self._file.write(case.model_dump_json().encode() + b"\n")
-            self.total += 1
-            self.asks |= case.asks
+            self.add(case)
+
+    def add(self, case: Case) -> None:
+        """Keep one more case."""
+        self._file.write(case.model_dump_json().encode() + b"\n")
+        self.total += 1
+        self.asks |= case.asks
 
     def __iter__(self) -> Iterator[Case]:
         self._file.seek(0)

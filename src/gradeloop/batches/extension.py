@@ -10,7 +10,7 @@ EXTENSION = Extension(
         "judge": Command(_JUDGE, "Judge finished runs; stored verdicts are not paid for twice.", "gradeloop.batches.cli.judge:app"),
         "runs": Command(_JUDGE, "Show finished runs as a judge sees them.", "gradeloop.batches.cli.runs:app"),
         "registry": Command(_JUDGE, "Keep judges' rubrics and their versions.", "gradeloop.batches.cli.judge:app"),
-        "export": Command(_GROUP, "Write a batch's results to files, or as JSON to stdout.", "gradeloop.batches.cli.batches:app"),
+        "export": Command("", "Write a batch's results to files, or as JSON to stdout.", "gradeloop.batches.cli.batches:app"),
         "batches": Command(_GROUP, "List, show, export and pause batches.", "gradeloop.batches.cli.batches:app"),
         "diff": Command("Reports", "Show what regressed and improved from batch A to batch B.", "gradeloop.batches.cli.batches:app"),
     },

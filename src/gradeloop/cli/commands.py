@@ -19,14 +19,16 @@ from gradeloop.text import parse_share
 if TYPE_CHECKING:
     import asyncio
 
+HIDDEN = ""
+"""The group of other names for what a command does, which scripts may use and no help lists."""
+
 _CORE = {
     "Run and watch a thread": {
         "init": ("gradeloop.cli.init", "Write an example task, suite or judge to edit."),
         "run": ("gradeloop.cli.threads", "Draft, grade and revise until the draft meets the rubric."),
         "demo": ("gradeloop.cli.threads", "Watch a model write a function, fail its tests, and fix it."),
         "watch": ("gradeloop.cli.threads", "Show a thread from its beginning, and follow it live."),
-        "state": ("gradeloop.cli.threads", "Show a thread's state: status, criteria, open calls."),
-        "show": ("gradeloop.cli.threads", "Show the result of a thread's last turn."),
+        "show": ("gradeloop.cli.threads", "Show a thread: its state, and the result of its last turn."),
         "list": ("gradeloop.cli.threads", "List the threads, newest first."),
         "prompt": ("gradeloop.cli.rubrics", "Show the prompt that the grader of an evaluation received."),
         "resume": ("gradeloop.cli.threads", "Resume an interrupted run where it stopped."),
@@ -46,7 +48,6 @@ _CORE = {
     "Suites and batches": {},
     "Reports": {
         "report": ("gradeloop.cli.reports", "Write an HTML page that explains every verdict."),
-        "view": ("gradeloop.cli.reports", "Open the newest batch's report in the browser."),
     },
     "Agents": {},
     "This machine": {
@@ -60,6 +61,10 @@ _CORE = {
         "store": ("gradeloop.cli.upkeep", "Check, upgrade, back up, restore and prune the store."),
         "codec": ("gradeloop.cli.dev", "Decrypt payloads for Temporal's web UI until Ctrl-C."),
         "schema": ("gradeloop.cli.schemas", "Print the JSON Schemas of the wire contract."),
+    },
+    HIDDEN: {
+        "state": ("gradeloop.cli.threads", "Show a thread: its state, and the result of its last turn."),
+        "view": ("gradeloop.cli.reports", "Open the page that `report` writes in the browser."),
     },
 }
 """The commands of the core in the groups of `gradeloop --help`: the module that defines a command, and its help in one sentence.
@@ -148,7 +153,8 @@ class GroupedCommands(TyperGroup):
         super().__init__(**settings)
         rows = {name: command for rows in command_groups().values() for name, command in rows.items()}
         self._apps = {name: command.app for name, command in rows.items()}
-        self.commands.update((name, TyperCommand(name, help=command.help, rich_markup_mode=None)) for name, command in rows.items())
+        for name, row in rows.items():
+            self.commands[name] = TyperCommand(name, help=row.help, hidden=row.group == HIDDEN, rich_markup_mode=None)
 
     def load(self, name: str) -> None:
         """Import the module of a command, and take all the commands that it defines."""
@@ -165,8 +171,9 @@ class GroupedCommands(TyperGroup):
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401, ARG002 - typer's own click has no public types
         """Write the commands of each group below its title."""
-        width = max(len(name) for name in self.commands)
-        for title, rows in command_groups().items():
+        groups = {title: rows for title, rows in command_groups().items() if title != HIDDEN}
+        width = max(len(name) for rows in groups.values() for name in rows)
+        for title, rows in groups.items():
             with formatter.section(title):
                 limit = formatter.width - 6 - width
                 formatter.write_dl([(name.ljust(width), self.commands[name].get_short_help_str(limit)) for name in rows])

@@ -44,13 +44,13 @@ def report(  # noqa: PLR0913 - one parameter a flag
         typer.launch(output.resolve().as_uri())
 
 
-@app.command()
+@app.command(hidden=True)
 def view(
     what: Annotated[str, typer.Argument(metavar="WHAT", help="A thread, a batch or judgements: an id, a file, or `latest`.")] = "latest",
     *,
     yes: Annotated[bool, typer.Option("--yes/--no", "-y/-n", help="Open the page in the browser, or print its name alone.")] = True,
 ) -> None:
-    """Open the newest batch's report in the browser."""
+    """Open the page that `report` writes in the browser."""
     page = asyncio.run(report_page(what))
     folder = state_folder() / "reports"
     folder.mkdir(parents=True, exist_ok=True)

@@ -109,27 +109,16 @@ def _finish(work: "Coroutine[Any, Any, RunEnding]") -> NoReturn:
     raise typer.Exit(code_of(ending))
 
 
-@app.command()
-def state(thread: ThreadId, *, as_json: Json = False) -> None:
-    """Show a thread's state: status, criteria, open calls."""
-
-    async def read(client: GradingClient, thread_id: str) -> None:
-        now = await client.state(thread_id)
-        show_lines(now.model_dump(mode="json"), state_lines(thread_id, now), as_json=as_json)
-
-    asyncio.run(with_thread(thread, read))
-
-
+@app.command("state", hidden=True)
 @app.command()
 def show(thread: ThreadId, *, as_json: Json = False) -> None:
-    """Show the result of a thread's last turn."""
+    """Show a thread: its state, and the result of its last turn."""
 
     async def read(client: GradingClient, thread_id: str) -> None:
-        result = await client.last_result(thread_id)
-        now = await client.state(thread_id)
-        value = result.model_dump(mode="json") if result else None
-        width = shutil.get_terminal_size().columns
-        show_lines(value, summary(result, width) if result else state_lines(thread_id, now), as_json=as_json)
+        result, now = await client.last_result(thread_id), await client.state(thread_id)
+        value = now.model_dump(mode="json") | {"result": result.model_dump(mode="json") if result else None}
+        ended = () if result is None or result.waiting_for else summary(result, shutil.get_terminal_size().columns)
+        show_lines(value, [*state_lines(thread_id, now), *ended], as_json=as_json)
 
     asyncio.run(with_thread(thread, read))
 
@@ -176,7 +165,7 @@ def cancel(thread: ThreadId) -> None:
 def close(thread: ThreadId) -> None:
     """Serve a thread's queued turns, then close it."""
     asyncio.run(with_thread(thread, lambda client, thread_id: client.close_thread(thread_id)))
-    typer.echo(f"closing; look with: gradeloop state {thread}", err=True)
+    typer.echo(f"closing; look with: gradeloop show {thread}", err=True)
 
 
 async def with_thread(thread: str, work: Callable[[GradingClient, str], Coroutine[Any, Any, Result]]) -> Result:

@@ -383,8 +383,8 @@ LOOPBACK = re.compile(r"http://(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?(/[\w-
 """The base URL of a server of this machine, spelled so that nothing reads it as another one."""
 
 
-def loopback_servers(request: BaseModel) -> frozenset[str]:
-    """Return the addresses of this machine's own servers of models that a request names; the worker of its command may call them."""
+def loopback_servers(request: object) -> frozenset[str]:
+    """Return the addresses of this machine's own servers of models that a request, or parts of one, name; its worker may call them."""
     models = (named.model for named in named_in(request) if named.model and named.model.provider == "openai_compatible")
     return frozenset(url for model in models if (url := model.config.base_url) and LOOPBACK.fullmatch(url))
 

@@ -8,7 +8,7 @@ EXTENSION = Extension(
     name="suites",
     commands={
         "eval": Command(_GROUP, "Run a suite as a batch; the exit code is a gate for CI.", "gradeloop.suites.cli.eval:app"),
-        "retry": Command(_GROUP, "Run a batch's errors again, as `eval --retry errors` does.", "gradeloop.suites.cli.eval:app"),
+        "retry": Command("", "Run a suite as a batch; the exit code is a gate for CI.", "gradeloop.suites.cli.eval:app"),
         "validate": Command(_GROUP, "Check files before they run; no call, no server.", "gradeloop.suites.cli.validate:app"),
         "convert": Command(_GROUP, "Convert promptfoo's configuration to a suite of ours.", "gradeloop.suites.cli.conversion:app"),
         "rubric convert": Command(

@@ -290,6 +290,12 @@ class Plan:
     allows_unknown: bool = False
     """Whether a variable that a prompt names and a test lacks is empty, with a note."""
 
+    @property
+    def local_servers(self) -> frozenset[str]:
+        """The loopback addresses of the models that the suite itself names, and those of the cases so far."""
+        named = [self.defaults, self.grader, *(one.generator for one in self.generators)]
+        return self.models.local_servers | loopback_servers(named)
+
     def cases(self) -> Iterator[PlannedCase]:
         """Yield the cases in order, each with its test.
 

@@ -84,16 +84,10 @@ LINES_BESIDE = 8
 """Lines of the terminal that stay free for the bar, the counts and earlier output."""
 
 BAR = 40
-TENTHS = 10
-SILENCE_SECONDS = 30.0
-"""The longest pause between two lines in a pipe while cases end: a longer one looks like a hang."""
-
-MOST_LINES = 1_000
-"""The most cases that a pipe lists: CI servers cut long logs, and the result of the batch comes last."""
 
 
 class BatchProgressView:
-    """Shows the progress of a batch: cases done, cost, time left, and the cases that did not pass."""
+    """Shows the progress of a batch: cases done, cost, time left, and the cases that did not pass; in a pipe, a line for every case."""
 
     def __init__(self, console: Console, total: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
@@ -104,22 +98,18 @@ class BatchProgressView:
         self._running = 0
         self._wait: str | None = None
         self._latest: deque[CaseResult] = deque(maxlen=LATEST)
-        self._listed = 0
-        self._printed = (clock(), 0)
+        self._printed = clock()
         moves = console.is_terminal and not console.is_dumb_terminal
         self._live = Live(console=console, get_renderable=self._render, refresh_per_second=4, transient=True) if moves else None
 
     def update(self, summary: BatchSummary, running: int) -> None:
         """Show the progress of the batch, and how many cases are running."""
-        first = self._summary is None
         self._summary, self._running = summary, running
         self._throughput.observe(summary.done, moving=summary.status == "running")
         if self._live is not None:
             self._live.start()
-        elif first:
-            self._printed = (self._clock(), summary.done)
-        elif self._is_due(summary):
-            self._printed = (self._clock(), summary.done)
+        elif summary.open and self._clock() - self._printed >= WAIT_SECONDS:
+            self._printed = self._clock()
             ended = _ended(summary)
             done = f"{self._done(summary)} done{': ' if ended else ''}{', '.join(ended)}"
             self._console.print(Text("; ".join([done, *self._parts(summary)])), soft_wrap=True)
@@ -129,31 +119,17 @@ class BatchProgressView:
         self._wait = wait
 
     def finished(self, result: CaseResult) -> None:
-        """Show a case that ended without passing."""
-        if result.status == "passed":
-            return
-        if self._live is not None:
-            self._latest.append(result)
-            return
-        self._listed += 1
-        if self._listed <= MOST_LINES:
+        """Show a case that ended; on a terminal only one that did not pass, since the table comes."""
+        if self._live is None:
+            self._printed = self._clock()
             self._console.print(case_line(result), soft_wrap=True)
-        elif self._listed == MOST_LINES + 1:
-            self._console.print(Text("further cases that did not pass are not listed here", "dim"), soft_wrap=True)
+        elif result.status != "passed":
+            self._latest.append(result)
 
     def close(self) -> None:
         """Leave the terminal as it was."""
         if self._live is not None:
             self._live.stop()
-
-    def _is_due(self, summary: BatchSummary) -> bool:
-        when, done = self._printed
-        if not summary.open:
-            return False
-        if summary.done == done:
-            return self._wait is not None and self._clock() - when >= WAIT_SECONDS
-        tenth = summary.done * TENTHS // max(self._total, 1) > done * TENTHS // max(self._total, 1)
-        return tenth or self._clock() - when >= SILENCE_SECONDS
 
     def _render(self) -> RenderableType:
         if self._summary is None:

@@ -110,17 +110,10 @@ def quarantine_lines(summary: BatchSummary, lost: Mapping[str, int]) -> Iterator
         yield Text(f"run one again, {when}, with: gradeloop eval --attach {summary.batch_id} --retry errors --case ID", "dim")
 
 
+@app.command("export", hidden=True)
 @batches_app.command()
-def export(batch: BatchId, *, output: OutputOption = None, overwrite: Overwrite = False) -> None:
-    """Write a batch's results to files."""
-    if not output:
-        raise InvalidRequest("No output file is named; name one with --output, its suffix sets the format")
-    write_results(batch, output, overwrite=overwrite)
-
-
-@app.command("export")
-def export_batch(
-    words: Annotated[list[str] | None, typer.Argument(metavar="[eval] [BATCH]", help="The batch's id; the newest by default.")] = None,
+def export(
+    words: Annotated[list[str] | None, typer.Argument(metavar="BATCH", help="The batch's id; the newest by default.")] = None,
     *,
     output: OutputOption = None,
     overwrite: Overwrite = False,

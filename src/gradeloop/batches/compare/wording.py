@@ -122,7 +122,7 @@ def comparison_step(found: Comparison) -> NextStep:
         return NextStep(command=command, words="mend what regressed, run the suite again, then")
     if found.counts.get("lost"):
         words = "run its errors again, then" if batch is None else ""
-        return NextStep(command=again if batch is None else f"gradeloop retry {batch}", words=words)
+        return NextStep(command=again if batch is None else f"gradeloop eval --retry errors --attach {batch}", words=words)
     if found.counts.get("unsure"):
         return NextStep(command="gradeloop inbox")
     command = f"gradeloop eval SUITE --baseline {shlex.quote(batch or found.b.source)}"

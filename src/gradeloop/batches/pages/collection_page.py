@@ -481,7 +481,7 @@ class Table:
         """Sentences about what is not listed, or does not open."""
         notes = []
         if self._left_out:
-            cure = "the results have all" if self._batch is None else f"gradeloop export {self._batch} -o results.csv has all"
+            cure = "the results have all" if self._batch is None else f"gradeloop batches export {self._batch} -o results.csv has all"
             notes.append(
                 f"Counted but not listed here: {', '.join(f'{number:,} {word}' for word, number in self._left_out.items())}; {cure}."
             )

@@ -192,9 +192,10 @@ MEND = "mend the prompt or the rubric, run the suite again, then"
 
 def case_steps(batch_id: str) -> dict[Verdict, NextStep]:
     """Return what comes next for a case of a batch of the store, by its verdict; nothing does for one that passed."""
+    batch = shlex.quote(batch_id)
     return {
-        "failed": NextStep(words=MEND, command=f"gradeloop diff {shlex.quote(batch_id)}"),
-        "error": NextStep(words="run the errors of its batch again with", command=f"gradeloop retry {shlex.quote(batch_id)}"),
+        "failed": NextStep(words=MEND, command=f"gradeloop diff {batch}"),
+        "error": NextStep(words="run the errors of its batch again with", command=f"gradeloop eval --retry errors --attach {batch}"),
         "unsure": NextStep(words="read its votes below; see what else is undecided with", command="gradeloop inbox"),
         "waiting": NextStep(words="decide it with", command="gradeloop inbox"),
     }

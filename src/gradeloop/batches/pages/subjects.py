@@ -39,7 +39,7 @@ from gradeloop.text import headline, percent
 
 async def _batch_page(name: str, options: ReportOptions) -> str:
     batch = "BATCH" if _is_file(name) else shlex.quote(name)
-    options.refuse_judging(name, "batch", f"gradeloop export {batch} -o summary.md writes that of a batch")
+    options.refuse_judging(name, "batch", f"gradeloop batches export {batch} -o summary.md writes that of a batch")
     if _is_file(name):
         return batch_page(report_of_file(Path(name)))
     return await stored_batch_page(BatchReader(own_store()), name, threads_of)

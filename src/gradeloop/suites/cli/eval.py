@@ -4,8 +4,9 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console
@@ -22,7 +23,7 @@ from gradeloop.batches.answer import (
     next_step,
     results_line,
 )
-from gradeloop.batches.cli.batch_view import BatchProgressView
+from gradeloop.batches.cli.batch_view import BatchProgressView, case_line
 from gradeloop.batches.cli.follow import BatchFollower, StoreWatch, store_timeout
 from gradeloop.batches.cli.results_table import result_lines
 from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
@@ -33,8 +34,8 @@ from gradeloop.batches.gate import gate_batch
 from gradeloop.batches.markdown import BatchStory
 from gradeloop.batches.metric_table import MetricTable, metric_lines
 from gradeloop.batches.outputs import Outputs, json_line, renderers_by_suffix
-from gradeloop.batches.reader import BatchReader
-from gradeloop.cli.commands import BatchId, JsonLines, OutputFiles, Overwrite, codes_help, ctrl_c, takes
+from gradeloop.batches.reader import LATEST, BatchReader
+from gradeloop.cli.commands import codes_help, ctrl_c, takes
 from gradeloop.cli.folder import own_config_file
 from gradeloop.errors import GradeloopError, InvalidRequest, StoreLost, StoreUnavailable, installed
 from gradeloop.exit_codes import STOPPED
@@ -42,21 +43,18 @@ from gradeloop.files.output import is_written_by_us
 from gradeloop.files.rubric import require_files
 from gradeloop.judges.judgements import read_case_labels
 from gradeloop.settings.paths import state_folder
+from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import find_imports, find_outside_roots
 from gradeloop.store.engine import STORE_VARIABLE, own_store
 from gradeloop.suites.cli.eval_options import (
-    Concurrency,
-    Delay,
-    EnvFiles,
     EvalCommandLine,
     EvalOptions,
-    FolderFlags,
-    LimitFlags,
     check_suites,
     find_suite,
     worker_of,
 )
 from gradeloop.suites.load import read_suite
+from gradeloop.suites.plan import Suite
 from gradeloop.temporal.connect import (
     OURS,
     Connection,
@@ -67,39 +65,27 @@ from gradeloop.temporal.connect import (
     find,
     keep_worker_alive,
 )
-from gradeloop.temporal.process import noticed
+from gradeloop.temporal.process import beside, noticed
 from gradeloop.text import counted, json_without_commands, printable
 
 app = typer.Typer(rich_markup_mode=None)
 
 
+class _Retry(EvalCommandLine):
+    """`retry BATCH`, promptfoo's name of `eval --attach BATCH --retry errors`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:  # noqa: ANN401 - typer's own click has no public types
+        """Read a command line, which may name the batch first."""
+        batch, *flags = args if args and not args[0].startswith("-") else [LATEST, *args]
+        return super().parse_args(ctx, ["--attach", batch, "--retry", "errors", *flags])
+
+
+@app.command("retry", cls=_Retry, hidden=True)
 @app.command("eval", cls=EvalCommandLine, epilog=codes_help("eval"))
 @takes(EvalOptions)
 def evaluate(options: EvalOptions) -> None:
     """Run a suite as a batch; the exit code is a gate for CI."""
     raise typer.Exit(run_eval(options.read()))
-
-
-@dataclass(frozen=True)
-class RetryOptions:
-    """The arguments and flags of one `gradeloop retry`."""
-
-    batch: BatchId = "latest"
-    output: OutputFiles = ()
-    env_file: EnvFiles = ()
-    concurrency: Concurrency = None
-    delay: Delay = None
-    overwrite: Overwrite = False
-    as_json: JsonLines = False
-
-
-@app.command("retry", epilog=codes_help("retry"))
-@takes(RetryOptions)
-def retry_errors(options: RetryOptions) -> None:
-    """Run a batch's errors again, as `eval --retry errors` does."""
-    limits, folder = LimitFlags(options.concurrency, options.delay), FolderFlags(overwrite=options.overwrite)
-    again = EvalOptions(output=options.output, limits=limits, attach=options.batch, folder=folder, retry="errors", as_json=options.as_json)
-    raise typer.Exit(run_eval(again))
 
 
 def run_eval(options: EvalOptions) -> int:
@@ -153,22 +139,26 @@ class EvalCommand:
         suite = read_suite(path, flags, find_outside_roots(options.folder.allow_outside, config))
         known = [path for path in suite.outputs if path.suffix.lower() in renderers_by_suffix()]
         outputs = Outputs([*known, *options.output], overwrite=options.folder.overwrite)
-        spool = SpooledCases(suite.cases())
-        request = options.request(suite, spool)
-        options.correction.refuse_rate(request.pass_rate)
         require_files(suite.tools, "--tools")
         require_files((suite.scripted,) if suite.scripted else (), "--scripted")
-        unknown = [
-            f"outputPath {path.name}: ignored, its suffix names no format; known: {', '.join(renderers_by_suffix())}"
-            for path in suite.outputs
-            if path not in known
-        ]
-        for note in (*suite.notes, *unknown) if not options.as_json else ():
-            self._console.print(note, style="dim", soft_wrap=True)
-        await self._reader.open()
-        connection = await find()
+        async with beside(_served(config, suite)) as (served,):
+            spool = SpooledCases()
+            for case in suite.cases():
+                spool.add(case)
+                await asyncio.sleep(0)  # in which the server and the worker come up
+            request = options.request(suite, spool)
+            options.correction.refuse_rate(request.pass_rate)
+            unknown = [
+                f"outputPath {path.name}: ignored, its suffix names no format; known: {', '.join(renderers_by_suffix())}"
+                for path in suite.outputs
+                if path not in known
+            ]
+            for note in (*suite.notes, *unknown) if not options.as_json else ():
+                self._console.print(note, style="dim", soft_wrap=True)
+            await self._reader.open()
+            await served
+            connection, task_queue = await _served(config, suite)  # the cases may name one more server of this machine
         client = await connect(connection)
-        task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(worker_of(config, suite), connection)
         batches = BatchClient(client, task_queue)
         await upload_cases(batches, request, spool, connection, self._print_status)
         spool.close()
@@ -325,8 +315,11 @@ class EvalCommand:
             from gradeloop.batches.pages.read_batch import write_pages
 
             await write_pages(outputs.pages, self._reader, summary.batch_id)
-        if not self._options.as_json and self._options.presentation.table:
-            await asyncio.to_thread(self._print_table, summary)
+        shown = self._options.presentation
+        table = shown.table if shown.table is not None or shown.cell_length is None else True
+        if not self._options.as_json and table is not False:
+            if table or self._console.is_terminal:
+                await asyncio.to_thread(self._print_table, summary)
             metrics = await asyncio.to_thread(lambda: MetricTable(summary, self._results(summary)))
             for line in metric_lines(metrics.figures()):
                 self._console.print(line, soft_wrap=True)
@@ -377,6 +370,8 @@ class EvalCommand:
                 outputs.finished(result)
                 if self._options.as_json:
                     _print_result(result)
+                elif not self._console.is_terminal:
+                    self._console.print(case_line(result), soft_wrap=True)
 
     def _results(self, summary: BatchSummary) -> Iterator[CaseResult]:
         """Yield all cases, with the reason for those that have not finished."""
@@ -387,6 +382,12 @@ class EvalCommand:
 
     def _print_status(self, message: str) -> None:
         print(message, file=sys.stderr)  # noqa: T201 - stdout has the results alone
+
+
+async def _served(config: ConfigFile | None, suite: Suite) -> tuple[Connection, str]:
+    """Return the server, and the task queue whose worker serves a suite; started now where they do not run."""
+    connection = await find()
+    return connection, os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(worker_of(config, suite), connection)
 
 
 def _print_result(result: CaseResult) -> None:

@@ -68,6 +68,7 @@ ENV_FILE_HELP = "Load the variables of this .env file first, over those that are
 DELAY_HELP = "Wait this many milliseconds before every call, and make one call at a time."
 LABELS_HELP = "Correct the pass rate for the judge's error on people's labels in this file."
 GATE_HELP = "Hold the raw rate, or the corrected one, against --pass-rate; raw by default."
+TABLE_HELP = "Print the table of results, or the answer alone; by default a terminal gets it, and a pipe a line for each case."
 FAILING_HELP = "Run the cases that did not pass in this batch or file of results, errors too."
 
 ENV_FILE = typer.Option("--env-file", "--env-path", metavar="FILE", help=ENV_FILE_HELP, is_eager=True, callback=load_env_files)
@@ -120,7 +121,7 @@ class Presentation:
     """Flags on what a batch is called, and how much of it is printed."""
 
     description: Annotated[str | None, typer.Option(metavar="TEXT", help="Give the batch this name instead of the suite's.")] = None
-    table: Annotated[bool, typer.Option("--table/--no-table", help="Print the table of results, or its last line alone.")] = True
+    table: Annotated[bool | None, typer.Option("--table/--no-table", help=TABLE_HELP)] = None
     cell_length: Annotated[
         int | None, typer.Option("--table-cell-max-length", min=1, metavar="N", help="Cut the outputs in the table to this.")
     ] = None
@@ -386,8 +387,8 @@ def refuse_unservable_suite(config: ConfigFile | None, suite: Suite) -> None:
 
 
 def worker_of(config: ConfigFile | None, suite: Suite) -> WorkerSpec:
-    """Return the files that the worker of a suite is started with, whose cases have been read."""
-    servers, imports = suite.plan.models.local_servers, suite.plan.rubrics.allow_code.imports
+    """Return the files that the worker of a suite is started with; a case that is read later may name one more server of this machine."""
+    servers, imports = suite.plan.local_servers, suite.plan.rubrics.allow_code.imports
     return WorkerSpec(suite.tools, suite.scripted, config=config, local_servers=servers, imports=imports)
 
 
