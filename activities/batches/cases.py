@@ -592,7 +592,8 @@ class BatchActivities:
         status = await self._store.end_case(call.batch_id, call.position, whole, cost, key=key, conversation=conversation)
         self._abandoned.forget()
         self._cases.drop(call.batch_id, call.position)
-        return self._ended(status)
+        held = await self._store.decide(call.batch_id, activity.info().workflow_run_id or "") if call.decides else None
+        return self._ended(status).model_copy(update={"held": held})
 
     async def _park(self, call: CaseCall, stored: StoredCase, result: CaseResult, cost: CallCost) -> CaseAnswer:
         """Store what is known of a case until it is compared with others."""

@@ -273,6 +273,8 @@ class ShardRequest(Recorded):
     """The number of shards that are open with it."""
     retries: int
     cache: bool
+    decides: Sparse[bool] = False
+    """Whether the batch ends as soon as its answer is known."""
     priority: contract.Priority
 
     @classmethod
@@ -280,6 +282,7 @@ class ShardRequest(Recorded):
         """Return the request for a stretch of a batch."""
         first, last = stretch
         own = {"retries": batch.retries, "cache": batch.cache, "priority": batch.priority, "at_once": batch.at_once}
+        own |= {"decides": batch.until_decided is not None}
         lanes = _lanes(batch.at_once, slots, shards)
         return cls(batch_id=batch.batch_id, first=first, last=last, lanes=lanes, shards=shards, **own)
 
@@ -383,7 +386,8 @@ class BatchShard:
         """Return the argument of the case's calls, with a random code of its own that nobody can guess without the shard's."""
         nonce = hashlib.sha256(f"{self._nonce}/{due.position}".encode()).hexdigest()[:32]
         own = {"position": due.position, "attempt": due.attempt, "nonce": nonce}
-        shared = {"batch_id": self._request.batch_id, "cache": self._request.cache, "retries": self._request.retries}
+        names = ("batch_id", "cache", "retries", "decides")
+        shared = {name: getattr(self._request, name) for name in names}
         return CaseCall.model_validate(own | shared)
 
     def _may_begin(self) -> bool:

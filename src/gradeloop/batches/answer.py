@@ -190,11 +190,14 @@ def gate_exit_code(summary: BatchSummary, *, allow_errors: float | None = None, 
         pass_rate: The share of judged cases, 0 to 1, that must pass, where a flag names it; the batch's own where it is None.
     """
     rate, allowed = rate_of(summary), summary.allow_errors if allow_errors is None else allow_errors
-    complete = summary.status in {"running", "finished"} and not summary.open and not summary.waiting
+    decided = summary.decided if pass_rate in {None, summary.pass_rate} else None
+    complete = summary.status in {"running", "finished"} and not summary.waiting and (decided is not None or not summary.open)
     if complete and rate is None and not summary.asks and not summary.errors and pass_rate is None:
         return SATISFIED
     if not complete or rate is None or summary.errors > allowed * summary.total + TOLERANCE:
         return NO_VERDICT
+    if decided is not None:
+        return SATISFIED if decided.answer == "passed" else CAPPED
     if (corrected := _deciding(summary)) is not None:
         return {"passed": SATISFIED, "failed": CAPPED}.get(corrected.decision or "", NO_VERDICT)
     wanted = summary.pass_rate if pass_rate is None else pass_rate
@@ -233,7 +236,7 @@ def summary_counts(summary: BatchSummary) -> list[str]:
         "waiting": summary.waiting,
         "queued": summary.open,
     }
-    return status_counts(numbers)
+    return [count.replace(" not run", " not asked") if summary.decided else count for count in status_counts(numbers)]
 
 
 AnswerWord = Literal["PASSED", "FAILED", "INCONCLUSIVE", "UNGRADED", "RUNNING", "PAUSED", "STOPPED"]
@@ -282,11 +285,12 @@ def answer_of(summary: BatchSummary, *, allow_errors: float | None = None, pass_
     """Return the answer of a batch, which agrees with the exit code of its gate; the arguments are those of `gate_exit_code`."""
     if summary.status in {"paused", "stopped"}:
         return BatchAnswer("PAUSED" if summary.status == "paused" else "STOPPED", one_line(summary.reason or ""))
-    if summary.open:
+    code = gate_exit_code(summary, allow_errors=allow_errors, pass_rate=pass_rate)
+    decided = summary.decided
+    if summary.open and decided is None:
         if summary.status == "running":
             return BatchAnswer("RUNNING", f"{summary.done:,} of {summary.total:,}")
         return BatchAnswer("INCONCLUSIVE", f"{summary.open:,} not run")
-    code = gate_exit_code(summary, allow_errors=allow_errors, pass_rate=pass_rate)
     rate, wanted = rate_of(summary), summary.pass_rate if pass_rate is None else pass_rate
     if code == NO_VERDICT:
         return BatchAnswer("INCONCLUSIVE", _why_inconclusive(summary, allow_errors))
@@ -294,7 +298,10 @@ def answer_of(summary: BatchSummary, *, allow_errors: float | None = None, pass_
         return BatchAnswer("UNGRADED", NO_ASSERTIONS)
     corrected = _deciding(summary)
     reached = f"{_percent(rate, wanted)} of {_plain(wanted, 4)}" if corrected is None else _corrected_text(corrected)
-    words = "" if corrected else _in_words(rate, wanted, summary.passed + summary.failed, "case")
+    if decided is not None:
+        chance = f"at most a {_plain(decided.risk, 2)} chance that asking all would say otherwise"
+        reached, rate = f"after {decided.asked:,} of {summary.total:,}: {chance}", min(rate, wanted)
+    words = "" if corrected or decided else _in_words(rate, wanted, summary.passed + summary.failed, "case")
     return (
         BatchAnswer("FAILED", reached, words) if code == CAPPED else BatchAnswer("PASSED", reached if rate < 1 or corrected else "", words)
     )
@@ -401,9 +408,17 @@ def results_line(summary: BatchSummary, *, pass_rate: float | None = None) -> st
         parts.append(f"UNGRADED: {'nothing was judged' if summary.asks else NO_ASSERTIONS}")
     parts += [f"{summary.cached:,} cached"] if summary.cached else []
     parts += [", ".join(spending(summary))] if spending(summary) else []
+    parts += [_unasked(summary)] if summary.decided else []
     if summary.status in {"paused", "stopped"}:
         parts.append(f"{summary.status}{': ' if summary.reason else ''}{one_line(summary.reason or '')}")
     return "; ".join(parts)
+
+
+def _unasked(summary: BatchSummary) -> str:
+    """Return what was not asked, and about what it would cost."""
+    cost, done = summary.usage.cost_usd, summary.done
+    saved = f", about ${cost / done * summary.open:.2f}" if cost and done else ""
+    return f"{counted(summary.open, 'case')} not asked{saved}, in no rate; ask them with: gradeloop eval --resume {summary.batch_id} --all"
 
 
 NO_ASSERTIONS = "the suite asks for no verdict; give its tests assertions"

@@ -1,6 +1,7 @@
 """The client of batches: it uploads cases, and starts, resumes, follows and pauses a batch."""
 
 import asyncio
+import random
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from typing import TypeVar
@@ -248,22 +249,35 @@ class SpooledCases:
 
     def __init__(self, cases: Iterable[Case] = ()) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - it lives as long as this
-        self.total = 0
+        self._starts = list[int]()
         self.asks = False
         """True if a verdict is asked for in any case."""
+        self.asks_all = ""
+        """Why all cases are asked, where what they say together counts; empty where each is judged alone."""
         for case in cases:
             self.add(case)
 
     def add(self, case: Case) -> None:
         """Keep one more case."""
+        self._starts.append(self._file.tell())
         self._file.write(case.model_dump_json().encode() + b"\n")
-        self.total += 1
         self.asks |= case.asks
+        together = {"cases follow others": case.follows, "outputs are compared": case.compared_with, "metrics have names": case.metrics}
+        self.asks_all = self.asks_all or next((why for why, found in together.items() if found), "")
+
+    @property
+    def total(self) -> int:
+        """The number of cases."""
+        return len(self._starts)
+
+    def shuffle(self, seed: int) -> None:
+        """Put the cases in a random order, the same for each seed."""
+        random.Random(seed).shuffle(self._starts)  # noqa: S311 - an order that can be had again
 
     def __iter__(self) -> Iterator[Case]:
-        self._file.seek(0)
-        for line in self._file:
-            yield Case.model_validate_json(line)
+        for start in self._starts:
+            self._file.seek(start)
+            yield Case.model_validate_json(self._file.readline())
 
     def close(self) -> None:
         """Release the memory or the file."""

@@ -21,7 +21,8 @@ from gradeloop.contract.thread import BATCH_WORKFLOW, MAX_ITERATIONS, Generator,
 from gradeloop.errors import InvalidRequest, explained
 from gradeloop.judges.contract import JudgeResult, JudgingRequest, OwnGrader
 from gradeloop.stats.correction import GatedRate
-from gradeloop.text import clip, did_you_mean
+from gradeloop.stats.decided import Decision
+from gradeloop.text import clip, counted, did_you_mean
 
 CASE_BYTES = 1024 * 1024
 """The largest case as JSON: it is uploaded in one payload."""
@@ -204,6 +205,15 @@ AT_ONCE = 50
 """Calls in flight where a batch does not say how many; a local server then gets no more than it has slots."""
 
 
+class UntilDecided(Strict):
+    """The wish that a batch ends as soon as its answer is known: `UntilDecided(risk=0.05)`."""
+
+    risk: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+    """The largest probability that asking all cases would say otherwise."""
+    seed: Sparse[int | None] = None
+    """The seed of the random order in which the cases were uploaded, as far as it is known."""
+
+
 class BatchRequest(Strict):
     """The one argument of the workflow `GradingBatch`: `BatchRequest(batch_id="nightly", total=500)`; the cases are stored by then."""
 
@@ -229,6 +239,10 @@ class BatchRequest(Strict):
     """Whether a verdict is asked for in any case; exit codes use it, the workflow does not."""
     derived_metrics: DerivedMetrics = Field(default=(), exclude_if=lambda value: not value)
     """Figures calculated from the cases' named metrics, which reports use; the workflow does not."""
+    until_decided: Sparse[UntilDecided | None] = None
+    """The batch ends as soon as its answer about `pass_rate` is known; its cases are in random order then. By default all are asked."""
+    decision: Sparse[Decision | None] = None
+    """The answer that was known before all cases were asked; the worker writes it."""
     retries: Annotated[int, Field(ge=0, le=20)] = RETRIES
     """Retries of a call after a transient error."""
     cache: bool = True
@@ -429,6 +443,8 @@ class BatchSummary(Strict):
     """The share of all cases, 0 to 1, that may end in an error."""
     corrected: Sparse[GatedRate | None] = None
     """The pass rate corrected by labels; where it has a decision, that is the batch's answer. None without labels."""
+    decision: Sparse[Decision | None] = None
+    """The answer that was known before all cases were asked."""
     asks: bool = Field(default=True, exclude_if=lambda value: value is True)
     """Whether a verdict was asked for in any case."""
     derived_metrics: DerivedMetrics = Field(default=(), exclude_if=lambda value: not value)
@@ -447,6 +463,17 @@ class BatchSummary(Strict):
     def open(self) -> int:
         """The number of cases that have not ended, without those that wait for a person."""
         return self.total - self.done - self.waiting
+
+    @property
+    def decided(self) -> Decision | None:
+        """The answer that the batch ended with before all cases were asked; None where all were, or where it did not end so."""
+        return self.decision if self.status == "finished" and self.open else None
+
+    @property
+    def why_open(self) -> str:
+        """Why the cases that have not ended have not."""
+        known = self.decided
+        return f"not asked: the answer was known after {counted(known.asked, 'case')}" if known else "not run"
 
 
 def build_result(case: Case, status: CaseStatus, **more: Any) -> CaseResult:  # noqa: ANN401 - a result's other fields
@@ -504,6 +531,8 @@ class CaseCall(Strict):
     """The usage of the reply that was cut off."""
     retries: int = Field(default=RETRIES, ge=0, exclude_if=lambda value: value == RETRIES)
     """Retries after a transient error of one kind; an outage and a rate limit are limited by time alone."""
+    decides: Sparse[bool] = False
+    """Whether the batch ends as soon as its answer is known."""
 
     @property
     def attempts(self) -> int:

@@ -168,15 +168,15 @@ class BatchSnapshot:
         self.summary = summary
         self._store = store
 
-    def results(self, why: str = "not run") -> Iterator[CaseResult]:
-        """Yield the result of every case in order; an unfinished case is `queued`, with `why` as its error."""
+    def results(self) -> Iterator[CaseResult]:
+        """Yield the result of every case in order; an unfinished case is `queued`, and its error says why."""
         for row in _pages(self._store, self.summary.batch_id):
-            yield read_result(row, why)
+            yield read_result(row, self.summary.why_open)
 
     def cases(self) -> Iterator[tuple[Case, CaseResult]]:
         """Yield every case in order with its result."""
         for row in _pages(self._store, self.summary.batch_id):
-            yield Case.model_validate_json(row["spec"]), read_result(row)
+            yield Case.model_validate_json(row["spec"]), read_result(row, self.summary.why_open)
 
 
 def _read_summary(connection: "Connection", batch_id: str) -> BatchSummary:
@@ -281,6 +281,7 @@ def summary_of(row: "RowMapping") -> BatchSummary:
         pass_rate=request.pass_rate,
         allow_errors=request.allow_errors,
         corrected=request.corrected,
+        decision=request.decision,
         asks=request.asks,
         derived_metrics=request.derived_metrics,
         throttled=row["throttled"],

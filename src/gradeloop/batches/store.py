@@ -16,15 +16,16 @@ from sqlalchemy.exc import IntegrityError
 from gradeloop.batches.cases import CaseConversation, ParkedCase, plan_of
 from gradeloop.batches.charges import CallCost, WaitNote, charged, clear, count_lost
 from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
-from gradeloop.batches.reader import parse_request, pause_reason, read_draft, read_result, select_batches, summary_of
+from gradeloop.batches.reader import PAGE, parse_request, pause_reason, read_draft, read_result, select_batches, summary_of
 from gradeloop.batches.statements import CASES, CONVERSATIONS, KEEP, LOOK_UP, RELEASE, WRITE
 from gradeloop.contract.messages import LogProbs, Usage
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.grading.scoring import trace_grading
+from gradeloop.stats.decided import Decision, EarlyGate
 from gradeloop.store.engine import Row, Rows, SetWork, Store, driver_connection
 from gradeloop.store.tables import table
 from gradeloop.telemetry.metrics import BATCH_CASES, BATCH_CASES_STORED, CACHE_HITS
-from gradeloop.text import clip, one_line
+from gradeloop.text import clip, counted, one_line
 
 SHARD_CASES = 250
 """Cases of one shard at most."""
@@ -42,6 +43,9 @@ FOLD_SECONDS = 0.5
 """Seconds between two times that a worker has what is appended added to the batches' counters."""
 
 T = TypeVar("T")
+
+GATES = 100
+"""The most gates of batches that a worker keeps; one more begins anew, at the first case."""
 
 COMPARISON_UNIT = 1_000_000
 """The number under which a case that waits to be compared is kept; the questions that compare it have the numbers after it."""
@@ -112,6 +116,8 @@ class BatchStore:
         self._worker = worker
         self._folded = 0.0
         """When what is appended was last added to the batches' counters by this process."""
+        self._gates: dict[str, tuple[EarlyGate, int]] = {}
+        """The gates of batches that end early, by the run that asks, each with the position of the next case that it takes."""
 
     async def add(self, upload: Upload) -> int:
         """Store a range of cases and return how many the batch has then; cases that are stored already stay as they are.
@@ -133,7 +139,7 @@ class BatchStore:
         return count
 
     async def open(self, request: BatchRequest) -> tuple[list[tuple[int, int]], bool]:
-        """Begin or resume a batch; return the ranges of positions that have cases to run, and whether cases follow others.
+        """Begin or resume a batch; return the ranges of positions that have cases to run, and whether one range follows the other.
 
         Raises:
             InvalidRequest: Some of its cases are not stored, or one follows another that is not before it.
@@ -146,8 +152,10 @@ class BatchStore:
         def write(connection: Connection) -> BatchSummary:
             queued = select(func.count()).select_from(_CASES).where(_CASES.c.batch_id == batch_id, _CASES.c.status == "queued")
             left = connection.execute(queued).scalar_one()
-            status = "stopped" if stopped else "paused" if left else "finished"
-            reason = one_line(why) if why and left else None
+            row = connection.execute(select(_BATCHES.c.request).where(_BATCHES.c.id == batch_id)).scalar_one()
+            decided = parse_request(row).decision is not None
+            status = "stopped" if stopped else "paused" if left and not decided else "finished"
+            reason = one_line(why) if why and left and not decided else None
             _written(batch_id, CallCost(Usage(attempts=clear(connection, batch_id))))(connection)
             connection.execute(_BATCHES.update().where(_BATCHES.c.id == batch_id).values(status=status, reason=reason))
             return summary_of(connection.execute(_SELECT_BATCH, {"batch": batch_id}).mappings().one())
@@ -320,6 +328,49 @@ class BatchStore:
         _note_end(batch_id, result)
         return result.status
 
+    async def decide(self, batch_id: str, run_id: str) -> str | None:
+        """Tell the gate of a batch of the cases that have ended in order; return why nothing more is asked, once its answer is known.
+
+        Every worker comes to the same decision, since cases enter in the order of the batch, whenever they end. A batch that is run
+        again, with cases that change, has other run ids.
+
+        Args:
+            batch_id: The batch.
+            run_id: The run of the workflow that asks.
+        """
+        position = 0
+
+        def read(connection: Connection) -> tuple[BatchRequest, list[tuple[int, str]]]:
+            request = parse_request(connection.execute(select(_BATCHES.c.request).where(_BATCHES.c.id == batch_id)).scalar_one())
+            mine = (_CASES.c.batch_id == batch_id, _CASES.c.position >= position)
+            rows = connection.execute(select(_CASES.c.position, _CASES.c.status).where(*mine).order_by(_CASES.c.position).limit(PAGE))
+            return request, [(row.position, row.status) for row in rows]
+
+        while True:
+            _, position = self._gates.get(run_id, (None, 0))
+            request, rows = await self._do(read, alone=True)
+            if request.decision is not None or request.until_decided is None:
+                return None if request.decision is None else _why_decided(request.decision)
+            if run_id not in self._gates:
+                self._gates[run_id] = EarlyGate(request.total, request.pass_rate, request.until_decided.risk), 0
+            gate, position = self._gates[run_id]  # which another case may have moved on meanwhile
+            for at, status in rows:
+                if at == position and status not in {"queued", "waiting"} and gate.decision is None:
+                    gate.take("passed" if status == "passed" else "failed" if status == "failed" else "neither")
+                    position += 1
+            self._gates[run_id] = gate, position
+            if gate.decision is not None or len(rows) < PAGE or position <= rows[-1][0]:
+                break
+        while len(self._gates) > GATES:
+            self._gates.pop(next(iter(self._gates)))
+        if (decision := gate.decision) is None:
+            return None
+        text, why = request.model_copy(update={"decision": decision}).model_dump_json(), _why_decided(decision)
+        mine = (_BATCHES.c.id == batch_id, _BATCHES.c.status == "running")
+        held = _BATCHES.update().where(*mine).values(request=text, status="paused", reason=why)
+        await self._do(lambda connection: connection.execute(held), alone=True)
+        return why
+
     async def park(self, batch_id: str, place: tuple[int, int], ids: tuple[str, ...], parked: ParkedCase, cost: CallCost) -> ParkedCase:
         """Store what is known of a case until it is compared, and return that; the last of the cases to come compares them.
 
@@ -416,6 +467,10 @@ def _lock(connection: Connection, batch_id: str) -> None:
     connection.execute(_BATCHES.update().where(_BATCHES.c.id == batch_id).values(settled=_BATCHES.c.settled))
 
 
+def _why_decided(decision: Decision) -> str:
+    return f"{decision.answer} after {counted(decision.asked, 'case')}"
+
+
 def _place(batch_id: str, position: int, attempt: int, unit: int = 0) -> dict[str, Any]:
     """Return where a conversation about a case is stored; those about the case alone are below `most`."""
     return {"batch_id": batch_id, "position": position, "in_attempt": attempt, "unit": unit, "most": COMPARISON_UNIT}
@@ -509,7 +564,7 @@ def _open_batch(connection: Connection, request: BatchRequest) -> tuple[list[tup
         _queue_again(connection, request)
     shards = select(func.distinct(_CASES.c.position // SHARD_CASES)).where(mine, _CASES.c.status == "queued")
     due = [(shard * SHARD_CASES, min((shard + 1) * SHARD_CASES, request.total)) for shard in sorted(connection.execute(shards).scalars())]
-    return due, in_turn
+    return due, in_turn or request.until_decided is not None
 
 
 def _refuse_following(connection: Connection, mine: ColumnElement[bool], batch_id: str) -> bool:

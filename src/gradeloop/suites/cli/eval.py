@@ -38,7 +38,7 @@ from gradeloop.batches.reader import LATEST, BatchReader
 from gradeloop.cli.commands import codes_help, ctrl_c, takes
 from gradeloop.cli.folder import own_config_file
 from gradeloop.errors import GradeloopError, InvalidRequest, StoreLost, StoreUnavailable, installed
-from gradeloop.exit_codes import STOPPED
+from gradeloop.exit_codes import SATISFIED, STOPPED
 from gradeloop.files.output import is_written_by_us
 from gradeloop.files.rubric import require_files
 from gradeloop.judges.judgements import read_case_labels
@@ -50,6 +50,7 @@ from gradeloop.suites.cli.eval_options import (
     EvalCommandLine,
     EvalOptions,
     check_suites,
+    expectation,
     find_suite,
     worker_of,
 )
@@ -141,19 +142,22 @@ class EvalCommand:
         outputs = Outputs([*known, *options.output], overwrite=options.folder.overwrite)
         require_files(suite.tools, "--tools")
         require_files((suite.scripted,) if suite.scripted else (), "--scripted")
+        if options.early.preview:
+            self._console.print(expectation(options.ordered_request(suite, SpooledCases(suite.cases()))[0]), soft_wrap=True)
+            return SATISFIED
         async with beside(_served(config, suite)) as (served,):
             spool = SpooledCases()
             for case in suite.cases():
                 spool.add(case)
                 await asyncio.sleep(0)  # in which the server and the worker come up
-            request = options.request(suite, spool)
+            request, ordered = options.ordered_request(suite, spool)
             options.correction.refuse_rate(request.pass_rate)
             unknown = [
                 f"outputPath {path.name}: ignored, its suffix names no format; known: {', '.join(renderers_by_suffix())}"
                 for path in suite.outputs
                 if path not in known
             ]
-            for note in (*suite.notes, *unknown) if not options.as_json else ():
+            for note in (*suite.notes, *unknown, *ordered) if not options.as_json else ():
                 self._console.print(note, style="dim", soft_wrap=True)
             await self._reader.open()
             await served
@@ -242,12 +246,14 @@ class EvalCommand:
                 f"the server no longer has the batch {summary.batch_id!r}; run the suite again, its verdicts come from the cache"
             )
         task_queue, running = queue or ("", False)
+        if decided := summary.decided is not None and options.resume is not None and not (options.early.rest or options.retry):
+            self._print_status("its answer is known; --all asks the rest, too")
         batches = BatchClient(client, task_queue)
         if running and options.resumes:
             raise InvalidRequest(
                 f"the batch {summary.batch_id!r} is running already; follow it with: gradeloop eval --attach {summary.batch_id}"
             )
-        if options.resumes:
+        if options.resumes and not decided:
             if OURS.fullmatch(task_queue):
                 await ensure_worker_of(task_queue, connection)
             known = BatchRequest.model_validate_json(await self._reader.request(summary.batch_id))
@@ -375,7 +381,8 @@ class EvalCommand:
 
     def _results(self, summary: BatchSummary) -> Iterator[CaseResult]:
         """Yield all cases, with the reason for those that have not finished."""
-        for result in self._reader.results(summary.batch_id, f"not run: {summary.reason or summary.status}"):
+        why = summary.why_open if summary.decided else f"not run: {summary.reason or summary.status}"
+        for result in self._reader.results(summary.batch_id, why):
             thread = f"{summary.batch_id}/{result.id}"
             waits = {"status": "waiting", "error": "it waits for a person", "thread_id": thread}
             yield result.model_copy(update=waits) if thread in self._waiting else result

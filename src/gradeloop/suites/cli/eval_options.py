@@ -2,6 +2,7 @@
 
 import json
 import re
+import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -16,7 +17,7 @@ from typer.core import TyperCommand
 
 from gradeloop.batches.client import SpooledCases
 from gradeloop.batches.compare.comparison import load_batch
-from gradeloop.batches.contract import BATCH_PRIORITY, BatchRequest, CaseStatus
+from gradeloop.batches.contract import BATCH_PRIORITY, BatchRequest, CaseStatus, UntilDecided
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.commands import (
     BASELINE_HELP,
@@ -38,12 +39,13 @@ from gradeloop.errors import InvalidRequest, explained
 from gradeloop.exit_codes import BAD_INPUT, CAPPED, SATISFIED
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import find_imports, find_outside_roots, with_tenant
+from gradeloop.stats.decided import share_asked
 from gradeloop.store.engine import own_store
 from gradeloop.suites.flags import CaseFilters, EarlierCases, SuiteFlags, overrides
 from gradeloop.suites.load import check_suite
 from gradeloop.suites.plan import Suite
 from gradeloop.temporal.connect import WorkerSpec, refuse_unservable_here
-from gradeloop.text import clip, json_without_commands, printable
+from gradeloop.text import clip, counted, json_without_commands, printable
 
 Again = Literal["errors", "failures"]
 
@@ -68,6 +70,7 @@ ENV_FILE_HELP = "Load the variables of this .env file first, over those that are
 DELAY_HELP = "Wait this many milliseconds before every call, and make one call at a time."
 LABELS_HELP = "Correct the pass rate for the judge's error on people's labels in this file."
 GATE_HELP = "Hold the raw rate, or the corrected one, against --pass-rate; raw by default."
+RISK_HELP = "With --until: the largest chance that asking all would say otherwise; 5% by default."
 TABLE_HELP = "Print the table of results, or the answer alone; by default a terminal gets it, and a pipe a line for each case."
 FAILING_HELP = "Run the cases that did not pass in this batch or file of results, errors too."
 
@@ -126,6 +129,51 @@ class Presentation:
         int | None, typer.Option("--table-cell-max-length", min=1, metavar="N", help="Cut the outputs in the table to this.")
     ] = None
     baseline: Annotated[str | None, typer.Option(metavar="BATCH", help=BASELINE_HELP)] = None
+
+
+@dataclass(frozen=True)
+class EarlyFlags:
+    """Flags of a batch that ends once its answer is known."""
+
+    until: Annotated[Literal["decided"] | None, typer.Option(help="Ask cases in random order, and end once the answer is known.")] = None
+    risk: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=RISK_HELP)] = None
+    seed: Annotated[int | None, typer.Option(metavar="N", help="With --until: the seed of the order; a new one by default.")] = None
+    preview: Annotated[bool, typer.Option("--preview", help="With --until: print the share of cases that it asks; run none.")] = False
+    rest: Annotated[bool, typer.Option("--all", help="With --resume: ask the cases that were not asked, too.")] = False
+
+    def refuse_mixed(self, options: "EvalOptions") -> None:
+        """Refuse flags that exclude one another.
+
+        Raises:
+            InvalidRequest: Two flags exclude one another.
+        """
+        if self.until is None and (self.risk, self.seed, self.preview) != (None, None, False):
+            raise InvalidRequest("--risk, --seed and --preview say how --until decided ends a batch; add it")
+        if self.rest and not options.resume:
+            raise InvalidRequest("--all asks the rest of a batch that ended early; name the batch with --resume")
+        if self.until and (options.correction.labels or options.correction.gate):
+            raise InvalidRequest("--until decided holds the rate as the judge says it; leave --labels and --gate out")
+
+    def apply(self, request: BatchRequest, cases: SpooledCases) -> tuple[BatchRequest, str]:
+        """Put a suite's cases in random order; return its request, and a note on what of them is asked."""
+        if why := cases.asks_all or ("metrics have names" if request.derived_metrics else ""):
+            return request, f"--until decided: all cases are asked, since {why}"
+        seed = secrets.randbelow(2**32) if self.seed is None else self.seed
+        with explained():
+            until = UntilDecided.model_validate({"seed": seed} | ({} if self.risk is None else {"risk": self.risk}))
+        cases.shuffle(seed)
+        return request.model_copy(update={"until_decided": until}), f"--until decided: random order, seed {seed}"
+
+
+def expectation(request: BatchRequest) -> str:
+    """Return the share of a batch's cases that is expected to be asked, for some rates at which they may pass."""
+    wanted, risk = request.pass_rate, request.until_decided.risk if request.until_decided else None
+    asked = f"{counted(request.total, 'case')}, {wanted:.4g} of them wanted"
+    if risk is None:
+        return f"{asked}; all are asked"
+    rates = {round(wanted + (1 - wanted) * part, 3) for part in (0.7, 0.3, 0)} | ({0.97} if wanted == 1 else set())
+    shares = (f"{share_asked(request.total, wanted, rate, risk):.0%} if {rate:.1%} pass" for rate in sorted(rates, reverse=True))
+    return f"{asked}; expected to ask of them {', '.join(shares)}"
 
 
 @dataclass(frozen=True)
@@ -216,6 +264,7 @@ class EvalOptions:
     tenant: Tenant = None
     allow_errors: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = None
     correction: CorrectionFlags = CorrectionFlags()
+    early: EarlyFlags = EarlyFlags()
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse drafts and verdicts, or ask for all again.")] = True
     tools: ToolFiles = ()
     scripted: Scripted = None
@@ -297,6 +346,9 @@ class EvalOptions:
             flags += "--allow-code and --skip-unsupported"
             raise InvalidRequest(f"{flags} need a suite; a batch keeps the ones it was started with")
         self.correction.refuse_mixed(detach=self.detach)
+        self.early.refuse_mixed(self)
+        if self.suite is None and self.early.until:
+            raise InvalidRequest("--until needs a suite; a batch keeps the order that it was started with")
         if self.watch and (known or self.detach):
             raise InvalidRequest(f"--watch runs a suite again and again; leave {known[0] if known else '--detach'} out")
 
@@ -319,6 +371,18 @@ class EvalOptions:
         own = BATCH_PRIORITY.model_copy(update=settings.priority.model_dump(exclude_unset=True) if settings.priority else {})
         return request.model_copy(update={"priority": with_tenant(own, self.tenant)})
 
+    def ordered_request(self, suite: Suite, cases: SpooledCases) -> tuple[BatchRequest, tuple[str, ...]]:
+        """Return the request that starts the suite's batch, and notes on the order in which its cases are asked.
+
+        Raises:
+            InvalidRequest: A limit is out of range.
+        """
+        request = self.request(suite, cases)
+        if self.early.until is None:
+            return request, ()
+        request, note = self.early.apply(request, cases)
+        return request, (note,)
+
     @property
     def gate(self) -> dict[str, float]:
         """The gate that flags name: what of `pass_rate` and `allow_errors` they set."""
@@ -332,6 +396,8 @@ class EvalOptions:
             | self.gate
             | {"again": self.retry or "errors", "cases": self.case}
             | ({"at_once": 1} if self.limits.delay else {})
+            | {"decision": None}
+            | ({"until_decided": None} if self.early.rest else {})
         )
         return known.model_copy(update=changed | ({} if self.cache else {"cache": False}))
 

@@ -1,0 +1,136 @@
+"""The answer of a gate before all cases are asked, by a test for draws without replacement that may be looked at after every case.
+
+The cases are a finite population in random order, so that what has been seen is a hypergeometric sample, whatever the cases have in common.
+For the least number of passes with which the gate would be open, the likelihood of the sample under larger numbers, averaged over a fixed
+grid, is divided by its likelihood under the largest number with which the gate would be shut. As long as the gate would be shut, that
+ratio is a non-negative supermartingale which begins at 1: with a smaller number of passes the next case passes less often, and a pass is
+what raises it. By Ville's inequality it ever reaches 1 / risk with a probability of at most the risk. The same holds of failures and an
+open gate. Only one of the two can be wrong, so each may use the whole risk.
+
+Source: I. Waudby-Smith and A. Ramdas, Confidence sequences for sampling without replacement, NeurIPS 2020 (the prior-posterior-ratio
+martingale of a hypergeometric sample, section 2); J. Ville, Étude critique de la notion de collectif, 1939.
+"""
+
+import math
+import random
+from collections.abc import Iterable
+from typing import Literal
+
+from gradeloop.stats.intervals import Figures
+
+GRID = 32
+"""The numbers over which the likelihood is averaged, equally far from one another."""
+
+WORLDS, STEPS = 200, 40_000
+"""The most worlds in which the share asked is measured, and the most cases that are asked in all of them."""
+
+SLACK = 1e-9
+"""What a share may lack of the wanted one and still reach it, as in the gate of a batch that has ended."""
+
+Kind = Literal["passed", "failed", "neither"]
+"""What a case says to a gate: one that is unsure, an error or not judged says neither, and is held against either answer."""
+
+
+class Decision(Figures):
+    """The answer of a gate that was known before all cases were asked: `Decision(answer="passed", asked=81, risk=0.05)`."""
+
+    answer: Literal["passed", "failed"]
+    asked: int
+    """The number of cases, in the order of the batch, after which it was known."""
+    risk: float
+    """The largest probability that asking all cases would say otherwise."""
+
+
+class EarlyGate:
+    """A gate that is told of cases in their random order, until its answer is known.
+
+    Example:
+        ```python
+        gate = EarlyGate(500, 0.9)
+        for _ in range(100):
+            gate.take("passed")
+        gate.decision  # Decision(answer="passed", asked=..., risk=0.05)
+        ```
+    """
+
+    def __init__(self, total: int, wanted: float, risk: float = 0.05) -> None:
+        """Begin with no case.
+
+        Args:
+            total: The number of all cases.
+            wanted: The least share of them, 0 to 1, that must pass.
+            risk: The largest probability that the answer is another one than that of all cases.
+        """
+        least = max(0, math.ceil((wanted - SLACK) * total))
+        self.decision: Decision | None = None
+        self._risk, self._seen = risk, 0
+        self._logs = [0.0, *_added(math.log(number) for number in range(1, total + 1))]
+        self._sides = (_Side(total, least - 1, "passed", self._logs), _Side(total, total - least, "failed", self._logs))
+
+    def take(self, kind: Kind) -> None:
+        """Take the next case; once there is a decision, nothing changes it."""
+        if self.decision is not None:
+            return
+        self._seen += 1
+        for side in self._sides:
+            side.take(kind)
+            if side.evidence() >= -math.log(self._risk):
+                self.decision = Decision(answer=side.answer, asked=self._seen, risk=self._risk)
+                return
+
+
+class _Side:
+    """The evidence for one of the two answers: that more cases are of its kind than the other one allows."""
+
+    def __init__(self, total: int, null: int, answer: Literal["passed", "failed"], logs: list[float]) -> None:
+        self.answer, self._total, self._null, self._logs = answer, total, null, logs
+        self._of_kind = self._others = 0
+        room = total - null
+        self._alternatives = sorted({null + max(1, round(room * step / GRID)) for step in range(1, GRID + 1)}) if room else []
+
+    def take(self, kind: Kind) -> None:
+        self._of_kind += kind == self.answer
+        self._others += kind != self.answer
+
+    def evidence(self) -> float:
+        """Return the logarithm of the ratio; infinite where the other answer has become impossible."""
+        if self._of_kind > self._null:
+            return math.inf
+        known = [self._log(number) for number in self._alternatives if self._others <= self._total - number]
+        if not known or self._others > self._total - self._null:
+            return -math.inf
+        most = max(known)
+        return most + math.log(math.fsum(math.exp(one - most) for one in known) / len(self._alternatives)) - self._log(self._null)
+
+    def _log(self, number: int) -> float:
+        """Return the logarithm of the likelihood of what was seen if so many cases of all are of the kind, up to a constant."""
+        rest = self._total - number
+        return self._logs[number] - self._logs[number - self._of_kind] + self._logs[rest] - self._logs[rest - self._others]
+
+
+def share_asked(total: int, wanted: float, rate: float, risk: float = 0.05, seed: int = 0) -> float:
+    """Return the share of the cases, 0 to 1, that is asked on average if so many of all pass, measured in simulated worlds.
+
+    Example:
+        ```python
+        share_asked(500, 0.9, 0.97)  # about 0.15
+        ```
+    """
+    generator, passing, asked = random.Random(seed), round(rate * total), list[int]()  # noqa: S311 - simulated worlds
+    while len(asked) < WORLDS and sum(asked) < STEPS:
+        gate, left = EarlyGate(total, wanted, risk), passing
+        for seen in range(total):
+            passes = generator.random() * (total - seen) < left
+            left -= passes
+            gate.take("passed" if passes else "failed")
+            if gate.decision is not None:
+                break
+        asked.append(gate.decision.asked if gate.decision is not None else total)
+    return sum(asked) / len(asked) / total
+
+
+def _added(values: Iterable[float]) -> Iterable[float]:
+    total = 0.0
+    for value in values:
+        total += value
+        yield total
