@@ -44,6 +44,8 @@ export interface BatchRequest {
   corrected?: GatedRate | null;
   asks?: boolean;
   derived_metrics?: DerivedMetric[];
+  until_decided?: UntilDecided | null;
+  decision?: Decision | null;
   retries?: number;
   cache?: boolean;
   delay?: number;
@@ -72,6 +74,7 @@ export interface BatchSummary {
   pass_rate?: number;
   allow_errors?: number;
   corrected?: GatedRate | null;
+  decision?: Decision | null;
   asks?: boolean;
   derived_metrics?: DerivedMetric[];
   throttled?: number;
@@ -239,6 +242,13 @@ export interface DecideRequest {
   passed: boolean;
   gap?: string | null;
   by: string;
+}
+
+/** The answer of a gate that was known before all cases were asked: `Decision(answer="passed", asked=81, risk=0.05)`. */
+export interface Decision {
+  answer: "passed" | "failed";
+  asked: number;
+  risk: number;
 }
 
 /** A function that a model may call in its draft; nobody runs it, and the call is the draft. */
@@ -854,6 +864,12 @@ export interface ToolResultPart {
   name?: string | null;
   text?: string;
   is_error?: boolean;
+}
+
+/** The wish that a batch ends as soon as its answer is known: `UntilDecided(risk=0.05)`. */
+export interface UntilDecided {
+  risk?: number;
+  seed?: number | null;
 }
 
 /** The one argument of the workflow `StoreCases`: consecutive cases of a batch. */

@@ -8,8 +8,9 @@ above and below it, in suites of three sizes.
 import argparse
 import math
 import random
-from functools import cache
+from collections.abc import Callable
 from multiprocessing import Pool
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -44,15 +45,25 @@ class SharedGate(EarlyGate):
 
     def __init__(self, total: int) -> None:
         super().__init__(total, WANTED, RISK)
-        for side in self._sides:
-            known = cache(lambda of_kind, others, side=side, compute=side.evidence: compute())
-            side.evidence = lambda side=side, known=known: known(side._of_kind, side._others)
+        for side in self.sides:
+            self._remember(side.evidence, side)
+
+    def _remember(self, evidence: Callable[[], float], side: Any) -> None:  # noqa: ANN401 - a part of the gate
+        known: dict[tuple[int, int], float] = {}
+
+        def remembered() -> float:
+            counts = side.of_kind, side.others
+            if counts not in known:
+                known[counts] = evidence()
+            return known[counts]
+
+        side.evidence = remembered
 
     def begin(self) -> None:
         """Forget the cases of the simulation before."""
-        self.decision, self._seen = None, 0
-        for side in self._sides:
-            side._of_kind = side._others = 0
+        self.decision, self.seen = None, 0
+        for side in self.sides:
+            side.of_kind = side.others = 0
 
 
 def decided(gate: SharedGate, said: list[bool], generator: random.Random) -> Decision | None:

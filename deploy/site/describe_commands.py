@@ -45,7 +45,7 @@ def build_reference() -> str:
 def _overview(top: Any) -> Iterator[str]:  # noqa: ANN401 - typer's own click has no public types
     for title, names in command_groups().items():
         if title == HIDDEN:
-            yield "Scripts may say `state` for `show`, `view` for `report`, `export` for `batches export`, `retry` for `eval --retry errors`."
+            yield "Scripts may say `state` for `show`, `view` for `report`, `export` for `batches export`, and `retry` for `eval --retry`."
             continue
         rows = [(f"[`{name}`](#gradeloop-{name})", _short_help(top.commands[name])) for name in names]
         yield f"**{title}**\n\n{_table(('command', 'what it does'), rows)}"

@@ -28,6 +28,7 @@ pytestmark = pytest.mark.slow
 SMALLEST = {
     "alarms": ["--series", "2", "--runs", "20"],
     "coverage": ["--simulations", "2"],
+    "early_gate": ["--simulations", "2"],
     "failover": ["--times", "1"],
     "fleet": ["--workers", "1"],
     "forgetting": ["--threads", "60", "--tenant", "20", "--older", "10"],

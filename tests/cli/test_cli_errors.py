@@ -205,6 +205,7 @@ SHARES = {
     ("eval", "--pass-rate"): (),
     ("eval", "--allow-errors"): (),
     ("eval", "--max-error-rate"): (),
+    ("eval", "--risk"): (),
     ("judge", "--pass-rate"): ("judge.yaml", "runs.jsonl"),
     ("judge", "--allow-errors"): ("judge.yaml", "runs.jsonl"),
     ("judge", "--max-bad"): ("judge.yaml", "runs.jsonl"),

@@ -30,6 +30,8 @@ from activities.notify import NotifyActivities
 from activities.tools.base import Tool, ToolContext, tool_of
 from activities.tools.registry import build_rows
 from gradeloop import testing
+from gradeloop.batches.answer import answer_of, results_line
+from gradeloop.batches.contract import BatchRequest, BatchSummary
 from gradeloop.cli.main import app
 from gradeloop.cli.schemas import json_schemas, models
 from gradeloop.cli.task_file import Task, TaskFlags, read_task
@@ -52,7 +54,9 @@ from gradeloop.sandbox.monty import Monty
 from gradeloop.settings.catalog import capability_of, load_catalogue
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.worker import FetchSettings, McpSettings, NotifySettings, SandboxSettings, WorkerSettings, load_settings
+from gradeloop.stats.decided import Decision
 from gradeloop.suites.chats import read_chat
+from gradeloop.suites.cli.eval_options import expectation
 from gradeloop.suites.convert import from_mastra, from_promptfoo
 from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
@@ -578,6 +582,15 @@ async def ends_alike(programs: Sequence[tuple[str, ...]], **variables: str) -> D
     return ends.pop()
 
 
+def is_an_early_end(block: Block) -> None:
+    """Require the lines that an early end is expected with, and told with."""
+    known = {"pass_rate": 0.9, "total": 500}
+    asked = BatchRequest.model_validate({"batch_id": "b", "until_decided": {}} | known)
+    decision = Decision(answer="passed", asked=40, risk=0.05)
+    summary = BatchSummary(batch_id="b", created="", status="finished", passed=127, failed=3, decision=decision, total=500, pass_rate=0.9)
+    assert block.text.splitlines() == [expectation(asked), answer_of(summary).text, results_line(summary)]
+
+
 # The table
 
 
@@ -618,6 +631,7 @@ RULES = (
     Rule("docs/batches.md", "json *", is_the_model_that_it_names, "batch"),
     Rule("docs/batches.md", "toml", shows(lambda block: set(settings_of(block).limits), {"openai", "openai:gpt-6-luna"})),
     Rule("docs/batches.md", "yaml unsure", is_suite),
+    Rule("docs/batches.md", "text early", is_an_early_end),
     Rule("docs/ci.md", "yaml", is_github_workflow, having="jobs:"),
     Rule("docs/ci.md", "yaml", is_gitlab_job),
     Rule("docs/ci.md", "sh recipe", is_recipe),

@@ -17,7 +17,7 @@ CASES = 2_000
 
 
 def answer_of(gate: EarlyGate) -> str | None:
-    return gate.decision and gate.decision.answer
+    return None if gate.decision is None else gate.decision.answer
 
 
 @pytest.mark.parametrize("wanted", [0.0, 0.3, 0.5, 0.75, 1.0])

@@ -84,6 +84,9 @@ LANES = 25
 SHARDS = 4
 """The most shards that are open at once."""
 
+NEAR = 2
+"""How many times as many cases as there are lanes are begun ahead of a case that has not ended, where an answer may come early."""
+
 EVENTS = 4_000
 """The length of a history above which the batch opens no further shard and goes on in a new run."""
 
@@ -318,6 +321,8 @@ class BatchShard:
         self._shards = request.shards
         self._nonce = draw_nonce()
         self._ended: dict[int, str] = {}
+        self._begun: set[int] = set()
+        """The positions of the cases that are under way."""
         self._open: set[str] = set()
         """The ids of the cases that have not come to an end here."""
         self._parked = 0
@@ -359,8 +364,12 @@ class BatchShard:
         more = 0
         while (case := self._next(due)) and more <= 0 and self._lanes <= self._calls.most and self._may_begin():
             due.remove(case)
+            self._begun.add(case.position)
             answer = await run_case(case, self._call(case), self._calls)
             self._open.discard(case.id)
+            self._begun.discard(case.position)
+            if self._request.decides:
+                await workflow.wait_condition(lambda: self._is_near(due))
             if answer.held:
                 self.hold(answer.held)
             if answer.status in {"passed", "failed", "unsure", "error", "ungraded"}:
@@ -371,6 +380,10 @@ class BatchShard:
         self._lanes -= 1
         if more > 0:
             await self._run_lanes(due, more + 1)
+
+    def _is_near(self, due: deque[DueCase]) -> bool:
+        """Return whether the next case is near enough to the first that has not ended, which holds up an answer that may come early."""
+        return not due or not self._begun or self._pause_reason is not None or due[0].position < min(self._begun) + NEAR * self._calls.most
 
     def _next(self, due: deque[DueCase]) -> DueCase | None:
         """Return the first case that follows none that has not ended; None where those are under way, whose lanes look again."""

@@ -384,8 +384,10 @@ def next_step(summary: BatchSummary, answer: BatchAnswer) -> str:
         return "gradeloop inbox"
     if answer.word == "FAILED":
         return report_step(summary)
-    if summary.errors and not summary.open:
+    if summary.errors and (summary.decided or not summary.open):
         return f"gradeloop eval --retry errors --attach {shlex.quote(summary.batch_id)}"
+    if summary.decided:
+        return f"gradeloop eval --resume {shlex.quote(summary.batch_id)} --all"
     return report_step(summary) if summary.unsure and answer.word == "INCONCLUSIVE" else ""
 
 
@@ -408,17 +410,11 @@ def results_line(summary: BatchSummary, *, pass_rate: float | None = None) -> st
         parts.append(f"UNGRADED: {'nothing was judged' if summary.asks else NO_ASSERTIONS}")
     parts += [f"{summary.cached:,} cached"] if summary.cached else []
     parts += [", ".join(spending(summary))] if spending(summary) else []
-    parts += [_unasked(summary)] if summary.decided else []
+    cost, asked = summary.usage.cost_usd, summary.done
+    parts += [f"about ${cost / asked * summary.open:.2f} not spent"] if summary.decided and cost and asked else []
     if summary.status in {"paused", "stopped"}:
         parts.append(f"{summary.status}{': ' if summary.reason else ''}{one_line(summary.reason or '')}")
     return "; ".join(parts)
-
-
-def _unasked(summary: BatchSummary) -> str:
-    """Return what was not asked, and about what it would cost."""
-    cost, done = summary.usage.cost_usd, summary.done
-    saved = f", about ${cost / done * summary.open:.2f}" if cost and done else ""
-    return f"{counted(summary.open, 'case')} not asked{saved}, in no rate; ask them with: gradeloop eval --resume {summary.batch_id} --all"
 
 
 NO_ASSERTIONS = "the suite asks for no verdict; give its tests assertions"

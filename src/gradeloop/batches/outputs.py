@@ -174,14 +174,15 @@ def xml_text(text: str) -> str:
 class JunitFile:
     """Writes a `testsuites` of one `testsuite`: `failure` is a case that was judged and did not pass, `error` one without a verdict.
 
-    A case that is ungraded, or unsure, is `skipped`: its message says which.
+    A case that is ungraded, unsure, or was not asked since the answer was known, is `skipped`: its message says which.
     """
 
     def __init__(self, file: TextIOBase, summary: BatchSummary, overview: ResultsOverview) -> None:
         self._xml = XMLGenerator(file, "utf-8", short_empty_elements=True)
         self._suite = summary.name or summary.batch_id
         failures, tests = overview.statuses["failed"], overview.statuses.total()
-        skipped = overview.statuses["ungraded"] + overview.statuses["unsure"]
+        self._skips = {"ungraded", "unsure", *(("queued",) if summary.decided else ())}
+        skipped = sum(count for status, count in overview.statuses.items() if status in self._skips)
         errors = tests - failures - skipped - overview.statuses["passed"]
         facts = {"tests": str(tests), "failures": str(failures), "errors": str(errors), "time": f"{overview.seconds:.3f}"}
         self._xml.startDocument()
@@ -199,7 +200,7 @@ class JunitFile:
         with self._inside("testcase", {"classname": classname, "name": result.id, "time": f"{result.usage.seconds:.3f}"}):
             if result.status == "failed":
                 self._problem("failure", result, _failing(result))
-            elif result.status in {"ungraded", "unsure"}:
+            elif result.status in self._skips:
                 self._element("skipped", {"message": shortened(failure_reason(result), MESSAGE_CHARACTERS)})
             elif result.status != "passed":
                 self._problem("error", result, result.error or failure_reason(result) or STATUS_LABELS[result.status][0])

@@ -63,19 +63,22 @@ class EarlyGate:
         """
         least = max(0, math.ceil((wanted - SLACK) * total))
         self.decision: Decision | None = None
-        self._risk, self._seen = risk, 0
+        """The answer, once it is known."""
+        self.seen = 0
+        """The cases that were taken."""
+        self._risk = risk
         self._logs = [0.0, *_added(math.log(number) for number in range(1, total + 1))]
-        self._sides = (_Side(total, least - 1, "passed", self._logs), _Side(total, total - least, "failed", self._logs))
+        self.sides = (_Side(total, least - 1, "passed", self._logs), _Side(total, total - least, "failed", self._logs))
 
     def take(self, kind: Kind) -> None:
         """Take the next case; once there is a decision, nothing changes it."""
         if self.decision is not None:
             return
-        self._seen += 1
-        for side in self._sides:
+        self.seen += 1
+        for side in self.sides:
             side.take(kind)
             if side.evidence() >= -math.log(self._risk):
-                self.decision = Decision(answer=side.answer, asked=self._seen, risk=self._risk)
+                self.decision = Decision(answer=side.answer, asked=self.seen, risk=self._risk)
                 return
 
 
@@ -84,20 +87,20 @@ class _Side:
 
     def __init__(self, total: int, null: int, answer: Literal["passed", "failed"], logs: list[float]) -> None:
         self.answer, self._total, self._null, self._logs = answer, total, null, logs
-        self._of_kind = self._others = 0
+        self.of_kind = self.others = 0
         room = total - null
         self._alternatives = sorted({null + max(1, round(room * step / GRID)) for step in range(1, GRID + 1)}) if room else []
 
     def take(self, kind: Kind) -> None:
-        self._of_kind += kind == self.answer
-        self._others += kind != self.answer
+        self.of_kind += kind == self.answer
+        self.others += kind != self.answer
 
     def evidence(self) -> float:
         """Return the logarithm of the ratio; infinite where the other answer has become impossible."""
-        if self._of_kind > self._null:
+        if self.of_kind > self._null:
             return math.inf
-        known = [self._log(number) for number in self._alternatives if self._others <= self._total - number]
-        if not known or self._others > self._total - self._null:
+        known = [self._log(number) for number in self._alternatives if self.others <= self._total - number]
+        if not known or self.others > self._total - self._null:
             return -math.inf
         most = max(known)
         return most + math.log(math.fsum(math.exp(one - most) for one in known) / len(self._alternatives)) - self._log(self._null)
@@ -105,7 +108,7 @@ class _Side:
     def _log(self, number: int) -> float:
         """Return the logarithm of the likelihood of what was seen if so many cases of all are of the kind, up to a constant."""
         rest = self._total - number
-        return self._logs[number] - self._logs[number - self._of_kind] + self._logs[rest] - self._logs[rest - self._others]
+        return self._logs[number] - self._logs[number - self.of_kind] + self._logs[rest] - self._logs[rest - self.others]
 
 
 def share_asked(total: int, wanted: float, rate: float, risk: float = 0.05, seed: int = 0) -> float:

@@ -143,7 +143,9 @@ class EvalCommand:
         require_files(suite.tools, "--tools")
         require_files((suite.scripted,) if suite.scripted else (), "--scripted")
         if options.early.preview:
-            self._console.print(expectation(options.ordered_request(suite, SpooledCases(suite.cases()))[0]), soft_wrap=True)
+            request, ordered = options.ordered_request(suite, SpooledCases(suite.cases()))
+            for line in (*(ordered if request.until_decided is None else ()), expectation(request)):
+                self._console.print(line, soft_wrap=True)
             return SATISFIED
         async with beside(_served(config, suite)) as (served,):
             spool = SpooledCases()

@@ -1,0 +1,119 @@
+"""`eval --until decided`: the order by its seed, what is asked and what is told, the rest, and the flags that exclude one another."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.rig.cli import CommandLine, Done
+
+TOTAL = 120
+
+
+@pytest.fixture
+def gradeloop(commands: CommandLine, tmp_path: Path) -> CommandLine:
+    """Return the command in a folder of the test's own, with a suite of which three cases fail."""
+    rows = "".join(f"q{at},{'wrong' if at in {20, 60, 90} else 'right'}\n" for at in range(TOTAL))
+    (tmp_path / "rows.csv").write_text(f"id,answer\n{rows}")
+    (tmp_path / "promptfooconfig.yaml").write_text(SUITE)
+    return replace(commands, folder=tmp_path)
+
+
+SUITE = """
+prompts: ["{{answer}}"]
+providers: [echo]
+tests: rows.csv
+defaultTest:
+  assert: [{type: contains, value: right}]
+"""
+
+
+def ran(gradeloop: CommandLine, *flags: str) -> Done:
+    return gradeloop("eval", "--pass-rate", "0.8", "--until", "decided", *flags)
+
+
+def results(gradeloop: CommandLine) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(gradeloop("batches", "export", "latest").out)
+    return found
+
+
+def test_a_suite_ends_once_its_answer_is_known_and_the_rest_is_asked_on_demand(gradeloop: CommandLine) -> None:
+    early = ran(gradeloop, "--seed", "1", "-j", "2", "-o", "junit.xml", "-o", "summary.md")
+    found = results(gradeloop)
+    queued = [case for case in found["cases"] if case["status"] == "queued"]
+    batch = found["summary"]["batch_id"]
+    known = found["summary"]["decision"]
+
+    assert early.code == 0
+    assert known["answer"] == "passed"
+    assert f"PASSED after {known['asked']} of {TOTAL}: at most a 5% chance that asking all would say otherwise" in early.out
+    assert f"{len(queued)} not asked of {TOTAL}" in early.out
+    assert f"next: gradeloop eval --resume {batch} --all" in early.err
+    assert {case["error"] for case in queued} == {f"not asked: the answer was known after {known['asked']} cases"}
+    assert (gradeloop.folder / "junit.xml").read_text().count('<skipped message="not asked: ') == len(queued)
+    assert "PASSED after" in (gradeloop.folder / "summary.md").read_text()
+
+    again = gradeloop("eval", "--resume", "latest")
+    assert (again.code, "its answer is known; --all asks the rest, too" in again.err) == (0, True)
+    assert results(gradeloop)["summary"]["decision"] == known
+    whole = gradeloop("eval", "--resume", "latest", "--all")
+    assert (whole.code, whole.out.splitlines()[-2]) == (0, "PASSED 97.5% of 80%")
+    assert "decision" not in results(gradeloop)["summary"]
+
+
+def test_the_order_is_that_of_its_seed_and_a_new_one_without(gradeloop: CommandLine) -> None:
+    orders = []
+    for flags in (("--seed", "5"), ("--seed", "5"), ("--seed", "6"), ()):
+        ran(gradeloop, *flags)
+        orders.append(tuple(case["id"] for case in results(gradeloop)["cases"]))
+
+    assert orders[0] == orders[1]
+    assert len(set(orders)) == 3
+    assert {frozenset(order) for order in orders} == {frozenset(orders[0])}
+
+
+def test_a_preview_says_what_share_is_asked_and_runs_nothing(gradeloop: CommandLine) -> None:
+    before = gradeloop("batches", "list").out
+    shown = ran(gradeloop, "--preview")
+
+    assert (shown.code, gradeloop("batches", "list").out) == (0, before)
+    assert shown.out.startswith(f"{TOTAL} cases, 0.8 of them wanted; expected to ask of them ")
+
+
+ASSERT = "  assert: [{type: contains, value: right}]"
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ("  assert: [{type: contains, value: right, metric: good}]", "metrics have names"),
+        ("  assert: [{type: contains, value: right}, {type: select-best, value: the best}]", "outputs are compared"),
+    ],
+)
+def test_all_is_asked_where_cases_count_together(gradeloop: CommandLine, more: str, why: str) -> None:
+    suite = SUITE.replace(ASSERT, more).replace('prompts: ["{{answer}}"]', 'prompts: ["{{answer}}", "{{answer}}!"]')
+    (gradeloop.folder / "promptfooconfig.yaml").write_text(suite)
+    (gradeloop.folder / "replies.yaml").write_text("replies: []")
+    flags = ("--grader", "scripted:judge", "--scripted", "replies.yaml")
+    shown = ran(gradeloop, "--preview", *flags)
+
+    assert shown.code == 0, shown.err
+    assert shown.out == f"--until decided: all cases are asked, since {why}\n{2 * TOTAL} cases, 0.8 of them wanted; all are asked\n"
+
+
+REFUSED = [
+    (("eval", "--risk", "5%"), "--risk, --seed and --preview say how --until decided ends a batch; add it"),
+    (("eval", "--all"), "--all asks the rest of a batch that ended early; name the batch with --resume"),
+    (("eval", "--until", "decided", "--gate", "raw"), "--until decided holds the rate as the judge says it; leave --labels and --gate out"),
+    (("eval", "--attach", "latest", "--until", "decided"), "--until needs a suite; a batch keeps the order that it was started with"),
+    (("eval", "--until", "decided", "--risk", "60%", "--preview"), "risk"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "why"), REFUSED)
+def test_flags_that_exclude_one_another_are_refused(gradeloop: CommandLine, arguments: tuple[str, ...], why: str) -> None:
+    done = gradeloop(*arguments)
+
+    assert (done.code, why in done.err) == (2, True), done.err
