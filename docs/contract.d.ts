@@ -45,7 +45,7 @@ export interface BatchRequest {
   asks?: boolean;
   derived_metrics?: DerivedMetric[];
   until_decided?: UntilDecided | null;
-  decision?: Decision | null;
+  decision?: EarlyAnswer | null;
   retries?: number;
   cache?: boolean;
   delay?: number;
@@ -74,7 +74,7 @@ export interface BatchSummary {
   pass_rate?: number;
   allow_errors?: number;
   corrected?: GatedRate | null;
-  decision?: Decision | null;
+  decision?: EarlyAnswer | null;
   asks?: boolean;
   derived_metrics?: DerivedMetric[];
   throttled?: number;
@@ -244,13 +244,6 @@ export interface DecideRequest {
   by: string;
 }
 
-/** The answer of a gate that was known before all cases were asked: `Decision(answer="passed", asked=81, risk=0.05)`. */
-export interface Decision {
-  answer: "passed" | "failed";
-  asked: number;
-  risk: number;
-}
-
 /** A function that a model may call in its draft; nobody runs it, and the call is the draft. */
 export interface DeclaredFunction {
   name: string;
@@ -285,6 +278,13 @@ export interface DraftInQuestion {
 export interface DraftPiece {
   kind: "same" | "added" | "removed" | "left_out";
   text: string;
+}
+
+/** The answer of a gate that was known before all cases were asked: `EarlyAnswer(answer="passed", asked=81, risk=0.05)`. */
+export interface EarlyAnswer {
+  answer: "passed" | "failed";
+  asked: number;
+  risk: number;
 }
 
 /** An error that the run records beside what was said. */

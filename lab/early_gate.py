@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from gradeloop.exit_codes import leave
-from gradeloop.stats.decided import Decision, EarlyGate
+from gradeloop.stats.decided import EarlyAnswer, EarlyGate
 
 SIZES, WANTED, RISK = (100, 500, 2_000), 0.9, 0.05
 IN_FLIGHT, CLUSTER = 160, 10
@@ -66,7 +66,7 @@ class SharedGate(EarlyGate):
             side.of_kind = side.others = 0
 
 
-def decided(gate: SharedGate, said: list[bool], generator: random.Random) -> Decision | None:
+def decided(gate: SharedGate, said: list[bool], generator: random.Random) -> EarlyAnswer | None:
     """Return the decision where cases end out of order, so many in flight, and enter the gate in their own order."""
     gate.begin()
     ended, flying, next_case, taken = set[int](), list[int](), 0, 0

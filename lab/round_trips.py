@@ -100,8 +100,8 @@ async def _prepare(made: "BatchStore", cell: Cell) -> None:  # type: ignore[name
 
 async def _judge(made: "BatchStore", cell: Cell) -> dict[str, float]:  # type: ignore[name-defined]  # noqa: F821 - as above
     """Take cases from their look-ups to their ends until the time is over."""
+    from gradeloop.batches.cases import build_result
     from gradeloop.batches.charges import CallCost
-    from gradeloop.batches.contract import build_result
     from gradeloop.contract.messages import Usage
 
     reserves = "cost" in inspect.signature(made.look_up).parameters

@@ -40,6 +40,7 @@ from gradeloop.batches.cases import (
     CaseConversation,
     ParkedCase,
     build_judging_request,
+    build_result,
     build_thread_request,
     count_units,
     result_of_answers,
@@ -64,9 +65,9 @@ from gradeloop.batches.contract import (
     FailedCall,
     OpenedBatch,
     ShardOpened,
-    build_result,
     parse_upload,
 )
+from gradeloop.batches.early import EarlyGates
 from gradeloop.batches.judged import records_of, result_of_judged
 from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase, write_draft
 from gradeloop.contract.messages import Usage
@@ -101,6 +102,7 @@ class BatchActivities:
         self._abandoned = services.calls.abandoned
         self._store = store
         self._cases = CaseLoader(store)
+        self._gates = EarlyGates(store.do)
         self._fleet = fleet
         self._findings: dict[str, CheckedOutput] = {}
         """Findings without a model about the cases in flight."""
@@ -592,8 +594,8 @@ class BatchActivities:
         status = await self._store.end_case(call.batch_id, call.position, whole, cost, key=key, conversation=conversation)
         self._abandoned.forget()
         self._cases.drop(call.batch_id, call.position)
-        held = await self._store.decide(call.batch_id, activity.info().workflow_run_id or "") if call.decides else None
-        return self._ended(status).model_copy(update={"held": held})
+        why = await self._gates.decide(call.batch_id, activity.info().workflow_run_id or "") if call.decides else None
+        return self._ended(status).model_copy(update={"held": why})
 
     async def _park(self, call: CaseCall, stored: StoredCase, result: CaseResult, cost: CallCost) -> CaseAnswer:
         """Store what is known of a case until it is compared with others."""

@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 from temporalio.client import Client
 
-from gradeloop.batches.cases import CaseConversation
+from gradeloop.batches.cases import CaseConversation, build_result
 from gradeloop.batches.charges import CallCost
-from gradeloop.batches.contract import BatchRequest, Case, Upload, build_result
+from gradeloop.batches.contract import BatchRequest, Case, Upload
 from gradeloop.batches.reader import BatchReader, pause_reason, select_batches
 from gradeloop.batches.store import BatchStore
 from gradeloop.contract.evaluation import Verdict

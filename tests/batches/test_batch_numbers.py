@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gradeloop.batches.cases import build_result
 from gradeloop.batches.charges import CallCost
 from gradeloop.batches.cli.batches import export
-from gradeloop.batches.contract import BatchRequest, Case, CaseStatus, Upload, build_result
+from gradeloop.batches.contract import BatchRequest, Case, CaseStatus, Upload
 from gradeloop.batches.pages.read_batch import stored_batch_page
 from gradeloop.batches.reader import BatchReader
 from gradeloop.batches.store import BatchStore

@@ -12,6 +12,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 
+from gradeloop.batches.cases import build_result
 from gradeloop.batches.cli.batches import ROWS, comparison_lines
 from gradeloop.batches.compare.comparison import (
     GAP_CHARACTERS,
@@ -28,7 +29,7 @@ from gradeloop.batches.compare.comparison import (
     total_cost,
 )
 from gradeloop.batches.compare.wording import p_value, points, side_result
-from gradeloop.batches.contract import BatchStatus, BatchSummary, Case, CaseResult, build_result
+from gradeloop.batches.contract import BatchStatus, BatchSummary, Case, CaseResult
 from gradeloop.batches.pages.diff_page import MOST_SAME, comparison_page
 from gradeloop.errors import InvalidRequest
 from gradeloop.stats.intervals import Interval, difference, mcnemar, paired_difference, wilson

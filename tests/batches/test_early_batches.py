@@ -9,7 +9,7 @@ from temporalio.client import Client
 
 from gradeloop.batches.answer import answer_of, gate_exit_code, results_line
 from gradeloop.batches.contract import BatchRequest, BatchSummary
-from gradeloop.stats.decided import Decision, EarlyGate
+from gradeloop.stats.decided import EarlyAnswer, EarlyGate
 from tests.rig.batches import batching, breaks, case, fails, passes
 from tests.rig.stores import ON_EITHER
 
@@ -29,7 +29,7 @@ def suite(total: int, failing: int, seed: int = 1) -> list[dict[str, Any]]:
     return [checked(f"c{at}", good=good) for at, good in enumerate(said)]
 
 
-def expected(cases: list[dict[str, Any]], wanted: float = 0.8) -> Decision | None:
+def expected(cases: list[dict[str, Any]], wanted: float = 0.8) -> EarlyAnswer | None:
     gate = EarlyGate(len(cases), wanted)
     for one in cases:
         gate.take("passed" if one["output"] == "good" else "failed")
@@ -130,7 +130,7 @@ async def test_a_judged_batch_pays_for_what_it_asks_alone(client: Client, tmp_pa
 
 
 def test_another_rate_than_the_decided_one_is_inconclusive() -> None:
-    decision = Decision(answer="passed", asked=30, risk=0.05)
+    decision = EarlyAnswer(answer="passed", asked=30, risk=0.05)
     summary = BatchSummary(batch_id="b", created="", status="finished", total=100, passed=30, pass_rate=0.8, decision=decision)
 
     assert [gate_exit_code(summary, pass_rate=rate) for rate in (None, 0.8, 0.9)] == [0, 0, 3]

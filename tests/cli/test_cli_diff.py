@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
+from gradeloop.batches.cases import build_result
 from gradeloop.batches.charges import CallCost
 from gradeloop.batches.compare.comparison import BatchSource, Comparison, compare_batches, compared_case, load_batch, total_cost
-from gradeloop.batches.contract import BatchRequest, Case, CaseResult, Upload, build_result
+from gradeloop.batches.contract import BatchRequest, Case, CaseResult, Upload
 from gradeloop.batches.exports import read_export
 from gradeloop.batches.outputs import Outputs
 from gradeloop.batches.reader import BatchReader

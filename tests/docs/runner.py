@@ -54,7 +54,7 @@ from gradeloop.sandbox.monty import Monty
 from gradeloop.settings.catalog import capability_of, load_catalogue
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.worker import FetchSettings, McpSettings, NotifySettings, SandboxSettings, WorkerSettings, load_settings
-from gradeloop.stats.decided import Decision
+from gradeloop.stats.decided import EarlyAnswer
 from gradeloop.suites.chats import read_chat
 from gradeloop.suites.cli.eval_options import expectation
 from gradeloop.suites.convert import from_mastra, from_promptfoo
@@ -586,7 +586,7 @@ def is_an_early_end(block: Block) -> None:
     """Require the lines that an early end is expected with, and told with."""
     known = {"pass_rate": 0.9, "total": 500}
     asked = BatchRequest.model_validate({"batch_id": "b", "until_decided": {}} | known)
-    decision = Decision(answer="passed", asked=40, risk=0.05)
+    decision = EarlyAnswer(answer="passed", asked=40, risk=0.05)
     summary = BatchSummary(batch_id="b", created="", status="finished", passed=127, failed=3, decision=decision, total=500, pass_rate=0.9)
     assert block.text.splitlines() == [expectation(asked), answer_of(summary).text, results_line(summary)]
 

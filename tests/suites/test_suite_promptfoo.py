@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from gradeloop.batches.contract import BatchSummary, build_result
+from gradeloop.batches.cases import build_result
+from gradeloop.batches.contract import BatchSummary
 from gradeloop.batches.metric_table import MetricTable
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.evaluation import CriterionRow

@@ -84,9 +84,6 @@ LANES = 25
 SHARDS = 4
 """The most shards that are open at once."""
 
-NEAR = 2
-"""How many times as many cases as there are lanes are begun ahead of a case that has not ended, where an answer may come early."""
-
 EVENTS = 4_000
 """The length of a history above which the batch opens no further shard and goes on in a new run."""
 
@@ -322,7 +319,6 @@ class BatchShard:
         self._nonce = draw_nonce()
         self._ended: dict[int, str] = {}
         self._begun: set[int] = set()
-        """The positions of the cases that are under way."""
         self._open: set[str] = set()
         """The ids of the cases that have not come to an end here."""
         self._parked = 0
@@ -383,7 +379,7 @@ class BatchShard:
 
     def _is_near(self, due: deque[DueCase]) -> bool:
         """Return whether the next case is near enough to the first that has not ended, which holds up an answer that may come early."""
-        return not due or not self._begun or self._pause_reason is not None or due[0].position < min(self._begun) + NEAR * self._calls.most
+        return not due or not self._begun or self._pause_reason is not None or due[0].position < min(self._begun) + 2 * self._calls.most
 
     def _next(self, due: deque[DueCase]) -> DueCase | None:
         """Return the first case that follows none that has not ended; None where those are under way, whose lanes look again."""

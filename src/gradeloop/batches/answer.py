@@ -225,6 +225,12 @@ def rate_of(summary: BatchSummary) -> float | None:
     return summary.passed / judged if judged else None
 
 
+def why_open(summary: BatchSummary) -> str:
+    """Return why the cases of a batch that have not ended have not."""
+    known = summary.decided
+    return f"not asked: the answer was known after {counted(known.asked, 'case')}" if known else "not run"
+
+
 def summary_counts(summary: BatchSummary) -> list[str]:
     """Return how many cases of a batch have each status, as `status_counts` does."""
     numbers: dict[CaseStatus, int] = {

@@ -1,12 +1,14 @@
 """A case of a batch: how it is run, what its graders are asked, and its result."""
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import ConfigDict, Field, TypeAdapter
 
 from gradeloop.batches.case_checks import OWN_CHECKS, CheckedOutput, context_of
-from gradeloop.batches.contract import DRAFT_MARK, Case, CaseKind, CasePlan, CaseResult, CaseStatus, build_result
+from gradeloop.batches.contract import DRAFT_MARK, Case, CaseKind, CasePlan, CaseResult, CaseStatus
 from gradeloop.contract.base import Recorded
 from gradeloop.contract.criterion import Score
 from gradeloop.contract.evaluation import CheckOutcome, CriterionRow, Judgement, Malformed, Verdict
@@ -140,6 +142,20 @@ def _with_context(case: Case) -> Rubric:
     given = {one.id: check.model_copy(update={"arguments": {**check.arguments, "context": context}}) for one, check in coded}
     criteria = tuple(one.model_copy(update={"check": given[one.id]}) if one.id in given else one for one in case.rubric.criteria)
     return case.rubric.model_copy(update={"criteria": criteria})
+
+
+def lost_workers(result: CaseResult) -> int:
+    """Return the number of workers that were lost with a call of a case in flight; 0 unless the case ended since they were."""
+    found = re.search(r"worker_lost: (\d+)", result.error or "") if result.status == "error" else None
+    return int(found[1]) if found else 0
+
+
+def build_result(case: Case, status: CaseStatus, **more: Any) -> CaseResult:  # noqa: ANN401 - a result's other fields
+    """Return the result of a case that ends now; its position in the batch is filled in by the store."""
+    names = ("repeat", "description", "prompt", "label", "vars", "metrics", "left_out")
+    known = {name: getattr(case, name) for name in names}
+    finished = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return CaseResult(index=0, id=case.id, status=status, finished=finished, optional=case.rubric.optional, **known, **more)
 
 
 class CaseConversation(GraderConversation):

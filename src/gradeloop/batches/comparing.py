@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradeloop.batches.case_checks import CheckedOutput
-from gradeloop.batches.cases import CaseConversation, ParkedCase, result_of_answers
-from gradeloop.batches.contract import Case, CaseResult, build_result
+from gradeloop.batches.cases import CaseConversation, ParkedCase, build_result, result_of_answers
+from gradeloop.batches.contract import Case, CaseResult
 from gradeloop.batches.draft_checks import COMPARISON_CHECK, best_by_choice, best_by_score, total_score, without_comparisons
 from gradeloop.batches.store import StoredCase
 from gradeloop.contract.criterion import Check

@@ -1,8 +1,6 @@
 """Batches on the wire: cases, results, requests, and the typed doors to the workflows."""
 
-import re
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, JsonValue, model_validator
@@ -21,8 +19,8 @@ from gradeloop.contract.thread import BATCH_WORKFLOW, MAX_ITERATIONS, Generator,
 from gradeloop.errors import InvalidRequest, explained
 from gradeloop.judges.contract import JudgeResult, JudgingRequest, OwnGrader
 from gradeloop.stats.correction import GatedRate
-from gradeloop.stats.decided import Decision
-from gradeloop.text import clip, counted, did_you_mean
+from gradeloop.stats.decided import EarlyAnswer, UntilDecided
+from gradeloop.text import clip, did_you_mean
 
 CASE_BYTES = 1024 * 1024
 """The largest case as JSON: it is uploaded in one payload."""
@@ -205,15 +203,6 @@ AT_ONCE = 50
 """Calls in flight where a batch does not say how many; a local server then gets no more than it has slots."""
 
 
-class UntilDecided(Strict):
-    """The wish that a batch ends as soon as its answer is known: `UntilDecided(risk=0.05)`."""
-
-    risk: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
-    """The largest probability that asking all cases would say otherwise."""
-    seed: Sparse[int | None] = None
-    """The seed of the random order in which the cases were uploaded, as far as it is known."""
-
-
 class BatchRequest(Strict):
     """The one argument of the workflow `GradingBatch`: `BatchRequest(batch_id="nightly", total=500)`; the cases are stored by then."""
 
@@ -241,7 +230,7 @@ class BatchRequest(Strict):
     """Figures calculated from the cases' named metrics, which reports use; the workflow does not."""
     until_decided: Sparse[UntilDecided | None] = None
     """The batch ends as soon as its answer about `pass_rate` is known; its cases are in random order then. By default all are asked."""
-    decision: Sparse[Decision | None] = None
+    decision: Sparse[EarlyAnswer | None] = None
     """The answer that was known before all cases were asked; the worker writes it."""
     retries: Annotated[int, Field(ge=0, le=20)] = RETRIES
     """Retries of a call after a transient error."""
@@ -375,12 +364,6 @@ class CaseResult(Strict):
         """The case's id without the number of its repetition: that of all repetitions."""
         return self.id.removesuffix(f"/{self.repeat + 1}")
 
-    @property
-    def lost_workers(self) -> int:
-        """The number of workers that were lost with a call of the case in flight; 0 unless the case ended since they were."""
-        found = re.search(r"worker_lost: (\d+)", self.error or "") if self.status == "error" else None
-        return int(found[1]) if found else 0
-
     def rows(self) -> list[Row]:
         """Return a row for every criterion, as `pandas.DataFrame` takes them; one row where there is none, as for an error."""
         about: Row = {"case": self.id, "repeat": self.repeat, "status": self.status, "score": self.score, "error": self.error}
@@ -443,7 +426,7 @@ class BatchSummary(Strict):
     """The share of all cases, 0 to 1, that may end in an error."""
     corrected: Sparse[GatedRate | None] = None
     """The pass rate corrected by labels; where it has a decision, that is the batch's answer. None without labels."""
-    decision: Sparse[Decision | None] = None
+    decision: Sparse[EarlyAnswer | None] = None
     """The answer that was known before all cases were asked."""
     asks: bool = Field(default=True, exclude_if=lambda value: value is True)
     """Whether a verdict was asked for in any case."""
@@ -465,23 +448,9 @@ class BatchSummary(Strict):
         return self.total - self.done - self.waiting
 
     @property
-    def decided(self) -> Decision | None:
+    def decided(self) -> EarlyAnswer | None:
         """The answer that the batch ended with before all cases were asked; None where all were, or where it did not end so."""
         return self.decision if self.status == "finished" and self.open else None
-
-    @property
-    def why_open(self) -> str:
-        """Why the cases that have not ended have not."""
-        known = self.decided
-        return f"not asked: the answer was known after {counted(known.asked, 'case')}" if known else "not run"
-
-
-def build_result(case: Case, status: CaseStatus, **more: Any) -> CaseResult:  # noqa: ANN401 - a result's other fields
-    """Return the result of a case that ends now; its position in the batch is filled in by the store."""
-    names = ("repeat", "description", "prompt", "label", "vars", "metrics", "left_out")
-    known = {name: getattr(case, name) for name in names}
-    finished = datetime.now(UTC).isoformat(timespec="milliseconds")
-    return CaseResult(index=0, id=case.id, status=status, finished=finished, optional=case.rubric.optional, **known, **more)
 
 
 NO_STORE = "this worker has no store"

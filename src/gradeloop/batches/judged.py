@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradeloop.batches.case_checks import CheckedOutput
-from gradeloop.batches.cases import CaseConversation, result_of_answers, units_of
-from gradeloop.batches.contract import CASE_BYTES, Case, CaseResult, build_result
+from gradeloop.batches.cases import CaseConversation, build_result, result_of_answers, units_of
+from gradeloop.batches.contract import CASE_BYTES, Case, CaseResult
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import Log, Message, Usage
 from gradeloop.contract.model_spec import ModelSpec

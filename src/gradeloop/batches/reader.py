@@ -7,7 +7,9 @@ from datetime import UTC
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from gradeloop.batches.contract import JUDGING_PREFIX, BatchRequest, BatchSummary, Case, CaseResult, CaseStatus, build_result
+from gradeloop.batches.answer import why_open
+from gradeloop.batches.cases import build_result
+from gradeloop.batches.contract import JUDGING_PREFIX, BatchRequest, BatchSummary, Case, CaseResult, CaseStatus
 from gradeloop.batches.tables import COUNTERS, USAGE_COUNTS
 from gradeloop.contract.messages import LogProbs, Usage
 from gradeloop.errors import InvalidRequest
@@ -171,12 +173,12 @@ class BatchSnapshot:
     def results(self) -> Iterator[CaseResult]:
         """Yield the result of every case in order; an unfinished case is `queued`, and its error says why."""
         for row in _pages(self._store, self.summary.batch_id):
-            yield read_result(row, self.summary.why_open)
+            yield read_result(row, why_open(self.summary))
 
     def cases(self) -> Iterator[tuple[Case, CaseResult]]:
         """Yield every case in order with its result."""
         for row in _pages(self._store, self.summary.batch_id):
-            yield Case.model_validate_json(row["spec"]), read_result(row, self.summary.why_open)
+            yield Case.model_validate_json(row["spec"]), read_result(row, why_open(self.summary))
 
 
 def _read_summary(connection: "Connection", batch_id: str) -> BatchSummary:

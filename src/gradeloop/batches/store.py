@@ -13,19 +13,18 @@ from typing import Any, TypeVar
 from sqlalchemy import ColumnElement, Connection, bindparam, func, select
 from sqlalchemy.exc import IntegrityError
 
-from gradeloop.batches.cases import CaseConversation, ParkedCase, plan_of
+from gradeloop.batches.cases import CaseConversation, ParkedCase, lost_workers, plan_of
 from gradeloop.batches.charges import CallCost, WaitNote, charged, clear, count_lost
 from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
-from gradeloop.batches.reader import PAGE, parse_request, pause_reason, read_draft, read_result, select_batches, summary_of
+from gradeloop.batches.reader import parse_request, pause_reason, read_draft, read_result, select_batches, summary_of
 from gradeloop.batches.statements import CASES, CONVERSATIONS, KEEP, LOOK_UP, RELEASE, WRITE
 from gradeloop.contract.messages import LogProbs, Usage
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
 from gradeloop.grading.scoring import trace_grading
-from gradeloop.stats.decided import Decision, EarlyGate
 from gradeloop.store.engine import Row, Rows, SetWork, Store, driver_connection
 from gradeloop.store.tables import table
 from gradeloop.telemetry.metrics import BATCH_CASES, BATCH_CASES_STORED, CACHE_HITS
-from gradeloop.text import clip, counted, one_line
+from gradeloop.text import clip, one_line
 
 SHARD_CASES = 250
 """Cases of one shard at most."""
@@ -43,9 +42,6 @@ FOLD_SECONDS = 0.5
 """Seconds between two times that a worker has what is appended added to the batches' counters."""
 
 T = TypeVar("T")
-
-GATES = 100
-"""The most gates of batches that a worker keeps; one more begins anew, at the first case."""
 
 COMPARISON_UNIT = 1_000_000
 """The number under which a case that waits to be compared is kept; the questions that compare it have the numbers after it."""
@@ -116,8 +112,6 @@ class BatchStore:
         self._worker = worker
         self._folded = 0.0
         """When what is appended was last added to the batches' counters by this process."""
-        self._gates: dict[str, tuple[EarlyGate, int]] = {}
-        """The gates of batches that end early, by the run that asks, each with the position of the next case that it takes."""
 
     async def add(self, upload: Upload) -> int:
         """Store a range of cases and return how many the batch has then; cases that are stored already stay as they are.
@@ -126,11 +120,11 @@ class BatchStore:
             InvalidRequest: An id is there twice, or a position has another case.
         """
         try:
-            count = await self._do(lambda connection: insert_cases(connection, upload), alone=True)
+            count = await self.do(lambda connection: insert_cases(connection, upload), alone=True)
         except IntegrityError:
             ids = [case.id for case in upload.cases]
             statement = select(_CASES.c.case_id, _CASES.c.position).where(_CASES.c.batch_id == upload.batch_id, _CASES.c.case_id.in_(ids))
-            stored = await self._do(lambda connection: dict(connection.execute(statement).all()))
+            stored = await self.do(lambda connection: dict(connection.execute(statement).all()))
             positions = {case.id: upload.first + at for at, case in enumerate(upload.cases)}
             twice = next((name for name in ids if ids.count(name) > 1 or stored.get(name, positions[name]) != positions[name]), ids[0])
             problem = f"two cases have the id {clip(twice)}; give each its own"
@@ -144,7 +138,7 @@ class BatchStore:
         Raises:
             InvalidRequest: Some of its cases are not stored, or one follows another that is not before it.
         """
-        return await self._do(lambda connection: _open_batch(connection, request), alone=True)
+        return await self.do(lambda connection: _open_batch(connection, request), alone=True)
 
     async def close(self, batch_id: str, why: str | None, *, stopped: bool = False) -> BatchSummary:
         """Record how a batch ended, and return its summary: finished where no case is left, else paused or stopped, and why."""
@@ -160,13 +154,13 @@ class BatchStore:
             connection.execute(_BATCHES.update().where(_BATCHES.c.id == batch_id).values(status=status, reason=reason))
             return summary_of(connection.execute(_SELECT_BATCH, {"batch": batch_id}).mappings().one())
 
-        return await self._do(write, alone=True)
+        return await self.do(write, alone=True)
 
     async def due(self, batch_id: str, first: int, last: int) -> list[tuple[DueCase, StoredCase]]:
         """Return the cases from `first` to before `last` that have not ended."""
         mine = (_CASES.c.batch_id == batch_id, _CASES.c.position >= first, _CASES.c.position < last, _CASES.c.status == "queued")
         statement = select(_CASES).where(*mine).order_by(_CASES.c.position)
-        rows = await self._do(lambda connection: connection.execute(statement).mappings().all(), alone=True)
+        rows = await self.do(lambda connection: connection.execute(statement).mappings().all(), alone=True)
         found = [(row["position"], _stored_case(row)) for row in rows]
         return [
             (DueCase(position=position, id=stored.case.id, attempt=stored.attempt, plan=stored.plan), stored) for position, stored in found
@@ -175,13 +169,13 @@ class BatchStore:
     async def followed(self, batch_id: str, case: Case) -> dict[str, tuple[str | None, CaseResult]]:
         """Return the draft and the result of each case that a case follows, by their ids."""
         mine = (_CASES.c.batch_id == batch_id, _CASES.c.case_id.in_(case.follows.values()))
-        rows = await self._do(lambda connection: connection.execute(select(_CASES).where(*mine)).mappings().all())
+        rows = await self.do(lambda connection: connection.execute(select(_CASES).where(*mine)).mappings().all())
         return {row["case_id"]: (read_draft(row["draft"])[0], read_result(row)) for row in rows}
 
     async def fill(self, batch_id: str, position: int, case: Case) -> None:
         """Store a case whose marks are filled with the outputs of those that it follows."""
         mine = (_CASES.c.batch_id == batch_id, _CASES.c.position == position, _CASES.c.status == "queued")
-        await self._do(lambda connection: connection.execute(_CASES.update().where(*mine).values(spec=case.model_dump_json())), alone=True)
+        await self.do(lambda connection: connection.execute(_CASES.update().where(*mine).values(spec=case.model_dump_json())), alone=True)
 
     async def case(self, batch_id: str, position: int) -> StoredCase:
         """Return a case.
@@ -198,7 +192,7 @@ class BatchStore:
             LookupError: The batch has no case at this position.
         """
         values = {"batch_id": batch_id, "position": position, "ahead": ahead}
-        found = await self._do(SetWork(CASES, values, lambda rows: {row["position"]: _stored_case(row) for row in rows}))
+        found = await self.do(SetWork(CASES, values, lambda rows: {row["position"]: _stored_case(row) for row in rows}))
         if position not in found:
             raise LookupError(f"the batch {batch_id!r} has no case at position {position}")
         return found
@@ -215,14 +209,14 @@ class BatchStore:
         values = _place(batch_id, *question) | {"key": key, "call": None, "attempt": 0, "reserve": None}
         if cost is not None:
             values |= self._reservation(cost, "if due")
-        found = await self._do(SetWork(LOOK_UP, values, _lookup))
+        found = await self.do(SetWork(LOOK_UP, values, _lookup))
         if found.verdict is not None and not found.conversation.ended:
             CACHE_HITS.record(where="store")
         return found
 
     async def conversations(self, batch_id: str, position: int, attempt: int) -> list[CaseConversation]:
         """Return the conversations about a case that are stored until now."""
-        return await self._do(SetWork(CONVERSATIONS, _place(batch_id, position, attempt), _parsed))
+        return await self.do(SetWork(CONVERSATIONS, _place(batch_id, position, attempt), _parsed))
 
     async def reserve(self, batch_id: str, cost: CallCost) -> bool:
         """Reserve the charge of a call that is about to be made, and return whether an earlier attempt of it is counted already.
@@ -231,14 +225,14 @@ class BatchStore:
             StoreUnavailable: The store cannot be written, so that nothing may be paid for.
         """
         values = {"batch_id": batch_id} | self._reservation(cost, "anyway")
-        return await self._do(SetWork(LOOK_UP, values, lambda rows: bool(rows[0]["counted"]), (cost.call,)))
+        return await self.do(SetWork(LOOK_UP, values, lambda rows: bool(rows[0]["counted"]), (cost.call,)))
 
     def _reservation(self, cost: CallCost, reserve: str) -> dict[str, Any]:
         return {"call": cost.call, "attempt": cost.attempt, "reserve": reserve, "worker": self._worker, "lost": cost.lost}
 
     async def count_lost(self, call: str, closed: int) -> int:
         """Return how many workers were lost with a call in flight, whose attempt of that number is known to have ended."""
-        return await self._do(lambda connection: count_lost(connection, call, closed, self._worker))
+        return await self.do(lambda connection: count_lost(connection, call, closed, self._worker))
 
     async def release(self, cost: CallCost) -> None:
         """Take back the reservation of a call that was not made.
@@ -255,7 +249,7 @@ class BatchStore:
         Raises:
             StoreUnavailable: The store cannot be written.
         """
-        await self._do(_written(batch_id, cost))
+        await self.do(_written(batch_id, cost))
 
     async def count_failed(self, batch_id: str, cost: CallCost) -> None:
         """Count a call that is not made again: its cost, and its requests that nobody has heard of.
@@ -264,12 +258,12 @@ class BatchStore:
             StoreUnavailable: The store cannot be written; not where the cost has an `on_wait`.
         """
         work = _written(batch_id, cost)
-        await (self._do(work, cost.on_wait) if cost.on_wait else self._store.write_soon(work))
+        await (self.do(work, cost.on_wait) if cost.on_wait else self._store.write_soon(work))
 
     async def keep_draft(self, batch_id: str, place: tuple[int, int], draft: str, cost: CallCost, key: str | None) -> None:
         """Store the draft of the case at a position, in its attempt, as `write_draft` writes it; with a key in the cache, too."""
         values = {"draft": draft, "spent": cost.usage.model_dump_json()} | ({"key": key, "verdict": draft} if key else {})
-        await self._do(_written(batch_id, cost, _place(batch_id, *place) | values), cost.on_wait)
+        await self.do(_written(batch_id, cost, _place(batch_id, *place) | values), cost.on_wait)
 
     async def keep_conversation(
         self, batch_id: str, question: Question, conversation: CaseConversation, cost: CallCost, key: str | None = None
@@ -298,7 +292,7 @@ class BatchStore:
             written = _written(batch_id, cost, values)
             return SetWork(KEEP, written.values, _parsed, written.keys)
 
-        return await self._do(work() if conversation.fallback is None else keep, cost.on_wait)
+        return await self.do(work() if conversation.fallback is None else keep, cost.on_wait)
 
     async def end_case(
         self,
@@ -323,53 +317,10 @@ class BatchStore:
         if fold := time.monotonic() - self._folded > FOLD_SECONDS:
             self._folded = time.monotonic()
         values = _end(batch_id, position, result) | _cached(key, conversation) | {"fold": fold}
-        if not await self._do(_written(batch_id, cost, values), cost.on_wait):
+        if not await self.do(_written(batch_id, cost, values), cost.on_wait):
             return (await self.case(batch_id, position)).status
         _note_end(batch_id, result)
         return result.status
-
-    async def decide(self, batch_id: str, run_id: str) -> str | None:
-        """Tell the gate of a batch of the cases that have ended in order; return why nothing more is asked, once its answer is known.
-
-        Every worker comes to the same decision, since cases enter in the order of the batch, whenever they end. A batch that is run
-        again, with cases that change, has other run ids.
-
-        Args:
-            batch_id: The batch.
-            run_id: The run of the workflow that asks.
-        """
-        position = 0
-
-        def read(connection: Connection) -> tuple[BatchRequest, list[tuple[int, str]]]:
-            request = parse_request(connection.execute(select(_BATCHES.c.request).where(_BATCHES.c.id == batch_id)).scalar_one())
-            mine = (_CASES.c.batch_id == batch_id, _CASES.c.position >= position)
-            rows = connection.execute(select(_CASES.c.position, _CASES.c.status).where(*mine).order_by(_CASES.c.position).limit(PAGE))
-            return request, [(row.position, row.status) for row in rows]
-
-        while True:
-            _, position = self._gates.get(run_id, (None, 0))
-            request, rows = await self._do(read, alone=True)
-            if request.decision is not None or request.until_decided is None:
-                return None if request.decision is None else _why_decided(request.decision)
-            if run_id not in self._gates:
-                self._gates[run_id] = EarlyGate(request.total, request.pass_rate, request.until_decided.risk), 0
-            gate, position = self._gates[run_id]  # which another case may have moved on meanwhile
-            for at, status in rows:
-                if at == position and status not in {"queued", "waiting"} and gate.decision is None:
-                    gate.take("passed" if status == "passed" else "failed" if status == "failed" else "neither")
-                    position += 1
-            self._gates[run_id] = gate, position
-            if gate.decision is not None or len(rows) < PAGE or position <= rows[-1][0]:
-                break
-        while len(self._gates) > GATES:
-            self._gates.pop(next(iter(self._gates)))
-        if (decision := gate.decision) is None:
-            return None
-        text, why = request.model_copy(update={"decision": decision}).model_dump_json(), _why_decided(decision)
-        mine = (_BATCHES.c.id == batch_id, _BATCHES.c.status == "running")
-        held = _BATCHES.update().where(*mine).values(request=text, status="paused", reason=why)
-        await self._do(lambda connection: connection.execute(held), alone=True)
-        return why
 
     async def park(self, batch_id: str, place: tuple[int, int], ids: tuple[str, ...], parked: ParkedCase, cost: CallCost) -> ParkedCase:
         """Store what is known of a case until it is compared, and return that; the last of the cases to come compares them.
@@ -399,7 +350,7 @@ class BatchStore:
             connection.execute(_CONVERSATIONS.insert().values(**names, held=kept.model_dump_json()))
             return kept
 
-        return await self._do(write, cost.on_wait)
+        return await self.do(write, cost.on_wait)
 
     async def parked(self, batch_id: str, ids: tuple[str, ...]) -> list[tuple[int, StoredCase, ParkedCase | None]]:
         """Return the cases that are compared with one another, by their positions, and what is known of each until now."""
@@ -410,7 +361,7 @@ class BatchStore:
             known = _parked_by_place(connection, batch_id, [row["position"] for row in rows])
             return [(row["position"], _stored_case(row), known.get((row["position"], row["attempt"]))) for row in rows]
 
-        return await self._do(read)
+        return await self.do(read)
 
     async def end_together(self, batch_id: str, results: Mapping[int, CaseResult], cost: CallCost) -> None:
         """Store the results of cases that were compared, by their positions, all of them or none; one that has ended keeps its own.
@@ -430,7 +381,7 @@ class BatchStore:
                 _written(batch_id, CallCost(), _end(batch_id, position, result))(connection)
             return [result for _, result in ended]
 
-        for result in await self._do(write, cost.on_wait):
+        for result in await self.do(write, cost.on_wait):
             _note_end(batch_id, result)
 
     async def count_throttling(self, batch_id: str, model: str) -> None:
@@ -438,7 +389,7 @@ class BatchStore:
         values = {"throttled": _BATCHES.c.throttled + 1, "throttled_by": model[:200]}
         await self._store.write(lambda connection: connection.execute(_BATCHES.update().where(_BATCHES.c.id == batch_id).values(**values)))
 
-    async def _do(self, work: Callable[[Connection], T], on_wait: WaitNote | None = None, *, alone: bool = False) -> T:
+    async def do(self, work: Callable[[Connection], T], on_wait: WaitNote | None = None, *, alone: bool = False) -> T:
         """Do work again and again while the store is away: a few times, or as long as it takes where somebody is notified."""
         write = self._store.write if alone else self._store.write_soon
         pauses = chain(RETRY_PAUSES, repeat(WRITE_PAUSE) if on_wait else ())
@@ -465,10 +416,6 @@ _SELECT_BATCH = select_batches().where(_BATCHES.c.id == bindparam("batch"))
 def _lock(connection: Connection, batch_id: str) -> None:
     """Have no other transaction change the batch until this one ends; SQLite begins one at its first write, and not before a read."""
     connection.execute(_BATCHES.update().where(_BATCHES.c.id == batch_id).values(settled=_BATCHES.c.settled))
-
-
-def _why_decided(decision: Decision) -> str:
-    return f"{decision.answer} after {counted(decision.asked, 'case')}"
 
 
 def _place(batch_id: str, position: int, attempt: int, unit: int = 0) -> dict[str, Any]:
@@ -616,7 +563,7 @@ def _invalid_judgements(connection: Connection, batch_id: str) -> list[int]:
 def _quarantined(connection: Connection, mine: ColumnElement[bool]) -> list[int]:
     """Return the positions of the cases that ended since workers were lost with their calls."""
     rows = connection.execute(select(_CASES.c.position, _CASES.c.result).where(mine, _CASES.c.result.contains("worker_lost: "))).all()
-    return [position for position, text in rows if CaseResult.model_validate_json(text).lost_workers]
+    return [position for position, text in rows if lost_workers(CaseResult.model_validate_json(text))]
 
 
 def _compared_with(connection: Connection, ended: ColumnElement[bool]) -> set[str]:

@@ -14,7 +14,9 @@ martingale of a hypergeometric sample, section 2); J. Ville, Étude critique de 
 import math
 import random
 from collections.abc import Iterable
-from typing import Literal
+from typing import Annotated, Literal
+
+from pydantic import Field
 
 from gradeloop.stats.intervals import Figures
 
@@ -31,14 +33,23 @@ Kind = Literal["passed", "failed", "neither"]
 """What a case says to a gate: one that is unsure, an error or not judged says neither, and is held against either answer."""
 
 
-class Decision(Figures):
-    """The answer of a gate that was known before all cases were asked: `Decision(answer="passed", asked=81, risk=0.05)`."""
+class EarlyAnswer(Figures):
+    """The answer of a gate that was known before all cases were asked: `EarlyAnswer(answer="passed", asked=81, risk=0.05)`."""
 
     answer: Literal["passed", "failed"]
     asked: int
     """The number of cases, in the order of the batch, after which it was known."""
     risk: float
     """The largest probability that asking all cases would say otherwise."""
+
+
+class UntilDecided(Figures):
+    """The wish that a batch ends as soon as its answer is known: `UntilDecided(risk=0.05)`."""
+
+    risk: Annotated[float, Field(gt=0, lt=0.5)] = 0.05
+    """The largest probability that asking all cases would say otherwise."""
+    seed: int | None = None
+    """The seed of the random order in which the cases were uploaded, as far as it is known."""
 
 
 class EarlyGate:
@@ -49,7 +60,7 @@ class EarlyGate:
         gate = EarlyGate(500, 0.9)
         for _ in range(100):
             gate.take("passed")
-        gate.decision  # Decision(answer="passed", asked=..., risk=0.05)
+        gate.decision  # EarlyAnswer(answer="passed", asked=..., risk=0.05)
         ```
     """
 
@@ -62,7 +73,7 @@ class EarlyGate:
             risk: The largest probability that the answer is another one than that of all cases.
         """
         least = max(0, math.ceil((wanted - SLACK) * total))
-        self.decision: Decision | None = None
+        self.decision: EarlyAnswer | None = None
         """The answer, once it is known."""
         self.seen = 0
         """The cases that were taken."""
@@ -78,7 +89,7 @@ class EarlyGate:
         for side in self.sides:
             side.take(kind)
             if side.evidence() >= -math.log(self._risk):
-                self.decision = Decision(answer=side.answer, asked=self.seen, risk=self._risk)
+                self.decision = EarlyAnswer(answer=side.answer, asked=self.seen, risk=self._risk)
                 return
 
 

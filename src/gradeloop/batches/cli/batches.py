@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gradeloop.batches.answer import answer_of, gate_lines, results_line
+from gradeloop.batches.cases import lost_workers
 from gradeloop.batches.cli.batch_view import answer_lines, batch_table, case_lines
 from gradeloop.batches.cli.results_table import result_lines
 from gradeloop.batches.client import BatchClient
@@ -92,7 +93,7 @@ def show(
     with reader.snapshot(batch) as found:
         width, summary = shutil.get_terminal_size().columns, found.summary
         if quarantined:
-            lost = {result.id: result.lost_workers for result in found.results() if result.lost_workers}
+            lost = {result.id: count for result in found.results() if (count := lost_workers(result))}
             show_lines(lost, quarantine_lines(summary, lost), as_json=as_json)
             return
         corrected = map(Text, gate_lines(summary.corrected) if summary.corrected else ())

@@ -22,6 +22,7 @@ from gradeloop.batches.answer import (
     model_verdicts,
     next_step,
     results_line,
+    why_open,
 )
 from gradeloop.batches.cli.batch_view import BatchProgressView, case_line
 from gradeloop.batches.cli.follow import BatchFollower, StoreWatch, store_timeout
@@ -383,7 +384,7 @@ class EvalCommand:
 
     def _results(self, summary: BatchSummary) -> Iterator[CaseResult]:
         """Yield all cases, with the reason for those that have not finished."""
-        why = summary.why_open if summary.decided else f"not run: {summary.reason or summary.status}"
+        why = why_open(summary) if summary.decided else f"not run: {summary.reason or summary.status}"
         for result in self._reader.results(summary.batch_id, why):
             thread = f"{summary.batch_id}/{result.id}"
             waits = {"status": "waiting", "error": "it waits for a person", "thread_id": thread}

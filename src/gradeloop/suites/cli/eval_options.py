@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 
 from gradeloop.batches.client import SpooledCases
 from gradeloop.batches.compare.comparison import load_batch
-from gradeloop.batches.contract import BATCH_PRIORITY, BatchRequest, CaseStatus, UntilDecided
+from gradeloop.batches.contract import BATCH_PRIORITY, BatchRequest, CaseStatus
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.commands import (
     BASELINE_HELP,
@@ -39,7 +39,7 @@ from gradeloop.errors import InvalidRequest, explained
 from gradeloop.exit_codes import BAD_INPUT, CAPPED, SATISFIED
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import find_imports, find_outside_roots, with_tenant
-from gradeloop.stats.decided import share_asked
+from gradeloop.stats.decided import UntilDecided, share_asked
 from gradeloop.store.engine import own_store
 from gradeloop.suites.flags import CaseFilters, EarlierCases, SuiteFlags, overrides
 from gradeloop.suites.load import check_suite
