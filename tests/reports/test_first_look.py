@@ -194,7 +194,7 @@ def test_what_waits_stands_directly_below_the_first_line_and_counts_the_draft_un
     assert '<span class="fact">iteration 2</span>' in head
     assert "1 iteration" not in head
     assert "<dl" not in head
-    assert page.index("Draft 1 was rejected because") < page.index('<dl class="facts">') < page.index("<h2>Criteria</h2>")
+    assert page.index("Draft 1 was rejected because") < page.index("<h2>Criteria</h2>") < page.index('<dl class="facts">')
 
 
 @pytest.mark.parametrize("status", ["satisfied", None])

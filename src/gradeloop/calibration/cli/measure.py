@@ -466,6 +466,7 @@ def check_page(found: CheckReport) -> str:
         "calibration.html",
         title=f"{found.judge} on {found.labelled_set} · gradeloop",
         found=found,
+        official=NAMES.get(found.official, found.official),
         facts={name: value for name, value in facts.items() if value},
         figures=[
             (NAMES.get(name, name), *figure_texts(name, figure), figure.of) for name, figure in found.figures.items() if name != "recall"
