@@ -66,8 +66,8 @@ async def page(request: pytest.FixtureRequest, browser: Browser, tmp_path_factor
         return
     if firefox.executable() is None:
         pytest.skip("Firefox is not installed (Debian, Ubuntu: apt install firefox-esr)")
-    async with firefox.running(tmp_path_factory.mktemp("profile")) as tab:
-        yield tab
+    async with firefox.running(tmp_path_factory.mktemp("profile")) as other:
+        yield other
 
 
 async def open_page(page: Any, folder: Path, html: str, width: int = 1280) -> None:
@@ -96,7 +96,7 @@ async def test_the_keyboard_reaches_everything_in_the_order_of_the_page_and_show
     for name, made in PAGES.items():
         with subtests.test(name):
             await open_page(page, tmp_path, made(tmp_path))
-            met = []
+            met: list[dict[str, Any]] = []
             while len(met) < 200:
                 await page.press("Tab")
                 at = await page.evaluate(FOCUS)

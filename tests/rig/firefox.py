@@ -56,7 +56,8 @@ class FirefoxPage:
 
     async def evaluate(self, script: str) -> Any:
         """Return what an expression, or a function without arguments, comes to."""
-        text = f"Promise.resolve((each => typeof each === 'function' ? each() : each)(\n{script}\n)).then((all) => JSON.stringify(all) ?? 'null')"
+        called = f"(each => typeof each === 'function' ? each() : each)(\n{script}\n)"
+        text = f"Promise.resolve({called}).then((all) => JSON.stringify(all) ?? 'null')"
         if "\n" in script and not script.startswith("("):
             text = f"{script}\n;'null'"  # a whole program
         target = {"context": self._context}
