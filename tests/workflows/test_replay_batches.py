@@ -69,6 +69,9 @@ STORIES = {
         (drafted("a"), drafted("b", description=f"after {late_mark('draft/0')}", follows={"draft/0": "a"}), case("c")),
         ({"role": "generator", "text": "x"}, passes()),
     ),
+    "decided_early": Story(
+        tuple(case(f"c{at}") for at in range(40)), (passes(),), {"until_decided": {"risk": 0.2}, "pass_rate": 0.5, "at_once": 2}
+    ),
     "rolled": Story(tuple(case(f"c{at}") for at in range(6)), (passes(),), {"at_once": 2}),
 }
 
