@@ -9,6 +9,7 @@ from temporalio.client import Client
 
 from gradeloop.batches.answer import answer_of, gate_exit_code, results_line
 from gradeloop.batches.contract import BatchRequest, BatchSummary
+from gradeloop.batches.store import BatchStore
 from gradeloop.stats.decided import EarlyAnswer, EarlyGate
 from tests.rig.batches import batching, breaks, case, fails, passes
 from tests.rig.stores import ON_EITHER
@@ -118,6 +119,27 @@ async def test_another_worker_comes_to_the_same_answer_at_the_same_case(client: 
 
     assert first.status in {"paused", "finished"}
     assert ended.decision == expected(cases)
+
+
+@ON_EITHER
+async def test_a_worker_that_dies_before_it_tells_of_an_end_changes_nothing(
+    client: Client, tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every third end is written down, and neither the gate nor Temporal hears of it until the call is made again."""
+    store_end, ends = BatchStore.end_case, list[str]()
+
+    async def end_and_die(self: BatchStore, *given: Any, **named: Any) -> str:
+        ends.append(await store_end(self, *given, **named))
+        if len(ends) % 3 == 0:
+            raise ConnectionError("the worker died")
+        return ends[-1]
+
+    monkeypatch.setattr(BatchStore, "end_case", end_and_die)
+    cases = suite(120, 6)
+    async with batching(client, tmp_path, url=url) as batches:
+        summary, _ = await batches.run(cases, **UNTIL)
+
+    assert summary.decision == expected(cases)
 
 
 async def test_a_judged_batch_pays_for_what_it_asks_alone(client: Client, tmp_path: Path) -> None:
