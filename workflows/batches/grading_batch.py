@@ -379,7 +379,7 @@ class BatchShard:
 
     def _is_near(self, due: deque[DueCase]) -> bool:
         """Return whether the next case is near enough to the first that has not ended, which holds up an answer that may come early."""
-        return not due or not self._begun or self._pause_reason is not None or due[0].position < min(self._begun) + 2 * self._calls.most
+        return not due or not self._begun or self._pause_reason is not None or due[0].position < min(self._begun) + self._calls.most
 
     def _next(self, due: deque[DueCase]) -> DueCase | None:
         """Return the first case that follows none that has not ended; None where those are under way, whose lanes look again."""

@@ -334,7 +334,8 @@ class EvalCommand:
                 self._console.print(line, soft_wrap=True)
             if hint := await asyncio.to_thread(self._hint, summary):
                 self._console.print(hint, style="yellow", soft_wrap=True)
-        self._console.print(Text(answer.text, ANSWER_STYLES[answer.word]), soft_wrap=True)
+        said = f"{answer.text}: {answer.words}" if summary.decided and answer.words else answer.text
+        self._console.print(Text(said, ANSWER_STYLES[answer.word]), soft_wrap=True)
         self._console.print(results_line(summary, pass_rate=rate), soft_wrap=True)
         for line in gate_lines(summary.corrected) if summary.corrected else ():
             self._console.print(line, soft_wrap=True)

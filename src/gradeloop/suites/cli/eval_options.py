@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 
 from gradeloop.batches.client import SpooledCases
 from gradeloop.batches.compare.comparison import load_batch
-from gradeloop.batches.contract import BATCH_PRIORITY, BatchRequest, CaseStatus
+from gradeloop.batches.contract import AT_ONCE, BATCH_PRIORITY, BatchRequest, CaseStatus
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.commands import (
     BASELINE_HELP,
@@ -162,7 +162,8 @@ class EarlyFlags:
         with explained():
             until = UntilDecided.model_validate({"seed": seed} | ({} if self.risk is None else {"risk": self.risk}))
         cases.shuffle(seed)
-        return request.model_copy(update={"until_decided": until}), f"--until decided: random order, seed {seed}"
+        at_once = min(AT_ONCE, max(5, cases.total // 20)) if request.at_once == AT_ONCE else request.at_once
+        return request.model_copy(update={"until_decided": until, "at_once": at_once}), f"--until decided: random order, seed {seed}"
 
 
 def expectation(request: BatchRequest) -> str:
