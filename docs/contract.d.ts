@@ -35,6 +35,8 @@ export interface BatchRequest {
   batch_id: string;
   total: number;
   name?: string | null;
+  suite?: string | null;
+  models?: string[];
   at_once?: number;
   budget?: Budget | null;
   max_errors?: number | null;
@@ -58,6 +60,9 @@ export interface BatchRequest {
 export interface BatchSummary {
   batch_id: string;
   name?: string | null;
+  suite?: string | null;
+  tenant?: string | null;
+  models?: string[];
   created: string;
   status: "running" | "paused" | "finished" | "stopped";
   reason?: string | null;
@@ -145,6 +150,7 @@ export interface CaseResult {
   thread_id?: string | null;
   judgement?: JudgeResult | null;
   finished?: string | null;
+  ratings?: Rating[];
 }
 
 /** The tool that decides a criterion without a model. */
@@ -657,6 +663,15 @@ export interface Quote {
   quote_verified?: boolean | null;
   quote_match?: "exact" | "near" | "none" | null;
   quote_nearest?: string | null;
+}
+
+/** The word of one person about a case: `Rating(by="ann", passed=False, comment="It names no date.")`. */
+export interface Rating {
+  by: string;
+  passed?: boolean | null;
+  comment?: string;
+  attempt?: number;
+  created?: string;
 }
 
 /** What a model thought before it spoke, or a summary of that. */

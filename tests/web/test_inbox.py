@@ -252,10 +252,10 @@ def listed(*names: str) -> list[ListedThread]:
 
 LINES = [
     ((), 0, ""),
-    (("a",), 0, "1 WAITING FOR A PERSON"),
-    (("b/x", "b/y"), 2, "2 WAITING FOR A PERSON, in batches"),
-    (("a", "b/x"), 1, "2 WAITING FOR A PERSON: 1 thread, 1 case in batches"),
-    ((), 1, "1 WAITING FOR A PERSON, in a batch"),
+    (("a",), 0, "WAITING FOR A PERSON: 1 thread"),
+    (("b/x", "b/y"), 2, "WAITING FOR A PERSON: 2 cases in batches"),
+    (("a", "b/x"), 1, "WAITING FOR A PERSON: 1 thread, 1 case in batches"),
+    ((), 1, "WAITING FOR A PERSON: 1 case in batches"),
 ]
 
 

@@ -12,13 +12,14 @@ from playwright.async_api import expect
 from sqlalchemy import Connection
 from temporalio.client import Client
 
+from gradeloop.batches.trends import HEIGHT
 from gradeloop.client.client import GradingClient
 from gradeloop.monitors import anchors
 from gradeloop.monitors.client import MonitorSchedules
 from gradeloop.monitors.contract import Alert, AlertRule, MonitorDefinition, MonitorState, OpenAlert, Rate, TickReport
 from gradeloop.monitors.labelling import MonitorLabels
 from gradeloop.monitors.overview import MonitorReader, MonitorSummary
-from gradeloop.monitors.pages.live import HEIGHT, POINTS, monitor_answer, rate_chart, rate_points
+from gradeloop.monitors.pages.live import POINTS, monitor_answer, rate_chart, rate_points
 from gradeloop.settings.paths import user_name
 from gradeloop.stats.intervals import wilson
 from gradeloop.store.engine import Store
@@ -135,7 +136,7 @@ def test_a_chart_has_its_band_around_the_rate_and_limits_and_alerts_in_their_pla
     assert min(height) == pytest.approx(HEIGHT * (1 - band.high) / (1 - floor), abs=0.1)
     assert max(height) == pytest.approx(HEIGHT * (1 - band.low) / (1 - floor), abs=0.1)
     assert chart.limits == (100.0,)
-    assert [(mark.kind, mark.x) for mark in chart.markers] == [("raised", 500.0), ("cleared", 1000.0)]
+    assert [(kind, x) for x, kind, _ in chart.markers] == [("raised", 500.0), ("cleared", 1000.0)]
     assert chart.label.startswith("Pass rate over time, 3 points: first 90%")
 
 

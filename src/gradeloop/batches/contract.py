@@ -1,6 +1,5 @@
 """Batches on the wire: cases, results, requests, and the typed doors to the workflows."""
 
-from collections.abc import Iterable
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import Field, JsonValue, model_validator
@@ -8,8 +7,9 @@ from pydantic_core import to_json
 from temporalio import workflow
 
 from gradeloop.batches.draft_checks import CALL_CHECK, COMPARISON_CHECK
+from gradeloop.batches.ratings import Rating
 from gradeloop.contract.base import READS_SHARES, CodeText, FirstMistakes, Recorded, Sparse, Strict
-from gradeloop.contract.evaluation import CriterionRow, Row, criterion_rows, html_table
+from gradeloop.contract.evaluation import CriterionRow, Row, criterion_rows, html_table, lowest_row
 from gradeloop.contract.messages import IMAGES, Attachment, Messages, Usage
 from gradeloop.contract.model_spec import HTTP_REQUEST, Budget, ModelSpec
 from gradeloop.contract.named_metrics import MOST_SHARES, DerivedMetrics, MetricShare
@@ -210,6 +210,9 @@ class BatchRequest(Strict):
     total: Annotated[int, Field(ge=1, le=MAX_CASES)]
     """The number of cases that were uploaded."""
     name: Annotated[str, Field(max_length=200)] | None = None
+    suite: Sparse[Annotated[str, Field(max_length=200)] | None] = None
+    """The suite, where `name` is the description of a run; like `models`, those that draft, for lists and searches alone."""
+    models: Sparse[Annotated[tuple[str, ...], Field(max_length=50)]] = ()
     at_once: Annotated[int, Field(ge=1, le=1000)] = AT_ONCE
     """The most calls in flight; never more than 80 % of the slots of all workers of the queue."""
     budget: Budget | None = None
@@ -358,6 +361,7 @@ class CaseResult(Strict):
     """The judgement of a finished run, where the case is one."""
     finished: str | None = None
     """The time when the case ended, ISO 8601, UTC."""
+    ratings: Sparse[tuple[Rating, ...]] = ()
 
     @property
     def base_id(self) -> str:
@@ -389,18 +393,14 @@ class CaseResult(Strict):
         return tuple(rows[name] for name in self.decided_by if name in rows)
 
 
-def lowest_row(rows: Iterable[CriterionRow]) -> CriterionRow | None:
-    """Return the row that did not pass with the lowest score, the first of several; None where all passed."""
-    failing = [row for row in rows if not row.passed]
-    return min(failing, key=lambda row: 0.0 if row.score is None else row.score, default=None)
-
-
 class BatchSummary(Strict):
     """The status, counts and usage of a batch: `(await batches.result("nightly")).passed`."""
 
     batch_id: str
     name: str | None = None
-    """The name of the suite."""
+    suite: Sparse[str | None] = None
+    tenant: Sparse[str | None] = None
+    models: Sparse[tuple[str, ...]] = ()
     created: str
     """ISO 8601, UTC."""
     status: BatchStatus

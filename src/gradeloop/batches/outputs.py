@@ -20,6 +20,7 @@ from gradeloop.batches.answer import OPTIONAL, STATUS_LABELS, below_threshold, f
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult, CaseStatus
 from gradeloop.batches.markdown import BatchStory, MarkdownFile
 from gradeloop.batches.metric_table import MetricFigure, MetricTable, metric_lines
+from gradeloop.batches.ratings import rating_lines
 from gradeloop.extensions import Registry
 from gradeloop.files.output import PAGE, TEXT_MARK, replacing, resolve_outputs
 from gradeloop.text import encodable, one_line, printable, shortened
@@ -95,7 +96,7 @@ class JsonFile:
 
 COLUMNS = (
     *("id", "description", "prompt", "label", "status", "score", "worst_criterion", "worst_gap", "decided_by", "error"),
-    *("cost_usd", "tokens", "cached", "attempt", "output"),
+    *("cost_usd", "tokens", "cached", "attempt", "output", "ratings"),
 )
 """The columns before those of the variables, which are `vars.NAME`."""
 
@@ -140,7 +141,7 @@ def _cells(result: CaseResult) -> list[str | int | float | None]:
         *(cell_text(worst.id if worst else None), cell_text(worst.why_failed if worst else None)),
         *(cell_text(", ".join(result.decided_by or ()) or None), cell_text(result.error)),
         *(result.usage.cost_usd, result.usage.tokens, to_json(result.cached).decode(), result.attempt),
-        cell_text(result.output),
+        *(cell_text(result.output), cell_text("\n".join(rating_lines(result)))),
     ]
 
 

@@ -3,14 +3,16 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from datetime import UTC
+from datetime import UTC, datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from gradeloop.batches.answer import why_open
 from gradeloop.batches.cases import build_result
 from gradeloop.batches.contract import JUDGING_PREFIX, BatchRequest, BatchSummary, Case, CaseResult, CaseStatus
+from gradeloop.batches.ratings import Rating
 from gradeloop.batches.tables import COUNTERS, USAGE_COUNTS
+from gradeloop.contract.base import RECORDED
 from gradeloop.contract.messages import LogProbs, Usage
 from gradeloop.errors import InvalidRequest
 from gradeloop.store.engine import Row, Store, StoreSnapshot
@@ -72,7 +74,7 @@ class BatchReader:
 
     async def summaries(self, limit: int, tenant: str | None = None) -> list[BatchSummary]:
         """Return the summaries of the newest batches, of all or of one tenant, the newest first."""
-        return [summary_of(row) for row in await self._store.read(_fetch(_select_newest(limit, tenant)))]
+        return [_summary_of_items(tuple(row.items())) for row in await self._store.read(_fetch(_select_newest(limit, tenant)))]
 
     async def has(self, batch_id: str) -> bool:
         """Tell whether a batch has begun."""
@@ -124,8 +126,7 @@ class BatchReader:
 
     def results(self, batch_id: str, why: str = "not run") -> Iterator[CaseResult]:
         """Yield the result of every case in order, read from this thread; an unfinished case is `queued`, with `why` as its error."""
-        for row in _pages(self._store, batch_id):
-            yield read_result(row, why)
+        return (result for _, result in _read_cases(self._store, batch_id, why))
 
     async def cases_named(self, batch_id: str, names: Sequence[str]) -> list[tuple[Case, CaseResult]]:
         """Return the cases of a batch that have one of these ids, with their results."""
@@ -135,11 +136,17 @@ class BatchReader:
             found += [(Case.model_validate_json(row["spec"]), read_result(row)) for row in await self._store.read(_fetch(statement))]
         return found
 
-    async def results_of_status(self, batch_id: str, status: CaseStatus, limit: int) -> list[CaseResult]:
-        """Return the results of the first cases of a batch that have a status, in their order."""
+    async def first_results(self, batches: Sequence[str], statuses: Sequence[CaseStatus], limit: int) -> dict[str, list[CaseResult]]:
+        """Return the results of the first cases of each batch, at most `limit` of each status, in their order."""
+        from sqlalchemy import func
+
         cases = table("cases")
-        statement = _select(cases).where(cases.c.batch_id == batch_id, cases.c.status == status).order_by(cases.c.position).limit(limit)
-        return [read_result(row) for row in await self._store.read(_fetch(statement))]
+        number = func.row_number().over(partition_by=(cases.c.batch_id, cases.c.status), order_by=cases.c.position).label("number")
+        found = _select(cases, number).where(cases.c.batch_id.in_(batches), cases.c.status.in_(statuses)).subquery()
+        results: dict[str, list[CaseResult]] = {}
+        for row in await self._store.read(_fetch(_select(found).where(found.c.number <= limit).order_by(found.c.position))):
+            results.setdefault(row["batch_id"], []).append(read_result(row))
+        return results
 
     async def failing_ids(self, batch_id: str) -> list[str]:
         """Return the ids of the cases of a batch that failed, then of those that are errors, each in their order."""
@@ -157,10 +164,30 @@ class BatchReader:
         cases = table("cases")
         rows = await self._store.read(_fetch(_select(cases).where(cases.c.batch_id == batch_id, cases.c.case_id == case_id)))
         if rows:
-            return Case.model_validate_json(rows[0]["spec"]), read_result(rows[0])
+            ratings = (await self._store.read(lambda connection: _ratings(connection, batch_id, case_id))).get(case_id, ())
+            return Case.model_validate_json(rows[0]["spec"]), read_result(rows[0]).model_copy(update={"ratings": ratings})
         statement = _select(cases.c.case_id).where(cases.c.batch_id == batch_id).order_by(cases.c.position).limit(20)
         known = await self._store.read(lambda connection: list(connection.execute(statement).scalars()))
         raise InvalidRequest(f"the batch {batch_id!r} has no case {clip(case_id)}.{did_you_mean(case_id, known)}")
+
+    async def rate(self, batch_id: str, case_id: str, rating: Rating) -> None:
+        """Write what a person says about a case, in place of what the same person has said before.
+
+        Raises:
+            InvalidRequest: There is no such case, or it has not ended, or runs again since the page of the rating was read.
+        """
+        _, result = await self.case(batch_id, case_id)
+        if result.status in {"queued", "waiting"} or result.attempt != rating.attempt:
+            raise InvalidRequest(f"the case {clip(case_id)} is not judged, or ran again meanwhile; read its new output, then rate that")
+        rows = table("case_ratings")
+        mine = {"batch_id": batch_id, "case_id": case_id, "created_by": rating.by}
+        values = mine | {"passed": rating.passed, "comment": rating.comment.strip(), "attempt": rating.attempt}
+
+        def write(connection: "Connection") -> None:
+            connection.execute(rows.delete().where(*(rows.c[name] == value for name, value in mine.items())))
+            connection.execute(rows.insert().values(values))
+
+        await self._store.write(write)
 
 
 class BatchSnapshot:
@@ -172,13 +199,12 @@ class BatchSnapshot:
 
     def results(self) -> Iterator[CaseResult]:
         """Yield the result of every case in order; an unfinished case is `queued`, and its error says why."""
-        for row in _pages(self._store, self.summary.batch_id):
-            yield read_result(row, why_open(self.summary))
+        return (result for _, result in _read_cases(self._store, self.summary.batch_id, why_open(self.summary)))
 
     def cases(self) -> Iterator[tuple[Case, CaseResult]]:
         """Yield every case in order with its result."""
-        for row in _pages(self._store, self.summary.batch_id):
-            yield Case.model_validate_json(row["spec"]), read_result(row, why_open(self.summary))
+        found = _read_cases(self._store, self.summary.batch_id, why_open(self.summary))
+        return ((Case.model_validate_json(spec), result) for spec, result in found)
 
 
 def _read_summary(connection: "Connection", batch_id: str) -> BatchSummary:
@@ -194,6 +220,24 @@ def _read_summary(connection: "Connection", batch_id: str) -> BatchSummary:
     known = [row["id"] for row in _fetch(_select_newest(20))(connection)]
     hint = did_you_mean(batch_id, known) if known else " The store has none yet."
     raise InvalidRequest(f"there is no batch {clip(batch_id)} in the store.{hint}")
+
+
+def _ratings(connection: "Connection", batch_id: str, case_id: str | None = None) -> dict[str, tuple[Rating, ...]]:
+    """Return what people say about the cases of a batch, or about one of them, by the ids of the cases."""
+    rows, found = table("case_ratings"), dict[str, tuple[Rating, ...]]()
+    mine = _select(rows).where(rows.c.batch_id == batch_id).order_by(rows.c.created, rows.c.created_by)
+    for row in _fetch(mine if case_id is None else mine.where(rows.c.case_id == case_id))(connection):
+        said = {"by": row["created_by"], "created": iso_time(row["created"])} | {key: row[key] for key in ("passed", "comment", "attempt")}
+        found[row["case_id"]] = (*found.get(row["case_id"], ()), Rating.model_validate(said, context=RECORDED))
+    return found
+
+
+def _read_cases(store: Store | StoreSnapshot, batch_id: str, why: str = "not run") -> Iterator[tuple[str, CaseResult]]:
+    """Yield every case of a batch in order, as JSON, with its result, read a page at a time."""
+    ratings = store.do(lambda connection: _ratings(connection, batch_id))
+    for row in _pages(store, batch_id):
+        result = read_result(row, why)
+        yield row["spec"], result.model_copy(update={"ratings": ratings[result.id]}) if result.id in ratings else result
 
 
 def _pages(store: Store | StoreSnapshot, batch_id: str) -> Iterator["RowMapping"]:
@@ -261,14 +305,16 @@ def read_draft(kept: str | None) -> tuple[str | None, LogProbs | None]:
     return (value["text"], LogProbs.model_validate(value["logprobs"])) if isinstance(value, dict) else (value, None)
 
 
-def summary_of(row: "RowMapping") -> BatchSummary:
+def summary_of(row: Row) -> BatchSummary:
     """Return the summary of a batch from its row."""
-    request, created = parse_request(row["request"]), row["created"]
-    aware = created if created.tzinfo else created.replace(tzinfo=UTC)
+    request = parse_request(row["request"])
     return BatchSummary(
         batch_id=row["id"],
         name=request.name,
-        created=aware.astimezone(UTC).isoformat(timespec="seconds"),
+        suite=request.suite,
+        tenant=request.priority.tenant,
+        models=request.models,
+        created=iso_time(row["created"]),
         status=row["status"],
         reason=row["reason"],
         total=row["total"],
@@ -289,6 +335,17 @@ def summary_of(row: "RowMapping") -> BatchSummary:
         throttled=row["throttled"],
         throttled_by=row["throttled_by"],
     )
+
+
+@lru_cache(maxsize=4096)
+def _summary_of_items(row: tuple[tuple[str, Any], ...]) -> BatchSummary:
+    """Return the summary of a batch from its row, which a list that is polled reads unchanged again and again."""
+    return summary_of(dict(row))
+
+
+def iso_time(moment: datetime) -> str:
+    """Return a moment of the store, which SQLite keeps without its zone, in ISO 8601, UTC."""
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC).isoformat(timespec="seconds")
 
 
 @lru_cache(maxsize=64)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # a worker without a store, and most commands, do not load SQ
 CHUNK = 500
 """Ids in one statement: SQLite takes 32,766 at most."""
 
-PARTS = ("case_units", "cases", "charges", "batch_changes")
+PARTS = ("case_units", "cases", "case_ratings", "charges", "batch_changes")
 """The tables of what a batch is made of."""
 
 ENDED = ("finished", "stopped")
@@ -135,6 +135,15 @@ def _case_tables(tables: "MetaData") -> None:
         Column("result", Text),
         UniqueConstraint("batch_id", "case_id"),
         Index("cases_by_end", "batch_id", "settled"),
+    )
+    Table(
+        "case_ratings",
+        tables,
+        *(Column(name, String(200), primary_key=True) for name in ("batch_id", "case_id", "created_by")),
+        Column("attempt", Integer, nullable=False),
+        Column("passed", Integer),
+        Column("comment", Text, nullable=False),
+        created(),
     )
     Table(
         "case_units",

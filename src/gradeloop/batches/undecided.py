@@ -9,10 +9,11 @@ from rich.text import Text
 from gradeloop.batches.answer import failure_reason
 from gradeloop.batches.contract import BatchSummary, CaseResult
 from gradeloop.batches.reader import BatchReader
+from gradeloop.batches.trends import group_by_suite
 from gradeloop.client.waiting import StoredQuestions
 from gradeloop.reports.html import batch_path, case_path, part
 from gradeloop.store.engine import Store
-from gradeloop.text import headline, one_line
+from gradeloop.text import counted, headline, one_line
 
 LOOKED_AT = 50
 """The newest batches of which the unsure cases are looked for."""
@@ -41,12 +42,10 @@ async def undecided_batches(reader: BatchReader) -> list[UndecidedBatch]:
     Raises:
         StoreUnavailable: The store cannot be used.
     """
-    newest = {summary.name or summary.batch_id: summary for summary in reversed(await reader.summaries(LOOKED_AT))}
-    return [
-        UndecidedBatch(summary, await reader.results_of_status(summary.batch_id, "unsure", MOST_CASES))
-        for summary in sorted(newest.values(), key=lambda summary: summary.created)
-        if summary.unsure and summary.status != "running"
-    ]
+    newest = [suite[0] for suite in group_by_suite(await reader.summaries(LOOKED_AT))]
+    unsure = [summary for summary in reversed(newest) if summary.unsure and summary.status != "running"]
+    cases = await reader.first_results([summary.batch_id for summary in unsure], ["unsure"], MOST_CASES) if unsure else {}
+    return [UndecidedBatch(summary, cases.get(summary.batch_id, ())) for summary in unsure]
 
 
 async def waiting(store: Store, _person: str | None) -> StoredQuestions:
@@ -57,7 +56,8 @@ async def waiting(store: Store, _person: str | None) -> StoredQuestions:
 def questions(found: Sequence[UndecidedBatch]) -> StoredQuestions:
     """Return batches with unsure cases as an inbox shows them."""
     values = {"why": failure_reason, "output": _output, "batch_path": batch_path, "case_path": case_path}
-    return StoredQuestions(lambda: _lines(found), lambda: part("live_undecided.html", undecided=found, **values) if found else "")
+    what = counted(sum(batch.summary.unsure for batch in found), "unsure case") if found else ""
+    return StoredQuestions(lambda: _lines(found), lambda: part("live_undecided.html", undecided=found, **values) if found else "", what)
 
 
 def _output(case: CaseResult) -> str:

@@ -7,10 +7,13 @@ from typing import Literal
 
 from pydantic import Field, JsonValue
 
+from gradeloop.batches.answer import failure_reason
+from gradeloop.batches.ratings import verdicts_of_people
+from gradeloop.batches.reader import BatchReader
 from gradeloop.calibration.figures import Kinds, measure
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
-from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult
+from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, parse_judge
 from gradeloop.judges.judgements import (
     ComparedKey,
     Judgements,
@@ -20,6 +23,7 @@ from gradeloop.judges.judgements import (
     comparable,
     comparable_value,
     compared_keys,
+    label_schema,
     measure_stability,
 )
 from gradeloop.judges.pass_rule import PassRule, refuse_two_values
@@ -106,6 +110,8 @@ class Agreement(Strict):
     """The runs with a label and no output: not judged, or without an answer."""
     stale: tuple[str, ...] = ()
     """Those of them that were judged when they had another content."""
+    contradictory: tuple[str, ...] = ()
+    """The runs about which people say different things; each of their labels counts in the figures."""
     risk: float | None = None
     """The error rate that a verdict of the band may have, where one was asked for."""
     keys: tuple[KeyAgreement, ...]
@@ -151,17 +157,55 @@ def measure_agreement(
             disagreements += _disagreements(judge, key, rows, judgements)
     if not keys:
         raise InvalidRequest("the labels and the judge's outputs have no key in common that can be compared")
+    said = {(label.agent_run_id, key.path): value_at(label.label_value, key.path) for label in labels.labels for key in compared}
+    others = {
+        label.agent_run_id
+        for label in labels.labels
+        for key in compared
+        if value_at(label.label_value, key.path) not in (None, said[label.agent_run_id, key.path])
+    }
     missing = tuple(dict.fromkeys(row.agent_run_id for row in labels.labels if judgements.verdict(row.agent_run_id) is None))
     return Agreement(
         labels=len(labels.labels),
         judged=sum(label.agent_run_id not in missing for label in labels.labels),
         missing=missing,
         stale=tuple(run for run in judgements.stale if run in missing),
+        contradictory=tuple(sorted(others)),
         risk=risk,
         keys=tuple(keys),
         stability=measure_stability(judge, judgements, compared),
         disagreements=tuple(disagreements),
     )
+
+
+VERDICT = {"status": {"type": "string", "enum": ["passed", "failed"]}, "explanation": {"type": "string"}}
+"""The properties of what a batch says about a case."""
+
+
+def measure_ratings(reader: BatchReader, batch_id: str, risk: float | None = None) -> Agreement:
+    """Measure how far the verdicts of a batch agree with what people say about its cases: their ratings are the labels.
+
+    Raises:
+        InvalidRequest: There is no such batch, or nobody has rated a case of it that has a verdict.
+    """
+    labels, judged = list[Label](), dict[str, tuple[JudgeResult, ...]]()
+    with reader.snapshot(batch_id) as found:
+        for case in found.results():
+            if case.status in {"passed", "failed"}:
+                output: dict[str, JsonValue] = {"status": case.status, "explanation": failure_reason(case)}
+                about = {"id": case.id, "agent_run_id": case.id, "rubric_id": found.summary.batch_id, "rubric_version": 1}
+                judged[case.id] = (JudgeResult.model_validate(about | {"output": output, "result_type": "DIRECT_RESULT"}),)
+            for rating in case.ratings:
+                if (passed := verdicts_of_people(case).get(rating.by)) is not None:
+                    value: dict[str, JsonValue] = {"status": "passed" if passed else "failed"}
+                    more = {"reason": rating.comment, "created_by": rating.by, "cluster": case.base_id}
+                    labels.append(Label.model_validate({"agent_run_id": case.id, "label_value": value} | more))
+    if not any(label.agent_run_id in judged for label in labels):
+        cure = "say on the pages of its cases, in gradeloop dev, whether they pass"
+        raise InvalidRequest(f"nobody has rated a case of the batch {batch_id!r} that has a verdict; {cure}")
+    judge = parse_judge({"rubric_text": batch_id, "output_schema": {"type": "object", "properties": VERDICT}})
+    people = LabelSet(label_schema=label_schema(judge), labels=tuple(labels))
+    return measure_agreement(judge, people, Judgements(judged), passes=("status=passed",), risk=risk)
 
 
 def judged_value(judge: JudgeConfig, key: ComparedKey, result: JudgeResult | None) -> JsonValue:

@@ -56,6 +56,8 @@ class StoredQuestions:
     """Returns the lines on a terminal, each with the command that shows or answers it; none where nothing waits."""
     html: Callable[[], str]
     """Returns the same as a part of a page; empty where nothing waits."""
+    what: str = ""
+    """The number of what waits, with its noun, `2 unsure cases`; empty where nothing waits."""
 
 
 async def stored_questions(store: "Store", person: str | None) -> list[StoredQuestions]:

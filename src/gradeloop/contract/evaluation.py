@@ -516,3 +516,9 @@ def describe_failure(error: BaseException) -> str:
     if isinstance(error, exceptions.TimeoutError):
         return f"timeout: no answer in time ({error.message})"
     return f"{type(error).__name__}: {error}"
+
+
+def lowest_row(rows: Iterable[CriterionRow]) -> CriterionRow | None:
+    """Return the row that did not pass with the lowest score, the first of several; None where all passed."""
+    failing = [row for row in rows if not row.passed]
+    return min(failing, key=lambda row: 0.0 if row.score is None else row.score, default=None)

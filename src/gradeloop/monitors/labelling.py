@@ -1,6 +1,7 @@
 """What people say of judged runs: a queue that does not show what the judge says, and the labels that come of it."""
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from pydantic import JsonValue
 from rich.text import Text
@@ -222,9 +223,9 @@ async def waiting(store: Store, person: str | None) -> StoredQuestions:
 
 def questions(labels: Sequence[WaitingLabels]) -> StoredQuestions:
     """Return runs to label as an inbox shows them."""
-    return StoredQuestions(
-        lambda: _lines(labels), lambda: part("live_to_label.html", labels=labels, labels_path=labels_path) if labels else ""
-    )
+    what = f"{counted(sum(one.runs for one in labels), 'run')} to label" if labels else ""
+    html = partial(part, "live_to_label.html", labels=labels, labels_path=labels_path)
+    return StoredQuestions(lambda: _lines(labels), html if labels else str, what)
 
 
 def _lines(labels: Sequence[WaitingLabels]) -> Iterator[Text]:

@@ -248,8 +248,8 @@ def write_page(path: Path, page: str) -> str:
 def policy(styles: Sequence[str], scripts: Sequence[str], *, live: bool) -> str:
     """Return the Content-Security-Policy of a page with these styles and scripts."""
     rules = ["default-src 'none'", f"style-src {_hashes(styles)}", f"script-src {_hashes(scripts)}", "img-src data:"]
-    rules += ["connect-src 'self'"] if live else []
-    return "; ".join([*rules, "base-uri 'none'", "form-action 'none'"])
+    rules += ["connect-src 'self'", "form-action 'self'"] if live else ["form-action 'none'"]
+    return "; ".join([*rules, "base-uri 'none'"])
 
 
 def data(value: object) -> "Markup":

@@ -12,7 +12,7 @@ from gradeloop.store.postgres import take_time
 if TYPE_CHECKING:  # a worker without a store, and most commands, do not load SQLAlchemy; a store of today's version needs no alembic
     from sqlalchemy import Connection, Engine
 
-VERSION = 3
+VERSION = 4
 """The version of the tables: the number of the newest migration. A store of a lower one is upgraded; one of a higher one is used while it
 says that this version may, and refused otherwise."""
 

@@ -107,7 +107,7 @@ DROP_SECONDS = 1.0
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    "base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
 )
 """The policy of every answer. A document's own, which names its scripts by their hashes, applies beside it: both must allow."""
 

@@ -17,6 +17,7 @@ from temporalio.service import RPCError
 from gradeloop.client.call_waits import CallWait, call_waits
 from gradeloop.client.listing import ListedThread, threads
 from gradeloop.client.thread import error_of_rpc
+from gradeloop.client.waiting import StoredQuestions, stored_questions
 from gradeloop.contract.base import Strict
 from gradeloop.contract.thread import ApproveRequest, DecideRequest, DenyRequest, OverrideRequest, ResumeRequest, ThreadState, parse_update
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, explained
@@ -61,7 +62,8 @@ class Index:
 
     async def show(self, request: Request) -> Response:
         """Answer with the lists."""
-        problems: dict[str, None] = {}
+        problems, words = dict[str, None](), request.query_params.get("q", "").strip()
+        asked: list[StoredQuestions] = []
         listed: list[ListedThread] = []
         tasks: dict[str, str] = {}
         sections: list[IndexSection] = []
@@ -69,19 +71,22 @@ class Index:
             listed, tasks = await self._threads()
         except GradeloopError as error:
             problems[str(error)] = None
-        for pages in self._others:
-            try:
-                sections.append(await pages.section())
-            except GradeloopError as error:
-                problems[str(error)] = None
+        try:
+            sections += [await pages.section(words) for pages in self._others]
+            asked = await stored_questions(self._site.store, None)
+        except GradeloopError as error:
+            problems[str(error)] = None
+        texts = {one.thread_id: f"{one.thread_id} {tasks.get(one.thread_id, '')}".lower() for one in listed}
+        found = [one for one in listed if all(word in texts[one.thread_id] for word in words.lower().split())]
         page = document(
             "live_index.html",
             title="gradeloop dev",
             live=SteeredPage(token=self._site.token, path="/", open=True),
-            threads=listed,
+            threads=found,
+            words=words,
             sections=[Markup(section.html) for section in sections],  # noqa: S704 - rendered by templates
             tasks=tasks,
-            waiting=waiting_line(listed, sections),
+            waiting=waiting_line(listed, sections, asked),
             problems=problems,
             thread_path=thread_path,
             ui=self._site.ui,
@@ -123,15 +128,14 @@ class Index:
         return headline(first[0].content, TASK_CHARACTERS) if first else ""
 
 
-def waiting_line(listed: Sequence[ListedThread], sections: Sequence[IndexSection]) -> str:
-    """Return what waits for a person, as the first line of the list: all of it, of which so much in batches as their rows say."""
-    in_batches = sum(section.waiting for section in sections)
+def waiting_line(listed: Sequence[ListedThread], sections: Sequence[IndexSection], asked: Sequence[StoredQuestions] = ()) -> str:
+    """Return what waits for a person, as the first line of the list; empty where nothing does."""
+    cases = sum(section.waiting for section in sections)
     ids = tuple(f"{owner}/" for section in sections for owner in section.owners)
     alone = sum(thread.status == "waiting" and not thread.thread_id.startswith(ids) for thread in listed)
-    if not in_batches or not alone:
-        of_batches = f", in {'a batch' if in_batches == 1 else 'batches'}" if in_batches else ""
-        return f"{alone + in_batches:,} WAITING FOR A PERSON{of_batches}" if alone or in_batches else ""
-    return f"{alone + in_batches:,} WAITING FOR A PERSON: {counted(alone, 'thread')}, {counted(in_batches, 'case')} in batches"
+    in_batches = f"{counted(cases, 'case')} in batches" if cases else ""
+    waits = ", ".join(filter(None, (counted(alone, "thread") if alone else "", in_batches, *(one.what for one in asked))))
+    return f"WAITING FOR A PERSON: {waits}" if waits else ""
 
 
 URGENCY = {"waiting": 0, "interrupted": 1, "failed": 2, "grader_error": 3, "max_iterations_reached": 4, "running": 5}

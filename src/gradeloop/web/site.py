@@ -37,6 +37,8 @@ class SteeredPage(Live):
     """The tag of what is shown, for the first look for changes."""
     batch: str | None = None
     """The batch of a case that is shown."""
+    attempt: int | None = None
+    """The attempt of that case, which people may rate; None where it has not ended."""
 
     @property
     def batch_path(self) -> str | None:
@@ -167,8 +169,8 @@ class LivePages:
     """The pages of an extension."""
 
     routes: Sequence[Route]
-    section: Callable[[], Awaitable[IndexSection]]
-    """Makes its section of the page at `/`; empty HTML where there is nothing to show."""
+    section: Callable[[str], Awaitable[IndexSection]]
+    """Makes its section of the page at `/` from the words of a search, empty without one; empty HTML where there is nothing to show."""
     rank: int = 0
     """The place of the section: lower ones come first, and all before the threads."""
 

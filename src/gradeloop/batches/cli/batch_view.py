@@ -16,6 +16,8 @@ from rich.text import Text
 
 from gradeloop.batches.answer import ANSWER_STYLES, OPTIONAL, STATUS_LABELS, answer_of, failure_reason, next_step, summary_counts
 from gradeloop.batches.contract import BatchSummary, CaseResult
+from gradeloop.batches.ratings import rating_lines
+from gradeloop.batches.trends import SuiteBatch
 from gradeloop.cli.render.run import CTRL_C, LEAST_ROOM, WAIT_SECONDS
 from gradeloop.cli.render.table import WHY_CHARACTERS, WIDE, Column, mark, table, usage_line
 from gradeloop.contract.evaluation import CriterionRow, Quote
@@ -23,6 +25,7 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.grading.changes import changes
 from gradeloop.grading.quotes import fold
 from gradeloop.grading.verdicts import contradiction
+from gradeloop.reports.html import seconds
 from gradeloop.text import counted, encodable, money, one_line, printable
 
 WINDOW_SECONDS = 60.0
@@ -225,6 +228,7 @@ def case_lines(result: CaseResult, rubric: Rubric | None = None) -> Iterator[Tex
         yield Text("  decided by: ", "dim").append(one_line(", ".join(result.decided_by)), "red")
     for row in result.criteria:
         yield from _criterion(row, contradiction(row, rubric), optional=row.id in result.optional)
+    yield from (Text(f"  {one_line(line)}", "cyan") for line in rating_lines(result))
     if result.output is not None:
         yield Rule("output", style="dim")
         yield Text(printable(encodable(result.output[:OUTPUT_CHARACTERS])).rstrip())
@@ -316,8 +320,8 @@ def answer_lines(summary: BatchSummary) -> Iterator[Text]:
         yield Text(f"next: {step}", "dim")
 
 
-def batch_table(summaries: Sequence[BatchSummary], width: int) -> Table:
-    """Return a row per batch, for a terminal of that width."""
+def batch_table(summaries: Sequence[BatchSummary], width: int, trend: Sequence[SuiteBatch] = ()) -> Table:
+    """Return a row per batch, for a terminal of that width; a trend adds how each of them differs from the one before it."""
     columns = [
         Column("batch", [batch.batch_id for batch in summaries], wraps=True),
         Column("suite", [batch.name or "" for batch in summaries], wraps=True, wide=True),
@@ -326,6 +330,13 @@ def batch_table(summaries: Sequence[BatchSummary], width: int) -> Table:
         Column("cases", [f"{', '.join(summary_counts(batch)) or 'none'} of {batch.total:,}" for batch in summaries], wraps=True),
         Column("cost", [money(batch.usage.cost_usd) for batch in summaries], "dim", wide=True),
     ]
+    if trend:
+        columns[3:3] = [
+            Column("95 %", [one.rate.texts()[1] for one in trend]),
+            Column("since", ["{} fixed, {} new".format(*one.since) if one.since else "" for one in trend], wraps=True),
+            Column("latency", [seconds(one.seconds) for one in trend]),
+            Column("changed", [", ".join(one.changed) for one in trend]),
+        ]
     return table([column for column in columns if width >= WIDE or not column.wide])
 
 

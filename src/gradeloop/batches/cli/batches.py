@@ -48,6 +48,7 @@ from gradeloop.batches.outputs import JsonFile, Outputs
 from gradeloop.batches.outputs import as_json as batch_json
 from gradeloop.batches.pages.diff_page import OutputPair, changed_ids, comparison_page, output_pairs
 from gradeloop.batches.reader import LATEST, BatchReader
+from gradeloop.batches.trends import named_trend
 from gradeloop.cli.commands import BASELINE_HELP, BatchId, Json, Limit, OfTenant, OutputOption, Overwrite, codes_help
 from gradeloop.cli.render.table import MOST_NAME, WHY_CHARACTERS, Column, show_lines, table
 from gradeloop.errors import InvalidRequest
@@ -68,12 +69,19 @@ app.add_typer(batches_app, name="batches")
 
 
 @batches_app.command("list")
-def list_batches(*, tenant: OfTenant = None, limit: Limit = 20, as_json: Json = False) -> None:
+def list_batches(
+    *,
+    suite: Annotated[str | None, typer.Option(metavar="NAME", help="Show how the rates of this suite's batches went.")] = None,
+    tenant: OfTenant = None,
+    limit: Limit = 20,
+    as_json: Json = False,
+) -> None:
     """List the batches, newest first."""
-    found = asyncio.run(BatchReader(own_store()).summaries(limit, tenant))
-    width = shutil.get_terminal_size().columns
-    values = [summary.model_dump(mode="json") for summary in found]
-    show_lines(values, [batch_table(found, width)] if found else ["no batches yet"], as_json=as_json)
+    reader, width = BatchReader(own_store()), shutil.get_terminal_size().columns
+    trend = asyncio.run(named_trend(reader, suite, tenant, limit)) if suite is not None else []
+    found = [one.batch for one in trend] or asyncio.run(reader.summaries(limit, tenant))
+    values = [one.model_dump(mode="json") for one in (trend or found)]
+    show_lines(values, [batch_table(found, width, trend)] if found else ["no batches yet"], as_json=as_json)
 
 
 @batches_app.command()

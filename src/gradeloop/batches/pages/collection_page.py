@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from pydantic import JsonValue
 
 from gradeloop.batches.answer import CriterionCounts, ModelVerdicts, hint_of_verdicts, model_verdicts
-from gradeloop.batches.contract import BatchStatus, lowest_row
-from gradeloop.contract.evaluation import CriterionRow
+from gradeloop.batches.contract import BatchStatus
+from gradeloop.contract.evaluation import CriterionRow, lowest_row
 from gradeloop.contract.messages import Usage
 from gradeloop.grading.scoring import shortfall_of, worst_of
 from gradeloop.reports.html import Live, as_json, document, packed

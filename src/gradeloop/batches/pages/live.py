@@ -1,29 +1,33 @@
 """Batches on the live page: what is listed of them, each with its cases, and what people do with them."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from gradeloop.batches.answer import ANSWER_COLOURS, answer_of, next_step
+from gradeloop.batches.answer import ANSWER_COLOURS, answer_of, next_step, rate_of, summary_counts
 from gradeloop.batches.client import BatchClient
-from gradeloop.batches.contract import MONITOR_PREFIX, BatchRequest, BatchSummary, Case, CaseResult, CaseStatus
+from gradeloop.batches.contract import MONITOR_PREFIX, BatchRequest, BatchSummary, Case, CaseResult
 from gradeloop.batches.pages.judgement_page import live_next
 from gradeloop.batches.pages.read_batch import case_steps, read_case_report, stored_batch_page, thread_of, with_thread
 from gradeloop.batches.pages.read_judgement import registered_name
+from gradeloop.batches.ratings import Rating
 from gradeloop.batches.reader import BatchReader
+from gradeloop.batches.trends import READ_BATCHES, SAMPLED_CASES, Changes, changes_since, charts_of, group_by_suite, read_trend, suite_of
 from gradeloop.client.call_waits import waits_below
-from gradeloop.errors import GradeloopError, InvalidRequest
-from gradeloop.reports.html import batch_path, case_path, part, read_id, thread_path
+from gradeloop.errors import GradeloopError, InvalidRequest, explained
+from gradeloop.reports.html import batch_path, case_path, document, part, read_id, thread_path
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.reports.run_page import failure_steps, run_page
 from gradeloop.reports.what_failed import MOST as MOST_NAMED
 from gradeloop.reports.what_failed import Failure, failure_of
 from gradeloop.temporal.connect import OURS, ensure_worker_of
-from gradeloop.web.pages import ACTION_SECONDS
+from gradeloop.web.pages import ACTION_SECONDS, read_body
 from gradeloop.web.site import (
     IndexSection,
     LivePages,
@@ -38,8 +42,11 @@ from gradeloop.web.site import (
     with_wait,
 )
 
-BATCHES = 20
-"""The most that are listed; `gradeloop batches list` lists the rest."""
+SUITES, LISTED, TREND = 20, 5, 40
+"""The most suites that are listed, the batches of each before its newest one, and the batches on the page of its trends."""
+
+SHOWN: Mapping[str, Any] = {"colours": ANSWER_COLOURS, "answer_of": answer_of, "batch_path": batch_path, "suite_of": suite_of}
+"""The helpers of both pages of many batches."""
 
 REST = 9.0
 """A batch is not read again for this many times the seconds that reading it took: reading ten thousand cases takes more than a second."""
@@ -51,45 +58,62 @@ class BatchPages:
     def __init__(self, site: Site) -> None:
         self._site = site
         self._batches = BatchReader(site.store)
-        self._failures: dict[str, tuple[str, tuple[Failure, ...]]] = {}
-        """The first failures of the batches that were listed last, each with the summary for which they were read."""
+        self._changes: dict[str, tuple[str, Changes | None]] = {}
+        """The changes of the batches that were listed last, each with the numbers for which they were read."""
 
-    async def section(self) -> IndexSection:
-        """Return the newest batches, for the page at `/`."""
-        batches = await self._batches.summaries(BATCHES)
-        failures = await self._first_failures(batches)
+    async def section(self, words: str) -> IndexSection:
+        """Return the newest suites, what waits for a person first, each with its newest batches, for the page at `/`."""
+        batches = await self._batches.summaries(READ_BATCHES)
+        found = sorted(group_by_suite(batches, words), key=lambda suite: not (suite[0].waiting or suite[0].unsure))
+        suites = [suite[: LISTED + 1] for suite in found[:SUITES]]
         html = part(
             "live_listed_batches.html",
-            batches=[(batch, answer_of(batch)) for batch in batches],
-            priced=any(batch.usage.cost_usd for batch in batches),
-            awaited=any(batch.waiting for batch in batches),
-            colours=ANSWER_COLOURS,
-            failures=failures,
-            steps={batch.batch_id: _listed_step(batch) for batch in batches},
+            suites=[([(batch, answer_of(batch)) for batch in suite], len(whole) - 1) for suite, whole in zip(suites, found, strict=False)],
+            more=len(found) - len(suites),
+            words=words,
+            priced=any(batch.usage.cost_usd for suite in suites for batch in suite),
+            changes=await self._changes_in(suites),
+            failures=await self._first_failures([suite[0] for suite in suites]),
+            rate_of=rate_of,
+            counts_of=summary_counts,
+            step_of=_listed_step,
             case_path=case_path,
-            batch_path=batch_path,
+            **SHOWN,
         )
-        return IndexSection(html, sum(batch.waiting for batch in batches), tuple(batch.batch_id for batch in batches))
+        return IndexSection(html, sum(batch.waiting for batch in batches), tuple(batch.batch_id for batch in batches if batch.waiting))
+
+    async def _changes_in(self, suites: Sequence[Sequence[BatchSummary]]) -> dict[str, Changes]:
+        """Return what each batch changed since the one before; cases are read only where the numbers of one of them have changed."""
+        pairs = [pair for suite in suites for pair in pairwise(suite)]
+        marks = {one.batch_id: " ".join(f"{batch.batch_id} {summary_counts(batch)}" for batch in (one, other)) for one, other in pairs}
+        known = {name: found for name, found in self._changes.items() if marks.get(name) == found[0]}
+        read = await changes_since(self._batches, {one.batch_id: other.batch_id for one, other in pairs if one.batch_id not in known})
+        self._changes = known | {name: (mark, read.get(name)) for name, mark in marks.items() if name not in known}
+        return {name: found for name, (_, found) in self._changes.items() if found}
 
     async def _first_failures(self, batches: Sequence[BatchSummary]) -> dict[str, tuple[Failure, ...]]:
-        """Return the first failures of each batch that did not pass; its cases are read only where its numbers have changed."""
-        read = dict[str, tuple[str, tuple[Failure, ...]]]()
-        for batch in batches:
-            mark = batch.model_dump_json()
-            known = self._failures.get(batch.batch_id)
-            read[batch.batch_id] = known if known and known[0] == mark else (mark, await self._failures_of(batch))
-        self._failures = read
-        return {batch_id: found for batch_id, (_, found) in read.items()}
+        """Return the first failures of each batch that did not pass; an inconclusive one begins with its errors."""
+        of_these = {batch.batch_id: answer_of(batch).word for batch in batches if batch.failed or batch.errors}
+        results = await self._batches.first_results([*of_these], ("failed", "error"), MOST_NAMED) if of_these else {}
+        for name, some in results.items():
+            some.sort(key=lambda result: (result.status == "failed") == (of_these[name] == "INCONCLUSIVE"))
+        return {name: tuple(failure_of(read_case_report(result)) for result in some[:MOST_NAMED]) for name, some in results.items()}
 
-    async def _failures_of(self, batch: BatchSummary) -> tuple[Failure, ...]:
-        word = answer_of(batch).word
-        if word == "PASSED" or not (batch.failed or batch.errors):
-            return ()
-        statuses: tuple[CaseStatus, ...] = ("error", "failed") if word == "INCONCLUSIVE" else ("failed", "error")
-        results = list[CaseResult]()
-        for status in statuses:
-            results += await self._batches.results_of_status(batch.batch_id, status, MOST_NAMED - len(results))
-        return tuple(failure_of(read_case_report(result)) for result in results)
+    async def show_trend(self, request: Request) -> Response:
+        """Answer with the newest batches of a batch's suite, beside one another."""
+        batch_id = read_id(request.path_params["batch"])
+        named = await self._batches.summary(batch_id)
+        known = group_by_suite(await self._batches.summaries(READ_BATCHES, named.tenant))
+        batches = next((suite for suite in known if named in suite), [named])[:TREND]
+        tag = tag_of(*(batch.model_dump_json() for batch in batches))
+        live = SteeredPage(token=self._site.token, path=f"{batch_path(batch_id)}/trend", open=batches[0].status == "running", tag=tag)
+
+        async def html() -> str:
+            found, name = await read_trend(self._batches, batches), suite_of(batches[0])
+            charts, title = charts_of(found), f"Trends of {name} · gradeloop"
+            return document("live_trend.html", title=title, live=live, name=name, found=found, charts=charts, cases=SAMPLED_CASES, **SHOWN)
+
+        return await answer(request, tag, html)
 
     async def show(self, request: Request) -> Response:
         """Answer with a batch's page; its cases are read only where one has a new result."""
@@ -118,7 +142,8 @@ class BatchPages:
         thread_id = thread_of(result, batch_id)
         path, thread = case_path(batch_id, case_id), thread_path(thread_id) if thread_id else None
         unsettled = result.status in {"queued", "waiting"}
-        live = SteeredPage(token=self._site.token, path=path, thread=thread, open=unsettled, tag=tag, batch=batch_id)
+        attempt = None if unsettled else result.attempt
+        live = SteeredPage(token=self._site.token, path=path, thread=thread, open=unsettled, tag=tag, batch=batch_id, attempt=attempt)
 
         async def html() -> str:
             failing = await self._batches.failing_ids(batch_id)
@@ -128,6 +153,17 @@ class BatchPages:
 
         waits = await waits_below(self._site.client.temporal, [thread_id] if thread_id and unsettled else [])
         return with_wait(await answer(request, tag, html), waits)
+
+    async def rate(self, request: Request) -> Response:
+        """Keep what a person says about a case."""
+        batch_id, case_id = read_id(request.path_params["batch"]), read_id(request.path_params["case"])
+        body = self._site.signed(request, await read_body(request))
+        if "created" in body:
+            raise InvalidRequest("created: the store says when a rating was given; leave the field out")
+        with explained():
+            rating = Rating.model_validate(body)
+        await self._batches.rate(batch_id, case_id, rating)
+        return JSONResponse({"ok": True, "by": rating.by})
 
     async def pause(self, request: Request) -> Response:
         """Have a batch begin no further case."""
@@ -182,6 +218,8 @@ def live_pages(site: Site) -> LivePages:
         Route("/batches/{batch}/pause", batches.pause, methods=["POST"]),
         Route("/batches/{batch}/resume", batches.resume, methods=["POST"]),
         Route("/batches/{batch}/cases/{case:path}", batches.show_case, methods=["GET"]),
+        Route("/batches/{batch}/cases/{case:path}", batches.rate, methods=["POST"]),
+        Route("/batches/{batch}/trend", batches.show_trend, methods=["GET"]),
         Route("/batches/{batch}", batches.show, methods=["GET"]),
     ]
     return LivePages(routes, batches.section, rank=20)

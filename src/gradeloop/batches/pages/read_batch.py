@@ -18,6 +18,7 @@ from gradeloop.batches.metric_table import MetricTable
 from gradeloop.batches.pages.collection_page import PageHeader, PageRow, PastBatch, Stat, collection_page
 from gradeloop.batches.pages.judgement_page import judging_head, live_next
 from gradeloop.batches.pages.read_judgement import read_case_judgement, registered_name
+from gradeloop.batches.ratings import rating_lines
 from gradeloop.batches.reader import BatchReader
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.evaluation import Evaluation, EvaluationResult, VerdictResult
@@ -84,7 +85,7 @@ async def stored_batch_page(reader: BatchReader, name: str, open_threads: Thread
 
 async def _rule_of(reader: BatchReader, batch_id: str) -> NextStep | None:
     """Return how the judgements of a batch get a rule for what passes, named by the first that has none."""
-    first = next(iter(await reader.results_of_status(batch_id, "ungraded", 1)), None)
+    first = next(iter((await reader.first_results([batch_id], ["ungraded"], 1)).get(batch_id, ())), None)
     if first is None or first.judgement is None:
         return None
     case, result = await reader.case(batch_id, first.id)
@@ -314,7 +315,8 @@ VALUE_CHARACTERS = 2_000
 def read_case_report(result: CaseResult, case: Case | None = None) -> RunReport:
     """Return the report of a case: what was asked, what was judged, and the one pass over it."""
     if result.judgement is not None and case is not None and case.judging is not None:
-        return read_case_judgement(result.judgement, case.judging)
+        judged = read_case_judgement(result.judgement, case.judging)
+        return judged.model_copy(update={"notes": (*judged.notes, *rating_lines(result))})
     messages = [*(case.messages if case else ())]
     if result.output is not None:
         messages.append(Message.model_construct(role="assistant", content=result.output))
@@ -348,7 +350,8 @@ def with_thread(result: CaseResult, thread: RunReport) -> RunReport:
     The verdict is the one that the batch counted; where the thread has another one since, a fact says so.
     """
     now = {"thread now": thread.word.replace("_", " ")} if thread.verdict != COLOURS[result.status] else {}
-    case = {"kind": "case", "name": result.id, "about": about(result) | now | thread.about}
+    notes = (*thread.notes, *rating_lines(result))
+    case = {"kind": "case", "name": result.id, "about": about(result) | now | thread.about, "notes": notes}
     decided = {"decided_by": result.decided_by, "worst": result.worst_criterion}
     counted = {} if result.status in OPEN else {"verdict": COLOURS[result.status], "word": STATUS_LABELS[result.status][0]}
     return thread.model_copy(update={**case, **decided, **counted})
@@ -415,4 +418,4 @@ def _notes(result: CaseResult, case: Case | None) -> tuple[str, ...]:
         f"Not judged: {'; '.join(result.left_out)}": result.status != "ungraded" and bool(result.left_out),
         f"Not run: {result.error}": result.status == "queued" and bool(result.error) and result.error != "not run",
     }
-    return tuple(note for note, applies in notes.items() if applies)
+    return (*(note for note, applies in notes.items() if applies), *rating_lines(result))

@@ -18,7 +18,8 @@ from rich.table import Table
 from gradeloop.batches.cli.judge import BudgetUsd, Concurrency, JudgeName, Retry, open_registry
 from gradeloop.batches.cli.rejudge import preview_lines, preview_requests
 from gradeloop.batches.judge_many import WantedJudgement, make_judgements
-from gradeloop.calibration.agreement import Agreement, HumanCeiling, KeyAgreement, measure_agreement
+from gradeloop.batches.reader import BatchReader
+from gradeloop.calibration.agreement import Agreement, HumanCeiling, KeyAgreement, measure_agreement, measure_ratings
 from gradeloop.calibration.check_report import Answered, CheckReport, ProbeFinding, Question, ask_about, report_check
 from gradeloop.calibration.figures import NAMES, cluster_line, figure_texts
 from gradeloop.calibration.labelled_sets import LabelledSet, read_labelled_set
@@ -80,8 +81,9 @@ def measures() -> None:
 def agreement(  # noqa: PLR0913 - one parameter a flag
     judge: JudgeName,
     labels: Annotated[
-        Path, typer.Argument(metavar="LABELS", help="People's labels as JSON lines: agent_run_id, label_value, reason?, created_by?.")
-    ],
+        Path | None,
+        typer.Argument(metavar="LABELS", help="Labels as JSON lines; none: JUDGE is a batch, whose ratings count."),
+    ] = None,
     *,
     runs: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="Count only judgements of these very runs, by their content; repeatable.")
@@ -103,7 +105,7 @@ def agreement(  # noqa: PLR0913 - one parameter a flag
     if risk is not None and not 0.001 <= risk <= 0.5:  # noqa: PLR2004 - the bounds are said
         raise InvalidRequest(f"--risk {risk:g} is out of range; write 0.001 to 0.5")
 
-    async def measure() -> Agreement:
+    async def measure(labels: Path) -> Agreement:
         registry = open_registry() if results is None or not names_file(judge) else None
         config = as_judged(await load_judge(judge, registry, own_outside_roots(allow_outside)), grader)
         people = in_clusters(read_labels(labels, config), cluster)
@@ -116,8 +118,10 @@ def agreement(  # noqa: PLR0913 - one parameter a flag
         judgements = select_judgements(config, found, meant)
         return measure_agreement(config, people, judgements, ordered=ordered or (), passes=passes or (), risk=risk)
 
-    found = asyncio.run(measure())
+    found = asyncio.run(measure(labels)) if labels else measure_ratings(BatchReader(own_store()), judge, risk)
     show_lines(found.model_dump(mode="json"), agreement_lines(found), as_json=as_json)
+    if labels is None:
+        typer.echo("these labels are ratings, given in sight of the verdict: people may agree too easily with what they see", err=True)
     if not found.judged:
         raise typer.Exit(NO_VERDICT)
 
@@ -160,6 +164,9 @@ def agreement_lines(found: Agreement) -> Iterator[str | Table]:
     yield f"{found.judged} of {found.labels} labels have a judgement"
     if found.stale:
         yield f"{counted(len(found.stale), 'run')} had another content when judged, and {'is' if len(found.stale) == 1 else 'are'} left out"
+    if found.contradictory:
+        names = ", ".join(map(one_line, found.contradictory[:DISAGREEMENTS]))
+        yield f"people contradict one another on {counted(len(found.contradictory), 'run')}, of which every label counts: {names}"
     for key in found.keys:
         yield from _key_lines(key)
         if found.risk is not None:

@@ -3,13 +3,14 @@
 import math
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, NamedTuple
+from typing import Annotated
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from gradeloop.batches.trends import Chart, draw_chart
 from gradeloop.contract.base import Strict
 from gradeloop.errors import GradeloopError, explained
 from gradeloop.monitors.client import NO_WORKER, MonitorSchedule, MonitorSchedules
@@ -31,6 +32,7 @@ from gradeloop.monitors.overview import (
 )
 from gradeloop.reports.html import Live, case_path, document, part, read_id
 from gradeloop.reports.model import Verdict
+from gradeloop.stats.intervals import Estimate
 from gradeloop.text import counted, duration, money, percent
 from gradeloop.web.pages import read_body
 from gradeloop.web.site import IndexSection, LivePages, Site, SteeredPage, answer_page, is_known, tag_of, unchanged
@@ -40,9 +42,6 @@ PAGE_TICKS = 1000
 
 POINTS = 60
 """The most points of the line: more are closer together than a narrow screen can show."""
-
-WIDTH, HEIGHT = 1000.0, 200.0
-"""The plot's own units; the page stretches it."""
 
 LISTED = 20
 """The ticks in the table, and the alerts."""
@@ -55,55 +54,7 @@ class RatePoint(Strict):
     rate: Rate
 
 
-class Marker(Strict):
-    """An alert that began or ended: a vertical line."""
-
-    x: float
-    kind: str
-    title: str
-
-
-class RateChart(Strict):
-    """A plot of rates over time, in its own units."""
-
-    line: str
-    """The path of the rates."""
-    points: str
-    """The path of their points."""
-    band: str
-    """The path around their intervals."""
-    limits: tuple[float, ...]
-    """Heights of the limits that alerts have."""
-    markers: tuple[Marker, ...]
-    scale: tuple[str, ...]
-    """The rates at the top, in the middle and at the bottom."""
-    first: str
-    last: str
-    rows: tuple[RatePoint, ...]
-
-    @property
-    def label(self) -> str:
-        """The plot in a sentence, for those who do not see it."""
-        first, last = rate_text(self.rows[0].rate), rate_text(self.rows[-1].rate)
-        return f"Pass rate over time, {counted(len(self.rows), 'point')}: first {first}, last {last}"
-
-
-class _Frame(NamedTuple):
-    """What a plot shows: times from left to right, rates from its floor to 1."""
-
-    start: float
-    end: float
-    floor: float
-
-    def x(self, time: str) -> float:
-        at = (_seconds(time) - self.start) / (self.end - self.start) if self.end > self.start else 0.5
-        return round(WIDTH * min(max(at, 0.0), 1.0), 1)
-
-    def y(self, rate: float) -> float:
-        return round(HEIGHT * (1 - (rate - self.floor) / (1 - self.floor)), 1)
-
-
-def rate_chart(ticks: Sequence[TickReport], alerts: Sequence[Alert], definition: MonitorDefinition) -> RateChart | None:
+def rate_chart(ticks: Sequence[TickReport], alerts: Sequence[Alert], definition: MonitorDefinition) -> Chart | None:
     """Return the plot of a monitor's ticks; None where nothing is judged yet.
 
     Args:
@@ -115,25 +66,24 @@ def rate_chart(ticks: Sequence[TickReport], alerts: Sequence[Alert], definition:
     if not rows:
         return None
     limits = [rule.limit for rule in definition.alerts if rule.rate == "pass_rate"]
-    intervals = [row.rate.interval for row in rows if row.rate.interval is not None]
-    lowest = min([*limits, *(interval.low for interval in intervals)])
-    frame = _Frame(_seconds(rows[0].time), _seconds(rows[-1].time), min(math.floor(lowest * 10) / 10, 0.9))
-    at = [(frame.x(row.time), frame.y(row.rate.passed / row.rate.judged)) for row in rows]
-    lows = [(frame.x(row.time), frame.y(interval.low)) for row, interval in zip(rows, intervals, strict=True)]
-    highs = [(frame.x(row.time), frame.y(interval.high)) for row, interval in zip(rows, intervals, strict=True)]
-    if len(rows) == 1:  # else the band of one point has no width
-        (x, low), (_, high) = lows[0], highs[0]
-        lows, highs = [(x - 6, low), (x + 6, low)], [(x - 6, high), (x + 6, high)]
-    return RateChart(
-        line=_path(at),
-        points=" ".join(f"M{x} {y}h.01" for x, y in at),
-        band=f"{_path([*highs, *reversed(lows)])}Z",
-        limits=tuple(frame.y(limit) for limit in limits),
-        markers=tuple(_markers(alerts, frame)),
-        scale=tuple(percent(share) for share in (1.0, (1 + frame.floor) / 2, frame.floor)),
-        first=rows[0].time,
-        last=rows[-1].time,
-        rows=tuple(rows),
+    figures = [Estimate.within(row.rate.passed / row.rate.judged, row.rate.interval, row.rate.judged) for row in rows]
+    lowest = min([*limits, *(one.low for one in figures if one.low is not None)])
+    start, end = _seconds(rows[0].time), _seconds(rows[-1].time)
+
+    def place(time: str) -> float:
+        return (_seconds(time) - start) / (end - start) if end > start else 0.5
+
+    marks = [(alert.time, "raised", f"{alert.time} {alert.said}") for alert in alerts]
+    marks += [(alert.cleared, "cleared", f"{alert.cleared} over: {alert.kind}") for alert in alerts if alert.cleared]
+    first, last = rate_text(rows[0].rate), rate_text(rows[-1].rate)
+    label = f"Pass rate over time, {counted(len(rows), 'point')}: first {first}, last {last}"
+    return draw_chart(
+        ("Pass rate over time", label, (rows[0].time, rows[-1].time)),
+        [(place(row.time), one) for row, one in zip(rows, figures, strict=True)],
+        percent,
+        ends=(min(math.floor(lowest * 10) / 10, 0.9), 1.0),
+        limits=limits,
+        marks=[(place(time), kind, said) for time, kind, said in marks if start <= _seconds(time) <= end],
     )
 
 
@@ -149,20 +99,6 @@ def rate_points(ticks: Sequence[TickReport]) -> list[RatePoint]:
     if some:
         points.append(RatePoint(time=some[-1].time, rate=sum_of_rates([one.rate for one in some])))
     return points
-
-
-def _markers(alerts: Sequence[Alert], frame: _Frame) -> list[Marker]:
-    found = list[Marker]()
-    for alert in alerts:
-        if frame.start <= _seconds(alert.time) <= frame.end:
-            found.append(Marker(x=frame.x(alert.time), kind="raised", title=f"{alert.time} {alert.said}"))
-        if alert.cleared and frame.start <= _seconds(alert.cleared) <= frame.end:
-            found.append(Marker(x=frame.x(alert.cleared), kind="cleared", title=f"{alert.cleared} over: {alert.kind}"))
-    return found
-
-
-def _path(points: Sequence[tuple[float, float]]) -> str:
-    return "M" + "L".join(f"{x} {y}" for x, y in points)
 
 
 def _seconds(time: str) -> float:
@@ -188,6 +124,7 @@ def monitor_page(found: MonitorSummary, schedule: MonitorSchedule | None, proble
         problem=problem or ("" if schedule is None or schedule.is_served else NO_WORKER),
         waits=[*filter(None, (note(found) for note in (waiting_text, anchor_text, backfill_text, labels_text, shadow_text)))],
         chart=rate_chart(found.ticks, found.alerts, found.definition),
+        rows=rate_points([tick for tick in reversed(found.ticks) if tick.rate.judged]),
         ticks=[(tick, rate_text(tick.rate) if tick.settled else "being judged", tick_notes(tick)) for tick in found.ticks[:LISTED]],
         alerts=found.alerts[:LISTED],
         times={tick.number: tick.time for tick in found.ticks},
@@ -250,9 +187,10 @@ class MonitorPages:
         self._site = site
         self._monitors = MonitorReader(site.store)
 
-    async def section(self) -> IndexSection:
-        """Return the monitors with their open alerts, for the page at `/`."""
-        return IndexSection(part("live_listed_monitors.html", monitors=await self._monitors.briefs(), monitor_path=monitor_path))
+    async def section(self, words: str) -> IndexSection:
+        """Return the monitors whose names have all words, with their open alerts, for the page at `/`."""
+        found = [one for one in await self._monitors.briefs() if all(word in one.name.lower() for word in words.lower().split())]
+        return IndexSection(part("live_listed_monitors.html", monitors=found, monitor_path=monitor_path))
 
     async def list(self, request: Request) -> Response:
         """Answer with all monitors."""

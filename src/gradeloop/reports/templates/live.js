@@ -27,7 +27,7 @@
   const fields = (form) => [...form.elements].filter((each) => each.name && each.type !== "hidden" && each.tagName !== "BUTTON" && each.tagName !== "OUTPUT");
   const touched = (each) => (each.type === "radio" || each.type === "checkbox" ? each.checked !== each.defaultChecked : each.value !== each.defaultValue);
   const busy = (form) => form.contains(document.activeElement) || form.dataset.sending === "yes" || fields(form).some(touched) || Boolean(form.querySelector(".said")?.textContent);
-  const written = () => [...main.querySelectorAll("form[id]")].filter((form) => fields(form).some(touched));
+  const written = () => [...main.querySelectorAll("form[id][data-to]")].filter((form) => fields(form).some(touched));
 
   // The path to an element: the nearest ancestor with an id, then child indexes.
   const way = (element) => {
@@ -87,7 +87,7 @@
     clearTimeout(timer);
     const giving = new AbortController(), limit = setTimeout(() => giving.abort(), PATIENCE);
     try {
-      const answer = await fetch(`${location.pathname}?part=1`, { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store", signal: giving.signal });
+      const answer = await fetch(`${location.pathname}?part=1${location.search.replace("?", "&")}`, { headers: tag ? { "If-None-Match": tag } : {}, cache: "no-store", signal: giving.signal });
       wait.textContent = decodeURIComponent(answer.headers.get("Gradeloop-Wait") || "");
       if (answer.status === 304) {
         calm += 1;

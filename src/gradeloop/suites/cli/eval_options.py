@@ -361,6 +361,8 @@ class EvalOptions:
         """
         name, settings = self.presentation.description or suite.name or suite.path.stem, suite.settings
         given = {"batch_id": new_batch_id(name), "total": cases.total, "name": name[:200], "cache": settings.cache and self.cache}
+        own_name = (suite.name or suite.path.stem)[:200]
+        given |= {"suite": None if own_name == name[:200] else own_name, "models": tuple(cases.models)[:50]}
         given |= (
             {"asks": cases.asks, "derived_metrics": settings.derived_metrics}
             | self.limits.fields_of(settings)
