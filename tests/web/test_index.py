@@ -253,9 +253,9 @@ async def test_a_trend_is_found_by_the_name_of_its_suite_and_never_mixes_tenants
         put_batch(store, f"b{at}", {"a": "passed"}, created=DAY + timedelta(at), tenant=tenant, name="nightly")
     reader = BatchReader(store)
     ours = await named_trend(reader, "nightly", "acme", 20)
-    with pytest.raises(InvalidRequest, match="2 tenants have a suite 'nightly'; name one with --tenant"):
+    with pytest.raises(InvalidRequest, match="2 suites of the newest 2,000 batches named 'nightly'; name a tenant with --tenant"):
         await named_trend(reader, "nightly", None, 20)
-    with pytest.raises(InvalidRequest, match=r"there is no suite 'nightl' among the newest 2,000 batches\. Did you mean 'nightly'"):
+    with pytest.raises(InvalidRequest, match=r"0 suites of the newest 2,000 batches named 'nightl'\. Did you mean 'nightly'"):
         await named_trend(reader, "nightl", None, 20)
     lines = printed(batch_table([one.batch for one in ours], 160, ours))
     store.close()

@@ -105,11 +105,10 @@ async def named_trend(reader: BatchReader, suite: str, tenant: str | None, limit
     """
     known = group_by_suite(await reader.summaries(READ_BATCHES, tenant))
     found = [batches for batches in known if suite_of(batches[0]) == suite]
-    if len(found) > 1:
-        raise InvalidRequest(f"{counted(len(found), 'tenant')} have a suite {clip(suite)}; name one with --tenant")
-    if not found:
-        hint = did_you_mean(suite, [suite_of(batches[0]) for batches in known]) if known else ""
-        raise InvalidRequest(f"there is no suite {clip(suite)} among the newest {READ_BATCHES:,} batches.{hint}")
+    if len(found) != 1:
+        names = [suite_of(batches[0]) for batches in known][:20]
+        cure = "; name a tenant with --tenant" if found else f".{did_you_mean(suite, names)}" if names else "; the store has none yet"
+        raise InvalidRequest(f"{counted(len(found), 'suite')} of the newest {READ_BATCHES:,} batches named {clip(suite)}{cure}")
     return await read_trend(reader, found[0][:limit])
 
 
@@ -145,16 +144,7 @@ def draw_chart(
     limits: Iterable[float] = (),
     marks: Iterable[tuple[float, str, str]] = (),
 ) -> Chart:
-    """Return the plot of figures between two ends; each has a place from left to right, 0 to 1, and so have the marks.
-
-    Args:
-        about: Its title, its label, and the first and the last time.
-        figures: The figures; one without a value is left out.
-        text: Writes a figure.
-        ends: The figures at the bottom and at the top.
-        limits: Figures at which there is a horizontal line.
-        marks: Vertical lines, each with its kind and its title.
-    """
+    """Return a plot with a title, a label and two times; figures and marks have a place from left to right, 0 to 1."""
     floor, top = ends
 
     def height(value: float) -> float:
