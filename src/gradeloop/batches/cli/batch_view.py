@@ -331,7 +331,7 @@ def batch_table(summaries: Sequence[BatchSummary], width: int, trend: Sequence[S
         Column("cost", [money(batch.usage.cost_usd) for batch in summaries], "dim", wide=True),
     ]
     if trend:
-        columns[3:3] = [
+        columns[4:4] = [
             Column("95 %", [one.rate.texts()[1] for one in trend]),
             Column("since", ["{} fixed, {} new".format(*one.since) if one.since else "" for one in trend], wraps=True),
             Column("latency", [seconds(one.seconds) for one in trend]),
