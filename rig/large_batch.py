@@ -1,13 +1,14 @@
 """A batch as large as asked, of what a suite of support answers would hold.
 
-A case has a question of three sentences, an output of some 1,500 characters, six criteria with reasons, and a gap where one fails; two
-generators take turns.
+A case has a question of three sentences, an output of some 1,500 characters, six criteria with reasons, and a gap where one fails; one
+generator, or several that take turns.
 """
 
 import random
 from collections.abc import Iterator
 from pathlib import Path
 
+from gradeloop.batches.column_table import ColumnTable
 from gradeloop.batches.contract import BatchSummary, Case, CaseResult
 from gradeloop.batches.pages.read_batch import BatchReport, head_of
 from gradeloop.contract.evaluation import CriterionRow, Quote
@@ -21,17 +22,20 @@ PASSING = 0.9
 """Of a criterion."""
 
 
-def judged_cases(cases: int, seed: int = 1) -> Iterator[tuple[Case, CaseResult]]:
+MODELS = ("anthropic:claude-haiku-4-5", "openai:gpt-5-mini", "google_genai:gemini-3-flash")
+
+
+def judged_cases(cases: int, models: int = 1, seed: int = 1) -> Iterator[tuple[Case, CaseResult]]:
     """Yield cases as a batch would hold them."""
     dice = random.Random(seed)
     for at in range(cases):
-        label = ("anthropic:claude-haiku-4-5", "openai:gpt-5-mini")[at % 2]
+        label = MODELS[at % models]
         output = _prose(dice, 240)
         rows = tuple(_row(dice, number, output) for number in range(len(CRITERIA)))
         failing = sum(not row.passed for row in rows)
         case = Case.model_validate(
             {
-                "id": f"question-{at // 2:05}/{label}",
+                "id": f"question-{at // models:05}/{label}",
                 "description": _prose(dice, 8),
                 "messages": [{"role": "user", "content": _prose(dice, 50)}],
                 "output": output,
@@ -44,9 +48,9 @@ def judged_cases(cases: int, seed: int = 1) -> Iterator[tuple[Case, CaseResult]]
         yield case, CaseResult.model_validate({"index": at, "id": case.id, "explanation": _prose(dice, 20), **judged, **facts})
 
 
-def report_of(cases: int) -> BatchReport:
-    """Return the report of so many cases."""
-    results = [result for _, result in judged_cases(cases)]
+def report_of(cases: int, models: int = 1) -> BatchReport:
+    """Return the report of so many cases, which that many generators share."""
+    results = [result for _, result in judged_cases(cases, models)]
     usage = sum((result.usage for result in results), Usage())
     passed = sum(result.status == "passed" for result in results)
     summary = BatchSummary(
@@ -59,7 +63,8 @@ def report_of(cases: int) -> BatchReport:
         failed=cases - passed,
         usage=usage,
     )
-    return BatchReport(head_of(summary), judged_cases(cases))
+    table = ColumnTable(summary, results)
+    return BatchReport(head_of(summary, table=table), judged_cases(cases, models), columns=table)
 
 
 def _prose(dice: random.Random, words: int) -> str:

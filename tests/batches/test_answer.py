@@ -9,6 +9,7 @@ from rich.console import Console
 
 from gradeloop.batches.answer import BatchAnswer, answer_of, gate_exit_code, next_step
 from gradeloop.batches.cli.batch_view import answer_lines
+from gradeloop.batches.column_table import ColumnTable
 from gradeloop.batches.compare.comparison import stored_source
 from gradeloop.batches.compare.wording import baseline_of
 from gradeloop.batches.contract import BatchSummary
@@ -107,7 +108,7 @@ def test_terminal_and_markdown_say_the_same_words(tmp_path: Path) -> None:
 def summarised(results: list[Any], said: BatchStory | None = None) -> str:
     """Return a batch as Markdown."""
     text = io.StringIO()
-    file = MarkdownFile(text, summary_of(results), said)
+    file = MarkdownFile(text, summary_of(results), ColumnTable(summary_of(results)), said)
     for result in results:
         file.write(result)
     file.end()

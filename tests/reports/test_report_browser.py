@@ -31,6 +31,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "a run": lambda: run_page(mended()),
     "a judgement": lambda: run_page(judged()),
     "a batch": lambda: batch_page(report_of(60)),
+    "models compared": lambda: batch_page(report_of(60, 3)),
     "judgements": gated_page,
     "judgements without a rule": lambda: gated_page(None),
     "a draft that waits": lambda: run_page(rejecting()),
@@ -67,12 +68,9 @@ async def test_nobody_is_kept_out_of_a_report(browser: Browser, tmp_path: Path, 
     await page.close()
 
 
-async def test_nobody_is_kept_out_of_a_case_that_is_opened_or_of_the_matrix(browser: Browser, tmp_path: Path) -> None:
+async def test_nobody_is_kept_out_of_a_case_that_is_opened(browser: Browser, tmp_path: Path) -> None:
     page, _ = await opened(browser, tmp_path, batch_page(report_of(60)))
 
-    await page.click("#as-matrix")
-    assert await axe_findings(page) == []
-    await page.click("#as-matrix")
     await page.click("button.open >> nth=3")
     await page.wait_for_selector("#case-body .evaluation")
     assert await axe_findings(page) == []
@@ -98,6 +96,7 @@ async def test_a_report_is_read_without_its_script(browser: Browser, tmp_path: P
         "a run": "Bring the bike on Monday",
         "a judgement": "I ran grep -r main first.",
         "a batch": "question-00029",
+        "models compared": "question-00019",
         "judgements": "FAILED 33.3% of 80%",
         "judgements without a rule": "No rule says what passes.",
         "a draft that waits": "it promises <b>a refund</b>",
@@ -331,21 +330,6 @@ async def test_no_payload_in_markdown_does_anything(browser: Browser, tmp_path: 
     await page.close()
 
 
-async def test_the_matrix_shows_what_the_filters_show(browser: Browser, tmp_path: Path) -> None:
-    page, _ = await opened(browser, tmp_path, batch_page(report_of(60)))
-
-    await page.click("#as-matrix")
-    everything = await page.locator("#matrix tbody tr:visible").count()
-    await page.click("[data-filter=differs]")
-    differing = await page.locator("#matrix tbody tr:visible").count()
-    assert everything == 30
-    assert 0 < differing < everything
-    assert await page.locator("#matrix tbody tr:visible.differs").count() == differing
-    await page.locator("#matrix tbody tr:visible a").first.click()
-    await page.wait_for_selector("#case-body .evaluation")
-    await page.close()
-
-
 async def test_the_address_of_a_case_opens_it_and_its_links_stay_in_it(browser: Browser, tmp_path: Path) -> None:
     page, _ = await opened(browser, tmp_path, collected([mended(), judged()]))
 
@@ -454,13 +438,8 @@ async def test_rows_beyond_the_first_are_unpacked_filtered_and_opened_by_their_a
     await page.wait_for_function("document.querySelectorAll('#table tbody tr').length === 60")
     last = await page.locator("#table tbody tr >> nth=59").locator(".name").text_content()
 
-    assert html.count('<tr id="case-') == html.count("<tr data-cases=") == 20
+    assert html.count('<tr id="case-') == 20
     assert await page.evaluate("new Set([...document.querySelectorAll('#table tbody tr')].map((row) => row.id)).size") == 60
-    await page.click("#as-matrix")
-    assert (
-        await page.locator("#matrix tbody tr").count()
-        == html.count("<tr data-cases=") + await page.locator("#matrix tbody tr").count() - 20
-    )
     await page.close()
 
     again, _ = await opened(browser, tmp_path, html)

@@ -57,7 +57,7 @@ async def cut_off(page: Page) -> list[str]:
     """Return what of a page's main part lies outside of its window or of the box that shows it; lines that are meant to be cut aside."""
     found: list[str] = await page.evaluate(
         """() => [...document.querySelectorAll('main *, header *')].filter((each) => {
-          if (!each.checkVisibility() || each.closest('.sr, .said-line, .where, svg, .strip, #matrix')) return false;
+          if (!each.checkVisibility() || each.closest('.sr, .said-line, .said, .where, svg, .strip')) return false;
           if (each.closest('thead') && each.closest('.stack, .cases')) return false;
           const style = getComputedStyle(each), box = each.getBoundingClientRect();
           const cut = style.overflowX !== 'visible' && each.scrollWidth > each.clientWidth + 1;

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gradeloop.batches.cases import build_result
+from gradeloop.batches.column_table import ColumnTable
 from gradeloop.batches.contract import BatchSummary
-from gradeloop.batches.metric_table import MetricTable
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.evaluation import CriterionRow
 from gradeloop.suites.flags import SuiteFlags
@@ -498,7 +498,7 @@ PASSING = {"Ahoy, 7 seas": (True, False, True), "Hello, 8 seas": (False, True, F
 def test_named_and_derived_metrics_are_those_of_promptfoo(tmp_path: Path) -> None:
     """promptfoo 0.123.1 prints these sums and weights for this configuration: Tone 4 of 6, Facts 2 of 3, Set 0.5 of 2."""
     suite = read_suite(written(tmp_path, NAMED, name=NAME))
-    table = MetricTable(BatchSummary(batch_id="b", created="", status="finished", total=2, derived_metrics=suite.settings.derived_metrics))
+    table = ColumnTable(BatchSummary(batch_id="b", created="", status="finished", total=2, derived_metrics=suite.settings.derived_metrics))
     for case in suite.cases():
         rows = tuple(
             CriterionRow(id=criterion.id, name=criterion.id, passed=passed, reason="")

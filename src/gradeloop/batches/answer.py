@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gradeloop.batches.column_table import ColumnFigures
 from gradeloop.batches.contract import BatchSummary, CaseResult, CaseStatus
 from gradeloop.contract.criterion import TOLERANCE
 from gradeloop.contract.evaluation import CriterionRow
@@ -318,6 +319,28 @@ def _in_words(rate: float, wanted: float, judged: int, noun: str) -> str:
     if rate == 1:
         return ""
     return f"{_percent(rate, wanted)} of {counted(judged, f'judged {noun}')} passed, {_plain(wanted, 4)} wanted"
+
+
+NAMED_COLUMNS = 4
+"""The columns that a sentence names on each side of the gate."""
+
+
+def words_by_column(columns: Sequence[ColumnFigures], summary: BatchSummary) -> str:
+    """Return which columns of a batch that failed are below its gate, and which reach it, the best of them first.
+
+    It is empty for a batch that did not fail, or whose rate is decided by labels.
+    """
+    if not columns or _deciding(summary) is not None or answer_of(summary).word != "FAILED":
+        return ""
+    wanted, judged = summary.pass_rate, sorted((one for one in columns if one.rate.of), key=lambda one: one.rate.value or 0.0)
+    texts = {one.key: f"{one_line(one.name)} {_percent(one.rate.value or 0.0, wanted)} of {one.rate.of:,}" for one in judged}
+    sides = {
+        f"Below {_plain(wanted, 4)}": [texts[one.key] for one in judged if not _reaches(one.rate.value or 0.0, wanted)],
+        "reached by": [texts[one.key] for one in reversed(judged) if _reaches(one.rate.value or 0.0, wanted)],
+        "without a verdict": [one_line(one.name) for one in columns if not one.rate.of],
+    }
+    more = {name: f" and {len(found) - NAMED_COLUMNS} more" if len(found) > NAMED_COLUMNS else "" for name, found in sides.items()}
+    return "; ".join(f"{name}: {', '.join(found[:NAMED_COLUMNS])}{more[name]}" for name, found in sides.items() if found)
 
 
 def gate_lines(found: GatedRate) -> list[str]:

@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -17,9 +17,10 @@ from gradeloop.batches.answer import (
     next_step,
     results_line,
     score_text,
+    words_by_column,
 )
+from gradeloop.batches.column_table import ColumnTable, MetricFigure, column_rows
 from gradeloop.batches.contract import BatchSummary, CaseResult, CaseStatus
-from gradeloop.batches.metric_table import MetricFigure
 from gradeloop.files.output import MARKDOWN_MARK
 from gradeloop.text import counted, encodable, one_line, shortened
 
@@ -73,8 +74,8 @@ class BatchStory:
 class MarkdownFile:
     """Writes the answer, what failed, the regressions, and a table of cases, the worst first, in 64 KiB at most."""
 
-    def __init__(self, file: TextIO, summary: BatchSummary, said: BatchStory | None = None) -> None:
-        self._file = file
+    def __init__(self, file: TextIO, summary: BatchSummary, table: ColumnTable, said: BatchStory | None = None) -> None:
+        self._file, self._table = file, table
         self._summary = summary
         self._baseline = said.baseline if said else None
         self._answer = said.answer if said else answer_of(summary)
@@ -98,11 +99,19 @@ class MarkdownFile:
         """Write all of it."""
         name = escaped(self._summary.name or self._summary.batch_id)
         first = f"{SIGNS[self._answer.word]} **{escaped(self._answer.text)}**"
-        lines = [results_line(self._summary), *(gate_lines(self._summary.corrected) if self._summary.corrected else ())]
+        columns = self._table.columns()
+        lines = [*filter(None, [words_by_column(columns, self._summary)]), results_line(self._summary)]
+        lines += gate_lines(self._summary.corrected) if self._summary.corrected else ()
         results = "".join(f"{escaped(line)}\n\n" for line in lines)
         step = next_step(self._summary, self._answer)
         following = f"Next: <code>{escaped(step)}</code>\n\n" if step else ""
-        parts = [f"{MARKDOWN_MARK}\n\n# {name}\n\n{first}\n\n{results}", following, self._failed(), _named(metrics)]
+        parts = [
+            f"{MARKDOWN_MARK}\n\n# {name}\n\n{first}\n\n{results}",
+            following,
+            _by_column(column_rows(columns)),
+            self._failed(),
+            _named(metrics),
+        ]
         parts += [_compared(self._baseline)] if self._baseline else []
         rows = (line for status in ORDER for line in self._rows[status])
         head = table_head(("case", "generator", "verdict", "score", "why", "output"))
@@ -118,6 +127,14 @@ class MarkdownFile:
         )
 
 
+def _by_column(rows: Sequence[Mapping[str, str]]) -> str:
+    """Return the columns of the batch as a table, the first of them where there are many."""
+    if not rows:
+        return ""
+    rest = f"\nand {counted(len(rows) - METRICS, 'more column')}\n" if len(rows) > METRICS else ""
+    return f"{table_head([*rows[0]])}{''.join(table_row([*row.values()]) for row in rows[:METRICS])}{rest}\n"
+
+
 def _named(metrics: Sequence[MetricFigure]) -> str:
     """Return the named metrics, the first of them where there are many."""
     if not metrics:
@@ -128,7 +145,7 @@ def _named(metrics: Sequence[MetricFigure]) -> str:
 
 
 METRICS = 40
-"""The figures of named metrics that are listed."""
+"""The columns, and the figures of named metrics, that are listed."""
 
 REGRESSED = 50
 """The most regressions that are listed: their texts leave room for the cases."""

@@ -16,10 +16,19 @@ from xml.sax.saxutils import XMLGenerator
 from pydantic import BaseModel, JsonValue
 from pydantic_core import PydanticSerializationError, to_json
 
-from gradeloop.batches.answer import OPTIONAL, STATUS_LABELS, below_threshold, failure_reason, rate_of, results_line, score_text
+from gradeloop.batches.answer import (
+    OPTIONAL,
+    STATUS_LABELS,
+    below_threshold,
+    failure_reason,
+    rate_of,
+    results_line,
+    score_text,
+    words_by_column,
+)
+from gradeloop.batches.column_table import ColumnTable, MetricFigure, column_rows, metric_lines
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult, CaseStatus
 from gradeloop.batches.markdown import BatchStory, MarkdownFile
-from gradeloop.batches.metric_table import MetricFigure, MetricTable, metric_lines
 from gradeloop.batches.ratings import rating_lines
 from gradeloop.extensions import Registry
 from gradeloop.files.output import PAGE, TEXT_MARK, replacing, resolve_outputs
@@ -74,11 +83,18 @@ def json_line(result: CaseResult) -> str:
     return f'{{"schema":"{SCHEMA}",{as_json(result).removeprefix("{")}\n'
 
 
-class JsonFile:
-    """Writes a batch as `{"schema", "summary", "rate", "cases"}`, a line a case, and its named metrics as `"metrics"` where it has some."""
+def _figures(metrics: Sequence[MetricFigure], table: ColumnTable) -> dict[str, JsonValue]:
+    """Return what JSON and YAML say after the cases: the named metrics, and the columns where there are several."""
+    columns: list[JsonValue] = [column.model_dump(mode="json") for column in table.columns()]
+    figures: dict[str, JsonValue] = {"metrics": [asdict(figure) for figure in metrics]} if metrics or columns else {}
+    return {name: encodable_json(value) for name, value in (figures | ({"columns": columns} if columns else {})).items()}
 
-    def __init__(self, file: TextIO, summary: BatchSummary) -> None:
-        self._file = file
+
+class JsonFile:
+    """Writes a batch as `{"schema", "summary", "rate", "cases"}`, a line a case, and `"metrics"` and `"columns"` where it has some."""
+
+    def __init__(self, file: TextIO, summary: BatchSummary, table: ColumnTable) -> None:
+        self._file, self._table = file, table
         self._separator = "\n"
         rate = to_json(rate_of(summary)).decode()
         file.write(f'{{"schema":"{SCHEMA}",\n"summary":{as_json(summary)},\n"rate":{rate},\n"cases":[')
@@ -90,8 +106,8 @@ class JsonFile:
 
     def end(self, metrics: Sequence[MetricFigure] = ()) -> None:
         """Write what comes after the last case."""
-        figures: list[JsonValue] = [asdict(figure) for figure in metrics]
-        self._file.write(f'\n],\n"metrics":{to_json(encodable_json(figures)).decode()}}}\n' if figures else "\n]}\n")
+        figures = _figures(metrics, self._table)
+        self._file.write(f"\n],\n{to_json(figures).decode()[1:]}\n" if figures else "\n]}\n")
 
 
 COLUMNS = (
@@ -269,8 +285,8 @@ def _properties(summary: BatchSummary) -> dict[str, str]:
 class YamlFile:
     """Writes the document of `JsonFile` as YAML."""
 
-    def __init__(self, file: TextIO, summary: BatchSummary) -> None:
-        self._file = file
+    def __init__(self, file: TextIO, summary: BatchSummary, table: ColumnTable) -> None:
+        self._file, self._table = file, table
         self._begun = False
         head = {"schema": SCHEMA, "summary": json.loads(as_json(summary)), "rate": rate_of(summary)}
         file.write(_yaml(head))
@@ -284,8 +300,8 @@ class YamlFile:
     def end(self, metrics: Sequence[MetricFigure] = ()) -> None:
         """Write what comes after the last case."""
         self._file.write("" if self._begun else "cases: []\n")
-        figures: list[JsonValue] = [asdict(figure) for figure in metrics]
-        self._file.write(_yaml({"metrics": encodable_json(figures)}) if figures else "")
+        figures = _figures(metrics, self._table)
+        self._file.write(_yaml(figures) if figures else "")
 
 
 _NOT_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
@@ -307,8 +323,8 @@ def _yaml(value: object) -> str:
 class TextFile:
     """Writes a batch for people: its results in a line, and every case with its output and why it did not pass."""
 
-    def __init__(self, file: TextIO, summary: BatchSummary) -> None:
-        self._file = file
+    def __init__(self, file: TextIO, summary: BatchSummary, table: ColumnTable) -> None:
+        self._file, self._table, self._summary = file, table, summary
         file.write(f"{TEXT_MARK} {encodable(one_line(summary.name or summary.batch_id))}\n{results_line(summary)}\n")
 
     def write(self, result: CaseResult) -> None:
@@ -320,8 +336,10 @@ class TextFile:
             self._file.write(f"  | {line}\n")
 
     def end(self, metrics: Sequence[MetricFigure] = ()) -> None:
-        """Write the named metrics; the results are in the second line."""
-        lines = metric_lines(metrics)
+        """Write the columns and the named metrics; the results are in the second line."""
+        columns = self._table.columns()
+        lines = [", ".join(f"{name} {text}" for name, text in row.items()) for row in column_rows(columns)]
+        lines += [*filter(None, [words_by_column(columns, self._summary)]), *metric_lines(metrics)]
         self._file.write(encodable("".join(f"\n{line}" for line in lines) + ("\n" if lines else "")))
 
 
@@ -345,6 +363,8 @@ class RenderedBatch:
     summary: BatchSummary
     overview: ResultsOverview
     """The facts about all cases; empty where the renderer asks for none."""
+    columns: ColumnTable
+    """The columns of the batch, which are complete when a file ends."""
     said: BatchStory | None = None
     """The answer by the flags of a command, and how the batch compares with an earlier one."""
 
@@ -371,12 +391,12 @@ class Renderer:
 BUILT_IN = (
     Renderer("csv", (".csv",), lambda file, batch: CsvFile(file, batch.overview.names), overview=True),
     Renderer("page", (PAGE,), None),
-    Renderer("json", (".json",), lambda file, batch: JsonFile(file, batch.summary)),
+    Renderer("json", (".json",), lambda file, batch: JsonFile(file, batch.summary, batch.columns)),
     Renderer("lines", (LINES,), None),
-    Renderer("markdown", (".md",), lambda file, batch: MarkdownFile(file, batch.summary, batch.said)),
-    Renderer("text", (".txt",), lambda file, batch: TextFile(file, batch.summary)),
+    Renderer("markdown", (".md",), lambda file, batch: MarkdownFile(file, batch.summary, batch.columns, batch.said)),
+    Renderer("text", (".txt",), lambda file, batch: TextFile(file, batch.summary, batch.columns)),
     Renderer("junit", (".xml",), lambda file, batch: JunitFile(file, batch.summary, batch.overview), overview=True),
-    Renderer("yaml", (".yaml", ".yml"), lambda file, batch: YamlFile(file, batch.summary)),
+    Renderer("yaml", (".yaml", ".yml"), lambda file, batch: YamlFile(file, batch.summary, batch.columns)),
 )
 
 RENDERERS = Registry[Renderer]("renderers", "format of results", "gradeloop.batches.outputs:BUILT_IN")
@@ -430,16 +450,16 @@ class Outputs:
         if not self._whole:
             return
         overview = ResultsOverview.of(results()) if any(renderer.overview for _, renderer in self._whole) else ResultsOverview()
-        batch = RenderedBatch(summary, overview, said)
+        table = ColumnTable(summary)
+        batch = RenderedBatch(summary, overview, table, said)
         with ExitStack() as files:
             writers = [render.open(files.enter_context(replacing(path)), batch) for path, render in self._whole if render.open is not None]
-            metrics = MetricTable(summary)
             for result in results():
-                metrics.add(result)
+                table.add(result)
                 for writer in writers:
                     writer.write(result)
             for writer in writers:
-                writer.end(metrics.figures())
+                writer.end(table.figures())
 
     def _opened(self) -> list[TextIOWrapper]:
         if self._open is None:

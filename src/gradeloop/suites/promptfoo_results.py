@@ -7,8 +7,8 @@ from typing import Any, TextIO
 from pydantic_core import to_json
 
 from gradeloop.batches.answer import STATUS_LABELS, failure_reason
+from gradeloop.batches.column_table import ColumnTable, MetricFigure
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult
-from gradeloop.batches.metric_table import MetricFigure, MetricTable
 from gradeloop.batches.outputs import Renderer, encodable_json
 from gradeloop.contract.messages import Usage
 
@@ -37,7 +37,7 @@ class PromptfooFile:
         """Write the next case."""
         end, reason = _ENDS.get(result.status, ("Error", 2))
         counts, sums, usages = self._columns.setdefault((result.prompt, result.label), (Counter(dict.fromkeys(_COUNTS, 0)), Counter(), []))
-        scores = {figure.name: figure.value or 0.0 for figure in MetricTable(self._plain, [result]).figures()}
+        scores = {figure.name: figure.value or 0.0 for figure in ColumnTable(self._plain, [result]).figures()}
         checked = [] if end == "Error" else [row for row in result.criteria if not row.unverified]
         counts.update([f"test{end}Count", *(f"assert{'Pass' if row.verdict == 'passed' else 'Fail'}Count" for row in checked)])
         sums.update(scores | {"": result.score or 0.0})

@@ -14,7 +14,17 @@ from rich.rule import Rule
 from rich.table import Table
 from rich.text import Text
 
-from gradeloop.batches.answer import ANSWER_STYLES, OPTIONAL, STATUS_LABELS, answer_of, failure_reason, next_step, summary_counts
+from gradeloop.batches.answer import (
+    ANSWER_STYLES,
+    OPTIONAL,
+    STATUS_LABELS,
+    answer_of,
+    failure_reason,
+    next_step,
+    summary_counts,
+    words_by_column,
+)
+from gradeloop.batches.column_table import ColumnFigures
 from gradeloop.batches.contract import BatchSummary, CaseResult
 from gradeloop.batches.ratings import rating_lines
 from gradeloop.batches.trends import SuiteBatch
@@ -312,10 +322,12 @@ def _voted(passed: bool | None) -> str:
     return {True: "passed", False: "not passed", None: "no verdict"}[passed]
 
 
-def answer_lines(summary: BatchSummary) -> Iterator[Text]:
-    """Yield the answer of a batch in its colour, and the command that comes next, if any."""
+def answer_lines(summary: BatchSummary, columns: Sequence[ColumnFigures] = ()) -> Iterator[Text]:
+    """Yield the answer of a batch in its colour, which columns are below the gate, and the command that comes next, if any."""
     answer = answer_of(summary)
     yield Text(answer.text, ANSWER_STYLES[answer.word])
+    if words := words_by_column(columns, summary):
+        yield Text(words)
     if step := next_step(summary, answer):
         yield Text(f"next: {step}", "dim")
 

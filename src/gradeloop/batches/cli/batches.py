@@ -15,8 +15,9 @@ from rich.text import Text
 from gradeloop.batches.answer import answer_of, gate_lines, results_line
 from gradeloop.batches.cases import lost_workers
 from gradeloop.batches.cli.batch_view import answer_lines, batch_table, case_lines
-from gradeloop.batches.cli.results_table import result_lines
+from gradeloop.batches.cli.results_table import column_lines, result_lines
 from gradeloop.batches.client import BatchClient
+from gradeloop.batches.column_table import ColumnTable
 from gradeloop.batches.compare.comparison import (
     CaseComparison,
     Comparison,
@@ -106,7 +107,9 @@ def show(
             return
         corrected = map(Text, gate_lines(summary.corrected) if summary.corrected else ())
         table = result_lines(found.results(), width)
-        lines = [f"batch {summary.batch_id}", *answer_lines(summary), *table, results_line(summary), *corrected]
+        columns = ColumnTable(summary, found.results()).columns()
+        answer = [*answer_lines(summary, columns), *column_lines(columns, width)]
+        lines = [f"batch {summary.batch_id}", *answer, *table, results_line(summary), *corrected]
     show_lines(summary.model_dump(mode="json"), lines, as_json=as_json)
 
 
@@ -139,10 +142,12 @@ def export(
         write_results(batch, output, overwrite=overwrite, baseline=baseline)
         return
     with BatchReader(own_store()).snapshot(batch) as found:
-        written = JsonFile(sys.stdout, found.summary)
+        table = ColumnTable(found.summary)
+        written = JsonFile(sys.stdout, found.summary, table)
         for result in found.results():
+            table.add(result)
             written.write(result)
-        written.end()
+        written.end(table.figures())
 
 
 def write_results(batch: str, output: Sequence[Path], *, overwrite: bool, baseline: str | None = None) -> None:

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gradeloop.batches.answer import ANSWER_STYLES, STATUS_LABELS, BatchAnswer, failure_reason, score_text, status_counts
+from gradeloop.batches.column_table import ColumnFigures, column_rows
 from gradeloop.batches.contract import CaseResult, CaseStatus
 from gradeloop.cli.render.table import GAP, LEAST_WIDTH, MOST_NAME, WHY_CHARACTERS, Column, table
 from gradeloop.contract.messages import Usage
@@ -124,6 +125,19 @@ def result_lines(results: Iterable[CaseResult], width: int, characters: int | No
     if rest:
         counts = ", ".join(status_counts(rest))
         yield Text(f"and {rest.total():,} more: {counts}" if cells else counts, "dim")
+
+
+def column_lines(columns: Sequence[ColumnFigures], width: int) -> Iterator[Table]:
+    """Yield the columns of a batch as a table, a row each, for a terminal of that width; nothing where there is only one."""
+    rows = column_rows(columns)
+    if rows:
+        name, *figures = rows[0]
+        shown = [Column(figure, [row[figure] for row in rows], right=True, wide=figure not in COLUMN_FIGURES) for figure in figures]
+        yield table([Column(name, [row[name] for row in rows], share=3), *shown], width)
+
+
+COLUMN_FIGURES = {"pass rate", "passed", "errors", "cost"}
+"""The figures of a column that a narrow terminal shows, too."""
 
 
 def _table(cells: Sequence[_Cell], shown: _Shown, width: int) -> Table:

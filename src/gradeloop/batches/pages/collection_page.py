@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pydantic import JsonValue
 
 from gradeloop.batches.answer import CriterionCounts, ModelVerdicts, hint_of_verdicts, model_verdicts
+from gradeloop.batches.column_table import ColumnFigures, ColumnKey, column_rows
 from gradeloop.batches.contract import BatchStatus
 from gradeloop.contract.evaluation import CriterionRow, lowest_row
 from gradeloop.contract.messages import Usage
@@ -25,6 +26,9 @@ WORST = 10
 ERRORS = 3
 """The errors that are shown as the most frequent."""
 
+METRICS = 24
+"""The most figures of named metrics that a page begins with, or the most metrics of its columns; files of results have all."""
+
 
 @dataclass(frozen=True)
 class PageRow:
@@ -32,9 +36,9 @@ class PageRow:
 
     report: RunReport
     test: str
-    """The test, which it has in common with the runs of other generators."""
-    column: str = ""
-    """The generator's label."""
+    """The test, which it has in common with the runs of other columns."""
+    column: ColumnKey = (None, None)
+    """The labels of its prompt and generator."""
 
 
 @dataclass(frozen=True)
@@ -95,6 +99,10 @@ class PageHeader:
     """Ended cases, and all of them, where the batch runs."""
     history: tuple[PastBatch, ...] = ()
     """The batches of this suite, the oldest first and this one last."""
+    columns: tuple[ColumnFigures, ...] = ()
+    """The prompts and generators that are compared; empty where there is only one."""
+    metrics: Mapping[ColumnKey, Mapping[str, str]] = field(default_factory=dict)
+    """The named metrics of each of them."""
 
 
 def collection_page(head: PageHeader, entries: Iterable[PageRow], *, live: Live | None = None) -> str:
@@ -104,7 +112,7 @@ def collection_page(head: PageHeader, entries: Iterable[PageRow], *, live: Live 
     for number, given in enumerate(entries):
         step = head.steps.get(given.report.verdict) if given.report.next is None else None
         entry = given if step is None else replace(given, report=given.report.model_copy(update={"next": step}))
-        table.take(row_of(number, entry), entry.report)
+        table.take(row_of(number, entry, beside_others=bool(head.columns)), entry.report)
         failed.take(number, entry.report)
         last = entry.report.evaluations[-1] if entry.report.evaluations else None
         criteria.take(last.criteria if last else (), entry.report.optional)
@@ -123,9 +131,11 @@ def collection_page(head: PageHeader, entries: Iterable[PageRow], *, live: Live 
         "more_failures": failed.more(head.verdict),
         "by_number": {row.number: row for row in everyone},
         "filters": filters(rows),
-        "columns": columns(everyone),
-        "matrix": matrix(rows),
+        "figures": [(row, head.metrics.get(column.key, {})) for row, column in zip(column_rows(head.columns), head.columns, strict=True)],
+        "metric_names": [*dict.fromkeys(name for metrics in head.metrics.values() for name in metrics)][:METRICS],
+        "tests": by_test(rows, everyone),
         "plain": PLAIN_ROWS,
+        "plain_tests": PLAIN_TESTS,
         "first": first_to_read(rows, head.verdict),
         "bars": histogram([row.score for row in everyone if row.score is not None]),
         "worst": worst,
@@ -171,7 +181,7 @@ FILTERS = {
     "contested": "contested",
     "unverified": "unverified criterion",
     "person": "overridden",
-    "differs": "generators disagree",
+    "differs": "columns differ",
 }
 
 
@@ -194,14 +204,16 @@ class CaseRow:
     output: str
     """The beginning of the output that was judged, in one line."""
     test: str
-    """The case's id without the generator's label and the repetition: what the rows of a matrix are."""
-    column: str
-    """The generator's label."""
+    """The id of the case's test: what the rows of a comparison are."""
+    column: ColumnKey
+    """The labels of its prompt and generator."""
     usage: Usage
     flags: frozenset[str]
     """The filters that show it."""
     failing: tuple[str, ...] = ()
     """The ids of the criteria that did not pass."""
+    gaps: tuple[tuple[str, str], ...] = ()
+    """The first of these criteria, those that decided before others, each with its gap; empty where columns are not compared."""
     labels: tuple[tuple[str, str], ...] = ()
     """The short values of a judge's output by their names."""
     said: tuple[OutputPart, ...] = ()
@@ -210,8 +222,12 @@ class CaseRow:
     """The pack of the run that it opens, and the run's position there; None where it opens nothing here."""
 
 
-def row_of(number: int, entry: PageRow) -> CaseRow:
-    """Return a run's row."""
+GAPS, GAP_CHARACTERS = 3, 200
+"""The criteria that a cell of a comparison names, and the most characters of why each did not pass."""
+
+
+def row_of(number: int, entry: PageRow, *, beside_others: bool = False) -> CaseRow:
+    """Return a run's row; where columns are compared, with more of its output, and with why each criterion did not pass."""
     report = entry.report
     rows = report.evaluations[-1].criteria if report.evaluations else ()
     decided, shown = _decided(report, rows)
@@ -223,6 +239,7 @@ def row_of(number: int, entry: PageRow) -> CaseRow:
         "unverified": any(row.unverified for row in rows),
         "person": report.overridden is not None,
     }
+    failing = sorted((row for row in rows if row.verdict == "failed"), key=lambda row: row.id not in decided)
     return CaseRow(
         number=number,
         id=report.name,
@@ -232,27 +249,31 @@ def row_of(number: int, entry: PageRow) -> CaseRow:
         worst=", ".join(decided) or (worst.id if worst else ""),
         why=("".join(part.text for part in said) or _finding(report, worst))[:FINDING_CHARACTERS],
         about=report.about.get("description", "")[:FINDING_CHARACTERS],
-        output=_output_line(report),
+        output=_output_of(report, beside_others=beside_others),
         test=entry.test,
         column=entry.column,
         usage=report.usage,
         flags=frozenset(flag for flag, applies in flags.items() if applies),
-        failing=tuple(row.id for row in rows if row.verdict == "failed"),
+        failing=tuple(row.id for row in failing),
+        gaps=tuple((row.id, headline(row.why_failed, GAP_CHARACTERS)) for row in failing[:GAPS]) if beside_others else (),
         labels=labels_of(report),
         said=said,
     )
 
 
-OUTPUT_CHARACTERS = 120
-"""The most characters of an output in a row of the table: as many as fit on its line."""
+OUTPUT_CHARACTERS, BESIDE_CHARACTERS = 120, 400
+"""The most characters of an output in a row of the table, as many as fit on its line, and of one beside those of other columns."""
 
 
-def _output_line(report: RunReport) -> str:
+def _output_of(report: RunReport, *, beside_others: bool) -> str:
     """Return the beginning of the output that a case's last verdict is on; empty where there is none."""
     at = report.evaluations[-1].draft if report.evaluations else report.best
     if report.kind != "case" or at is None or at >= len(report.messages):
         return ""
-    return headline(report.messages[at].content, OUTPUT_CHARACTERS)
+    text = report.messages[at].content
+    if beside_others:
+        return text.strip()[:BESIDE_CHARACTERS] + "…" * (len(text.strip()) > BESIDE_CHARACTERS)
+    return headline(text, OUTPUT_CHARACTERS)
 
 
 LABEL_CHARACTERS, LABELS, LABEL_VALUES = 40, 6, 12
@@ -338,8 +359,8 @@ def _written(report: RunReport, key: str) -> tuple[OutputPart, ...]:
 
 
 def with_differences(rows: Sequence[CaseRow]) -> list[CaseRow]:
-    """Return the rows, flagged where the generators came to different verdicts on one test; errors do not count."""
-    verdicts: dict[str, dict[str, set[Verdict]]] = {}
+    """Return the rows, flagged where the columns came to different verdicts on one test; errors do not count."""
+    verdicts: dict[str, dict[ColumnKey, set[Verdict]]] = {}
     for row in rows:
         if row.verdict in {"passed", "failed"}:
             verdicts.setdefault(row.test, {}).setdefault(row.column, set()).add(row.verdict)
@@ -355,44 +376,18 @@ def filters(rows: Sequence[CaseRow]) -> list[tuple[str, str, int]]:
     return [(flag, label, counts[flag]) for flag, label in names.items() if counts[flag]]
 
 
-@dataclass(frozen=True)
-class GeneratorColumn:
-    """The numbers of a generator."""
+def by_test(rows: Iterable[CaseRow], everyone: Iterable[CaseRow]) -> dict[str, dict[ColumnKey, list[CaseRow]]]:
+    """Return the cases by test and column, several where one is repeated; nothing where no test was put to two columns.
 
-    label: str
-    passed: int
-    failed: int
-    errors: int
-    score: float | None
-    """The mean of the scores that there are."""
-    usage: Usage
-
-    @property
-    def rate(self) -> float | None:
-        """The share that passed of what was judged."""
-        judged = self.passed + self.failed
-        return self.passed / judged if judged else None
-
-
-def columns(rows: Sequence[CaseRow]) -> list[GeneratorColumn]:
-    """Return the generators, in the order in which they come."""
-    found = []
-    for label in dict.fromkeys(row.column for row in rows):
-        own = [row for row in rows if row.column == label]
-        counts = Counter(row.verdict for row in own)
-        scores = [row.score for row in own if row.score is not None]
-        mean = sum(scores) / len(scores) if scores else None
-        usage = sum((row.usage for row in own), Usage())
-        found.append(GeneratorColumn(label, counts["passed"], counts["failed"], counts["error"], mean, usage))
-    return found
-
-
-def matrix(rows: Sequence[CaseRow]) -> dict[str, dict[str, list[CaseRow]]]:
-    """Return the rows by test and generator, several where a case is repeated; nothing where no test was put to two generators."""
-    tests: dict[str, dict[str, list[CaseRow]]] = {}
-    for row in rows:
-        tests.setdefault(row.test, {}).setdefault(row.column, []).append(row)
-    return tests if any(len(by_column) > 1 for by_column in tests.values()) else {}
+    Args:
+        rows: The rows that are listed, in the order of the table; a test stands where the first of its rows does.
+        everyone: All rows: a case of a listed test has its verdict there, even where there is no room for its texts.
+    """
+    found: dict[str, dict[ColumnKey, list[CaseRow]]] = {row.test: {} for row in rows}
+    for row in everyone:
+        if row.test in found:
+            found[row.test].setdefault(row.column, []).append(row)
+    return found if any(len(by_column) > 1 for by_column in found.values()) else {}
 
 
 BINS = 10
@@ -429,6 +424,9 @@ PACKED_TEXT = 0.6
 PLAIN_ROWS = 2_000
 """The rows that are not packed: what a reader without JavaScript sees, and everyone at once."""
 
+PLAIN_TESTS = 120
+"""The tests of a comparison that are not packed: a multiple of the 20 that are laid out together, so that parts stay whole."""
+
 PASSING = 0.55
 """The part of the table that cases may take that passed; the rest is for the others."""
 
@@ -457,11 +455,11 @@ class Table:
     def take(self, row: CaseRow, report: RunReport) -> None:
         """List a row, and pack its run, where there is room."""
         urgent = row.flags != {"passed"}
-        texts = len(row.id) + len(row.why) + len(row.about) + len(row.output)
+        texts = sum(map(len, (row.id, row.why, row.about, row.output, *(gap for _, gap in row.gaps))))
         size = ROW_BYTES + PACKED_TEXT * texts
         if self._spent + size > TABLE_BYTES * (1.0 if urgent else PASSING):
             self._left_out[row.word] += 1
-            self.everyone.append(replace(row, why="", about="", output=""))
+            self.everyone.append(replace(row, why="", about="", output="", gaps=()))
             return
         self._spent += size
         self.listed.add(row.number)

@@ -10,12 +10,22 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
-from gradeloop.batches.answer import ANSWER_COLOURS, STATUS_LABELS, answer_of, failure_reason, gate_lines, next_step, rate_of, report_step
+from gradeloop.batches.answer import (
+    ANSWER_COLOURS,
+    STATUS_LABELS,
+    answer_of,
+    failure_reason,
+    gate_lines,
+    next_step,
+    rate_of,
+    report_step,
+    words_by_column,
+)
 from gradeloop.batches.client import BatchClient
+from gradeloop.batches.column_table import ColumnTable
 from gradeloop.batches.contract import JUDGING_PREFIX, BatchSummary, Case, CaseResult, CaseStatus
 from gradeloop.batches.exports import read_export
-from gradeloop.batches.metric_table import MetricTable
-from gradeloop.batches.pages.collection_page import PageHeader, PageRow, PastBatch, Stat, collection_page
+from gradeloop.batches.pages.collection_page import METRICS, PageHeader, PageRow, PastBatch, Stat, collection_page
 from gradeloop.batches.pages.judgement_page import judging_head, live_next
 from gradeloop.batches.pages.read_judgement import read_case_judgement, registered_name
 from gradeloop.batches.ratings import rating_lines
@@ -46,8 +56,8 @@ class BatchReport:
     """The cases in their order; gone through once, when the page is made."""
     threads: dict[str, RunReport] = field(default_factory=dict)
     """The reports of threads by their ids."""
-    repeated: bool = False
-    """True where cases are repeated."""
+    columns: ColumnTable | None = None
+    """The columns of the batch, which tell which cases are of one test; None where each case is a test of its own."""
 
 
 ThreadsOpener = Callable[[str], Awaitable[GradingClient]]
@@ -103,24 +113,12 @@ def _stored_page(
     step: NextStep | None,
 ) -> str:
     with reader.snapshot(name) as found:
-        metrics = MetricTable(found.summary, found.results())
-        repeated = any(result.repeat for result in found.results())
-        head = head_of(found.summary, notes)
+        table = ColumnTable(found.summary, found.results())
+        head = head_of(found.summary, notes, table)
         if found.summary.batch_id.startswith(JUDGING_PREFIX):
             head = judging_head(head, found.summary, step)
-        head = replace(head, tiles=(*head.tiles, *_metric_tiles(metrics)), history=past_batches(found.summary, known))
-        return batch_page(BatchReport(head, found.cases(), threads, repeated), live=live)
-
-
-METRICS = 24
-"""The most figures of named metrics that a page begins with; files of results have all."""
-
-
-def _metric_tiles(metrics: MetricTable) -> Iterator[Stat]:
-    figures = metrics.figures()
-    columns = {figure.column for figure in figures}
-    for figure in figures[:METRICS]:
-        yield Stat(f"{figure.name}, {figure.column}" if len(columns) > 1 else figure.name, figure.text, None)
+        head = replace(head, history=past_batches(found.summary, known))
+        return batch_page(BatchReport(head, found.cases(), threads, table), live=live)
 
 
 def past_batches(summary: BatchSummary, known: Sequence[BatchSummary]) -> tuple[PastBatch, ...]:
@@ -142,13 +140,13 @@ def entries(report: BatchReport) -> Iterator[PageRow]:
     """Yield the cases as runs, with their tests and generators."""
     for case, result in report.cases:
         thread = report.threads.get(thread_of(result, report.head.batch_id) or "")
-        label = result.label or ""
         run = with_thread(result, thread) if thread else read_case_report(result, case)
-        yield PageRow(run, _test(result, case, repeated=report.repeated), label)
+        yield PageRow(run, report.columns.test_of(result) if report.columns else result.id, (result.prompt, result.label))
 
 
-def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> PageHeader:
-    """Return the head of a batch's page."""
+def head_of(summary: BatchSummary, notes: Sequence[str] = (), table: ColumnTable | None = None) -> PageHeader:
+    """Return the head of a batch's page, with the columns and the named metrics of its table."""
+    columns, metrics = (table.columns(), table.figures()) if table else ((), [])
     judged = summary.passed + summary.failed
     rate = percent(summary.passed / judged) if judged else ""
     answer = answer_of(summary)
@@ -172,14 +170,19 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = ()) -> PageHeader:
         word=summary.status + (f": {summary.reason}" if summary.reason else ""),
         verdict=ANSWER_COLOURS[answer.word],
         noun="case",
-        tiles=tuple(Stat(label, value, kind) for label, value, kind, is_shown in tiles if is_shown),
+        tiles=(
+            *(Stat(label, value, kind) for label, value, kind, is_shown in tiles if is_shown),
+            *(Stat(figure.name, figure.text) for figure in metrics[:METRICS] if not columns),
+        ),
         about=about,
         notes=(*(gate_lines(summary.corrected) if summary.corrected else ()), *notes),
         error=summary.corrected.error if summary.corrected else None,
         batch_id=summary.batch_id,
         status=summary.status,
         answer=answer.text,
-        words=answer.words,
+        words=". ".join(filter(None, (answer.words, words_by_column(columns, summary)))),
+        columns=columns,
+        metrics={one.key: {each.name: each.text for each in metrics if (each.prompt, each.label) == one.key} for one in columns},
         steps=case_steps(summary.batch_id),
         next_step="" if step == report_step(summary) else step,
         compare=f"gradeloop diff {shlex.quote(summary.batch_id)}" if answer.word == "FAILED" else "",
@@ -238,13 +241,6 @@ def _threads(reader: BatchReader, name: str) -> tuple[str, list[str]]:
     return batch_id, [thread for _, thread in sorted(threads, key=lambda pair: pair[0]) if thread is not None]
 
 
-def _test(result: CaseResult, case: Case | None, *, repeated: bool) -> str:
-    """Return a case's id without its repetition and its generator."""
-    repeat = case.repeat if case else result.repeat
-    base = result.id.removesuffix(f"/{repeat + 1}") if repeated else result.id
-    return base.removesuffix(f"/{result.label}") if result.label else base
-
-
 def report_of_file(path: Path) -> BatchReport:
     """Return the report of a file of results; of a case that is there twice the last line counts.
 
@@ -253,13 +249,13 @@ def report_of_file(path: Path) -> BatchReport:
     """
     found = read_export(path, lambda result: result)
     summary = found.summary or _counted(path, found.cases)
-    metrics = MetricTable(summary, found.cases)
-    head = head_of(summary, found.notes)
+    table = ColumnTable(summary, found.cases)
+    head = head_of(summary, found.notes, table)
     again = f"gradeloop diff {shlex.quote(str(path))}"
     steps: dict[Verdict, NextStep] = {"failed": NextStep(words=MEND, command=again)}
     compare = again if head.compare else ""
-    head = replace(head, batch_id=None, compare=compare, steps=steps, tiles=(*head.tiles, *_metric_tiles(metrics)))
-    return BatchReport(head, [(None, result) for result in found.cases], repeated=any(result.repeat for result in found.cases))
+    head = replace(head, batch_id=None, compare=compare, steps=steps)
+    return BatchReport(head, [(None, result) for result in found.cases], columns=table)
 
 
 def _counted(path: Path, results: Sequence[CaseResult]) -> BatchSummary:
@@ -312,6 +308,10 @@ VALUE_CHARACTERS = 2_000
 """The most characters of a variable among the facts about a case; the messages hold it in full."""
 
 
+EMPTY_OUTPUT = "(an empty output)"
+"""The words in place of an output of blanks, which is no message."""
+
+
 def read_case_report(result: CaseResult, case: Case | None = None) -> RunReport:
     """Return the report of a case: what was asked, what was judged, and the one pass over it."""
     if result.judgement is not None and case is not None and case.judging is not None:
@@ -319,7 +319,7 @@ def read_case_report(result: CaseResult, case: Case | None = None) -> RunReport:
         return judged.model_copy(update={"notes": (*judged.notes, *rating_lines(result))})
     messages = [*(case.messages if case else ())]
     if result.output is not None:
-        messages.append(Message.model_construct(role="assistant", content=result.output))
+        messages.append(Message.model_construct(role="assistant", content=result.output if result.output.strip() else EMPTY_OUTPUT))
     evaluation = _evaluation(result, len(messages) - 1) if result.output is not None else None
     overrides = [row.override.passed for row in result.criteria if row.override is not None]
     return RunReport(

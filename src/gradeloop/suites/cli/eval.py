@@ -23,17 +23,18 @@ from gradeloop.batches.answer import (
     next_step,
     results_line,
     why_open,
+    words_by_column,
 )
 from gradeloop.batches.cli.batch_view import BatchProgressView, case_line
 from gradeloop.batches.cli.follow import BatchFollower, StoreWatch, store_timeout
-from gradeloop.batches.cli.results_table import result_lines
+from gradeloop.batches.cli.results_table import column_lines, result_lines
 from gradeloop.batches.client import BatchClient, SpooledCases, upload_cases
+from gradeloop.batches.column_table import ColumnTable, metric_lines
 from gradeloop.batches.compare.comparison import load_batch, stored_source
 from gradeloop.batches.compare.wording import baseline_of
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
 from gradeloop.batches.gate import gate_batch
 from gradeloop.batches.markdown import BatchStory
-from gradeloop.batches.metric_table import MetricTable, metric_lines
 from gradeloop.batches.outputs import Outputs, json_line, renderers_by_suffix
 from gradeloop.batches.reader import LATEST, BatchReader
 from gradeloop.cli.commands import codes_help, ctrl_c, takes
@@ -324,19 +325,19 @@ class EvalCommand:
             from gradeloop.batches.pages.read_batch import write_pages
 
             await write_pages(outputs.pages, self._reader, summary.batch_id)
-        shown = self._options.presentation
+        shown, columns = self._options.presentation, await asyncio.to_thread(lambda: ColumnTable(summary, self._results(summary)))
         table = shown.table if shown.table is not None or shown.cell_length is None else True
         if not self._options.as_json and table is not False:
             if table or self._console.is_terminal:
                 await asyncio.to_thread(self._print_table, summary)
-            metrics = await asyncio.to_thread(lambda: MetricTable(summary, self._results(summary)))
-            for line in metric_lines(metrics.figures()):
-                self._console.print(line, soft_wrap=True)
+            for line in (*column_lines(columns.columns(), self._console.width), *metric_lines(columns.figures())):
+                self._console.print(line, soft_wrap=isinstance(line, str))
             if hint := await asyncio.to_thread(self._hint, summary):
                 self._console.print(hint, style="yellow", soft_wrap=True)
         said = f"{answer.text}: {answer.words}" if summary.decided and answer.words else answer.text
         self._console.print(Text(said, ANSWER_STYLES[answer.word]), soft_wrap=True)
-        self._console.print(results_line(summary, pass_rate=rate), soft_wrap=True)
+        for line in filter(None, (words_by_column(columns.columns(), summary), results_line(summary, pass_rate=rate))):
+            self._console.print(line, soft_wrap=True)
         for line in gate_lines(summary.corrected) if summary.corrected else ():
             self._console.print(line, soft_wrap=True)
         if summary.status in {"paused", "stopped"}:

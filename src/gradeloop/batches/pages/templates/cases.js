@@ -8,19 +8,25 @@
     worst: (row) => row.cells[3].textContent.trim().toLowerCase() || "\uffff",
     cost: (row) => Number(row.dataset.c ?? 0),
   };
-  const key = (name) => keys[name] || ((row) => row.cells[5 + Number(name.slice("label".length))]?.textContent.trim().toLowerCase() ?? "");
-  const state = { filter: "", criterion: "", label: "", search: "", sort: "", down: false, matrix: false };
-  let rows = [], texts = new Map(), byId = new Map(), current = null, cited = "";
-  const id_of = (row) => row.querySelector(".name")?.textContent ?? "";
+  // A column of a comparison is sorted by its case's verdict, then by its score.
+  const placed = (at) => (line) => {
+    const found = line.querySelector(`[data-g="${at}"]`);
+    return found ? keys.verdict(found) + Number(found.dataset.s ?? 0) / 2 : 9;
+  };
+  const labelled = (at) => (row) => row.cells[5 + at]?.textContent.trim().toLowerCase() ?? "";
+  const key = (name) => keys[name] || (name.startsWith("column") ? placed(Number(name.slice("column".length))) : labelled(Number(name.slice("label".length))));
+  const state = { filter: "", criterion: "", label: "", search: "", sort: "", column: "", down: false };
+  // A row is a case: a line of the table, or one of the cases that a comparison has beside each other on a line.
+  let rows = [], lines = [], fitting = new Set(), texts = new Map(), byId = new Map(), current = null, cited = "";
+  const id_of = (row) => row.dataset.id ?? row.querySelector(".name")?.textContent ?? "";
 
   // The address holds what is shown: `#case-ID&f=failed&k=step&q=words&sort=score&down=1`. A part that cannot be read is left out.
   const decoded = (text) => { try { return decodeURIComponent(text); } catch { return text; } };
-  const SHORT = { f: "filter", k: "criterion", l: "label", q: "search", sort: "sort" };
+  const SHORT = { f: "filter", k: "criterion", l: "label", q: "search", c: "column", sort: "sort" };
   const address = (row) => {
     const parts = row ? [`case-${encodeURIComponent(id_of(row))}`] : [];
     for (const [short, name] of Object.entries(SHORT)) if (state[name]) parts.push(`${short}=${encodeURIComponent(state[name])}`);
     if (state.down) parts.push("down=1");
-    if (state.matrix) parts.push("matrix=1");
     return parts.length ? `#${parts.join("&")}` : "";
   };
   const keep = () => history.replaceState(null, "", location.pathname + location.search + address(current));
@@ -29,11 +35,11 @@
     if (!parts.some((part) => part.includes("="))) return false;
     const before = address(null);
     for (const name of Object.values(SHORT)) state[name] = "";
-    state.down = state.matrix = false;
+    state.down = false;
     for (const part of parts) {
       const [short, value] = [part.slice(0, part.indexOf("=")), decoded(part.slice(part.indexOf("=") + 1))];
       if (Object.hasOwn(SHORT, short)) state[SHORT[short]] = value;
-      else if (short === "down" || short === "matrix") state[short] = true;
+      else if (short === "down") state.down = true;
     }
     return address(null) !== before;
   };
@@ -54,51 +60,45 @@
   };
 
   const show = () => {
-    const table = document.getElementById("table");
     const words = state.search.toLowerCase().split(/\s+/).filter(Boolean);
-    let count = 0;
     const wanted = state.criterion ? [...document.querySelectorAll("[data-criterion]")].find((each) => each.dataset.name === state.criterion) : null;
-    const fitting = new Set();
+    const kept = new Set();
+    fitting = new Set();
     for (const row of rows) {
-      const fits = (!state.filter || row.dataset.f.split(" ").includes(state.filter))
+      const fits = (!state.column || row.dataset.g === state.column) && (!state.filter || row.dataset.f.split(" ").includes(state.filter))
         && (!wanted || (row.dataset.k ?? "").split(" ").includes(wanted.dataset.criterion))
         && (!state.label || [...row.querySelectorAll("[data-l]")].some((cell) => cell.dataset.l === state.label))
         && words.every((word) => texts.get(row).includes(word));
-      if (row.hidden === fits) row.hidden = !fits;
-      count += fits;
-      if (fits) fitting.add(row.id.slice("case-".length));
+      if (fits) fitting.add(row) && kept.add(row.closest("tr"));
     }
+    for (const line of lines) if (line.hidden === kept.has(line)) line.hidden = !line.hidden;
     measure();
-    for (const button of document.querySelectorAll("[data-filter]")) button.setAttribute("aria-pressed", String(button.dataset.filter === state.filter));
+    for (const button of document.querySelectorAll("[data-filter]")) button.setAttribute("aria-pressed", String(button.dataset.filter === state.filter && (button.dataset.column ?? "") === state.column));
     for (const button of document.querySelectorAll("[data-criterion]")) button.setAttribute("aria-pressed", String(button === wanted));
     for (const button of document.querySelectorAll("[data-label]")) button.setAttribute("aria-pressed", String(button.dataset.label === state.label));
     const empty = document.getElementById("empty");
-    if (empty) empty.hidden = count > 0;
-    document.getElementById("count").textContent = count === rows.length ? "" : `${count.toLocaleString("en")} of ${rows.length.toLocaleString("en")} shown`;
-    const matrix = document.getElementById("matrix");
-    if (matrix) {
-      matrix.hidden = !state.matrix;
-      for (const line of matrix.querySelectorAll("tbody tr")) line.hidden = !line.dataset.cases.split(" ").some((each) => fitting.has(each));
-      table.hidden = state.matrix;
-      document.getElementById("as-matrix").setAttribute("aria-pressed", String(state.matrix));
-    }
+    if (empty) empty.hidden = kept.size > 0;
+    document.getElementById("count").textContent = kept.size === lines.length ? "" : `${kept.size.toLocaleString("en")} of ${lines.length.toLocaleString("en")} shown`;
   };
 
+  const cases_of = (all) => all.flatMap((line) => (line.dataset.f === undefined ? [...line.querySelectorAll("[data-f]")] : [line]));
   const sort = () => {
     for (const head of document.querySelectorAll("[data-sort]")) {
       if (head.dataset.sort === state.sort) head.setAttribute("aria-sort", state.down ? "descending" : "ascending");
       else head.removeAttribute("aria-sort");
     }
     if (!state.sort) return;
-    const made = rows.map((row) => [key(state.sort)(row), row]);
+    const made = lines.map((line) => [key(state.sort)(line), line]);
     const turn = state.down ? -1 : 1;
     made.sort(([a], [b]) => (a < b ? -turn : a > b ? turn : 0));
-    rows = made.map(([, row]) => row);
+    lines = made.map(([, line]) => line);
     // Rows that are moved within the document are styled one by one: they are put in order outside of it.
     const table = document.getElementById("table"), bodies = [...table.tBodies], focused = document.activeElement;
+    const sizes = bodies.map((body) => body.rows.length), left = [...lines];
     for (const body of bodies) body.remove();
-    bodies.forEach((body, at) => body.append(...rows.slice(at * 50, (at + 1) * 50)));
+    bodies.forEach((body, at) => body.append(...left.splice(0, sizes[at])));
     table.append(...bodies);
+    rows = cases_of(lines);
     measure();
     if (focused !== document.activeElement) focused.focus?.({ preventScroll: true });
   };
@@ -107,11 +107,14 @@
     const tools = document.getElementById("tools");
     if (!tools) return;
     tools.hidden = false;
-    rows = [...document.getElementById("table").tBodies].flatMap((body) => [...body.rows]);
-    texts = new Map(rows.map((row) => [row, row.textContent.toLowerCase()]));
+    const table = document.getElementById("table");
+    table.style.setProperty("--columns", table.rows[0].cells.length - 1);
+    lines = [...table.tBodies].flatMap((body) => [...body.rows]);
+    rows = cases_of(lines);
+    texts = new Map(rows.map((row) => [row, `${row.textContent} ${id_of(row)}`.toLowerCase()]));
     byId = new Map(rows.map((row) => [id_of(row), row]));
     for (const row of rows) {
-      const name = row.dataset.p && row.querySelector(".name");
+      const name = row.dataset.p && row.querySelector("span.name");
       if (!name) continue;
       const button = document.createElement("button");
       button.type = "button";
@@ -128,13 +131,14 @@
     document.getElementById("search").value = state.search;
     sort();
     show();
-    learn();
+    if (!document.getElementById("rows")) learn(); // else once all rows are there
     estimate();
   };
 
   // Outputs and variables are unpacked when the page stands, and found from then on.
   const inflated = async (text) => {
-    const bytes = Uint8Array.from(atob(text), (each) => each.charCodeAt(0));
+    const raw = atob(text), bytes = new Uint8Array(raw.length);
+    for (let at = 0; at < raw.length; at += 1) bytes[at] = raw.charCodeAt(at);
     return JSON.parse(await new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"))).text());
   };
   const learn = async () => {
@@ -162,19 +166,18 @@
     const at = event.target;
     const filter = at.closest("[data-filter]"), head = at.closest("[data-sort]"), opened = at.closest("button.open");
     const criterion = at.closest("[data-criterion]"), label = at.closest("[data-label]");
-    if (filter) { state.filter = filter.dataset.filter; if (!state.filter) state.criterion = state.label = ""; show(); keep(); }
+    if (filter) { state.filter = filter.dataset.filter; state.column = filter.dataset.column ?? ""; if (!state.filter) state.criterion = state.label = ""; show(); keep(); }
     else if (criterion) {
       state.criterion = state.criterion === criterion.dataset.name ? "" : criterion.dataset.name;
       show();
       keep();
     } else if (label) { state.label = state.label === label.dataset.label ? "" : label.dataset.label; show(); keep(); }
     else if (at.closest("#clear")) {
-      state.filter = state.criterion = state.label = state.search = "";
+      state.filter = state.criterion = state.label = state.search = state.column = "";
       document.getElementById("search").value = "";
       show();
       keep();
-    } else if (at.closest("#as-matrix")) { state.matrix = !state.matrix; show(); keep(); }
-    else if (head) {
+    } else if (head) {
       state.down = state.sort === head.dataset.sort && !state.down;
       state.sort = head.dataset.sort;
       sort();
@@ -190,13 +193,10 @@
 
   // The rows of a long table beyond the first are packed: they are put in at once, and can be filtered and opened from then on.
   const fill = async () => {
-    const places = { rows: "#table", "matrix-rows": "#matrix tbody" };
-    const packed = Object.keys(places).map((id) => document.getElementById(id)).filter(Boolean);
-    if (!packed.length) return false;
-    for (const script of packed) {
-      document.querySelector(places[script.id]).insertAdjacentHTML("beforeend", await inflated(script.textContent)); // our own templates
-      script.remove();
-    }
+    const script = document.getElementById("rows");
+    if (!script) return false;
+    document.getElementById("table").insertAdjacentHTML("beforeend", await inflated(script.textContent)); // our own templates
+    script.remove();
     wire();
     if (dialog && !current) route();
     return true;
@@ -211,7 +211,7 @@
     }
     return unpacked.get(pack);
   };
-  const shown = () => rows.filter((row) => !row.hidden && row.dataset.p);
+  const shown = () => rows.filter((row) => fitting.has(row) && row.dataset.p);
   const open = async (row) => {
     current = row;
     const [pack, place] = row.dataset.p.split(".").map(Number);
@@ -273,7 +273,7 @@
     document.getElementById("case-close").addEventListener("click", () => dialog.close());
     dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
     dialog.addEventListener("close", () => {
-      current?.querySelector("button")?.focus();
+      current?.querySelector("button, a")?.focus();
       current = null;
       keep();
     });
@@ -297,13 +297,13 @@
   });
   // `j` and `k` go through the rows, `n` and `p` through those that failed, and Enter opens the one that has the focus.
   const move = (by) => {
-    const all = rows.filter((row) => !row.hidden);
+    const all = rows.filter((row) => fitting.has(row));
     const at = all.findIndex((row) => row.contains(document.activeElement));
     const next = all[at < 0 ? (by > 0 ? 0 : all.length - 1) : at + by];
     next?.querySelector("button.name, a.name, summary")?.focus();
   };
   const moveFailure = (by) => {
-    const all = rows.filter((row) => !row.hidden);
+    const all = rows.filter((row) => fitting.has(row));
     failing(all.find((row) => row.contains(document.activeElement)) ?? null, by, all)?.querySelector("button.name, a.name")?.focus();
   };
   addEventListener("keydown", (event) => {
