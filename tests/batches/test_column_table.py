@@ -1,12 +1,16 @@
 """The columns of a batch, its prompts and models: rates, cost, latency and named metrics of each, in every file of results."""
 
 import json
+import re
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from ruamel.yaml import YAML
 
 from gradeloop.batches.answer import answer_of, words_by_column
+from gradeloop.batches.cli.results_table import column_lines
 from gradeloop.batches.column_table import ColumnTable, column_rows, metric_lines
 from gradeloop.batches.contract import BatchSummary, CaseResult
 from gradeloop.batches.exports import read_export
@@ -128,9 +132,9 @@ def test_each_prompt_and_model_has_a_rate_with_its_interval_cost_and_latency() -
         ("large", 2, 0, 1, 3),
         ("mini", 1, 2, 0, 3),
     ]
-    assert (large.rate.value, mini.rate.value) == (1.0, pytest.approx(1 / 3))
+    assert [one.rate.value for one in (large, mini)] == pytest.approx([1.0, 1 / 3])
     assert 0 < (mini.rate.low or 0) < 1 / 3 < (mini.rate.high or 0) < 1
-    assert (mini.cost_usd, mini.seconds) == (pytest.approx(0.003), 1.25)
+    assert [mini.cost_usd, mini.seconds] == pytest.approx([0.003, 1.25])
     assert column_rows(table.columns())[1] == {
         "generator": "mini",
         "pass rate": "33.3%",
@@ -210,3 +214,18 @@ def test_files_of_results_have_the_columns_and_are_read_again(tmp_path: Path) ->
     assert "| large\\| | 50.0% | 9.5% to 90.5% | 1 of 2 | 1 | 0 | $0.0020 | 1.2 s |" in markdown
     assert "large|, pass rate 50.0%" in paths[3].read_text()
     assert [case.id for case in read_export(paths[0], lambda case: case).cases] == [result.id for result in results]
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_a_terminal_shows_names_whole_and_what_fits(width: int) -> None:
+    names = [f"openai:gpt-5-mini-with-a-long-name-{end}" for end in ("one", "two")]
+    columns = ColumnTable(PLAIN, [result for name in names for result in suite_of("passed", "failed", label=name)]).columns()
+    console = Console(file=StringIO(), width=width, markup=False)
+    for line in column_lines(columns, width):
+        console.print(line)
+
+    said = console.file.getvalue()  # type: ignore[attr-defined]  # a StringIO
+
+    assert all(name in "".join(line[: said.index("pass rate")].strip() for line in said.splitlines()) for name in names)
+    assert re.search(r"50\.0% +9\.5% to 90\.5% +1 of 2", said)
+    assert ("latency" in said) == (width > 40)

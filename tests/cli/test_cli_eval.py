@@ -89,6 +89,50 @@ def test_a_gate_that_flags_name_is_kept_with_the_batch_and_every_answer_agrees(g
     assert gradeloop("export", batch, "--baseline", batch).code == 2
 
 
+COLUMNS = """name: compared
+prompts: [{label: short, text: "Answer in short: {{question}}"}, {label: long, text: "Answer at length: {{question}}"}]
+generators: ["scripted:large", "scripted:mini"]
+grader: scripted:judge
+scripted: compared.replies.yaml
+pass_rate: 0.8
+rubric: "- it is good"
+tests: [{id: hours, vars: {question: When?}}, {id: place, vars: {question: Where?}}]
+"""
+
+
+def test_an_answer_of_several_models_says_everywhere_which_of_them_failed(gradeloop: CommandLine) -> None:
+    drafts = [{"role": "generator", "model": model, "text": text} for model, text in (("large", "fine"), ("mini", "bad"))]
+    (gradeloop.folder / "compared.replies.yaml").write_text(json.dumps({"replies": [*drafts, fails("bad"), passes()]}))
+    (gradeloop.folder / "compared.yaml").write_text(COLUMNS)
+
+    done = gradeloop("eval", "compared.yaml", *(flag for end in ("md", "json", "html", "txt") for flag in ("-o", f"compared.{end}")))
+    batch = batch_of(done)
+    shown, exported, as_json = (
+        gradeloop("batches", "show", batch),
+        gradeloop("export", batch),
+        gradeloop("batches", "show", batch, "--json"),
+    )
+    without = gradeloop("eval", "--attach", batch, "--no-table")
+    document = json.loads((gradeloop.folder / "compared.json").read_text())
+    markdown, page = ((gradeloop.folder / f"compared.{end}").read_text() for end in ("md", "html"))
+
+    assert done.code == 1, done.err
+    words = "Below 80%: short / scripted:mini 0% of 2, long / scripted:mini 0% of 2; "
+    words += "reached by: long / scripted:large 100% of 2, short / scripted:large 100% of 2"
+    for text in (done.out, shown.out, without.out, page, (gradeloop.folder / "compared.txt").read_text()):
+        assert words in text
+    assert words.replace("_", "\\_") in markdown
+    for text in (done.out, shown.out):
+        assert re.search(r"short / scripted:mini +0.0% +0.0% to 65.8% +0 of 2", text), text
+    assert "| short / scripted:mini | 0.0% | 0.0% to 65.8% | 0 of 2 | 2 | 0 |" in markdown
+    figures = [(column["prompt"], column["label"], column["passed"], column["failed"]) for column in document["columns"]]
+    assert figures == [(p, f"scripted:{m}", 2 * (m == "large"), 2 * (m == "mini")) for p in ("short", "long") for m in ("large", "mini")]
+    assert json.loads(exported.out) == document
+    assert json.loads(as_json.out)["columns"] == document["columns"]
+    assert gradeloop("report", "compared.json", "-o", "again.html").code == 0
+    assert (gradeloop.folder / "again.html").read_text().count('<div class="beside"') == page.count('<div class="beside"') == 8
+
+
 def test_results_go_to_files_of_every_kind_and_to_the_store(gradeloop: CommandLine) -> None:
     names = [f"out.{suffix}" for suffix in ("json", "jsonl", "csv", "xml")]
     given = [flag for name in names for flag in ("-o", name)]

@@ -110,7 +110,8 @@ def show(
         columns = ColumnTable(summary, found.results()).columns()
         answer = [*answer_lines(summary, columns), *column_lines(columns, width)]
         lines = [f"batch {summary.batch_id}", *answer, *table, results_line(summary), *corrected]
-    show_lines(summary.model_dump(mode="json"), lines, as_json=as_json)
+    figures = {"columns": [column.model_dump(mode="json") for column in columns]} if columns else {}
+    show_lines(summary.model_dump(mode="json") | figures, lines, as_json=as_json)
 
 
 def quarantine_lines(summary: BatchSummary, lost: Mapping[str, int]) -> Iterator[Text | Table]:

@@ -12,7 +12,7 @@ from rich.text import Text
 from gradeloop.batches.answer import ANSWER_STYLES, STATUS_LABELS, BatchAnswer, failure_reason, score_text, status_counts
 from gradeloop.batches.column_table import ColumnFigures, column_rows
 from gradeloop.batches.contract import CaseResult, CaseStatus
-from gradeloop.cli.render.table import GAP, LEAST_WIDTH, MOST_NAME, WHY_CHARACTERS, Column, table
+from gradeloop.cli.render.table import GAP, LEAST_WIDTH, MOST_NAME, WHY_CHARACTERS, WIDE, Column, table
 from gradeloop.contract.messages import Usage
 from gradeloop.judges.contract import JudgeConfig, JudgeResult
 from gradeloop.judges.pass_rule import PassRule
@@ -129,15 +129,14 @@ def result_lines(results: Iterable[CaseResult], width: int, characters: int | No
 
 def column_lines(columns: Sequence[ColumnFigures], width: int) -> Iterator[Table]:
     """Yield the columns of a batch as a table, a row each, for a terminal of that width; nothing where there is only one."""
-    rows = column_rows(columns)
-    if rows:
+    if rows := column_rows(columns):
         name, *figures = rows[0]
-        shown = [Column(figure, [row[figure] for row in rows], right=True, wide=figure not in COLUMN_FIGURES) for figure in figures]
-        yield table([Column(name, [row[name] for row in rows], share=3), *shown], width)
+        shown = [figure for figure in figures if figure in COLUMN_FIGURES[: None if width >= WIDE else 3]]
+        yield table([Column(name, [row[name] for row in rows], wraps=True), *(Column(one, [row[one] for row in rows]) for one in shown)])
 
 
-COLUMN_FIGURES = {"pass rate", "passed", "errors", "cost"}
-"""The figures of a column that a narrow terminal shows, too."""
+COLUMN_FIGURES = ("pass rate", "95% interval", "passed", "unsure", "errors", "cost", "latency")
+"""The figures of a column that a terminal shows, a narrow one the first three; the number that failed follows from them."""
 
 
 def _table(cells: Sequence[_Cell], shown: _Shown, width: int) -> Table:
