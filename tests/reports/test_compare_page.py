@@ -215,6 +215,24 @@ async def test_a_cell_of_a_live_page_leads_to_its_cases_own_page(browser: Browse
     await page.close()
 
 
+async def test_a_comparison_that_changes_keeps_its_filter_and_has_the_new_cells(browser: Browser, tmp_path: Path) -> None:
+    page, _ = await opened(browser, tmp_path, page_of(SUITE[:3], live=True), "#f=failed&c=1")
+    assert await visible(page) == ["greeting"]
+
+    await page.evaluate(
+        """html => {
+          const fresh = new DOMParser().parseFromString(html, 'text/html').querySelector('main');
+          document.getElementById('main').replaceChildren(...document.adoptNode(fresh).childNodes);
+          document.dispatchEvent(new CustomEvent('part', { detail: { left: 0, top: 0, behavior: 'instant' } }));
+        }""",
+        page_of(SUITE, live=True),
+    )
+
+    assert sorted(await visible(page)) == ["greeting", "refund", "silence"]
+    assert await page.get_attribute(f"button[aria-label='3 failed: {MINI}']", "aria-pressed") == "true"
+    await page.close()
+
+
 async def test_named_metrics_stand_beside_the_rates(browser: Browser, tmp_path: Path) -> None:
     share = (MetricShare(name="cost", criterion="c1", weight=1), MetricShare(name="<b>Tone", criterion="c2", weight=1))
     page, _ = await opened(browser, tmp_path, page_of([result.model_copy(update={"metrics": share}) for result in SUITE]))

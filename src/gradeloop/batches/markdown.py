@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -105,12 +105,13 @@ class MarkdownFile:
         results = "".join(f"{escaped(line)}\n\n" for line in lines)
         step = next_step(self._summary, self._answer)
         following = f"Next: <code>{escaped(step)}</code>\n\n" if step else ""
+        by_column, figures = column_rows(columns), [(figure.name, figure.column, figure.text) for figure in metrics]
         parts = [
             f"{MARKDOWN_MARK}\n\n# {name}\n\n{first}\n\n{results}",
             following,
-            _by_column(column_rows(columns)),
+            _listed("", [*by_column[0]] if by_column else [], [[*row.values()] for row in by_column], "more column"),
             self._failed(),
-            _named(metrics),
+            _listed("**Metrics**\n\n", ("metric", "of", "value"), figures, "more figure"),
         ]
         parts += [_compared(self._baseline)] if self._baseline else []
         rows = (line for status in ORDER for line in self._rows[status])
@@ -118,48 +119,26 @@ class MarkdownFile:
         self._file.write(with_room("".join(parts), head, rows, self._total, "more case", "the other files of results have all"))
 
     def _failed(self) -> str:
-        rows = [
-            table_row((f"{count.id}{OPTIONAL if count.optional else ''}", count.name, f"{count.failed:,} of {count.judged:,}"))
-            for count in self._criteria.worst(CRITERIA)
-        ]
-        return (
-            f"**Criteria by how often they failed**\n\n{table_head(('criterion', 'text', 'not passed'))}{''.join(rows)}\n" if rows else ""
-        )
+        worst = self._criteria.worst(CRITERIA)
+        rows = [(f"{one.id}{OPTIONAL if one.optional else ''}", one.name, f"{one.failed:,} of {one.judged:,}") for one in worst]
+        return _listed("**Criteria by how often they failed**\n\n", ("criterion", "text", "not passed"), rows)
 
 
-def _by_column(rows: Sequence[Mapping[str, str]]) -> str:
-    """Return the columns of the batch as a table, the first of them where there are many."""
-    if not rows:
-        return ""
-    rest = f"\nand {counted(len(rows) - METRICS, 'more column')}\n" if len(rows) > METRICS else ""
-    return f"{table_head([*rows[0]])}{''.join(table_row([*row.values()]) for row in rows[:METRICS])}{rest}\n"
+LISTED = 40
+"""The most rows of a table above that of the cases: their texts leave room for the cases."""
 
 
-def _named(metrics: Sequence[MetricFigure]) -> str:
-    """Return the named metrics, the first of them where there are many."""
-    if not metrics:
-        return ""
-    rows = [table_row((figure.name, figure.column, figure.text)) for figure in metrics[:METRICS]]
-    rest = f"\nand {counted(len(metrics) - METRICS, 'more figure')}\n" if len(metrics) > METRICS else ""
-    return f"**Metrics**\n\n{table_head(('metric', 'of', 'value'))}{''.join(rows)}{rest}\n"
-
-
-METRICS = 40
-"""The columns, and the figures of named metrics, that are listed."""
-
-REGRESSED = 50
-"""The most regressions that are listed: their texts leave room for the cases."""
+def _listed(title: str, names: Sequence[str], rows: Sequence[Sequence[str]], noun: str = "more row", after: str = "") -> str:
+    """Return a table under a title, the first of its rows and how many more there are; nothing without rows."""
+    rest = f"\nand {counted(len(rows) - LISTED, noun)}{after}\n" if len(rows) > LISTED else ""
+    return f"{title}{table_head(names)}{''.join(map(table_row, rows[:LISTED]))}{rest}\n" if rows else ""
 
 
 def _compared(baseline: Baseline) -> str:
-    shown = baseline.regressed[:REGRESSED]
     head = f"**Compared with {escaped(baseline.name)}**: {escaped(baseline.sentence)}\n\n"
-    if not shown:
-        return f"{head}No case regressed.\n\n"
-    rows = [table_row((case.id, case.before, case.after, shortened(case.why, OUTPUT_CHARACTERS))) for case in shown]
-    more = len(baseline.regressed) - len(shown)
-    rest = f"\nand {counted(more, 'more case')} that regressed\n" if more else ""
-    return f"{head}{table_head(('regressed case', 'before', 'now', 'why'))}{''.join(rows)}{rest}\n"
+    rows = [(case.id, case.before, case.after, shortened(case.why, OUTPUT_CHARACTERS)) for case in baseline.regressed]
+    listed = _listed(head, ("regressed case", "before", "now", "why"), rows, "more case", " that regressed")
+    return listed or f"{head}No case regressed.\n\n"
 
 
 def table_head(names: Sequence[str]) -> str:

@@ -369,8 +369,9 @@ def with_differences(rows: Sequence[CaseRow]) -> list[CaseRow]:
 
 
 def filters(rows: Sequence[CaseRow]) -> list[tuple[str, str, int]]:
-    """Return the filters that show something: their flag, their label, how many rows."""
+    """Return the filters that show something: their flag, their label, how many rows; of tests whose columns differ, how many tests."""
     counts = Counter(flag for row in rows for flag in row.flags)
+    counts["differs"] = len({row.test for row in rows if "differs" in row.flags})
     unjudged = {row.word for row in rows if "none" in row.flags}
     names = FILTERS | ({"none": unjudged.pop().replace("_", " ")} if len(unjudged) == 1 else {})
     return [(flag, label, counts[flag]) for flag, label in names.items() if counts[flag]]

@@ -52,6 +52,10 @@ REST = 9.0
 """A batch is not read again for this many times the seconds that reading it took: reading ten thousand cases takes more than a second."""
 
 
+PAGES = 4
+"""The pages that are kept, some megabytes each."""
+
+
 class BatchPages:
     """The pages of batches."""
 
@@ -60,6 +64,8 @@ class BatchPages:
         self._batches = BatchReader(site.store)
         self._changes: dict[str, tuple[str, Changes | None]] = {}
         """The changes of the batches that were listed last, each with the numbers for which they were read."""
+        self._pages: dict[str, tuple[str, str]] = {}
+        """The last pages that were made, by their paths, each with its tag: whoever comes back from a case does not wait again."""
 
     async def section(self, words: str) -> IndexSection:
         """Return the newest suites, what waits for a person first, each with its newest batches, for the page at `/`."""
@@ -128,7 +134,11 @@ class BatchPages:
         live = SteeredPage(token=self._site.token, path=path, open=summary.status == "running", tag=tag)
 
         async def html() -> str:
-            return await stored_batch_page(self._batches, batch_id, live=live)
+            known = self._pages.get(path)
+            if known is None or known[0] != tag:
+                known = tag, await stored_batch_page(self._batches, batch_id, live=live)
+                self._pages = dict([*self._pages.items()][1 - PAGES :]) | {path: known}
+            return known[1]
 
         answered = await answer(request, tag, html)
         self._site.remember(path, ShownPage(tag, tag, clock() + REST * (clock() - began)))

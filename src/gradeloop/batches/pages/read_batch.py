@@ -118,7 +118,10 @@ def _stored_page(
         if found.summary.batch_id.startswith(JUDGING_PREFIX):
             head = judging_head(head, found.summary, step)
         head = replace(head, history=past_batches(found.summary, known))
-        return batch_page(BatchReport(head, found.cases(), threads, table), live=live)
+        # A row of a live page leads to its case's own page: here its result is enough, and quicker to read.
+        lists_results = live is not None and not found.summary.batch_id.startswith(JUDGING_PREFIX)
+        cases = ((None, result) for result in found.results()) if lists_results else found.cases()
+        return batch_page(BatchReport(head, cases, threads, table), live=live)
 
 
 def past_batches(summary: BatchSummary, known: Sequence[BatchSummary]) -> tuple[PastBatch, ...]:
