@@ -75,6 +75,11 @@ class MetricFigure:
     """The number of verdicts that the mean is of; 0 for a derived metric."""
 
     @property
+    def key(self) -> ColumnKey:
+        """The labels of its column."""
+        return self.prompt, self.label
+
+    @property
     def text(self) -> str:
         """The figure in four significant digits."""
         return "no value" if self.value is None else f"{self.value:.4g}"
@@ -91,7 +96,7 @@ class _Column:
 
     statuses: Counter[CaseStatus] = field(default_factory=Counter)
     tests: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
-    """Of each test the verdicts of its repetitions: whether it passed, of one."""
+    """The verdicts of a test's repetitions: 1 or 0 that passed, of 1."""
     usage: Usage = field(default_factory=Usage)
     seconds: list[float] = field(default_factory=list)
     sums: dict[str, float] = field(default_factory=dict)

@@ -185,7 +185,7 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = (), table: ColumnTable
         answer=answer.text,
         words=". ".join(filter(None, (answer.words, words_by_column(columns, summary)))),
         columns=columns,
-        metrics={one.key: {each.name: each.text for each in metrics if (each.prompt, each.label) == one.key} for one in columns},
+        metrics={one.key: {figure.name: figure.text for figure in metrics if figure.key == one.key} for one in columns},
         steps=case_steps(summary.batch_id),
         next_step="" if step == report_step(summary) else step,
         compare=f"gradeloop diff {shlex.quote(summary.batch_id)}" if answer.word == "FAILED" else "",
