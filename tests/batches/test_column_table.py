@@ -182,12 +182,27 @@ def test_what_a_cached_case_did_not_wait_for_is_no_latency() -> None:
 def test_a_failed_answer_names_the_columns_below_the_gate_and_those_that_pass() -> None:
     results = [*suite_of("passed", "passed", label="large"), *suite_of("failed", "passed", label="mini"), *suite_of("error", label="none")]
     summary = summary_of(results, pass_rate=0.9, allow_errors=0.5)
-    columns = ColumnTable(summary, results).columns()
+    table = ColumnTable(summary, results)
 
     assert answer_of(summary).text == "FAILED 75% of 90%"
-    assert words_by_column(columns, summary) == "Below 90%: mini 50% of 2; reached by: large 100% of 2; without a verdict: none"
-    assert words_by_column(columns, summary.model_copy(update={"pass_rate": 0.2})) == ""
-    assert words_by_column((), summary) == ""
+    assert words_by_column(table, summary)[1:] == ["Below 90%: mini 50% of 2; reached by: large 100% of 2; without a verdict: none"]
+    assert words_by_column(table, summary.model_copy(update={"pass_rate": 0.2}))[1:] == []
+    assert words_by_column(ColumnTable(summary), summary) == []
+
+
+def test_the_best_column_is_named_where_more_than_chance_sets_it_apart_from_the_next() -> None:
+    def words(large: int, mini: int, *, shared: int = 30) -> list[str]:
+        """Return what is said of two models by how many of 30 tests each passes; the tests are the same, but for those not shared."""
+        statuses = [["passed"] * passed + ["failed"] * (30 - passed) for passed in (large, mini)]
+        results = [case(at, status, id=f"t{at}/large", label="large") for at, status in enumerate(statuses[0])]
+        results += [case(at, status, id=f"t{at + 30 - shared}/mini", label="mini") for at, status in enumerate(statuses[1])]
+        return words_by_column(ColumnTable(PLAIN, results), PLAIN)
+
+    assert words(28, 14) == ["Best: large, 46.7 points above mini on the 30 tests that both have (95% interval 25.4 to 63.2)"]
+    (close,) = words(16, 14)
+    assert close.startswith("No more than chance tells large from mini: 6.7 points on the 30 tests that both have (95% interval -")
+    assert words(14, 14)[0].startswith("No more than chance tells large from mini: 0.0 points on the 30 tests")
+    assert words(28, 14, shared=0) == []
 
 
 def test_a_test_is_found_by_what_its_cases_record_and_not_by_guessing() -> None:

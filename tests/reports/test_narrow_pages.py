@@ -48,12 +48,13 @@ def waiting() -> WaitingThread:
     return card("a cat sat").model_copy(update={"waiting_for": WaitingFor(grading_run_id="run", iteration=0, criteria=(), calls=(call,))})
 
 
-@pytest.mark.parametrize("name", ["diff", "inbox", "batch", "run", "judgement", "judgements", "waiting"])
+@pytest.mark.parametrize("name", ["diff", "inbox", "batch", "models", "run", "judgement", "judgements", "waiting"])
 async def test_nothing_is_cut_in_a_narrow_window(browser: Browser, tmp_path: Path, name: str) -> None:
     pages: dict[str, Callable[[], str]] = {
         "diff": lambda: compared(tmp_path),
         "inbox": lambda: inbox_page([waiting(), card("a dog ran")], token="t"),
         "batch": lambda: batch_page(report_of(60)),
+        "models": lambda: batch_page(report_of(60, 3)),
         "run": lambda: run_page(mended()),
         "judgement": lambda: run_page(judged()),
         "judgements": gated_page,

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gradeloop.batches.column_table import ColumnFigures
+from gradeloop.batches.column_table import ColumnFigures, ColumnTable, Lead
 from gradeloop.batches.contract import BatchSummary, CaseResult, CaseStatus
 from gradeloop.contract.criterion import TOLERANCE
 from gradeloop.contract.evaluation import CriterionRow
@@ -325,13 +325,26 @@ NAMED_COLUMNS = 4
 """The columns that a sentence names on each side of the gate."""
 
 
-def words_by_column(columns: Sequence[ColumnFigures], summary: BatchSummary) -> str:
-    """Return which columns of a batch that failed are below its gate, and which reach it, the best of them first.
+def words_by_column(table: ColumnTable, summary: BatchSummary) -> list[str]:
+    """Return sentences about the columns of a batch: whether the best is ahead of the next, and which are below the gate if it failed.
 
-    It is empty for a batch that did not fail, or whose rate is decided by labels.
+    There are none about a single column, and none about the gate where labels decide.
     """
-    if not columns or _deciding(summary) is not None or answer_of(summary).word != "FAILED":
-        return ""
+    columns, lead = table.columns(), table.lead()
+    failed = bool(columns) and _deciding(summary) is None and answer_of(summary).word == "FAILED"
+    return [*([_lead_words(lead)] if lead else []), *([_gate_words(columns, summary)] if failed else [])]
+
+
+def _lead_words(lead: Lead) -> str:
+    best, second, ahead = one_line(lead.best.name), one_line(lead.second.name), lead.ahead
+    by, low, high = (f"{100 * (value or 0.0):.1f}" for value in (ahead.value, ahead.low, ahead.high))
+    where, within = f"on the {counted(ahead.of, 'test')} that both have", f"(95% interval {low} to {high})"
+    if (ahead.low or 0.0) > 0:
+        return f"Best: {best}, {by} points above {second} {where} {within}"
+    return f"No more than chance tells {best} from {second}: {by} points {where} {within}"
+
+
+def _gate_words(columns: Sequence[ColumnFigures], summary: BatchSummary) -> str:
     wanted, judged = summary.pass_rate, sorted((one for one in columns if one.rate.of), key=lambda one: one.rate.value or 0.0)
     texts = {one.key: f"{one_line(one.name)} {_percent(one.rate.value or 0.0, wanted)} of {one.rate.of:,}" for one in judged}
     sides = {

@@ -3,13 +3,13 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from statistics import median
+from statistics import fmean, median
 
 from gradeloop.batches.contract import BatchSummary, CaseResult, CaseStatus
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.named_metrics import COUNT, DerivedMetric, calculate
 from gradeloop.reports.html import seconds
-from gradeloop.stats.intervals import Estimate, Figures
+from gradeloop.stats.intervals import Estimate, Figures, paired_difference
 from gradeloop.text import money, one_line
 
 ColumnKey = tuple[str | None, str | None]
@@ -39,6 +39,15 @@ class ColumnFigures(Figures):
     def key(self) -> ColumnKey:
         """The labels of its prompt and generator."""
         return self.prompt, self.label
+
+
+class Lead(Figures):
+    """The column with the highest pass rate, and how far it is ahead of the next: `ColumnTable(summary, results).lead()`."""
+
+    best: ColumnFigures
+    second: ColumnFigures
+    ahead: Estimate
+    """The difference of their mean pass rates, on the tests that both have a verdict on."""
 
 
 def column_rows(columns: Sequence[ColumnFigures]) -> list[dict[str, str]]:
@@ -176,9 +185,25 @@ class ColumnTable:
         A suite ends a case's id with the labels of its column, where there are several, and with its repetition; so a case that records
         none of them, or whose id ends otherwise, is a test of its own.
         """
-        name = result.base_id if self._repeated else result.id
-        labels = [f"/{one}" for one in (result.prompt if len({key[0] for key in self._columns}) > 1 else None, result.label) if one]
+        return self._test(result.base_id if self._repeated else result.id, (result.prompt, result.label))
+
+    def _test(self, name: str, key: ColumnKey) -> str:
+        labels = [f"/{one}" for one in (key[0] if len({other[0] for other in self._columns}) > 1 else None, key[1]) if one]
         return next((name.removesuffix(end) for end in ("".join(labels), *reversed(labels)) if end and name.endswith(end)), name)
+
+    def lead(self) -> Lead | None:
+        """Return how far the column with the highest pass rate is ahead of the next; None where they share no test with a verdict."""
+        ranked = sorted((column for column in self.columns() if column.rate.of), key=lambda column: -(column.rate.value or 0.0))[:2]
+        shares = [
+            {self._test(name, column.key): fmean(part for part, _ in runs) for name, runs in self._columns[column.key].tests.items()}
+            for column in ranked
+        ]
+        shared = [test for test in shares[0] if test in shares[1]] if len(shares) > 1 else []
+        if not shared:
+            return None
+        best, second = ([share[test] for test in shared] for share in shares)
+        ahead = Estimate.within(fmean(best) - fmean(second), paired_difference(best, second), len(shared))
+        return Lead(best=ranked[0], second=ranked[1], ahead=ahead)
 
     def figures(self) -> list[MetricFigure]:
         """Return the figures, column by column, the named metrics first; those of a batch that names none are empty."""

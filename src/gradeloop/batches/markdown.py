@@ -100,7 +100,7 @@ class MarkdownFile:
         name = escaped(self._summary.name or self._summary.batch_id)
         first = f"{SIGNS[self._answer.word]} **{escaped(self._answer.text)}**"
         columns = self._table.columns()
-        lines = [*filter(None, [words_by_column(columns, self._summary)]), results_line(self._summary)]
+        lines = [*words_by_column(self._table, self._summary), results_line(self._summary)]
         lines += gate_lines(self._summary.corrected) if self._summary.corrected else ()
         results = "".join(f"{escaped(line)}\n\n" for line in lines)
         step = next_step(self._summary, self._answer)

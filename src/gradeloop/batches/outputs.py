@@ -339,7 +339,7 @@ class TextFile:
         """Write the columns and the named metrics; the results are in the second line."""
         columns = self._table.columns()
         lines = [", ".join(f"{name} {text}" for name, text in row.items()) for row in column_rows(columns)]
-        lines += [*filter(None, [words_by_column(columns, self._summary)]), *metric_lines(metrics)]
+        lines += [*words_by_column(self._table, self._summary), *metric_lines(metrics)]
         self._file.write(encodable("".join(f"\n{line}" for line in lines) + ("\n" if lines else "")))
 
 

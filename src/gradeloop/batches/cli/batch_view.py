@@ -24,7 +24,7 @@ from gradeloop.batches.answer import (
     summary_counts,
     words_by_column,
 )
-from gradeloop.batches.column_table import ColumnFigures
+from gradeloop.batches.column_table import ColumnTable
 from gradeloop.batches.contract import BatchSummary, CaseResult
 from gradeloop.batches.ratings import rating_lines
 from gradeloop.batches.trends import SuiteBatch
@@ -322,12 +322,11 @@ def _voted(passed: bool | None) -> str:
     return {True: "passed", False: "not passed", None: "no verdict"}[passed]
 
 
-def answer_lines(summary: BatchSummary, columns: Sequence[ColumnFigures] = ()) -> Iterator[Text]:
-    """Yield the answer of a batch in its colour, which columns are below the gate, and the command that comes next, if any."""
+def answer_lines(summary: BatchSummary, table: ColumnTable | None = None) -> Iterator[Text]:
+    """Yield the answer of a batch in its colour, the sentences about its columns, and the command that comes next, if any."""
     answer = answer_of(summary)
     yield Text(answer.text, ANSWER_STYLES[answer.word])
-    if words := words_by_column(columns, summary):
-        yield Text(words)
+    yield from map(Text, words_by_column(table, summary) if table else ())
     if step := next_step(summary, answer):
         yield Text(f"next: {step}", "dim")
 

@@ -107,8 +107,9 @@ def show(
             return
         corrected = map(Text, gate_lines(summary.corrected) if summary.corrected else ())
         table = result_lines(found.results(), width)
-        columns = ColumnTable(summary, found.results()).columns()
-        answer = [*answer_lines(summary, columns), *column_lines(columns, width)]
+        compared = ColumnTable(summary, found.results())
+        columns = compared.columns()
+        answer = [*answer_lines(summary, compared), *column_lines(columns, width)]
         lines = [f"batch {summary.batch_id}", *answer, *table, results_line(summary), *corrected]
     figures = {"columns": [column.model_dump(mode="json") for column in columns]} if columns else {}
     show_lines(summary.model_dump(mode="json") | figures, lines, as_json=as_json)

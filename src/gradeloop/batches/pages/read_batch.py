@@ -183,7 +183,7 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = (), table: ColumnTable
         batch_id=summary.batch_id,
         status=summary.status,
         answer=answer.text,
-        words=". ".join(filter(None, (answer.words, words_by_column(columns, summary)))),
+        words=". ".join(filter(None, (answer.words, *(words_by_column(table, summary) if table else ())))),
         columns=columns,
         metrics={one.key: {figure.name: figure.text for figure in metrics if figure.key == one.key} for one in columns},
         steps=case_steps(summary.batch_id),

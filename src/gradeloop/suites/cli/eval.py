@@ -336,7 +336,7 @@ class EvalCommand:
                 self._console.print(hint, style="yellow", soft_wrap=True)
         said = f"{answer.text}: {answer.words}" if summary.decided and answer.words else answer.text
         self._console.print(Text(said, ANSWER_STYLES[answer.word]), soft_wrap=True)
-        for line in filter(None, (words_by_column(columns.columns(), summary), results_line(summary, pass_rate=rate))):
+        for line in (*words_by_column(columns, summary), results_line(summary, pass_rate=rate)):
             self._console.print(line, soft_wrap=True)
         for line in gate_lines(summary.corrected) if summary.corrected else ():
             self._console.print(line, soft_wrap=True)
