@@ -85,6 +85,8 @@ class PageHeader:
     """The answer, as `answer_of` says it; empty for what has no such answer."""
     words: str = ""
     """The meaning of the answer's figure, as a sentence; empty where the answer says it."""
+    compared: tuple[str, ...] = ()
+    """Sentences about its columns."""
     steps: Mapping[Verdict, NextStep] = field(default_factory=dict)
     """The next step for one of its runs, by the run's verdict."""
     next_step: str = ""
