@@ -16,6 +16,8 @@ import httpx2
 import pytest
 from temporalio.client import Client
 
+from gradeloop.batches.pages.read_batch import stored_batch_page
+from gradeloop.batches.reader import BatchReader
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest
@@ -121,6 +123,25 @@ class TestIndex:
         assert '<progress max="2" value="2"' in page
         assert "2 of 2" in page
         assert 'href="http://127.0.0.1:1/ui"' in page
+
+    async def test_the_page_of_a_batch_that_has_not_changed_is_made_once(
+        self, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        batch_id, made = f"batch-{uuid4()}", list[str]()
+
+        async def make(reader: BatchReader, name: str, **more: Any) -> str:
+            made.append(name)
+            return await stored_batch_page(reader, name, **more)
+
+        monkeypatch.setattr("gradeloop.batches.pages.live.stored_batch_page", make)
+        async with batching(client, tmp_path, passes(), draft()) as batches:
+            await batches.run([case("a"), case("b", label="other")], batch_id=batch_id)
+            async with opened(GradingClient(client, task_queue=batches.served.task_queue), tmp_path) as browser:
+                first, second = [await browser.get(f"/batches/{batch_id}") for _ in range(2)]
+
+        assert made == [batch_id]
+        assert first.text == second.text
+        assert 'class="plain stack rates"' in first.text
 
     async def test_it_changes_with_what_it_lists_and_stays_the_same_otherwise(self, client: Client, tmp_path: Path) -> None:
         async with running(client, tmp_path) as (served, browser):
