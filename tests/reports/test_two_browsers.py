@@ -25,6 +25,7 @@ pytestmark = pytest.mark.slow
 STEERED = SteeredPage(token="t", path="/p", thread="/p", status="waiting", open=True, tag="")
 PAGES: dict[str, Callable[[Path], str]] = {
     "batch": lambda _: batch_page(report_of(12)),
+    "models": lambda _: batch_page(report_of(12, 3)),
     "diff": compared,
     "failed": lambda _: run_page(failed(best=1)),
     "inbox": lambda _: inbox_page([waiting(), card("a dog ran")], token="t"),

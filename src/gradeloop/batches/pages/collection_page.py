@@ -416,7 +416,7 @@ PACKED_BYTES = 11_500_000
 """The most bytes of all packed runs: with the table of 5,000 cases, below the 20 MB that mail takes."""
 
 TABLE_BYTES = 5_500_000
-"""The most bytes of all rows of the table, with their cells in the matrix: some 12,000 cases that passed and as many that did not."""
+"""The most bytes of all rows of the table, or cells of a comparison: some 12,000 cases that passed and as many that did not."""
 
 ROW_BYTES = 100
 """Bytes of a packed row without its texts."""
