@@ -170,6 +170,14 @@ class BatchReader:
         known = await self._store.read(lambda connection: list(connection.execute(statement).scalars()))
         raise InvalidRequest(f"the batch {batch_id!r} has no case {clip(case_id)}.{did_you_mean(case_id, known)}")
 
+    async def rated(self, batch_id: str) -> str:
+        """Return what changes with each rating of a batch's cases."""
+        from sqlalchemy import func
+
+        rows = table("case_ratings")
+        statement = _select(func.count(), func.max(rows.c.created)).where(rows.c.batch_id == batch_id)
+        return str(await self._store.read(lambda connection: tuple(connection.execute(statement).one())))
+
     async def rate(self, batch_id: str, case_id: str, rating: Rating) -> None:
         """Write what a person says about a case, in place of what the same person has said before.
 

@@ -130,7 +130,7 @@ class BatchPages:
         if shown and clock() < shown.again and is_known(request, shown.tag):
             return with_wait(unchanged(shown.tag), waits)
         summary = await self._batches.summary(batch_id)
-        tag = tag_of(summary.model_dump_json())
+        tag = tag_of(summary.model_dump_json(), await self._batches.rated(batch_id))
         live = SteeredPage(token=self._site.token, path=path, open=summary.status == "running", tag=tag)
 
         async def html() -> str:

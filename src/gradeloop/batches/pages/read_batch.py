@@ -161,7 +161,7 @@ def head_of(summary: BatchSummary, notes: Sequence[str] = (), table: ColumnTable
         ("errors", f"{summary.errors:,}", "error" if summary.errors else None, True),
         ("ungraded", f"{summary.ungraded:,}", None, bool(summary.ungraded)),
         ("waiting", f"{summary.waiting:,}", None, bool(summary.waiting)),
-        ("not run", f"{summary.open:,}", None, bool(summary.open)),
+        ("not asked" if summary.decided else "not run", f"{summary.open:,}", None, bool(summary.open)),
         (f"of {judged:,} judged, {percent(summary.pass_rate)} wanted", rate, None, bool(judged)),
         ("cached", f"{summary.cached:,}", None, bool(summary.cached)),
         ("tokens", token_count(summary.usage.tokens), None, summary.usage.tokens != 0),
@@ -420,6 +420,6 @@ def _notes(result: CaseResult, case: Case | None) -> tuple[str, ...]:
         f"{result.escalated_from} was unsure; {result.grader} decided.": result.escalated_from is not None,
         f"Ungraded: {result.explanation}": result.status == "ungraded" and result.error is None,
         f"Not judged: {'; '.join(result.left_out)}": result.status != "ungraded" and bool(result.left_out),
-        f"Not run: {result.error}": result.status == "queued" and bool(result.error) and result.error != "not run",
+        f"Not run: {result.error}": result.status == "queued" and bool(result.error) and not (result.error or "").startswith("not "),
     }
     return (*(note for note, applies in notes.items() if applies), *rating_lines(result))
