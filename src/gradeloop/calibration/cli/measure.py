@@ -478,7 +478,6 @@ def check_page(found: CheckReport) -> str:
         figures=[
             (NAMES.get(name, name), *figure_texts(name, figure), figure.of) for name, figure in found.figures.items() if name != "recall"
         ],
-        measure="Mean error" if found.form == "score" else "Accuracy, of all",
         categories=[(row.name, row.items, *figure_texts(measure, row.agreement)) for row in found.categories],
         ceiling=found.ceiling and [side["accuracy"].texts() for side in (found.ceiling.human, found.ceiling.judge)],
         probes=[
