@@ -8,21 +8,35 @@ import pytest
 from playwright.async_api import Browser
 
 from gradeloop.batches.pages.read_batch import BatchReport, batch_page, head_of
+from gradeloop.calibration.cli.measure import check_page
+from gradeloop.calibration.labelled_sets import read_labelled_set
+from gradeloop.monitors.pages.live import monitor_page
 from gradeloop.reports.run_page import run_page
 from gradeloop.web.app import inbox_page
 from gradeloop.web.site import SteeredPage
 from rig.large_batch import report_of
-from tests.reports.test_first_look import failed, rejecting
+from tests.calibration.test_check_judge import checked, write
+from tests.reports.test_first_look import DRAFTS, failed, rejecting
 from tests.reports.test_narrow_pages import compared, waiting
 from tests.rig import firefox
 from tests.rig.batch_results import case, summary_of
 from tests.rig.browser import axe_findings, cut_off, too_wide
 from tests.rig.stories import gated_page, judged, mended
 from tests.web.test_inbox import card
+from tests.web.test_monitor_pages import found, tick
 
 pytestmark = pytest.mark.slow
 
 STEERED = SteeredPage(token="t", path="/p", thread="/p", status="waiting", open=True, tag="")
+
+
+def measured(folder: Path) -> str:
+    """Return the page of a judge that a labelled set has measured."""
+    rows = [{"prompt": "Q?", "output": f"x{at}", "label": bool(at % 2), "category": f"kind {at % 3}"} for at in range(12)]
+    labelled = read_labelled_set(write(folder, rows, "labelled.jsonl"))
+    return check_page(checked(labelled, lambda _: {"label": "no match", "explanation": "no"}))
+
+
 PAGES: dict[str, Callable[[Path], str]] = {
     "batch": lambda _: batch_page(report_of(12)),
     "models": lambda _: batch_page(report_of(12, 3)),
@@ -31,7 +45,10 @@ PAGES: dict[str, Callable[[Path], str]] = {
     "inbox": lambda _: inbox_page([waiting(), card("a dog ran")], token="t"),
     "judgement": lambda _: run_page(judged()),
     "judgements": lambda _: gated_page(),
+    "measured": measured,
+    "monitor": lambda _: monitor_page(found(*(tick(number, 17, 20) for number in range(20, 0, -1))), None, "", live=STEERED),
     "run": lambda _: run_page(mended()),
+    "several drafts": lambda _: run_page(failed(best=1).model_copy(update={"messages": (*DRAFTS, *DRAFTS[2:])})),
     "waiting": lambda _: run_page(rejecting(), live=STEERED),
 }
 
