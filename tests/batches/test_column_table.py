@@ -200,8 +200,8 @@ def test_the_best_column_is_named_where_more_than_chance_sets_it_apart_from_the_
 
     assert words(28, 14) == ["Best: large, 46.7 points above mini on the 30 tests that both have (95% interval 25.4 to 63.2)"]
     (close,) = words(16, 14)
-    assert close.startswith("No more than chance tells large from mini: 6.7 points on the 30 tests that both have (95% interval -")
-    assert words(14, 14)[0].startswith("No more than chance tells large from mini: 0.0 points on the 30 tests")
+    assert close.startswith("large is 6.7 points ahead of mini, which may be chance, on the 30 tests that both have (95% interval -")
+    assert words(14, 14)[0].startswith("large and mini are level, which may be chance, on the 30 tests")
     assert words(28, 14, shared=0) == []
 
 

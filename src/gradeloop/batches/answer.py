@@ -341,7 +341,8 @@ def _lead_words(lead: Lead) -> str:
     where, within = f"on the {counted(ahead.of, 'test')} that both have", f"(95% interval {low} to {high})"
     if (ahead.low or 0.0) > 0:
         return f"Best: {best}, {by} points above {second} {where} {within}"
-    return f"No more than chance tells {best} from {second}: {by} points {where} {within}"
+    leads = f"{best} is {by} points ahead of {second}" if by != "0.0" else f"{best} and {second} are level"
+    return f"{leads}, which may be chance, {where} {within}"
 
 
 def _gate_words(columns: Sequence[ColumnFigures], summary: BatchSummary) -> str:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from gradeloop.batches.compare.comparison import CaseComparison, CaseSide, Comparison, ComparisonGate, CriterionSide, Outcome, ShownCase
 from gradeloop.batches.compare.wording import (
+    SIGNIFICANT,
     batch_facts,
     change_reason,
     comparison_step,
@@ -106,6 +107,8 @@ def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = (), gates: 
     answer, passes = gated_answer(found, gates)
     best = "error" if found.overall is None else "passed"
     worst = next((colour for outcome, colour in ANSWERS.items() if found.counts.get(outcome)), best)
+    if worst == "failed" and found.overall is not None and found.overall.by_chance >= SIGNIFICANT:
+        worst = "unsure"  # chance alone may have done it
     left_out = {row.id for row in [row for row in found.cases if row.outcome == "same"][MOST_SAME:]}
     rows = [row for row in found.cases if row.id not in left_out]
     counts = {flag: sum(flag in _flags(row) for row in rows) for flag in FILTERS}
