@@ -36,7 +36,6 @@ export interface BatchRequest {
   total: number;
   name?: string | null;
   suite?: string | null;
-  models?: string[];
   at_once?: number;
   budget?: Budget | null;
   max_errors?: number | null;
@@ -286,11 +285,12 @@ export interface DraftPiece {
   text: string;
 }
 
-/** The answer of a gate that was known before all cases were asked: `EarlyAnswer(answer="passed", asked=81, risk=0.05)`. */
+/** The answer of a gate that was known before all cases were asked: `EarlyAnswer(answer="passed", asked=81, risk=0.05, wanted=0.9)`. */
 export interface EarlyAnswer {
   answer: "passed" | "failed";
   asked: number;
   risk: number;
+  wanted: number;
 }
 
 /** An error that the run records beside what was said. */

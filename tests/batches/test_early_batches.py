@@ -153,10 +153,17 @@ async def test_a_judged_batch_pays_for_what_it_asks_alone(client: Client, tmp_pa
 
 
 def test_another_rate_than_the_decided_one_is_inconclusive() -> None:
-    decision = EarlyAnswer(answer="passed", asked=30, risk=0.05)
+    decision = EarlyAnswer(answer="passed", asked=30, risk=0.05, wanted=0.8)
     summary = BatchSummary(batch_id="b", created="", status="finished", total=100, passed=30, pass_rate=0.8, decision=decision)
 
     assert [gate_exit_code(summary, pass_rate=rate) for rate in (None, 0.8, 0.9)] == [0, 0, 3]
+
+
+def test_a_gate_that_wants_all_to_pass_says_after_how_many_it_knew() -> None:
+    decision = EarlyAnswer(answer="passed", asked=57, risk=0.05, wanted=1.0)
+    summary = BatchSummary(batch_id="b", created="", status="finished", total=60, passed=57, decision=decision)
+
+    assert answer_of(summary).text == "PASSED after 57 of 60"
 
 
 def test_the_wire_has_nothing_of_it_where_nobody_asks_for_it() -> None:

@@ -58,6 +58,12 @@ def test_a_suite_ends_once_its_answer_is_known_and_the_rest_is_asked_on_demand(g
     again = gradeloop("eval", "--resume", "latest")
     assert (again.code, "its answer is known; --all asks the rest, too" in again.err) == (0, True)
     assert results(gradeloop)["summary"]["decision"] == known
+    other = gradeloop("eval", "--attach", "latest", "--pass-rate", "0.99")
+    assert (other.code, f"INCONCLUSIVE: {len(queued)} not run" in other.out) == (3, True)
+    same = gradeloop("eval", "--attach", "latest", "--pass-rate", "0.8")
+    assert (same.code, "PASSED after" in same.out) == (0, True)
+    unfair = gradeloop("eval", "--attach", "latest", "--retry", "failures")
+    assert (unfair.code, "ended early; ask the rest with its failures: add --all" in unfair.err) == (2, True)
     whole = gradeloop("eval", "--resume", "latest", "--all")
     assert (whole.code, whole.out.splitlines()[-2]) == (0, "PASSED 97.5% of 80%")
     assert "decision" not in results(gradeloop)["summary"]

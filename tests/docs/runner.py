@@ -586,7 +586,7 @@ def is_an_early_end(block: Block) -> None:
     """Require the lines that an early end is expected with, and told with."""
     known = {"pass_rate": 0.9, "total": 500}
     asked = BatchRequest.model_validate({"batch_id": "b", "until_decided": {}} | known)
-    decision = EarlyAnswer(answer="passed", asked=78, risk=0.05)
+    decision = EarlyAnswer(answer="passed", asked=78, risk=0.05, wanted=0.9)
     summary = BatchSummary(batch_id="b", created="", status="finished", passed=100, failed=4, decision=decision, total=500, pass_rate=0.9)
     assert block.text.splitlines() == [expectation(asked), f"{answer_of(summary).text}: {answer_of(summary).words}", results_line(summary)]
 

@@ -1,7 +1,8 @@
 """Batches put into a store at once, as their worker leaves them there: for pages and lists of many batches."""
 
+import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,6 +28,7 @@ def put_batch(
     seconds: float = 1.0,
     case: Mapping[str, Any] | None = None,
     grader: str = "scripted:judge",
+    models: Sequence[str] = (),
     **request: Any,
 ) -> None:
     """Put a batch with the results of its cases into a store.
@@ -40,6 +42,7 @@ def put_batch(
         seconds: The seconds of each case.
         case: What all its cases have.
         grader: The model that judged.
+        models: The models that draft it.
         request: Other fields of its request.
     """
     given: dict[str, Any] = {"rubric": "- it is good"} | dict(case or {})
@@ -66,6 +69,7 @@ def put_batch(
         values: dict[str, Any] = {
             "id": batch_id,
             "request": asked.model_dump_json(),
+            "models": json.dumps(models),
             "status": "finished" if ended == len(cases) else "running",
         }
         values |= {"total": len(cases), "settled": ended, "calls": ended, "cost_usd": 0.01 * ended, "seconds": seconds * ended}

@@ -307,7 +307,7 @@ def answer_of(summary: BatchSummary, *, allow_errors: float | None = None, pass_
     reached = f"{_percent(rate, wanted)} of {_plain(wanted, 4)}" if corrected is None else _corrected_text(corrected)
     words = "" if corrected else _in_words(rate, wanted, summary.passed + summary.failed, "case")
     if decided is not None:
-        reached, rate = f"after {decided.asked:,} of {summary.total:,}", min(rate, wanted)
+        reached, rate = f"after {decided.asked:,} of {summary.total:,}", 0.0
         words = f"at most a {_plain(decided.risk, 2)} chance that asking all would say otherwise"
     return (
         BatchAnswer("FAILED", reached, words) if code == CAPPED else BatchAnswer("PASSED", reached if rate < 1 or corrected else "", words)

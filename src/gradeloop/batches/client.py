@@ -250,8 +250,6 @@ class SpooledCases:
     def __init__(self, cases: Iterable[Case] = ()) -> None:
         self._file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115 - it lives as long as this
         self._starts = list[int]()
-        self.models: dict[str, None] = {}
-        """The models that draft, in the order of the cases."""
         self.asks = False
         """True if a verdict is asked for in any case."""
         self.asks_all = ""
@@ -264,7 +262,6 @@ class SpooledCases:
         self._starts.append(self._file.tell())
         self._file.write(case.model_dump_json().encode() + b"\n")
         self.asks |= case.asks
-        self.models |= {case.generator.model.id: None} if case.generator and case.generator.model else {}
         together = {"cases follow others": case.follows, "outputs are compared": case.compared_with, "metrics have names": case.metrics}
         self.asks_all = self.asks_all or next((why for why, found in together.items() if found), "")
 

@@ -211,8 +211,7 @@ class BatchRequest(Strict):
     """The number of cases that were uploaded."""
     name: Annotated[str, Field(max_length=200)] | None = None
     suite: Sparse[Annotated[str, Field(max_length=200)] | None] = None
-    """The suite, where `name` is the description of a run; like `models`, those that draft, for lists and searches alone."""
-    models: Sparse[Annotated[tuple[str, ...], Field(max_length=50)]] = ()
+    """The suite, where `name` is the description of a run; for lists and searches alone."""
     at_once: Annotated[int, Field(ge=1, le=1000)] = AT_ONCE
     """The most calls in flight; never more than 80 % of the slots of all workers of the queue."""
     budget: Budget | None = None
@@ -449,8 +448,9 @@ class BatchSummary(Strict):
 
     @property
     def decided(self) -> EarlyAnswer | None:
-        """The answer that the batch ended with before all cases were asked; None where all were, or where it did not end so."""
-        return self.decision if self.status == "finished" and self.open else None
+        """The answer that the batch ended with before all cases were asked; None where all were, or another rate is wanted now."""
+        known = self.decision if self.status == "finished" and self.open else None
+        return known if known is not None and known.wanted == self.pass_rate else None
 
 
 NO_STORE = "this worker has no store"

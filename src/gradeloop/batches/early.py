@@ -57,6 +57,7 @@ class EarlyGates:
             self._gates.pop(next(iter(self._gates)))
         if (known := gate.decision) is None:
             return None
+        self._gates.pop(run_id, None)
         values = {"request": request.model_copy(update={"decision": known}).model_dump_json(), "status": "paused", "reason": _reason(known)}
         paused = _BATCHES.update().where(_BATCHES.c.id == batch_id, _BATCHES.c.status == "running").values(**values)
         await self._do(lambda connection: connection.execute(paused), alone=True)

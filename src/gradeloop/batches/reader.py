@@ -189,7 +189,12 @@ class BatchReader:
             raise InvalidRequest(f"the case {clip(case_id)} is not judged, or ran again meanwhile; read its new output, then rate that")
         rows = table("case_ratings")
         mine = {"batch_id": batch_id, "case_id": case_id, "created_by": rating.by}
-        values = mine | {"passed": rating.passed, "comment": rating.comment.strip(), "attempt": rating.attempt}
+        values = mine | {
+            "passed": rating.passed,
+            "comment": rating.comment.strip(),
+            "attempt": rating.attempt,
+            "created": datetime.now(UTC),
+        }
 
         def write(connection: "Connection") -> None:
             connection.execute(rows.delete().where(*(rows.c[name] == value for name, value in mine.items())))
@@ -321,7 +326,7 @@ def summary_of(row: Row) -> BatchSummary:
         name=request.name,
         suite=request.suite,
         tenant=request.priority.tenant,
-        models=request.models,
+        models=tuple(json.loads(row["models"] or "[]")),
         created=iso_time(row["created"]),
         status=row["status"],
         reason=row["reason"],
@@ -359,7 +364,7 @@ def iso_time(moment: datetime) -> str:
 @lru_cache(maxsize=64)
 def parse_request(text: str) -> BatchRequest:
     """Return a batch's request from its JSON in the store."""
-    return BatchRequest.model_validate_json(text)
+    return BatchRequest.model_validate_json(text, context=RECORDED)
 
 
 def pause_reason(row: Row) -> str | None:

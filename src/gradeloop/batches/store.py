@@ -502,9 +502,11 @@ def _open_batch(connection: Connection, request: BatchRequest) -> tuple[list[tup
     known = connection.execute(select(_BATCHES.c.request).where(_BATCHES.c.id == request.batch_id)).scalar()
     if known is not None and parse_request(known).priority.tenant != request.priority.tenant:
         raise InvalidRequest(f"priority.tenant: the batch {request.batch_id!r} is another tenant's; choose another batch_id")
+    request = request.model_copy(update={"decision": None})
     values = {"request": request.model_dump_json(), "status": "running", "reason": None, "total": request.total}
     changed = connection.execute(_BATCHES.update().where(_BATCHES.c.id == request.batch_id).values(**values))
     if not changed.rowcount:
+        values["models"] = json.dumps(_drafting_models(connection, mine))
         connection.execute(_BATCHES.insert().values(id=request.batch_id, created=datetime.now(UTC), **values))
     _written(request.batch_id, CallCost(Usage(attempts=clear(connection, request.batch_id))))(connection)
     if request.again:
@@ -512,6 +514,13 @@ def _open_batch(connection: Connection, request: BatchRequest) -> tuple[list[tup
     shards = select(func.distinct(_CASES.c.position // SHARD_CASES)).where(mine, _CASES.c.status == "queued")
     due = [(shard * SHARD_CASES, min((shard + 1) * SHARD_CASES, request.total)) for shard in sorted(connection.execute(shards).scalars())]
     return due, in_turn or request.until_decided is not None
+
+
+def _drafting_models(connection: Connection, mine: ColumnElement[bool]) -> list[str]:
+    """Return the models that draft the first cases of a batch, in their order: lists and searches name them."""
+    specs = connection.execute(select(_CASES.c.spec).where(mine, _CASES.c.position < AHEAD).order_by(_CASES.c.position)).scalars()
+    drafting = (Case.model_validate_json(spec).generator for spec in specs)
+    return [*dict.fromkeys(one.model.id for one in drafting if one is not None and one.model is not None)]
 
 
 def _refuse_following(connection: Connection, mine: ColumnElement[bool], batch_id: str) -> bool:

@@ -99,6 +99,7 @@ def _batches_table(tables: "MetaData") -> None:
         Column("seconds", Float, nullable=False, server_default="0"),
         Column("cost_usd", Float, nullable=False, server_default="0"),
         Column("throttled_by", String(200)),
+        Column("models", Text),
         created(),
     )
     # On PostgreSQL, whoever spends or ends something adds a row here, so that no two calls wait for one row of `batches`. A trigger adds

@@ -104,7 +104,7 @@ async def named_trend(reader: BatchReader, suite: str, tenant: str | None, limit
         InvalidRequest: There is none among the newest batches, or several tenants have a suite of this name.
     """
     known = group_by_suite(await reader.summaries(READ_BATCHES, tenant))
-    found = [batches for batches in known if suite_of(batches[0]) == suite]
+    found = [some for some in known if suite_of(some[0]) == suite and tenant in {None, some[0].tenant}]
     if len(found) != 1:
         names = [suite_of(batches[0]) for batches in known][:20]
         cure = "; name a tenant with --tenant" if found else f".{did_you_mean(suite, names)}" if names else "; the store has none yet"

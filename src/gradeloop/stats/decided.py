@@ -34,13 +34,15 @@ Kind = Literal["passed", "failed", "neither"]
 
 
 class EarlyAnswer(Figures):
-    """The answer of a gate that was known before all cases were asked: `EarlyAnswer(answer="passed", asked=81, risk=0.05)`."""
+    """The answer of a gate that was known before all cases were asked: `EarlyAnswer(answer="passed", asked=81, risk=0.05, wanted=0.9)`."""
 
     answer: Literal["passed", "failed"]
     asked: int
     """The number of cases, in the order of the batch, after which it was known."""
     risk: float
     """The largest probability that asking all cases would say otherwise."""
+    wanted: float
+    """The share of the cases, 0 to 1, for which it holds that as many pass, or do not."""
 
 
 class UntilDecided(Figures):
@@ -60,7 +62,7 @@ class EarlyGate:
         gate = EarlyGate(500, 0.9)
         for _ in range(100):
             gate.take("passed")
-        gate.decision  # EarlyAnswer(answer="passed", asked=..., risk=0.05)
+        gate.decision  # EarlyAnswer(answer="passed", asked=..., risk=0.05, wanted=0.9)
         ```
     """
 
@@ -77,7 +79,7 @@ class EarlyGate:
         """The answer, once it is known."""
         self.seen = 0
         """The cases that were taken."""
-        self._risk = risk
+        self._risk, self._wanted = risk, wanted
         self._logs = [0.0, *_added(math.log(number) for number in range(1, total + 1))]
         self.sides = (_Side(total, least - 1, "passed", self._logs), _Side(total, total - least, "failed", self._logs))
 
@@ -89,7 +91,7 @@ class EarlyGate:
         for side in self.sides:
             side.take(kind)
             if side.evidence() >= -math.log(self._risk):
-                self.decision = EarlyAnswer(answer=side.answer, asked=self.seen, risk=self._risk)
+                self.decision = EarlyAnswer(answer=side.answer, asked=self.seen, risk=self._risk, wanted=self._wanted)
                 return
 
 

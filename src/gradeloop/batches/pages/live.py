@@ -110,7 +110,7 @@ class BatchPages:
         batch_id = read_id(request.path_params["batch"])
         named = await self._batches.summary(batch_id)
         known = group_by_suite(await self._batches.summaries(READ_BATCHES, named.tenant))
-        batches = next((suite for suite in known if named in suite), [named])[:TREND]
+        batches = next((suite for suite in known if batch_id in {one.batch_id for one in suite}), [named])[:TREND]
         tag = tag_of(*(batch.model_dump_json() for batch in batches))
         live = SteeredPage(token=self._site.token, path=f"{batch_path(batch_id)}/trend", open=batches[0].status == "running", tag=tag)
 

@@ -242,6 +242,7 @@ class EvalCommand:
         for case in options.case:
             await self._reader.case(summary.batch_id, case)
         options.correction.refuse_rate(options.gate.get("pass_rate", summary.pass_rate))
+        options.refuse_unfair(summary)
         connection = await find()
         client = await connect(connection)
         queue = await BatchClient(client, "").queue_of(summary.batch_id)

@@ -17,7 +17,7 @@ from typer.core import TyperCommand
 
 from gradeloop.batches.client import SpooledCases
 from gradeloop.batches.compare.comparison import load_batch
-from gradeloop.batches.contract import AT_ONCE, BATCH_PRIORITY, BatchRequest, CaseStatus
+from gradeloop.batches.contract import AT_ONCE, BATCH_PRIORITY, BatchRequest, BatchSummary, CaseStatus
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.commands import (
     BASELINE_HELP,
@@ -149,21 +149,26 @@ class EarlyFlags:
         """
         if self.until is None and (self.risk, self.seed, self.preview) != (None, None, False):
             raise InvalidRequest("--risk, --seed and --preview say how --until decided ends a batch; add it")
-        if self.rest and not options.resume:
-            raise InvalidRequest("--all asks the rest of a batch that ended early; name the batch with --resume")
+        if self.rest and not (options.resume or options.retry):
+            raise InvalidRequest("--all asks the rest of a batch that ended early; name the batch with --resume, or add it to --retry")
         if self.until and (options.correction.labels or options.correction.gate):
             raise InvalidRequest("--until decided holds the rate as the judge says it; leave --labels and --gate out")
 
-    def apply(self, request: BatchRequest, cases: SpooledCases) -> tuple[BatchRequest, str]:
-        """Put a suite's cases in random order; return its request, and a note on what of them is asked."""
+    def apply(self, request: BatchRequest, cases: SpooledCases, *, named: bool) -> tuple[BatchRequest, str]:
+        """Put a suite's cases in random order; return its request, fewer at once unless their number is named, and a note on both."""
         if why := cases.asks_all or ("metrics have names" if request.derived_metrics else ""):
             return request, f"--until decided: all cases are asked, since {why}"
         seed = secrets.randbelow(2**32) if self.seed is None else self.seed
         with explained():
             until = UntilDecided.model_validate({"seed": seed} | ({} if self.risk is None else {"risk": self.risk}))
         cases.shuffle(seed)
-        at_once = min(AT_ONCE, max(5, cases.total // 20)) if request.at_once == AT_ONCE else request.at_once
+        at_once = request.at_once if named else few_at_once(request.total)
         return request.model_copy(update={"until_decided": until, "at_once": at_once}), f"--until decided: random order, seed {seed}"
+
+
+def few_at_once(total: int) -> int:
+    """Return how many calls of so many cases are made at once where an answer may come early: a twentieth, 5 at least."""
+    return min(AT_ONCE, max(5, total // 20))
 
 
 def expectation(request: BatchRequest) -> str:
@@ -362,7 +367,7 @@ class EvalOptions:
         name, settings = self.presentation.description or suite.name or suite.path.stem, suite.settings
         given = {"batch_id": new_batch_id(name), "total": cases.total, "name": name[:200], "cache": settings.cache and self.cache}
         own_name = (suite.name or suite.path.stem)[:200]
-        given |= {"suite": None if own_name == name[:200] else own_name, "models": tuple(cases.models)[:50]}
+        given |= {"suite": None if own_name == name[:200] else own_name}
         given |= (
             {"asks": cases.asks, "derived_metrics": settings.derived_metrics}
             | self.limits.fields_of(settings)
@@ -374,6 +379,17 @@ class EvalOptions:
         own = BATCH_PRIORITY.model_copy(update=settings.priority.model_dump(exclude_unset=True) if settings.priority else {})
         return request.model_copy(update={"priority": with_tenant(own, self.tenant)})
 
+    def refuse_unfair(self, summary: BatchSummary) -> None:
+        """Refuse what a batch that ended early cannot answer.
+
+        Raises:
+            InvalidRequest: A corrected rate is to decide, or failures get another chance that cases which were not asked do not get.
+        """
+        if summary.decided and self.correction.gate == "corrected":
+            raise InvalidRequest(f"the batch {summary.batch_id!r} ended early, by the judge's own rate; leave --gate corrected out")
+        if summary.decided and self.retry == "failures" and not self.early.rest:
+            raise InvalidRequest(f"the batch {summary.batch_id!r} ended early; ask the rest with its failures: add --all")
+
     def ordered_request(self, suite: Suite, cases: SpooledCases) -> tuple[BatchRequest, tuple[str, ...]]:
         """Return the request that starts the suite's batch, and notes on the order in which its cases are asked.
 
@@ -383,7 +399,8 @@ class EvalOptions:
         request = self.request(suite, cases)
         if self.early.until is None:
             return request, ()
-        request, note = self.early.apply(request, cases)
+        named = self.limits.concurrency is not None or suite.settings.concurrency is not None
+        request, note = self.early.apply(request, cases, named=named)
         return request, (note,)
 
     @property
@@ -394,13 +411,14 @@ class EvalOptions:
 
     def resume_request(self, known: BatchRequest) -> BatchRequest:
         """Return the request that resumes a batch: the batch's own settings, overridden by the flags."""
+        at_once = self.limits.concurrency
         changed = (
             self.limits.fields_of(self.limits)
             | self.gate
             | {"again": self.retry or "errors", "cases": self.case}
             | ({"at_once": 1} if self.limits.delay else {})
-            | {"decision": None}
             | ({"until_decided": None} if self.early.rest else {})
+            | ({"at_once": AT_ONCE} if self.early.rest and at_once is None and known.at_once == few_at_once(known.total) else {})
         )
         return known.model_copy(update=changed | ({} if self.cache else {"cache": False}))
 

@@ -1,4 +1,4 @@
-"""The ratings and comments of people about cases of batches."""
+"""The ratings and comments of people about cases of batches, and the models that draft a batch."""
 
 from alembic import op
 from sqlalchemy import Column, DateTime, Integer, String, Text, func
@@ -7,7 +7,8 @@ revision, down_revision, oldest = "0004", "0003", 1
 
 
 def upgrade() -> None:
-    """Make the table."""
+    """Make the table, and the column."""
+    op.add_column("batches", Column("models", Text))
     op.create_table(
         "case_ratings",
         *(Column(name, String(200), primary_key=True) for name in ("batch_id", "case_id", "created_by")),
@@ -19,5 +20,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the table."""
+    """Drop the table, and the column."""
     op.drop_table("case_ratings")
+    op.drop_column("batches", "models")
