@@ -169,8 +169,11 @@ async def test_two_thousand_batches_take_as_many_statements_as_twenty(client: Cl
             with statements() as sent:
                 await browser.get("/")
             counts.append(len(sent))
-        page = await browser.get("/")
-        same = await browser.part("/", page.headers["ETag"])
+        for _ in range(20):  # threads of other tests on the same server may still come to their ends
+            page = await browser.get("/")
+            same = await browser.part("/", page.headers["ETag"])
+            if same.status_code == 304:
+                break
 
     assert same.status_code == 304
     assert counts[1] <= counts[0]
