@@ -9,9 +9,13 @@ from temporalio.client import Client
 
 from gradeloop.batches.answer import answer_of, gate_exit_code, results_line
 from gradeloop.batches.contract import BatchRequest, BatchSummary
+from gradeloop.batches.reader import BatchReader
 from gradeloop.batches.store import BatchStore
 from gradeloop.stats.decided import EarlyAnswer, EarlyGate
+from gradeloop.store.engine import Store
+from gradeloop.store.tables import table
 from tests.rig.batches import batching, breaks, case, fails, passes
+from tests.rig.stored_batches import put_batch
 from tests.rig.stores import ON_EITHER
 
 UNTIL = {"until_decided": {"risk": 0.05}, "pass_rate": 0.8, "at_once": 5}
@@ -150,6 +154,27 @@ async def test_a_judged_batch_pays_for_what_it_asks_alone(client: Client, tmp_pa
 
     assert summary.decision is not None
     assert summary.usage.calls == summary.done <= summary.decision.asked + 5
+
+
+async def test_a_gate_that_is_kept_in_the_moment_of_a_decision_leaves_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'results.db'}")
+    put_batch(store, "b", {"a": "passed", "open": "queued"}, pass_rate=0.8)
+    reader, read, decision = BatchReader(store), BatchReader.request, EarlyAnswer(answer="passed", asked=1, risk=0.05, wanted=0.8)
+
+    async def read_and_decide(self: BatchReader, batch_id: str) -> str:
+        known = await read(self, batch_id)
+        request = BatchRequest.model_validate_json(known)
+        if request.decision is None:
+            text = request.model_copy(update={"decision": decision}).model_dump_json()
+            store.do(lambda connection: connection.execute(table("batches").update().values(request=text)))
+        return known
+
+    monkeypatch.setattr(BatchReader, "request", read_and_decide)
+    await reader.keep_gate("b", {"allow_errors": 0.1})
+    kept = BatchRequest.model_validate_json(await read(reader, "b"))
+    store.close()
+
+    assert (kept.decision, kept.allow_errors) == (decision, 0.1)
 
 
 def test_another_rate_than_the_decided_one_is_inconclusive() -> None:

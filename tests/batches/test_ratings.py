@@ -71,6 +71,23 @@ async def test_only_a_case_that_has_ended_is_rated_and_only_its_output_of_now(
     store.close()
 
 
+async def test_a_case_that_is_forgotten_meanwhile_has_no_rating_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(f"sqlite:///{tmp_path / 'results.db'}")
+    put_batch(store, "b", {"a": "passed"})
+    look = BatchReader.case
+
+    async def looked_at(self: BatchReader, batch_id: str, case_id: str) -> Any:
+        found = await look(self, batch_id, case_id)
+        store.do(lambda connection: connection.execute(table("cases").delete()))
+        return found
+
+    monkeypatch.setattr(BatchReader, "case", looked_at)
+    with pytest.raises(InvalidRequest, match="the case 'a' is not judged, or ran again meanwhile"):
+        await BatchReader(store).rate("b", "a", Rating(by="ann", passed=True))
+    assert store.do(lambda connection: connection.execute(table("case_ratings").select()).all()) == []
+    store.close()
+
+
 @pytest.mark.parametrize(
     ("rating", "said"),
     [({}, "comment: it is empty"), ({"comment": " "}, "comment: it is empty"), ({"comment": "x" * 4001}, "at most 4000 characters")],

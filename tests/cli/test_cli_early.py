@@ -85,7 +85,7 @@ def test_a_preview_says_what_share_is_asked_and_runs_nothing(gradeloop: CommandL
     shown = ran(gradeloop, "--preview")
 
     assert (shown.code, gradeloop("batches", "list").out) == (0, before)
-    assert shown.out.startswith(f"{TOTAL} cases, 0.8 of them wanted; expected to ask of them ")
+    assert shown.out.startswith(f"{TOTAL} cases, 80% wanted; expected to ask ")
 
 
 ASSERT = "  assert: [{type: contains, value: right}]"
@@ -106,7 +106,7 @@ def test_all_is_asked_where_cases_count_together(gradeloop: CommandLine, more: s
     shown = ran(gradeloop, "--preview", *flags)
 
     assert shown.code == 0, shown.err
-    assert shown.out == f"--until decided: all cases are asked, since {why}\n{2 * TOTAL} cases, 0.8 of them wanted; all are asked\n"
+    assert shown.out == f"--until decided: all cases are asked, since {why}\n{2 * TOTAL} cases, 80% wanted; all are asked\n"
 
 
 REFUSED = [

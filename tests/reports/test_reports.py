@@ -432,7 +432,8 @@ def test_the_batches_of_a_suite_are_a_line_the_oldest_first() -> None:
     now = summary_of([case(0), case(1, "failed")], batch_id="now", created="2026-01-03T00:00:00Z")
     before = summary_of([case(0)], batch_id="before", created="2026-01-02T00:00:00Z")
     other = summary_of([case(0)], batch_id="other", name="letters", created="2026-01-01T00:00:00Z")
-    past = past_batches(now, [other, now, before])
+    theirs = before.model_copy(update={"batch_id": "theirs", "tenant": "acme"})
+    past = past_batches(now, [other, now, before, theirs])
 
     assert [(batch.batch_id, batch.answer, batch.rate) for batch in past] == [("before", "PASSED", 1.0), ("now", "FAILED 50% of 100%", 0.5)]
     assert past_batches(before, [other, before]) == ()

@@ -22,7 +22,7 @@ class ColumnFigures(Figures):
     prompt: str | None
     label: str | None
     name: str
-    """Whatever of the two labels tells it from other columns."""
+    """The labels that tell it from other columns."""
     cases: int
     passed: int
     failed: int

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 from gradeloop.batches.answer import why_open
@@ -90,10 +90,12 @@ class BatchReader:
 
     async def keep_gate(self, batch_id: str, gate: Mapping[str, object]) -> None:
         """Write another gate, `pass_rate`, `allow_errors` or `corrected`, to a batch: its pages and lists then answer by it."""
-        batches = table("batches")
-        text = BatchRequest.model_validate_json(await self.request(batch_id)).model_copy(update=dict(gate)).model_dump_json()
-        statement = batches.update().where(batches.c.id == batch_id).values(request=text)
-        await self._store.write(lambda connection: connection.execute(statement).rowcount)
+        batches, written = table("batches"), 0
+        while not written:  # a worker may write its early answer meanwhile
+            known = await self.request(batch_id)
+            text = parse_request(known).model_copy(update=dict(gate)).model_dump_json()
+            statement = batches.update().where(batches.c.id == batch_id, batches.c.request == known).values(request=text)
+            written = await self._store.write(partial(_changed, statement))
 
     async def count_cases(self, batch_id: str) -> int:
         """Return how many cases of a batch are in the store."""
@@ -184,10 +186,8 @@ class BatchReader:
         Raises:
             InvalidRequest: There is no such case, or it has not ended, or runs again since the page of the rating was read.
         """
-        _, result = await self.case(batch_id, case_id)
-        if result.status in {"queued", "waiting"} or result.attempt != rating.attempt:
-            raise InvalidRequest(f"the case {clip(case_id)} is not judged, or ran again meanwhile; read its new output, then rate that")
-        rows = table("case_ratings")
+        await self.case(batch_id, case_id)
+        rows, cases = table("case_ratings"), table("cases")
         mine = {"batch_id": batch_id, "case_id": case_id, "created_by": rating.by}
         values = mine | {
             "passed": rating.passed,
@@ -198,6 +198,10 @@ class BatchReader:
 
         def write(connection: "Connection") -> None:
             connection.execute(rows.delete().where(*(rows.c[name] == value for name, value in mine.items())))
+            rated = (cases.c.batch_id == batch_id, cases.c.case_id == case_id, cases.c.attempt == rating.attempt)
+            ended = _select(cases.c.position).where(*rated, cases.c.status.not_in(("queued", "waiting"))).with_for_update()
+            if connection.execute(ended).first() is None:  # it may have been forgotten, too
+                raise InvalidRequest(f"the case {clip(case_id)} is not judged, or ran again meanwhile; read its new output, then rate that")
             connection.execute(rows.insert().values(values))
 
         await self._store.write(write)
@@ -296,6 +300,10 @@ def _select_newest(limit: int, tenant: str | None = None) -> "Select[Any]":
     if tenant is not None:  # as the request's JSON names it, in which the quotes of any other text are escaped
         begun = begun.where(batches.c.request.contains(f'"tenant":{json.dumps(tenant, ensure_ascii=False)}', autoescape=True))
     return begun.order_by(batches.c.created.desc(), batches.c.id.desc()).limit(limit)
+
+
+def _changed(statement: "Executable", connection: "Connection") -> int:
+    return connection.execute(statement).rowcount
 
 
 def _fetch(statement: "Executable") -> "Callable[[Connection], list[RowMapping]]":

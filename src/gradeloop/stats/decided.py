@@ -27,10 +27,10 @@ WORLDS, STEPS = 200, 40_000
 """The most worlds in which the share asked is measured, and the most cases that are asked in all of them."""
 
 SLACK = 1e-9
-"""What a share may lack of the wanted one and still reach it, as in the gate of a batch that has ended."""
+"""The part of the wanted share that may be missing, as in the gate of a batch that has ended."""
 
 Kind = Literal["passed", "failed", "neither"]
-"""What a case says to a gate: one that is unsure, an error or not judged says neither, and is held against either answer."""
+"""The word of a case to a gate: one that is unsure, an error or not judged says neither, and is held against either answer."""
 
 
 class EarlyAnswer(Figures):

@@ -126,7 +126,8 @@ def _stored_page(
 
 def past_batches(summary: BatchSummary, known: Sequence[BatchSummary]) -> tuple[PastBatch, ...]:
     """Return the batches of a suite, the oldest first and this one last; none where it is the first."""
-    earlier = [batch for batch in known if batch.name and batch.name == summary.name and batch.batch_id != summary.batch_id]
+    mine = (summary.name, summary.tenant)
+    earlier = [batch for batch in known if batch.name and (batch.name, batch.tenant) == mine and batch.batch_id != summary.batch_id]
     before = sorted((batch for batch in earlier if batch.created <= summary.created), key=lambda batch: batch.created)[-HISTORY:]
     known_answers = [(batch, answer_of(batch)) for batch in ([*before, summary] if before else ())]
     return tuple(

@@ -174,12 +174,12 @@ def few_at_once(total: int) -> int:
 def expectation(request: BatchRequest) -> str:
     """Return the share of a batch's cases that is expected to be asked, for some rates at which they may pass."""
     wanted, risk = request.pass_rate, request.until_decided.risk if request.until_decided else None
-    asked = f"{counted(request.total, 'case')}, {wanted:.4g} of them wanted"
+    asked = f"{counted(request.total, 'case')}, {100 * wanted:.4g}% wanted"
     if risk is None:
         return f"{asked}; all are asked"
     rates = {round(wanted + (1 - wanted) * part, 3) for part in (0.7, 0.3, 0)} | ({0.97} if wanted == 1 else set())
-    shares = (f"{share_asked(request.total, wanted, rate, risk):.0%} if {rate:.1%} pass" for rate in sorted(rates, reverse=True))
-    return f"{asked}; expected to ask of them {', '.join(shares)}"
+    shares = (f"{share_asked(request.total, wanted, rate, risk):.0%} if {100 * rate:.4g}% pass" for rate in sorted(rates, reverse=True))
+    return f"{asked}; expected to ask {', '.join(shares)}"
 
 
 @dataclass(frozen=True)
