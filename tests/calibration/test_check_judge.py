@@ -490,13 +490,28 @@ def test_a_page_shows_the_worst_with_their_transcripts_as_text(tmp_path: Path) -
     rows = [{"prompt": "<script>alert(1)</script>", "output": f"x{at}", "label": True, "category": "k"} for at in range(12)]
     found = checked(read_labelled_set(write(tmp_path, rows, "v.jsonl")), lambda _: {"label": "no match", "explanation": "<b>no</b>"})
 
-    page = check_page(found)
+    page = check_page(found, {})
 
     assert page.count("<details") == 10
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
     assert "<script>alert(1)" not in page
     assert "&lt;b&gt;no&lt;/b&gt;" in page
     assert "95 % interval" in page
+
+
+def test_a_page_says_whether_the_judge_meets_its_bounds_and_what_to_read_next(tmp_path: Path) -> None:
+    rows = [{"prompt": "Q?", "output": f"x{at}", "label": at != 3, "category": "k"} for at in range(40)]
+    found = checked(read_labelled_set(write(tmp_path, rows, "v.jsonl")), lambda _: {"label": "match", "explanation": "yes"})
+
+    met, missed, free = (check_page(found, bounds) for bounds in ({"accuracy": 0.5}, {"accuracy": 0.99}, {}))
+
+    assert '<p class="answer passed">' in met
+    assert "; wanted: accuracy of at least 0.5" in met
+    assert '<p class="answer failed">' in missed
+    assert "--fail-under wants 0.99" in missed
+    assert '<p class="answer">' in free
+    assert f'Next: read <a href="#worst-0" dir="auto">{found.worst[0].id}</a>' in free
+    assert '<details id="worst-0">' in free
 
 
 SPOILED: dict[str, tuple[dict[str, Any], str]] = {

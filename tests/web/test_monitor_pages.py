@@ -111,7 +111,10 @@ def test_a_rate_beyond_its_limit_is_not_green_before_the_alert_is_decided() -> N
     assert monitor_answer(found()) == ("NOTHING JUDGED YET", "waiting")
     assert monitor_answer(found(tick(1, 1, 2))) == (f"NO ALERT YET: {why}", "waiting")
     assert monitor_answer(found(tick(1, 19, 20))) == ("NO ALERT", "passed")
-    assert monitor_answer(found(tick(1, 1, 2), alerts=(raised,), opened={raised.kind: OpenAlert(number=1)})) == ("1 OPEN ALERT", "failed")
+    assert monitor_answer(found(tick(1, 1, 2), alerts=(raised,), opened={raised.kind: OpenAlert(number=1)})) == (
+        f"1 OPEN ALERT: {raised.kind}",
+        "failed",
+    )
     assert monitor_answer(found(tick(3, 5, 5), tick(1, 1, 2), alerts=(over,))) == ("NO ALERT", "passed")
 
 

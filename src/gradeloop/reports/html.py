@@ -299,9 +299,7 @@ def _environment() -> "Environment":
 
 def _finalized(value: object) -> object:
     """Escape the invisible characters of every value of a template; markup has passed here before."""
-    from markupsafe import Markup
-
-    return shown(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+    return shown(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def score(value: float | None) -> str:

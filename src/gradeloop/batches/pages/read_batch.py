@@ -1,10 +1,12 @@
 """Batches read for their pages: from the store, from exported files, and from threads of their cases."""
 
 import asyncio
+import gc
 import json
 import shlex
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -70,6 +72,9 @@ HISTORY = 20
 READ_BATCHES = 200
 """The newest batches that are looked through for those of the suite."""
 
+KEPT_RESULTS = 10_000
+"""The most results that are read once for columns and rows: each takes some kilobytes of memory."""
+
 
 async def stored_batch_page(reader: BatchReader, name: str, open_threads: ThreadsOpener | None = None, *, live: Live | None = None) -> str:
     """Return the page of a batch of the store, whose numbers and cases are of one moment.
@@ -103,6 +108,19 @@ async def _rule_of(reader: BatchReader, batch_id: str) -> NextStep | None:
     return live_next(read_case_report(result, case), await registered_name(first.judgement, reader.store, judge=judge))
 
 
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """Keep the garbage collector from running: it takes a third of the time in which thousands of rows are made, none of them garbage."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@_without_collection()
 def _stored_page(
     reader: BatchReader,
     name: str,
@@ -113,14 +131,15 @@ def _stored_page(
     step: NextStep | None,
 ) -> str:
     with reader.snapshot(name) as found:
-        table = ColumnTable(found.summary, found.results())
+        # A row of a live page leads to its case's own page: here its result is enough, and quicker to read.
+        lists_results = live is not None and not found.summary.batch_id.startswith(JUDGING_PREFIX)
+        kept = [*found.results()] if lists_results and found.summary.total <= KEPT_RESULTS else None
+        table = ColumnTable(found.summary, found.results() if kept is None else kept)
         head = head_of(found.summary, notes, table)
         if found.summary.batch_id.startswith(JUDGING_PREFIX):
             head = judging_head(head, found.summary, step)
         head = replace(head, history=past_batches(found.summary, known))
-        # A row of a live page leads to its case's own page: here its result is enough, and quicker to read.
-        lists_results = live is not None and not found.summary.batch_id.startswith(JUDGING_PREFIX)
-        cases = ((None, result) for result in found.results()) if lists_results else found.cases()
+        cases = ((None, result) for result in kept or found.results()) if lists_results else found.cases()
         return batch_page(BatchReport(head, cases, threads, table), live=live)
 
 
@@ -415,7 +434,7 @@ def _evaluation(result: CaseResult, draft: int) -> Evaluation | None:
 
 def _notes(result: CaseResult, case: Case | None) -> tuple[str, ...]:
     notes = {
-        f"U{failure_reason(result)[1:]}": result.status == "unsure",
+        f"U{failure_reason(result)[1:] if result.status == 'unsure' else ''}": result.status == "unsure",
         "The results file does not hold the prompt; the report of the batch itself shows it.": case is None and not result.thread_id,
         f"This is the last of {result.iterations} drafts; the thread {result.thread_id} has the others.": (result.iterations or 0) > 1,
         f"{result.escalated_from} was unsure; {result.grader} decided.": result.escalated_from is not None,

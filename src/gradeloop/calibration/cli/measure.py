@@ -310,7 +310,7 @@ def check_judge(options: CheckOptions) -> None:
         raise typer.Exit(STOPPED)
     show_lines(found.model_dump(mode="json"), report_lines(found), as_json=options.as_json)
     if options.output is not None:
-        typer.echo(f"wrote {options.output} ({write_page(options.output, check_page(found))})", err=True)
+        typer.echo(f"wrote {options.output} ({write_page(options.output, check_page(found, bounds, options.at))})", err=True)
     code, missed = code_of(found, bounds, options.at)
     for line in missed:
         typer.echo(line, err=True)
@@ -352,7 +352,7 @@ def parse_bounds(texts: Sequence[str]) -> dict[str, float]:
     return bounds
 
 
-def code_of(found: CheckReport, bounds: dict[str, float], at: Compared = Compared.BOUND) -> tuple[int, list[str]]:
+def code_of(found: CheckReport, bounds: Mapping[str, float], at: Compared = Compared.BOUND) -> tuple[int, list[str]]:
     """Return the exit code of a measurement, and a line for each figure that misses its bound."""
     figures = {name: found.figures.get(name, Estimate()) for name in bounds}
     values = {name: figure.value if at is Compared.POINT else figure.low for name, figure in figures.items()}
@@ -457,8 +457,9 @@ ASKED = {"pair": "which of two answers is better", "verdict": "whether an answer
 """The forms of questions in words."""
 
 
-def check_page(found: CheckReport) -> str:
-    """Return the page: figures with intervals, categories, probes, cost, and the worst disagreements with their transcripts."""
+def check_page(found: CheckReport, bounds: Mapping[str, float], at: Compared = Compared.BOUND) -> str:
+    """Return the page: figures with intervals and bounds, categories, probes, cost, and the worst disagreements with their transcripts."""
+    code, missed = code_of(found, bounds, at)
     measure = "mean_error" if found.form == "score" else "accuracy"
     facts = {
         "judge": found.judge,
@@ -473,6 +474,9 @@ def check_page(found: CheckReport) -> str:
         "calibration.html",
         title=f"{found.judge} on {found.labelled_set} · gradeloop",
         found=found,
+        wanted=", ".join(f"{name} of at least {bound:g}" for name, bound in bounds.items()),
+        colour={0: "passed", CAPPED: "failed"}.get(code, "unsure") if bounds else "",
+        missed=missed,
         official=NAMES.get(found.official, found.official),
         facts={name: value for name, value in facts.items() if value},
         figures=[

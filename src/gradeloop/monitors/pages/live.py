@@ -137,7 +137,8 @@ def monitor_page(found: MonitorSummary, schedule: MonitorSchedule | None, proble
 def monitor_answer(found: MonitorSummary) -> tuple[str, Verdict]:
     """Return whether a monitor warns of anything, in words, and the colour of that."""
     if found.open_alerts:
-        return counted(len(found.open_alerts), "open alert").upper(), "failed"
+        kinds = ", ".join(alert.kind for alert in found.open_alerts)
+        return f"{counted(len(found.open_alerts), 'open alert').upper()}: {kinds}", "failed"
     if not found.rate.judged:
         return "NOTHING JUDGED YET", "waiting"
     why = undecided_text(found)
