@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 from pydantic import ValidationError
+from temporalio.client import Client
 
 from gradeloop.docent import (
     AgentRun,
@@ -35,6 +36,7 @@ from gradeloop.docent import (
 from gradeloop.errors import InvalidRequest, ServerUnreachable
 from gradeloop.judges.registry import JudgeRegistry
 from gradeloop.store.engine import Store
+from gradeloop.temporal.connect import Connection, connect
 from gradeloop.temporal.server import ServerInfo
 from gradeloop.testing import Gate, ModelCall, Reply, ScriptedModels, WorkerProcess
 
@@ -95,6 +97,25 @@ async def test_a_judge_answers_in_the_shape_of_docents_result(models: ScriptedMo
     ]
     utf16 = text.encode("utf-16-le")
     assert utf16[2 * citations[1]["start_idx"] : 2 * citations[1]["end_idx"]].decode("utf-16-le") == "[T0B1]"
+
+
+async def test_the_judgements_of_one_rubric_share_a_connection(
+    models: ScriptedModels, service: BaseLLMService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened = list[Connection]()
+
+    async def counted(connection: Connection) -> Client:
+        opened.append(connection)
+        return await connect(connection)
+
+    monkeypatch.setattr("gradeloop.integrations.standing.connect", counted)
+    models.script(verdicts=[says("pass", "It does.")] * 5)
+    judge = build_judge(rubric(), service)
+
+    results = await asyncio.gather(*(judge(paris(f"Paris, {at}.")) for at in range(5)))
+
+    assert {result.output["label"] for result in results} == {"pass"}
+    assert len(opened) == 1
 
 
 async def test_rollouts_tags_templates_and_modes_are_docents(models: ScriptedModels, service: BaseLLMService) -> None:

@@ -18,15 +18,15 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.transcript import AgentRun as FinishedRun
 from gradeloop.contract.transcript import Citation
 from gradeloop.errors import InvalidRequest, explained
+from gradeloop.integrations.standing import Standings
 from gradeloop.judges import contract
 from gradeloop.judges.citations import citations_of
-from gradeloop.judges.client import served_judge
+from gradeloop.judges.client import Judge
 from gradeloop.judges.registry import JudgeRegistry
 from gradeloop.judges.sources import with_model
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import keep_worker_alive
 from gradeloop.temporal.process import done_beside
-from gradeloop.temporal.runtime import close_client
 from gradeloop.transcripts.json_access import UnreadableMessage
 from gradeloop.transcripts.registry import parse_runs
 
@@ -239,16 +239,15 @@ class BaseLLMService:
     def __init__(self, max_concurrency: int = 100) -> None:
         self.max_concurrency = max_concurrency
         self._places: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Semaphore] = WeakKeyDictionary()
+        self._standings: dict[str, Standings] = {}
 
     async def judged(self, config: contract.SchemaJudge, run: FinishedRun) -> contract.JudgeResult:
         """Judge a run; one that is being judged is waited for, and one that was judged is read, unless that was a `FAILURE`."""
         with_model(config, None, scripted=False)  # refuses a model without a key
         async with self._places.setdefault(asyncio.get_running_loop(), asyncio.Semaphore(self.max_concurrency)):
-            judge, connection = await served_judge(config)
-            try:
-                return await done_beside(judge(run, retry=True), keep_worker_alive(judge.task_queue, connection))
-            finally:
-                await close_client(await judge.connected())
+            client, queue, connection, _ = await self._standings.setdefault(config.model_dump_json(), Standings(config)).get()
+            judge = Judge(config, client.temporal, task_queue=queue)
+            return await done_beside(judge(run, retry=True), keep_worker_alive(queue, connection))
 
 
 class BaseJudge:
