@@ -616,7 +616,7 @@ export interface PartFinding {
   text: string;
 }
 
-/** What passes a judgement, and how many have to pass, as the command said that judged or shows them. */
+/** Rule that passes a judgement, and the share that must pass, as given to the command that judged or shows them. */
 export interface PassGate {
   pass_if: { [key: string]: JsonValue };
   pass_rate?: number | null;

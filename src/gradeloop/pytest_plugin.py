@@ -40,7 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 class Grade:
-    """What the fixture `grade` is: it judges outputs by the test's rubric, and fails the test where one does not meet it."""
+    """The fixture `grade`: it judges outputs by the test's rubric, and fails the test where one does not meet it."""
 
     def __init__(self, node: pytest.Item, config: pytest.Config) -> None:
         self._node = node

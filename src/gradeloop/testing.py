@@ -55,16 +55,16 @@ MODEL = "openai_compatible:scripted"
 """A model that the scripted server answers for, as generator and as grader; any other name of that provider does too."""
 
 GATE_SECONDS = 60.0
-"""How long a test waits for a call to reach a gate."""
+"""Seconds that a test waits for a call to reach a gate."""
 
 IDLE_SECONDS = 3600.0
-"""How long a worker whose test process was killed lives on without an open workflow."""
+"""Seconds that a worker whose test process was killed lives on without an open workflow."""
 
 AT_ONCE = 16
 """Judgements that one call has in flight at once."""
 
 STOP_SECONDS = 40.0
-"""How long a restart waits for the calls in flight: above the 30 seconds that the worker gives them."""
+"""Seconds that a restart waits for the calls in flight: above the 30 seconds that the worker gives them."""
 
 Role = Literal["generator", "grader"]
 

@@ -219,7 +219,7 @@ def headline(text: str, limit: int) -> str:
 
 
 _BLANK = r"(?:\x1b\[[0-9;]*m|[^\S\r\n]|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2060-\u2064\ufeff])"
-"""What CI systems skip, or do not see, before a command at the beginning of a line."""
+"""Characters that CI systems skip, or do not see, before a command at the beginning of a line."""
 
 _AT_THE_BEGINNING = re.compile(rf"((?:^|(?<=[\r\n])){_BLANK}*:)(?=:)")
 _ANYWHERE = re.compile(r"#(?=#(?:vso|teamcity)?\[)|section(?=_(?:start|end):)")

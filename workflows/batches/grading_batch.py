@@ -88,7 +88,7 @@ EVENTS = 4_000
 """The length of a history above which the batch opens no further shard and goes on in a new run."""
 
 LOST = 3
-"""How many times a lost shard is opened again."""
+"""Number of times that a lost shard is opened again."""
 
 HISTORY_BYTES = 4 * 1024 * 1024
 HISTORY_EVENTS = 10_000
@@ -98,7 +98,7 @@ CHILDREN = 16
 """Workflows of cases that a shard has open at once: what they return is in its history."""
 
 TRIES = 15
-"""How many times a case's workflow is started while one of an earlier attempt is about to end."""
+"""Number of times that a case's workflow is started while one of an earlier attempt is about to end."""
 
 
 @workflow.defn(name=contract.BATCH_WORKFLOW)
@@ -288,7 +288,7 @@ class ShardRequest(Recorded):
 
 
 class ShardEnded(Recorded):
-    """What a shard returns."""
+    """Result of a shard."""
 
     passed: int
     failed: int

@@ -252,7 +252,7 @@ class Rollouts:
         self._calls = calls
         self.judge = judge
         self.notes: tuple[str, ...] = ()
-        """What the result says about the model that was called."""
+        """Facts in the result about the model that was called."""
         self._nonce = nonce
         self._subject = Subject(judge=judge, run=request.run)
         self._text = self._subject.model_dump_json()

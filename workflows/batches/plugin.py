@@ -1,4 +1,4 @@
-"""What a worker serves of batches and judgements."""
+"""Workflows and activities of batches and judgements that a worker serves."""
 
 from collections.abc import Callable
 from typing import Any

@@ -38,7 +38,7 @@ COLLECT_CALL = ActivityConfig(
 )
 
 TRIES = 15
-"""How many times a batch is started while the one of a tick that was ended from outside is about to end."""
+"""Number of times that a batch is started while that of a tick that was ended from outside is about to end."""
 
 
 @workflow.defn(name=MONITORING_WORKFLOW)

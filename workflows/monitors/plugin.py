@@ -1,4 +1,4 @@
-"""What a worker serves of monitors."""
+"""Workflows and activities of monitors that a worker serves."""
 
 from collections.abc import Callable
 from typing import Any

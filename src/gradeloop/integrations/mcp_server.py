@@ -191,19 +191,19 @@ class RunJudgement(Strict):
 
 
 class RunJudgements(Strict):
-    """What `judge_run` returns."""
+    """Result of `judge_run`."""
 
     judgements: tuple[RunJudgement, ...]
     spent: SpentSoFar
 
 
 class ThreadView(Strict):
-    """Where a thread stands."""
+    """Progress of a thread."""
 
     thread_id: str
     status: ThreadStatus
     result: str | None
-    """How its last turn ended: `satisfied`, `max_iterations_reached`, ...; None while it runs."""
+    """End of its last turn: `satisfied`, `max_iterations_reached`, ...; None while it runs."""
     iterations: int
     score: float | None
     output: str | None
@@ -216,7 +216,7 @@ class ThreadView(Strict):
 
 
 class StartedThread(Strict):
-    """What `revise` returns."""
+    """Result of `revise`."""
 
     thread_id: str
     spent: SpentSoFar
@@ -226,7 +226,7 @@ class ListedJudge(Strict):
     """A judge of the registry."""
 
     name: str
-    """What `rubric` and `judge` take: COLLECTION/RUBRIC@VERSION."""
+    """Form of `rubric` and `judge`: COLLECTION/RUBRIC@VERSION."""
     kind: str
 
 

@@ -24,7 +24,7 @@ from gradeloop.transcripts.json_access import UnreadableMessage
 from gradeloop.transcripts.message_forms import parse_messages
 
 BATCH_SECONDS = 0.05
-"""How long a completion waits for others that are judged with it."""
+"""Seconds that a completion waits for others to be judged with it."""
 
 CACHED = 10_000
 """The verdicts that are kept in memory; older ones are read from the server or the store."""
@@ -40,7 +40,7 @@ class VerifiersMessage(Protocol):
 
 
 class VerifiersTrace(Protocol):
-    """What is read of a trace of verifiers' v1, `verifiers.v1.Trace`."""
+    """The part that is read of a trace of verifiers' v1, `verifiers.v1.Trace`."""
 
     info: dict[str, Any]
 
@@ -62,11 +62,11 @@ class GradedCompletion(Strict):
     """A row for each criterion: id, name, passed, reason, gap; empty for a judge with a schema of its own."""
     judgement_id: str | None = None
     no_verdict: str | None = None
-    """Why there is no reward; it says nothing about the completion."""
+    """Reason that there is no reward; it says nothing about the completion."""
 
 
 class RewardFunction:
-    """What `gradeloop.reward` returns: `await reward(prompt, completion)` is the score, or None."""
+    """Result of `gradeloop.reward`: `await reward(prompt, completion)` is the score, or None."""
 
     def __init__(self, judge: JudgeConfig, *, concurrency: int = CONCURRENCY) -> None:
         score = judge.output_schema.get("properties", {}).get("score")

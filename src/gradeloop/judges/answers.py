@@ -46,7 +46,7 @@ class ValidAnswer:
 
 @dataclass(frozen=True)
 class InvalidAnswer:
-    """Why a judge's answer is never an output."""
+    """Reasons that a judge's answer is never an output."""
 
     problems: tuple[str, ...]
 
@@ -207,7 +207,7 @@ def _breaks_yaml(text: str) -> bool:
 
 
 class ValueShare(Recorded):
-    """How often rollouts gave a value for a key."""
+    """Number of rollouts that gave a value for a key."""
 
     value: JsonValue
     count: int
@@ -218,13 +218,13 @@ class ValueShare(Recorded):
 
 
 class KeySummary(Recorded):
-    """What several answers say about one key."""
+    """Summary of one key over several answers."""
 
     how: Literal["vote", "median"]
     value: JsonValue
     """The value in the aggregated output; None where that lacks the key, as most of the answers do."""
     n: int
-    """How many answers have the key."""
+    """Number of answers that have the key."""
     distribution: tuple[ValueShare, ...] = ()
     """The values of a vote, the most frequent first, values of one count in the order of the rollouts."""
     low: Sparse[float | None] = None
@@ -336,11 +336,11 @@ class Rollout(Recorded):
     repairs: int = 0
     """Turns in which the judge was asked to repair its answer."""
     invalid: Sparse[str | None] = None
-    """Why the answer was invalid after its repairs; None for a valid one."""
+    """Reason that the answer stayed invalid after its repairs; None for a valid one."""
     raw_text: Sparse[str | None] = None
     """The text of an invalid answer."""
     unavailable: Sparse[str | None] = None
-    """Why no judge answered; None where one did."""
+    """Reason that no judge answered; None where one did."""
     model: Sparse[str | None] = None
     """The model that answered, where it is a fallback of the judge's, or one of a panel."""
     prompt_sha256: Sparse[str | None] = None

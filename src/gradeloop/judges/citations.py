@@ -79,7 +79,7 @@ class _WrittenCitation:
     last: _Label | None = None
     """The last block of a range with a quote."""
     problem: str | None = None
-    """Why it cannot be looked up."""
+    """Reason that it cannot be looked up."""
 
 
 @dataclass(frozen=True)

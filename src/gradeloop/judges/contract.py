@@ -28,7 +28,7 @@ ResultType = Literal["DIRECT_RESULT", "FAILURE"]
 
 
 class PassGate(Recorded):
-    """What passes a judgement, and how many have to pass, as the command said that judged or shows them."""
+    """Rule that passes a judgement, and the share that must pass, as given to the command that judged or shows them."""
 
     pass_if: dict[str, JsonValue]
     """The values that an output must have, by key; a dot leads into an object."""
@@ -39,7 +39,7 @@ class PassGate(Recorded):
 
 
 JUDGEMENTS_SCHEMA = "gradeloop.judgements/1"
-"""What a JSON document of judgements says it is."""
+"""Name of the format in a JSON document of judgements."""
 
 
 class JudgeResult(Recorded):
@@ -51,7 +51,7 @@ class JudgeResult(Recorded):
     rubric_id: str
     rubric_version: int
     output: dict[str, JsonValue]
-    """What the judge says, in the shape of its schema; empty for a `FAILURE`."""
+    """Answer of the judge, in the shape of its schema; empty for a `FAILURE`."""
     result_type: ResultType
     result_metadata: dict[str, JsonValue] = Field(default_factory=dict)
     """Rollouts, votes, ties and citations; a `FAILURE` has its `reason`, `raw_text`, and `again`: whether the same may be run again."""
@@ -253,7 +253,7 @@ class SchemaJudge(Strict):
     """The format of the answer between the tags; Docent's newer rubrics say yaml."""
     n_rollouts_per_input: Annotated[int, Field(ge=1, le=MAX_ROLLOUTS)] = 1
     quorum: Sparse[Annotated[int, Field(ge=1, le=MAX_ROLLOUTS)] | None] = None
-    """How many rollouts must have a valid answer for a result; by default more than half of them."""
+    """Number of rollouts that must have a valid answer for a result; by default more than half of them."""
     judge_variant: Literal["majority", "multi-reflect"] = "majority"
     rollout_type: Literal["single_turn"] = "single_turn"
     bad_citations: Literal["flag", "fail"] = Field(default="flag", exclude_if=lambda value: value == "flag")
@@ -341,12 +341,12 @@ class SchemaJudge(Strict):
 
     @property
     def rollout_count(self) -> int:
-        """How many rollouts a judgement has: those of all models of a panel together."""
+        """Number of rollouts of a judgement: those of all models of a panel together."""
         return self.n_rollouts_per_input * len(self.models)
 
     @property
     def answers_needed(self) -> int:
-        """How many rollouts must have a valid answer for a result."""
+        """Number of rollouts that must have a valid answer for a result."""
         return self.quorum or self.rollout_count // 2 + 1
 
     @property
@@ -519,7 +519,7 @@ class JudgingRequest(Strict):
     judge: SchemaJudge | CriteriaJudge
     run: AgentRun
     repeat: Annotated[int, Field(ge=0)] = 0
-    """Which judgement of the same run by the same judge, from 0."""
+    """Number of this judgement of the run by the same judge, from 0."""
     priority: Priority | None = None
 
     @field_validator("judge", mode="before")

@@ -25,7 +25,7 @@ _DOCENT_KEYS = ("id", "label_set_id", "creator_email", "created_at")
 
 
 class Label(Strict):
-    """What one person says about one run."""
+    """Annotation of one run by one person."""
 
     agent_run_id: str = Field(min_length=1)
     label_value: dict[str, JsonValue]

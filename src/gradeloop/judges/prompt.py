@@ -24,7 +24,7 @@ class BlockRecord:
     """The place of what can be quoted of it in the block's text, in characters: its text, and before that a called tool's name."""
     end: int
     text_start: int
-    """Where its text begins there."""
+    """Position of its text there."""
 
 
 @dataclass(frozen=True)

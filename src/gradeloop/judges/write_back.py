@@ -59,7 +59,7 @@ class WriteBackReport(Recorded):
     untraced: Sparse[int] = 0
     """Judged runs whose trace is not known."""
     problems: Sparse[tuple[str, ...]] = ()
-    """Why others were not written, the first of each kind."""
+    """Reasons that others were not written, the first of each kind."""
 
     def __add__(self, other: "WriteBackReport") -> "WriteBackReport":
         problems = tuple(dict.fromkeys((*self.problems, *other.problems)))

@@ -1,4 +1,4 @@
-"""What a tick means: rates with their intervals, and which alerts begin and end."""
+"""Meaning of a tick: rates with their intervals, and which alerts begin and end."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -118,7 +118,7 @@ class _Watched:
 
     @property
     def fall(self) -> float:
-        """How much worse the rate of this tick is than that."""
+        """Difference by which the rate of this tick is worse than that."""
         rate = self.hits / self.runs if self.runs else self.usual
         return max(self.usual - rate if self.test.direction == "down" else rate - self.usual, 0.0)
 

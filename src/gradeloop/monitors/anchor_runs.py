@@ -26,7 +26,7 @@ LABEL_KEY = "label"
 """The key of a run's metadata that says what a person says of it; the judge never sees it."""
 
 DECIDED = frozenset({"passed", "failed", "unsure"})
-"""What counts as a verdict on an anchor."""
+"""Statuses that count as a verdict on an anchor."""
 
 
 class Anchor(NamedTuple):

@@ -19,7 +19,7 @@ ANCHOR_BASELINE = 300
 """The repeated judgements of anchors from which a monitor takes how steady its judge is."""
 
 CLEAR_FACTOR = 20
-"""How many times as likely one explanation must make what anchors say as the other one, before it is said."""
+"""Likelihood ratio of the two explanations from which on one of them is reported."""
 
 _LONGEST = 8
 """The ticks that may share how steady a judge is, since their anchors are judged in turn."""
@@ -28,21 +28,21 @@ _LEAST, _MOST = 0.005, 0.995
 """No judge is held to be steadier or less steady than this: one odd verdict is no proof."""
 
 Moved = Literal["world", "judge", "unclear"]
-"""What has changed where a rate has: what is judged, or who judges; `unclear` while the anchors do not say."""
+"""Cause of a changed rate: the runs (`world`) or the judge; `unclear` while the anchors do not tell."""
 
 
 class AnchorPlan(Strict):
     """The anchors of a monitor, which are in the store."""
 
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
-    """What they are: of the runs and their labels."""
+    """Checksum of the runs and their labels."""
     total: Annotated[int, Field(ge=2, le=MOST_ANCHORS)]
     per_tick: Annotated[int, Field(ge=1, le=MOST_ANCHORS)] = ANCHORS_PER_TICK
-    """How many a tick judges, in turn."""
+    """Number of anchors that a tick judges, in turn."""
 
 
 class AnchorCounts(Strict):
-    """What a judge said of some anchors."""
+    """Verdicts of a judge on some anchors, counted."""
 
     judged: int = 0
     """Anchors with a verdict."""
@@ -65,14 +65,14 @@ class AnchorCounts(Strict):
 
     @property
     def text(self) -> str:
-        """What a person reads of them."""
+        """Text about them for people."""
         if self.repeated:
             return f"of {self.same} of {self.repeated} anchors it says what it first said"
         return "no anchor was judged a second time yet"
 
 
 class AnchorState(Strict):
-    """How steady the judge was at first, and the tests of whether it still is."""
+    """Steadiness of the judge at first, and the tests of whether it still holds."""
 
     same: int = 0
     repeated: int = 0
@@ -124,7 +124,7 @@ class AnchorState(Strict):
 
     @property
     def text(self) -> str:
-        """What a person reads of the beginning."""
+        """Text about the beginning for people."""
         return f"{percent(self.same / self.repeated)} at the beginning" if self.repeated else "nothing is known of its beginning"
 
 

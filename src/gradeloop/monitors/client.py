@@ -32,7 +32,7 @@ CATCH_UP = timedelta(hours=1)
 """The time within which the server makes up for a tick that it missed: a tick reads all that is new, so that one is enough."""
 
 NO_WORKER = "no worker is there for its ticks: run `gradeloop dev`, and create the monitor again; `monitor run-now` starts one for a tick"
-"""What is said of a monitor whose schedule nobody serves."""
+"""Note on a monitor whose schedule nobody serves."""
 
 T = TypeVar("T")
 

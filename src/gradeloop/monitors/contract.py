@@ -144,7 +144,7 @@ class BucketSource(Source):
     kind: Literal["bucket"] = "bucket"
     bucket: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{1,254}$")]
     prefix: Annotated[str, Field(max_length=1024)] = ""
-    """What the objects' keys begin with; all objects where there is none."""
+    """Prefix of the objects' keys; all objects where there is none."""
     quiet: Annotated[float, Field(ge=0, le=86_400)] = 60.0
     """Seconds for which an object must have been there: S3 tells times to the second, of an upload in parts that of its beginning."""
 
@@ -158,7 +158,7 @@ FINISHED = ("satisfied", "max_iterations_reached", "failed", "grader_error", "su
 """The statuses that a thread may have once it is closed."""
 
 ThreadFilter = Literal["status", "rubric", "queue"]
-"""What threads may be chosen by: their status, the sha256 of their rubric, and their task queue."""
+"""Filters of threads: their status, the sha256 of their rubric, and their task queue."""
 
 
 class ThreadsSource(Source):
@@ -316,7 +316,7 @@ class MonitorDefinition(Strict):
     source: MonitorSource
     judge: SchemaJudge | CriteriaJudge
     passes: tuple[str, ...] = ()
-    """What passes a judgement by a schema, as KEY=VALUE."""
+    """Values that pass a judgement by a schema, as KEY=VALUE."""
     shadow: SchemaJudge | CriteriaJudge | None = None
     """A second judge of the same sample, outside of every rate and alert: it is only compared with the first."""
     sample: Annotated[float, Field(gt=0, le=1)] = 1.0
@@ -332,18 +332,18 @@ class MonitorDefinition(Strict):
     tenant: TenantName | None = None
     """The tenant that the monitor belongs to: its calls count for it, and it is forgotten with it."""
     budget_usd: Annotated[float, Field(gt=0)] | None = None
-    """What the judge may cost a day (UTC); without one there is no limit."""
+    """US dollars that the judge may cost a day (UTC); without one there is no limit."""
     alerts: tuple[AlertRule, ...] = ()
     drift: bool = True
     """Whether the rate is also watched against the monitor's own first runs."""
     baseline_runs: Annotated[int, Field(ge=LEAST_BASELINE, le=1_000_000)] = BASELINE_RUNS
-    """How many judged runs those first ones are."""
+    """Number of those first judged runs."""
     anchors: AnchorPlan | None = None
     """The labelled runs by which the judge itself is watched; None where there are none."""
     notify: tuple[str, ...] = ()
     """The worker's webhooks that hear of alerts; all that want them where none is named."""
     write_back: Target | None = None
-    """Where the scores of judged runs are written to their traces; nowhere by default."""
+    """Service to whose traces the scores of judged runs are written; none by default."""
 
     @field_validator("judge", "shadow", mode="before")
     @classmethod
@@ -381,15 +381,15 @@ class MonitorDefinition(Strict):
 
 
 Why = Literal["sampled", "always", "backfill", "over budget", "left out"]
-"""Why a run is judged, or is not: it is in the sample, a rule always takes it, a backfill has asked for it, the day's budget is used up, or
-the share leaves it out."""
+"""Reason that a run is judged or not: it is in the sample, a rule always takes it, a backfill asked for it, the day's budget is used
+up, or the share leaves it out."""
 
 MonitorVerdict = Literal["passed", "failed", "unsure", "error", "unjudged"]
-"""What became of a run that was chosen; `error` and `unjudged` are no verdicts."""
+"""Outcome of a chosen run; `error` and `unjudged` are not verdicts."""
 
 
 class Rate(Strict):
-    """How many of some judged runs passed."""
+    """Number of judged runs, and of those that passed."""
 
     passed: int = 0
     judged: int = 0
@@ -400,7 +400,7 @@ class Rate(Strict):
 
 
 class TickReport(Strict):
-    """What one tick has read and found."""
+    """Report of one tick: what it read and found."""
 
     number: int
     tick: str
@@ -414,7 +414,7 @@ class TickReport(Strict):
     refused: Sparse[tuple[str, ...]] = ()
     """The first reasons for which something is unreadable."""
     problem: str | None = None
-    """Why the source could not be read, or the judging ended early."""
+    """Reason that the source could not be read, or that judging ended early."""
     sampled: int = 0
     always: int = 0
     over_budget: int = 0
@@ -437,7 +437,7 @@ class TickReport(Strict):
     always_rate: Rate = Rate()
     """The rate of the runs that rules always take."""
     anchors: AnchorCounts = AnchorCounts()
-    """What the judge said of the anchors, which are outside of every rate."""
+    """Verdicts on the anchors, which are outside of every rate."""
     cost_usd: float | None = None
     settled: bool = False
     written_back: Sparse[WriteBackReport | None] = None
@@ -460,11 +460,11 @@ class Alert(Strict):
     anchors: AnchorCounts = AnchorCounts()
     """The anchors that were judged in the alert's ticks, until they said which."""
     cleared: str | None = None
-    """When it was over."""
+    """Time of its end."""
 
     @property
     def said(self) -> str:
-        """What a person reads: the text, and what the anchors say of it."""
+        """Text for people, with what the anchors say about it."""
         if self.moved is None or self.kind == "judge":
             return self.text
         reasons = {
@@ -482,7 +482,7 @@ class OpenAlert(Strict):
     recent: tuple[tuple[int, int], ...] = ()
     """Hits and runs of the newest ticks."""
     fall: float = 0.0
-    """How much the rate had changed when the alert was raised; 0 where the anchors say nothing of it."""
+    """Change of the rate when the alert was raised; 0 where the anchors say nothing about it."""
     usual: float | None = None
     """The pass rate from which it fell; None for any other rate."""
     moved: Moved | None = None
@@ -490,7 +490,7 @@ class OpenAlert(Strict):
 
 
 class MonitorState(Recorded):
-    """What a monitor remembers from tick to tick."""
+    """State of a monitor between two ticks."""
 
     ticks: int = 0
     empty: int = 0
@@ -521,9 +521,9 @@ class TickCall(Strict):
     tick: str
     """The workflow's id, which is equal for all attempts of a tick."""
     number: Sparse[int] = 0
-    """Which tick is settled."""
+    """Number of the tick that is settled."""
     problem: Sparse[str | None] = None
-    """Why its batch ended early."""
+    """Reason that its batch ended early."""
 
 
 class DueTick(Recorded):
@@ -534,14 +534,14 @@ class DueTick(Recorded):
 
 
 class CollectedTick(Recorded):
-    """What `collect` returns: the ticks to settle, those first that an earlier workflow left behind."""
+    """Result of `collect`: the ticks to settle, those first that an earlier workflow left behind."""
 
     due: tuple[DueTick, ...]
     webhooks: Sparse[Webhooks] = Field(default_factory=dict)
 
 
 class SettledTick(Recorded):
-    """What `settle` returns: the alerts to tell of, and those that are over."""
+    """Result of `settle`: the alerts to tell of, and those that are over."""
 
     raised: tuple[Alert, ...] = ()
     cleared: tuple[Alert, ...] = ()
@@ -565,7 +565,7 @@ class BackfillCall(Strict):
 
 
 class BackfillReport(Recorded):
-    """What a backfill has found, and what it costs."""
+    """Findings and cost of a backfill."""
 
     read: int = 0
     """Runs of the source since then that the monitor has passed."""

@@ -64,14 +64,14 @@ _REFUSALS = {
 }
 
 _GZIP = b"\x1f\x8b"
-"""How a file begins that gzip has packed."""
+"""First bytes of a file packed by gzip."""
 
 _PART = 1024 * 1024
 """Bytes of an object that are in memory at once."""
 
 
 class ObjectPlace(NamedTuple):
-    """Where an object stands in the order in which they came."""
+    """Place of an object in the order of arrival."""
 
     modified: datetime
     key: str

@@ -1,4 +1,4 @@
-"""What people say of judged runs: a queue that does not show what the judge says, and the labels that come of it."""
+"""Labels by people for judged runs: a queue that hides the judge's verdict, and the labels."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -32,7 +32,7 @@ class LabelTask(Strict):
     run_id: str
     run_sha256: str
     waiting: int
-    """How many runs wait for a label, this one included."""
+    """Number of runs that wait for a label, this one included."""
     messages: tuple[Message, ...]
 
 
@@ -44,14 +44,14 @@ class WaitingLabels(Strict):
 
 
 class LabelledRun(Strict):
-    """What a person says of a run, and what the judge has said of it."""
+    """Label of a run by a person, beside the judge's verdict."""
 
     run_id: str
     created_by: str
     passed: bool
     reason: str = ""
     judgement: JudgeResult | None = None
-    """What the judge says; None where the store has it no longer."""
+    """Verdict of the judge; None where the store no longer has it."""
 
 
 class MonitorLabels:

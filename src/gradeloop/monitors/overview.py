@@ -40,7 +40,7 @@ class MonitoredRun(Strict):
     why: str
     stratum: str | None = None
     verdict: str | None = None
-    """What the judge found; None for a run that was not chosen."""
+    """Verdict of the judge; None for a run that was not chosen."""
     judgement: str | None = None
     """The id of the judgement, which is the case's in the tick's batch."""
     batch_id: str | None = None
@@ -58,15 +58,15 @@ class ShadowComparison(Strict):
 
 
 class AnchorSummary(Strict):
-    """What a monitor's anchors say of its judge."""
+    """Accuracy of a monitor's judge on its anchors."""
 
     total: int
     newest: AnchorCounts
     """The anchors of the newest tick that judged some."""
     beginning: AnchorState
-    """How steady the judge was at first."""
+    """Steadiness of the judge at first."""
     error: JudgeError
-    """How often the newest verdicts are right, where they pass or fail."""
+    """Share of the newest verdicts that are right, of those that pass or fail."""
 
 
 class MonitorSummary(Strict):
@@ -83,7 +83,7 @@ class MonitorSummary(Strict):
     corrected_strata: dict[str, CorrectedRate] = Field(default_factory=dict)
     """The strata's rates, corrected likewise."""
     labels: SampleLabels = SampleLabels()
-    """What people say of its sampled runs."""
+    """Labels by people for its sampled runs."""
     labelled: CorrectedRate | None = None
     """The rate at which people would pass the runs of the newest ticks, by their labels; None where these are too few."""
     ticks: tuple[TickReport, ...]
@@ -95,7 +95,7 @@ class MonitorSummary(Strict):
     shadow: ShadowComparison | None = None
     """The second judge beside the first, of the runs that both have passed or failed; None without such a run."""
     anchors: AnchorSummary | None = None
-    """What the labelled runs say of the judge; None where there are none."""
+    """Error rates of the judge on the labelled runs; None where there are none."""
     backfill: Rate = Rate()
     """The rate of the runs that backfills have asked for; they are in no other."""
     backfill_waiting: int = 0
@@ -103,7 +103,7 @@ class MonitorSummary(Strict):
     waiting: int = 0
     """Runs that the day's budget or an outage left out, and a later tick judges."""
     waiting_since: str | None = None
-    """When the first of them was read."""
+    """Time at which the first of them was read."""
 
     @property
     def open_alerts(self) -> tuple[Alert, ...]:

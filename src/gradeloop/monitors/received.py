@@ -1,4 +1,4 @@
-"""What the OTLP receiver keeps in the store: spans, until their trace is silent, and the runs that are put together from them."""
+"""Store of the OTLP receiver: spans, until their trace is silent, and the runs that are put together from them."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ class ReceivedSpan(NamedTuple):
     span_id: str
     """Its id, of a log record one of its content."""
     ended: int
-    """When it ended, in nanoseconds: of two with one id the later one counts."""
+    """End in nanoseconds: of two with one id the later one counts."""
     text: str
     """It as JSON, in the form that `transcripts` reads; a string says why a span was refused."""
 
@@ -70,7 +70,7 @@ class ReceivedSpan(NamedTuple):
 
 
 class KeptSpans(NamedTuple):
-    """What became of some spans."""
+    """Outcome of some spans, counted."""
 
     kept: int = 0
     known: int = 0
@@ -78,7 +78,7 @@ class KeptSpans(NamedTuple):
     rejected: int = 0
     """Those that are not kept."""
     why: str = ""
-    """Why spans are not kept."""
+    """Reason that spans are not kept."""
 
     def plus(self, other: "KeptSpans") -> "KeptSpans":
         """Return both together."""
@@ -87,7 +87,7 @@ class KeptSpans(NamedTuple):
 
 
 class ReceivedLoad(NamedTuple):
-    """How much there is."""
+    """Number of spans, and their bytes."""
 
     open: int
     """Traces that have not settled."""
@@ -95,7 +95,7 @@ class ReceivedLoad(NamedTuple):
 
 
 class SettledTraces(NamedTuple):
-    """What became of traces that were silent."""
+    """Outcome of traces that were silent, counted."""
 
     runs: int = 0
     completed: int = 0

@@ -67,7 +67,7 @@ _Record = tuple[str, dict[str, Any] | InvalidRequest]
 
 
 class OtlpRequest(NamedTuple):
-    """What a request holds."""
+    """Content of a request."""
 
     spans: tuple[ReceivedSpan, ...]
     """The spans of models and tools, and the log records that belong to them."""
@@ -309,10 +309,10 @@ def refusal(encoding: Encoding, code: int, why: str) -> bytes:
 
 
 LOOK_SECONDS = 1.0
-"""How often it is looked which traces are silent."""
+"""Seconds between two checks for silent traces."""
 
 CLEAN_SECONDS = 60.0
-"""How often what is old is removed."""
+"""Seconds between two removals of what is old."""
 
 REQUESTS = 64
 """Requests that are taken at the same time; more are told to come again."""

@@ -73,7 +73,7 @@ _ATTRIBUTES: dict[ThreadFilter, str] = {"status": _STATUS, "rubric": _RUBRIC, "q
 
 
 class ThreadPlace(NamedTuple):
-    """Where a finished thread stands in the order in which they closed."""
+    """Place of a finished thread in the order of closing."""
 
     closed: datetime
     thread_id: str
@@ -148,7 +148,7 @@ class _ThreadReader:
         self._client = client
         self._silent = set[str]()
         self.problem: str | None = None
-        """Why no further thread is to be read: a worker does not answer, and its thread has ended lately."""
+        """Reason that no further thread is read: a worker does not answer, and its thread has ended lately."""
 
     async def read(self, found: Sequence[_Listed]) -> list[SourceItem]:
         """Return some threads with their places, up to one that has a problem."""
@@ -202,7 +202,7 @@ FETCHED = 100
 
 @dataclass(frozen=True)
 class SourceAccess:
-    """What sources are read with."""
+    """Connections and settings with which sources are read."""
 
     store: Store
     """The store, which has what receivers have kept."""
@@ -475,11 +475,11 @@ KINDS = (
 
 
 DECIDED = frozenset({"passed", "failed", "unsure"})
-"""What is not judged again; an error and a run that was left out are."""
+"""Outcomes that are not judged again; an error and a run that was left out are."""
 
 
 class _Known(NamedTuple):
-    """What a monitor knows of a run."""
+    """Record of a run in a monitor."""
 
     verdict: str | None
     waits: bool

@@ -84,7 +84,7 @@ class ReadRun:
 
 @dataclass(frozen=True)
 class SourceReading:
-    """What one tick has read."""
+    """Runs and problems that one tick has read."""
 
     cursor: str | None
     runs: tuple[ReadRun, ...] = ()

@@ -43,7 +43,7 @@ LANGUAGES = frozenset(
 """The languages that are highlighted; the lexers of others are not tried on what a model wrote."""
 
 _MAYBE = re.compile(r"[*_`#|~\[<>]|^[ \t]*(?:[-+]|\d{1,9}[.)])[ \t]|^(?: {4}|\t)|^[-=]{2,}|https?:", re.MULTILINE)
-"""What a text has that is more than paragraphs."""
+"""Signs that a text has more than paragraphs."""
 
 _LINK = re.compile(r"(?:https?://|mailto:)[^\s<>\"']+", re.IGNORECASE)
 
@@ -351,7 +351,7 @@ def capitalize_first(text: str) -> str:
 
 
 HEADLINE_CHARACTERS = 200
-"""How much of a long question stands unfolded: two lines of a wide page."""
+"""Characters of a long question that stand unfolded: two lines of a wide page."""
 
 FILTERS = {
     "capitalize_first": capitalize_first,

@@ -66,7 +66,7 @@ class SchemaVerdict(Strict):
     rubric_version: int
     output: dict[str, JsonValue]
     reason: str | None = None
-    """Why there is no output."""
+    """Reason that there is no output."""
     citations: tuple[Citation, ...] = ()
     metadata: dict[str, JsonValue] = Field(default_factory=dict)
     """Rollouts, votes, ties and whatever else the judgement holds, without its citations."""
@@ -81,7 +81,7 @@ class PassageRecord(Strict):
     """One record of a block: where its text stands in the block's, in characters, and what it is."""
 
     title: str
-    """What it is, as a heading: `tool_call bash, call c1`; empty for a plain text."""
+    """Heading that names it: `tool_call bash, call c1`; empty for a plain text."""
     start: int
     end: int
 
@@ -139,7 +139,7 @@ class RunReport(Strict):
     notes: tuple[str, ...] = ()
     """Sentences about what could not be read, or is not shown."""
     next: NextStep | None = None
-    """What comes next for a judgement; None for what has buttons or commands of its own."""
+    """Next step for a judgement; None for what has buttons or commands of its own."""
 
     @property
     def optional(self) -> tuple[str, ...]:

@@ -97,7 +97,7 @@ class AnswerPart:
     id: str = ""
     """The criterion's id; empty for a tool, and for a criterion whose words are not known, which is named by its id."""
     lead: str = ""
-    """What the line says of it, `not met:`, `does this hold?`: once before all that follow each other and have the same."""
+    """Words before it, `not met:` or `does this hold?`: shown once for all neighbours with the same words."""
 
 
 @dataclass(frozen=True)
@@ -107,9 +107,9 @@ class RunAnswer:
     word: str
     """`PASSED`, `FAILED`, `WAITING FOR A PERSON`."""
     parts: tuple[AnswerPart, ...] = ()
-    """What did not pass, or is asked about: the first of it."""
+    """Items that did not pass or are asked about: the first of them."""
     more: int = 0
-    """How much more there is."""
+    """Number of further items."""
 
 
 ANSWER_PARTS, ANSWER_CHARACTERS = 3, 90
@@ -161,7 +161,7 @@ def run_next_step(report: RunReport) -> NextStep | None:
 
 
 class RunView:
-    """What the page of a run shows beside the fields of its report, by the index of a message or of an evaluation.
+    """Content of a run's page beside the fields of its report, by the index of a message or of an evaluation.
 
     Args:
         report: The run.

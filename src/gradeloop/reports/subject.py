@@ -15,12 +15,12 @@ from gradeloop.text import clip
 
 @dataclass(frozen=True)
 class ReportOptions:
-    """What a command says of its report beside the name."""
+    """Flags of a command about its report, beside the name."""
 
     runs: tuple[str, ...] = ()
     """Files of runs that were judged, for their transcripts."""
     passes: tuple[str, ...] = ()
-    """What passes a judgement, as KEY=VALUE."""
+    """Values that pass a judgement, as KEY=VALUE."""
     pass_rate: float | None = None
     """The share of judged runs, 0 to 1, that has to pass; None where the command names none."""
     markdown: bool = False
@@ -57,7 +57,7 @@ class ReportSubject:
 
     name: str
     place: str
-    """Where one is found that has a name: `a thread on the server`."""
+    """Place where a named one is found: `a thread on the server`."""
     claims: Mapping[int, Claim]
     """Says whether a name means one of these; the claims of all kinds are asked in the order of their numbers."""
     page: Callable[[str, ReportOptions], Awaitable[str]]

@@ -1,4 +1,4 @@
-"""What failed, in a few lines: the first cases that did not pass, each with the words of what it hangs on."""
+"""Failures in a few lines: the first cases that did not pass, each with the words of what it hangs on."""
 
 from dataclasses import dataclass
 
@@ -34,9 +34,9 @@ class Failure:
     parts: tuple[AnswerPart, ...]
     """The criteria that it does not meet, by their words; else its error, or why it is unsure."""
     more: int = 0
-    """How many further criteria it does not meet."""
+    """Number of further criteria that it does not meet."""
     why: str = ""
-    """Why it does not meet the first of them, in short; empty where nobody said it."""
+    """Reason that it does not meet the first of them, in short; empty where nobody said it."""
 
 
 def failure_of(report: RunReport, number: int = 0) -> Failure:

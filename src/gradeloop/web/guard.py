@@ -103,7 +103,7 @@ BYTES_IN_FLIGHT = 64 * 1024 * 1024
 """Bytes of bodies that a server has in memory at the same time."""
 
 DROP_SECONDS = 1.0
-"""How long the body of a request that is refused is waited for."""
+"""Seconds to wait for the body of a request that is refused."""
 
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; connect-src 'self'; "

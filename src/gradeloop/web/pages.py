@@ -43,7 +43,7 @@ from gradeloop.web.site import (
 )
 
 THREADS = 50
-"""How many are listed; `gradeloop list` lists the rest."""
+"""Number of threads that are listed; `gradeloop list` lists the rest."""
 
 NEWEST = 10**9
 """A position after every event, for asking how many there are."""
@@ -58,7 +58,7 @@ class Index:
         self._tasks: dict[str, str] = {}
         """The tasks of the threads that were listed last."""
         self._again: dict[str, float] = {}
-        """When a thread is asked again whose worker did not answer."""
+        """Time at which a thread whose worker did not answer is asked again."""
 
     async def show(self, request: Request) -> Response:
         """Answer with the lists."""
@@ -142,15 +142,15 @@ URGENCY = {"waiting": 0, "interrupted": 1, "failed": 2, "grader_error": 3, "max_
 """The order of the threads in the list, by their status; all others come after these, the newest first."""
 
 ASKED, TASK_SECONDS, PATIENCE_SECONDS, TASK_CHARACTERS = 16, 1.0, 30.0, 120
-"""How many threads one look asks for their tasks, for how long, when it asks a silent one again, and how much of a task is shown."""
+"""Limits of one look: threads asked for their tasks, seconds for each, seconds until a silent one is asked again, and characters shown."""
 
 WORKER_SECONDS = 5.0
-"""How long a page waits for the thread's worker before it says that none answers; its script asks again."""
+"""Seconds that a page waits for the thread's worker before it says that none answers; its script asks again."""
 
 
 @dataclass(frozen=True)
 class ThreadOnServer:
-    """What the server knows of a thread without asking any worker."""
+    """State of a thread that the server knows without asking a worker."""
 
     mark: str
     """Another one whenever anything happened to the thread."""
@@ -289,7 +289,7 @@ DECISIONS = frozenset({"decide", "override", "approve", "deny"})
 """The actions that are recorded with the person who took them."""
 
 _STRUCTURED = re.compile(r"\A\s*\{|^criteria\s*:", re.MULTILINE)
-"""What tells YAML or JSON from the list of a text file: an object has to name its criteria."""
+"""Sign of YAML or JSON, as opposed to the list of a text file: an object has to name its criteria."""
 
 
 def pasted_rubric(text: str) -> JsonValue:

@@ -1,4 +1,4 @@
-"""What the pages of `gradeloop dev` share: the client, the store, addresses, and answers with tags for what changed."""
+"""Shared parts of the pages of `gradeloop dev`: the client, the store, addresses, and answers with tags for what changed."""
 
 import asyncio
 import hashlib
@@ -143,7 +143,7 @@ REMEMBERED = 512
 
 @dataclass(frozen=True)
 class ShownPage:
-    """What a page showed when it was looked at last."""
+    """Content of a page at the last look."""
 
     mark: str
     """Stands for what the page is made from, and is cheap to read."""
@@ -155,11 +155,11 @@ class ShownPage:
 
 @dataclass(frozen=True)
 class IndexSection:
-    """What an extension shows on the page at `/`."""
+    """Section of an extension on the page at `/`."""
 
     html: str
     waiting: int = 0
-    """How many of its cases wait for a person."""
+    """Number of its cases that wait for a person."""
     owners: tuple[str, ...] = ()
     """The ids of what it lists, by which threads of theirs begin, so that none counts twice."""
 

@@ -232,7 +232,7 @@ _UNATTENDED = (
     "its worker ends once it is idle, and later ticks wait for one: run `gradeloop dev`, with the files that you named here, "
     "and create the monitor again without them"
 )
-"""What `create` says of a monitor without a worker that stays."""
+"""Note of `create` about a monitor without a permanent worker."""
 
 
 async def _create(chosen: dict[str, Any], options: CreateOptions, spec: WorkerSpec) -> tuple[bool, bool]:

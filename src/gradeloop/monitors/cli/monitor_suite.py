@@ -20,7 +20,7 @@ from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
 
 _ACTIVE = re.compile("\\{[{%#]|\ue010")
-"""What a suite's text would do more with than show it: the beginnings of templates, and of images."""
+"""Beginnings that a suite's text would not show as they are: those of templates and images."""
 
 _CASE_ID: TypeAdapter[str] = TypeAdapter(CaseId)
 
