@@ -117,6 +117,10 @@ def test_runs_of_any_shape_are_judged_and_shown_by_a_mapping_file(gradeloop: Com
     shown = gradeloop("runs", "show", "cases.json", "--mapping", "mapping.yaml")
     as_json = gradeloop("runs", "show", "cases.json", "--mapping", "mapping.yaml", "--json")
     done = gradeloop("judge", "judge.yaml", "cases.json", *SCRIPTED, "--mapping", "mapping.yaml", "--json")
+    write(gradeloop, "labels.jsonl", {"agent_run_id": "c1", "label_value": {"label": "match"}})
+    of_these = ("--runs", "cases.json", "--mapping", "mapping.yaml")
+    agreed = gradeloop("agreement", "judge.yaml", "labels.jsonl", *of_these, "--pass", "label=match", "--json")
+    reported = gradeloop("report", "judge.yaml", *of_these, "-o", "page.html")
 
     assert (refused.code, "cases.json, line 1: cases[0].why: this text of 130 characters would be shown to no judge" in refused.err) == (
         2,
@@ -131,6 +135,9 @@ def test_runs_of_any_shape_are_judged_and_shown_by_a_mapping_file(gradeloop: Com
     assert "          130 characters left out at $.why" in shown.out
     assert json.loads(as_json.out)["runs"][0]["account"]["left_out"] == {"$.why": 130}
     assert (done.code, [line["agent_run_id"] for line in done.lines]) == (0, ["c1"])
+    assert (agreed.code, json.loads(agreed.out)["judged"]) == (0, 1), agreed.err
+    assert reported.code == 0, reported.err
+    assert "Capital?" in (gradeloop.folder / "page.html").read_text()
 
 
 def test_runs_that_cannot_be_read_are_told_where_runs_are_shown(gradeloop: CommandLine) -> None:

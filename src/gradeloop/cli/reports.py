@@ -30,6 +30,7 @@ def report(  # noqa: PLR0913 - one parameter a flag
     output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help=OUTPUT_HELP)] = Path("report.html"),
     kind: Annotated[str | None, typer.Option(metavar=KINDS, help="Say what WHAT is, when its name fits several.")] = None,
     runs: Annotated[list[str] | None, typer.Option(metavar="FILE", help="Show the judged runs of this file; repeatable.")] = None,
+    mapping: Annotated[Path | None, typer.Option(metavar="FILE", help="Read runs of any shape as this mapping file says.")] = None,
     passes: Annotated[list[str] | None, typer.Option("--pass", metavar="KEY=VALUE", help=WANTED_HELP)] = None,
     pass_rate: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=RATE_HELP)] = None,
     show: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
@@ -37,7 +38,7 @@ def report(  # noqa: PLR0913 - one parameter a flag
 ) -> None:
     """Write an HTML page that explains every verdict."""
     checked_page(output, overwrite=overwrite, suffixes=(PAGE, MARKDOWN))
-    options = ReportOptions(tuple(runs or ()), tuple(passes or ()), pass_rate, markdown=output.suffix.lower() == MARKDOWN)
+    options = ReportOptions(tuple(runs or ()), tuple(passes or ()), pass_rate, markdown=output.suffix.lower() == MARKDOWN, mapping=mapping)
     size = write_page(output, asyncio.run(report_page(what, kind, options)))
     typer.echo(f"wrote {output} ({size})")
     if show:

@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from gradeloop.client.client import GradingClient, open_thread
 from gradeloop.client.listing import LATEST
@@ -25,6 +26,8 @@ class ReportOptions:
     """The share of judged runs, 0 to 1, that has to pass; None where the command names none."""
     markdown: bool = False
     """Whether to return a summary as Markdown instead."""
+    mapping: Path | None = None
+    """The mapping file by which the runs are read."""
 
     @property
     def has_rule(self) -> bool:

@@ -35,6 +35,8 @@ from gradeloop.reports.subject import ReportOptions, ReportSubject
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find
 from gradeloop.text import headline, percent
+from gradeloop.transcripts.mapping import read_mapping
+from gradeloop.transcripts.readers import Reading
 
 
 async def _batch_page(name: str, options: ReportOptions) -> str:
@@ -66,7 +68,8 @@ async def _judgements(name: str, options: ReportOptions) -> JudgementStory:
         judge = f"{stored.judge.rubric_id}, version {stored.judge.version}"
         gate = _gate_with_rate(PassRule(stored.judge, options.passes).gate(options.pass_rate), options)
         results = [with_gate(result, gate) for result in stored.results]
-    known = {run.id: run for run in await load_runs(options.runs, None)} if options.runs else {}
+    reading = Reading(mapping=read_mapping(options.mapping))
+    known = {run.id: run for run in await load_runs(options.runs, None, reading)} if options.runs else {}
     temporal: Client | None = None
     if not all(result.agent_run_id in known for result in results):
         with contextlib.suppress(GradeloopError):  # a server that does not answer is done without

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from gradeloop.batches.cli.judge import BudgetUsd, Concurrency, JudgeName, Retry, open_registry
 from gradeloop.batches.cli.rejudge import preview_lines, preview_requests
+from gradeloop.batches.cli.runs import MappingFile
 from gradeloop.batches.judge_many import WantedJudgement, make_judgements
 from gradeloop.batches.reader import BatchReader
 from gradeloop.calibration.agreement import Agreement, HumanCeiling, KeyAgreement, measure_agreement, measure_ratings
@@ -59,6 +60,8 @@ from gradeloop.stats.votes import Band
 from gradeloop.store.engine import Store, own_store
 from gradeloop.temporal.connect import WorkerSpec, connect, done_before, ensure_worker, find, keep_worker_alive
 from gradeloop.text import clip, counted, did_you_mean, money, one_line, token_count
+from gradeloop.transcripts.mapping import read_mapping
+from gradeloop.transcripts.readers import Reading
 
 app = typer.Typer(rich_markup_mode=None)
 
@@ -88,6 +91,7 @@ def agreement(  # noqa: PLR0913 - one parameter a flag
     runs: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="Count only judgements of these very runs, by their content; repeatable.")
     ] = None,
+    mapping: MappingFile = None,
     results: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Read judgements that `judge --json` wrote, instead of the store's.")
     ] = None,
@@ -109,7 +113,7 @@ def agreement(  # noqa: PLR0913 - one parameter a flag
         registry = open_registry() if results is None or not names_file(judge) else None
         config = as_judged(await load_judge(judge, registry, own_outside_roots(allow_outside)), grader)
         people = in_clusters(read_labels(labels, config), cluster)
-        meant = await load_runs(runs, None) if runs else None
+        meant = await load_runs(runs, None, Reading(mapping=read_mapping(mapping))) if runs else None
         if results is not None:
             found = read_results(results)
             refuse_foreign_results(results, config, found)
