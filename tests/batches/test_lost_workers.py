@@ -5,9 +5,10 @@ import json
 import re
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,8 @@ from tests.rig.batches import Batches, case
 from tests.rig.threads import SECONDS, Models, Served, verdict_text
 
 QUEUE = "lost"
+
+FUNNIEST = {"kind": "select-best", "value": "the funniest"}
 
 WIDE = "import sys, worker; from activities.calls import limiter; limiter.FIRST_WINDOW = 256; sys.exit(worker.main())"
 """A worker that has made so many calls already that it may make 200 at once."""
@@ -53,6 +56,8 @@ class Judge:
     """The calls in flight beside the last one that was poisoned."""
     kill: Callable[[], int] = int
     """Kills the worker, and returns its process."""
+    says: Callable[[str, str], str] = lambda _model, _text: verdict_text()
+    """Returns the answer of a model to a request."""
 
     async def answer(self, request: web.Request) -> web.Response:
         """Answer a call, or kill its worker."""
@@ -72,7 +77,7 @@ class Judge:
             await asyncio.sleep(self.delay)
         finally:
             self.in_flight -= 1
-        choice = {"index": 0, "message": {"role": "assistant", "content": verdict_text()}, "finish_reason": "stop"}
+        choice = {"index": 0, "message": {"role": "assistant", "content": self.says(model, text)}, "finish_reason": "stop"}
         usage = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
         return web.json_response({"id": "r", "object": "chat.completion", "created": 0, "model": "m", "choices": [choice], "usage": usage})
 
@@ -98,10 +103,14 @@ class Stage:
             await self.worker.ended()
             await self.worker.start()
 
-    async def run(self, cases: int) -> tuple[BatchSummary, dict[int, CaseResult]]:
-        """Run a batch of so many cases to its end."""
-        output = "I am case number {}."
-        given = [case(f"c{number}", output.format(number), grader=self.model()) for number in range(cases)]
+    async def run(self, cases: int, **fields: Any) -> tuple[BatchSummary, dict[int, CaseResult]]:
+        """Run a batch of so many cases to its end, with fields of their own."""
+        given = [case(f"c{number}", f"I am case number {number}.", **{"grader": self.model(), **fields}) for number in range(cases)]
+        return await self.run_cases(given)
+
+    async def run_cases(self, given: Sequence[Mapping[str, Any]]) -> tuple[BatchSummary, dict[int, CaseResult]]:
+        """Run a batch of these cases to its end."""
+        cases = len(given)
         async with asyncio.timeout(550):
             summary, results = await self.batches.run(given, batch_id=f"lost-{cases}", at_once=cases)
         return summary, dict(enumerate(results))
@@ -190,6 +199,49 @@ async def test_a_case_that_kills_its_worker_ends_as_an_error_and_takes_no_other_
     assert sum(count for times, count in paid.items() if times > 2) <= 9 * len(poisoned)
     assert judge.beside_the_last == 0
     assert len(judge.killed) <= 2 + 2 * len(poisoned)
+    assert summary.usage.attempts >= judge.asked.total()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("kind", ["vote", "draft", "escalation", "comparison"])
+async def test_each_kind_of_call_that_kills_its_worker_ends_its_own_cases_alone(tmp_path: Path, kind: str) -> None:
+    model = {"draft": "writer", "escalation": "second"}.get(kind, "judge")
+    turns = count()
+
+    def says(model: str, text: str) -> str:
+        first, *others = map(int, re.findall(r"case number (\d+)", text))
+        if kind == "comparison" and others:
+            return f'<response>{{"best": "{1 if first < others[0] else 2}", "explanation": "It is."}}</response>'
+        if kind == "escalation" and model == "judge" and first == 3:
+            return verdict_text(passed=next(turns) % 3 > 0)
+        return "I am written." if model == "writer" else verdict_text()
+
+    judge = Judge(frozenset({(model, 3)}), held=2, says=says)
+    async with staged(tmp_path, judge) as stage, supervised(stage):
+        voted = {"criteria": [{"description": "it is good", "votes": 3}]}
+        fields: dict[str, dict[str, Any]] = {
+            "vote": {"rubric": voted},
+            "draft": {"generator": stage.model("writer")},
+            "escalation": {"rubric": voted, "abstain": 0.9, "escalate": stage.model("second")["model"]},
+            "comparison": {},
+        }
+        given = [case(f"c{at}", f"I am case number {at}.", **{"grader": stage.model(), **fields[kind]}) for at in range(6)]
+        if kind == "draft":
+            given = [one | {"messages": [{"role": "user", "content": f"Be case number {at}."}]} for at, one in enumerate(given)]
+        if kind == "comparison":
+            chosen = {"id": "best", "description": "the best", "check": {"tool": "comparison_check", "arguments": FUNNIEST}}
+            pairs = [("c1", "c2"), ("c1", "c2"), ("c3", "c4"), ("c3", "c4")]
+            for one, pair in zip(given[1:5], pairs, strict=True):
+                one |= {"rubric": {"criteria": [chosen]}, "compared_with": list(pair)}
+        summary, results = await stage.run_cases(given)
+
+    lost = {number: result for number, result in results.items() if "worker_lost: 3 workers were lost" in (result.error or "")}
+    others = [result.status for number, result in results.items() if number not in lost]
+    assert {result.status for result in lost.values()} == {"unsure" if kind == "escalation" else "error"}
+    assert set(lost) == ({3, 4} if kind == "comparison" else {3})
+    assert others == (["passed", "passed", "failed", "passed"] if kind == "comparison" else ["passed"] * 5)
+    assert summary.status == "finished"
+    assert judge.beside_the_last == 0
     assert summary.usage.attempts >= judge.asked.total()
 
 
