@@ -7,11 +7,15 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser
 
+from gradeloop.batches.pages.live import SHOWN
 from gradeloop.batches.pages.read_batch import BatchReport, batch_page, head_of
+from gradeloop.batches.trends import SuiteBatch, charts_of
 from gradeloop.calibration.cli.measure import check_page
 from gradeloop.calibration.labelled_sets import read_labelled_set
 from gradeloop.monitors.pages.live import monitor_page
+from gradeloop.reports.html import document
 from gradeloop.reports.run_page import run_page
+from gradeloop.stats.intervals import Estimate
 from gradeloop.web.app import inbox_page
 from gradeloop.web.site import SteeredPage
 from rig.large_batch import report_of
@@ -37,6 +41,25 @@ def measured(folder: Path) -> str:
     return check_page(checked(labelled, lambda _: {"label": "no match", "explanation": "no"}), {"accuracy": 0.9})
 
 
+RATED = SteeredPage(token="t", path="/batches/b/cases/a", batch="b", attempt=0)
+
+
+def trend() -> str:
+    """Return the page of a suite's trends, with a mark where its rubric changed."""
+    past = [
+        SuiteBatch(
+            batch=summary_of([case(one, "passed" if one < at else "failed") for one in range(10)], batch_id=f"b{at}"),
+            rate=Estimate.share(at, 10),
+            seconds=1.5 + at,
+            since=(2, at),
+            changed=("rubric",) if at == 6 else (),
+        )
+        for at in range(9, 3, -1)
+    ]
+    facts: dict[str, Any] = {"name": "suite", "found": past, "charts": charts_of(past), "cases": 100}
+    return document("live_trend.html", title="Trends", live=SteeredPage(token="t", path="/p", tag=""), **facts, **SHOWN)
+
+
 PAGES: dict[str, Callable[[Path], str]] = {
     "batch": lambda _: batch_page(report_of(12)),
     "models": lambda _: batch_page(report_of(12, 3)),
@@ -44,11 +67,14 @@ PAGES: dict[str, Callable[[Path], str]] = {
     "failed": lambda _: run_page(failed(best=1)),
     "inbox": lambda _: inbox_page([waiting(), card("a dog ran")], token="t"),
     "judgement": lambda _: run_page(judged()),
+    "judgement to rate": lambda _: run_page(judged(), live=RATED),
     "judgements": lambda _: gated_page(),
     "measured": measured,
     "monitor": lambda _: monitor_page(found(*(tick(number, 17, 20) for number in range(20, 0, -1))), None, "", live=STEERED),
     "run": lambda _: run_page(mended()),
+    "run to rate": lambda _: run_page(failed(best=1), live=RATED),
     "several drafts": lambda _: run_page(failed(best=1).model_copy(update={"messages": (*DRAFTS, *DRAFTS[2:])})),
+    "trend": lambda _: trend(),
     "waiting": lambda _: run_page(rejecting(), live=STEERED),
 }
 
