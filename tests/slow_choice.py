@@ -63,7 +63,7 @@ STANDS_ON = {
         *(f"src/gradeloop/{name}/cli" for name in ("batches", "suites", "calibration", "monitors", "integrations")),
     ),
     "tests/contract": ("src/gradeloop/contract/",),
-    "tests/docs": ("docs/", "examples/", "README.md", "src/gradeloop/client/", "src/gradeloop/generators.py"),
+    "tests/docs": ("docs/", "examples/", "README.md", "deploy/site/", "src/gradeloop/client/", "src/gradeloop/generators.py"),
     "tests/grading": ("src/gradeloop/grading/", "src/gradeloop/text.py"),
     "tests/integrations": ("src/gradeloop/integrations/", "src/gradeloop/promptfoo_grader.py", "examples/mastra_scorer/"),
     "tests/judges": ("src/gradeloop/judges/",),

@@ -3,6 +3,7 @@
 The pages are copied: a fence's second word, by which our tests know an example, and links to files that are no page are nothing to a site.
 """
 
+import json
 import re
 import shutil
 import sys
@@ -14,6 +15,18 @@ from api_reference import reference
 ROOT = Path(__file__).parents[2]
 TOP = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
 """The pages of the repository's root, and their names on the site."""
+
+DOORS = {
+    "Start": ["index.md", "tutorials/first-run.md", "questions.md", "cookbook.md"],
+    "Service": ["contract.md", "api.md", "generators.md", "testing.md", "agents.md", "rewards.md", "extensions.md", "from-deepagents.md"],
+    "Terminal": [
+        *("writing-rubrics.md", "tools/README.md", "judging.md", "transcripts.md", "calibration.md", "reports.md"),
+        *("small-models.md", "cli.md", *(f"tutorials/{name}.md" for name in ("rubric", "production", "person", "from-mastra"))),
+    ],
+    "CI": ["ci.md", "suites.md", "batches.md", "tutorials/suite-in-ci.md", "tutorials/from-promptfoo.md"],
+    "Operator": ["operating.md", "monitors.md", "reliability.md", "threat-model.md", "benchmarks.md", "tutorials/cluster.md"],
+}
+"""The pages by who comes for them, in the order of reading; all others stand behind these."""
 
 _FENCE = re.compile(r"^( *```\w+) .+$", re.MULTILINE)
 _LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s]*)(#[^)\s]*)?\)")
@@ -54,7 +67,16 @@ def _relative(page: Path, folder: Path) -> str:
     return "../" * ups + page.relative_to(folder).as_posix()
 
 
+def navigation(pages: Path) -> str:
+    """Return the setting that lists all pages by their doors; a list of JSON is one of TOML."""
+    named = {page for names in DOORS.values() for page in names}
+    others = sorted(page for path in pages.rglob("*.md") if (page := path.relative_to(pages).as_posix()) not in named)
+    doors = (f"{{{json.dumps(door)} = {json.dumps(names)}}}" for door, names in (DOORS | {"More": others}).items())
+    return f"nav = [{', '.join(doors)}]\n"
+
+
 if __name__ == "__main__":
     site = Path(sys.argv[1])
     copy_pages(site / "pages")
-    shutil.copy(Path(__file__).with_name("zensical.toml"), site)
+    settings = Path(__file__).with_name("zensical.toml").read_text()
+    (site / "zensical.toml").write_text(settings.replace("[project]\n", f"[project]\n{navigation(site / 'pages')}", 1))
