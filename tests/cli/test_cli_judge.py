@@ -391,6 +391,7 @@ def test_what_a_dearer_judge_left_unsure_names_the_command_that_asks_again_and_a
 def test_a_thread_is_judged_by_its_id(gradeloop: CommandLine) -> None:
     replies: list[dict[str, Any]] = [{"role": "generator", "text": "Paris."}, {"role": "grader", "verdict": verdict(row("c1"))}]
     gradeloop("run", gradeloop.task("thread", replies), "--thread", "capital-1")
+    gradeloop.kill_workers()
 
     done = gradeloop("judge", "judge.yaml", "thread:capital-1", *SCRIPTED, "--json")
 

@@ -20,6 +20,7 @@ from gradeloop.files.yaml import Location, read_placed
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, parse_judge
 from gradeloop.settings.endpoints import own_names, refuse_unservable, require_default_model
 from gradeloop.settings.trust import find_config_file
+from gradeloop.temporal.connect import find, wake_worker
 from gradeloop.transcripts.readers import LINES, TEXTS, Reading, distinct_ids, read_run_file, refuse_duplicate_ids
 
 if TYPE_CHECKING:
@@ -105,7 +106,9 @@ async def load_runs(sources: Sequence[str], reader: GradingClient | None, readin
     files: list[tuple[Path, Sequence[AgentRun]]] = []
     for source in sources:
         if source.startswith(THREAD) and reader is not None:
-            files.append((Path(source), [await read_thread(reader, source.removeprefix(THREAD))]))
+            name = source.removeprefix(THREAD)
+            await wake_worker(await reader.task_queue_of(name), await find())
+            files.append((Path(source), [await read_thread(reader, name)]))
         else:
             files += [(path, list(read_run_file(path, reading))) for path in _files_of(Path(source))]
     runs = distinct_ids(files)
