@@ -26,7 +26,7 @@ help:
 	@echo 'make audit      known vulnerabilities of all that the locks name'
 	@echo 'make kubernetes deploy/kubernetes, rendered from the Helm chart by the engine of Helm, whose wheel goes into the cache of the user'
 	@echo 'make release    the distributions and an SBOM of what they install, in build/release'
-	@echo 'make docs       docs/cli.md and docs/contract.d.ts, written from the code'
+	@echo 'make docs       docs/cli.md, docs/reference.md and docs/contract.d.ts, written from the code'
 	@echo 'make site       the documentation as a site, in build/docs/site; every link is checked'
 	@echo 'make bench      latency, throughput and CPU beside a bare workflow'
 	@echo 'make lock       the newest versions that pyproject.toml allows, with their hashes, into the lock files'
@@ -117,6 +117,8 @@ docs: $(VENV)/.ready-dev
 	@mv docs/cli.md.new docs/cli.md
 	@$(BIN)/python deploy/site/declare_contract.py > docs/contract.d.ts.new
 	@mv docs/contract.d.ts.new docs/contract.d.ts
+	@$(BIN)/python deploy/site/describe_contract.py > docs/reference.md.new
+	@mv docs/reference.md.new docs/reference.md
 
 # The site's packages have an environment of their own; its search works from disk, too.
 site: $(VENV)/.ready-python

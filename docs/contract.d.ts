@@ -7,12 +7,15 @@ export type JsonValue = string | number | boolean | null | JsonValue[] | { [key:
 export interface AgentRun {
   id: string;
   transcripts: RunTranscript[];
+  /** Data about the run, shown to a judge only where the judge's configuration asks for it: it may hold the answer. */
   metadata?: { [key: string]: JsonValue };
+  /** What this holds of a longer run, where it is a part of one; then messages are cited by their numbers there. */
   excerpt?: RunExcerpt | null;
 }
 
 /** The argument of the update `approve`: a person allows a tool call. */
 export interface ApproveRequest {
+  /** The id of the call, as in `waiting_for`. */
   call: string;
   by: string;
 }
@@ -20,37 +23,58 @@ export interface ApproveRequest {
 /** What a person is asked. */
 export interface AskedOfPerson {
   kind: "criterion" | "call";
+  /** The criterion's id, or the id of the tool call. */
   id: string;
 }
 
 /** An image or a file, by its address or as a `data:` URL. */
 export interface Attachment {
   type?: "image" | "file";
+  /** `https://…`, which the vendor fetches, or `data:image/png;base64,…` (png, jpeg, gif, webp; of a file `application/pdf`). */
   url: string;
+  /** The detail in which OpenAI's models look at an image. */
   detail?: "auto" | "low" | "high" | null;
 }
 
 /** The one argument of the workflow `GradingBatch`: `BatchRequest(batch_id="nightly", total=500)`; the cases are stored by then. */
 export interface BatchRequest {
   batch_id: string;
+  /** The number of cases that were uploaded. */
   total: number;
   name?: string | null;
+  /** The suite, where `name` is the description of a run; for lists and searches alone. */
   suite?: string | null;
+  /** The most calls in flight; never more than 80 % of the slots of all workers of the queue. */
   at_once?: number;
+  /** The budget of all attempts together; the batch pauses when it is used up. */
   budget?: Budget | null;
+  /** The batch pauses when this many cases are errors. */
   max_errors?: number | null;
+  /** The batch pauses when more than this share of the ended cases are errors, from the 20th case on; 1 never pauses it. */
   max_error_rate?: number;
+  /** The least share of passed cases, which reports and exit codes use; the workflow does not. */
   pass_rate?: number;
+  /** The share of all cases that may end in an error, which reports and exit codes use; the workflow does not. */
   allow_errors?: number;
+  /** The pass rate corrected by labels, which `eval --labels` leaves with an ended batch for reports; the workflow does not use it. */
   corrected?: GatedRate | null;
+  /** Whether a verdict is asked for in any case; exit codes use it, the workflow does not. */
   asks?: boolean;
+  /** Figures calculated from the cases' named metrics, which reports use; the workflow does not. */
   derived_metrics?: DerivedMetric[];
+  /** The batch ends as soon as its answer about `pass_rate` is known; its cases are in random order then. By default all are asked. */
   until_decided?: UntilDecided | null;
+  /** The answer that was known before all cases were asked; the worker writes it. */
   decision?: EarlyAnswer | null;
+  /** Retries of a call after a transient error. */
   retries?: number;
+  /** Whether drafts and verdicts of earlier batches are reused from the cache. */
   cache?: boolean;
+  /** Milliseconds to wait before every call; it is a pause between calls where `at_once` is 1. */
   delay?: number;
+  /** Which ended cases of a resumed batch run again: the errors; or with them the judgements whose judge's answers stayed invalid; or with both the failures, which are then graded without the cache. A case whose calls lost their workers runs again only if it is named. */
   again?: "errors" | "invalid" | "failures" | null;
+  /** Ids of the ended cases that run again; all that `again` says by default. */
   cases?: string[];
   priority?: Priority;
 }
@@ -62,101 +86,160 @@ export interface BatchSummary {
   suite?: string | null;
   tenant?: string | null;
   models?: string[];
+  /** ISO 8601, UTC. */
   created: string;
   status: "running" | "paused" | "finished" | "stopped";
+  /** Why the batch is paused or stopped. */
   reason?: string | null;
   total: number;
   passed?: number;
   failed?: number;
+  /** Cases that their judge does not decide, by the suite's `abstain`. */
   unsure?: number;
   errors?: number;
+  /** Cases that ended without being judged whole: nothing was asked of them, or something of it was left out. */
   ungraded?: number;
   waiting?: number;
+  /** Cases whose verdicts or draft came from the cache, and that cost nothing. */
   cached?: number;
+  /** The usage of all attempts of all cases. */
   usage?: Usage;
   budget?: Budget | null;
+  /** The share of judged cases, 0 to 1, that must pass. */
   pass_rate?: number;
+  /** The share of all cases, 0 to 1, that may end in an error. */
   allow_errors?: number;
+  /** The pass rate corrected by labels; where it has a decision, that is the batch's answer. None without labels. */
   corrected?: GatedRate | null;
+  /** The answer that was known before all cases were asked. */
   decision?: EarlyAnswer | null;
+  /** Whether a verdict was asked for in any case. */
   asks?: boolean;
+  /** Figures calculated from the cases' named metrics, in this order. */
   derived_metrics?: DerivedMetric[];
+  /** The number of calls that a provider refused for their rate. */
   throttled?: number;
+  /** The model that refused the last of them. */
   throttled_by?: string | null;
 }
 
 /** The limits of a thread's model calls in total, checked before every call: `Budget(max_cost_usd=0.5)`. A model whose server does not report what its calls use is refused after its first call. */
 export interface Budget {
+  /** The limit of prompt and completion tokens together. */
   max_tokens?: number | null;
+  /** The limit in US dollars by the worker's price table; refused where the price of a model is unknown. */
   max_cost_usd?: number | null;
 }
 
 /** A case of a batch: what is judged, or who drafts it, and by which rubric: `Case(id="a", output="Hi!", rubric="- polite")`. */
 export interface Case {
+  /** Unique in its batch; the same from one run of a suite to the next, so that two batches can be compared. */
   id: string;
   description?: string | null;
+  /** The variables that the suite's texts were filled with; shown, never sent to a model. */
   vars?: { [key: string]: JsonValue };
+  /** The label of the suite's prompt. */
   prompt?: string | null;
+  /** The column of a matrix: the generator's label; equal for all cases of a generator. */
   label?: string | null;
+  /** The conversation before the output; its last message is the user's where a generator answers it. */
   messages?: MessageInput[];
+  /** The images of the conversation, whose labels stand in its texts: the model that drafts sees them, whoever judges the labels. */
   images?: Attachment[];
+  /** The output that is judged; None where `generator` drafts it. */
   output?: string | null;
   generator?: Generator | null;
   rubric: RubricInput;
   grader?: Grader | null;
   abstain?: number | { [key: string]: number } | null;
+  /** The model that is asked anew what the graders are unsure of; by default nobody is, and a person decides. */
   escalate?: ModelSpecInput | null;
+  /** Functions that make of the output what is judged, one after the other. */
   transforms?: CodeText[];
+  /** The number of the repetition, from 0; every repetition has a draft and verdicts of its own. */
   repeat?: number;
+  /** Whether the case runs the full loop: draft, judge, revise. */
   loop?: boolean;
   max_iterations?: number;
+  /** The judgement of a finished run, where the case is one; the rubric is then the judge's, or empty for a judge with a schema. */
   judging?: JudgingRequest | null;
+  /** Whether the case asks for no verdict: its rubric is empty, and it ends as `ungraded`. */
   asks_nothing?: boolean;
+  /** The ids of the cases whose outputs are compared with one another, its own among them, where a check of the rubric compares them. */
   compared_with?: string[];
+  /** The named metrics of the suite in which the criteria's scores count. */
   metrics?: MetricShare[];
+  /** Cases that end first, by the names of the marks for their outputs: `draft/...` for the draft, others for what was judged of it. */
   follows?: { [key: string]: string };
+  /** What the suite asks and is not judged, and why: the case never passes. With neither output nor generator it is not run either. */
   left_out?: string[];
 }
 
 /** The result of a case; an error is never a verdict, neither passed nor failed: `CaseResult.rows()` has its criteria. */
 export interface CaseResult {
+  /** The case's position in the batch, from 0. */
   index: number;
+  /** The case's id. */
   id: string;
+  /** The number of the repetition, from 0. */
   repeat?: number;
   description?: string | null;
   prompt?: string | null;
   label?: string | null;
   vars?: { [key: string]: JsonValue };
   status: "queued" | "waiting" | "passed" | "failed" | "unsure" | "error" | "ungraded";
+  /** The score by the rubric's own scoring, 0 to 1 unless an assertion in code gives more or less; None without a verdict. */
   score?: number | null;
+  /** The output that was judged, the best draft where the case loops; None where no draft was written. */
   output?: string | null;
   explanation?: string;
   criteria?: CriterionRow[];
+  /** Ids of the criteria for which the case did not pass, the worst first; None where that is not known. */
   decided_by?: string[] | null;
+  /** The rubric's threshold, where the gate passed and the score alone did not reach it. */
   missed_threshold?: number | null;
+  /** The id of the criterion that did not pass with the lowest score; one of weight 0 never is it. */
   worst_criterion?: string | null;
+  /** Ids of the criteria that do not decide whether the case passes. */
   optional?: string[];
+  /** Ids of the criteria whose votes disagree too much, where it hangs on them whether the case passes. */
   unsure?: string[];
+  /** The model that was unsure, where the model of `escalate` decided. */
   escalated_from?: string | null;
+  /** Why there is no verdict, or why a `queued` case was not run. */
   error?: string | null;
+  /** The named metrics of the suite in which the criteria's scores count. */
   metrics?: MetricShare[];
+  /** What the suite asks and is not judged, and why. */
   left_out?: string[];
+  /** The usage of drafting and judging in this attempt; a cached draft or verdict costs nothing. */
   usage?: Usage;
+  /** True where the verdicts or the draft came from the cache, and nothing was paid for. */
   cached?: boolean;
+  /** The model that judged; None where checks alone decided. */
   grader?: string | null;
+  /** How many times the case was run again before. */
   attempt?: number;
+  /** The number of drafts of a case that loops. */
   iterations?: number | null;
+  /** The workflow that graded the case, where the case has a workflow of its own. */
   thread_id?: string | null;
+  /** The judgement of a finished run, where the case is one. */
   judgement?: JudgeResult | null;
+  /** The time when the case ended, ISO 8601, UTC. */
   finished?: string | null;
   ratings?: Rating[];
 }
 
 /** The tool that decides a criterion without a model. */
 export interface Check {
+  /** The name of the tool: `true` or `{"ok": true}` passes, `false` or `{"ok": false, ...}` fails, with the other keys as the gap. */
   tool: string;
+  /** What the tool is given: the whole draft, or its last fenced code block (the whole draft where it has none). */
   extract?: "text" | "code";
+  /** Arguments that the tool is given beside the draft. */
   arguments?: { [key: string]: JsonValue };
+  /** Code that makes of the output what this check is given; a batch runs it, for its own checks alone. */
   transform?: CodeText | null;
 }
 
@@ -165,21 +248,28 @@ export type CheckInput = string | { tool: string; extract?: "text" | "code"; arg
 /** A text of Python or JavaScript that is run in the worker's sandbox. */
 export interface CodeText {
   language: "javascript" | "python";
+  /** An expression or a function's body; with `file`, all of that file. */
   code: string;
+  /** The file's name. */
   file?: string;
+  /** The file's function that is called; empty for what a file of JavaScript exports. */
   function?: string;
+  /** What the code finds as `context["config"]`. */
   config?: JsonValue;
+  /** Where it is not 0, the code finds the context of an output, and `{answer, context}` is shown: in the output itself (1), or in that before the last transform (2). */
   finds_context?: number;
 }
 
 /** A heading or an introduction among the criteria: the grader reads it, and nothing is judged by it. */
 export interface Context {
+  /** Position of the criterion that follows it, from 0; the number of criteria at the end. */
   before: number;
   text: string;
 }
 
 /** A pass rate corrected for the judge's error, with its 95 % interval. */
 export interface CorrectedRate {
+  /** The rate that the judge says, uncorrected. */
   raw: number;
   value: number;
   low: number;
@@ -191,6 +281,7 @@ export interface CriteriaJudge {
   id?: string;
   version?: number;
   rubric: RubricInput;
+  /** The grader, as a thread has it: model, system_prompt and tools, or a remote grader. */
   grader?: Grader | null;
   abstain?: { [key: string]: number } | null;
   escalate?: ModelSpecInput | null;
@@ -198,23 +289,41 @@ export interface CriteriaJudge {
 
 /** One requirement of a rubric: what must hold, who decides it, its weight: `Criterion(description="polite", weight=2)`. */
 export interface Criterion {
+  /** A letter, then letters, digits, `_`, `.` or `-`, 64 at most; `c` and the position by default. */
   id?: string;
+  /** What must hold; an object where the author's own prompt reads its keys. */
   description: string | { [key: string]: JsonValue };
+  /** Whether the rubric is met only if this criterion passes. */
   required?: boolean;
+  /** The weight in the score. */
   weight?: number;
+  /** Whether it must *not* hold: the grader is asked as written, and its verdict is inverted. */
   negate?: boolean;
+  /** The scale of a number that the grader gives beside its verdict; below its threshold the criterion does not pass. */
   score?: Scale | null;
+  /** The tool that decides alone; no model is asked. */
   check?: Check | null;
+  /** Whether a person decides it, once everything else passes. */
   human?: boolean;
+  /** The grader of this criterion; the thread's grader by default. */
   grader?: ModelSpec | RemoteGrader | null;
+  /** Samples of the grader, whose majority decides. */
   votes?: number;
+  /** Graders that judge together, with one vote each. */
   panel?: (ModelSpec | RemoteGrader)[];
+  /** Whether the grader quotes its evidence; the quotes are looked up in the conversation. */
   quotes?: boolean;
+  /** Whether a pass needs a quote that was found. */
   require_quotes?: boolean;
+  /** The prompt for this criterion; the rubric's, or gradeloop's, by default. */
   prompt?: OwnPrompt | null;
+  /** The form of the answer: a row of the verdict, or `{reason, pass, score: 0..1}`, as in promptfoo, in a call of its own. With `similar`, nobody is asked: `grader` names an embedding model, and the score is the cosine between the draft and the description, or the best of the texts under the description's key `similar_to`. */
   form?: "row" | "pass_score" | "similar";
+  /** Scores by category, instead of `pass` and `score` in the answer: the grader names one, which passes if its score is above 0. */
   categories?: { [key: string]: number };
+  /** Code that makes of the output what its grader is shown, in a call of its own; a batch runs it, without a loop and without tools. */
   transform?: CodeText | null;
+  /** The name of the group that it belongs to. */
   group?: string | null;
 }
 
@@ -223,19 +332,30 @@ export type CriterionInput = string | { id?: string; description: string | { [ke
 /** The verdict on one criterion: who decided, and why: `[row.gap for row in evaluation.criteria if not row.passed]`. */
 export interface CriterionRow {
   id: string;
+  /** The criterion's description, as text. */
   name: string;
   passed: boolean;
   reason: string;
+  /** What is missing; absent on a pass. */
   gap?: string | null;
+  /** Whether no verdict was given: the row is neither a pass nor a confirmed fail. */
   unverified?: boolean;
+  /** Who decided; `cached` is a model that had answered the identical question before, `nobody` a person who was not asked. */
   by?: "model" | "tool" | "human" | "cached" | "nobody";
+  /** The grader's number on the criterion's scale, as it was given, the median of several; a check's share of the score, 0 to 1, or what an assertion in code gave. */
   score?: number | null;
+  /** Whether several graders disagreed. */
   contested?: boolean;
+  /** The votes of several graders; absent for a single one. */
   votes?: Vote[];
   quotes?: Quote[];
+  /** Data that a remote grader returned beside its verdict. */
   metadata?: { [key: string]: JsonValue } | null;
+  /** The grader, where the criterion names its own, or a fallback answered. */
   grader?: string | null;
+  /** The model that was to judge, where the grader is its fallback. */
   instead_of?: string | null;
+  /** A person's verdict, which counts instead. */
   override?: Override | null;
 }
 
@@ -245,7 +365,9 @@ export interface DecideRequest {
   iteration: number;
   criterion: string;
   passed: boolean;
+  /** What is missing; required where the criterion does not pass. */
   gap?: string | null;
+  /** The name of the person. */
   by: string;
 }
 
@@ -253,7 +375,9 @@ export interface DecideRequest {
 export interface DeclaredFunction {
   name: string;
   description?: string;
+  /** The JSON Schema of the arguments, of type `object`; none for a function without arguments. */
   parameters?: { [key: string]: JsonValue } | null;
+  /** Whether the server enforces the schema, where it can. */
   strict?: boolean;
 }
 
@@ -261,41 +385,53 @@ export interface DeclaredFunction {
 export interface DenyRequest {
   call: string;
   by: string;
+  /** The reason, which the model that made the call gets. */
   why: string;
 }
 
 /** A figure that is calculated from the named metrics of a batch. */
 export interface DerivedMetric {
   name: string;
+  /** Arithmetic over the sums of named metrics, `__count`, and derived metrics before this one: `(Tone + Accuracy) / __count`. */
   value: string;
 }
 
 /** The draft about which a person is asked, with what checks and graders found in it. */
 export interface DraftInQuestion {
+  /** Index of the message in the thread. */
   index: number;
+  /** The draft; None above 128 KiB (read it with the query `messages`). */
   text: string | null;
+  /** The verdicts on this draft that are there already; above 64 KiB without their reasons and quotes. */
   rows: CriterionRow[];
+  /** Index of the draft about which a person was asked before; None where this is the first. */
   previous?: number | null;
+  /** What changed since that draft; None where there is none, or the difference is too large. */
   changes?: DraftPiece[] | null;
 }
 
 /** A stretch of a comparison of two drafts. */
 export interface DraftPiece {
   kind: "same" | "added" | "removed" | "left_out";
+  /** The text; for `left_out` a note of how many unchanged characters are not shown. */
   text: string;
 }
 
 /** The answer of a gate that was known before all cases were asked: `EarlyAnswer(answer="passed", asked=81, risk=0.05, wanted=0.9)`. */
 export interface EarlyAnswer {
   answer: "passed" | "failed";
+  /** The number of cases, in the order of the batch, after which it was known. */
   asked: number;
+  /** The largest probability that asking all cases would say otherwise. */
   risk: number;
+  /** The share of the cases, 0 to 1, for which it holds that as many pass, or do not. */
   wanted: number;
 }
 
 /** An error that the run records beside what was said. */
 export interface ErrorPart {
   type?: "error";
+  /** The kind of error: `timeout`, `RateLimitError`. */
   name?: string | null;
   text: string;
 }
@@ -303,44 +439,71 @@ export interface ErrorPart {
 /** One grading pass: result, rows, usage, and which draft was judged: `result.evaluations[-1].explanation`. */
 export interface Evaluation {
   grading_run_id: string;
+  /** The iteration of the run, from 0. */
   iteration: number;
+  /** The result of the pass, computed from its rows. */
   result: "satisfied" | "needs_revision" | "failed" | "grader_error";
+  /** The status of the run after this pass. */
   status: "running" | "waiting" | "interrupted" | "satisfied" | "max_iterations_reached" | "failed" | "grader_error" | "superseded";
+  /** The grader's summary, or the error's type, message and status. */
   explanation: string;
   criteria?: CriterionRow[];
+  /** The score by the rubric's own scoring, 0 to 1 unless an assertion in code gives more or less; None where nothing could be graded. */
   score?: number | null;
+  /** Whether some row has no verdict. */
   unverified?: boolean;
+  /** The usage of this pass. */
   usage?: Usage;
+  /** Index of the judged message in the thread. */
   draft: number;
+  /** The model that judged, a fallback where it did so; None where checks alone decided. */
   grader?: string | null;
+  /** The sha256 of the rubric's canonical form. */
   rubric_sha256?: string | null;
+  /** The version of the grading prompts. */
   prompt_version?: string | null;
+  /** What else there is to know of the models that were called: settings that went to them unchecked, a model that is retired. */
   notes?: string[];
+  /** The result with people's overrides; None where there are none. */
   overridden_result?: "satisfied" | "needs_revision" | "failed" | null;
 }
 
 /** Something that happened in a thread, without its texts: `async for event in client.watch("haiku-1"): print(event.type)`. */
 export interface Event {
+  /** The event's number in the thread, from 1 without gaps. */
   seq: number;
   type: "run_started" | "message" | "rubric_evaluation_start" | "rubric_evaluation_end" | "tool_called" | "run_ended" | "interrupted" | "resumed" | "rubric_supplied" | "rubric_rejected" | "waiting" | "decided" | "approved" | "denied" | "overridden" | "drafting";
+  /** When it happened, in ISO 8601, UTC. */
   time: string;
   grading_run_id?: string | null;
   iteration?: number | null;
+  /** Index of the message or evaluation that the event is about. */
   index?: number | null;
+  /** The id of the criterion that a person decided or overrode. */
   criterion?: string | null;
+  /** The id of a tool call that a person approved or denied. */
   call?: string | null;
+  /** The tool that was called, approved or denied. */
   tool?: string | null;
+  /** Who called the tool. */
   role?: "generator" | "grader" | "check" | null;
+  /** What is wrong with a supplied rubric that was rejected. */
   why?: string | null;
+  /** Why the run was interrupted. */
   reason?: "person" | "budget" | "failure" | "outage" | null;
+  /** The result of an evaluation that ended. */
   result?: string | null;
+  /** The status of the run after an evaluation, or at its end. */
   status?: "running" | "waiting" | "interrupted" | "satisfied" | "max_iterations_reached" | "failed" | "grader_error" | "superseded" | null;
+  /** The end of the draft so far, of an event `drafting`: a watcher makes it, with the `seq` before it, and no thread records it. */
   draft?: string | null;
 }
 
 /** A provider's model with its settings. */
 export interface FallbackModel {
+  /** The model as `provider:model`. */
   id: string;
+  /** The settings of its calls. */
   config?: ModelConfig;
 }
 
@@ -363,7 +526,9 @@ export interface FilePart {
   name?: string | null;
   media_type?: string | null;
   url?: string | null;
+  /** Its size, where the run holds the content; the content itself is not shown. */
   bytes?: number;
+  /** The text of a document, or what was transcribed of a recording. */
   text?: string;
 }
 
@@ -371,51 +536,82 @@ export interface FilePart {
 export interface GatedRate {
   passed: number;
   runs: number;
+  /** The independent runs that a run, one that people passed, and one that they failed are worth: less than 1 where they share a case. */
   worth?: [number, number, number];
   corrected: CorrectedRate | null;
   error: JudgeError;
   threshold: number | null;
+  /** Passed where the interval's lower bound reaches the threshold, failed where its upper bound does not; None without a threshold. */
   decision: "passed" | "failed" | "inconclusive" | null;
+  /** The number of labels that would decide, where the decision is inconclusive; None where no number would. */
   wanted?: number | null;
 }
 
 /** The drafter, `Generator(model="openai:gpt-5-mini")`: a model, or an activity or workflow of another worker, in any language. */
 export interface Generator {
+  /** Tool calls; 25 by default. The model gets one last turn without tools. */
   max_tool_calls?: number | null;
+  /** Turns with tools; 30 by default. */
   max_turns?: number | null;
+  /** The model that drafts; the worker calls it. */
   model?: ModelSpecInput | null;
+  /** The type of an activity that takes `{messages, iteration, feedback}` and returns `{messages}` or text. */
   activity?: string | null;
+  /** The type of a workflow with the argument and result of `activity`. */
   workflow?: string | null;
+  /** The task queue on which the activity or workflow is served. */
   task_queue?: string | null;
+  /** Seconds without a heartbeat after which the activity is tried again; an activity that sends none leaves it out. */
   heartbeat_timeout?: number | null;
+  /** Instructions before the conversation. */
   system_prompt?: string | null;
+  /** Names of the worker's tools, and definitions of remote tools. */
   tools?: (string | RemoteTool)[];
+  /** Whether the generator's system prompt contains the rubric; otherwise the generator sees it in feedback alone. */
   show_rubric?: boolean;
+  /** Functions that the draft of a case may call instead of saying something. Nobody runs them: the calls, as JSON, are the draft. */
   functions?: DeclaredFunction[];
+  /** `auto`, `none`, `required`, or the name of the function that must be called; the provider's default where it is absent. */
   function_choice?: string | null;
+  /** As whose API the draft shows the functions that it calls: `chat` by default. */
   shown_as?: "chat" | "function_call" | "responses" | "anthropic" | "bedrock" | "google" | null;
+  /** The JSON that the draft of a case is asked to be. */
   output_form?: OutputForm | null;
 }
 
 /** The judge, `Grader(model="openai:gpt-5-mini")`: a model, an activity of another worker, or a function of the worker's tools. */
 export interface Grader {
+  /** Tool calls; 25 by default. The model gets one last turn without tools. */
   max_tool_calls?: number | null;
+  /** Turns with tools; 30 by default. */
   max_turns?: number | null;
+  /** The grader's model; by default the first of the worker's table for which it has a key, the same for a whole grading run. */
   model?: ModelSpecInput | null;
+  /** The type of an activity that takes `{messages, draft, criteria, iteration, sample}` and returns a verdict. */
   activity?: string | null;
+  /** The task queue on which the activity is served. */
   task_queue?: string | null;
+  /** The name of a function in the worker's tools, with the argument and result of `activity`. */
   function?: string | null;
+  /** Grading instructions that replace gradeloop's; the trust boundary and the form of the answer stay. */
   system_prompt?: string | null;
+  /** Names of the worker's tools, and definitions of remote tools. */
   tools?: (string | RemoteTool)[];
+  /** The length of gradeloop's own text in the prompt; by default short for a model whose context has 8,192 tokens at most. */
   prompt?: "full" | "short" | null;
+  /** Messages that are marked as `hidden` when they join the thread. */
   hide?: HiddenMessages[];
 }
 
 /** A group of criteria that counts as one. */
 export interface Group {
+  /** The name that its criteria refer to. */
   group: string;
+  /** Whether the rubric is met only if the group passes. */
   required?: boolean;
+  /** The group's weight in the rubric's score, to which its mean contributes. */
   weight?: number;
+  /** The mean at which the group passes; without it, its required criteria decide. */
   threshold?: number | null;
 }
 
@@ -423,54 +619,81 @@ export interface Group {
 export interface HiddenMessages {
   role?: "user" | "assistant" | "tool" | null;
   source?: string | null;
+  /** The message's `name`; that of a tool's result is the tool's. */
   name?: string | null;
 }
 
 /** The answer of the update `interrupt`, once the calls in flight have stopped. */
 export interface Interruption {
+  /** False where nothing was running, or a result that came together with the interrupt ended the turn. */
   interrupted: boolean;
+  /** The thread's run; None where nothing is graded. */
   grading_run_id: string | null;
   iteration: number | null;
+  /** The phase in which the run was stopped; None where it was not. */
   phase: "generating" | "grading" | null;
 }
 
 /** The argument of the update `invoke`: one turn of a thread. */
 export interface InvokeRequest {
+  /** New messages, the last one of the user; without any an interrupted run continues, or the last draft is graded again. */
   messages?: MessageInput[];
+  /** The rubric; absent or null keeps the sticky one, and `""` clears it. */
   rubric?: RubricInput | null;
+  /** The most iterations of the run that this turn starts; the thread's own by default. */
   max_iterations?: number | null;
+  /** The thread's budget from now on; unchanged by default. */
   budget?: Budget | null;
+  /** The thread's variables from now on: they fill every rubric, the sticky one too. */
   vars?: { [key: string]: JsonValue } | null;
+  /** The key that makes the turn idempotent: the same key again attaches to the turn or returns its result. The update id by default. */
   key?: string | null;
 }
 
 /** How often a judge was right where people said what holds: counts of labels. */
 export interface JudgeError {
+  /** Runs that people passed. */
   passed: number;
+  /** Those of them that the judge passed. */
   passed_found: number;
+  /** Runs that people failed. */
   failed: number;
+  /** Those of them that the judge failed. */
   failed_found: number;
 }
 
 /** One judgement of one run; a `FAILURE` says nothing about the run: `(await judge(run)).output["label"]`. */
 export interface JudgeResult {
+  /** The judgement's id, which is the Temporal workflow's. */
   id: string;
   agent_run_id: string;
   rubric_id: string;
   rubric_version: number;
+  /** What the judge says, in the shape of its schema; empty for a `FAILURE`. */
   output: { [key: string]: JsonValue };
   result_type: "DIRECT_RESULT" | "FAILURE";
+  /** Rollouts, votes, ties and citations; a `FAILURE` has its `reason`, `raw_text`, and `again`: whether the same may be run again. */
   result_metadata?: { [key: string]: JsonValue };
   usage?: Usage;
+  /** The model that judged; None where checks alone decided, or no model was reached. */
   model?: string | null;
+  /** Requests that were sent to providers, the failed ones included. */
   attempts?: number;
+  /** The sha256 of what the judge was sent, the judgement's random code masked; None where a judgement takes several calls. */
   prompt_sha256?: string | null;
+  /** The sha256 of the judge; None in the workflow's own results, to which the Python judge adds it. */
   judge_sha256?: string | null;
+  /** The sha256 of the run as it was judged; None as for `judge_sha256`. */
   run_sha256?: string | null;
+  /** The batch that judged; None where a workflow of the judgement's own did. */
   batch_id?: string | null;
+  /** The keys on whose verdict fewer of the votes agree than the judge's `abstain` says: neither a pass nor a fail. */
   unsure?: string[];
+  /** The id of the unsure judgement that this one, by the model of the judge's `escalate`, stands for; None for any other. */
   escalated_from?: string | null;
+  /** Whether it passes by `gate`; None where that says nothing of it: for a `FAILURE`, for an unsure one, and without a gate. */
   passed?: boolean | null;
+  /** The rule that the command had; None without one, and in the workflow's own results. */
   gate?: PassGate | null;
 }
 
@@ -478,6 +701,7 @@ export interface JudgeResult {
 export interface JudgingRequest {
   judge: SchemaJudge | CriteriaJudge;
   run: AgentRun;
+  /** Which judgement of the same run by the same judge, from 0. */
   repeat?: number;
   priority?: Priority | null;
 }
@@ -485,61 +709,98 @@ export interface JudgingRequest {
 /** One message of a conversation; absent fields stay out of its JSON: `Message(role="user", content="Write a haiku.")`. */
 export interface Message {
   role: "user" | "assistant" | "tool";
+  /** The text; it may be sent as blocks, too. */
   content?: string;
   name?: string | null;
+  /** Who put it into the conversation: `rubric_grader` for feedback, `turn_limit` for the request to answer now. */
   source?: string | null;
+  /** The tool calls of an answer of role `assistant`. */
   tool_calls?: ToolCall[];
+  /** The id of the call that a message of role `tool` answers. */
   tool_call_id?: string | null;
+  /** Parts that only the provider understands, such as signatures and encrypted reasoning; they are sent back to it unread. */
   vendor?: { [key: string]: JsonValue } | null;
+  /** The model that wrote it, where that is a fallback of the one that was to. */
   model?: string | null;
+  /** The type of the record that a judge is shown, for a part of a finished run that is neither a plain text nor a tool's. */
   kind?: "text" | "reasoning" | "tool_call" | "tool_result" | "file" | "error" | "other" | "finding" | null;
+  /** Further fields of the record that a judge is shown: `is_error` of a tool's result, `media_type` of a file. */
   about?: { [key: string]: JsonValue } | null;
+  /** Images and files of a user's message, each with its label in `content`; sent as blocks of `content`, they are written so. */
   attached?: Attachment[];
+  /** True where graders are not shown it; an answer, which may be judged, cannot be hidden. */
   hidden?: boolean;
 }
 
 /** One message of a conversation; absent fields stay out of its JSON: `Message(role="user", content="Write a haiku.")`. */
 export interface MessageInput {
   role: "user" | "assistant" | "tool";
+  /** The text; it may be sent as blocks, too. */
   content?: string | (TextBlock | Attachment)[];
   name?: string | null;
+  /** Who put it into the conversation: `rubric_grader` for feedback, `turn_limit` for the request to answer now. */
   source?: string | null;
+  /** The tool calls of an answer of role `assistant`. */
   tool_calls?: ToolCall[];
+  /** The id of the call that a message of role `tool` answers. */
   tool_call_id?: string | null;
+  /** Parts that only the provider understands, such as signatures and encrypted reasoning; they are sent back to it unread. */
   vendor?: { [key: string]: JsonValue } | null;
+  /** The model that wrote it, where that is a fallback of the one that was to. */
   model?: string | null;
+  /** The type of the record that a judge is shown, for a part of a finished run that is neither a plain text nor a tool's. */
   kind?: "text" | "reasoning" | "tool_call" | "tool_result" | "file" | "error" | "other" | "finding" | null;
+  /** Further fields of the record that a judge is shown: `is_error` of a tool's result, `media_type` of a file. */
   about?: { [key: string]: JsonValue } | null;
+  /** Images and files of a user's message, each with its label in `content`; sent as blocks of `content`, they are written so. */
   attached?: Attachment[];
+  /** True where graders are not shown it; an answer, which may be judged, cannot be hidden. */
   hidden?: boolean;
 }
 
 /** A criterion whose score counts in a named metric. */
 export interface MetricShare {
+  /** The metric, as the suite writes it. */
   name: string;
+  /** The criterion's id. */
   criterion: string;
+  /** How much the score counts in the metric. */
   weight?: number;
 }
 
 /** The settings of a model call; the provider's defaults hold for absent ones: `ModelConfig(temperature=0, max_tokens=500)`. */
 export interface ModelConfig {
+  /** Tokens of one completion; a reply that is cut there is asked for once more with four times as many. */
   max_tokens?: number | null;
+  /** The sampling temperature, where the model takes one. */
   temperature?: number | null;
+  /** How much a reasoning model thinks, where it takes an effort. */
   reasoning_effort?: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max" | null;
+  /** How a reasoning model thinks; a number is its budget in tokens, where the model accepts one. */
   thinking?: "adaptive" | "between_tools" | "disabled" | number | null;
+  /** The seed, where the provider takes one. */
   seed?: number | null;
+  /** Whether the server enforces a JSON Schema; by default as the worker's table of models says. */
   structured_output?: boolean | null;
+  /** Seconds that one call may take in all, and a stream be silent; the worker's own by default, an hour for models that are slow. */
   timeout?: number | null;
+  /** Keys that are added to the request's body unchanged, for settings that have no field here. */
   extra?: { [key: string]: JsonValue };
+  /** The base URL of an OpenAI-compatible server, which must be on the worker's allow-list. */
   base_url?: string | null;
 }
 
 /** A provider's model with settings and fallbacks: `ModelSpec(id="openai:gpt-5-mini", fallback=["anthropic:claude-haiku-4-5"])`. */
 export interface ModelSpec {
+  /** The model as `provider:model`. */
   id: string;
+  /** The settings of its calls. */
   config?: ModelConfig;
+  /** The models that are asked in this order after an outage, or where the model is not served; every call begins with the first again. */
   fallback?: FallbackModel[];
+  /** Seconds from a call's first failure on after which the next model is asked; 60 by default. */
   fallback_after?: number | null;
+  /** Whether the next model is asked also where one refuses the content. */
   on_refusal?: boolean;
 }
 
@@ -547,31 +808,42 @@ export type ModelSpecInput = string | { id: string; config?: ModelConfig; fallba
 
 /** The JSON that is posted to a webhook. */
 export interface Notice {
+  /** Equal for all deliveries of one notice; also the header `webhook-id`. */
   id: string;
   type: "thread.waiting" | "thread.over_budget" | "batch.ended" | "batch.over_budget" | "monitor.alert" | "monitor.clear";
+  /** When it happened: ISO 8601, UTC. */
   time: string;
+  /** What it is about: the beginning of the thread's task, or the batch's name. */
   title: string;
+  /** The answer in one line, as the first line of a page has it. */
   answer: string;
   thread_id?: string | null;
   grading_run_id?: string | null;
+  /** What a person is asked, by its ids. */
   questions?: AskedOfPerson[];
   batch_id?: string | null;
+  /** The number of a batch's cases by what became of them, and `total`. */
   counts?: { [key: string]: number };
   monitor?: string | null;
+  /** The ids of the newest failed runs of a monitor's sample. */
   runs?: string[];
+  /** The page of the thread or the batch, where the settings name the address of the live pages. */
   url?: string | null;
   content?: NoticeContent | null;
 }
 
 /** What stands in a notice only where the webhook's settings say `content = true`. */
 export interface NoticeContent {
+  /** The criteria that a person decides, or the tools that the model wants to call. */
   questions?: string[];
+  /** The beginning of the draft that is asked about. */
   draft?: string | null;
 }
 
 /** Anything else, kept as its JSON. */
 export interface OtherPart {
   type?: "other";
+  /** The type by which the run names it. */
   kind: string;
   value?: JsonValue;
 }
@@ -579,7 +851,9 @@ export interface OtherPart {
 /** The form that a draft is asked to have: JSON, of a schema where one is given. */
 export interface OutputForm {
   name?: string;
+  /** The JSON Schema of the draft; without one it is any JSON object. */
   json_schema?: { [key: string]: JsonValue } | null;
+  /** Whether the server enforces the schema, where it can enforce it more or less. */
   strict?: boolean;
 }
 
@@ -588,6 +862,7 @@ export interface Override {
   passed: boolean;
   why: string;
   by: string;
+  /** When it was recorded, in ISO 8601, UTC. */
   time: string;
 }
 
@@ -610,31 +885,42 @@ export type OwnPromptInput = string | ({ role?: "system" | "user" | "assistant";
 
 /** What a judge says of one part of a longer run. */
 export interface PartFinding {
+  /** The number of the part, from 1. */
   part: number;
+  /** The first message of the part, `T0B0`; one at the run's beginning or end may stand in all parts. */
   first: string;
   last: string;
+  /** The judge's output, as JSON. */
   text: string;
 }
 
 /** Rule that passes a judgement, and the share that must pass, as given to the command that judged or shows them. */
 export interface PassGate {
+  /** The values that an output must have, by key; a dot leads into an object. */
   pass_if: { [key: string]: JsonValue };
+  /** The share of judged runs, 0 to 1, that has to pass; None where no rate decides, or one that labels correct. */
   pass_rate?: number | null;
+  /** The share of judgements, 0 to 1, that may be failures. */
   allow_errors?: number;
 }
 
 /** A tool call that waits for a person. */
 export interface PendingCall {
+  /** The id of the call, by which `approve` and `deny` name it. */
   call: string;
   tool: string;
   arguments: { [key: string]: JsonValue };
+  /** Who made the call. */
   role: "generator" | "grader" | "check";
 }
 
 /** Which calls go first where slots or a rate are short, in Temporal's own terms: `Priority(level=1, tenant="acme")`. */
 export interface Priority {
+  /** The priority level; 1 goes before 5. */
   level?: number;
+  /** The tenant: it shares its level's capacity with others where the server has fairness enabled, and its cached verdicts with none. */
   tenant?: string | null;
+  /** The tenant's weight beside the other tenants'. */
   weight?: number;
 }
 
@@ -647,6 +933,7 @@ export interface PromptMessage {
 /** A place in a prompt that is filled when the prompt is sent. */
 export interface PromptSlot {
   of: "rubric" | "output" | "transcript";
+  /** Keys into a JSON draft, or into the object that describes the criterion; empty for the whole. */
   path?: string[];
 }
 
@@ -658,19 +945,26 @@ export interface PromptTemplate {
 
 /** A passage of the conversation that a grader gives as evidence. */
 export interface Quote {
+  /** The number of the record that is quoted. */
   record: number;
   quote: string;
+  /** Whether gradeloop found the quote in its record, word for word; a grader may not set it. */
   quote_verified?: boolean | null;
+  /** How the quote matches its record: verbatim, nearly, which is no evidence, or not at all; a grader may not set it. */
   quote_match?: "exact" | "near" | "none" | null;
+  /** The passage of the record that a quote resembles which is nearly there, white space folded; None for any other quote. */
   quote_nearest?: string | null;
 }
 
 /** The word of one person about a case: `Rating(by="ann", passed=False, comment="It names no date.")`. */
 export interface Rating {
   by: string;
+  /** The person's own verdict; None for a comment alone. */
   passed?: boolean | null;
   comment?: string;
+  /** The attempt of the case that it is about; it says nothing about the output of a later one. */
   attempt?: number;
+  /** ISO 8601, UTC. */
   created?: string;
 }
 
@@ -678,6 +972,7 @@ export interface Rating {
 export interface ReasoningPart {
   type?: "reasoning";
   text?: string;
+  /** Whether the provider hid the reasoning, or a part of it. */
   redacted?: boolean;
 }
 
@@ -692,27 +987,44 @@ export interface RemoteGrader {
 export interface RemoteTool {
   name: string;
   description: string;
+  /** The JSON Schema of the arguments, of type `object`. */
   parameters?: { [key: string]: JsonValue };
+  /** The type of the activity. */
   activity: string;
+  /** The task queue on which it is served; a call fails after 60 s without a worker. */
   task_queue: string;
+  /** Whether a person approves every call. */
   needs_approval?: boolean;
+  /** Whether a call may run again after a failure; if not, it runs at most once, and the model is told where its outcome is unknown. */
   repeatable?: boolean;
 }
 
 /** An ordered list of criteria with unique ids, and how they add up: `Rubric(criteria=["polite", "short"], threshold=0.5)`. */
 export interface Rubric {
   name?: string | null;
+  /** Instructions for the grader, in addition to its own. */
   instructions?: string | null;
+  /** The score: the weighted mean of its units, or 1 where the gate passes and 0 where it does not. */
   scoring?: "mean" | "binary";
+  /** The lowest score that meets the rubric, in addition to the gate. */
   threshold?: number | null;
+  /** Which criteria must pass: all required ones, one of them, or none, so that the score alone decides. */
   gate?: "required" | "any" | "none";
+  /** How criteria are put to the grader: all in one call, or each in a call of its own. */
   mode?: "holistic" | "per_criterion";
+  /** The language of verdicts and feedback, as a code; English by default. */
   language?: string | null;
+  /** The author's own sentences for feedback; those of the language by default. */
   feedback?: Feedback | null;
+  /** The author's own prompt for the grader; gradeloop's by default. */
   prompt?: OwnPrompt | null;
+  /** Whether graders are told which criteria tools decide, and how; never one that answers in the form `pass_score`. */
   show_checks?: boolean;
+  /** The groups that criteria belong to. */
   groups?: Group[];
+  /** The criteria in order; none clears the rubric. On the wire also groups: `{"group": name, "criteria": [...]}`. */
   criteria: Criterion[];
+  /** Headings and introductions between the criteria. */
   context?: Context[];
 }
 
@@ -720,9 +1032,13 @@ export type RubricInput = string | { name?: string | null; instructions?: string
 
 /** Which messages of a longer run an excerpt holds, by their numbers there, and what was found in the parts of the run. */
 export interface RunExcerpt {
+  /** How many parts the longer run has. */
   parts: number;
+  /** Which of them this is, from 1; None for the messages that the findings on all parts cite. */
   part?: number | null;
+  /** The number of each transcript in the longer run. */
   transcripts: number[];
+  /** The numbers of each transcript's messages, ascending. */
   messages: number[][];
   findings?: PartFinding[];
 }
@@ -731,11 +1047,14 @@ export interface RunExcerpt {
 export interface RunMessage {
   role: "system" | "user" | "assistant" | "tool";
   content?: string;
+  /** The model's reasoning before its answer, where it was recorded. */
   reasoning?: string | null;
   name?: string | null;
   tool_calls?: ToolCall[];
   tool_call_id?: string | null;
+  /** Whether a tool's result is an error. */
   is_error?: boolean;
+  /** The parts in their order, where content, reasoning and tool calls cannot say it; then those are absent. */
   parts?: (TextPart | ReasoningPart | ToolCallPart | ToolResultPart | FilePart | ErrorPart | OtherPart)[];
   metadata?: { [key: string]: JsonValue };
 }
@@ -744,19 +1063,33 @@ export interface RunMessage {
 export interface RunResult {
   thread_id: string;
   grading_run_id: string | null;
+  /** The status of the grading run; None where no rubric was set, so that nothing was graded. */
   status: "running" | "waiting" | "interrupted" | "satisfied" | "max_iterations_reached" | "failed" | "grader_error" | "superseded" | null;
+  /** The number of evaluations of the run. */
   iterations: number;
+  /** The best draft: the gate passes first, then the score, then the number of required criteria passed, then the latest. While the run waits for a person, it is the draft in `waiting_for` instead, or None. */
   output: string | null;
+  /** The iteration of the best draft; None while the run waits for a person, as is `score`. */
   best_iteration: number | null;
+  /** The last draft; None where it is the best one and larger than 128 KiB. */
   last_output: string | null;
+  /** The score of the best draft, as in its evaluation. */
   score: number | null;
+  /** The evaluations of the run, in order. */
   evaluations: Evaluation[];
+  /** This turn's messages; None above 128 KiB (page them with the query `messages`). */
   messages: Message[] | null;
+  /** Whether `messages` was omitted because of its size. */
   messages_truncated: boolean;
+  /** The usage of this turn. */
   usage: Usage;
+  /** The failure that interrupted the run, and what to change. */
   error: string | null;
+  /** Why the run was interrupted; None for any other status, and where the workflow itself was cancelled or lost. */
   reason?: "person" | "budget" | "failure" | "outage" | null;
+  /** What waits for a person; None for any status but `waiting`. */
   waiting_for?: WaitingFor | null;
+  /** The last evaluation's result with people's overrides; None where there are none. */
   overridden_result?: "satisfied" | "needs_revision" | "failed" | null;
 }
 
@@ -772,40 +1105,55 @@ export interface RunTranscript {
 export interface Scale {
   min: number;
   max: number;
+  /** The lowest score that passes; a lower one fails the criterion whatever the grader says. */
   threshold?: number | null;
 }
 
 /** A rubric in words, the schema of the answer, and how to ask. */
 export interface SchemaJudge {
+  /** The rubric's id; by default `rubric-` and the first digits of its sha256. */
   id?: string;
   version?: number;
   name?: string | null;
   rubric_text: string;
   output_schema?: { [key: string]: JsonValue };
+  /** The messages that are sent; by default one that gradeloop brings. */
   prompt_templates?: PromptTemplate[] | null;
+  /** The model that judges; by default the first of a table for which the worker has a key. */
   judge_model?: ModelSpecInput | null;
+  /** Several models that judge side by side, each with `n_rollouts_per_input` rollouts, instead of one `judge_model`. */
   panel?: ModelSpecInput[] | null;
   output_parsing_mode?: "XML_KEY" | "CONSTRAINED_DECODING";
   response_xml_key?: string;
+  /** The format of the answer between the tags; Docent's newer rubrics say yaml. */
   output_format?: "json" | "yaml";
   n_rollouts_per_input?: number;
+  /** How many rollouts must have a valid answer for a result; by default more than half of them. */
   quorum?: number | null;
   judge_variant?: "majority" | "multi-reflect";
   rollout_type?: "single_turn";
+  /** Whether an answer with an unverified citation is only flagged, or invalid. */
   bad_citations?: "flag" | "fail";
+  /** Whether an answer is invalid in which a text with `citations: true` has no verified citation. */
   require_citations?: boolean;
+  /** Whether the judge sees the run's metadata, which may hold the expected answer. */
   show_metadata?: boolean;
   abstain?: { [key: string]: number } | null;
   escalate?: ModelSpecInput | null;
+  /** The values that an output must have to pass, by key; by default nothing says what passes. */
   pass_if?: { [key: string]: boolean | number | string } | null;
 }
 
 /** The answer of the update `supply_rubric`. */
 export interface SuppliedRubric {
+  /** The rubric that judges from now on, with its variables filled in; None where nothing is graded any more. */
   rubric: Rubric | null;
   rubric_sha256: string | null;
+  /** False while it waits for the draft that is being written, or for the grading in flight to stop. */
   in_force: boolean;
+  /** The run that is judged by it; None where that run is still to be opened. */
   grading_run_id: string | null;
+  /** The run that it ends; None where no run was open, or that run goes on. */
   superseded: string | null;
 }
 
@@ -819,39 +1167,60 @@ export interface TextBlock {
 export interface TextPart {
   type?: "text";
   text: string;
+  /** Whether the model refuses by it, where its provider says so. */
   refusal?: boolean;
 }
 
 /** The one argument of the workflow `GradingThread`: `ThreadRequest(generator=Generator(model="openai:gpt-5-mini"))`. */
 export interface ThreadRequest {
+  /** The first turn, which ends with a message of the user; empty where an `invoke` follows at once. */
   messages?: MessageInput[];
+  /** The rubric; absent or null keeps the sticky one, and `""` clears it. */
   rubric?: RubricInput | null;
+  /** Who drafts. */
   generator: Generator;
+  /** Who judges; the worker's default model where it is absent. */
   grader?: Grader | null;
+  /** The most drafts of a run. */
   max_iterations?: number;
+  /** Seconds that the thread stays open for further turns once its work is done. */
   idle_timeout?: number;
+  /** The thread's budget; a run that reaches it is interrupted until it is resumed with a larger one. */
   budget?: Budget | null;
+  /** Seconds for which a model call waits for a provider that is away, before the run is interrupted; the worker's own by default. */
   outage_timeout?: number | null;
+  /** The priority of the thread's model and tool calls. */
   priority?: Priority | null;
+  /** The values of `{{ name }}` in rubrics; without variables their text is literal. */
   vars?: { [key: string]: JsonValue } | null;
+  /** The answer of the query `checkpoint`, with which a new thread continues an old one. */
   checkpoint?: { [key: string]: JsonValue } | null;
 }
 
 /** The answer of the query `state`: `(await client.state("haiku-1")).status`. */
 export interface ThreadState {
+  /** The status of the thread; `idle` between turns. */
   status: "idle" | "running" | "waiting" | "interrupted";
   grading_run_id: string | null;
   phase: "generating" | "grading" | null;
+  /** The iteration of the run, from 0. */
   iteration: number | null;
+  /** The rubric in force, its variables filled in. */
   rubric: Rubric | null;
   rubric_sha256: string | null;
+  /** The usage of the whole thread. */
   usage: Usage;
   budget?: Budget | null;
+  /** Why the run was interrupted; None for any other status. */
   reason?: "person" | "budget" | "failure" | "outage" | null;
+  /** The failure, and the change that it needs before the run is resumed; None where nothing failed. */
   error?: string | null;
+  /** The number of turns that wait behind the current one. */
   queued: number;
   waiting_for: WaitingFor | null;
+  /** The wait of the model call, as the typed client reads it from the server: `MODEL has not answered for 40 s; attempt 2`. */
   call_wait?: string | null;
+  /** The end of the draft that is being written, as the typed client reads it from the server, where the provider streams. */
   draft?: string | null;
 }
 
@@ -860,15 +1229,18 @@ export interface ToolCall {
   id: string;
   name: string;
   arguments?: { [key: string]: JsonValue };
+  /** The arguments as the model wrote them, where they are no JSON object. */
   invalid?: string | null;
 }
 
 /** A call of a tool. */
 export interface ToolCallPart {
   type?: "tool_call";
+  /** The call's id, which its result has too. */
   call: string;
   name: string;
   arguments?: { [key: string]: JsonValue };
+  /** The arguments as they were written, where they are no JSON object: the input of a custom tool is any text. */
   invalid?: string | null;
 }
 
@@ -883,35 +1255,49 @@ export interface ToolResultPart {
 
 /** The wish that a batch ends as soon as its answer is known: `UntilDecided(risk=0.05)`. */
 export interface UntilDecided {
+  /** The largest probability that asking all cases would say otherwise. */
   risk?: number;
+  /** The seed of the random order in which the cases were uploaded, as far as it is known. */
   seed?: number | null;
 }
 
 /** The one argument of the workflow `StoreCases`: consecutive cases of a batch. */
 export interface Upload {
   batch_id: string;
+  /** The position of the first of these cases in the batch. */
   first: number;
   cases: Case[];
 }
 
 /** Tokens, calls, seconds and cost, summed over the model calls that were recorded: `(await client.state("haiku-1")).usage.calls`. */
 export interface Usage {
+  /** Prompt tokens, the cached and the cache-written ones included; None where the server of some call does not report them. */
   input?: number | null;
+  /** Prompt tokens that the provider read from its cache. */
   cached?: number;
+  /** Prompt tokens that the provider wrote to its cache, where it says so. */
   cache_written?: number;
+  /** Completion tokens, reasoning included; None where the server of some call does not report them. */
   output?: number | null;
+  /** Completion tokens spent on reasoning. */
   reasoning?: number;
+  /** Model calls that returned, malformed and refused replies included. */
   calls?: number;
+  /** Requests that were sent, the failed ones included. */
   attempts?: number;
+  /** The summed time in which a request was in flight. */
   seconds?: number;
+  /** US dollars by the worker's price table; None where no call was made, or the price or the tokens of some call are unknown. */
   cost_usd?: number | null;
 }
 
 /** A grader's whole answer, with the result that its rows come to, or `failed` where it says that the rubric cannot be judged. */
 export interface Verdict {
   criteria: VerdictRow[];
+  /** The grader's summary. */
   explanation: string;
   result: "satisfied" | "needs_revision" | "failed";
+  /** Ids of rows that nobody asked for, in quotes and shortened; a grader may not set it. */
   dropped?: string[];
 }
 
@@ -920,30 +1306,39 @@ export interface VerdictRow {
   id: string;
   reason: string;
   passed: boolean;
+  /** What is missing; None on a pass. */
   gap: string | null;
+  /** The number on the criterion's own scale. */
   score?: number | null;
   quotes?: Quote[] | null;
+  /** Data that a remote grader returned beside its verdict. */
   metadata?: { [key: string]: JsonValue } | null;
 }
 
 /** The vote of one of several graders. */
 export interface Vote {
+  /** The model, activity or function that voted. */
   grader: string;
+  /** The vote; None where the grader gave no verdict. */
   passed: boolean | null;
+  /** The model that was to vote, where the grader is its fallback. */
   instead_of?: string | null;
 }
 
 /** A criterion that waits for a person. */
 export interface WaitingCriterion {
   id: string;
+  /** The criterion's description, as text. */
   name: string;
 }
 
 /** The criteria or calls that wait for a person, for `decide`, `approve` or `deny`: `(await client.state("haiku-1")).waiting_for`. */
 export interface WaitingFor {
+  /** The grading run; None where a generator without a rubric made the call. */
   grading_run_id: string | null;
   iteration: number | null;
   criteria: WaitingCriterion[];
   calls?: PendingCall[];
+  /** The draft that is asked about, or that was being judged when the call was made; None where the generator made the call. */
   draft?: DraftInQuestion | null;
 }

@@ -9,7 +9,7 @@ from pathlib import Path
 PACKAGE = Path(__file__).parents[2] / "src" / "gradeloop"
 INTRODUCTION = """# Python API
 
-What `import gradeloop` offers, with fields and methods; a field without a sentence is told in the [contract](contract.md).
+What `import gradeloop` offers, with fields and methods; the [reference](reference.md) has the fields of all types on the wire.
 """
 
 

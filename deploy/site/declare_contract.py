@@ -3,12 +3,15 @@
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, get_args
 
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 
 from gradeloop.cli.schemas import models
+from gradeloop.contract.base import field_descriptions
+from gradeloop.contract.messages import ContentBlocks
 
 HEAD = """// The wire contract of gradeloop (contract.md) as TypeScript.
 // Generated from its JSON Schemas by `make docs`. What has a default is optional; a null counts as absent.
@@ -25,11 +28,38 @@ def contract_declarations() -> str:
 
     A model that is read otherwise than it is written has two: `Rubric`, as it is written, and `RubricInput`, as it may be sent.
     """
+    found = definitions()
+    return "\n".join([HEAD, JSON_VALUE, *(_declaration(_type_name(name), found[name]) for name in sorted(found, key=_type_name))])
+
+
+def definitions() -> dict[str, Any]:
+    """Return the JSON Schemas of all types that are sent or received, with the docstrings of their fields as descriptions."""
     modes = [(model, "validation") for model in models(lambda owner: owner.sent).values()]
     modes += [(model, "serialization") for model in models(lambda owner: owner.received).values()]
     _, whole = models_json_schema(modes)  # type: ignore[arg-type]  # the literals of a list
     found = {name: schema for name, schema in whole["$defs"].items() if name != "JsonValue"}
-    return "\n".join([HEAD, JSON_VALUE, *(_declaration(_type_name(name), found[name]) for name in sorted(found, key=_type_name))])
+    told = {cls.__name__: field_descriptions(cls) for cls in _inside([ContentBlocks, *(model for model, _ in modes)], set())}
+    for name, schema in found.items():
+        for part in (schema, *schema.get("anyOf", ())):
+            for field, about in part.get("properties", {}).items():
+                if text := told[plain_name(name)].get(field):
+                    about.setdefault("description", text)
+    return found
+
+
+def _inside(kinds: Iterable[Any], seen: set[type[BaseModel]]) -> set[type[BaseModel]]:
+    """Return the models among annotations, with all models inside them."""
+    for kind in kinds:
+        if isinstance(kind, type) and issubclass(kind, BaseModel) and kind not in seen:
+            seen.add(kind)
+            _inside([field.annotation for field in kind.model_fields.values()], seen)
+        _inside(get_args(kind), seen)
+    return seen
+
+
+def plain_name(name: str) -> str:
+    """Return the name of a type's class: `Rubric` of `Rubric-Input`."""
+    return name.removesuffix("-Output").removesuffix("-Input")
 
 
 def _type_name(name: str) -> str:

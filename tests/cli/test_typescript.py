@@ -1,4 +1,4 @@
-"""The contract as TypeScript: generated, up to date, and taken by the compiler."""
+"""The contract as TypeScript and as a reference: generated, up to date, and the declarations taken by the compiler."""
 
 import shutil
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from deploy.site.declare_contract import contract_declarations
+from deploy.site.describe_contract import contract_reference
 from gradeloop.cli.schemas import models
 from tests.conftest import ROOT
 
@@ -24,6 +25,15 @@ export const asked = (notice: Notice): string[] => (notice.questions ?? []).map(
 
 def test_the_declarations_are_those_of_the_schemas() -> None:
     assert DECLARATIONS.read_text() == contract_declarations(), "run: make docs"
+
+
+def test_the_reference_is_that_of_the_models() -> None:
+    text = (ROOT / "docs" / "reference.md").read_text()
+
+    assert text == contract_reference(), "run: make docs"
+    for model in (*models(lambda owner: owner.sent).values(), *models(lambda owner: owner.received).values()):
+        section = text.split(f"\n## {model.__name__}\n")[1].split("\n## ")[0]
+        assert [name for name in model.model_fields if f"\n| `{name}` | " not in section] == [], model.__name__
 
 
 def test_every_model_of_the_contract_is_declared() -> None:

@@ -360,8 +360,8 @@ def is_the_model_that_it_names(block: Block) -> None:
 
 
 def is_accepted_by_the_rubric(block: Block) -> None:
-    """Require that a verdict is read by the rules of the rubric that its page shows."""
-    asked = Rubric.model_validate(block_of(block.page, "json ThreadRequest").value["rubric"])
+    """Require that a verdict is read by the rules of the contract's rubric."""
+    asked = Rubric.model_validate(block_of("docs/contract.md", "json ThreadRequest").value["rubric"])
     assert isinstance(parse_verdict(block.text, call_groups(asked)[0]), Verdict)
 
 
@@ -639,16 +639,10 @@ RULES = (
     *(Rule("docs/cookbook.md", kind, is_value, "tutorial") for kind in ("json", "yaml")),
     Rule("docs/cookbook.md", "text", is_text, "tutorial"),
     Rule("docs/cookbook.md", "sh", names_commands, "tutorial"),
-    Rule("docs/contract.md", "json Generator", is_the_model_that_it_names, "generator"),
-    Rule("docs/contract.md", "json foreign", is_the_model_that_it_names, "generator"),
     Rule("docs/contract.md", "json ThreadRequest", is_the_model_that_it_names, "thread"),
-    Rule("docs/contract.md", "json answer", is_accepted_by_the_rubric),
     Rule("docs/contract.md", "json *", is_the_model_that_it_names),
-    Rule("docs/contract.md", "python", is_python, "two calls"),
     Rule("docs/contract.md", "sh", names_commands, "temporal", having="temporal workflow"),
-    Rule("docs/contract.md", "toml", is_table_of_models),
-    Rule("docs/contract.md", "toml notify", shows(webhooks, {"ops": ("thread.waiting", "batch.ended")})),
-    Rule("docs/contract.md", "toml providers", shows(lambda block: set(settings_of(block).providers), {"house", "azure-eu", "anthropic"})),
+    Rule("docs/encryption.md", "sh", names_commands),
     Rule("docs/extensions.md", "python *", is_python),  # run by tests/test_third_party.py, with the rest of the page
     Rule("docs/extensions.md", "toml pyproject.toml", lambda block: tomllib.loads(block.text)["project"]["entry-points"]),
     Rule("docs/extensions.md", "toml providers", lambda block: tomllib.loads(block.text)["providers"]),
@@ -662,6 +656,12 @@ RULES = (
     Rule("docs/judging.md", "python docent", is_python),  # the example is run by tests/integrations/test_docent.py
     Rule("docs/judging.md", "yaml schema", is_judge, "judgement"),
     Rule("docs/judging.md", "yaml *", is_judge),
+    Rule("docs/models.md", "json *", is_the_model_that_it_names),
+    Rule("docs/models.md", "toml", is_table_of_models),
+    Rule("docs/models.md", "toml providers", shows(lambda block: set(settings_of(block).providers), {"house", "azure-eu", "anthropic"})),
+    Rule("docs/remote.md", "json Generator", is_the_model_that_it_names, "generator"),
+    Rule("docs/remote.md", "json foreign", is_the_model_that_it_names, "generator"),
+    Rule("docs/remote.md", "json *", is_the_model_that_it_names),
     Rule("docs/suites.md", "json", is_a_chat_of_a_loop),
     Rule("docs/suites.md", "yaml", is_value),  # read by tests/suites/test_suites.py
     Rule("docs/testing.md", "ini settings", is_value, "pytest"),
@@ -675,6 +675,8 @@ RULES = (
     Rule("docs/operating.md", "text", is_the_plan_that_is_printed, having="calls in flight:"),
     Rule("docs/transcripts.md", "text", is_line_about_a_format),
     Rule("docs/transcripts.md", "yaml mapping *", lambda block: Mapping.model_validate(block.value)),  # run by test_mapped_shapes.py
+    Rule("docs/turns.md", "json *", is_the_model_that_it_names),
+    Rule("docs/turns.md", "python", is_python, "two calls"),
     Rule("docs/tutorials/*.md", "text", is_text, "tutorial"),
     Rule("docs/tutorials/*.md", "sh later", names_commands),
     Rule("docs/tutorials/*.md", "yaml part", is_value),
@@ -684,6 +686,10 @@ RULES = (
     Rule("docs/tutorials/*.md", "ts", is_text),  # run by tests/integrations/test_mastra_scorer.py
     Rule("docs/tutorials/*.md", "python", is_python, "tutorial"),
     Rule("docs/tutorials/*.md", "json", is_value, "tutorial"),
+    Rule("docs/verdicts.md", "json answer", is_accepted_by_the_rubric),
+    Rule("docs/watching.md", "json *", is_the_model_that_it_names),
+    Rule("docs/webhooks.md", "json *", is_the_model_that_it_names),
+    Rule("docs/webhooks.md", "toml notify", shows(webhooks, {"ops": ("thread.waiting", "batch.ended")})),
     Rule(WRITING, "text", shows(lambda block: criteria_of(block.text), ["Three lines", "5-7-5 syllables", "The theme is spring"])),
     Rule(WRITING, "yaml rubric", lambda block: Rubric.model_validate(block.value)),
     Rule(WRITING, "yaml verdict", is_verdict),

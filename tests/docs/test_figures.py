@@ -59,10 +59,13 @@ from tests.rig.attacks import HOSTILE, INTERPRETER
 from workflows import activity_calls, grading_thread, thread_rules, thread_state, tool_calls
 from workflows.batches import grading_batch
 
-ARCHITECTURE, BATCHES, CONTRACT, JUDGING, REPORTS, TOOLS = (
-    *(f"docs/{name}.md" for name in ("architecture", "batches", "contract", "judging", "reports")),
-    "docs/tools/README.md",
+ARCHITECTURE, BATCHES, CONTRACT, JUDGING, REPORTS = (
+    f"docs/{name}.md" for name in ("architecture", "batches", "contract", "judging", "reports")
 )
+ENCRYPTION, ENVIRONMENT, MODELS, PYTHON, REMOTE, TURNS, WATCHING, WEBHOOKS = (
+    f"docs/{name}.md" for name in ("encryption", "environment", "models", "python", "remote", "turns", "watching", "webhooks")
+)
+TOOLS = "docs/tools/README.md"
 KIB, MIB = 1024, 1024**2
 
 
@@ -116,7 +119,6 @@ LIMITS = {
         "a `key`": f"{most(InvokeRequest, 'key')} characters",
         "`idle_timeout`": f"{most(ThreadRequest, 'idle_timeout') // 86_400} days",
         "`outage_timeout`": f"{most(ThreadRequest, 'outage_timeout') // 86_400} days",
-        "a `timeout`, a `call_timeout`": f"{model_spec.LONGEST_TIMEOUT // 3600} hours",
         "tool calls of one conversation": (
             f"{model_spec.TOOL_CALLS}; with `max_tool_calls` 1 to {most(Generator, 'max_tool_calls')}, {model_spec.TOOL_CALLS} in one turn"
         ),
@@ -126,13 +128,16 @@ LIMITS = {
         "the `parameters` of a remote tool": f"{model_spec.PARAMETERS_BYTES // KIB} KiB",
         "the arguments of a call that a person approves": f"{tool_calls.APPROVED_BYTES // KIB} KiB",
         "a tool's time": f"{tool_call.TOOL_SECONDS:.0f} s",
+        "a generator of your own": foreign_limits(),
+        "events kept": f"{thread_state.EVENTS_KEPT:,}",
+    },
+    MODELS: {
         "one model call": f"{model_spec.CALL_SECONDS:.0f} s",
+        "a `timeout`, a `call_timeout`": f"{model_spec.LONGEST_TIMEOUT // 3600} hours",
         "a stream without data": f"{base.IDLE_TIMEOUT:.0f} s",
         "an event of a local server's stream, once the reply has begun": f"{base.QUIET_SECONDS:.0f} s",
         "a reply that repeats itself": f"{base.LOOP_CHARACTERS:,} characters of a verdict, {8 * base.LOOP_CHARACTERS:,} of a draft",
         "a reply": f"{http.BODY_BYTES // MIB} MiB, unpacked",
-        "a generator of your own": foreign_limits(),
-        "events kept": f"{thread_state.EVENTS_KEPT:,}",
     },
     JUDGING: {
         "a run, as JSON": f"{transcript.RUN_BYTES // KIB:,} KiB; {transcript.STORED_RUN_BYTES // MIB} MiB with external storage",
@@ -180,15 +185,16 @@ SENTENCES = {
         f"calls in flight, {BATCH.at_once} by default; retries per call after a transient error, {BATCH.retries} by default",
     ),
     CONTRACT: (
-        f"from {codec.THRESHOLD // KIB} KiB on",
         f"{thread.RESULT_MESSAGES_BYTES // KIB} KiB",
         f"has the key `{thread_rules.START_KEY}`",
         f"{grading_thread.FIRST_TURN_SECONDS:.0f} seconds (or `idle_timeout`, if longer)",
         f"`{thread.WORKFLOW}` on the task queue `{thread.TASK_QUEUE}`",
-        *(f"`{name}`" for name in (*PROVIDERS, *thread.SEARCH_ATTRIBUTES, *failures.RETRYABLE, *failures.PERMANENT)),
-        *(f"`{name}`" for name in Event.model_json_schema()["properties"]["type"]["enum"]),
-        *(f"`{status}`" for status in set(get_args(RunStatus)) - {"waiting"}),
+        *(f"`{name}`" for name in (*failures.RETRYABLE, *failures.PERMANENT)),
+        *(f"`{status}`" for status in set(get_args(RunStatus)) - {"running"}),
     ),
+    ENCRYPTION: (f"from {codec.THRESHOLD // KIB} KiB on",),
+    MODELS: tuple(f"`{name}`" for name in PROVIDERS),
+    WATCHING: tuple(f"`{name}`" for name in (*thread.SEARCH_ATTRIBUTES, *Event.model_json_schema()["properties"]["type"]["enum"])),
     JUDGING: (
         *(f"`{name}`" for name in judge_contract.JudgeResult.model_fields),
         *(f"`<{name}>`" for name in judge_contract.REASONING),
@@ -221,8 +227,8 @@ DOOR = workflow._Definition.must_from_class(thread.GradingThread)
 REQUESTS: dict[str, type[BaseModel]] = {"Start a thread": ThreadRequest, "Further turns": InvokeRequest}
 CODES = (
     *((CONTRACT, heading, set(model.model_fields)) for heading, model in REQUESTS.items()),
-    (CONTRACT, "From Python", {name for name in vars(GradingClient) if not name.startswith("_")}),
-    (CONTRACT, "Models", set(ModelConfig.model_fields) | set(ModelSpec.model_fields) - {"id", "config"}),
+    (PYTHON, "The client", {name for name in vars(GradingClient) if not name.startswith("_")}),
+    (MODELS, "Models", set(ModelConfig.model_fields) | set(ModelSpec.model_fields) - {"id", "config"}),
     (BATCHES, "Status of a case", set(get_args(CaseStatus))),
     (JUDGING, "A judge", set(judge_contract.SchemaJudge.model_fields)),
 )
@@ -234,19 +240,18 @@ def test_a_table_names_all_that_the_code_has(page: str, heading: str, names: set
 
 
 def test_tables_are_in_the_codes_order() -> None:
-    graders = [(tuple(re.findall(r"`(\w+)`", row[0])), row[1].strip("`")) for row in rows(CONTRACT, "The default grader")]
+    graders = [(tuple(re.findall(r"`(\w+)`", row[0])), row[1].strip("`")) for row in rows(MODELS, "The default grader")]
     records = [re.findall(r"`(\w+)`", row[0])[0] for row in rows("docs/transcripts.md", "Records")]
 
     assert graders == [(row.variables, row.model) for row in DEFAULTS]
     assert records == list(get_args(RecordKind))
-    assert [row[0].strip("` ") for row in rows(CONTRACT, "Notices")] == list(ALL_KINDS)
+    assert [row[0].strip("` ") for row in rows(WEBHOOKS, "Notices")] == list(ALL_KINDS)
     assert sorted(row[0] for row in rows("docs/transcripts.md", "Formats")) == sorted(known.name for known in FORMATS)
 
 
 def test_the_exit_codes_are_the_commands() -> None:
     names = ("SATISFIED", "CAPPED", "BAD_INPUT", "NO_VERDICT", "UNREACHABLE", "INTERNAL", "STOPPED", "BROKEN_PIPE")
 
-    assert [int(row[0]) for row in rows(CONTRACT, "Exit codes")] == [getattr(exit_codes, name) for name in names]
     assert {int(row[0]) for row in rows(BATCHES, "Exit codes")} == {
         getattr(exit_codes, name) for name in names if name not in {"INTERNAL", "BROKEN_PIPE"}
     }
@@ -259,10 +264,10 @@ def test_the_contracts_handlers_refusals_and_errors_are_the_codes() -> None:
     source = "".join(path.read_text() for path in (ROOT / "workflows").glob("*.py"))
     (refusals,) = (row[1] for row in rows(CONTRACT, "Errors") if row[0] == "a turn or a resumption that cannot be taken")
     assert set(re.findall(r"`(\w+)`", refusals)) == {"ThreadTooLarge", *re.findall(r'type="([A-Z]\w+)"', source)}
-    raised = re.findall(r"`([A-Z]\w+)`", section(CONTRACT, "From Python").split("They raise")[1])
+    raised = re.findall(r"`([A-Z]\w+)`", section(PYTHON, "The client").split("They raise")[1])
     assert all(issubclass(getattr(errors, name), errors.GradeloopError) for name in raised)
-    assert f"waits {PATIENCE_SECONDS:.0f} s" in section(CONTRACT, "From Python")
-    (other,) = re.findall(r'`(\{"workflow": .*?\})`', text_of(CONTRACT))
+    assert f"waits {PATIENCE_SECONDS:.0f} s" in section(PYTHON, "The client")
+    (other,) = re.findall(r'`(\{"workflow": .*?\})`', text_of(REMOTE))
     assert Generator.model_validate_json(other).workflow
 
 
@@ -274,8 +279,8 @@ async def test_what_external_storage_needs_is_what_the_documents_say(url: str, m
         await codec.build_converter(url)
 
     (package,) = re.findall(r"pip install ([\w-]+)", str(refused.value))
-    assert f"`{url}`" in text_of(CONTRACT)
-    assert f"`pip install {package}`" in text_of(CONTRACT)
+    assert f"`{url}`" in text_of(ENCRYPTION)
+    assert f"`pip install {package}`" in text_of(ENCRYPTION)
     assert f"{package}`" in text_of("deploy/README.md")
 
 
@@ -288,8 +293,9 @@ def test_every_line_that_the_example_task_offers_is_one_that_a_task_takes() -> N
     assert set(offered) <= set(TaskFile.model_validate(whole).model_fields_set)
 
 
-def test_the_variables_of_the_contract_are_the_ones_that_are_read() -> None:
-    named = set(re.findall(r"`(GRADELOOP_\w+|\w+_API_KEY|\w+_BASE_URL)`", text_of(CONTRACT)))
+def test_the_variables_of_the_environment_are_the_ones_that_are_read() -> None:
+    pages = text_of(ENVIRONMENT) + text_of(MODELS)
+    named = set(re.findall(r"`(GRADELOOP_\w+|\w+_API_KEY|\w+_BASE_URL)`", pages))
     nested = {name for name in named if "__" in name}
 
     assert {name for name in named if name.startswith("GRADELOOP_")} - nested == variables()
@@ -310,10 +316,10 @@ def provider_variables() -> set[str]:
     return {name for name in names if called(**{name: "https://example.com/v1"}) != called()}
 
 
-def test_the_presets_of_the_contract_are_the_tables() -> None:
-    table = rows(CONTRACT, "Endpoints with names")
+def test_the_presets_of_the_models_are_the_tables() -> None:
+    table = rows(MODELS, "Endpoints with names")
 
-    assert codes(CONTRACT, "Endpoints with names") >= set(EndpointSettings.model_fields)
+    assert codes(MODELS, "Endpoints with names") >= set(EndpointSettings.model_fields)
     assert {name.strip("`"): protocol.strip("`") for name, protocol, *_ in table if protocol[0] == "`"} == {
         name: preset.protocol for name, preset in presets_by_name().items() if name not in PROVIDERS
     }

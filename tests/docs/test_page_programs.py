@@ -26,7 +26,7 @@ from gradeloop.judges.client import Judge
 from gradeloop.settings.worker import WorkerSettings
 from gradeloop.temporal.server import ServerInfo
 from rig.node_peers import PROMPTFOO, peer
-from tests.docs.runner import OFTEN, TIMES, Block, block_of, ends_alike, run_process, runs, scripted, text_of
+from tests.docs.runner import OFTEN, TIMES, Block, block_of, blocks, ends_alike, run_process, runs, scripted, text_of
 from tests.rig.batches import batching, passes
 from tests.rig.cli import CommandLine, Done
 from tests.rig.judging import MATCH, answers
@@ -36,7 +36,9 @@ from worker import build
 QUEUE = "gradeloop"
 """The documents' own."""
 
-CONTRACT = "docs/contract.md"
+CONTRACT = tuple(f"docs/{name}.md" for name in ("contract", "remote", "turns", "verdicts", "watching"))
+"""The pages with the contract's examples."""
+
 NAMES = ("anthropic:claude-haiku-4-5", "openai:gpt-5-mini")
 """The documents' models; where an example is run, scripted ones of the same names stand for them."""
 
@@ -70,8 +72,9 @@ def desk(client: Client, temporal_server: ServerInfo, commands: CommandLine, tmp
 
 
 def shown(about: str) -> Any:
-    """Return a JSON example of the contract."""
-    return block_of(CONTRACT, f"json {about}").value
+    """Return a JSON example of the contract's pages."""
+    (block,) = (block for page in CONTRACT for block in blocks(page) if block.kind == f"json {about}")
+    return block.value
 
 
 def renamed(text: str, thread: str) -> str:
@@ -124,7 +127,7 @@ async def documents(client: Client) -> AsyncIterator[None]:
 
 async def run_thread(client: Client, name: str, **more: Any) -> Any:
     """Run the thread of the contract's example to its end, and return its handle."""
-    argument = json.loads(block_of(CONTRACT, "json ThreadRequest").scripted()) | more
+    argument = json.loads(block_of(CONTRACT[0], "json ThreadRequest").scripted()) | more
     handle = await client.start_workflow("GradingThread", argument, id=name, task_queue=QUEUE, result_type=dict[str, Any])
     await handle.result()
     return handle
@@ -349,10 +352,10 @@ PREPARATIONS: dict[str, Callable[..., Awaitable[None]]] = {
 
 def rows() -> Iterator[Any]:
     """Yield the blocks that run together, with their preparation and how often."""
-    for (name, run), blocks in runs().items():
-        yield pytest.param(PREPARATIONS[run], blocks, TIMES if run in PROGRAMS else 1, marks=pytest.mark.slow, id=f"{name}, {run}")
+    for (name, run), together in runs().items():
+        yield pytest.param(PREPARATIONS[run], together, TIMES if run in PROGRAMS else 1, marks=pytest.mark.slow, id=f"{name}, {run}")
         if run in PROGRAMS:
-            yield pytest.param(PREPARATIONS[run], blocks, OFTEN, marks=pytest.mark.storm, id=f"{name}, {run}, often")
+            yield pytest.param(PREPARATIONS[run], together, OFTEN, marks=pytest.mark.storm, id=f"{name}, {run}, often")
 
 
 @pytest.mark.parametrize(("prepared", "blocks", "times"), list(rows()))

@@ -264,9 +264,9 @@ def describe_fields(model: type[BaseModel]) -> None:
 
 
 @cache
-def field_descriptions(model: type[Documented]) -> dict[str, str]:
+def field_descriptions(model: type[BaseModel]) -> dict[str, str]:
     """Return the docstrings of a model's fields by the fields' names, those of its bases among them."""
-    own = [cls for cls in reversed(model.__mro__) if issubclass(cls, Documented) and cls is not Documented]
+    own = [cls for cls in reversed(model.__mro__) if issubclass(cls, BaseModel) and cls is not BaseModel]
     return {name: text for cls in own for name, text in _docstrings(cls) if name in model.model_fields}
 
 

@@ -42,6 +42,7 @@ class Check(OrText):
     """The tool that decides a criterion without a model."""
 
     tool: str = Field(min_length=1)
+    """The name of the tool: `true` or `{"ok": true}` passes, `false` or `{"ok": false, ...}` fails, with the other keys as the gap."""
     extract: Literal["text", "code"] = "text"
     """What the tool is given: the whole draft, or its last fenced code block (the whole draft where it has none)."""
     arguments: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
@@ -189,6 +190,7 @@ class Criterion(OrText):
     """One requirement of a rubric: what must hold, who decides it, its weight: `Criterion(description="polite", weight=2)`."""
 
     id: str = ""
+    """A letter, then letters, digits, `_`, `.` or `-`, 64 at most; `c` and the position by default."""
     description: str | dict[str, JsonValue]
     """What must hold; an object where the author's own prompt reads its keys."""
     required: bool = True
@@ -198,7 +200,9 @@ class Criterion(OrText):
     negate: Sparse[bool] = False
     """Whether it must *not* hold: the grader is asked as written, and its verdict is inverted."""
     score: Sparse[Scale | None] = None
+    """The scale of a number that the grader gives beside its verdict; below its threshold the criterion does not pass."""
     check: Sparse[Check | None] = None
+    """The tool that decides alone; no model is asked."""
     human: Sparse[bool] = False
     """Whether a person decides it, once everything else passes."""
     grader: Sparse[GraderSpec | None] = None
@@ -353,6 +357,7 @@ class Group(Strict):
     group: Annotated[str, Field(min_length=1, max_length=200)]
     """The name that its criteria refer to."""
     required: bool = True
+    """Whether the rubric is met only if the group passes."""
     weight: Weight = Field(default=1.0, exclude_if=lambda value: value == 1.0)
     """The group's weight in the rubric's score, to which its mean contributes."""
     threshold: Sparse[Threshold | None] = None

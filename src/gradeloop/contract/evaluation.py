@@ -42,6 +42,7 @@ class Quote(Strict):
     """A passage of the conversation that a grader gives as evidence."""
 
     record: int
+    """The number of the record that is quoted."""
     quote: str
     quote_verified: Sparse[bool | None] = None
     """Whether gradeloop found the quote in its record, word for word; a grader may not set it."""
@@ -58,6 +59,7 @@ class VerdictRow(Strict):
     reason: str
     passed: bool
     gap: str | None
+    """What is missing; None on a pass."""
     score: Sparse[Annotated[float, Field(allow_inf_nan=False)] | None] = None
     """The number on the criterion's own scale."""
     quotes: Sparse[tuple[Quote, ...] | None] = None
@@ -70,6 +72,7 @@ class Verdict(Strict):
 
     criteria: tuple[VerdictRow, ...]
     explanation: str
+    """The grader's summary."""
     result: VerdictResult
     dropped: Sparse[tuple[str, ...]] = ()
     """Ids of rows that nobody asked for, in quotes and shortened; a grader may not set it."""
@@ -111,6 +114,7 @@ class Vote(Strict):
     """The vote of one of several graders."""
 
     grader: str
+    """The model, activity or function that voted."""
     passed: bool | None
     """The vote; None where the grader gave no verdict."""
     instead_of: Sparse[str | None] = None
@@ -126,6 +130,7 @@ class CriterionRow(Strict):
     passed: bool
     reason: str
     gap: Sparse[str | None] = None
+    """What is missing; absent on a pass."""
     unverified: Sparse[bool] = False
     """Whether no verdict was given: the row is neither a pass nor a confirmed fail."""
     by: Literal["model", "tool", "human", "cached", "nobody"] = "model"
@@ -136,6 +141,7 @@ class CriterionRow(Strict):
     contested: Sparse[bool] = False
     """Whether several graders disagreed."""
     votes: Sparse[tuple[Vote, ...]] = ()
+    """The votes of several graders; absent for a single one."""
     quotes: Sparse[tuple[Quote, ...]] = ()
     metadata: Sparse[dict[str, JsonValue] | None] = None
     """Data that a remote grader returned beside its verdict."""
@@ -144,6 +150,7 @@ class CriterionRow(Strict):
     instead_of: Sparse[str | None] = None
     """The model that was to judge, where the grader is its fallback."""
     override: Sparse[Override | None] = None
+    """A person's verdict, which counts instead."""
 
     @property
     def verdict(self) -> Literal["passed", "failed", "unverified"]:
@@ -168,17 +175,20 @@ class Evaluation(Strict):
 
     grading_run_id: str
     iteration: int
+    """The iteration of the run, from 0."""
     result: EvaluationResult
     """The result of the pass, computed from its rows."""
     status: RunStatus
     """The status of the run after this pass."""
     explanation: str
+    """The grader's summary, or the error's type, message and status."""
     criteria: tuple[CriterionRow, ...] = ()
     score: float | None = None
     """The score by the rubric's own scoring, 0 to 1 unless an assertion in code gives more or less; None where nothing could be graded."""
     unverified: bool = False
     """Whether some row has no verdict."""
     usage: Usage = Usage()
+    """The usage of this pass."""
     draft: int
     """Index of the judged message in the thread."""
     grader: str | None = None
@@ -362,13 +372,17 @@ class Event(Strict):
     call: Sparse[str | None] = None
     """The id of a tool call that a person approved or denied."""
     tool: Sparse[str | None] = None
+    """The tool that was called, approved or denied."""
     role: Sparse[Literal["generator", "grader", "check"] | None] = None
+    """Who called the tool."""
     why: Sparse[str | None] = None
     """What is wrong with a supplied rubric that was rejected."""
     reason: Sparse[InterruptReason | None] = None
     """Why the run was interrupted."""
     result: Sparse[str | None] = None
+    """The result of an evaluation that ended."""
     status: Sparse[RunStatus | None] = None
+    """The status of the run after an evaluation, or at its end."""
     draft: Sparse[str | None] = None
     """The end of the draft so far, of an event `drafting`: a watcher makes it, with the `seq` before it, and no thread records it."""
 

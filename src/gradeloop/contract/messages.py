@@ -153,8 +153,11 @@ class Message(Strict):
     """The text; it may be sent as blocks, too."""
     name: Sparse[str | None] = None
     source: Sparse[str | None] = None
+    """Who put it into the conversation: `rubric_grader` for feedback, `turn_limit` for the request to answer now."""
     tool_calls: Sparse[Items[ToolCall]] = ()
+    """The tool calls of an answer of role `assistant`."""
     tool_call_id: Sparse[str | None] = None
+    """The id of the call that a message of role `tool` answers."""
     vendor: Sparse[dict[str, JsonValue] | None] = None
     """Parts that only the provider understands, such as signatures and encrypted reasoning; they are sent back to it unread."""
     model: Sparse[str | None] = None

@@ -35,11 +35,15 @@ class ModelConfig(Strict):
     """The settings of a model call; the provider's defaults hold for absent ones: `ModelConfig(temperature=0, max_tokens=500)`."""
 
     max_tokens: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    """Tokens of one completion; a reply that is cut there is asked for once more with four times as many."""
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
+    """The sampling temperature, where the model takes one."""
     reasoning_effort: Effort | None = None
+    """How much a reasoning model thinks, where it takes an effort."""
     thinking: Literal["adaptive", "between_tools", "disabled"] | Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     """How a reasoning model thinks; a number is its budget in tokens, where the model accepts one."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    """The seed, where the provider takes one."""
     structured_output: bool | None = None
     """Whether the server enforces a JSON Schema; by default as the worker's table of models says."""
     timeout: Sparse[CallTimeout | None] = None
@@ -61,7 +65,9 @@ class FallbackModel(OrText):
     """A provider's model with its settings."""
 
     id: str
+    """The model as `provider:model`."""
     config: ModelConfig = ModelConfig()
+    """The settings of its calls."""
 
     @model_validator(mode="before")
     @classmethod
@@ -199,6 +205,7 @@ class RemoteTool(Strict):
     activity: Annotated[str, Field(min_length=1, max_length=200)]
     """The type of the activity."""
     task_queue: Annotated[str, Field(min_length=1, max_length=200)]
+    """The task queue on which it is served; a call fails after 60 s without a worker."""
     needs_approval: Sparse[bool] = False
     """Whether a person approves every call."""
     repeatable: bool = Field(default=True, exclude_if=lambda value: value is True)

@@ -77,6 +77,7 @@ class Generator(ToolLimits):
     """The drafter, `Generator(model="openai:gpt-5-mini")`: a model, or an activity or workflow of another worker, in any language."""
 
     model: ModelSpec | None = None
+    """The model that drafts; the worker calls it."""
     activity: Sparse[str | None] = Field(default=None, min_length=1)
     """The type of an activity that takes `{messages, iteration, feedback}` and returns `{messages}` or text."""
     workflow: Sparse[str | None] = Field(default=None, min_length=1)
@@ -86,6 +87,7 @@ class Generator(ToolLimits):
     heartbeat_timeout: Sparse[Annotated[float, Field(ge=1, le=3_600)] | None] = None
     """Seconds without a heartbeat after which the activity is tried again; an activity that sends none leaves it out."""
     system_prompt: SystemPrompt | None = None
+    """Instructions before the conversation."""
     tools: Items[OfferedTool] = ()
     """Names of the worker's tools, and definitions of remote tools."""
     show_rubric: bool = False
@@ -230,11 +232,15 @@ class ThreadRequest(Strict):
     """The one argument of the workflow `GradingThread`: `ThreadRequest(generator=Generator(model="openai:gpt-5-mini"))`."""
 
     messages: Messages = ()
+    """The first turn, which ends with a message of the user; empty where an `invoke` follows at once."""
     rubric: Rubric | None = None
     """The rubric; absent or null keeps the sticky one, and `""` clears it."""
     generator: Generator
+    """Who drafts."""
     grader: Grader | None = None
+    """Who judges; the worker's default model where it is absent."""
     max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] = 3
+    """The most drafts of a run."""
     idle_timeout: Annotated[float, Field(ge=0, le=31_536_000)] = 0
     """Seconds that the thread stays open for further turns once its work is done."""
     budget: Budget | None = None
@@ -260,6 +266,7 @@ class InvokeRequest(Strict):
     """The argument of the update `invoke`: one turn of a thread."""
 
     messages: Messages = ()
+    """New messages, the last one of the user; without any an interrupted run continues, or the last draft is graded again."""
     rubric: Rubric | None = None
     """The rubric; absent or null keeps the sticky one, and `""` clears it."""
     max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] | None = None
@@ -298,6 +305,7 @@ class DecideRequest(Strict):
     gap: Annotated[str, Field(max_length=4000)] | None = None
     """What is missing; required where the criterion does not pass."""
     by: Annotated[str, Field(min_length=1, max_length=200)]
+    """The name of the person."""
 
     @model_validator(mode="after")
     def _says_what_is_missing(self) -> "DecideRequest":
@@ -388,6 +396,7 @@ class RunResult(Strict):
     status: RunStatus | None
     """The status of the grading run; None where no rubric was set, so that nothing was graded."""
     iterations: int
+    """The number of evaluations of the run."""
     output: str | None
     """The best draft: the gate passes first, then the score, then the number of required criteria passed, then the latest.
 
@@ -398,13 +407,17 @@ class RunResult(Strict):
     last_output: str | None
     """The last draft; None where it is the best one and larger than 128 KiB."""
     score: float | None
+    """The score of the best draft, as in its evaluation."""
     evaluations: tuple[Evaluation, ...]
+    """The evaluations of the run, in order."""
     messages: tuple[Message, ...] | None
     """This turn's messages; None above 128 KiB (page them with the query `messages`)."""
     messages_truncated: bool
     """Whether `messages` was omitted because of its size."""
     usage: Usage
+    """The usage of this turn."""
     error: str | None
+    """The failure that interrupted the run, and what to change."""
     reason: InterruptReason | None = None
     """Why the run was interrupted; None for any other status, and where the workflow itself was cancelled or lost."""
     waiting_for: WaitingFor | None = None
@@ -455,12 +468,16 @@ class ThreadState(Strict):
     """The answer of the query `state`: `(await client.state("haiku-1")).status`."""
 
     status: Literal["idle", "running", "waiting", "interrupted"]
+    """The status of the thread; `idle` between turns."""
     grading_run_id: str | None
     phase: Literal["generating", "grading"] | None
     iteration: int | None
+    """The iteration of the run, from 0."""
     rubric: Rubric | None
+    """The rubric in force, its variables filled in."""
     rubric_sha256: str | None
     usage: Usage
+    """The usage of the whole thread."""
     budget: Budget | None = None
     reason: InterruptReason | None = None
     """Why the run was interrupted; None for any other status."""

@@ -56,7 +56,7 @@ def parse_verdict(
     """Read a grader's answer, together with the well-formed rows of its earlier ones.
 
     Nothing in the object is coerced, searched for or repaired: it has a whole row for each key, and with the earlier rows it answers
-    every asked id. `docs/contract.md`, "Verdicts", has the rules.
+    every asked id. `docs/verdicts.md` has the rules.
 
     Args:
         text: The answer.
