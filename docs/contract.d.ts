@@ -297,7 +297,7 @@ export interface Criterion {
   required?: boolean;
   /** The weight in the score. */
   weight?: number;
-  /** Whether it must *not* hold: the grader is asked as written, and its verdict is inverted. */
+  /** Whether it must *not* hold: the grader is asked as written, and its verdict and score are inverted. */
   negate?: boolean;
   /** The scale of a number that the grader gives beside its verdict; below its threshold the criterion does not pass. */
   score?: Scale | null;
@@ -307,9 +307,9 @@ export interface Criterion {
   human?: boolean;
   /** The grader of this criterion; the thread's grader by default. */
   grader?: ModelSpec | RemoteGrader | null;
-  /** Samples of the grader, whose majority decides. */
+  /** Samples of the grader. The majority decides; a tie does not pass. */
   votes?: number;
-  /** Graders that judge together, with one vote each. */
+  /** Graders that judge together, with one vote each; the majority decides. */
   panel?: (ModelSpec | RemoteGrader)[];
   /** Whether the grader quotes its evidence; the quotes are looked up in the conversation. */
   quotes?: boolean;
@@ -509,7 +509,7 @@ export interface FallbackModel {
 
 export type FallbackModelInput = string | { id: string; config?: ModelConfig; };
 
-/** The author's own sentences for the feedback that the generator gets. */
+/** The author's own sentences for feedback: around criteria that fail, are unverified, optional or passing, and before remarks. */
 export interface Feedback {
   opening?: string | null;
   failing?: string | null;
@@ -1008,17 +1008,17 @@ export interface Rubric {
   scoring?: "mean" | "binary";
   /** The lowest score that meets the rubric, in addition to the gate. */
   threshold?: number | null;
-  /** Which criteria must pass: all required ones, one of them, or none, so that the score alone decides. */
+  /** The criteria that must pass: all required ones (all, if none is required), one of them, or none. With `none`, a threshold decides. */
   gate?: "required" | "any" | "none";
-  /** How criteria are put to the grader: all in one call, or each in a call of its own. */
+  /** One call for all criteria that share grader, prompt and votes, or one call for each criterion. */
   mode?: "holistic" | "per_criterion";
-  /** The language of verdicts and feedback, as a code; English by default. */
+  /** The language of verdicts and feedback: `en` by default, `de`, `fr` or `es`. */
   language?: string | null;
   /** The author's own sentences for feedback; those of the language by default. */
   feedback?: Feedback | null;
   /** The author's own prompt for the grader; gradeloop's by default. */
   prompt?: OwnPrompt | null;
-  /** Whether graders are told which criteria tools decide, and how; never one that answers in the form `pass_score`. */
+  /** Whether graders see the criteria that tools decide, with their results; never in the form `pass_score`. */
   show_checks?: boolean;
   /** The groups that criteria belong to. */
   groups?: Group[];

@@ -198,7 +198,7 @@ class Criterion(OrText):
     weight: Weight = Field(default=1.0, exclude_if=lambda value: value == 1.0)
     """The weight in the score."""
     negate: Sparse[bool] = False
-    """Whether it must *not* hold: the grader is asked as written, and its verdict is inverted."""
+    """Whether it must *not* hold: the grader is asked as written, and its verdict and score are inverted."""
     score: Sparse[Scale | None] = None
     """The scale of a number that the grader gives beside its verdict; below its threshold the criterion does not pass."""
     check: Sparse[Check | None] = None
@@ -208,9 +208,9 @@ class Criterion(OrText):
     grader: Sparse[GraderSpec | None] = None
     """The grader of this criterion; the thread's grader by default."""
     votes: Annotated[int, Field(ge=1, le=VOTES, exclude_if=lambda value: value == 1)] = 1
-    """Samples of the grader, whose majority decides."""
+    """Samples of the grader. The majority decides; a tie does not pass."""
     panel: Sparse[Items[GraderSpec]] = ()
-    """Graders that judge together, with one vote each."""
+    """Graders that judge together, with one vote each; the majority decides."""
     quotes: Sparse[bool] = False
     """Whether the grader quotes its evidence; the quotes are looked up in the conversation."""
     require_quotes: Sparse[bool] = False

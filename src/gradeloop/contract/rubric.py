@@ -70,7 +70,7 @@ class Phrases(Strict):
 
 
 class Feedback(Strict):
-    """The author's own sentences for the feedback that the generator gets."""
+    """The author's own sentences for feedback: around criteria that fail, are unverified, optional or passing, and before remarks."""
 
     opening: Sparse[str | None] = None
     failing: Sparse[str | None] = None
@@ -116,17 +116,17 @@ class Rubric(OrText):
     threshold: Sparse[Threshold | None] = None
     """The lowest score that meets the rubric, in addition to the gate."""
     gate: Literal["required", "any", "none"] = Field(default="required", exclude_if=lambda value: value == "required")
-    """Which criteria must pass: all required ones, one of them, or none, so that the score alone decides."""
+    """The criteria that must pass: all required ones (all, if none is required), one of them, or none. With `none`, a threshold decides."""
     mode: Literal["holistic", "per_criterion"] = Field(default="holistic", exclude_if=lambda value: value == "holistic")
-    """How criteria are put to the grader: all in one call, or each in a call of its own."""
+    """One call for all criteria that share grader, prompt and votes, or one call for each criterion."""
     language: Sparse[str | None] = None
-    """The language of verdicts and feedback, as a code; English by default."""
+    """The language of verdicts and feedback: `en` by default, `de`, `fr` or `es`."""
     feedback: Sparse[Feedback | None] = None
     """The author's own sentences for feedback; those of the language by default."""
     prompt: Sparse[OwnPrompt | None] = None
     """The author's own prompt for the grader; gradeloop's by default."""
     show_checks: Sparse[bool] = False
-    """Whether graders are told which criteria tools decide, and how; never one that answers in the form `pass_score`."""
+    """Whether graders see the criteria that tools decide, with their results; never in the form `pass_score`."""
     groups: Sparse[Items[Group]] = ()
     """The groups that criteria belong to."""
     criteria: tuple[Criterion, ...]
