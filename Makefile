@@ -36,7 +36,7 @@ demo: $(VENV)/.ready-demo
 	@$(BIN)/gradeloop demo
 
 # Laws of the house and of deployment: `make check` runs them, and `make test` does not do it again.
-HOUSE := $(addprefix tests/test_,house.py house_counts.py slow_choice.py deploy.py helm_chart.py kubernetes.py clusters.py licences.py)
+HOUSE := $(addprefix tests/test_,house.py house_counts.py style_counts.py slow_choice.py deploy.py helm_chart.py kubernetes.py clusters.py licences.py)
 
 # The folders of the thread: loop, providers, tools, client, server. Those of workflows and activities hold tests of batches and judgements, too.
 CORE := $(addprefix tests/,activities client contract files grading providers races settings store temporal workflows)

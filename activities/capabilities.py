@@ -56,7 +56,7 @@ class WorkerCapabilities(Recorded):
     facts: Sparse[dict[str, ToolFacts]] = Field(default_factory=dict)
     """The facts of every tool of this worker that the thread names."""
     evidence_queue: Sparse[str | None] = None
-    """Where tools are served, if that is a queue of their own."""
+    """The task queue of the tools, if they have one of their own."""
     webhooks: Sparse[Webhooks] = Field(default_factory=dict)
     """The events of which each webhook of this worker is told; their addresses and secrets are the worker's alone."""
 

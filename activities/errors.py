@@ -126,7 +126,7 @@ class FailureDetails(Recorded):
     waits_for: Sparse[str | None] = None
     """The model whose rate limit the call waits for."""
     away_until: Sparse[float | None] = None
-    """Until when a provider that is away is waited for, in seconds since 1970."""
+    """Time until which the call waits for a provider that is away, in seconds since 1970."""
     search_attributes: Sparse[bool | None] = None
     """Whether the namespace has our search attributes, as a call says that was stopped before it could return what the worker offers."""
 

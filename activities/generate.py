@@ -86,5 +86,5 @@ def drafting_model(generator: Generator) -> ModelSpec:
         LookupError: An activity or a workflow does.
     """
     if generator.model is None:
-        raise LookupError("the generator is no model")
+        raise LookupError("the generator is not a model")
     return generator.model

@@ -65,7 +65,7 @@ class GradeCall(PaidCall):
     whole: Sparse[bool] = False
     """True where a finished run is judged: what comes after the draft is shown too."""
     repeat: Sparse[int] = 0
-    """Which judgement of the same finished run it is, from 0: the votes of another one have seeds of their own."""
+    """Number of the judgement of the same finished run, from 0; the votes of each have seeds of their own."""
     taken: Sparse[tuple[str, ...]] = ()
     """Ids of the models that vote on the same criteria, to which this call does not fall back."""
 

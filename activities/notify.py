@@ -40,7 +40,7 @@ _AGAIN = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_EARLY, HTTPStatus
 
 @dataclass(frozen=True)
 class Webhook:
-    """Where notices go, with what the worker's environment alone knows."""
+    """The address of a webhook, with the secrets that only the worker's environment has."""
 
     url: str
     key: bytes | None
@@ -102,7 +102,7 @@ def _key(name: str, secret: str) -> bytes:
     try:
         return base64.b64decode(secret.removeprefix(PREFIX), validate=True)
     except ValueError:
-        raise InvalidRequest(f"notify.{name}.secret: what follows {PREFIX!r} is no base64; correct the secret") from None
+        raise InvalidRequest(f"notify.{name}.secret: what follows {PREFIX!r} is not base64; correct the secret") from None
 
 
 def _lines(notice: Notice) -> list[str]:
@@ -171,7 +171,7 @@ class NotifyActivities:
 
 
 def raise_unless_taken(response: httpx2.Response, who: str) -> None:
-    """Raise ApplicationError for an answer that is no success: one to be retried where the status says so."""
+    """Raise ApplicationError for an answer that is not success: one to be retried where the status says so."""
     status = response.status_code
     if status < HTTPStatus.MULTIPLE_CHOICES:
         return

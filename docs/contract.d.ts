@@ -9,7 +9,7 @@ export interface AgentRun {
   transcripts: RunTranscript[];
   /** Data about the run, shown to a judge only where the judge's configuration asks for it: it may hold the answer. */
   metadata?: { [key: string]: JsonValue };
-  /** What this holds of a longer run, where it is a part of one; then messages are cited by their numbers there. */
+  /** The place of these messages in a longer run, if they are a part of one; they are cited by their numbers there. */
   excerpt?: RunExcerpt | null;
 }
 
@@ -20,7 +20,7 @@ export interface ApproveRequest {
   by: string;
 }
 
-/** What a person is asked. */
+/** One question to a person. */
 export interface AskedOfPerson {
   kind: "criterion" | "call";
   /** The criterion's id, or the id of the tool call. */
@@ -235,7 +235,7 @@ export interface CaseResult {
 export interface Check {
   /** The name of the tool: `true` or `{"ok": true}` passes, `false` or `{"ok": false, ...}` fails, with the other keys as the gap. */
   tool: string;
-  /** What the tool is given: the whole draft, or its last fenced code block (the whole draft where it has none). */
+  /** The tool's input: the whole draft, or its last fenced code block (the whole draft if it has none). */
   extract?: "text" | "code";
   /** Arguments that the tool is given beside the draft. */
   arguments?: { [key: string]: JsonValue };
@@ -254,9 +254,9 @@ export interface CodeText {
   file?: string;
   /** The file's function that is called; empty for what a file of JavaScript exports. */
   function?: string;
-  /** What the code finds as `context["config"]`. */
+  /** The value of `context["config"]` in the code. */
   config?: JsonValue;
-  /** Where it is not 0, the code finds the context of an output, and `{answer, context}` is shown: in the output itself (1), or in that before the last transform (2). */
+  /** Above 0, the code gets an output's context, and `{answer, context}` is shown: of the output (1), or before its last transform (2). */
   finds_context?: number;
 }
 
@@ -291,7 +291,7 @@ export interface CriteriaJudge {
 export interface Criterion {
   /** A letter, then letters, digits, `_`, `.` or `-`, 64 at most; `c` and the position by default. */
   id?: string;
-  /** What must hold; an object where the author's own prompt reads its keys. */
+  /** The requirement; an object if the author's own prompt reads its keys. */
   description: string | { [key: string]: JsonValue };
   /** Whether the rubric is met only if this criterion passes. */
   required?: boolean;
@@ -336,13 +336,13 @@ export interface CriterionRow {
   name: string;
   passed: boolean;
   reason: string;
-  /** What is missing; absent on a pass. */
+  /** The defect; absent on a pass. */
   gap?: string | null;
   /** Whether no verdict was given: the row is neither a pass nor a confirmed fail. */
   unverified?: boolean;
-  /** Who decided; `cached` is a model that had answered the identical question before, `nobody` a person who was not asked. */
+  /** The judge; `cached` is a model that had answered the identical question before, `nobody` a person who was not asked. */
   by?: "model" | "tool" | "human" | "cached" | "nobody";
-  /** The grader's number on the criterion's scale, as it was given, the median of several; a check's share of the score, 0 to 1, or what an assertion in code gave. */
+  /** The grader's number on the criterion's scale (the median of several), a check's share of the score, or an assertion's number. */
   score?: number | null;
   /** Whether several graders disagreed. */
   contested?: boolean;
@@ -365,9 +365,8 @@ export interface DecideRequest {
   iteration: number;
   criterion: string;
   passed: boolean;
-  /** What is missing; required where the criterion does not pass. */
+  /** The defect; required if the criterion does not pass. */
   gap?: string | null;
-  /** The name of the person. */
   by: string;
 }
 
@@ -406,7 +405,7 @@ export interface DraftInQuestion {
   rows: CriterionRow[];
   /** Index of the draft about which a person was asked before; None where this is the first. */
   previous?: number | null;
-  /** What changed since that draft; None where there is none, or the difference is too large. */
+  /** The difference from that draft; None if there is none, or if it is too large. */
   changes?: DraftPiece[] | null;
 }
 
@@ -462,7 +461,7 @@ export interface Evaluation {
   rubric_sha256?: string | null;
   /** The version of the grading prompts. */
   prompt_version?: string | null;
-  /** What else there is to know of the models that were called: settings that went to them unchecked, a model that is retired. */
+  /** Notes about the models that were called: settings that were passed on unchecked, a model that is retired. */
   notes?: string[];
   /** The result with people's overrides; None where there are none. */
   overridden_result?: "satisfied" | "needs_revision" | "failed" | null;
@@ -473,7 +472,7 @@ export interface Event {
   /** The event's number in the thread, from 1 without gaps. */
   seq: number;
   type: "run_started" | "message" | "rubric_evaluation_start" | "rubric_evaluation_end" | "tool_called" | "run_ended" | "interrupted" | "resumed" | "rubric_supplied" | "rubric_rejected" | "waiting" | "decided" | "approved" | "denied" | "overridden" | "drafting";
-  /** When it happened, in ISO 8601, UTC. */
+  /** Time of the event, ISO 8601, UTC. */
   time: string;
   grading_run_id?: string | null;
   iteration?: number | null;
@@ -485,11 +484,11 @@ export interface Event {
   call?: string | null;
   /** The tool that was called, approved or denied. */
   tool?: string | null;
-  /** Who called the tool. */
+  /** The role that called the tool. */
   role?: "generator" | "grader" | "check" | null;
-  /** What is wrong with a supplied rubric that was rejected. */
+  /** The fault of a supplied rubric that was rejected. */
   why?: string | null;
-  /** Why the run was interrupted. */
+  /** The reason why the run was interrupted. */
   reason?: "person" | "budget" | "failure" | "outage" | null;
   /** The result of an evaluation that ended. */
   result?: string | null;
@@ -553,7 +552,6 @@ export interface Generator {
   max_tool_calls?: number | null;
   /** Turns with tools; 30 by default. */
   max_turns?: number | null;
-  /** The model that drafts; the worker calls it. */
   model?: ModelSpecInput | null;
   /** The type of an activity that takes `{messages, iteration, feedback}` and returns `{messages}` or text. */
   activity?: string | null;
@@ -563,7 +561,6 @@ export interface Generator {
   task_queue?: string | null;
   /** Seconds without a heartbeat after which the activity is tried again; an activity that sends none leaves it out. */
   heartbeat_timeout?: number | null;
-  /** Instructions before the conversation. */
   system_prompt?: string | null;
   /** Names of the worker's tools, and definitions of remote tools. */
   tools?: (string | RemoteTool)[];
@@ -573,7 +570,7 @@ export interface Generator {
   functions?: DeclaredFunction[];
   /** `auto`, `none`, `required`, or the name of the function that must be called; the provider's default where it is absent. */
   function_choice?: string | null;
-  /** As whose API the draft shows the functions that it calls: `chat` by default. */
+  /** The API whose reply the draft imitates when it calls functions; `chat` by default. */
   shown_as?: "chat" | "function_call" | "responses" | "anthropic" | "bedrock" | "google" | null;
   /** The JSON that the draft of a case is asked to be. */
   output_form?: OutputForm | null;
@@ -669,7 +666,7 @@ export interface JudgeResult {
   agent_run_id: string;
   rubric_id: string;
   rubric_version: number;
-  /** What the judge says, in the shape of its schema; empty for a `FAILURE`. */
+  /** Answer of the judge, in the shape of its schema; empty for a `FAILURE`. */
   output: { [key: string]: JsonValue };
   result_type: "DIRECT_RESULT" | "FAILURE";
   /** Rollouts, votes, ties and citations; a `FAILURE` has its `reason`, `raw_text`, and `again`: whether the same may be run again. */
@@ -701,7 +698,7 @@ export interface JudgeResult {
 export interface JudgingRequest {
   judge: SchemaJudge | CriteriaJudge;
   run: AgentRun;
-  /** Which judgement of the same run by the same judge, from 0. */
+  /** Number of this judgement of the run by the same judge, from 0. */
   repeat?: number;
   priority?: Priority | null;
 }
@@ -712,7 +709,7 @@ export interface Message {
   /** The text; it may be sent as blocks, too. */
   content?: string;
   name?: string | null;
-  /** Who put it into the conversation: `rubric_grader` for feedback, `turn_limit` for the request to answer now. */
+  /** The author besides the role: `rubric_grader` of feedback, `turn_limit` of the request to answer now. */
   source?: string | null;
   /** The tool calls of an answer of role `assistant`. */
   tool_calls?: ToolCall[];
@@ -738,7 +735,7 @@ export interface MessageInput {
   /** The text; it may be sent as blocks, too. */
   content?: string | (TextBlock | Attachment)[];
   name?: string | null;
-  /** Who put it into the conversation: `rubric_grader` for feedback, `turn_limit` for the request to answer now. */
+  /** The author besides the role: `rubric_grader` of feedback, `turn_limit` of the request to answer now. */
   source?: string | null;
   /** The tool calls of an answer of role `assistant`. */
   tool_calls?: ToolCall[];
@@ -764,7 +761,7 @@ export interface MetricShare {
   name: string;
   /** The criterion's id. */
   criterion: string;
-  /** How much the score counts in the metric. */
+  /** The weight of the score in the metric. */
   weight?: number;
 }
 
@@ -774,9 +771,9 @@ export interface ModelConfig {
   max_tokens?: number | null;
   /** The sampling temperature, where the model takes one. */
   temperature?: number | null;
-  /** How much a reasoning model thinks, where it takes an effort. */
+  /** The effort of a reasoning model, if it takes one. */
   reasoning_effort?: "none" | "minimal" | "low" | "medium" | "high" | "xhigh" | "max" | null;
-  /** How a reasoning model thinks; a number is its budget in tokens, where the model accepts one. */
+  /** The thinking of a reasoning model; a number is its budget in tokens, if the model accepts one. */
   thinking?: "adaptive" | "between_tools" | "disabled" | number | null;
   /** The seed, where the provider takes one. */
   seed?: number | null;
@@ -811,15 +808,15 @@ export interface Notice {
   /** Equal for all deliveries of one notice; also the header `webhook-id`. */
   id: string;
   type: "thread.waiting" | "thread.over_budget" | "batch.ended" | "batch.over_budget" | "monitor.alert" | "monitor.clear";
-  /** When it happened: ISO 8601, UTC. */
+  /** Time of the event: ISO 8601, UTC. */
   time: string;
-  /** What it is about: the beginning of the thread's task, or the batch's name. */
+  /** The subject: the beginning of the thread's task, or the batch's name. */
   title: string;
   /** The answer in one line, as the first line of a page has it. */
   answer: string;
   thread_id?: string | null;
   grading_run_id?: string | null;
-  /** What a person is asked, by its ids. */
+  /** The questions to a person, by their ids. */
   questions?: AskedOfPerson[];
   batch_id?: string | null;
   /** The number of a batch's cases by what became of them, and `total`. */
@@ -832,7 +829,7 @@ export interface Notice {
   content?: NoticeContent | null;
 }
 
-/** What stands in a notice only where the webhook's settings say `content = true`. */
+/** Texts of a notice, which it has only if the webhook's settings say `content = true`. */
 export interface NoticeContent {
   /** The criteria that a person decides, or the tools that the model wants to call. */
   questions?: string[];
@@ -862,7 +859,7 @@ export interface Override {
   passed: boolean;
   why: string;
   by: string;
-  /** When it was recorded, in ISO 8601, UTC. */
+  /** Time of the recording, ISO 8601, UTC. */
   time: string;
 }
 
@@ -883,7 +880,7 @@ export interface OwnPrompt {
 
 export type OwnPromptInput = string | ({ role?: "system" | "user" | "assistant"; content: string; })[] | { messages: PromptMessage[]; };
 
-/** What a judge says of one part of a longer run. */
+/** A judge's finding about one part of a longer run. */
 export interface PartFinding {
   /** The number of the part, from 1. */
   part: number;
@@ -910,11 +907,11 @@ export interface PendingCall {
   call: string;
   tool: string;
   arguments: { [key: string]: JsonValue };
-  /** Who made the call. */
+  /** The role that made the call. */
   role: "generator" | "grader" | "check";
 }
 
-/** Which calls go first where slots or a rate are short, in Temporal's own terms: `Priority(level=1, tenant="acme")`. */
+/** Priority of calls if slots or a rate are short, in Temporal's own terms: `Priority(level=1, tenant="acme")`. */
 export interface Priority {
   /** The priority level; 1 goes before 5. */
   level?: number;
@@ -950,7 +947,7 @@ export interface Quote {
   quote: string;
   /** Whether gradeloop found the quote in its record, word for word; a grader may not set it. */
   quote_verified?: boolean | null;
-  /** How the quote matches its record: verbatim, nearly, which is no evidence, or not at all; a grader may not set it. */
+  /** The match of the quote with its record: verbatim, nearly (no evidence), or none; a grader may not set it. */
   quote_match?: "exact" | "near" | "none" | null;
   /** The passage of the record that a quote resembles which is nearly there, white space folded; None for any other quote. */
   quote_nearest?: string | null;
@@ -968,7 +965,7 @@ export interface Rating {
   created?: string;
 }
 
-/** What a model thought before it spoke, or a summary of that. */
+/** A model's thoughts before it spoke, or a summary of them. */
 export interface ReasoningPart {
   type?: "reasoning";
   text?: string;
@@ -1030,11 +1027,11 @@ export interface Rubric {
 
 export type RubricInput = string | { name?: string | null; instructions?: string | null; scoring?: "mean" | "binary"; threshold?: number | null; gate?: "required" | "any" | "none"; mode?: "holistic" | "per_criterion"; language?: string | null; feedback?: Feedback | null; prompt?: OwnPromptInput | null; show_checks?: boolean; groups?: Group[]; criteria: (CriterionInput | { group: string; required?: boolean; weight?: number; threshold?: number; criteria: CriterionInput[]; })[]; context?: Context[]; };
 
-/** Which messages of a longer run an excerpt holds, by their numbers there, and what was found in the parts of the run. */
+/** The messages of a longer run that an excerpt holds, by their numbers there, and the findings about the run's parts. */
 export interface RunExcerpt {
-  /** How many parts the longer run has. */
+  /** The number of parts of the longer run. */
   parts: number;
-  /** Which of them this is, from 1; None for the messages that the findings on all parts cite. */
+  /** The number of this part, from 1; None for the messages that the findings on all parts cite. */
   part?: number | null;
   /** The number of each transcript in the longer run. */
   transcripts: number[];
@@ -1067,7 +1064,7 @@ export interface RunResult {
   status: "running" | "waiting" | "interrupted" | "satisfied" | "max_iterations_reached" | "failed" | "grader_error" | "superseded" | null;
   /** The number of evaluations of the run. */
   iterations: number;
-  /** The best draft: the gate passes first, then the score, then the number of required criteria passed, then the latest. While the run waits for a person, it is the draft in `waiting_for` instead, or None. */
+  /** The best draft: gate passed, then score, then required criteria passed, then the latest; while a person is asked, theirs or None. */
   output: string | null;
   /** The iteration of the best draft; None while the run waits for a person, as is `score`. */
   best_iteration: number | null;
@@ -1075,19 +1072,17 @@ export interface RunResult {
   last_output: string | null;
   /** The score of the best draft, as in its evaluation. */
   score: number | null;
-  /** The evaluations of the run, in order. */
   evaluations: Evaluation[];
   /** This turn's messages; None above 128 KiB (page them with the query `messages`). */
   messages: Message[] | null;
   /** Whether `messages` was omitted because of its size. */
   messages_truncated: boolean;
-  /** The usage of this turn. */
   usage: Usage;
   /** The failure that interrupted the run, and what to change. */
   error: string | null;
-  /** Why the run was interrupted; None for any other status, and where the workflow itself was cancelled or lost. */
+  /** The cause of an interruption; None for any other status, and if the workflow itself was cancelled or lost. */
   reason?: "person" | "budget" | "failure" | "outage" | null;
-  /** What waits for a person; None for any status but `waiting`. */
+  /** The questions to a person; None for any status but `waiting`. */
   waiting_for?: WaitingFor | null;
   /** The last evaluation's result with people's overrides; None where there are none. */
   overridden_result?: "satisfied" | "needs_revision" | "failed" | null;
@@ -1128,7 +1123,7 @@ export interface SchemaJudge {
   /** The format of the answer between the tags; Docent's newer rubrics say yaml. */
   output_format?: "json" | "yaml";
   n_rollouts_per_input?: number;
-  /** How many rollouts must have a valid answer for a result; by default more than half of them. */
+  /** Number of rollouts that must have a valid answer for a result; by default more than half of them. */
   quorum?: number | null;
   judge_variant?: "majority" | "multi-reflect";
   rollout_type?: "single_turn";
@@ -1163,7 +1158,7 @@ export interface TextBlock {
   text: string;
 }
 
-/** What somebody says. */
+/** A text that somebody says. */
 export interface TextPart {
   type?: "text";
   text: string;
@@ -1177,11 +1172,9 @@ export interface ThreadRequest {
   messages?: MessageInput[];
   /** The rubric; absent or null keeps the sticky one, and `""` clears it. */
   rubric?: RubricInput | null;
-  /** Who drafts. */
   generator: Generator;
-  /** Who judges; the worker's default model where it is absent. */
+  /** The judge; the worker's default model if it is absent. */
   grader?: Grader | null;
-  /** The most drafts of a run. */
   max_iterations?: number;
   /** Seconds that the thread stays open for further turns once its work is done. */
   idle_timeout?: number;
@@ -1203,15 +1196,13 @@ export interface ThreadState {
   status: "idle" | "running" | "waiting" | "interrupted";
   grading_run_id: string | null;
   phase: "generating" | "grading" | null;
-  /** The iteration of the run, from 0. */
   iteration: number | null;
-  /** The rubric in force, its variables filled in. */
   rubric: Rubric | null;
   rubric_sha256: string | null;
   /** The usage of the whole thread. */
   usage: Usage;
   budget?: Budget | null;
-  /** Why the run was interrupted; None for any other status. */
+  /** The cause of an interruption; None for any other status. */
   reason?: "person" | "budget" | "failure" | "outage" | null;
   /** The failure, and the change that it needs before the run is resumed; None where nothing failed. */
   error?: string | null;
@@ -1244,7 +1235,7 @@ export interface ToolCallPart {
   invalid?: string | null;
 }
 
-/** What a tool returned. */
+/** The result of a tool. */
 export interface ToolResultPart {
   type?: "tool_result";
   call: string;
@@ -1306,7 +1297,7 @@ export interface VerdictRow {
   id: string;
   reason: string;
   passed: boolean;
-  /** What is missing; None on a pass. */
+  /** The defect; None on a pass. */
   gap: string | null;
   /** The number on the criterion's own scale. */
   score?: number | null;

@@ -54,7 +54,7 @@ class Corpus:
     stubbed: set[str] = field(default_factory=set)
     """Those with a file that was not there."""
     tracebacks: dict[str, str] = field(default_factory=dict)
-    """What was raised that is no refusal."""
+    """What was raised that is not a refusal."""
 
     def counts(self) -> dict[str, int]:
         """Return how many there are of each kind."""

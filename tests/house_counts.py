@@ -3,7 +3,6 @@
 import argparse
 import ast
 import io
-import re
 import sys
 import tokenize
 import tomllib
@@ -21,9 +20,6 @@ SLACK = 0.02
 
 WELCOME = frozenset({"total.comments"})
 """Counts that may rise and must not fall."""
-
-OPENINGS = re.compile(r"\s*(What|Whether|How|Who|Of|By|For|In|From)\b")
-"""First words that make a docstring a fragment; `Whether` is kept for booleans."""
 
 Count = int | float
 
@@ -88,12 +84,7 @@ def comment_lines(text: str) -> int:
     return sum(token.type == tokenize.COMMENT and not token.line[: token.start[1]].strip() for token in tokens)
 
 
-def fragments(tree: ast.Module) -> int:
-    """Return how many docstrings of a module begin with a word that makes them a fragment."""
-    return sum(bool(OPENINGS.match(text)) and not (boolean and text.lstrip().startswith("Whether")) for text, boolean in _docstrings(tree))
-
-
-def _docstrings(tree: ast.Module) -> Iterator[tuple[str, bool]]:
+def docstrings(tree: ast.Module) -> Iterator[tuple[str, bool]]:
     """Yield each docstring, of attributes and constants too, and whether it is about a boolean."""
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
@@ -103,7 +94,7 @@ def _docstrings(tree: ast.Module) -> Iterator[tuple[str, bool]]:
         for statement in body:
             if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant) and isinstance(statement.value.value, str):
                 kind = about.annotation if isinstance(about, ast.AnnAssign) else getattr(about, "returns", None)
-                yield statement.value.value, isinstance(kind, ast.Name) and kind.id == "bool"
+                yield statement.value.value, kind is not None and "bool" in ast.unparse(kind)
             about = statement
 
 
@@ -120,7 +111,6 @@ def counts() -> dict[str, Count]:
         "lines": sum(lines.values()),
         "bytes": sum(len(text.encode()) for text in texts.values()),
         "comments": sum(comments.values()),
-        "docstring_fragments": sum(map(fragments, found.values())),
     }
     return {f"total.{key}": value for key, value in total.items()} | {f"lines.{room}": lines[room] for room in sorted(lines)}
 

@@ -134,7 +134,7 @@ def test_judge_reads_its_format(gradeloop: Terminal) -> None:
     assert done.returncode == 0, done.stderr
     assert "read as Acme log (an object with acme_turns)" in done.stdout
     assert "1 judged, 1 passed (100%), 0 failures" in done.stdout
-    assert (odd.returncode, "'HELLO' is no list of objects; write one" in odd.stderr) == (2, True)
+    assert (odd.returncode, "'HELLO' is not a list of objects; write one" in odd.stderr) == (2, True)
 
 
 def test_eval_knows_its_assertion_and_its_provider(gradeloop: Terminal) -> None:

@@ -12,7 +12,7 @@ LATE_MODULES = (
     "referencing.exceptions",
     "ruamel.yaml",
 )
-"""What `gradeloop` imports where it is first used, which may be inside a workflow: some 150 ms that most commands do without."""
+"""Modules that `gradeloop` imports at their first use, perhaps inside a workflow: some 150 ms that most commands do without."""
 
 IMPORTED_LATE = ("jinja2", "jsonschema", "markupsafe", "referencing", "rpds", "re2", "attr", "attrs", "rapidfuzz")
 """Packages of such modules, and what these import: the sandbox takes them as they are, and does not load them anew for every workflow."""

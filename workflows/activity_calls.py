@@ -161,7 +161,7 @@ class ActivityCalls:
         self._settings: GradingSettingsRef | None = None
         self._settings_sent: str | None = None  # the sha256 of the settings that a call carried last
         self.capabilities: WorkerCapabilities | None = None
-        """What the worker can do; known from the first call's result."""
+        """The worker's capabilities, known from the first call's result."""
         self.search_attributes: bool | None = None
         """Whether the namespace has our search attributes; None where no call has said so."""
 

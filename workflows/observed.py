@@ -1,4 +1,4 @@
-"""What is counted and traced of what workflows decide; a replay counts nothing again, and nothing of it is in a history."""
+"""Metrics and traces of what workflows decide; a replay counts nothing again, and nothing of it is in a history."""
 
 from gradeloop.contract.evaluation import Evaluation
 from gradeloop.grading.scoring import trace_grading

@@ -24,7 +24,7 @@ REFUSAL = Failure(
     message=f"[{READ_AGAIN}] the worker has applied events that no workflow task has recorded yet; send the query again",
     application_failure_info=ApplicationFailureInfo(type=READ_AGAIN),
 )
-"""What a query fails with, and a workflow task that meets a copy which has run ahead; its next attempt replays the history."""
+"""The failure of a query, and of a workflow task that meets a copy which has run ahead; its next attempt replays the history."""
 
 FROM_EVENTS = {"signal_workflow", "fire_timer", "cancel_workflow"}
 """Jobs that only new events of the history bring: within one workflow task they come in its first activation."""
@@ -37,11 +37,11 @@ AROUND = 3
 """Events between the start of one workflow task and of the next, besides what the commands wrote: its end, and the next one's two."""
 
 REST_SECONDS = 1.0
-"""How long a copy that has run ahead is kept while only queries come: a task that comes while the worker drops its copy can be lost."""
+"""Seconds that a copy that has run ahead is kept while only queries come: a task that comes while the worker drops its copy can be lost."""
 
 
 class Activations:
-    """Since when each workflow has been at its present step; one whose thread hangs never leaves it."""
+    """Begin of each workflow's present step; one whose thread hangs never leaves it."""
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock

@@ -26,7 +26,7 @@ class NotDone:
     """A call that was in flight when the thread was asked to stop, and has no result: it is made again when the run goes on."""
 
     error: ActivityError | ChildWorkflowError | None
-    """How it ended, whatever that was; what it cost is counted."""
+    """The error with which it ended, of whatever kind; its cost is counted."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from gradeloop.grading.scoring import PassFindings, aggregate, call_groups
 from gradeloop.grading.verdicts import GraderConversation, first_judge
 
 StopReason = Literal["rubric", "person", "cancel"]
-"""Why calls in flight are to stop: another rubric takes over, somebody interrupts the turn, or the workflow is cancelled."""
+"""The cause of a stop of calls in flight: another rubric takes over, somebody interrupts the turn, or the workflow is cancelled."""
 
 NONCE_BITS = 128
 """The length of the code that marks the fence around what is judged, which must not be guessed by a text inside of it."""
@@ -122,7 +122,7 @@ class PassState(State):
     ledger: ToolCallRecord = Field(default_factory=ToolCallRecord)
     """The calls of the checks."""
     notes: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
-    """What the evaluation will say about the graders that were called."""
+    """Notes of the evaluation about the graders that were called."""
 
     @property
     def judged_by(self) -> str | None:
@@ -163,9 +163,9 @@ class GradingRun(State):
     finished: bool = Field(default=False, exclude_if=lambda value: not value)
     """True where a finished run is judged: graders see the messages after the draft too."""
     repeat: int = Field(default=0, exclude_if=lambda value: not value)
-    """Which judgement of the same finished run it is, from 0."""
+    """Number of the judgement of the same finished run, from 0."""
     notes: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
-    """What its evaluations say about the generator."""
+    """Notes of its evaluations about the generator."""
 
 
 EVENTS_KEPT = 2_000
@@ -212,7 +212,7 @@ class Invocation(State):
 
 
 class TurnOutcome(State):
-    """How a turn ended, by reference to what the thread holds."""
+    """The end of a turn, by reference to what the thread holds."""
 
     key: str
     payload: str
@@ -272,7 +272,7 @@ class Thread(State):
     status: Literal["idle", "running", "waiting", "interrupted"] = "idle"
     error: str | None = None
     reason: InterruptReason | None = None
-    """Why the thread is interrupted; None for any other status."""
+    """The cause of the thread's interruption; None for any other status."""
     budget: Budget | None = None
     priority: Priority | None = None
     active: Invocation | None = None
@@ -284,9 +284,9 @@ class Thread(State):
     supplied: Rubric | None = None
     """A rubric that came while a turn was in flight and is not in force yet."""
     stopping: StopReason | None = Field(default=None, exclude_if=lambda value: value is None)
-    """Who asked the turn in flight to stop; None once it has stopped."""
+    """The cause that asked the turn in flight to stop; None once it has stopped."""
     dropping: int = Field(default=0, exclude_if=lambda value: not value)
-    """How many turns were waiting when somebody interrupted the one in flight; they end with it."""
+    """Turns that were waiting when somebody interrupted the one in flight; they end with it."""
     asked_about: tuple[int, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Indices of the drafts about which a person was asked, the last two, the newest last."""
     closing: bool = False
@@ -361,7 +361,7 @@ class Thread(State):
 
     @property
     def over_budget(self) -> str | None:
-        """Why the budget allows no other call, and what to do; None where one may be made."""
+        """The reason why the budget allows no other call, and what to do; None if one may be made."""
         return self.budget.refusal(self.usage, "resume with a larger one") if self.budget else None
 
     def spend(self, usage: Usage) -> None:

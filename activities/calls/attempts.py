@@ -43,7 +43,7 @@ class UnansweredAttempt(FailureDetails):
     failed: FailedAttempts
     turn: ChainPosition = ChainPosition()
     since: Sparse[float | None] = None
-    """When the first attempt of the call began, in seconds since 1970."""
+    """Time of the call's first attempt, in seconds since 1970."""
 
 
 class PaidCall(Strict):
@@ -90,14 +90,14 @@ class AttemptState:
         self.position = (first_detail(beat[1:], _Carried) or earlier or _Carried()).turn
         losses = first_detail(beat[1:], _Losses) or _Losses()
         self.is_in_order = self.number == 1 or (losses.attempt == self.number - 1 and losses.over)
-        """Whether the attempt before this one is known to have ended, rather than to have been lost."""
+        """True if the attempt before this one is known to have ended; false if it may have been lost."""
         self.lost = losses.lost + (losses.attempt == self.number - 1 and not losses.over)
         """The number of workers that were lost with the call in flight, as heartbeats tell it; the store knows it better."""
         self.closed = losses.closed
         self.reserved: int | None = None
         """The attempt that has reserved the request that is made now."""
         self.over = False
-        """Whether the attempt loses nothing with its worker."""
+        """True if the attempt loses nothing with its worker."""
         self.ended = False
         self.until_end = AsyncExitStack()
         """The place in the quarantine, kept until the attempt ends: an answer that is not handed over is lost with its worker, too."""

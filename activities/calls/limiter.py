@@ -98,9 +98,9 @@ class _Headroom:
 
     limit: ReportedLimit
     started: float
-    """When the call started that reported it: later ones are not counted in it."""
+    """Start of the call that reported it; later calls are not counted in it."""
     sent: float
-    """When that call was sent."""
+    """Time at which that call was sent."""
 
 
 @dataclass(order=True)
@@ -118,9 +118,9 @@ class Permit:
 
     limiter: "ModelLimiter"
     started: float
-    """When it may be sent, by the monotonic clock."""
+    """Time at which it may be sent, by the monotonic clock."""
     taken: float
-    """When the pace allowed it, perhaps together with others."""
+    """Time at which the pace allowed it, perhaps together with others."""
     tokens: float
     """The tokens that it was reckoned to take."""
     usage: Usage = field(default_factory=Usage)
@@ -159,7 +159,7 @@ class ModelLimiter:
         self._starts: deque[float] = deque(maxlen=STARTS)
         self._lease, self._asking = asyncio.Lock(), 0
         self._leased: deque[float] = deque()
-        """When the calls may start that were taken together with another one."""
+        """Starts of the calls that were taken together with another one."""
         self._taken, self._look_at, self._lapsed = 0.0, 0.0, 0
         self._untold: list[Change[None]] = []
         """Replies that the pace in the store is not told of yet."""
@@ -182,7 +182,7 @@ class ModelLimiter:
 
     @property
     def answered(self) -> float:
-        """When the model last accepted a call, in seconds since 1970; 0 where it has not."""
+        """Time at which the model last accepted a call, in seconds since 1970; 0 if it has not."""
         return self._pace.answered and time.time() - (time.monotonic() + self._paces.ahead - self._pace.answered)
 
     async def enter(self, call: str, since: float, characters: int) -> Permit:

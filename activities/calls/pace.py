@@ -34,7 +34,7 @@ PROBE_SECONDS = 2.0
 """Seconds after which whoever waits looks again, while one call tries whether a long `Retry-After` means what it says."""
 
 SLACK = 0.25
-"""Seconds by which a late call may be made up for: the clock of a busy machine is no better."""
+"""Seconds by which a late call may be made up for: the clock of a busy machine is not better."""
 
 SPAN_CALLS = 128
 """Accepted calls, from one refusal back to an earlier one, over which the rate is measured: with more it follows changes too slowly."""
@@ -102,23 +102,23 @@ class Pace(Recorded):
     in_row: Annotated[int, Field(ge=0)] = 0
     """Refusals since a call was accepted that started behind the first of them."""
     row_from: float = 0.0
-    """When the first of them came."""
+    """Time of the first of them."""
     cool_until: float = 0.0
     """No call starts before this."""
     pause: float = LONGEST_PAUSE
     """Seconds from the newest refusal to `cool_until`."""
     next_at: float = 0.0
-    """When the next call may start, by the rate."""
+    """Start of the next call, by the rate."""
     last_refused: float = 0.0
     window_from: float = 0.0
     window_accepted: int = 0
     believes: bool | None = None
     """Whether the provider refuses until its `Retry-After` is over; None where that is not known."""
     probe_at: float | None = None
-    """When one call may look whether a `Retry-After` means what it says; None where none may."""
+    """Time at which one call may test a `Retry-After`; None if none may."""
     probing: bool = False
     answered: float = 0.0
-    """When a call was last accepted."""
+    """Time of the last accepted call."""
 
     @property
     def current(self) -> float | None:

@@ -78,11 +78,11 @@ class ModelCalls:
 
     providers: Providers
     recording: Recording | None = None
-    """Where every exchange with a model is written down, if anywhere."""
+    """The recorder of every exchange with a model, if there is one."""
     outage_timeout: float = OUTAGE_SECONDS
     """Seconds for which a call waits for a provider that is away, where its thread does not say."""
     limiter: CallLimiter = field(default_factory=CallLimiter)
-    """When the calls of each model may start."""
+    """The limiters of all models."""
     budgets: TenantBudgets = field(default_factory=TenantBudgets)
     """The daily budgets of tenants."""
     search_attributes: bool = False
@@ -316,11 +316,7 @@ class ModelCalls:
         return replace(reply, usage=state.spent)
 
     async def _complete(self, request: ModelRequest, state: AttemptState) -> ModelReply:
-        """Call a model; where its provider refuses the thinking that it gave before, once more without it.
-
-        Raises:
-            ModelFault: The call failed or gave no answer.
-        """
+        """Call a model, once more without the thinking that its provider refuses; raise ModelFault if there is no answer."""
         try:
             return await self.providers.complete(request)
         except ModelFault as fault:
@@ -393,11 +389,7 @@ def current_tenant() -> str | None:
 
 
 async def _traced(request: ModelRequest, sending: Awaitable[ModelReply]) -> ModelReply:
-    """Await a request to a model in a span of its own.
-
-    Raises:
-        ModelFault: The call failed; the span has its kind.
-    """
+    """Await a request to a model in a span of its own, which has the kind of a ModelFault that it raises."""
     step, config = request.step, request.spec.config
     more = {
         "gen_ai.conversation.id": request.thread or None,

@@ -42,7 +42,7 @@ class KeptHeaders:
 
     headers: dict[str, str] = field(default_factory=dict)
     sent: float | None = None
-    """When it was sent, by the monotonic clock; None before."""
+    """Time at which it was sent, by the monotonic clock; None before."""
     characters: int = 0
     """The characters that a stream has brought."""
     draft: str = ""
@@ -56,7 +56,7 @@ _SAID = frozenset({"content", "text", "delta", "choices", "parts", "candidates"}
 """The keys of an event that hold what a model says, or an object with it; all others hold reasoning, calls of tools and the like."""
 
 _UNSAID = re.compile("reasoning|thinking|arguments")
-"""The types of events, and of what they hold, that are no part of a draft."""
+"""The types of events, and of what they hold, that are not part of a draft."""
 
 _LAST: ContextVar[KeptHeaders | None] = ContextVar("headers of the last reply", default=None)
 

@@ -59,14 +59,14 @@ class CallLimits:
 
 
 class ChainPosition(Recorded):
-    """Which model a call asks now, and why the others were left; each attempt hands it to the next."""
+    """The model that a call asks now, and why the others were left; each attempt hands it to the next."""
 
     place: int = 0
     """The place of the model in its list, 0 for the first."""
     refused: Sparse[tuple[int, ...]] = ()
     """Places of the models that cannot answer this call at all."""
     since: Sparse[float | None] = None
-    """When the first attempt failed after which no reply came from any model, in seconds since 1970."""
+    """Time of the first failed attempt without a reply from any model since, in seconds since 1970."""
     left: Sparse[tuple[str, ...]] = ()
     """The models that were left, in order, each with the kind of its failure."""
 
@@ -78,7 +78,7 @@ class RetryDecision:
     final: bool = False
     """Whether there is no further attempt."""
     away: float | None = None
-    """Seconds for which the provider has been away; None where the failure is no outage and no rate limit."""
+    """Seconds for which the provider has been away; None where the failure is neither an outage nor a rate limit."""
     left: float | None = None
     """Seconds that it is still waited for; None where only the number of attempts is limited."""
     position: ChainPosition = ChainPosition()  # noqa: RUF009 - frozen
@@ -93,14 +93,14 @@ class FailedAttempts(Recorded):
     counts: dict[str, int] = Field(default_factory=dict)
     """The number of failed attempts, by the kind of failure."""
     first: dict[str, float] = Field(default_factory=dict)
-    """When an attempt first failed so, in seconds since 1970, by the kind of failure."""
+    """Time of the first failure by its kind, in seconds since 1970."""
     away_since: float | None = None
-    """When the first attempt failed after which no reply came, in seconds since 1970."""
+    """Time of the first failed attempt without a reply since, in seconds since 1970."""
     waiting_since: float | None = None
-    """When the call first had to wait for its turn, which is its place in the queue, in seconds since 1970."""
+    """Time at which the call first had to wait, which is its place in the queue, in seconds since 1970."""
 
     def after_wait(self, now: float) -> "FailedAttempts":
-        """Return the record of a call that waits for its turn, which is no failure."""
+        """Return the record of a call that waits for its turn, which is not a failure."""
         return self if self.waiting_since is not None else self.model_copy(update={"waiting_since": now})
 
     def after(self, fault: ModelFault, now: float) -> "FailedAttempts":

@@ -400,7 +400,7 @@ def _with_body(spec: ModelSpec, place: Endpoint) -> ModelSpec:
 
 @dataclass
 class _Asked:
-    """Until when the facts about a model's server count, by the loop's clock, and whether a trial was among the questions."""
+    """Time until which the facts about a model's server count, by the loop's clock, and whether a trial was among the questions."""
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     until: float = -math.inf
@@ -477,7 +477,7 @@ async def examine(environment: Environment) -> WorkerExamination:
     places = list(_asked(environment))
     for protocol in dict.fromkeys(str(place.protocol) for _, place in places):
         with suppress(ModuleNotFoundError, ValueError):  # which the report says; or there is none
-            import_module(PROTOCOLS.find(protocol).package)  # that it takes seconds on a slow machine is no provider's silence
+            import_module(PROTOCOLS.find(protocol).package)  # that it takes seconds on a slow machine is not a provider's silence
     try:
         reports = await asyncio.gather(*(_report(name, place, providers, environment, table) for name, place in places))
         servers = [server.place for server in environment.servers.values()]

@@ -289,7 +289,7 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
     """Read the reply's body.
 
     Raises:
-        ModelFault: It is no answer.
+        ModelFault: It is not an answer.
     """
     if body.get("type") == "error":
         raise error_in_reply(body.get("error"), status=200)

@@ -185,7 +185,7 @@ def sendable(message: Message) -> Message:
 
 @contextmanager
 def paid_reply(body: JsonObject, key: str, read: Callable[[JsonValue], Usage]) -> Iterator[Usage]:
-    """Yield what a reply cost; where it is no answer, the fault says so, provided that the server did.
+    """Yield what a reply cost; where it is not an answer, the fault says so, provided that the server did.
 
     Args:
         body: The reply, as far as it has come.
@@ -442,11 +442,7 @@ async def reply_body(
 # A stream that is left in its middle is closed at once, from the outermost of these generators to the innermost: one that waits for the
 # garbage collector keeps its connection, and a server that goes on writing into it.
 async def _heard(response: "httpx2.Response", request: ModelRequest, quiet: float | None) -> AsyncGenerator[JsonObject]:
-    """Yield the events of a stream, until it says no more or only repeats itself.
-
-    Raises:
-        ModelFault: It does.
-    """
+    """Yield the events of a stream until its end; raise ModelFault if it falls silent or only repeats itself."""
     said: list[str] = []
     begun, clock = False, asyncio.get_running_loop().time
     async with aclosing(_events(response)) as events:
@@ -504,7 +500,7 @@ def _event(data: str) -> JsonObject | None:
     except ValueError as error:
         raise malformed(f"an event of the stream is no JSON ({error}); it begins {excerpt(data)}") from None
     if not isinstance(value, dict):
-        raise malformed(f"an event of the stream is no object: {excerpt(data)}")
+        raise malformed(f"an event of the stream is not an object: {excerpt(data)}")
     return value
 
 
@@ -638,7 +634,7 @@ def _vector(value: JsonValue, usage: Usage) -> list[float]:
     numbers = value if isinstance(value, list) else []
     vector = [float(number) for number in numbers if isinstance(number, int | float) and not isinstance(number, bool)]
     if not vector or len(vector) != len(numbers) or not all(map(math.isfinite, vector)) or not any(vector):
-        raise malformed("a text's embedding is no list of numbers, or all zeros", usage)
+        raise malformed("a text's embedding is not a list of numbers, or all zeros", usage)
     return vector
 
 

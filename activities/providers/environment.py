@@ -106,7 +106,7 @@ def base_url(value: str, variable: str) -> str:
     """
     if not re.fullmatch(r"https?://[^\s/?#@]+(/[^\s?#@]*)?", value) or is_devious(value) or split_url(value) is None:
         cure = "write http(s)://host[:port][/path], without user, query or fragment"
-        raise InvalidRequest(f"{variable}: {clip(_USER.sub('//', value))} is no base URL; {cure}")
+        raise InvalidRequest(f"{variable}: {clip(_USER.sub('//', value))} is not a base URL; {cure}")
     return value.rstrip("/")
 
 
@@ -227,7 +227,7 @@ class KeyVariable(KeySource):
         found = next((name for name in names if environ.get(name, "").strip()), None)
         self._key = environ[found].strip() if found else None
         self.origin = found or (f"{names[0]} (or {names[1]})" if len(names) > 1 else names[0] if names else "the key")
-        if self._key and not environment_secrets(dict.fromkeys(names, self._key)):  # by its name it is no secret
+        if self._key and not environment_secrets(dict.fromkeys(names, self._key)):  # by its name it is not a secret
             remember_secret(self._key)
 
     def current(self) -> str | None:
@@ -334,7 +334,7 @@ class NamedServer:
     configured: bool = False
     """Whether the worker's own settings name it."""
     complaint: str | None = None
-    """Why it cannot be called; None where it can."""
+    """The reason why it cannot be called; None if it can."""
 
     def now(self) -> Endpoint:
         """Return the endpoint with its key as it is now."""
@@ -368,7 +368,7 @@ def named_servers(own: Mapping[str, EndpointSettings], environ: Mapping[str, str
         environ: The worker's variables.
 
     Raises:
-        InvalidRequest: An address that is named here is no base URL.
+        InvalidRequest: An address that is named here is not a base URL.
     """
     return {name: _server(endpoint, environ, name in own) for name, endpoint in named_endpoints(own).items()}
 
@@ -403,7 +403,7 @@ def _place(endpoint: NamedEndpoint, environ: Mapping[str, str]) -> Endpoint:
 
     Raises:
         KeyError: One of them is not set; its argument is the variable's name.
-        InvalidRequest: The address is no base URL.
+        InvalidRequest: The address is not a base URL.
     """
     region = endpoint.region or _first(endpoint.regions, environ) or ("global" if endpoint.projects else None)
     text, references = expand(endpoint.base_url, environ), referenced_variables([endpoint.base_url])

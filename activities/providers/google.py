@@ -92,7 +92,7 @@ class GoogleGenAI:
                 async for chunk in chunks:
                     value = json_value(chunk.body or "{}")
                     if not isinstance(value, dict):
-                        raise malformed(f"an event of the stream is no object: {excerpt(str(value))}")
+                        raise malformed(f"an event of the stream is not an object: {excerpt(str(value))}")
                     _merge(body, value)
             except (ValueError, RecursionError) as error:  # the SDK's own parser's too
                 raise malformed(f"an event of the stream cannot be read: {type(error).__name__}: {error}") from None
@@ -210,7 +210,7 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
     """Read the reply's body.
 
     Raises:
-        ModelFault: It is no answer.
+        ModelFault: It is not an answer.
     """
     with paid_reply(body, "usageMetadata", _usage) as usage:
         candidate = _candidate(body)

@@ -266,5 +266,5 @@ async def public_address(host: str, port: int, cure: str, networks: Sequence[Net
         reached = reached_address(address)
         allowed = any(reached.version == network.version and reached in network for network in networks)
         if not allowed and not is_public(address):
-            raise PrivateAddress(f"{host} leads to {address}, which is no public address; {cure}")
+            raise PrivateAddress(f"{host} leads to {address}, which is not a public address; {cure}")
     return str(addresses[0])

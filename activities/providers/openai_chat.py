@@ -350,7 +350,7 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
     """Read the reply's body.
 
     Raises:
-        ModelFault: It is no answer.
+        ModelFault: It is not an answer.
     """
     with paid_reply(body, "usage", _usage) as usage:
         choice = _choice(body)

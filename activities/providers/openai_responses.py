@@ -176,7 +176,7 @@ def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
     """Read the reply's body.
 
     Raises:
-        ModelFault: It is no answer.
+        ModelFault: It is not an answer.
     """
     with paid_reply(body, "usage", _usage) as usage:
         if not isinstance(body.get("output"), list) and not body.get("error"):

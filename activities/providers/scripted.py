@@ -128,7 +128,7 @@ class Script(Strict):
         """Read the file.
 
         Raises:
-            InvalidRequest: It is no such file; the message names file and row.
+            InvalidRequest: It is not such a file; the message names file and row.
         """
         value = read_yaml(path, "the scripted file")
         if not isinstance(value, dict):

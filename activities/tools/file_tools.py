@@ -65,7 +65,7 @@ Args:
 def _stretch(file: int, offset: int, path: str) -> dict[str, Any]:
     facts = os.fstat(file)
     if not stat.S_ISREG(facts.st_mode):
-        raise ValueError(f"{path!r} is no file; list_files shows what is below it")
+        raise ValueError(f"{path!r} is not a file; list_files shows what is below it")
     if not 0 <= offset <= facts.st_size:
         raise ValueError(f"offset is {offset}; the file has {facts.st_size} bytes")
     raw = os.pread(file, STRETCH_BYTES, offset)

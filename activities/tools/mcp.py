@@ -51,7 +51,7 @@ class McpServers:
         self._operations: dict[str, Call] = {}
         self.tools: list[Tool] = []
         self.refused: dict[str, str] = {}
-        """Why a listed tool is not available, by its name here."""
+        """The reasons why listed tools are not available, by their names here."""
 
     async def __aenter__(self) -> Self:
         """Connect, and read the servers' lists of tools."""
@@ -177,7 +177,7 @@ async def _call_with_retries(operation: Call, request: dict[str, Any], attempts:
 
 
 def _text_of(result: dict[str, Any]) -> str:
-    """Return a tool's result as text; what is no text is named by kind, size and sha256.
+    """Return a tool's result as text; what is not text is named by kind, size and sha256.
 
     Raises:
         RuntimeError: The tool failed; the message is its own.

@@ -69,9 +69,9 @@ def _refuse_unlisted(url: str, settings: FetchSettings) -> None:
         parts = urlsplit(url)
         port = parts.port
     except ValueError as error:
-        raise ValueError(f"{url!r} is no address: {error}") from None
+        raise ValueError(f"{url!r} is not an address: {error}") from None
     if parts.scheme not in PORTS or not parts.hostname or "@" in parts.netloc:
-        raise ValueError(f"{url!r} is no address of a page; it begins with http:// or https://, without a user")
+        raise ValueError(f"{url!r} is not an address of a page; it begins with http:// or https://, without a user")
     named = parts.hostname if port in {None, PORTS[parts.scheme]} else f"{parts.hostname}:{port}"
     if not any(fnmatchcase(named, host.lower()) for host in settings.hosts):
         raise ValueError(f"the host {named!r} is not allowed; those that are: {', '.join(settings.hosts)}")

@@ -14,7 +14,6 @@ ROW_CHARACTERS = 4_000
 
 _SHORTENED = re.compile(r"… \(\d+ characters\)")
 
-
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u00ad\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff\ufff9-\ufffb\U000e0000-\U000e007f]"
 )
@@ -343,10 +342,8 @@ def _finite_number(text: str) -> float:
 
 _DECODER = json.JSONDecoder(object_pairs_hook=refuse_duplicate_keys, parse_constant=refuse_constant, parse_float=_finite_number)
 
-
 JSON_DEPTH = 200
 """The deepest nesting of checked JSON and of a schema."""
-
 
 JSON_BYTES = 1024 * 1024
 """The largest JSON that is checked."""

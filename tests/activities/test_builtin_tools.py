@@ -78,8 +78,8 @@ class TestFiles:
             ("docs/link", "it is or goes through a link"),
             ("docs/linked/secret", "it is or goes through a link"),
             ("docs/none", "No such file or directory"),
-            ("docs/deep", "is no file"),
-            ("docs/pipe", "is no file"),
+            ("docs/deep", "is not a file"),
+            ("docs/pipe", "is not a file"),
             ("docs/a.txt/x", "Not a directory"),
             ("docs/a\0b", "leads out of its root"),
             ("docs/binary", "is binary \\(3 bytes, sha256 ae4b3280e56e2faf83f414a6e3dabe9d5fbe18976544c05fed121accb85b53fc\\)"),
@@ -197,12 +197,12 @@ class TestFetchPage:
             ("http://example.com.evil.net/", "is not allowed"),
             ("http://evil.net/.example.com", "is not allowed"),
             ("http://127.0.0.1:1/", "the host '127.0.0.1:1' is not allowed"),
-            ("file:///etc/passwd", "is no address of a page"),
-            ("gopher://a.example.com/", "is no address of a page"),
-            ("http://a.example.com@evil.net/", "is no address of a page"),
-            ("http://user:pass@a.example.com/", "is no address of a page"),
-            ("http://a.example.com:99999/", "is no address"),
-            ("a.example.com", "is no address of a page"),
+            ("file:///etc/passwd", "is not an address of a page"),
+            ("gopher://a.example.com/", "is not an address of a page"),
+            ("http://a.example.com@evil.net/", "is not an address of a page"),
+            ("http://user:pass@a.example.com/", "is not an address of a page"),
+            ("http://a.example.com:99999/", "is not an address"),
+            ("a.example.com", "is not an address of a page"),
         ],
     )
     async def test_an_address_that_is_not_allowed_is_refused(self, site: str, url: str, expected: str) -> None:
@@ -217,7 +217,7 @@ class TestFetchPage:
             return [(2, 1, 6, "", (address, 80))]
 
         monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve, raising=False)
-        with pytest.raises(ValueError, match=r"no public address; name its network in fetch\.networks if it is meant"):
+        with pytest.raises(ValueError, match=r"not a public address; name its network in fetch\.networks if it is meant"):
             await called("fetch_page", {"url": "http://metadata.example.com/"}, fetch={"hosts": ["*.example.com"]})
 
     async def test_a_proxy_of_the_environment_is_not_asked(self, site: str, monkeypatch: pytest.MonkeyPatch) -> None:

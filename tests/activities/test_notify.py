@@ -112,7 +112,7 @@ async def test_only_a_webhook_that_may_take_it_later_is_tried_again(status: int,
 async def test_a_private_address_is_reached_only_where_its_network_is_listed() -> None:
     async with hooked() as hook:
         address = hook.url.replace("http://127.0.0.1", "https://localhost")
-        with pytest.raises(ApplicationError, match=r"no public address; name its network in notify\.ops\.networks") as caught:
+        with pytest.raises(ApplicationError, match=r"not a public address; name its network in notify\.ops\.networks") as caught:
             await post({"ops": {"url": address}})
 
     assert caught.value.non_retryable
@@ -142,7 +142,7 @@ async def test_a_webhook_that_this_worker_does_not_have_is_refused() -> None:
         ({"url": "HOOK"}, {"HOOK": "chat.example/x"}, r"notify\.ops\.url: the variable 'HOOK' has no address"),
         ({"url": "HOOK"}, {"HOOK": "http://chat.example/x"}, r"use https; http is for the private networks"),
         ({"url": "https://a.example", "secret": "KEY"}, {}, r"notify\.ops\.secret: the variable 'KEY' is not set"),
-        ({"url": "https://a.example", "secret": "KEY"}, {"KEY": "whsec_ü"}, r"what follows 'whsec_' is no base64"),
+        ({"url": "https://a.example", "secret": "KEY"}, {"KEY": "whsec_ü"}, r"what follows 'whsec_' is not base64"),
     ],
 )
 def test_a_worker_says_which_setting_is_wrong_before_it_serves(table: dict[str, Any], environment: dict[str, str], message: str) -> None:

@@ -230,7 +230,7 @@ def test_a_table_that_cannot_be_read_is_a_finding(tmp_path: Path, monkeypatch: p
 
     assert (finding.subject, finding.ok) == ("tables", False)
     assert "GRADELOOP_MODELS: " in finding.detail
-    assert "families[0].models: '(' is no regular expression" in finding.detail
+    assert "families[0].models: '(' is not a regular expression" in finding.detail
 
 
 async def test_a_key_that_is_not_set_is_not_asked_for() -> None:

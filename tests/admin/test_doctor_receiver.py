@@ -146,7 +146,7 @@ async def test_somebody_else_at_the_port_is_told_from_a_receiver_and_gets_no_tok
     finally:
         await server.close()
 
-    assert (seen.ok, seen.detail) == (False, f"what answers at {url} is no receiver of gradeloop")
+    assert (seen.ok, seen.detail) == (False, f"what answers at {url} is not a receiver of gradeloop")
     assert seen.cure == "stop it, or give the receiver another receiver.address"
     assert TOKEN not in str(sent)
 

@@ -130,7 +130,7 @@ def test_a_store_that_has_something_is_not_restored_into(filled: Store, tmp_path
 
 
 @pytest.mark.parametrize(
-    ("wrote", "why"), [(None, "there is no file"), (b"", "is no backup of a store"), (b"PK\x03\x04", "is no backup of a store")]
+    ("wrote", "why"), [(None, "there is no file"), (b"", "is not a backup of a store"), (b"PK\x03\x04", "is not a backup of a store")]
 )
 def test_what_is_no_backup_is_refused(empty: Store, tmp_path: Path, wrote: bytes | None, why: str) -> None:
     file = tmp_path / "backup.db"

@@ -248,7 +248,7 @@ async def test_a_draft_that_calls_declared_functions_is_judged_as_the_calls_it_m
     assert [result.status for result in results] == ["passed", "failed", "failed"], results
     assert results[0].output == '[{"id":"call_1_0","type":"function","function":{"name":"weather","arguments":"{\\"city\\":\\"Rome\\"}"}}]'
     assert "'city' is a required property" in (results[1].criteria[0].gap or "")
-    assert (results[2].output, results[2].criteria[0].gap) == ("It is warm.", "it is no list of tool calls")
+    assert (results[2].output, results[2].criteria[0].gap) == ("It is warm.", "it is not a list of tool calls")
     assert server.requests[0]["tools"] == [{"type": "function", "function": {"name": "weather", "parameters": place}}]
     assert server.requests[0]["tool_choice"] == "required"
 

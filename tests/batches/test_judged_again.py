@@ -23,7 +23,7 @@ SPLIT: dict[str, Any] = FRANCE | {"n_rollouts_per_input": 3, "abstain": {"label"
 
 
 def say(batches: Batches, answer: Callable[[str, str, int], object]) -> None:
-    """Have a judge's model answer by its name, the place of the question and the rollout; None is no valid answer."""
+    """Have a judge's model answer by its name, the place of the question and the rollout; None is not a valid answer."""
     models = batches.served.models
 
     def reply(step: Any, number: int) -> str:

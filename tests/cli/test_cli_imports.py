@@ -54,7 +54,7 @@ def test_code_imports_with_a_named_virtual_environment_and_names_what_it_lacks(g
 @pytest.mark.parametrize(
     ("folder", "why"),
     [
-        ("absent", "--imports: [0]: 'absent' is no folder; correct the path"),
+        ("absent", "--imports: [0]: 'absent' is not a folder; correct the path"),
         ("~", "holds your home folder, gradeloop's state or all temporary files; name one below or beside it"),
     ],
 )

@@ -100,10 +100,10 @@ def test_a_file_of_a_folder_or_an_item_of_a_list_that_cannot_be_read_costs_itsel
     refused = gradeloop("judge", "judge.yaml", "kept", *SCRIPTED)
     done = gradeloop("judge", "judge.yaml", "kept", *SCRIPTED, "--skip-bad")
 
-    assert (refused.code, "kept/list.json, line 1: [1].messages[0]: '7' is no message" in refused.err) == (2, True)
+    assert (refused.code, "kept/list.json, line 1: [1].messages[0]: '7' is not a message" in refused.err) == (2, True)
     assert done.code == 3
     assert "Results: 2 judged" in done.out
-    assert "left out: kept/list.json, line 1: [1].messages[0]: '7' is no message" in done.out
+    assert "left out: kept/list.json, line 1: [1].messages[0]: '7' is not a message" in done.out
     assert "left out: kept/torn.json, line 1: no JSON" in done.out
     assert "left out 2 of 4 runs (50%)" in done.out
 

@@ -37,7 +37,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "grader.tools: unknown tool 'run_pyton'. Did you mean 'run_python'?",
     ),
     "a misspelt tool of the generator": ({"generator": MODEL | {"tools": ["run_pyton"]}}, "generator.tools: unknown tool 'run_pyton'"),
-    "a grader that is no function here": ({"grader": {"function": "nobody"}}, "grader: unknown tool 'nobody'"),
+    "a grader that is not a function here": ({"grader": {"function": "nobody"}}, "grader: unknown tool 'nobody'"),
     "an unknown provider of the generator": ({"generator": {"model": "opnai:gpt-5"}}, "unknown provider 'opnai'. Did you mean 'openai'?"),
     "an unknown provider of the grader": ({"grader": {"model": "opnai:gpt-5"}}, "unknown provider 'opnai'. Did you mean 'openai'?"),
     "an unknown provider of a fallback": (

@@ -16,7 +16,7 @@ NOW: dict[str, Any] = {"model": "openai:x", "functions": [{"name": "now"}]}
 def test_odd_functions_are_refused(subtests: pytest.Subtests) -> None:
     rows: list[tuple[dict[str, Any], str]] = [
         ({"functions": [{"name": "now"}, {"name": "now"}]}, "'now' is there twice"),
-        ({"function_choice": "later"}, "'later' is no choice; write one of: auto, none, required, now"),
+        ({"function_choice": "later"}, "'later' is not a choice; write one of: auto, none, required, now"),
         ({"functions": [], "function_choice": "auto"}, "none, as there are no functions"),
         ({"functions": [{"name": "a b"}]}, "String should match pattern"),
         ({"functions": [{"name": "a", "parameters": {"type": "array"}}]}, "no JSON Schema of an object"),

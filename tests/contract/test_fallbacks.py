@@ -16,7 +16,7 @@ from gradeloop.grading.scoring import call_groups
 
 def test_what_makes_no_list_of_fallbacks_is_refused_with_its_cure(subtests: pytest.Subtests) -> None:
     rows: list[tuple[dict[str, Any], str]] = [
-        ({"fallback": "scripted:b"}, "is no list; write fallback: [model, ...]"),
+        ({"fallback": "scripted:b"}, "is not a list; write fallback: [model, ...]"),
         ({"fallback": [{"id": "scripted:b", "fallback": ["scripted:c"]}]}, "a fallback has no fallback of its own; list all models"),
         ({"fallback": ["scripted:a"]}, "'scripted:a' is asked twice with the same config"),
         ({"fallback": ["scripted:b", "scripted:b"]}, "'scripted:b' is asked twice with the same config"),

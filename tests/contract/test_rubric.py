@@ -137,12 +137,12 @@ def test_ids_are_the_authors_or_the_position_and_never_twice() -> None:
 def test_a_mistake_in_an_object_names_field_and_value(subtests: pytest.Subtests) -> None:
     rows: list[tuple[object, str]] = [
         ({"criteria": [{"id": "a", "description": "x"}, {"id": "a", "description": "y"}]}, "'a' is used twice"),
-        ({"criteria": [{"id": "1a", "description": "x"}]}, "criteria[0].id: '1a' is no criterion id; start with a letter"),
+        ({"criteria": [{"id": "1a", "description": "x"}]}, "criteria[0].id: '1a' is not a criterion id; start with a letter"),
         ({"criteria": [{"id": "a" * 65, "description": "x"}]}, "64 at most"),
         ({"criteria": [{"description": "  "}]}, "criteria[0].description: the description is empty; say what must hold"),
         ({"criteria": [{}]}, "criteria[0].description: Field required"),
         ({"criteria": [{"descripton": "x"}]}, "unknown key 'descripton'. Did you mean 'description'?"),
-        ({"criteria": "one"}, "criteria: 'one' is no list; write each criterion after '- '"),
+        ({"criteria": "one"}, "criteria: 'one' is not a list; write each criterion after '- '"),
         ({"criterea": []}, "unknown key 'criterea'. Did you mean 'criteria'?"),
         ({"criteria": [{"description": "x", "check": ""}]}, "criteria[0].check.tool: "),
         ({"criteria": [{"description": "x", "check": {"tool": "t", "extract": "all"}}]}, "Input should be 'text' or 'code', got 'all'"),
@@ -195,7 +195,7 @@ def test_any_text_is_read_whole_or_refused_in_words(text: str) -> None:
     try:
         rubric = Rubric.model_validate(text)
     except ValidationError:
-        assert re.search("the rubric has no criterion|is no criterion, and some readers of YAML", refused(text))
+        assert re.search("the rubric has no criterion|is not a criterion, and some readers of YAML", refused(text))
         return
 
     assert [criterion.id for criterion in rubric.criteria] == [f"c{number}" for number in range(1, len(rubric.criteria) + 1)]

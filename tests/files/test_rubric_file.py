@@ -16,10 +16,10 @@ MISTAKES = {
         5,
         "criteria[1]: YAML reads 'Tone: professional' as a mapping; put the",
     ),
-    "- yes": ("criteria:\n  - yes\n", 2, 5, "criteria[0].description: 'yes' is no criterion, and some readers of YAML take it"),
+    "- yes": ("criteria:\n  - yes\n", 2, 5, "criteria[0].description: 'yes' is not a criterion, and some readers of YAML take it"),
     "a list": ("- a\n- b\n", 1, 1, "the rubric is a list; write 'criteria:' above it"),
-    "a mapping": ("criteria:\n  a: 1\n", 2, 3, "criteria: \"{'a': 1}\" is no list; write each criterion after '- '"),
-    "a scale": ("criteria:\n- {description: a, score: 5}\n", 2, 27, "criteria[0].score: '5' is no scale; write {min: 1, max: 5}"),
+    "a mapping": ("criteria:\n  a: 1\n", 2, 3, "criteria: \"{'a': 1}\" is not a list; write each criterion after '- '"),
+    "a scale": ("criteria:\n- {description: a, score: 5}\n", 2, 27, "criteria[0].score: '5' is not a scale; write {min: 1, max: 5}"),
     "- true": ("criteria:\n  - true\n", 2, 5, "criteria[0]: YAML reads this as true; put the criterion in quotes"),
     "- 3.5": ("criteria:\n  - 3.5\n", 2, 5, "criteria[0]: YAML reads this as 3.5; put the criterion in quotes"),
     "per cent": ("threshold: 80\ncriteria: [a]\n", 1, 12, "threshold: 80 is outside of 0 to 1, between which the score runs; write 0.8"),
@@ -29,7 +29,7 @@ MISTAKES = {
     "negated check": ("criteria:\n- {description: a, check: t, negate: true}\n", 2, 3, "a check is decided by its tool; leave negate out"),
     "votes": ("criteria:\n- {description: a, votes: 0}\n", 2, 27, "criteria[0].votes: Input should be greater than or equal to 1, got '0'"),
     "no gate": ("gate: none\ncriteria: [a]\n", 1, 7, "gate: with 'none' the score alone decides; give the threshold"),
-    "provider": ("criteria:\n- {description: a, grader: 'f.o:bar'}\n", 2, 28, "criteria[0].grader.id: 'f.o' is no provider's name"),
+    "provider": ("criteria:\n- {description: a, grader: 'f.o:bar'}\n", 2, 28, "criteria[0].grader.id: 'f.o' is not a provider's name"),
     "no place": ("prompt: Judge it.\ncriteria: [a]\n", 1, 9, "prompt: the prompt has no {{ output }}; write where the draft is put in"),
     "a member": (
         "criteria:\n- a\n- group: S\n  criteria:\n  - b\n  - {description: ''}\n",
@@ -39,7 +39,7 @@ MISTAKES = {
     ),
     "twice": ("criteria:\n- {id: a, description: x}\n- {id: a, description: y}\n", 2, 1, "criteria: the criterion id 'a' is used twice"),
     "unknown key": ("criteria:\n- {description: a, wieght: 2}\n", 2, 3, "criteria[0]: unknown key 'wieght'. Did you mean 'weight'?"),
-    "id": ("criteria:\n- {id: '1st', description: a}\n", 2, 8, "'1st' is no criterion id; start with a letter"),
+    "id": ("criteria:\n- {id: '1st', description: a}\n", 2, 8, "'1st' is not a criterion id; start with a letter"),
     "a group in a group": ("criteria:\n- group: S\n  criteria:\n  - {group: T, criteria: [a]}\n", 1, 1, "groups are one level deep"),
     "panel and votes": ("criteria:\n- {description: a, panel: ['scripted:x'], votes: 2}\n", 2, 3, "leave votes and grader out"),
     "too many": ("mode: per_criterion\ncriteria:\n" + "- {description: a, votes: 99}\n" * 6, 3, 1, "594 conversations a pass, 500 at most"),
@@ -51,7 +51,7 @@ MISTAKES = {
         "what must not be there cannot be quoted",
     ),
     "human and check": ("criteria:\n- {description: a, check: t, human: true}\n", 2, 3, "check and human exclude each other"),
-    "nan": ("criteria:\n- {description: a, weight: .inf}\n", 2, 28, "'.inf' is no number in JSON"),
+    "nan": ("criteria:\n- {description: a, weight: .inf}\n", 2, 28, "'.inf' is not a number in JSON"),
 }
 
 

@@ -1,4 +1,4 @@
-"""A reason that contradicts its verdict is found by what it concludes; what it quotes, supposes or takes back is no conclusion."""
+"""A reason that contradicts its verdict is found by what it concludes; what it quotes, supposes or takes back is not a conclusion."""
 
 import itertools
 
@@ -44,7 +44,7 @@ NEITHER = (
     "It does not meet the length requirement, but the rubric asks for tone.",
     "It does not meet the length requirement. However, the rubric asks for tone.",
     "Nothing shows that the criterion is not met.",
-    "There is no part in which it fails the criterion.",
+    "There is not part in which it fails the criterion.",
     "The applicant does not meet the visa requirements.",
     "It explains that the applicant does not meet the visa requirements of Spain.",
     "The test fails as it should, so the bug is shown.",

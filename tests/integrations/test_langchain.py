@@ -101,7 +101,7 @@ async def test_an_agent_revises_until_every_criterion_passes(make: Any, asynchro
     assert (first["result"], first["iteration"], second["result"], second["iteration"]) == ("needs_revision", 0, "satisfied", 1)
     assert first["grading_run_id"] == second["grading_run_id"] == state["_current_grading_run_id"]
     assert (state["_rubric_status"], state["_rubric_iterations"], state["_rubric_evaluations"]) == ("satisfied", 2, told)
-    assert not {key for key in found if key.startswith("_")}, "what the middleware keeps is no part of the output"
+    assert not {key for key in found if key.startswith("_")}, "what the middleware keeps is not part of the output"
     assert [call.draft for call in models.calls] == ["Frogs.", "Frogs in May."]
 
 

@@ -409,7 +409,7 @@ def test_the_models_of_a_panel_take_turns() -> None:
 
 
 BAD_JUDGES: dict[str, tuple[dict[str, Any], str]] = {
-    "no provider's name": ({"judge_model": {"provider": "Azure OpenAI", "model_name": "x"}}, "'Azure OpenAI' is no provider's name"),
+    "no provider's name": ({"judge_model": {"provider": "Azure OpenAI", "model_name": "x"}}, "'Azure OpenAI' is not a provider's name"),
     "no model": ({"judge_model": {"provider": "openai"}}, "model_name is missing"),
     "a model's unknown key": ({"judge_model": {"provider": "openai", "model_name": "x", "effort": 1}}, "unknown key 'effort'"),
     "an empty rubric": ({"rubric_text": "  "}, "rubric_text is empty; say what the judge decides"),

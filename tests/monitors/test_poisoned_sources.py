@@ -62,7 +62,7 @@ async def test_a_folder_of_hostile_files_is_read_around_them(url: str, tmp_path:
 
     assert {"a", "m", "z"} <= set(ids(found))
     assert [name for name in sorted(bad) if not any(name in why for why in reasons(found))] == []
-    assert any("pipe.jsonl is no file, but a pipe" in why for why in reasons(found))
+    assert any("pipe.jsonl is not a file, but a pipe" in why for why in reasons(found))
     assert re.match(r"3 read; \d+ unreadable: .*bad-", notes), notes
     assert again == []
 

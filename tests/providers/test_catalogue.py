@@ -89,9 +89,9 @@ def test_ones_own_families_come_first(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("families = [", "is no readable TOML file"),
+        ("families = [", "is not a readable TOML file"),
         ('[[families]]\nprovider = "a"\nmodels = "b"\neffort = []', "families[0]: unknown key 'effort'. Did you mean 'efforts'?"),
-        ('[[families]]\nprovider = "a"\nmodels = "("', "families[0].models: '(' is no regular expression"),
+        ('[[families]]\nprovider = "a"\nmodels = "("', "families[0].models: '(' is not a regular expression"),
     ],
 )
 def test_a_table_of_models_that_cannot_be_read_stops_the_worker_by_name(
@@ -221,13 +221,13 @@ def test_prices_are_read_without_the_network(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("prices = [", "is no readable TOML file"),
+        ("prices = [", "is not a readable TOML file"),
         ("price = []", "unknown key 'price'. Did you mean 'prices'?"),
         (
             'prices = [{provider = "a", models = "b", input = -1, output = 1}]',
             "prices[0].input: Input should be greater than or equal to 0",
         ),
-        ('prices = [{provider = "a", models = "(", input = 1, output = 1}]', "prices[0].models: '(' is no regular expression"),
+        ('prices = [{provider = "a", models = "(", input = 1, output = 1}]', "prices[0].models: '(' is not a regular expression"),
     ],
 )
 def test_prices_that_cannot_be_read_are_refused_by_name(tmp_path: Path, text: str, words: str) -> None:

@@ -238,11 +238,11 @@ def test_an_image_has_a_label_of_its_size_and_its_sha256() -> None:
 @pytest.mark.parametrize(
     ("url", "why"),
     [
-        ("file:///etc/passwd", "is no image; write https"),
-        ("data:text/html;base64,AAAA", "is no image"),
-        ("data:image/svg+xml;base64,AAAA", "is no image"),
-        ("data:image/png;base64,AAA", "is no base64"),
-        ("https://user@host/x.png", "is no image"),
+        ("file:///etc/passwd", "is not a valid image; write https"),
+        ("data:text/html;base64,AAAA", "is not a valid image"),
+        ("data:image/svg+xml;base64,AAAA", "is not a valid image"),
+        ("data:image/png;base64,AAA", "is not base64"),
+        ("https://user@host/x.png", "is not a valid image"),
         (f"data:image/png;base64,{'A' * 1024 * 1024}", "655360 at most"),
     ],
 )

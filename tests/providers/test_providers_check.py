@@ -218,7 +218,7 @@ def test_an_address_is_allowed_at_and_below_a_listed_prefix_and_nowhere_else(url
 @pytest.mark.parametrize("variable", ["GRADELOOP_BASE_URLS", "OPENAI_BASE_URL", "ANTHROPIC_BASE_URL"])
 @pytest.mark.parametrize("value", ["h/v1", "ftp://h", "http://u:p@h", "http://h?x=1", "http://h/../x", "http://h:port", "*"])
 def test_a_variable_that_holds_no_base_url_is_refused_by_name(variable: str, value: str) -> None:
-    with pytest.raises(InvalidRequest, match=f"{variable}: .* is no base URL; write http"):
+    with pytest.raises(InvalidRequest, match=f"{variable}: .* is not a base URL; write http"):
         Environment.read({variable: value})
 
 

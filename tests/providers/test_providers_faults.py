@@ -57,7 +57,7 @@ def text(words: str) -> list[dict[str, Any]]:
         (CHAT, b'{"a": "\\ud800', "application/json", "the reply is no JSON"),
         (CHAT, b"[" * 5000, "application/json", "the reply is no JSON"),
         (CHAT, b"{}", "application/json", "its keys: none"),
-        (CHAT, b"data: [1]\n\n", "text/event-stream", "an event of the stream is no object"),
+        (CHAT, b"data: [1]\n\n", "text/event-stream", "an event of the stream is not an object"),
         (CHAT, b"data: {\n\n", "text/event-stream", "an event of the stream is no JSON"),
         (CHAT, b"data: [DONE]", "text/event-stream", "the stream ended before the reply was complete"),
         ("anthropic:m", b"{}", "application/json", "its keys: none"),

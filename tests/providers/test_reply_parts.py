@@ -1,4 +1,4 @@
-"""What replies of Gemini and of OpenAI's Responses hold beside an answer: thought is no part of it, a refusal or a part is none."""
+"""What replies of Gemini and of OpenAI's Responses hold beside an answer: thought is not part of it, a refusal or a part is none."""
 
 from collections.abc import Callable
 from typing import Any

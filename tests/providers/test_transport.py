@@ -132,7 +132,7 @@ IPV4_IN_IPV6 = """
 async def test_a_public_name_that_leads_into_a_private_network_is_refused(addresses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving(*addresses), raising=False)
 
-    with pytest.raises(public_network.PrivateAddress, match="which is no public address; list the server in GRADELOOP_BASE_URLS"):
+    with pytest.raises(public_network.PrivateAddress, match="which is not a public address; list the server in GRADELOOP_BASE_URLS"):
         await public_network.public_address("llm.example.com", 443, public_network.LIST_SERVER)
 
 
@@ -215,4 +215,4 @@ async def test_a_server_that_only_the_wildcard_allows_is_a_matter_of_configurati
 
     await providers.aclose()
     assert caught.value.kind == "config"
-    assert "llm.example.com leads to 10.0.0.1, which is no public address" in str(caught.value)
+    assert "llm.example.com leads to 10.0.0.1, which is not a public address" in str(caught.value)

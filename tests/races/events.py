@@ -8,7 +8,7 @@ from tests.races.story import Given, Rubric
 
 How = Literal["arrived", "failed", "cancelled", "silent", "unanswered"]
 """How a call ends: with its result, with an error for good, as one that was asked to stop, as one whose worker is gone, or with a paid
-reply that is no answer."""
+reply that is not an answer."""
 
 
 @dataclass(frozen=True)

@@ -45,7 +45,7 @@ JSON_SPANS: dict[str, tuple[bytes, str]] = {
     "an attribute nested too deeply": (_SPAN.replace('"attributes": [', _DEEP_ATTRIBUTE).encode(), "nested more than"),
     "an event nested deeply": (_SPAN.replace('"chat"', '"chat", "x": ' + "[" * 300 + "]" * 300).encode(), "nested more than 100 deep"),
     "a text that is no UTF-8": (_SPAN.replace('"chat"', '"ch@t"').encode().replace(b"@", b"\xff"), "no UTF-8"),
-    "attributes that are a number": (span("bad", attributes=[7]).encode(), "is no object"),
+    "attributes that are a number": (span("bad", attributes=[7]).encode(), "is not an object"),
     "a span id that is none": (span("bad", spanId="x").encode(), "no valid spanId"),
 }  # fmt: skip
 """Spans of the trace `bad` that are refused, and a part of the reason."""

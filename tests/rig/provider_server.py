@@ -63,7 +63,7 @@ class Exchange(Recorded):
 
 
 class Fault(Recorded):
-    """A reply that is no answer, and the failure that it is."""
+    """A reply that is not an answer, and the failure that it is."""
 
     kind: FailureKind
     says: str

@@ -215,7 +215,7 @@ def test_a_folder_for_temporary_files_that_is_ones_own_is_no_hindrance(
 
 
 def test_a_command_is_named_by_its_path(box: Sandbox) -> None:
-    with pytest.raises(SandboxError, match="'ls' is no absolute path to a program"):
+    with pytest.raises(SandboxError, match="'ls' is not an absolute path to a program"):
         box.run(["ls"])
 
 

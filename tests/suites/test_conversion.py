@@ -155,7 +155,7 @@ def test_what_has_no_counterpart_is_refused_by_name(subtests: pytest.Subtests) -
             "config.tools names 'mcp', which its vendor runs",
         ),
         ([SAYS | {"provider": "openai:embedding:x"}], "'openai:embedding:x' is a model of embeddings, none of a chat"),
-        ([{"type": "llm-rubric", "value": 7}], "is no text; put the description in quotes"),
+        ([{"type": "llm-rubric", "value": 7}], "is not a string; put the description in quotes"),
         ([SAYS | {"threshold": 80}], "threshold 80 is outside of 0 to 1"),
         ({"assert": [SAYS], "provider": "x"}, "tests[0]: 'provider' has no counterpart"),
         ({"tests": []}, "test 0 is not there"),
@@ -255,9 +255,9 @@ async def test_such_a_scorer_scores_1_without_a_call(client: Client) -> None:
         ),
         (
             {"scorers": [{"criteria": "a", "model": {"id": 5}}]},
-            "scorers[0].model: \"{'id': 5}\" is no name of a model; write it as vendor/model",
+            "scorers[0].model: \"{'id': 5}\" is not a name of a model; write it as vendor/model",
         ),
-        ({"criteria": "a", "model": "gpt-5-mini"}, "model: 'gpt-5-mini' is no name of a model; write it as vendor/model"),
+        ({"criteria": "a", "model": "gpt-5-mini"}, "model: 'gpt-5-mini' is not a name of a model; write it as vendor/model"),
     ],
 )
 def test_what_mastra_has_and_we_do_not_is_refused_by_name(shape: Any, why: str) -> None:

@@ -108,7 +108,7 @@ def test_tests_without_assertions_are_left_out_and_counted(tmp_path: Path) -> No
 def test_what_is_no_configuration_is_refused(tmp_path: Path) -> None:
     path = written(tmp_path, "tests: [{output: x, rubric: '- y'}]")
 
-    with pytest.raises(InvalidRequest, match="is no configuration of promptfoo"):
+    with pytest.raises(InvalidRequest, match="is not a configuration of promptfoo"):
         convert_configuration(path)
 
 

@@ -109,8 +109,8 @@ def test_what_a_request_cannot_have_is_refused_by_name(tmp_path: Path, subtests:
         ({"tls": {"caPath": "a"}}, "'tls' of a request has no counterpart; serve the provider as an activity"),
         ({"request": "POST / HTTP/1.1"}, "'request' of a request has no counterpart"),
         ({"transformRequest": "x"}, "'transformRequest' of a request has no counterpart"),
-        ({"url": "ftp://a"}, "'ftp://a' is no address"),
-        ({"url": "http://{{ q }}/"}, "is no address; write it out"),
+        ({"url": "ftp://a"}, "'ftp://a' is not an address"),
+        ({"url": "http://{{ q }}/"}, "is not an address; write it out"),
         ({"method": "BREW"}, "'BREW' is not known"),
         ({"body": {"a": "{{ nobody }}"}}, "'nobody' is undefined"),
     ]

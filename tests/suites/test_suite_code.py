@@ -150,7 +150,7 @@ def test_similar_names_an_embedding_model(tmp_path: Path, monkeypatch: pytest.Mo
 def test_an_embedding_model_that_is_not_called_is_refused(tmp_path: Path) -> None:
     text = config("{type: similar, value: a, provider: 'cohere:embedding:x'}")
 
-    assert "'cohere:embedding:x' is no embedding model that is called here" in refusal(tmp_path, text, name=NAME)
+    assert "'cohere:embedding:x' is not an embedding model that is called here" in refusal(tmp_path, text, name=NAME)
 
 
 def test_a_model_graded_type_is_a_criterion_with_a_prompt_of_ours(tmp_path: Path, subtests: pytest.Subtests) -> None:

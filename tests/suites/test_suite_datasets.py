@@ -1,4 +1,4 @@
-"""Tests in files: every cell and every output is what stands there, and what is no table is refused with its line."""
+"""Tests in files: every cell and every output is what stands there, and what is not a table is refused with its line."""
 
 import csv
 import io
@@ -109,10 +109,10 @@ def test_what_is_no_dataset_is_refused_with_its_line(tmp_path: Path, subtests: p
         ("rows.csv", b"q,output\n" + b"a,b\n" * 5000 + b"a,\xff\n", "line 5002: byte 0xff at position 3"),
         ("rows.csv", "id,output\na,é\n".encode("utf-16"), "line 1: it begins with the bytes 0xfffe: UTF-16; save the file as UTF-8"),
         ("rows.csv", "id,output\na,b\n".encode("utf-16-le"), "line 1: there is a NUL byte, as in UTF-16; save the file as UTF-8 text"),
-        ("rows.csv", "id,output,threshold\na,b,high\n", "line 2: threshold: 'high' is no number; write one from 0 to 1"),
+        ("rows.csv", "id,output,threshold\na,b,high\n", "line 2: threshold: 'high' is not a number; write one from 0 to 1"),
         ("rows.csv", "id,output,threshold\na,b,80\n", "line 2: threshold: 80 is outside of 0 to 1"),
         ("rows.csv", "id,output\na,b\na,c\n", "line 3: the id 'a' is that of the dataset 'rows.csv', line 2, too"),
-        ("rows.csv", "id,output\n a,b\n", "line 2: id: ' a' is no name; write one line"),
+        ("rows.csv", "id,output\n a,b\n", "line 2: id: ' a' is not a name; write one line"),
         ("rows.csv", "q,__expected\na,b\n", "line 2: the column '__expected' is promptfoo's and read in a promptfooconfig.yaml alone"),
         ("rows.csv", "output,rubric\na,file://x.md\n", "line 2: rubric: 'file://x.md' is read where the suite itself names it"),
         ("rows.jsonl", "", "the dataset 'rows.jsonl' has no rows"),
@@ -128,7 +128,7 @@ def test_what_is_no_dataset_is_refused_with_its_line(tmp_path: Path, subtests: p
         ("rows.json", '[\n{"output": "x"},\n]', "line 3: no JSON: Expecting value"),
         ("rows.json", '[\n{"output": "x"}\n{"output": "y"}]', 'line 2: after this row there is \'{"output"'),
         ("rows.json", '[{"output": "x"}', "line 1: after this row there is ''; write ',' or end the list"),
-        ("rows.yaml", "output: x", "the dataset 'rows.yaml' is no list; write each test after '- '"),
+        ("rows.yaml", "output: x", "the dataset 'rows.yaml' is not a list; write each test after '- '"),
         ("rows.yaml", "- x", "line 1, column 3: [0] is 'x'; write a mapping of its variables"),
         ("rows.yaml", "- {output: 1.10}", "line 1, column 12: [0].output: YAML reads '1.1' as no text; quote it"),
     ]

@@ -518,16 +518,16 @@ def test_a_derived_metric_that_is_no_arithmetic_is_refused_and_left_out_alone(tm
     suite = read_suite(written(tmp_path, text, name=NAME), SuiteFlags(skip_unsupported=True))
     assert [metric.name for metric in suite.settings.derived_metrics] == ["Mean", "OfDerived"]
     assert all(not case.left_out for case in suite.cases())
-    assert any("no formula" in note for note in suite.notes)
+    assert any("not a formula" in note for note in suite.notes)
 
 
 @pytest.mark.parametrize(
     ("written_metrics", "said"),
     [
         ("{a: b}", "derivedMetrics is"),
-        ("[1]", "derivedMetrics[0]: '1' is no derived metric; write {name: NAME, value: FORMULA}"),
-        ("[{name: x}]", "is no derived metric; write {name: NAME, value: FORMULA}"),
-        ("[{name: x, value: 3}]", "is no derived metric; write {name: NAME, value: FORMULA}"),
+        ("[1]", "derivedMetrics[0]: '1' is not a derived metric; write {name: NAME, value: FORMULA}"),
+        ("[{name: x}]", "is not a derived metric; write {name: NAME, value: FORMULA}"),
+        ("[{name: x, value: 3}]", "is not a derived metric; write {name: NAME, value: FORMULA}"),
         ("[{name: x, value: '1', more: 2}]", "derivedMetrics[0]: unknown key 'more'"),
         (f"[{{name: x, value: '{'1' * 1001}'}}]", "derivedMetrics[0].value: String should have at most 1000 characters"),
         (f"[{', '.join(['{name: x, value: a}'] * 101)}]", "derivedMetrics: there are 101 derived metrics, 100 at most"),

@@ -127,7 +127,7 @@ tests: [{{assert: [{{type: llm-rubric, value: good}}]}}]
 def test_a_part_that_is_no_text_is_refused_by_its_kind(tmp_path: Path) -> None:
     chat = '[{"role": "user", "content": [{"type": "text", "text": "what?"}, {"type": "input_audio", "input_audio": {"data": "x"}}]}]'
 
-    assert "a message has a part 'input_audio', which is no text" in refusal(tmp_path, f"prompts: ['{chat}']{TESTS}", RUN, name=NAME)
+    assert "a message has a part 'input_audio', which is not text" in refusal(tmp_path, f"prompts: ['{chat}']{TESTS}", RUN, name=NAME)
 
 
 def test_a_variable_that_a_test_lacks_is_empty_in_a_prompt_with_one_note(tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_an_image_at_an_address_stays_there_and_what_is_none_is_refused(tmp_path
 
     assert [(image.url, image.detail) for image in case.images] == [("https://a.example/b.png", "low")]
     assert [message.content for message in case.messages] == ["[image 1, at https://a.example/b.png]"]
-    assert "'nothing' is no image" in refusal(tmp_path, VISION % "nothing", RUN, NAME, chat_json=chat)
+    assert "'nothing' is not a valid image" in refusal(tmp_path, VISION % "nothing", RUN, NAME, chat_json=chat)
     for provider in ("python:p.py", "http://localhost:1/"):
         text = (VISION % "https://a.example/b.png").replace("openai:x", f"'{provider}'")
         found = refusal(tmp_path, text, SuiteFlags(allow_code=True), NAME, chat_json=chat, p_py="def call_api(*_): return {'output': 'x'}")

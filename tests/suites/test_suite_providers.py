@@ -92,7 +92,7 @@ def test_no_key_is_taken_from_env_and_what_else_it_sets_is_a_variable(tmp_path: 
     (case,) = cases(tmp_path, text + "{PLACE: Rome}", name=NAME)
 
     assert case.output == "Rome why"
-    assert "a key is no part of a configuration" in refusal(tmp_path, text + "{OPENAI_API_KEY: sk-x}", name=NAME)
+    assert "a key is not part of a configuration" in refusal(tmp_path, text + "{OPENAI_API_KEY: sk-x}", name=NAME)
 
 
 def test_providers_are_a_mapping_by_id_a_file_or_one_and_a_system_prompt_is_kept(tmp_path: Path) -> None:

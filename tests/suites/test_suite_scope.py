@@ -220,7 +220,7 @@ def test_a_folder_that_is_allowed_is_read(gradeloop: CommandLine) -> None:
     assert gradeloop("rubric", "check", "r.yaml").code == 0
     (gradeloop.folder / "gradeloop.toml").unlink()
     refused = gradeloop("rubric", "check", "r.yaml", "--allow-outside", "absent")
-    assert refused.err == "gradeloop: --allow-outside: 'absent' is no folder; correct the path\n"
+    assert refused.err == "gradeloop: --allow-outside: 'absent' is not a folder; correct the path\n"
 
 
 def test_a_link_that_stays_inside_is_followed(gradeloop: CommandLine) -> None:

@@ -109,7 +109,7 @@ def test_an_output_is_filled_into_the_prompts_and_assertions_of_later_tests_with
             "'Say {{ first | upper }}{{ q }}'",
             "it reads the output of another case, which is not known yet; write {{ name }} alone",
         ),
-        ("storeOutputAs: first", "storeOutputAs: 1", "options.storeOutputAs: '1' is no name of a variable; write letters"),
+        ("storeOutputAs: first", "storeOutputAs: 1", "options.storeOutputAs: '1' is not a name of a variable; write letters"),
         ("'Say {{ q }}'", "'file://p.js'", "is called before the outputs are known that the test takes of others; write it as a text"),
         ("q: one", 'q: "\\uE0200x\\uE021"', "a text has the character U+E020, which marks outputs of other cases; leave it out"),
     ],

@@ -241,7 +241,7 @@ def test_what_is_wrong_is_told_with_its_place_and_cure(tmp_path: Path, subtests:
         (GIVEN + "tests: []", "tests: there are no tests; write them here, or name a file"),
         (GIVEN, "tests: there are no tests"),
         (GIVEN + "tests: other.csv", "tests[0]: the dataset 'other.csv' does not exist; name a file"),
-        (GIVEN + "tests: [other.xlsx]", "tests[0]: 'other.xlsx' is no dataset. Known: .csv, .jsonl, .json, .yaml, .yml."),
+        (GIVEN + "tests: [other.xlsx]", "tests[0]: 'other.xlsx' is not a dataset. Known: .csv, .jsonl, .json, .yaml, .yml."),
         (GIVEN + "prompts: ['{{ q }}']\ntests: [{id: a, output: x}]", "tests[0]: prompt 'p1': 'q' is undefined; the variables are: none"),
         (GIVEN + "generators: [scripted:a]\ntests: [{id: a}]", "tests[0]: there is nothing to answer; give the suite prompts"),
         (GIVEN + "tests: [{id: a, output: x, loop: true}]", "tests[0]: loop needs a generator; a given output is only judged"),
@@ -254,7 +254,7 @@ def test_what_is_wrong_is_told_with_its_place_and_cure(tmp_path: Path, subtests:
         (GIVEN + "tests: [{output: x, vars: {q: 1}, rubric: 'file://no.md'}]", "the rubric 'no.md' does not exist; name a file"),
         (GIVEN + "repeat: 0\ntests: [{output: x}]", "line 4, column 9: repeat: Input should be greater than or equal to 1, got '0'"),
         (GIVEN + "tools: no.py\ntests: [{output: x}]", "tools: 'no.py' does not exist; name a file"),
-        ("- a", "it is no mapping; write 'prompts:', 'rubric:' and 'tests:' with their values"),
+        ("- a", "it is not a mapping; write 'prompts:', 'rubric:' and 'tests:' with their values"),
     ]
     for suite, words in rows:
         with subtests.test(suite=suite):

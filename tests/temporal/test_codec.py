@@ -312,10 +312,10 @@ async def test_a_payload_that_was_changed_or_has_another_key_does_not_open(keys:
     [
         ("", "has no key"),
         ("k1\n", ":1 is not 'ID KEY'"),
-        ("k1 !!!\n", ":1: the key 'k1' is no base64"),
+        ("k1 !!!\n", ":1: the key 'k1' is not base64"),
         ("k1 c2hvcnQ=\n", "the key k1 has not 32 bytes"),
         (f"k1 {KEY}\nk1 {KEY}\n", ":2 names the key 'k1' again"),
-        (f"k=1 {KEY}\n", "'k=1' is no id of a key"),
+        (f"k=1 {KEY}\n", "'k=1' is not an id of a key"),
     ],
 )
 def test_a_file_of_keys_that_is_none_is_refused_by_line(keys: Path, content: str, why: str) -> None:

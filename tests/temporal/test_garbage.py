@@ -1,4 +1,4 @@
-"""What a worker has loaded is no part of Python's search for cyclic garbage; what it makes afterwards is."""
+"""What a worker has loaded is not part of Python's search for cyclic garbage; what it makes afterwards is."""
 
 import asyncio
 import json

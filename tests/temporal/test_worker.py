@@ -149,7 +149,7 @@ def end(temporal_server: ServerInfo, monkeypatch: pytest.MonkeyPatch, capsys: py
         (("--config", "absent.toml"), {}, 2, "InvalidRequest", "the settings file 'absent.toml' does not exist"),
         ((), {"GRADELOOP_SANDBOX": "{"}, 2, "InvalidRequest", 'error parsing value for field "sandbox"'),
         (("--scripted", "absent.yaml"), {}, 2, "InvalidRequest", "'absent.yaml' does not exist"),
-        ((), {"ANTHROPIC_BASE_URL": "nowhere"}, 2, "InvalidRequest", "ANTHROPIC_BASE_URL: 'nowhere' is no base URL"),
+        ((), {"ANTHROPIC_BASE_URL": "nowhere"}, 2, "InvalidRequest", "ANTHROPIC_BASE_URL: 'nowhere' is not a base URL"),
         ((), {"TEMPORAL_ADDRESS": "127.0.0.1:1"}, 4, "ServerUnreachable", "No Temporal server answers at '127.0.0.1:1'"),
         ((), {"TEMPORAL_NAMESPACE": "absent"}, 4, "ServerUnreachable", "has no namespace 'absent'"),
     ],

@@ -226,6 +226,6 @@ def test_docents_groups_are_kept() -> None:
     group = {"id": "g", "name": "agents", "description": None, "parent_transcript_group_id": None, "metadata": {"round": 2}}
 
     assert docent(transcript_groups=[group]).metadata == {"transcript_groups": [{"id": "g", "name": "agents", "metadata": {"round": 2}}]}
-    with pytest.raises(UnreadableMessage, match="is no object") as refused:
+    with pytest.raises(UnreadableMessage, match="is not an object") as refused:
         docent(transcript_groups=["g"])
     assert refused.value.path == ("transcript_groups", 0)

@@ -205,13 +205,13 @@ BAD: dict[str, tuple[str, str, str]] = {
     "no message": (
         "r.json",
         '{"messages": [\n5]}',
-        "r.json, line 2: messages[0]: '5' is no message; write an object with role and content",
+        "r.json, line 2: messages[0]: '5' is not a message; write an object with role and content",
     ),
     "no content": ("r.json", '{"messages": [{"role": "user",\n"content": 5}]}', "r.json, line 2: messages[0].content: the content is '5'"),
     "no messages": ("r.json", '{"messages": []}', "r.json, line 1: messages: there are no messages; nothing can be judged"),
     "neither": ("r.json", '{"id": "a", "turns": []}', "line 1: the run has neither transcripts nor messages; its keys: id, turns"),
-    "a number": ("r.json", "5", "r.json, line 1: '5' is no run"),
-    "no transcripts": ("r.json", '{"transcripts": []}', "transcripts: transcripts is no list with something in it"),
+    "a number": ("r.json", "5", "r.json, line 1: '5' is not a run"),
+    "no transcripts": ("r.json", '{"transcripts": []}', "transcripts: transcripts is not a list with something in it"),
     "a bad transcript": (
         "r.json",
         '{"transcripts": [\n{"messages": [\n{"role": "x"}]}]}',
@@ -225,7 +225,7 @@ BAD: dict[str, tuple[str, str, str]] = {
     "tool calls of a user": ("r.json", '[{"role": "user", "tool_calls": [{"name": "x"}]}]', "tool_calls belong to role 'assistant'"),
     "a bad line of messages": ("r.jsonl", '{"role": "user", "content": "x"}\n\n{"role": "x"}', "r.jsonl, line 3: the role is 'x'"),
     "a bad second run": ("r.json", '[{"messages": [{"role": "user", "content": "x"}]},\n {"x": 1}]', "r.json, line 2: [1]: the run has"),
-    "a bad sample": ("r.json", '{"samples": [{"id": 1}]}', "samples[0]: \"{'id': 1}\" is no sample of an Inspect log"),
+    "a bad sample": ("r.json", '{"samples": [{"id": 1}]}', "samples[0]: \"{'id': 1}\" is not a sample of an Inspect log"),
     "two transcripts of one id": (
         "r.json",
         '{"transcripts": [{"id": "a", "messages": [{"role": "user"}]}, {"id": "a", "messages": [{"role": "user"}]}]}',
@@ -240,7 +240,7 @@ BAD: dict[str, tuple[str, str, str]] = {
     "half a character": ("r.json", '[{"role": "user", "content": "\\ud800"}]', "half of a surrogate pair"),
     "an empty file": ("r.json", " \n", "r.json is empty; there is nothing to judge"),
     "nested beyond reason": ("r.json", "[" * 100_000, "r.json, line 1:"),
-    "no archive": ("r.eval", "text", "r.eval is no archive that can be read here"),
+    "no archive": ("r.eval", "text", "r.eval is not an archive that can be read here"),
 }
 
 

@@ -343,7 +343,7 @@ def test_bad_runs_are_left_out_of_lines_lists_and_logs(tmp_path: Path) -> None:
     ]
     assert (reading.runs, reading.share_left_out) == (4, 0.5)
     assert "[1].messages[0].role: the role is 'robot'" in reading.left_out[2]
-    assert "samples[1]: \"{'id': 3}\" is no sample" in reading.left_out[3]
+    assert "samples[1]: \"{'id': 3}\" is not a sample" in reading.left_out[3]
     with pytest.raises(InvalidRequest, match=r"a\.jsonl, line 2: no JSON"):
         list(read_run_file(tmp_path / "a.jsonl"))
 

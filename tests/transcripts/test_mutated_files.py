@@ -145,7 +145,7 @@ def test_a_turn_of_gemini_that_is_none_is_refused_and_a_text_is_the_users(tmp_pa
     text = _run("gemini", ("contents", 0), CANARY, tmp_path)
 
     assert "contents[0]: " in str(refused)
-    assert "is no turn" in str(refused)
+    assert "is not a turn" in str(refused)
     assert _said(text)[1] == ("user", "text", CANARY)
 
 

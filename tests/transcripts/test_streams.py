@@ -213,7 +213,7 @@ REFUSED: dict[str, tuple[list[Json], str]] = {
     ),
     "a candidate that is none": (
         [gemini({"text": "A"}), {"candidates": ["B"], "responseId": "r"}],
-        "line 1: .1..candidates.0.: 'B' is no object",
+        "line 1: .1..candidates.0.: 'B' is not an object",
     ),
     "an index that is none": (
         [chat({"content": "A"}), chat({"content": "B"}, at="x")],

@@ -1,1 +1,1 @@
-"""What an operator asks of this machine."""
+"""Commands for an operator of this machine."""

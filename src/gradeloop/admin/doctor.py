@@ -107,11 +107,7 @@ async def _check_in_time(client: Client, connection: Connection, seconds: float)
 
 
 async def _check_history(client: Client) -> None:
-    """Look for a workflow that is not there, for which the server has to read its histories.
-
-    Raises:
-        RPCError: It cannot.
-    """
+    """Look for a workflow that is not there, for which the server has to read its histories; raise RPCError if it cannot."""
     try:
         await client.get_workflow_handle(f"gradeloop-doctor-{uuid4()}").describe()
     except RPCError as error:
@@ -357,7 +353,7 @@ def _document(answer: "httpx2.Response") -> dict[str, Any]:
 
 
 def _other_than_receiver(url: str) -> Finding:
-    detail = f"what answers at {url} is no receiver of gradeloop"
+    detail = f"what answers at {url} is not a receiver of gradeloop"
     return _receiver(ok=False, detail=detail, cure="stop it, or give the receiver another receiver.address")
 
 

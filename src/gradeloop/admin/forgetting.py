@@ -62,7 +62,7 @@ SHOWN = 3
 
 @dataclass(frozen=True)
 class ForgottenSubject:
-    """What is to be forgotten: exactly one of these."""
+    """The subject that is to be forgotten: exactly one of these."""
 
     thread: str | None = None
     batch: str | None = None
@@ -133,7 +133,7 @@ def past_moment(text: str) -> datetime:
 
 
 class ForgetPlan(Strict):
-    """What would be removed, or was."""
+    """All that would be removed, or was."""
 
     workflows: int
     """Runs of workflows, whose histories go."""

@@ -27,7 +27,7 @@ PASSING = frozenset({"call_paces", "workers"})
 
 
 class StoreCheck(Strict):
-    """What is in a store, and whether it is whole."""
+    """The contents of a store, and the faults in it."""
 
     store: str
     version: int
@@ -39,11 +39,11 @@ class StoreCheck(Strict):
     size: int
     """Bytes of the database."""
     faults: tuple[str, ...] = ()
-    """What the database itself finds wrong; empty where it is whole."""
+    """Faults that the database itself finds; empty if there are none."""
 
 
 class Pruned(Strict):
-    """What was deleted as old, or would be."""
+    """Rows that were deleted as old, or would be."""
 
     before: datetime
     rows: dict[str, int]
@@ -128,14 +128,14 @@ def restore(file: Path, store: Store) -> dict[str, int]:
     """Copy a backup, upgraded where it is older, into a store that is empty, all of it or nothing; return the rows by table.
 
     Raises:
-        InvalidRequest: The file is no backup, or the store is not empty.
+        InvalidRequest: The file is not a backup, or the store is not empty.
         StoreUnavailable: The store cannot be written to.
     """
     if not file.is_file():
         raise InvalidRequest(f"there is no file {str(file)!r}; correct the path")
     with file.open("rb") as content:
         if content.read(16) != b"SQLite format 3\0":
-            raise InvalidRequest(f"{file} is no backup of a store; name a file that `gradeloop store backup` wrote")
+            raise InvalidRequest(f"{file} is not a backup of a store; name a file that `gradeloop store backup` wrote")
     with tempfile.TemporaryDirectory(prefix="gradeloop-restore-") as folder:
         draft = Path(folder) / "store.db"
         shutil.copyfile(file, draft)

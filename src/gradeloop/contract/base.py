@@ -301,7 +301,6 @@ class CodeText(Strict):
     function: Sparse[Annotated[str, Field(max_length=200)]] = ""
     """The file's function that is called; empty for what a file of JavaScript exports."""
     config: Sparse[JsonValue] = None
-    """What the code finds as `context["config"]`."""
+    """The value of `context["config"]` in the code."""
     finds_context: Sparse[Annotated[int, Field(ge=0, le=2)]] = 0
-    """Where it is not 0, the code finds the context of an output, and `{answer, context}` is shown: in the output itself (1), or in that
-    before the last transform (2)."""
+    """Above 0, the code gets an output's context, and `{answer, context}` is shown: of the output (1), or before its last transform (2)."""

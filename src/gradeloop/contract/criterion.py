@@ -26,14 +26,12 @@ TOLERANCE = 1e-9
 
 _ID = re.compile(r"[A-Za-z][\w.-]{0,63}")
 
-
 _SLOT = re.compile(r"\{\{\s*(rubric|output|transcript)((?:\.\w+)*)\s*\}\}")
 
 _TRUTHS = {"yes", "no", "on", "off", "true", "false", "null", "none", "~"}
 """Words that YAML 1.1 reads as a truth value or as null; none of them is a criterion."""
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
-
 
 Weight = Annotated[float, Field(ge=0, le=1_000_000, allow_inf_nan=False)]
 
@@ -44,7 +42,7 @@ class Check(OrText):
     tool: str = Field(min_length=1)
     """The name of the tool: `true` or `{"ok": true}` passes, `false` or `{"ok": false, ...}` fails, with the other keys as the gap."""
     extract: Literal["text", "code"] = "text"
-    """What the tool is given: the whole draft, or its last fenced code block (the whole draft where it has none)."""
+    """The tool's input: the whole draft, or its last fenced code block (the whole draft if it has none)."""
     arguments: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
     """Arguments that the tool is given beside the draft."""
     transform: Sparse[CodeText | None] = None
@@ -68,7 +66,7 @@ class Scale(Strict):
     @classmethod
     def _is_an_object(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
         if isinstance(value, bool | int | float | str | list):
-            raise _misread_by_yaml(f"{clip(str(value))} is no scale; write {{min: 1, max: 5}}, with a threshold where one is needed")
+            raise _misread_by_yaml(f"{clip(str(value))} is not a scale; write {{min: 1, max: 5}}, with a threshold where one is needed")
         return value
 
     @model_validator(mode="after")
@@ -192,7 +190,7 @@ class Criterion(OrText):
     id: str = ""
     """A letter, then letters, digits, `_`, `.` or `-`, 64 at most; `c` and the position by default."""
     description: str | dict[str, JsonValue]
-    """What must hold; an object where the author's own prompt reads its keys."""
+    """The requirement; an object if the author's own prompt reads its keys."""
     required: bool = True
     """Whether the rubric is met only if this criterion passes."""
     weight: Weight = Field(default=1.0, exclude_if=lambda value: value == 1.0)
@@ -243,18 +241,20 @@ class Criterion(OrText):
     @classmethod
     def _is_an_id(cls, value: str) -> str:
         if value and not _ID.fullmatch(value):
-            raise ValueError(f"{clip(value)} is no criterion id; start with a letter, then letters, digits, '_', '.', '-', 64 at most")
+            raise ValueError(f"{clip(value)} is not a criterion id; start with a letter, then letters, digits, '_', '.', '-', 64 at most")
         return value
 
     @field_validator("description", mode="before")
     @classmethod
     def _is_not_empty(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
         if not isinstance(value, str | dict):
-            raise _misread_by_yaml(f"{clip(str(value))} is no text; put the description in quotes")
+            raise _misread_by_yaml(f"{clip(str(value))} is not a string; put the description in quotes")
         if not (value.strip() if isinstance(value, str) else value):
             raise ValueError("the description is empty; say what must hold")
         if isinstance(value, str) and value.strip().lower() in _TRUTHS:
-            raise _misread_by_yaml(f"{clip(value)} is no criterion, and some readers of YAML take it for a truth value; write a sentence")
+            raise _misread_by_yaml(
+                f"{clip(value)} is not a criterion, and some readers of YAML take it for a truth value; write a sentence"
+            )
         return value.strip() if isinstance(value, str) else value
 
     @field_validator("grader", mode="before")
@@ -426,7 +426,7 @@ def flatten_groups(raw: dict[str, Any] | list[Any]) -> dict[str, Any]:
     """Return a raw rubric whose groups' members stand in line with the other criteria, with the names of their groups.
 
     Raises:
-        ValueError: The rubric is no object, its criteria are no list, or a group is empty or nested.
+        ValueError: The rubric is not an object, its criteria are not a list, or a group is empty or nested.
     """
     if isinstance(raw, list):
         raise ValueError("the rubric is a list; write 'criteria:' above it")  # noqa: TRY004 - pydantic tells no other
@@ -434,7 +434,7 @@ def flatten_groups(raw: dict[str, Any] | list[Any]) -> dict[str, Any]:
     if criteria is None:
         return raw
     if not isinstance(criteria, list | tuple):
-        raise ValueError(f"criteria: {clip(str(criteria))} is no list; write each criterion after '- '")  # noqa: TRY004 - the same
+        raise ValueError(f"criteria: {clip(str(criteria))} is not a list; write each criterion after '- '")  # noqa: TRY004 - the same
     nested = [criterion for criterion in criteria if isinstance(criterion, dict) and "group" in criterion and "criteria" in criterion]
     for group in nested:
         if not group["criteria"] or not isinstance(group["criteria"], list):

@@ -1,4 +1,4 @@
-"""What graders may answer and what gradeloop records: verdicts, evaluations, events, tool evidence, and what waits for a person."""
+"""Answers of graders and gradeloop's records: verdicts, evaluations, events, tool evidence, and questions to a person."""
 
 import hashlib
 import html
@@ -17,11 +17,10 @@ VerdictResult = Literal["satisfied", "needs_revision", "failed"]
 
 EvaluationResult = Literal[VerdictResult, "grader_error"]
 
-
 RunStatus = Literal["running", "waiting", "interrupted", "satisfied", "max_iterations_reached", "failed", "grader_error", "superseded"]
 
 InterruptReason = Literal["person", "budget", "failure", "outage"]
-"""Why a run was interrupted: a person stopped it, the budget is used up, the generator failed, or a provider was away for too long."""
+"""The cause of an interruption: a person, a used-up budget, a failed generator, or a provider that was away for too long."""
 
 CURTAILED_CHARACTERS = 200
 """The characters that a full thread keeps of a gap or an explanation."""
@@ -47,7 +46,7 @@ class Quote(Strict):
     quote_verified: Sparse[bool | None] = None
     """Whether gradeloop found the quote in its record, word for word; a grader may not set it."""
     quote_match: Sparse[QuoteMatch | None] = None
-    """How the quote matches its record: verbatim, nearly, which is no evidence, or not at all; a grader may not set it."""
+    """The match of the quote with its record: verbatim, nearly (no evidence), or none; a grader may not set it."""
     quote_nearest: Sparse[str | None] = None
     """The passage of the record that a quote resembles which is nearly there, white space folded; None for any other quote."""
 
@@ -59,7 +58,7 @@ class VerdictRow(Strict):
     reason: str
     passed: bool
     gap: str | None
-    """What is missing; None on a pass."""
+    """The defect; None on a pass."""
     score: Sparse[Annotated[float, Field(allow_inf_nan=False)] | None] = None
     """The number on the criterion's own scale."""
     quotes: Sparse[tuple[Quote, ...] | None] = None
@@ -107,7 +106,7 @@ class Override(Strict):
     why: str
     by: str
     time: str
-    """When it was recorded, in ISO 8601, UTC."""
+    """Time of the recording, ISO 8601, UTC."""
 
 
 class Vote(Strict):
@@ -130,14 +129,13 @@ class CriterionRow(Strict):
     passed: bool
     reason: str
     gap: Sparse[str | None] = None
-    """What is missing; absent on a pass."""
+    """The defect; absent on a pass."""
     unverified: Sparse[bool] = False
     """Whether no verdict was given: the row is neither a pass nor a confirmed fail."""
     by: Literal["model", "tool", "human", "cached", "nobody"] = "model"
-    """Who decided; `cached` is a model that had answered the identical question before, `nobody` a person who was not asked."""
+    """The judge; `cached` is a model that had answered the identical question before, `nobody` a person who was not asked."""
     score: Sparse[float | None] = None
-    """The grader's number on the criterion's scale, as it was given, the median of several; a check's share of the score, 0 to 1, or what
-    an assertion in code gave."""
+    """The grader's number on the criterion's scale (the median of several), a check's share of the score, or an assertion's number."""
     contested: Sparse[bool] = False
     """Whether several graders disagreed."""
     votes: Sparse[tuple[Vote, ...]] = ()
@@ -198,7 +196,7 @@ class Evaluation(Strict):
     prompt_version: Sparse[str | None] = None
     """The version of the grading prompts."""
     notes: Sparse[tuple[str, ...]] = ()
-    """What else there is to know of the models that were called: settings that went to them unchecked, a model that is retired."""
+    """Notes about the models that were called: settings that were passed on unchecked, a model that is retired."""
     overridden_result: Sparse[VerdictResult | None] = None
     """The result with people's overrides; None where there are none."""
 
@@ -242,8 +240,7 @@ class CheckOutcome(Strict):
     passed: bool
     gap: str | None = None
     share: Sparse[Annotated[float, Field(allow_inf_nan=False)] | None] = None
-    """What the criterion is worth in the score; 1 or 0 by `passed` where the check does not say. 0 to 1, but for assertions in code, whose
-    score may be any number."""
+    """The criterion's share of the score, 0 to 1 (any number from an assertion in code); 1 or 0 by `passed` where the check has none."""
 
 
 class Judgement(Strict):
@@ -254,7 +251,7 @@ class Judgement(Strict):
     impossible: bool = False
     """Whether the grader answered that the rubric cannot be judged."""
     error: str | None = None
-    """Why the pass has no verdict; None where it has one."""
+    """The reason why the pass has no verdict; None if it has one."""
     remarks: tuple[str, ...] = ()
     """The explanations of the graders that object to something; of all graders where none does."""
 
@@ -275,7 +272,7 @@ class PendingCall(Strict):
     tool: str
     arguments: dict[str, JsonValue]
     role: Literal["generator", "grader", "check"]
-    """Who made the call."""
+    """The role that made the call."""
 
 
 class DraftPiece(Strict):
@@ -298,7 +295,7 @@ class DraftInQuestion(Strict):
     previous: Sparse[int | None] = None
     """Index of the draft about which a person was asked before; None where this is the first."""
     changes: Sparse[tuple[DraftPiece, ...] | None] = None
-    """What changed since that draft; None where there is none, or the difference is too large."""
+    """The difference from that draft; None if there is none, or if it is too large."""
 
 
 class WaitingFor(Strict):
@@ -320,7 +317,7 @@ class Rejection(Strict):
     iteration: int
     """The iteration of the draft that was rejected, from 0."""
     gap: str
-    """What that draft lacked, as the person said it."""
+    """The defect of that draft, in the person's words."""
 
 
 def rejections_of(evaluations: Sequence[Evaluation], waiting: WaitingFor) -> tuple[Rejection, ...]:
@@ -362,7 +359,7 @@ class Event(Strict):
     """The event's number in the thread, from 1 without gaps."""
     type: EventType
     time: str
-    """When it happened, in ISO 8601, UTC."""
+    """Time of the event, ISO 8601, UTC."""
     grading_run_id: str | None = None
     iteration: int | None = None
     index: Sparse[int | None] = None
@@ -374,11 +371,11 @@ class Event(Strict):
     tool: Sparse[str | None] = None
     """The tool that was called, approved or denied."""
     role: Sparse[Literal["generator", "grader", "check"] | None] = None
-    """Who called the tool."""
+    """The role that called the tool."""
     why: Sparse[str | None] = None
-    """What is wrong with a supplied rubric that was rejected."""
+    """The fault of a supplied rubric that was rejected."""
     reason: Sparse[InterruptReason | None] = None
-    """Why the run was interrupted."""
+    """The reason why the run was interrupted."""
     result: Sparse[str | None] = None
     """The result of an evaluation that ended."""
     status: Sparse[RunStatus | None] = None

@@ -79,11 +79,11 @@ class Attachment(Strict):
         found = _DATA.fullmatch(self.url)
         if found is None or (found["image"] is None) != (self.type == "file"):
             forms = "data:application/pdf;base64,…" if self.type == "file" else "data:image/png;base64,… (png, jpeg, gif or webp)"
-            raise ValueError(f"{clip(self.url)} is no {self.type}; write https://…, or {forms}")
+            raise ValueError(f"{clip(self.url)} is not a valid {self.type}; write https://…, or {forms}")
         try:
             size = len(self._bytes)
         except (binascii.Error, ValueError):
-            raise ValueError(f"{clip(self.url)} is no base64; encode the {self.type} anew") from None
+            raise ValueError(f"{clip(self.url)} is not base64; encode the {self.type} anew") from None
         if size > IMAGE_BYTES:
             raise ValueError(f"the {self.type} has {size} bytes, {IMAGE_BYTES} at most; shrink it, or give its address")
         return self
@@ -153,7 +153,7 @@ class Message(Strict):
     """The text; it may be sent as blocks, too."""
     name: Sparse[str | None] = None
     source: Sparse[str | None] = None
-    """Who put it into the conversation: `rubric_grader` for feedback, `turn_limit` for the request to answer now."""
+    """The author besides the role: `rubric_grader` of feedback, `turn_limit` of the request to answer now."""
     tool_calls: Sparse[Items[ToolCall]] = ()
     """The tool calls of an answer of role `assistant`."""
     tool_call_id: Sparse[str | None] = None
@@ -364,7 +364,7 @@ class Usage(Strict):
 
 
 class LogProbs(Strict):
-    """How probable a model found the tokens of its reply, all together."""
+    """The probability that a model gave the tokens of its reply, all together."""
 
     total: Annotated[float, Field(allow_inf_nan=False)]
     """The sum of the tokens' natural log probabilities."""
@@ -399,8 +399,7 @@ FUNCTIONS = 128
 """The most functions of a generator, as the vendors have it."""
 
 CallForm = Literal["chat", "function_call", "responses", "anthropic", "bedrock", "google"]
-"""How a draft shows the functions that it calls: as the reply of OpenAI's Chat Completions (its older `function_call`, too), of its
-Responses, of Anthropic's Messages, of Amazon's Nova or of Google's API has them."""
+"""The API whose reply shows the called functions: Chat Completions (`function_call`: its older form), Responses, or another vendor's."""
 
 FunctionName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.:-]{0,127}$")]
 
@@ -451,11 +450,11 @@ def refuse_odd_functions(functions: tuple[DeclaredFunction, ...], choice: str | 
     if choice is None or (choice in CHOICES and functions) or choice in names:
         return
     known = ", ".join([*CHOICES, *names]) if functions else "none, as there are no functions"
-    raise ValueError(f"function_choice: {choice!r} is no choice; write one of: {known}")
+    raise ValueError(f"function_choice: {choice!r} is not a choice; write one of: {known}")
 
 
 CHOICES = ("auto", "none", "required")
-"""Whether a model may call a function, or must; the name of a function says which one it must call."""
+"""The choices besides the name of a function that must be called: the model may call one, may not, or must."""
 
 
 @dataclass(frozen=True)

@@ -39,9 +39,9 @@ class ModelConfig(Strict):
     temperature: Annotated[float, Field(ge=0, le=2)] | None = None
     """The sampling temperature, where the model takes one."""
     reasoning_effort: Effort | None = None
-    """How much a reasoning model thinks, where it takes an effort."""
+    """The effort of a reasoning model, if it takes one."""
     thinking: Literal["adaptive", "between_tools", "disabled"] | Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    """How a reasoning model thinks; a number is its budget in tokens, where the model accepts one."""
+    """The thinking of a reasoning model; a number is its budget in tokens, if the model accepts one."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
     """The seed, where the provider takes one."""
     structured_output: bool | None = None
@@ -57,7 +57,7 @@ class ModelConfig(Strict):
     @classmethod
     def _is_a_url(cls, value: str | None) -> str | None:
         if value is not None and not re.match(r"https?://[^\s/?#@]+(/[^\s?#@]*)?$", value):
-            raise ValueError(f"{clip(value)} is no base URL; write http(s)://host[:port][/path], without user, query or fragment")
+            raise ValueError(f"{clip(value)} is not a base URL; write http(s)://host[:port][/path], without user, query or fragment")
         return value
 
 
@@ -83,7 +83,7 @@ class FallbackModel(OrText):
         provider = ALIASES.get(provider, provider)
         if not re.fullmatch(PROVIDER_NAME, provider):
             cure = "write small letters, digits, '-' and '_', a letter first"
-            raise ValueError(f"{clip(provider)} is no provider's name; {cure}.{did_you_mean(provider.lower(), sorted(PROVIDERS))}")
+            raise ValueError(f"{clip(provider)} is not a provider's name; {cure}.{did_you_mean(provider.lower(), sorted(PROVIDERS))}")
         return f"{provider}:{model}"
 
     @property
@@ -118,7 +118,7 @@ class ModelSpec(FallbackModel):
     @classmethod
     def _is_a_flat_list(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
         if isinstance(value, str | dict):
-            raise ValueError(f"{clip(str(value))} is no list; write fallback: [model, ...]")  # noqa: TRY004 - pydantic tells no other
+            raise ValueError(f"{clip(str(value))} is not a list; write fallback: [model, ...]")  # noqa: TRY004 - pydantic tells no other
         for entry in value if isinstance(value, list | tuple) else ():
             if isinstance(entry, dict) and not {"fallback", "fallback_after", "on_refusal"}.isdisjoint(entry):
                 raise ValueError("a fallback has no fallback of its own; list all models in the first one's fallback, in order")
@@ -337,7 +337,7 @@ class HttpCall(Strict):
     body: Sparse[JsonValue] = None
     """The body: a text as it is, anything else as JSON; none for None."""
     path: Sparse[tuple[str | int, ...]] = ()
-    """Where in the reply's JSON the draft is; the whole reply where it is empty."""
+    """The path of the draft in the reply's JSON; the whole reply if it is empty."""
 
     @model_validator(mode="after")
     def _names_no_key(self) -> Self:

@@ -45,7 +45,7 @@ _FUNCTIONS: dict[str, Callable[..., float]] = {
     "sqrt": math.sqrt,
     "sum": lambda *values: sum(values),
 }
-"""What a formula may call, by the names that mathjs has for it too."""
+"""Functions of a formula, by the names that mathjs uses too."""
 
 _CONSTANTS = {"pi": math.pi, "e": math.e}
 
@@ -59,7 +59,9 @@ def _parse(formula: str) -> ast.expr:
     try:
         tree = ast.parse(formula.strip().replace("^", "**"), mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
-        raise ValueError(f"{clip(formula)} is no formula; write arithmetic over names, such as (Tone + 2 * Accuracy) / __count") from None
+        raise ValueError(
+            f"{clip(formula)} is not a formula; write arithmetic over names, such as (Tone + 2 * Accuracy) / __count"
+        ) from None
     _refuse_others(tree, DEPTH)
     return tree
 
@@ -130,7 +132,7 @@ class MetricShare(Strict):
     criterion: str
     """The criterion's id."""
     weight: Annotated[float, Field(gt=0, allow_inf_nan=False)] = Field(default=1.0, exclude_if=lambda value: value == 1)
-    """How much the score counts in the metric."""
+    """The weight of the score in the metric."""
 
 
 MOST_SHARES = 1_000

@@ -10,8 +10,7 @@ NOTIFY = "notify"
 """The type of the activity that posts a notice to one webhook."""
 
 NoticeKind = Literal["thread.waiting", "thread.over_budget", "batch.ended", "batch.over_budget", "monitor.alert", "monitor.clear"]
-"""What has happened: a thread waits for a person, its budget is used up, a batch's run has ended, or its budget has paused it; a monitor
-raises an alert, or the alert is over."""
+"""The events of which webhooks hear; `monitor.clear` ends an alert, `over_budget` stops a run or pauses a batch."""
 
 ALL_KINDS: tuple[NoticeKind, ...] = get_args(NoticeKind)
 
@@ -23,7 +22,7 @@ CONTENT_CHARACTERS = 4_000
 
 
 class AskedOfPerson(Strict):
-    """What a person is asked."""
+    """One question to a person."""
 
     kind: Literal["criterion", "call"]
     id: str
@@ -31,7 +30,7 @@ class AskedOfPerson(Strict):
 
 
 class NoticeContent(Strict):
-    """What stands in a notice only where the webhook's settings say `content = true`."""
+    """Texts of a notice, which it has only if the webhook's settings say `content = true`."""
 
     questions: tuple[str, ...] = ()
     """The criteria that a person decides, or the tools that the model wants to call."""
@@ -46,15 +45,15 @@ class Notice(Strict):
     """Equal for all deliveries of one notice; also the header `webhook-id`."""
     type: NoticeKind
     time: str
-    """When it happened: ISO 8601, UTC."""
+    """Time of the event: ISO 8601, UTC."""
     title: str
-    """What it is about: the beginning of the thread's task, or the batch's name."""
+    """The subject: the beginning of the thread's task, or the batch's name."""
     answer: str
     """The answer in one line, as the first line of a page has it."""
     thread_id: Sparse[str | None] = None
     grading_run_id: Sparse[str | None] = None
     questions: Sparse[tuple[AskedOfPerson, ...]] = ()
-    """What a person is asked, by its ids."""
+    """The questions to a person, by their ids."""
     batch_id: Sparse[str | None] = None
     counts: Sparse[dict[str, int]] = Field(default_factory=dict)
     """The number of a batch's cases by what became of them, and `total`."""

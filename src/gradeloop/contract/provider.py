@@ -33,8 +33,7 @@ FailureKind = Literal[
 ]
 
 _THINKING_REFUSED = re.compile(r"block is bound to a different|encrypted[_ ]content", re.IGNORECASE)
-"""Messages of Anthropic about thinking behind another conversation or of another account, and of OpenAI about reasoning that it cannot
-decrypt."""
+"""Messages about thinking of another conversation or account (Anthropic), and about reasoning that cannot be decrypted (OpenAI)."""
 
 DRAFT_CHARACTERS = 8_000
 """The characters that are told of a draft while it is being written, its last ones."""
@@ -44,7 +43,7 @@ class CallProgress(Recorded):
     """The progress of a call, which its heartbeats carry to whoever describes its workflow."""
 
     since: float
-    """When the first attempt began, in seconds since 1970."""
+    """Time of the first attempt, in seconds since 1970."""
     model: Sparse[str] = ""
     """The model that this attempt asks; empty where none is asked yet."""
     attempt: int = 1
@@ -54,7 +53,7 @@ class CallProgress(Recorded):
     draft: Sparse[str | None] = None
     """The end of a thread's draft, as far as its stream has come."""
     problem: Sparse[str | None] = None
-    """Why the paid attempt before this one gave no answer."""
+    """The reason why the paid attempt before this one gave no answer."""
     store: Sparse[str | None] = None
     """The problem of the store that a reply waits for."""
 
@@ -191,7 +190,7 @@ class Provider(Protocol):
         """Make exactly one paid call and return its reply.
 
         Raises:
-            ModelFault: The call failed, or its reply is no answer (refused, truncated, malformed, empty).
+            ModelFault: The call failed, or its reply is not an answer (refused, truncated, malformed, empty).
         """
         ...
 

@@ -19,13 +19,13 @@ PAUSE_SECONDS = 0.2
 """The pause before a refused query is sent again."""
 
 REFUSED_SECONDS = 20.0
-"""How long a refused query is sent again: longer than the 10 seconds after which the server repeats a lost workflow task."""
+"""Seconds for which a refused query is sent again: more than the 10 after which the server repeats a lost workflow task."""
 
 LOST_SECONDS = 1.5
-"""How long a query may be silent before it is sent once more beside the first: one that meets the end of a run can be lost."""
+"""Seconds of silence after which a query is sent once more beside the first: one that meets the end of a run can be lost."""
 
 SILENT_SECONDS = 30.0
-"""How long a query that nobody answers is waited for, where its caller does not give up before."""
+"""Seconds until a query without an answer is given up, unless its caller gives up before."""
 
 SILENT = {RPCStatusCode.DEADLINE_EXCEEDED, RPCStatusCode.CANCELLED}
 """The statuses of a query that nobody answered in time."""

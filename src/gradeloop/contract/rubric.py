@@ -37,7 +37,6 @@ CONVERSATIONS = 500
 
 _MARKER = re.compile(r"(?:[-*•+]|\d+[.)]|[A-Za-z]\))\s+(?:\[[ xX]?\]\s+)?")
 
-
 _HEADING = re.compile(r"#{1,6}(\s|$)")
 
 _Sentence = Field(min_length=1, max_length=1000)

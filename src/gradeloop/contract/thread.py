@@ -77,7 +77,6 @@ class Generator(ToolLimits):
     """The drafter, `Generator(model="openai:gpt-5-mini")`: a model, or an activity or workflow of another worker, in any language."""
 
     model: ModelSpec | None = None
-    """The model that drafts; the worker calls it."""
     activity: Sparse[str | None] = Field(default=None, min_length=1)
     """The type of an activity that takes `{messages, iteration, feedback}` and returns `{messages}` or text."""
     workflow: Sparse[str | None] = Field(default=None, min_length=1)
@@ -87,7 +86,6 @@ class Generator(ToolLimits):
     heartbeat_timeout: Sparse[Annotated[float, Field(ge=1, le=3_600)] | None] = None
     """Seconds without a heartbeat after which the activity is tried again; an activity that sends none leaves it out."""
     system_prompt: SystemPrompt | None = None
-    """Instructions before the conversation."""
     tools: Items[OfferedTool] = ()
     """Names of the worker's tools, and definitions of remote tools."""
     show_rubric: bool = False
@@ -97,7 +95,7 @@ class Generator(ToolLimits):
     function_choice: Sparse[str | None] = None
     """`auto`, `none`, `required`, or the name of the function that must be called; the provider's default where it is absent."""
     shown_as: Sparse[CallForm | None] = None
-    """As whose API the draft shows the functions that it calls: `chat` by default."""
+    """The API whose reply the draft imitates when it calls functions; `chat` by default."""
     output_form: Sparse[OutputForm | None] = None
     """The JSON that the draft of a case is asked to be."""
 
@@ -218,7 +216,7 @@ def tenant_named(request: object) -> str | None:
 
 
 class Priority(Strict):
-    """Which calls go first where slots or a rate are short, in Temporal's own terms: `Priority(level=1, tenant="acme")`."""
+    """Priority of calls if slots or a rate are short, in Temporal's own terms: `Priority(level=1, tenant="acme")`."""
 
     level: Annotated[int, Field(ge=1, le=5)] = 3
     """The priority level; 1 goes before 5."""
@@ -236,11 +234,9 @@ class ThreadRequest(Strict):
     rubric: Rubric | None = None
     """The rubric; absent or null keeps the sticky one, and `""` clears it."""
     generator: Generator
-    """Who drafts."""
     grader: Grader | None = None
-    """Who judges; the worker's default model where it is absent."""
+    """The judge; the worker's default model if it is absent."""
     max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] = 3
-    """The most drafts of a run."""
     idle_timeout: Annotated[float, Field(ge=0, le=31_536_000)] = 0
     """Seconds that the thread stays open for further turns once its work is done."""
     budget: Budget | None = None
@@ -303,9 +299,8 @@ class DecideRequest(Strict):
     criterion: str
     passed: bool
     gap: Annotated[str, Field(max_length=4000)] | None = None
-    """What is missing; required where the criterion does not pass."""
+    """The defect; required if the criterion does not pass."""
     by: Annotated[str, Field(min_length=1, max_length=200)]
-    """The name of the person."""
 
     @model_validator(mode="after")
     def _says_what_is_missing(self) -> "DecideRequest":
@@ -398,10 +393,7 @@ class RunResult(Strict):
     iterations: int
     """The number of evaluations of the run."""
     output: str | None
-    """The best draft: the gate passes first, then the score, then the number of required criteria passed, then the latest.
-
-    While the run waits for a person, it is the draft in `waiting_for` instead, or None.
-    """
+    """The best draft: gate passed, then score, then required criteria passed, then the latest; while a person is asked, theirs or None."""
     best_iteration: int | None
     """The iteration of the best draft; None while the run waits for a person, as is `score`."""
     last_output: str | None
@@ -409,19 +401,17 @@ class RunResult(Strict):
     score: float | None
     """The score of the best draft, as in its evaluation."""
     evaluations: tuple[Evaluation, ...]
-    """The evaluations of the run, in order."""
     messages: tuple[Message, ...] | None
     """This turn's messages; None above 128 KiB (page them with the query `messages`)."""
     messages_truncated: bool
     """Whether `messages` was omitted because of its size."""
     usage: Usage
-    """The usage of this turn."""
     error: str | None
     """The failure that interrupted the run, and what to change."""
     reason: InterruptReason | None = None
-    """Why the run was interrupted; None for any other status, and where the workflow itself was cancelled or lost."""
+    """The cause of an interruption; None for any other status, and if the workflow itself was cancelled or lost."""
     waiting_for: WaitingFor | None = None
-    """What waits for a person; None for any status but `waiting`."""
+    """The questions to a person; None for any status but `waiting`."""
     overridden_result: VerdictResult | None = None
     """The last evaluation's result with people's overrides; None where there are none."""
 
@@ -472,15 +462,13 @@ class ThreadState(Strict):
     grading_run_id: str | None
     phase: Literal["generating", "grading"] | None
     iteration: int | None
-    """The iteration of the run, from 0."""
     rubric: Rubric | None
-    """The rubric in force, its variables filled in."""
     rubric_sha256: str | None
     usage: Usage
     """The usage of the whole thread."""
     budget: Budget | None = None
     reason: InterruptReason | None = None
-    """Why the run was interrupted; None for any other status."""
+    """The cause of an interruption; None for any other status."""
     error: Sparse[str | None] = None
     """The failure, and the change that it needs before the run is resumed; None where nothing failed."""
     queued: int

@@ -26,7 +26,7 @@ RUN_MESSAGES = 100_000
 
 
 class MessagePlace(NamedTuple):
-    """Where a message stands in its run, and for a message of an excerpt, in the longer run."""
+    """The place of a message in its run; for a message of an excerpt, its place in the longer run."""
 
     transcript: int
     message: int
@@ -41,13 +41,12 @@ RunRole = Literal["system", "user", "assistant", "tool"]
 
 RunId = Annotated[str, Field(min_length=1, max_length=200)]
 
-
 EMPTY_MESSAGE = "empty_message"
 """The kind of the record that stands for a message which says nothing."""
 
 
 class TextPart(Strict):
-    """What somebody says."""
+    """A text that somebody says."""
 
     type: Literal["text"] = "text"
     text: str
@@ -60,7 +59,7 @@ class TextPart(Strict):
 
 
 class ReasoningPart(Strict):
-    """What a model thought before it spoke, or a summary of that."""
+    """A model's thoughts before it spoke, or a summary of them."""
 
     type: Literal["reasoning"] = "reasoning"
     text: str = ""
@@ -90,7 +89,7 @@ class ToolCallPart(Strict):
 
 
 class ToolResultPart(Strict):
-    """What a tool returned."""
+    """The result of a tool."""
 
     type: Literal["tool_result"] = "tool_result"
     call: str
@@ -206,7 +205,7 @@ class RunMessage(Strict):
 
     @property
     def is_answer(self) -> bool:
-        """Whether an assistant says something in it, or calls a tool; its reasoning and errors alone are no answer."""
+        """Whether an assistant says something in it, or calls a tool; its reasoning and errors alone are not an answer."""
         spoken = any(not isinstance(part, ReasoningPart | ErrorPart) for part in self.records())
         return self.role == "assistant" and self.says_something and spoken
 
@@ -221,7 +220,7 @@ class RunTranscript(Strict):
 
 
 class PartFinding(Strict):
-    """What a judge says of one part of a longer run."""
+    """A judge's finding about one part of a longer run."""
 
     part: int
     """The number of the part, from 1."""
@@ -233,12 +232,12 @@ class PartFinding(Strict):
 
 
 class RunExcerpt(Strict):
-    """Which messages of a longer run an excerpt holds, by their numbers there, and what was found in the parts of the run."""
+    """The messages of a longer run that an excerpt holds, by their numbers there, and the findings about the run's parts."""
 
     parts: Annotated[int, Field(ge=2)]
-    """How many parts the longer run has."""
+    """The number of parts of the longer run."""
     part: Sparse[int | None] = None
-    """Which of them this is, from 1; None for the messages that the findings on all parts cite."""
+    """The number of this part, from 1; None for the messages that the findings on all parts cite."""
     transcripts: Items[int]
     """The number of each transcript in the longer run."""
     messages: Items[Items[int]]
@@ -254,7 +253,7 @@ class AgentRun(Strict):
     metadata: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
     """Data about the run, shown to a judge only where the judge's configuration asks for it: it may hold the answer."""
     excerpt: Sparse[RunExcerpt | None] = None
-    """What this holds of a longer run, where it is a part of one; then messages are cited by their numbers there."""
+    """The place of these messages in a longer run, if they are a part of one; they are cited by their numbers there."""
 
     @model_validator(mode="after")
     def _names_its_transcripts(self) -> "AgentRun":
@@ -344,7 +343,7 @@ def draft_index(log: list[Message]) -> int:
 
 
 def request_index(log: list[Message], draft: int) -> int:
-    """Return the index of the request that the draft answers: the user's last message before it that is no feedback, else the first."""
+    """Return the index of the request that the draft answers: the user's last message before it that is not feedback, else the first."""
     asked = (at for at in range(draft, -1, -1) if log[at].role == "user" and log[at].source is None and log[at].name != FEEDBACK_SOURCE)
     requests = (at for at in asked if _speaks(log[at]))
     return next(requests, 0)
@@ -384,15 +383,15 @@ class Citation(Strict):
     path: str
     """The path of the text in the output: `explanation`, `findings[2].why`."""
     start: int
-    """Where the citation starts in that text, in characters; where a bracket has several, each has its own stretch of it."""
+    """Start of the citation in that text, in characters; each of several in one bracket has its own stretch."""
     end: int
     kind: Literal["block", "metadata"]
     target: str
-    """What is cited: `T0B3`, or for metadata `R0M.model`."""
+    """The cited block: `T0B3`, or for metadata `R0M.model`."""
     quote: Sparse[str | None] = None
     verified: bool
     problem: Sparse[str | None] = None
-    """Why the citation is not verified; None for one that is."""
+    """The reason why the citation is not verified; None for one that is."""
     transcript_id: Sparse[str | None] = None
     block_start: Sparse[int | None] = None
     """The first character meant in the block's text, reasoning and tool calls included."""

@@ -20,9 +20,8 @@ TEXT_MARK = "gradeloop results of"
 MARKDOWN_MARK = "<!-- gradeloop results -->"
 """The beginning of results as Markdown, which no reader shows."""
 
-
 _HEAD_BYTES = 64 * 1024
-"""How much of a file is looked at: our marks are at its beginning, a suite's name of 200 characters before them at most."""
+"""Bytes of a file that are searched: our marks are at its beginning, after a suite's name of at most 200 characters."""
 
 _OURS = re.compile(
     rb"""
@@ -38,7 +37,7 @@ _OURS = re.compile(
     """,
     re.DOTALL | re.VERBOSE,
 )
-"""How the files begin that gradeloop writes; in comments of the expression, what they are."""
+"""The beginnings of files that gradeloop writes; comments of the expression name them."""
 
 
 def refuse_foreign(path: Path, *, overwrite: bool) -> None:
@@ -81,7 +80,7 @@ def resolve_writable(given: Path, suffixes: Sequence[str], *, overwrite: bool = 
     try:
         path = given.resolve()
         if path.exists() and not path.is_file():
-            raise InvalidRequest(f"the output {quoted_path(given)} is no file; name one, such as results{suffix}")
+            raise InvalidRequest(f"the output {quoted_path(given)} is not a file; name one, such as results{suffix}")
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.exists() and not os.access(path, os.W_OK):
             raise InvalidRequest(f"the output {quoted_path(given)} may not be written; change its permissions, or name another")

@@ -32,7 +32,7 @@ def read_rubric_file(path: Path, scope: FileScope | None = None) -> JsonValue:
         try:
             return path.read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError):
-            raise InvalidRequest(f"the rubric {str(path)!r} is no readable text file in UTF-8; save it as one") from None
+            raise InvalidRequest(f"the rubric {str(path)!r} is not a readable text file in UTF-8; save it as one") from None
     value, placed = read_placed(path, "the rubric")
     where = f"the rubric {str(path)!r}"
     value = inline_prompts(value, scope or FileScope.of(path), Location(where, (), placed))

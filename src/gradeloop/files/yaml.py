@@ -23,7 +23,7 @@ YAML_BYTES = 4 * 1024 * 1024
 """The largest file: above what a thread may hold; the parser, pure Python, needs 20 s for one that is all short rows."""
 
 DEPTH = 64
-"""How deep lists and mappings may nest: more than any task, and well within Python's own stack."""
+"""The deepest nesting of lists and mappings: more than any task has, and well within Python's own stack."""
 
 ALIASES = 1_000
 """The most aliases of a file that may have some: each is a copy of what its anchor has."""
@@ -201,7 +201,7 @@ class _Converter:
             if isinstance(key, dict):
                 raise self._refusal(key_node, f"'{{{{ {next(iter(key), '')} }}}}' {_QUOTE_IT}")
             if not isinstance(key, str):
-                raise self._refusal(key_node, f"the key {clip(str(key))} is no text; quote it")
+                raise self._refusal(key_node, f"the key {clip(str(key))} is not a string; quote it")
             if key in mapping:
                 raise self._refusal(key_node, f"the key {clip(key)} is there twice; keep one")
             self.places[*path, key, _KEY] = self.places.pop((*path, _KEY))
@@ -217,9 +217,9 @@ class _Converter:
         try:
             value = self._yaml.constructor.construct_object(node)
         except (ValueError, LookupError):
-            raise self._refusal(node, f"{clip(str(node.value))} is no {kind}; quote it if text is meant") from None
+            raise self._refusal(node, f"{clip(str(node.value))} is not of type {kind}; quote it if text is meant") from None
         if isinstance(value, float) and not math.isfinite(value):
-            raise self._refusal(node, f"{clip(str(node.value))} is no number in JSON; quote it if text is meant")
+            raise self._refusal(node, f"{clip(str(node.value))} is not a number in JSON; quote it if text is meant")
         return self._without_surrogates(node, value) if isinstance(value, str) else value
 
     def _without_surrogates(self, node: "ScalarNode", text: str) -> str:

@@ -32,7 +32,7 @@ class AnswerForm(Recorded):
     """A JSON Schema that the API enforces, or tags of the conversation's own around the answer."""
     profile: Literal["full", "short"] = "full"
     bounds: Sparse[Literal["none", "lists", "all"]] = "none"
-    """Which lengths the schema bounds: none, those of lists, or those of texts, too."""
+    """The lengths that the schema bounds: none, those of lists, or also those of texts."""
     properties: Sparse[int | None] = None
     """The most properties of a schema, those of nested objects included; None without a limit."""
     budget: Sparse[int | None] = None

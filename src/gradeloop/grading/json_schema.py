@@ -103,7 +103,6 @@ def _translated(pattern: str, *, python: bool) -> str:
 STEPS = 200_000
 """The most keywords that one check evaluates: a schema that refers to itself over and over ends here rather than never."""
 
-
 ERRORS = 20
 """The most errors of one schema check that a message lists."""
 
@@ -206,7 +205,7 @@ def _additional(validator: Any, wanted: Any, instance: Any, schema: Any) -> Iter
 
 
 def multiple_of(validator: Any, step: float, instance: Any, _: Any) -> Iterator[Any]:  # noqa: ANN401 - the library's own
-    """Yield an error where a number is no multiple of `step`, by the digits that JSON has of both; infinity, as of `1e400`, is none."""
+    """Yield an error where a number is not a multiple of `step`, by the digits that JSON has of both; infinity, as of `1e400`, is none."""
     from jsonschema.exceptions import ValidationError
 
     if not validator.is_type(instance, "number"):

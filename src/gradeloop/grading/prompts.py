@@ -46,7 +46,7 @@ REMARKS = 10
 """The most graders whose explanations are looked at for the feedback."""
 
 SENTENCES = 50
-"""The most sentences of an explanation that are compared with the rows; a longer one is no repetition."""
+"""The most sentences of an explanation that are compared with the rows; a longer one is not a repetition."""
 
 _WORD = re.compile(r"\w+")
 
@@ -60,7 +60,6 @@ def read_prompt_text(name: str) -> str:
 
 
 _TEXTS = {name: read_prompt_text(name) for name in ("repair", "missing", "further", "last_turn", "last_draft", "shown_rubric")}
-
 
 _GRADER_TEXTS = {
     name: read_prompt_text(name)
@@ -81,7 +80,6 @@ _GRADER_TEXTS = {
         "short",
     )
 }
-
 
 _TRUSTED = {
     "alone": "this text, the rubric below it, and the question at the very end",

@@ -29,7 +29,6 @@ from gradeloop.text import ROW_CHARACTERS, cut_repetition, shortened
 PASS_CHARACTERS = 200_000
 """The characters of all reasons and gaps that a pass keeps: 1,000 of each with 100 criteria, so that many passes fit into a thread."""
 
-
 BEST = Score(passed=True, share=1.0)
 """The score of a criterion that passes in full."""
 
@@ -106,7 +105,7 @@ class GraderAnswer:
     missing: tuple[str, ...] = ()
     """Ids without a row, after all repairs."""
     error: str | None = None
-    """Why there is no verdict, or rows are missing."""
+    """The reason why there is no verdict, or why rows are missing."""
     cached: bool = False
     """Whether the verdict was reused from the same question."""
     instead_of: str | None = None
@@ -370,7 +369,7 @@ def result_of(rubric: Rubric, judgement: Judgement) -> EvaluationResult:
 
 @dataclass(frozen=True)
 class Shortfall:
-    """Why the rows of a pass do not meet a rubric."""
+    """The reasons why the rows of a pass do not meet a rubric."""
 
     criteria: tuple[str, ...] = ()
     """Ids of the criteria that decided, the worst first; none where the rubric is met."""

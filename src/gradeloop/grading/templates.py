@@ -33,8 +33,7 @@ FILTERS = (
 """The filters of Jinja2 that templates have; `load`, promptfoo's, which reads a text as JSON; and `dump`, Nunjucks', which writes it."""
 
 STEPS = 20_000_000
-"""The most steps that the templates of a text or rubric of a suite may take: about a second. A step is a value or character that a filter
-or comparison reads or makes."""
+"""Steps that the templates of a suite's text or rubric may take, about a second; each reads or makes a value or character."""
 
 REQUEST_STEPS = STEPS // 10
 """The most steps that the templates of a request's rubric may take. A thread fills it in a workflow task, in which several requests may

@@ -27,7 +27,7 @@ CHARACTERS = 100_000
 """The most characters of two texts whose distance is measured, and of markup and SQL that is parsed."""
 
 Gap = str | None
-"""Why a text does not pass; None where it does."""
+"""The reason why a text does not pass; None if it does."""
 
 Validate = Callable[[str, JsonValue], object]
 """Raises ValueError where a kind, whose name it is given first, has an unfit value."""
@@ -134,17 +134,13 @@ def _text_of(value: JsonValue, kind: str) -> str:
 
 
 def _texts_of(kind: str, value: JsonValue) -> list[str]:
-    """Return the texts of a list, or of one comma-separated text, in which quotes protect a comma.
-
-    Raises:
-        ValueError: There are no texts.
-    """
+    """Return the texts of a list, or of one text with commas, which quotes protect; raise ValueError if there are none."""
     _validate_given(kind, value)
     if isinstance(value, str):
         rows = list(csv.reader([value.replace("\n", " ")], skipinitialspace=True))
         value = [row.strip() for row in (rows[0] if rows else []) if row.strip()]
     if not isinstance(value, list) or not value:
-        raise ValueError(f"{clip(str(value))} is no list of texts; write one, or texts with commas between them")
+        raise ValueError(f"{clip(str(value))} is not a list of texts; write one, or texts with commas between them")
     return [_text_of(item, "an item") for item in value]
 
 
@@ -324,7 +320,7 @@ REFUSAL_CHARACTERS = 500
 
 
 def _is_refusal(draft: str, _: JsonValue) -> Gap:
-    """Return why a text is no refusal; one without words is one."""
+    """Return why a text is not a refusal; one without words is one."""
     begins = draft.strip()[:REFUSAL_CHARACTERS].replace("\u2019", "'")
     return None if not begins or _REFUSALS.search(begins) else f"it refuses nothing; found {clip(draft, 200)}"
 
@@ -458,12 +454,12 @@ def _statements() -> tuple[type, ...]:
 
 
 def _valid_tool_calls(draft: str, value: JsonValue) -> Gap:
-    """Return why a text is no list of tool calls as OpenAI's API has them, whose arguments fit the tools' schemas."""
+    """Return why a text is not a list of tool calls as OpenAI's API has them, whose arguments fit the tools' schemas."""
     calls = _json_of(draft)
     if isinstance(calls, dict) and isinstance(calls.get("tool_calls"), list):
         calls = calls["tool_calls"]
     if not isinstance(calls, list) or not calls:
-        return "it is no list of tool calls"
+        return "it is not a list of tool calls"
     for call in calls:
         function = call.get("function") if isinstance(call, dict) and call.get("type", "function") == "function" else None
         if problem := _call_problem(function, value):
@@ -472,7 +468,7 @@ def _valid_tool_calls(draft: str, value: JsonValue) -> Gap:
 
 
 def _valid_function_call(draft: str, value: JsonValue) -> Gap:
-    """Return why a text is no function call as OpenAI's API has it, whose arguments fit the function's schema."""
+    """Return why a text is not a function call as OpenAI's API has it, whose arguments fit the function's schema."""
     call = _json_of(draft)
     if isinstance(call, dict) and isinstance(call.get("function_call"), dict):
         call = call["function_call"]
@@ -488,7 +484,7 @@ def _json_of(text: str) -> Any:  # noqa: ANN401 - JSON of any shape
 
 def _call_problem(call: object, value: JsonValue) -> Gap:
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
-        return "it is no function call: it has no name"
+        return "it is not a function call: it has no name"
     arguments = call.get("arguments")
     read = _json_of(arguments) if isinstance(arguments, str) else arguments
     if not isinstance(read, dict):
@@ -511,8 +507,8 @@ def _functions(value: JsonValue) -> Iterator[Mapping[str, Any]]:
 
 
 _SCHEMA = " that fits the schema"
-_CALL = ("it is a valid function call", "it is no valid function call")
-_CALL_LIST = ("it is a valid list of tool calls", "it is no valid list of tool calls")
+_CALL = ("it is a valid function call", "it is not a valid function call")
+_CALL_LIST = ("it is a valid list of tool calls", "it is not a valid list of tool calls")
 _DISTANCE = ("it differs by few characters from", "it does not differ by few characters alone from", " {}")
 
 KINDS = (
@@ -531,7 +527,7 @@ KINDS = (
     measured_kind("rouge-n", _rouge_n, 0.75, ("it has most words of", "it does not have most words of", " {}")),
     measured_kind("bleu", _bleu, 0.5, ("it reads much like", "it does not read much like", " {}")),
     text_kind("word-count", _word_count, "its number of words is", "its number of words is not", _bounds),
-    text_kind("is-refusal", _is_refusal, "it is a refusal", "it is no refusal"),
+    text_kind("is-refusal", _is_refusal, "it is a refusal", "it is not a refusal"),
     text_kind("is-xml", _is_xml, "it is XML", "it is no XML"),
     text_kind("contains-xml", _contains_xml, "it contains XML", "it contains no XML"),
     text_kind("is-html", _is_html, "it is HTML", "it is no HTML"),

@@ -24,21 +24,17 @@ from gradeloop.text import clip, strict_json
 REPAIRS = 2
 """The turns in which a grader may repair a malformed verdict."""
 
-
 METADATA_BYTES = 16 * 1024
 """The largest metadata of a row, as JSON."""
-
 
 DROPPED = 5
 """The most keys that the note on rows which nobody asked for names."""
 
-
 OWN_QUOTE_KEYS = ("quote_verified", "quote_match", "quote_nearest")
-"""What gradeloop finds out about a quote; a grader may not say it."""
-
+"""Keys of a quote that gradeloop sets; a grader may not."""
 
 NOTHING = Verdict(criteria=(), explanation="", result="needs_revision")
-"""What is known before a grader's first answer."""
+"""The verdict before a grader's first answer."""
 
 _KEY = re.compile(r"k[0-9]{1,9}")
 _FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*)\n[ \t]*```", re.DOTALL | re.IGNORECASE)
@@ -90,7 +86,7 @@ def _parse_answer(text: str, group: CallGroup, asked: tuple[str, ...], known: Ve
 def read_object(text: str, tag: str | None = None) -> dict[str, Any]:
     """Return the one JSON object that a reply is, whatever frame is around it: tags, a block of thinking before it, a code fence.
 
-    Prose is no frame: an object in the middle of it may be one that the draft shows.
+    Prose is not a frame: an object in the middle of it may be one that the draft shows.
 
     Raises:
         ValueError: The reply has no object, more than one, or something else beside it; or it is nested too deeply.
@@ -341,7 +337,7 @@ class GraderConversation(BaseModel):
     missing: tuple[str, ...] = ()
     """Ids without a row, after all repairs."""
     error: str | None = None
-    """Why there is no verdict, or rows are missing."""
+    """The reason why there is no verdict, or why rows are missing."""
     verdict: Verdict | None = None
     judge: str | None = None
     """The id of the grader that was asked, or of the fallback that answered."""
@@ -470,7 +466,7 @@ _CONCLUDES = {passed: re.compile(f"{_START}(?P<said>{phrases}){_END}", re.IGNORE
 def contradicted(reason: str, *, passed: bool) -> str:
     """Return in words how a reason concludes the opposite of its verdict; empty where it does not, or concludes both.
 
-    What it quotes, supposes, denies or takes back is no conclusion: a false alarm costs more trust than a contradiction that is missed.
+    What it quotes, supposes, denies or takes back is not a conclusion: a false alarm costs more trust than a contradiction that is missed.
     """
     sentences = [sentence.strip() for sentence in re.split(r"(?<=[.!?;])\s+|\n+", _QUOTED.sub("…", reason))]
     found = {True: "", False: ""}

@@ -18,7 +18,7 @@ from gradeloop.sandbox.pytest_suite import prove_suites
 SandboxMode = Literal["auto", "monty", "bubblewrap", "landlock"]
 
 SELF_TEST_SECONDS = 10.0
-"""The time limit of a self-test, far above the 50 ms that it takes: a slow machine is no reason to refuse a safe sandbox."""
+"""The time limit of a self-test, far above the 50 ms that it takes: a slow machine is not a reason to refuse a safe sandbox."""
 
 SUITE_SECONDS = 60.0
 """The time limit of a suite in a self-test; it takes half a second where nothing else runs."""
@@ -87,11 +87,11 @@ class SelfTest:
 
     name: SandboxName
     why: str
-    """Why it cannot be trusted; empty where it passed."""
+    """The reason why it cannot be trusted; empty if it passed."""
     missing: bool = False
     """Whether the machine does not have it at all."""
     unbounded: str = ""
-    """Why it cannot run commands, though it passed: it does not bound how many processes they start."""
+    """The reason why it cannot run commands although it passed: it does not bound how many processes they start."""
 
     @property
     def passed(self) -> bool:

@@ -29,7 +29,7 @@ CALL_SECONDS = 5.0
 """The time of a start: a call that takes longer is stopped."""
 
 PROBE_SECONDS = 60.0
-"""The seconds that an engine has to show that it works: a busy machine starts Node slowly, which is no reason to say that it is missing."""
+"""The seconds that an engine has to show that it works: a busy machine starts Node slowly, and that does not mean that it is missing."""
 
 LIBRARY_BYTES = 1536 * MIB
 """The address space of Node, which reserves more than 1 GiB before it runs anything (version 24), and of Python with packages of others."""
@@ -71,7 +71,7 @@ class CodeResult:
     value: JsonValue = None
     """The value that the function returned."""
     error: str | None = None
-    """Why it returned nothing; None where it returned."""
+    """The reason why it returned nothing; None if it returned."""
 
 
 @dataclass(frozen=True)

@@ -278,7 +278,7 @@ def _call(call: _Call, function: Callable[..., Any], arguments: Mapping[str, Any
 def _serve() -> None:
     """Serve calls from standard input until it ends."""
     source, sink = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a function prints is no answer
+    os.dup2(2, 1)  # what a function prints is not an answer
     with contextlib.suppress(OSError, ValueError):  # macOS bounds no address space
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
     while header := source.read(_HEADER.size):

@@ -147,13 +147,13 @@ def argv_of(program: str | Sequence[str]) -> list[str]:
     """Return the command; this interpreter runs Python source, with the standard library alone.
 
     Raises:
-        SandboxError: The command is no absolute path to a program.
+        SandboxError: The command is not an absolute path to a program.
     """
     if isinstance(program, str):
         return [interpreter(), "-E", "-s", "-S", "-B", "-X", "utf8", MAIN]
     argv = list(program)
     if not argv or not Path(argv[0]).is_absolute() or not os.access(argv[0], os.X_OK):
-        raise SandboxError(f"{argv[0] if argv else ''!r} is no absolute path to a program")
+        raise SandboxError(f"{argv[0] if argv else ''!r} is not an absolute path to a program")
     return [_plain_path(argv[0]), *argv[1:]]
 
 
@@ -401,7 +401,7 @@ def _status_of(code: int, stopped: str, stderr: str) -> tuple[ExecutionStatus, s
 FOLDER = "/sandbox"
 
 SHARED = "/dev/shm"  # noqa: S108 - of the program's own namespace
-"""Where programs have memory in common; all of the rest of `/dev` is read-only."""
+"""The shared memory of programs; all of the rest of `/dev` is read-only."""
 
 SHARED_BYTES = 8 * MIB
 

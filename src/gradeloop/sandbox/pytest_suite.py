@@ -83,7 +83,7 @@ class SuiteRun:
     failed: dict[str, str] = field(default_factory=dict)
     """The failed tests, and why."""
     error: str = ""
-    """Why the run as a whole has passed nothing; else empty."""
+    """The reason why the run as a whole has passed nothing; else empty."""
 
     @property
     def ok(self) -> bool:

@@ -21,7 +21,6 @@ BLOCK_BYTES = 4096
 FEWEST_FILES = 1000
 """The files that a run may have in any case."""
 
-
 OF_BUBBLEWRAP = 2
 """The processes of bubblewrap itself: outside of the run's namespace and its first one inside."""
 

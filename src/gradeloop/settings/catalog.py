@@ -36,7 +36,7 @@ def refuse_non_pattern(value: str) -> str:
     try:
         re.compile(value)
     except re.error as error:
-        raise ValueError(f"{value!r} is no regular expression: {error}") from None
+        raise ValueError(f"{value!r} is not a regular expression: {error}") from None
     return value
 
 
@@ -156,7 +156,7 @@ class Catalogue(Strict):
     own: int = 0
     """The number of families that are a user's own."""
     own_as_of: date | None = None
-    """When the user's own table was made, where it says so."""
+    """Date of the user's own table, if it names one."""
 
 
 class OwnModels(Strict):
@@ -174,12 +174,12 @@ def read_own_table(path: Path, kind: type[_Table], variable: str) -> _Table:
     """Read a user's own table.
 
     Raises:
-        InvalidRequest: It is no such table; the message names the variable, the file, the row and the field.
+        InvalidRequest: It is not such a table; the message names the variable, the file, the row and the field.
     """
     try:
         return kind.model_validate(tomllib.loads(path.read_text(encoding="utf-8")))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise InvalidRequest(f"{variable}: {str(path)!r} is no readable TOML file: {error}") from None
+        raise InvalidRequest(f"{variable}: {str(path)!r} is not a readable TOML file: {error}") from None
     except ValidationError as error:
         raise InvalidRequest(f"{variable}: {str(path)!r}: {explain(error)}") from None
 
@@ -196,7 +196,7 @@ def read_catalogue(own: str) -> Catalogue:
     """Read the shipped table, with the rows of a user's own file before it, if there is one.
 
     Raises:
-        InvalidRequest: The user's file is no such table.
+        InvalidRequest: The user's file is not such a table.
     """
     if not own:
         return load_shipped_catalogue()
@@ -218,7 +218,7 @@ def load_catalogue() -> Catalogue:
     """Load the shipped table, with the rows of the file that `GRADELOOP_MODELS` names before it; a process reads each file once.
 
     Raises:
-        InvalidRequest: The user's file is no such table.
+        InvalidRequest: The user's file is not such a table.
     """
     return _load(os.environ.get(MODELS, "").strip())
 
@@ -333,7 +333,7 @@ LEFT_OUT = {
     "openai": "the Responses API has no such setting",
     "google_genai": "the Gemini API takes thinking or reasoning_effort, not both",
 }
-"""Why `thinking` may have no place in a provider's request."""
+"""The reasons why a provider's request has no place for `thinking`."""
 
 
 def lacks_place_for_thinking(spec: ModelSpec) -> bool:
@@ -428,7 +428,7 @@ class PriceTable(Strict):
     own: int = 0
     """The number of rows that are a user's own."""
     own_as_of: date | None = None
-    """When the user's own table was made, where it says so."""
+    """Date of the user's own table, if it names one."""
 
     def price(self, spec: ModelSpec, tokens: int = 0, *, address: str = "") -> Price | None:
         """Return the row that applies to one call; None where the model's price is not known.
@@ -472,7 +472,7 @@ def load_prices(own: Path | None) -> PriceTable:
     """Load the shipped prices, with a user's own rows before them.
 
     Raises:
-        InvalidRequest: The user's file is no such table; the message names file, row and field.
+        InvalidRequest: The user's file is not such a table; the message names file, row and field.
     """
     shipped = load_shipped_prices()
     if own is None:

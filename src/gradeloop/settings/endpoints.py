@@ -1,4 +1,4 @@
-"""Where models are reached: protocols, presets, the tables `[providers.NAME]` of a worker, ceilings of calls, and the default model."""
+"""Endpoints of models: protocols, presets, a worker's tables `[providers.NAME]`, ceilings of calls, and the default model."""
 
 import json
 import os
@@ -207,7 +207,7 @@ class EndpointSettings(Strict, Documented):
     def _are_headers(cls, value: dict[str, str]) -> dict[str, str]:
         for name, text in value.items():
             if not _HEADER.fullmatch(name) or name.lower() in _RESERVED_HEADERS:
-                raise ValueError(f"{clip(name)} is no header that an endpoint may set; leave it out")
+                raise ValueError(f"{clip(name)} is not a header that an endpoint may set; leave it out")
             if not re.fullmatch(r"[\x20-\x7e]*", text):
                 raise ValueError(f"the value of {name} has a character that no header takes; write it in plain ASCII")
         return value
@@ -225,7 +225,7 @@ def _are_whole(value: dict[str, EndpointSettings]) -> dict[str, EndpointSettings
     for name, endpoint in value.items():
         if not re.fullmatch(PROVIDER_NAME, name) or name in {"openai_compatible", "scripted", *ALIASES}:
             cure = "write small letters, digits, '-' and '_', and no name that is taken"
-            raise ValueError(f"{clip(name)} is no name for an endpoint; {cure}")
+            raise ValueError(f"{clip(name)} is not a name for an endpoint; {cure}")
         preset = preset_of(name, endpoint)
         if preset is None and endpoint.protocol is None:
             known = did_you_mean(name, sorted(presets_by_name()))

@@ -69,7 +69,7 @@ def holds_private(folder: Path) -> bool:
 
 
 def _is_state_folder(folder: Path) -> bool:
-    """Return whether a folder is empty or has files of ours, and is no common one, such as /tmp."""
+    """Return whether a folder is empty or has files of ours, and is not a common one, such as /tmp."""
     names = {path.name for path in folder.iterdir()}
     return not folder.stat().st_mode & stat.S_ISVTX and (not names or not names.isdisjoint(OWN_NAMES))
 

@@ -28,7 +28,6 @@ _IN_URL = tuple(
 )
 _NAMED = re.compile(r"(?:password|passwd|passphrase|secret|token|key|sig|signature|authorization)\s*=\s*([^&#;,\s]+)", re.IGNORECASE)
 
-
 _remembered: set[str] = set()
 
 

@@ -140,7 +140,7 @@ def trust(file: Path) -> ConfigFile:
         raise InvalidRequest(f"there is no settings file {str(path)!r}; name a {CONFIG_FILE}, or its folder")
     if path.name != CONFIG_FILE:
         raise InvalidRequest(
-            f"{str(path)!r} is no {CONFIG_FILE}; a file of another name counts where --config names it, and needs no trust"
+            f"{str(path)!r} is not a {CONFIG_FILE}; a file of another name counts where --config names it, and needs no trust"
         )
     config = ConfigFile(path.absolute(), named=False)
     _write_trust({str(config.path): fingerprint(config.path, config.read())})

@@ -36,7 +36,6 @@ logger = logging.getLogger("gradeloop.settings")
 TOOL_VARIABLES = ("CONFIG", "NEEDS_APPROVAL", "SANDBOX", "FILES", "COMMANDS", "FETCH", "PYTEST", "MCP")
 """The variables `GRADELOOP_...`, with those below them, that change which tools a worker has."""
 
-
 TENANT_VARIABLE = "GRADELOOP_TENANT"
 """The variable that names the tenant of whatever a process asks for."""
 
@@ -93,10 +92,10 @@ Part = TypeVar("Part", bound=Section)
 
 
 def _refuse_non_folders(folders: dict[str, Path]) -> None:
-    """Raise ValueError for a path that is no folder."""
+    """Raise ValueError for a path that is not a folder."""
     for name, path in folders.items():
         if not path.is_dir():
-            raise ValueError(f"{name}: {str(path)!r} is no folder; correct the path")
+            raise ValueError(f"{name}: {str(path)!r} is not a folder; correct the path")
 
 
 class SandboxSettings(Section):
@@ -151,7 +150,7 @@ class FilesSettings(Section):
     def _are_folders(cls, value: dict[str, Path]) -> dict[str, Path]:
         for name in value:
             if not name or "/" in name or name in {".", ".."}:
-                raise ValueError(f"{name!r} is no name of a root; it is the first part of a path, without '/'")
+                raise ValueError(f"{name!r} is not a name of a root; it is the first part of a path, without '/'")
         _refuse_non_folders(value)
         return value
 
@@ -166,9 +165,9 @@ class CommandSettings(Section):
     file: Annotated[str, Field(pattern=r"^[\w.-]+$")] = "draft.txt"
     """The file, in the command's folder, that holds the draft."""
     extract: Literal["text", "code"] = "text"
-    """What the file holds: the whole draft, or its last fenced code block."""
+    """The file's content: the whole draft, or its last fenced code block."""
     description: str = ""
-    """What the command does, as the model reads it."""
+    """The command's purpose, as the model reads it."""
 
     @model_validator(mode="after")
     def _is_there(self) -> "CommandSettings":
@@ -203,9 +202,9 @@ class NotifySettings(Section):
     secret: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     """The name of the worker's variable with the secret by which notices are signed; they are not signed without one."""
     format: Literal["json", "slack", "teams"] = "json"
-    """What is posted: our JSON, or what the webhooks of Slack or Teams take."""
+    """The format of a post: our JSON, or that of the webhooks of Slack or Teams."""
     on: Annotated[tuple[NoticeKind, ...], Field(min_length=1)] = ALL_KINDS
-    """What it hears of; everything by default."""
+    """The types of notices that it gets; all by default."""
     content: bool = False
     """Whether notices have the question and the draft, and not only title, ids and the answer in one line."""
     pages: Annotated[str, Field(pattern=r"^https?://")] | None = None
@@ -286,7 +285,7 @@ Share = Annotated[float, Field(gt=0, le=1), READS_SHARES]
 
 
 class TunerSettings(Section):
-    """How much of the machine a worker may use before it takes no further calls."""
+    """The share of the machine that a worker may use before it takes no further calls."""
 
     memory: Share = 0.8
     """The share of the memory, of the container where it has a limit, from which no further call is taken."""
@@ -309,7 +308,7 @@ class ReceiverSettings(Section):
     """The OTLP receiver, which keeps spans of models for monitors."""
 
     address: ListenAddress = "127.0.0.1:4318"
-    """Where a worker of the role `receiver` takes OTLP over HTTP; any other machine's needs a token."""
+    """The address on which a worker of the role `receiver` takes OTLP over HTTP; any other machine's needs a token."""
     token: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")] | None = None
     """The name of the worker's variable with the token that exporters send, as `Authorization: Bearer TOKEN`."""
     settle: Annotated[float, Field(ge=0.1, le=86_400)] = 60.0
@@ -391,7 +390,7 @@ class WorkerSettings(Documented, BaseSettings):
     limits: dict[CeilingName, CallCeilings] = {}
     """The most that is asked of a provider (`openai`) or of one of its models (`openai:gpt-6-luna`), by its name."""
     tenant_budgets: dict[TenantName, Budget] = {}
-    """What a tenant may use a day (UTC), by its name, or by `*` each other one: `max_tokens`, `max_cost_usd`, or both; needs a store."""
+    """Each tenant's budget a day (UTC), by its name or `*` for all others: `max_tokens`, `max_cost_usd`, or both; needs a store."""
     max_cached_workflows: int = 2000
     """Keep at most this many threads in memory; with fewer than are in flight, throughput falls to a third."""
     outage_timeout: OutageTimeout = OUTAGE_SECONDS
@@ -515,11 +514,11 @@ def find_outside_roots(given: Sequence[Path], file: ConfigFile | None) -> tuple[
     """Return the folders in which files may name others: those of `--allow-outside`, and of the settings file's `files.allow_outside`.
 
     Raises:
-        InvalidRequest: One of them is no folder.
+        InvalidRequest: One of them is not a folder.
     """
     for path in given:
         if not path.is_dir():
-            raise InvalidRequest(f"--allow-outside: {str(path)!r} is no folder; correct the path")
+            raise InvalidRequest(f"--allow-outside: {str(path)!r} is not a folder; correct the path")
     return (*given, *_read_setting(FilesSettings, file, "files", "allow_outside").allow_outside)
 
 
@@ -527,7 +526,7 @@ def find_imports(given: Sequence[Path], file: ConfigFile | None) -> tuple[Path, 
     """Return the folders that code of a suite may import from besides its own: those of `--imports`, and of `sandbox.imports`.
 
     Raises:
-        InvalidRequest: One of them is no folder, or holds what is private.
+        InvalidRequest: One of them is not a folder, or holds what is private.
     """
     with explained("--"):  # before the setting's name, which is the flag's
         own = SandboxSettings.model_validate({"imports": given}).imports

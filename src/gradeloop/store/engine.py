@@ -86,7 +86,7 @@ class GroupCommit:
         """Do a work and return its result, once that is committed.
 
         Raises:
-            StoreUnavailable: The database cannot be reached, or is no store of gradeloop.
+            StoreUnavailable: The database cannot be reached, or is not a store of gradeloop.
         """
         loop = asyncio.get_running_loop()
         mine: _Waiting[T] = _Waiting(work, loop, loop.create_future())
@@ -320,7 +320,7 @@ class Store:
         """Bring the tables to a version, up or down, while no other process does, and return the version that they had.
 
         Raises:
-            StoreUnavailable: The database cannot be reached, or is no store of gradeloop.
+            StoreUnavailable: The database cannot be reached, or is not a store of gradeloop.
         """
         return self._checked(lambda: move_store(self._opened(), version))
 
@@ -328,7 +328,7 @@ class Store:
         """Do work in a thread, on a connection and in a transaction of its own.
 
         Raises:
-            StoreUnavailable: The database cannot be reached, or is no store of gradeloop.
+            StoreUnavailable: The database cannot be reached, or is not a store of gradeloop.
         """
         return await asyncio.to_thread(self.do, work)
 
@@ -349,7 +349,7 @@ class Store:
         """Do short work in a transaction together with whatever else waits to be written; it is committed when this returns.
 
         Raises:
-            StoreUnavailable: The database cannot be reached, or is no store of gradeloop.
+            StoreUnavailable: The database cannot be reached, or is not a store of gradeloop.
         """
         return await (self._sets if self.shared and isinstance(work, SetWork) else self._groups).do(work)
 
@@ -375,7 +375,7 @@ class Store:
         """Do work in this thread, as `read` does in another.
 
         Raises:
-            StoreUnavailable: The database cannot be reached, or is no store of gradeloop.
+            StoreUnavailable: The database cannot be reached, or is not a store of gradeloop.
         """
 
         def transact() -> T:
@@ -397,7 +397,7 @@ class Store:
         """Do work in this thread, each of whose statements is committed by itself, with one round trip.
 
         Raises:
-            StoreUnavailable: The database cannot be reached, or is no store of gradeloop.
+            StoreUnavailable: The database cannot be reached, or is not a store of gradeloop.
         """
 
         def execute() -> T:
@@ -454,7 +454,7 @@ class Store:
         """Yield the store as it is now, for this thread: all that is read of it is of one moment, whoever writes meanwhile.
 
         Raises:
-            StoreUnavailable: The database cannot be reached, or is no store of gradeloop.
+            StoreUnavailable: The database cannot be reached, or is not a store of gradeloop.
         """
         connection = self._checked(lambda: _begin_snapshot(self._opened()))
         try:

@@ -59,7 +59,7 @@ class Fleet:
             await asyncio.wait([registering], timeout=LIVE_SECONDS)
 
     def leave(self) -> None:
-        """Have the store told at once that the worker takes no further call: its slots no longer count, and its end is no loss."""
+        """Have the store told at once that the worker takes no further call: its slots no longer count, and its end is not a loss."""
         self._leaving.set()
 
     async def _register(self) -> None:

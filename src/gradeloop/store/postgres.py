@@ -60,7 +60,7 @@ class BoundedConnections:
 
         self._dialect = engine.dialect
         self._pooled = False
-        """Whether a pooler lies between, which refuses the limits when a connection begins: they are set in each transaction."""
+        """True if a pooler lies between, which refuses limits when a connection begins: they are set in each transaction."""
         event.listen(engine, "do_connect", self._connect)
         event.listen(engine, "begin", self._limit)
         event.listen(engine, "checkout", self._take)

@@ -22,7 +22,7 @@ class StoreTables:
     define: Callable[["MetaData"], None]
     """Adds them to those of the others."""
     prunes: Mapping[str, Prune] = field(default_factory=dict)
-    """What `gradeloop store prune` deletes, by the name of its `--kind`."""
+    """Deletions of `gradeloop store prune`, by the name of their `--kind`."""
     parts: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     """Tables whose rows belong to a row of another one, with that table and the column that names the row."""
 

@@ -26,7 +26,7 @@ A migration that workers of the version before can go on beside, and start behin
 adds tables, and columns which an INSERT may leave out. One that drops, renames or gives another meaning says its own number."""
 
 LOCK_SECONDS = 120.0
-"""How long a process waits for another one that upgrades the same store."""
+"""Seconds that a process waits for another one that upgrades the same store."""
 
 SHARE_SECONDS = 0.05
 """The pause between two tries to change the mode of a SQLite file in which another process writes."""

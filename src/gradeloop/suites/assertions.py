@@ -269,7 +269,7 @@ def _coded(one: Assertion) -> dict[str, Any]:
         arguments = {"language": one.row.name, "code": code}
         shown = clip(one_line(code.strip()), 120)
     else:
-        raise InvalidRequest(f"{place}: {clip(str(value))} is no code; write an expression over output, or name a file")
+        raise InvalidRequest(f"{place}: {clip(str(value))} is not code; write an expression over output, or name a file")
     if not one.allow_code:
         raise refuse_code(one.where, f"the {one.row.name} assertion")
     arguments |= one.given("threshold")
@@ -288,7 +288,7 @@ def _similar(one: Assertion) -> dict[str, Any]:
     value = one.fields.get("value")
     texts = value if isinstance(value, list) else [value]
     if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
-        raise InvalidRequest(f"{one.where.at('value')}: {clip(str(value))} is no text; write what the output must be similar to")
+        raise InvalidRequest(f"{one.where.at('value')}: {clip(str(value))} is not a string; write what the output must be similar to")
     return {
         "description": {"similar_to": texts} if len(texts) > 1 else texts[0],
         "form": "similar",
@@ -310,7 +310,9 @@ def _embedder(own: JsonValue, shared: JsonValue, where: Location) -> dict[str, J
             return {"id": f"{prefixes[found]}{name.removeprefix(found)}"}
         if provider is own:
             known = ", ".join(prefixes)
-            raise InvalidRequest(f"{where}.provider: {clip(name)} is no embedding model that is called here; known ids begin with {known}")
+            raise InvalidRequest(
+                f"{where}.provider: {clip(name)} is not an embedding model that is called here; known ids begin with {known}"
+            )
     return {"id": next((model for variable, model in defaults.items() if os.environ.get(variable)), next(iter(defaults.values())))}
 
 

@@ -288,7 +288,7 @@ def transforms_of(located_test: LocatedTest, defaults: Defaults, own: Sequence[C
     """Return the code that makes of an output what is judged: the generator's `own`, then the test's or the defaults'.
 
     Raises:
-        InvalidRequest: It is no code, or its user has not allowed it.
+        InvalidRequest: It is not code, or its user has not allowed it.
     """
     spot = located_test.spot.at("options", "transform")
     value = located_test.test.options.transform
@@ -397,7 +397,7 @@ def fill_target(generator: Generator, prompt: str, variables: Mapping[str, JsonV
     """Return the generator with a case's prompt and variables in what it sends; any other generator as it is.
 
     Raises:
-        InvalidRequest: A text in it is no template, or names an unknown variable.
+        InvalidRequest: A text in it is not a template, or names an unknown variable.
     """
     model = generator.model
     if model is None or model.provider != HTTP_REQUEST:

@@ -87,10 +87,10 @@ def read_chat(text: str, where: Location, *, filled: bool = False) -> list[JsonV
     """Return the messages of a text that is a chat in JSON or YAML, their templates unfilled.
 
     Returns:
-        The messages; None where the text is no chat, or is none before its templates are filled.
+        The messages; None where the text is not a chat, or is none before its templates are filled.
 
     Raises:
-        InvalidRequest: The text begins as a chat does and cannot be read, or a message has what is no text.
+        InvalidRequest: The text begins as a chat does and cannot be read, or a message has what is not text.
     """
     if not is_like_chat(text):
         return None
@@ -119,7 +119,7 @@ def parse_chat(value: JsonValue, where: Location) -> list[JsonValue]:
     """Return messages as ours: `developer` is the system's role, and several parts of text are one text.
 
     Raises:
-        InvalidRequest: A part is no text.
+        InvalidRequest: A part is not text.
     """
     return [_message(item, where) for item in value if isinstance(item, dict)] if isinstance(value, list) else []
 
@@ -142,7 +142,7 @@ def _texts(parts: list[JsonValue], where: Location) -> Iterator[str]:
         text = part.get("text") if isinstance(part, dict) else part
         if not isinstance(text, str):
             kind = part.get("type") or next(iter(part), "") if isinstance(part, dict) else part
-            raise InvalidRequest(f"{where}: a message has a part {clip(str(kind))}, which is no text; write what it shows as text")
+            raise InvalidRequest(f"{where}: a message has a part {clip(str(kind))}, which is not text; write what it shows as text")
         yield text
 
 

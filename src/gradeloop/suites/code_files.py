@@ -88,7 +88,7 @@ def parse_transform(value: JsonValue, default: str, where: Location) -> CodeText
         function = str(value.get("function") or (default if value.get("language") == "python" else ""))
         return CodeText.model_validate({**value, "function": function})
     if not isinstance(value, str) or not value.strip():
-        raise InvalidRequest(f"{where}: {clip(str(value))} is no code; write an expression over output, or name a file")
+        raise InvalidRequest(f"{where}: {clip(str(value))} is not code; write an expression over output, or name a file")
     if len(value) > CODE_CHARACTERS:
         raise InvalidRequest(f"{where}: it has {len(value)} characters, {CODE_CHARACTERS} at most; shorten it")
     return CodeText(language="javascript", code=value)

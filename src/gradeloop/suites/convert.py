@@ -154,7 +154,7 @@ def _graded(scorer: dict[str, JsonValue], where: str) -> list[Any]:
         raise InvalidRequest(f"{where}options: {clip(str(options))} has no counterpart; a score is 0 or 1, leave the scale out")
     vendor, _, name = model.partition("/") if isinstance(model, str) else ("", "", "")
     if model is not None and not name:
-        raise InvalidRequest(f"{where}model: {clip(str(model))} is no name of a model; write it as vendor/model")
+        raise InvalidRequest(f"{where}model: {clip(str(model))} is not a name of a model; write it as vendor/model")
     grader = {} if model is None else {"grader": f"{'google_genai' if vendor == 'google' else vendor}:{name}"}
     return [_criterion(criterion, grader, f"{where}criteria[{at}]") for at, criterion in enumerate(value)]
 
@@ -199,11 +199,11 @@ def convert_configuration(path: Path, outside: Sequence[Path] = ()) -> str:
         outside: The folders besides its own in which it may name files.
 
     Raises:
-        InvalidRequest: It is no configuration of promptfoo, or something in it has no counterpart.
+        InvalidRequest: It is not a configuration of promptfoo, or something in it has no counterpart.
     """
     value, _ = read_placed(path, "the configuration")
     if not isinstance(value, dict) or not is_promptfoo(path, value):
-        raise InvalidRequest(f"{str(path)!r} is no configuration of promptfoo: it has neither its name nor providers; name one")
+        raise InvalidRequest(f"{str(path)!r} is not a configuration of promptfoo: it has neither its name nor providers; name one")
     suite = read_suite(path, outside=outside)
     return _Migration(suite, value).text()
 

@@ -78,7 +78,7 @@ def find_files(name: str, scope: FileScope, where: Location) -> list[Path]:
     paths = match_files(name, scope, where)
     for path in paths:
         if path.suffix.lower() not in SUFFIXES:
-            raise InvalidRequest(f"{where}: {clip(name)} is no dataset.{did_you_mean(path.suffix, list(SUFFIXES))}")
+            raise InvalidRequest(f"{where}: {clip(name)} is not a dataset.{did_you_mean(path.suffix, list(SUFFIXES))}")
     if not paths or not all(path.is_file() for path in paths):
         raise InvalidRequest(f"{where}: the dataset {clip(name)} does not exist; name a file, relative to the suite's folder")
     return paths
@@ -126,7 +126,7 @@ def _numbered_rows(path: Path, suffix: str, where: str) -> Iterator[DatasetRow]:
 def _yaml_rows(path: Path, where: str) -> Iterator[DatasetRow]:
     values, placed = read_placed(path, "the dataset", aliases=True)
     if not isinstance(values, list):
-        raise InvalidRequest(f"{where} is no list; write each test after '- '")
+        raise InvalidRequest(f"{where} is not a list; write each test after '- '")
     for at, value in enumerate(values):
         spot = Location(where, (at,), placed)
         if not isinstance(value, dict):
@@ -138,7 +138,7 @@ def parse_row(row: DatasetRow) -> LocatedTest:
     """Parse a row into a test: a row with `vars` has the fields of a test, any other has variables beside the special names.
 
     Raises:
-        InvalidRequest: The row is no test.
+        InvalidRequest: The row is not a test.
     """
     raw = _split_cells(row) if row.table else row.value if isinstance(row.value.get("vars"), dict) else _split_fields(row)
     refuse_file(raw.get("rubric"), row.spot)
@@ -172,12 +172,12 @@ def parse_number(cell: str, spot: Location) -> float:
     """Parse the number in a cell.
 
     Raises:
-        InvalidRequest: The cell is no number.
+        InvalidRequest: The cell is not a number.
     """
     try:
         return float(cell)
     except ValueError:
-        raise InvalidRequest(f"{spot}: {clip(cell)} is no number; write one from 0 to 1") from None
+        raise InvalidRequest(f"{spot}: {clip(cell)} is not a number; write one from 0 to 1") from None
 
 
 def _split_fields(row: DatasetRow) -> dict[str, JsonValue]:
@@ -189,7 +189,7 @@ def read_csv(path: Path, where: str) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield the rows of a CSV file, each with its line, from 1, and its cells by column; blank lines are skipped.
 
     Raises:
-        InvalidRequest: The file is no table in UTF-8; the message names line and cure.
+        InvalidRequest: The file is not a table in UTF-8; the message names line and cure.
     """
     csv.field_size_limit(max(csv.field_size_limit(), 2 * CASE_BYTES))
     rows = _records(path, where)
@@ -288,7 +288,7 @@ def read_json(path: Path, where: str) -> Iterator[tuple[int, dict[str, JsonValue
     """Yield the objects of a JSON list, each with the line on which it begins.
 
     Raises:
-        InvalidRequest: The file is no such list in UTF-8, or too large.
+        InvalidRequest: The file is not such a list in UTF-8, or too large.
     """
     text = _whole(path, where)
     at = _skip(text, 0)
@@ -332,7 +332,7 @@ def _whole(path: Path, where: str) -> str:
 
 
 def _row(text: str, where: str) -> dict[str, JsonValue]:
-    """Parse an object that is the whole text; an `output` that is no string is kept as it is written."""
+    """Parse an object that is the whole text; an `output` that is not a string is kept as it is written."""
     try:
         row, end = leading_json(text, _skip(text, 0))
     except (ValueError, RecursionError) as error:

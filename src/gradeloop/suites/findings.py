@@ -21,7 +21,7 @@ def as_object(value: JsonValue, where: str | Location) -> dict[str, JsonValue]:
     """Return a value that must be an object; null is an empty one.
 
     Raises:
-        InvalidRequest: The value is no object.
+        InvalidRequest: The value is not an object.
     """
     if value is None:
         return {}
@@ -34,7 +34,7 @@ def as_list(value: JsonValue, where: str | Location) -> list[JsonValue]:
     """Return a value that must be a list; null is an empty one.
 
     Raises:
-        InvalidRequest: The value is no list.
+        InvalidRequest: The value is not a list.
     """
     if value is None:
         return []

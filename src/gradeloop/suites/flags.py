@@ -69,10 +69,10 @@ def overrides(
     """Return the parts that the flags `--prompts`, `--providers`, `--tests` and `--var` give.
 
     Raises:
-        InvalidRequest: A variable is no pair.
+        InvalidRequest: A variable is not a pair.
     """
     if odd := next((pair for pair in variables or () if not all(pair.partition("=")[:2])), None):
-        raise InvalidRequest(f"--var: {clip(odd)} is no pair; write NAME=VALUE")
+        raise InvalidRequest(f"--var: {clip(odd)} is not a pair; write NAME=VALUE")
     return Overrides(tuple(prompts or ()), tuple(providers or ()), tests, dict(pair.split("=", 1) for pair in variables or ()))
 
 
@@ -155,7 +155,7 @@ class CaseFilters:
     """The most tests whose cases run."""
 
     def __post_init__(self) -> None:
-        """Refuse what is no regular expression or no pair.
+        """Refuse what is not a regular expression or not a pair.
 
         Raises:
             InvalidRequest: The message names the flag and its value.
@@ -164,9 +164,9 @@ class CaseFilters:
             try:
                 re.compile(pattern or "")
             except re.error as error:
-                raise InvalidRequest(f"{flag}: {clip(pattern or '')} is no regular expression: {error}; correct it") from None
+                raise InvalidRequest(f"{flag}: {clip(pattern or '')} is not a regular expression: {error}; correct it") from None
         if odd := next((pair for pair in self.metadata if not all(pair.partition("="))), None):
-            raise InvalidRequest(f"--filter-metadata: {clip(odd)} is no pair; write KEY=VALUE")
+            raise InvalidRequest(f"--filter-metadata: {clip(odd)} is not a pair; write KEY=VALUE")
 
     def __str__(self) -> str:
         return ", ".join(f"{name}: {clip(value)}" for name, value in self._named())

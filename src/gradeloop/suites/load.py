@@ -56,7 +56,7 @@ def _read_value(path: Path, flags: SuiteFlags) -> tuple[dict[str, JsonValue], Lo
     value, placed = read_placed(path, "the suite", aliases=True)
     spot = Location(f"the suite {str(path)!r}", (), placed)
     if not isinstance(value, dict):
-        raise InvalidRequest(f"{spot}: it is no mapping; write 'prompts:', 'rubric:' and 'tests:' with their values")
+        raise InvalidRequest(f"{spot}: it is not a mapping; write 'prompts:', 'rubric:' and 'tests:' with their values")
     return value, spot
 
 
@@ -168,7 +168,7 @@ class CheckedSuite:
     asks_nothing: int
     """The cases that nothing is asked of."""
     refusal: str | None
-    """Why nothing of it runs; None where some of it does."""
+    """The reason why nothing of it runs; None if some of it does."""
     findings: tuple[FindingGroup, ...]
 
     def lines(self) -> list[str]:

@@ -174,7 +174,7 @@ class SuiteModels:
         self.notes: list[str] = []
         """The default models that were chosen, and why."""
         self.asked: dict[bytes, Case] = {}
-        """Where `checks` is set, of the cases that a worker serves alike the first, by what is asked of it."""
+        """The first of the cases that a worker serves alike, by what is asked of it; filled only with `checks`."""
         self.local_servers: frozenset[str] = frozenset()
         """The loopback addresses that models of the cases so far have."""
         self._scripted = scripted
@@ -228,7 +228,7 @@ class NamedPrompt:
     code: CodeText | None = None
     """The function that makes it of a test's variables."""
     left_out: tuple[str, ...] = ()
-    """Why it is not run; empty where it is."""
+    """The reasons why it is not run; empty if it is."""
     config: Mapping[str, JsonValue] | None = None
     """Settings that take the place of a provider's own for this prompt."""
 

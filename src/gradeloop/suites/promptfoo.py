@@ -127,7 +127,7 @@ def _drop_own_key(config: dict[str, JsonValue], where: Location, findings: Findi
     """Leave out a key that stands in the configuration: it is sent nowhere, the worker's own is used."""
     for name in {"apiKey", "api_key"} & set(config):
         with findings.leaving_out("no effect"):
-            problem = "a key is no part of a configuration; leave it out, the worker's own is used"
+            problem = "a key is not part of a configuration; leave it out, the worker's own is used"
             raise InvalidRequest(f"{where.at('config', name)}: config.{name}: {problem}")
         del config[name]
 
@@ -330,7 +330,7 @@ def _environment(config: PromptfooConfig, findings: Findings) -> dict[str, JsonV
     for name, item in as_object(value, where).items():
         with findings.leaving_out("no effect"):
             if _KEY.search(name.upper()):
-                raise InvalidRequest(f"{where.at(name)}: a key is no part of a configuration; set {name} in the worker's environment")
+                raise InvalidRequest(f"{where.at(name)}: a key is not part of a configuration; set {name} in the worker's environment")
             found[name] = item
     return {"env": found} if found else {}
 
@@ -369,7 +369,7 @@ def _derived_metrics(config: PromptfooConfig, findings: Findings) -> tuple[Deriv
                 if error.errors()[0]["type"] not in _MISSHAPEN:
                     raise located_error(error, where.at(at)) from None
                 written = clip(json.dumps(value, ensure_ascii=False))
-                raise InvalidRequest(f"{where.at(at)}: {written} is no derived metric; write {{name: NAME, value: FORMULA}}") from None
+                raise InvalidRequest(f"{where.at(at)}: {written} is not a derived metric; write {{name: NAME, value: FORMULA}}") from None
     return tuple(metrics)
 
 
@@ -377,7 +377,7 @@ def _outputs(config: PromptfooConfig) -> Iterator[Path]:
     value, where = config.at("outputPath")
     for name in value if isinstance(value, list) else [] if value is None else [value]:
         if not isinstance(name, str):
-            raise InvalidRequest(f"{where}: {clip(str(name))} is no path; write the file's name")
+            raise InvalidRequest(f"{where}: {clip(str(name))} is not a path; write the file's name")
         yield config.scope.find(name, where)
 
 
@@ -398,7 +398,7 @@ class HttpTarget:
     model: dict[str, JsonValue]
     """The model that stands for it, its texts not filled in."""
     transform: CodeText | None
-    """What makes of the whole reply the draft; None where a path in its JSON says it."""
+    """Code that makes the draft of the whole reply; None if a path in its JSON names it."""
     ignored: tuple[str, ...]
     """Keys that have no effect here."""
 
@@ -420,7 +420,7 @@ def read_target(name: str, config: Mapping[str, JsonValue], where: Location) -> 
         raise InvalidRequest(f"{where.at('config', odd[0])}: {clip(odd[0])} of a request has no counterpart; {cure}")
     url = config.get("url", name)
     if not isinstance(url, str) or not _ADDRESS.match(url) or is_template(url):
-        raise InvalidRequest(f"{where.at('config', 'url')}: {clip(str(url))} is no address; write it out, http(s)://host/path")
+        raise InvalidRequest(f"{where.at('config', 'url')}: {clip(str(url))} is not an address; write it out, http(s)://host/path")
     method = str(config.get("method", "POST" if config.get("body") is not None else "GET")).upper()
     if method not in _METHODS:
         raise InvalidRequest(f"{where.at('config', 'method')}: {clip(method)} is not known; write one of {', '.join(sorted(_METHODS))}")
@@ -480,4 +480,4 @@ _AROUND_FILE = (
     + _OUTPUT
     + "; }})(module.exports{0});"
 )
-"""What follows a file with a function of `json` and `text`, which makes it a transform of ours."""
+"""The end of a file with a function of `json` and `text`, which makes it a transform of ours."""

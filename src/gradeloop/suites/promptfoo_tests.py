@@ -173,7 +173,7 @@ class PromptfooTests:
         }
         stores = options.get("storeOutputAs")
         if stores is not None and not (isinstance(stores, str) and stores.isidentifier()):
-            raise InvalidRequest(f"{where.at('options', 'storeOutputAs')}: {clip(str(stores))} is no name of a variable; write letters")
+            raise InvalidRequest(f"{where.at('options', 'storeOutputAs')}: {clip(str(stores))} is not a name of a variable; write letters")
         raw = _without_own_options(raw)
         given = {"output": raw.pop("providerOutput")} if "providerOutput" in raw else {}
         given |= {"metadata": test.value["metadata"]} if test.value.get("metadata") else {}
@@ -311,7 +311,7 @@ def refuse_remote(name: str, where: Location) -> None:
     if "://" in name and not name.startswith("file://"):
         raise InvalidRequest(f"{where}: {clip(name)} lies elsewhere and is not fetched; download it as CSV, and name the file")
     if names_code(f"{FILE}{name.removeprefix(FILE)}"):
-        raise InvalidRequest(f"{where}: {clip(name)} is no dataset. It is code that makes tests, which is not run; {_ROWS}")
+        raise InvalidRequest(f"{where}: {clip(name)} is not a dataset. It is code that makes tests, which is not run; {_ROWS}")
 
 
 def _download(dataset: re.Match[str]) -> str:
@@ -353,11 +353,11 @@ def _names(value: JsonValue, where: Location) -> tuple[str, ...] | None:
 
 
 def parse_times(value: JsonValue, where: Location) -> int | None:
-    """Return how often a test runs, None where nothing says so; raise InvalidRequest where it is no number from 1 to 100."""
+    """Return how often a test runs, None where nothing says so; raise InvalidRequest where it is not a number from 1 to 100."""
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 100:  # noqa: PLR2004 - as in a suite of ours
-        raise InvalidRequest(f"{where}: {clip(str(value))} is no number from 1 to 100")
+        raise InvalidRequest(f"{where}: {clip(str(value))} is not a number from 1 to 100")
     return value
 
 
@@ -376,7 +376,7 @@ def fill_variables(variables: Mapping[str, JsonValue], where: Location) -> dict[
     """Return variables with the others that their texts name as `{{ name }}` filled in, to a depth of five.
 
     Raises:
-        InvalidRequest: A text names what is no variable, or is more of a template than that; or what it becomes is too long.
+        InvalidRequest: A text names what is not a variable, or is more of a template than that; or what it becomes is too long.
     """
     filled = dict(variables)
     for _ in range(_NESTED):

@@ -68,7 +68,7 @@ class DraftSettings:
             elif isinstance(tool, dict):
                 yield from self._read_tool(tool)
             else:
-                yield f"has {clip(str(tool))}, which is no function; {_CURE}"
+                yield f"has {clip(str(tool))}, which is not a function; {_CURE}"
 
     def _read_tool(self, tool: dict[str, JsonValue]) -> Iterator[str]:
         declared = tool.get("functionDeclarations", tool.get("function_declarations"))
@@ -371,7 +371,7 @@ def _read_system(value: JsonValue, key: str, found: ProviderSettings) -> None:
     if texts and not any(text.startswith("file://") for text in texts):
         found.system = "\n".join(texts)
     else:
-        found.left_out.append((key, "is no text; write the system prompt as text"))
+        found.left_out.append((key, "is not a string; write the system prompt as text"))
 
 
 def _texts(value: JsonValue) -> Iterator[str]:

@@ -33,7 +33,7 @@ def _wrap_model(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
 def refuse_unclear_name(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
     """Refuse a name that is empty, has several lines, or has white space around it."""
     if isinstance(value, str) and (not value or value != value.strip() or len(value.splitlines()) > 1):
-        raise ValueError(f"{clip(value)} is no name; write one line without white space around it")
+        raise ValueError(f"{clip(value)} is not a name; write one line without white space around it")
     return value
 
 
@@ -72,7 +72,7 @@ class SuiteMessage(Strict, Documented):
     """A message of a prompt, or of the conversation that a test brings along."""
 
     role: Literal["system", "user", "assistant", "tool"]
-    """Who speaks; `system` may only come first and becomes the generator's system prompt."""
+    """The speaker; `system` may only come first and becomes the generator's system prompt."""
     content: str = ""
     name: str | None = None
     tool_calls: tuple[ToolCall, ...] = ()
@@ -80,7 +80,7 @@ class SuiteMessage(Strict, Documented):
 
 
 class Options(Strict, Documented):
-    """How the assertions of type `llm-rubric` are judged, and what of the output."""
+    """Settings of the assertions of type `llm-rubric`, and the part of the output that they judge."""
 
     provider: JsonValue = None
     """The model that judges them."""
@@ -100,7 +100,7 @@ class Defaults(Strict, Documented):
     vars: dict[str, JsonValue] = Field(default_factory=dict)
     """Values that replace `{{ name }}` in prompts, messages, rubric and assertions."""
     rubric: Rubric | None = None
-    """What done looks like: text with a criterion a line, an object, or `file://` a file of either."""
+    """The requirements: text with a criterion a line, an object, or `file://` a file of either."""
     assertions: Assertions = Field(default=(), alias="assert")
     """Assertions in promptfoo's format, instead of a rubric; the defaults' assertions come before the test's own."""
     threshold: Threshold | None = None
@@ -110,7 +110,7 @@ class Defaults(Strict, Documented):
     loop: bool | None = None
     """Whether the generator revises its draft by the grader's feedback."""
     max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] | None = None
-    """How many drafts a case with `loop` may take at most."""
+    """The most drafts of a case with `loop`."""
     grader: GraderSetting | None = None
     """The grader that replaces the suite's."""
     abstain: Abstention = None
@@ -118,7 +118,7 @@ class Defaults(Strict, Documented):
     escalate: ModelSpec | None = None
     """The model that decides what the graders are unsure of; by default a person does."""
     options: Options = Options()
-    """How the assertions of type `llm-rubric` are judged."""
+    """Settings of the assertions of type `llm-rubric`."""
 
     @model_validator(mode="after")
     def _is_judged_one_way(self) -> "Defaults":
@@ -199,10 +199,10 @@ TestOrFile = Annotated[Annotated[str, Tag("<file>")] | Annotated[SuiteTest, Tag(
 
 
 class SuiteSettings(Strict, Documented):
-    """How a batch of the suite's cases runs, and when it fails."""
+    """Settings of a batch of the suite's cases: how it runs, and when it fails."""
 
     concurrency: Annotated[int, Field(ge=1, le=1000)] | None = None
-    """How many model and tool calls run at the same time at most; 50 by default."""
+    """The most model and tool calls at the same time; 50 by default."""
     budget: Budget | None = None
     """Tokens or US dollars at which the batch pauses."""
     max_errors: Annotated[int, Field(ge=1)] | None = None
@@ -212,7 +212,7 @@ class SuiteSettings(Strict, Documented):
     pass_rate: Share = 1.0
     """The batch fails when a smaller share of the judged cases passes."""
     retries: Annotated[int, Field(ge=0, le=20)] = RETRIES
-    """How often a model call is retried after a transient error."""
+    """Retries of a model call after a transient error."""
     cache: bool = True
     """Whether drafts and verdicts of earlier batches are reused from the cache."""
     delay: Annotated[int, Field(ge=0, le=60_000)] | None = None
@@ -247,9 +247,9 @@ class SuiteFile(SuiteSettings):
     loop: bool = False
     """Whether the generator revises its draft by the grader's feedback; short for `defaults.loop`."""
     max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] = 3
-    """How many drafts a case with `loop` may take at most."""
+    """The most drafts of a case with `loop`."""
     repeat: Annotated[int, Field(ge=1, le=100)] = 1
-    """How many times every case is drafted and judged."""
+    """Times that every case is drafted and judged."""
     tools: Annotated[tuple[str, ...], BeforeValidator(_wrap_in_list, json_schema_input_type=str | tuple[str, ...])] = ()
     """Python files of evidence tools and checks, relative to this file."""
     scripted: str | None = None
@@ -352,7 +352,7 @@ def resolve_prompts(value: JsonValue, scope: FileScope, where: Location) -> Iter
         path = scope.find(str(named).removeprefix(FILE), where.at(at))
         content = read_yaml(path, "the prompt") if path.suffix in YAML_SUFFIXES else read_text(path, where.at(at))
         if not isinstance(content, str | list):
-            raise InvalidRequest(f"{where.at(at)}: the prompt {clip(str(path))} is no list of messages; write [{{role, content}}]")
+            raise InvalidRequest(f"{where.at(at)}: the prompt {clip(str(path))} is not a list of messages; write [{{role, content}}]")
         yield {"label": path.stem, "text" if isinstance(content, str) else "messages": content, **label}
 
 

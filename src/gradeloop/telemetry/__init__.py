@@ -1,1 +1,1 @@
-"""How a running gradeloop is watched: logs, health, metrics and traces."""
+"""Logs, health, metrics and traces of a running gradeloop."""

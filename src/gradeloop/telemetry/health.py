@@ -17,21 +17,21 @@ from typing import cast
 from gradeloop.errors import InvalidRequest
 
 STALL_SECONDS = 30.0
-"""How long an event loop may not turn before the process counts as hung: heartbeats of 10 s would be missed thrice."""
+"""Seconds without a turn of the event loop after which the process counts as hung: heartbeats of 10 s would be missed thrice."""
 
 STEP_SECONDS = 60.0
-"""How long a workflow's step may last before its thread counts as hung: the SDK gives each two seconds, and then tries to interrupt it."""
+"""Seconds of a workflow's step after which its thread counts as hung: the SDK gives each two, and then tries to interrupt it."""
 
 PULSE_SECONDS = 1.0
 
 CHECK_SECONDS = 5.0
-"""How long one check may take; a probe of Kubernetes is given longer than this."""
+"""Seconds that one check may take; a probe of Kubernetes is given longer than this."""
 
 FRESH_SECONDS = 2.0
-"""How long the results of checks are given again, so that many probes are not many checks."""
+"""Seconds for which the results of checks are given again, so that many probes are not many checks."""
 
 CLIENT_SECONDS = 5.0
-"""How long somebody who asks may take to say what."""
+"""Seconds that a client may take to send its request."""
 
 Check = Callable[[], Awaitable[None]]
 """Returns where all is well, and raises an error whose text says what is wrong."""

@@ -144,7 +144,7 @@ class KeyRing:
             raise InvalidRequest(f"{self._origin} has no key; write a line 'ID KEY', the key from: openssl rand -base64 32")
         for key_id, key in keys.items():
             if not _KEY_ID.fullmatch(key_id):
-                raise InvalidRequest(f"{self._origin}: {clip(key_id)} is no id of a key; use letters, digits and . _ / : -")
+                raise InvalidRequest(f"{self._origin}: {clip(key_id)} is not an id of a key; use letters, digits and . _ / : -")
             if len(key) != KEY_BYTES:
                 raise InvalidRequest(f"{self._origin}: the key {key_id} has not {KEY_BYTES} bytes; make one with: openssl rand -base64 32")
         self._ciphers = {key_id: AESGCM(key) for key_id, key in keys.items()}
@@ -164,7 +164,7 @@ def read_keys(path: Path) -> dict[str, bytes]:
             raise InvalidRequest(f"{path} has more than {FILE_BYTES} bytes; give a file of keys")
         text = raw.decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        reason = error.strerror if isinstance(error, OSError) else "it is not text"
         raise InvalidRequest(f"{VARIABLE} names the file {str(path)!r}, which cannot be read ({reason}); correct the path") from None
     keys: dict[str, bytes] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -180,7 +180,7 @@ def read_keys(path: Path) -> dict[str, bytes]:
         try:
             keys[key_id] = base64.b64decode(rest[0], validate=True)
         except binascii.Error:
-            raise InvalidRequest(f"{path}:{number}: the key {clip(key_id)} is no base64; make one with: openssl rand -base64 32") from None
+            raise InvalidRequest(f"{path}:{number}: the key {clip(key_id)} is not base64; make one with: openssl rand -base64 32") from None
         remember_secret(rest[0])
     return keys
 

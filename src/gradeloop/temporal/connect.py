@@ -99,7 +99,7 @@ async def connect(connection: Connection, seconds: float = CONNECT_SECONDS) -> C
             return await connect(connection, seconds)
         raise ServerUnreachable(f"{silence} within {seconds:.0f} s; {_cure(connection)}") from error
     except (RuntimeError, ValueError) as error:
-        if status := re.search(r"status: (40[13] [A-Z]\w+)", str(error)):  # a proxy's answer, in a page that is no gRPC
+        if status := re.search(r"status: (40[13] [A-Z]\w+)", str(error)):  # a proxy's answer, in a page that is not gRPC
             raise ServerUnreachable(_refused(connection, status[1])) from error
         # The operating system's message stands in the transport's nested report.
         messages: list[str] = re.findall(r'(?:message|error): "([^"]+)"', str(error))

@@ -55,7 +55,7 @@ TIME_SKIPPING = "frontend.WorkflowTimeSkippingEnabled=true"
 
 @dataclass(frozen=True)
 class ServerInfo:
-    """Where the embedded server listens, and which process it is."""
+    """The address and the process of the embedded server."""
 
     address: str
     api: str

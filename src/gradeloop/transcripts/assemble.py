@@ -163,7 +163,7 @@ _TEXT_KEYS = ("text", "content", "question", "query", "prompt", "input", "output
 
 
 def exchange(given: Json, answered: Json) -> list[RunMessage]:
-    """Return the messages of a request and its reply, in whatever shape a trace keeps them; what is no message is kept as its JSON.
+    """Return the messages of a request and its reply, in whatever shape a trace keeps them; what is not a message is kept as its JSON.
 
     Either may be JSON in a text, as exports write it. A text within them is what somebody said, whatever it looks like.
     """
@@ -188,7 +188,6 @@ ANSWERS = (
 )
 """The keys of an answer, of which the first that is there counts: those that may also name a data set's reference stand last."""
 
-
 _OF_ANYTHING = ("completion", "response", "output", "outputs", "answer")
 """The keys whose answer may be any JSON; the answer under the others is a string."""
 
@@ -203,7 +202,7 @@ def with_answer(messages: Sequence[RunMessage], value: dict[str, Json], kind: st
 
 
 def read_side(value: Json, role: str, kind: str) -> list[RunMessage]:
-    """Return the messages of a request or of a reply; a text has the given role, and what is no message is kept as its JSON."""
+    """Return the messages of a request or of a reply; a text has the given role, and what is not a message is kept as its JSON."""
     if value in (None, "", [], {}):
         return []
     if isinstance(value, str):
@@ -287,7 +286,7 @@ def merge_histories(histories: Sequence[Sequence[RunMessage]]) -> list[list[RunM
 
     A history that begins with a whole earlier one continues it, one that an earlier one begins with says nothing new, and any other is a
     conversation of its own. One of two may lack the system prompt, or the reasoning of its answers, and one whose messages all stand in
-    another in their order, as the question and the answer of an agent do in the calls below it, is no conversation of its own.
+    another in their order, as the question and the answer of an agent do in the calls below it, is not a conversation of its own.
     """
     found: list[GrowingHistory] = []
     begun: dict[str, list[GrowingHistory]] = {}
@@ -444,7 +443,7 @@ class TraceStep:
     parent: str = ""
     """The id of the step that it is below."""
     error: str | None = None
-    """Why it failed."""
+    """The reason why it failed."""
     tool: ToolRecord | None = None
 
 

@@ -14,7 +14,6 @@ from gradeloop.text import acceptable, clip, encodable
 Json = Any
 """JSON of any shape, as others wrote it."""
 
-
 ODD_SHAPES = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Errors that a value of another shape than expected may raise; the loop over such values goes on with the next."""
 
@@ -75,14 +74,14 @@ def require_rows(value: Json, *path: int | str) -> list[dict[str, Json]]:
         path: The way to it, for the error.
 
     Raises:
-        UnreadableMessage: It is no list, or one of its items is no object.
+        UnreadableMessage: It is not a list, or one of its items is not an object.
     """
     if value in (None, "", {}):
         return []
     if not isinstance(value, list):
-        raise UnreadableMessage(f"{clip(str(value))} is no list of objects; write one", *path)
+        raise UnreadableMessage(f"{clip(str(value))} is not a list of objects; write one", *path)
     if (at := next((at for at, item in enumerate(value) if not isinstance(item, dict)), None)) is not None:
-        raise UnreadableMessage(f"{clip(str(value[at]))} is no object; leave it out, or write what it stands for as one", *path, at)
+        raise UnreadableMessage(f"{clip(str(value[at]))} is not an object; leave it out, or write what it stands for as one", *path, at)
     return value
 
 

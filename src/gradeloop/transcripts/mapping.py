@@ -84,7 +84,7 @@ class Mapping(Strict):
         """Return the run of a record, given its number among those of the file; None where it is the only one.
 
         Raises:
-            UnreadableMessage: A path that has to lead somewhere does not, or to what is no message.
+            UnreadableMessage: A path that has to lead somewhere does not, or to what is not a message.
         """
         where = f"record {number}" if number else "the record"
 

@@ -57,10 +57,10 @@ def parse_messages(value: Json) -> list[RunMessage]:
     """Parse a list of messages, or of the items of OpenAI's Responses.
 
     Raises:
-        UnreadableMessage: An item is no message; the error's path leads to it.
+        UnreadableMessage: An item is not a message; the error's path leads to it.
     """
     if not isinstance(value, list):
-        raise UnreadableMessage(f"{clip(str(value))} is no list of messages")
+        raise UnreadableMessage(f"{clip(str(value))} is not a list of messages")
     messages: list[RunMessage] = []
     for at, item in enumerate(value):
         with inside(at):
@@ -158,10 +158,10 @@ def parse_message(value: Json) -> Iterator[RunMessage]:
     """Yield the messages that one message or item is read as: a user's message with tool results is several.
 
     Raises:
-        UnreadableMessage: It is no message; the error's path leads to what is wrong.
+        UnreadableMessage: It is not a message; the error's path leads to what is wrong.
     """
     if not isinstance(value, dict):
-        raise UnreadableMessage(f"{clip(str(value))} is no message; write an object with role and content")
+        raise UnreadableMessage(f"{clip(str(value))} is not a message; write an object with role and content")
     if (other := next((messages_of for is_of, messages_of in _RESHAPED if is_of(value)), None)) is not None:
         yield from _reshaped(other(value))
         return
@@ -199,11 +199,7 @@ def parse_message(value: Json) -> Iterator[RunMessage]:
 
 
 def _role_of(value: dict[str, Json]) -> str:
-    """Return the role of a run that a message's role is read as.
-
-    Raises:
-        UnreadableMessage: It is none that is known.
-    """
+    """Return the role of a run as which a message's role is read; raise UnreadableMessage if it is unknown."""
     written = str(value.get("role"))
     role = ROLES.get(written) or OTHER_ROLES.get(written) or ROLES.get(written.lower()) or OTHER_ROLES.get(written.lower())
     if role is None:
@@ -369,10 +365,10 @@ def parse_call(value: Json, at: int) -> list[RunPart]:
     """Return a tool call of any shape: OpenAI's of functions and custom tools, LangChain's, Inspect's and Docent's.
 
     Raises:
-        UnreadableMessage: It is no tool call, or names no tool.
+        UnreadableMessage: It is not a tool call, or names no tool.
     """
     if not isinstance(value, dict):
-        raise UnreadableMessage(f"{clip(str(value))} is no tool call")
+        raise UnreadableMessage(f"{clip(str(value))} is not a tool call")
     inner = next((value[key] for key in ("function", "custom") if isinstance(value.get(key), dict)), value)
     name = first_of(inner, "name", "tool_name", "function_name") or value.get("function") or value.get("name")
     arguments = next((inner[key] for key in ("arguments", "args", "input", "parameters") if inner.get(key) is not None), None)
@@ -494,7 +490,7 @@ def messages_of_pydantic_ai(value: dict[str, Json]) -> _Reshaped:
     """Yield the messages with roles that a message of Pydantic AI is, and the path of each: of a request each part, a response as one.
 
     Raises:
-        UnreadableMessage: A part is no object.
+        UnreadableMessage: A part is not an object.
     """
     about = without(value, "parts", "kind", "instructions")
     rows = require_rows(value["parts"], "parts")

@@ -77,7 +77,7 @@ def _read_part(part: Json) -> ReadPart:
     if isinstance(part, str):
         return ReadPart((TextPart(text=part),), {})
     if not isinstance(part, dict):
-        raise UnreadableMessage(f"{clip(str(part))} is no part of a message")
+        raise UnreadableMessage(f"{clip(str(part))} is not part of a message")
     if not isinstance(kind := part.get("type"), str):
         return _read_untyped(part)
     return (_PARTS.get(kind) or _by_ending(kind) or _kept)(part)
@@ -431,7 +431,6 @@ _GEMINI_READERS: dict[str, Callable[[dict[str, Json]], tuple[RunPart, ...]]] = {
     "executableCode": lambda code: (read_call(code.get("id") or "code_execution", "code_execution", code.get("code")),),
     "codeExecutionResult": _gemini_output,
 }
-
 
 _PARTS: dict[str, Callable[[dict[str, Json]], ReadPart]] = {
     **dict.fromkeys(("text", "input_text", "output_text", "summary_text", "text_delta"), _text),

@@ -112,7 +112,7 @@ class _Reader:
         try:
             status = path.stat()
             if not S_ISREG(status.st_mode):
-                raise InvalidRequest(f"{path} is no file, but a pipe, a socket, a device or a folder; put a file there")
+                raise InvalidRequest(f"{path} is not a file, but a pipe, a socket, a device or a folder; put a file there")
             if status.st_size > FILE_BYTES:
                 raise InvalidRequest(f"{path} has more than {FILE_BYTES // 1024**3} GiB; split it")
             if path.suffix == ".eval":
@@ -283,7 +283,7 @@ class _Reader:
                         yield run
         except (zipfile.BadZipFile, NotImplementedError, EOFError, struct.error) as error:
             cure = "write it as JSON: inspect log convert --to json"
-            raise InvalidRequest(f"{path} is no archive that can be read here ({error}); {cure}") from None
+            raise InvalidRequest(f"{path} is not an archive that can be read here ({error}); {cure}") from None
 
     def _sample(self, archive: zipfile.ZipFile, name: str, task: str, model: object) -> AgentRun:
         try:

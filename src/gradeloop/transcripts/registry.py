@@ -58,7 +58,7 @@ def detect(value: Json) -> Detected:
     if (found := find_format(value)) is not None:
         return found
     if not isinstance(value, dict):
-        raise UnreadableMessage(f"{clip(str(value))} is no run; write an object with messages or transcripts, or a list of messages")
+        raise UnreadableMessage(f"{clip(str(value))} is not a run; write an object with messages or transcripts, or a list of messages")
     keys = ", ".join(map(str, value)) or "none"
     raise UnreadableMessage(
         f"the run has neither transcripts nor messages; its keys: {keys}; say by --mapping FILE where its answer stands"
@@ -87,7 +87,7 @@ def odd_one(rows: Sequence[Json]) -> UnreadableMessage | None:
     for at, others in chain(begins, without_one) if alone is None or alone.format.whole else ():
         if (known := find_format(others, lines=True)) is not None and (alone is None or find_format(rows[at]) is None):
             shown = f"its keys: {', '.join(map(str, rows[at])) or 'none'}" if isinstance(rows[at], dict) else clip(str(rows[at]))
-            return UnreadableMessage(f"this is no line of a {known.format.name}, as the others are; {shown}", at)
+            return UnreadableMessage(f"this is not a line of a {known.format.name}, as the others are; {shown}", at)
     return None
 
 
@@ -121,7 +121,7 @@ def parse_runs(value: Json, name: str, notes: Notes | None = None) -> Iterator[A
         notes: What to do with the formats that are found, and with runs that cannot be read.
 
     Raises:
-        UnreadableMessage: The value is no run; the error's path leads to the mistake.
+        UnreadableMessage: The value is not a run; the error's path leads to the mistake.
     """
     notes = notes or Notes()
     if notes.mapping is not None and notes.mapping.selects:
@@ -272,7 +272,7 @@ def _parse_transcripts(value: Json, name: str) -> Iterator[AgentRun]:
     described = {key: value[key] for key in ("name", "description") if value.get(key)}
     items = list(value["transcripts"].values()) if isinstance(value["transcripts"], dict) else value["transcripts"]
     if not isinstance(items, list) or not items:
-        raise UnreadableMessage("transcripts is no list with something in it; give at least one transcript", "transcripts")
+        raise UnreadableMessage("transcripts is not a list with something in it; give at least one transcript", "transcripts")
     transcripts = []
     for at, item in enumerate(items):
         with inside("transcripts", at):
@@ -321,7 +321,7 @@ def _created(value: dict[str, Json]) -> datetime:
 
 def _parse_transcript(item: Json) -> RunTranscript:
     if not isinstance(item, dict) or "messages" not in item:
-        raise UnreadableMessage(f"{clip(str(item))} is no transcript; write an object with messages")
+        raise UnreadableMessage(f"{clip(str(item))} is not a transcript; write an object with messages")
     messages = require_messages(messages_at(item, "messages"), "messages")
     metadata = object_at(item, "metadata")
     more = {key: item[key] for key in ("description", "created_at", "transcript_group_id") if item.get(key)}
@@ -421,7 +421,6 @@ OWN = (
 
 FORMATS = Registry[Format]("formats", "format", "gradeloop.transcripts.registry:OWN")
 """All formats by name."""
-
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()

@@ -1,4 +1,4 @@
-"""What alembic runs to migrate a store: the migrations, on the connection and in the transaction that it was given."""
+"""Run by alembic to migrate a store: the migrations, on the connection and in the transaction that it was given."""
 
 from alembic import context
 

@@ -110,9 +110,8 @@ def run_eval(options: EvalOptions) -> int:
 BEGIN_SECONDS, BEGIN_ASKS = 0.1, 30
 """The pause between two reads of the store until a batch has begun, and the reads after which its worker is asked what it waits for."""
 
-
 LEAVE_SECONDS = 5.0
-"""How long Ctrl-C waits for the server to confirm a start that is under way."""
+"""Seconds that Ctrl-C waits for the server to confirm a start that is under way."""
 
 
 class EvalCommand:
@@ -419,7 +418,7 @@ POLL_MILLISECONDS = 250
 def run_again_on_changes(options: EvalOptions, run: Callable[[], int]) -> int:
     """Run a suite now and whenever a file of its folder changes, and return the exit code once Ctrl-C ends that.
 
-    A suite that is refused is run again when it has been corrected. What gradeloop itself wrote is no change.
+    A suite that is refused is run again when it has been corrected. What gradeloop itself wrote is not a change.
 
     Raises:
         InvalidRequest: The package that watches files is missing.

@@ -58,7 +58,6 @@ SKIP_HELP = "Leave out what has no counterpart and run the rest; what is left ou
 WIRE_NAMES = {"concurrency": "at_once"}
 """Names in a batch request that differ from the flag's."""
 
-
 FILTER_HELP = "Run the cases whose id contains this text or matches this pattern; repeatable."
 CONCURRENCY_HELP = "Run at most this many model and tool calls at the same time; 50 by default."
 MAX_ERROR_RATE_HELP = "Pause when more than this share of cases are errors; 0.5 by default."
@@ -101,7 +100,7 @@ class LimitFlags:
 
     @property
     def budget(self) -> Budget | None:
-        """What the batch may use; None where no flag says."""
+        """The budget of the batch; None if no flag gives one."""
         return budget_of(self.budget_tokens, self.budget_usd)
 
     def fields_of(self, values: object) -> dict[str, object]:

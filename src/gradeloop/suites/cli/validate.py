@@ -47,12 +47,12 @@ _SUITE_KEYS = frozenset({"tests", "prompts", "providers", "targets", "defaultTes
 
 @dataclass(frozen=True)
 class CheckedFile:
-    """What a file is, and what is in it."""
+    """The kind of a file, and its contents."""
 
     path: Path
     kind: FileKind
     facts: str
-    """What it holds, in a few words."""
+    """Its contents, in a few words."""
     cases: int | None = None
     notes: tuple[str, ...] = ()
 

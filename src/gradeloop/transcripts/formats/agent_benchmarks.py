@@ -148,7 +148,7 @@ def _parse_tau(value: Json, name: str) -> Iterator[AgentRun]:
         place: tuple[int | str, ...] = ("simulations", at) if several else ()
         with inside(*place):
             if not isinstance(row, dict):
-                raise UnreadableMessage("a simulation is no object")
+                raise UnreadableMessage("a simulation is not an object")
             key = "traj" if isinstance(row.get("traj"), list) else "messages"
             spoken = objects_in(row.get("ticks")) if not row.get(key) else []
             if key not in row and not spoken:
@@ -244,7 +244,6 @@ def _atif_result(result: dict[str, Json], calls: list[dict[str, Json]]) -> RunMe
 _ATTACHMENT = "attachment://"
 _KEPT = ("target", "scores", "epoch", "metadata", "choices", "sandbox", "total_time", "working_time", "error_retries", "uuid")
 
-
 _ABOUT_SAMPLES = "eval|plan|results|stats|reductions|events|attachments|store|timelines|sandbox"
 """The keys about an evaluation, and of what samples have beside their messages: events repeat these, or are a scorer's."""
 
@@ -275,10 +274,10 @@ def parse_sample(sample: Json, task: str, model: object = None) -> AgentRun:
     """Return a sample of an Inspect log as a run.
 
     Raises:
-        UnreadableMessage: The value is no sample, or it has no messages.
+        UnreadableMessage: The value is not a sample, or it has no messages.
     """
     if not isinstance(sample, dict) or not (isinstance(sample.get("messages"), list) or isinstance(sample.get("events"), list)):
-        raise UnreadableMessage(f"{clip(str(sample))} is no sample of an Inspect log: it has no messages")
+        raise UnreadableMessage(f"{clip(str(sample))} is not a sample of an Inspect log: it has no messages")
     attached = dict_of(sample.get("attachments"))
     messages = _messages_of(sample, attached)
     error = dict_of(sample.get("error"))
@@ -318,7 +317,7 @@ def _messages_of(sample: dict[str, Json], attached: dict[str, Json]) -> list[Run
 
 
 def _score(score: Json) -> JsonValue:
-    """Return a score; one of NaN is Inspect's `Score.unscored()`, which is no score."""
+    """Return a score; one of NaN is Inspect's `Score.unscored()`, which is not a score."""
     if isinstance(score, dict) and "value" in score:
         value, gaps = _without_nan(score["value"])
         unscored: dict[str, JsonValue] = {"unscored": gaps if value is not None else True} if gaps else {}

@@ -305,7 +305,7 @@ def _mini_swe_message(row: Json, at: int, waiting: list[str]) -> Iterator[RunMes
     Args:
         row: The row.
         at: Its place.
-        waiting: The ids of commands that are no calls of a tool, and whose outputs are still to come.
+        waiting: The ids of commands that are not calls of a tool, and whose outputs are still to come.
     """
     if not isinstance(row, dict):
         yield from parse_messages([row])

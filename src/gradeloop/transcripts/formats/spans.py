@@ -221,7 +221,7 @@ def _content_of(value: Json, role: str) -> Json:
 
 
 _SAID = {"text", "input_text", "output_text", "image_url", "input_image", "image", "input_audio", "audio", "file", "input_file", "document"}
-"""The types of parts that are no tool's."""
+"""The types of parts that are not a tool's."""
 
 
 def _from_openinference(attributes: dict[str, Json]) -> list[RunMessage]:
@@ -311,7 +311,7 @@ _ENTITY_OUTPUTS = ("traceloop.entity.output", "langfuse.observation.output")
 
 
 def _outline_of(attributes: dict[str, Json]) -> list[RunMessage]:
-    """Return the input and the output of a span that is no model's: of an agent or a chain."""
+    """Return the input and the output of a span that is not a model's: of an agent or a chain."""
     given = structured(first_of(attributes, "input.value", *_ENTITY_INPUTS, "langfuse.trace.input"))
     output = first_of(attributes, "output.value", *_ENTITY_OUTPUTS, "langfuse.trace.output")
     if attributes.get("output.mime_type") == "text/plain" and isinstance(output, str):
@@ -377,7 +377,7 @@ def nested(attributes: Json) -> dict[str, Json]:
 def _spans_of(row: Json) -> Iterator[Span]:
     """Yield the spans and log records of an OTLP object, or the one span that the row is."""
     if not isinstance(row, dict):
-        raise UnreadableMessage("a span is no object")
+        raise UnreadableMessage("a span is not an object")
     resources = [resource for key in _RESOURCES for resource in require_rows(row.get(key), key)]
     if not resources and not any(key in row for key in (*_RESOURCES, *_METRICS)):
         yield _span_of(row)
@@ -448,7 +448,7 @@ def attributes_of(value: Json) -> dict[str, Json]:
     """Return attributes as an object: OTLP writes a list of keys and typed values, SDKs an object.
 
     Raises:
-        UnreadableMessage: They are neither, or an item of the list is no object.
+        UnreadableMessage: They are neither, or an item of the list is not an object.
     """
     if isinstance(value, str):
         value = structured(value) or None
@@ -483,6 +483,6 @@ _UNSHOWN = (
     r"ai\.(?:prompt\.tools|settings\..+|request\..+)|.*metadata.*|status|resource|scope|"
     r"(?:input|output)\.value|traceloop\.entity\.(?:input|output)|langfuse\.(?:observation|trace)\.(?:input|output)"
 )
-"""The attributes that say how a call was made, what other programs did, and what went in and out of spans that are no calls."""
+"""The attributes that say how a call was made, what other programs did, and what went in and out of spans that are not calls."""
 
 SPANS = Format("OpenTelemetry spans", _recognise, _parse, whole=True, unshown=_UNSHOWN)

@@ -140,7 +140,7 @@ def _join_gemini(stream: _Stream) -> dict[str, Json]:
 def _add_candidate(known: dict[str, Json], candidate: dict[str, Json]) -> None:
     content = candidate.get("content")
     if not isinstance(content, (dict, type(None))):
-        raise UnreadableMessage(f"{clip(str(content))} is no object; write one", "content")
+        raise UnreadableMessage(f"{clip(str(content))} is not an object; write one", "content")
     with inside("content"):
         for part in require_rows(dict_of(content).get("parts"), "parts"):
             _add_part(known["parts"], without(without_ciphertext(part)))
@@ -323,6 +323,5 @@ _PROVIDERS: dict[str, tuple[Callable[[list[dict[str, Json]]], bool], Callable[[_
     "pieces of Gemini: candidates of one responseId": (_are_geminis, _join_gemini),
 }
 """The test for the pieces of each provider, and the function that joins them."""
-
 
 STREAM = Format("stream of a provider", _recognise, _parse, whole=True)

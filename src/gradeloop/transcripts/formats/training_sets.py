@@ -341,7 +341,7 @@ def _gemini_parts(content: Json) -> Json:
     if isinstance(content, dict):
         return [content]
     if not isinstance(content, (str, list)):
-        raise UnreadableMessage(f"{clip(str(content))} is no content; write a text, or an object with parts")
+        raise UnreadableMessage(f"{clip(str(content))} is not content; write a text, or an object with parts")
     return content
 
 
@@ -351,7 +351,7 @@ def _gemini_turns(value: dict[str, Json]) -> Iterator[RunMessage]:
     for key, at, turn in turns:
         with inside(key, at):
             if not isinstance(turn, (dict, str)):
-                raise UnreadableMessage(f"{clip(str(turn))} is no turn; write an object with role and parts, or a text")
+                raise UnreadableMessage(f"{clip(str(turn))} is not a turn; write an object with role and parts, or a text")
             said = turn if isinstance(turn, dict) else {"role": "user", "parts": [{"text": turn}]}
             role = str(said.get("role") or "user")
             parts = _gemini_parts(said) if said.get("parts") is not None else None
@@ -361,14 +361,10 @@ def _gemini_turns(value: dict[str, Json]) -> Iterator[RunMessage]:
 
 
 def _candidate(turn: Json, at: int) -> Json:
-    """Return the turn that a candidate is.
-
-    Raises:
-        UnreadableMessage: It is none, or its content is none.
-    """
+    """Return the turn that a candidate is; raise UnreadableMessage if it or its content is none."""
     for value, path in ((turn, ()), (dict_of(turn).get("content") or {}, ("content",))):
         if not isinstance(value, dict):
-            raise UnreadableMessage(f"{clip(str(value))} is no object; write one", "candidates", at, *path)
+            raise UnreadableMessage(f"{clip(str(value))} is not an object; write one", "candidates", at, *path)
     return {"role": "model", **(turn.get("content") or {}), "metadata": without(turn, "content", "index")}
 
 
