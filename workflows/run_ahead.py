@@ -117,6 +117,12 @@ class ReplayGuard(WorkflowInstance):
         with self._activations.step():
             return self._activate(act)
 
+    # All activations of one workflow task have one time, which a replay repeats. A copy has run ahead when it applied events at the time
+    # of a task that does not have them in the history. Two signs show it:
+    # - An activation at the same time has a longer history, or jobs that only new events bring: the worker applied them for a query.
+    # - A task at a later time has a history without the events that the last task wrote (`_written`): that task was lost.
+    # From then on every query is refused, and the next task fails, so that the worker drops the copy and replays. Without the guard, the
+    # copy would write commands at other times than a replay sees, and its history could never be replayed again.
     def _activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         jobs = {job.WhichOneof("variant") for job in act.jobs}
         time = act.timestamp.ToNanoseconds()

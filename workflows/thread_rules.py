@@ -173,6 +173,11 @@ def _payload_of(thread: Thread, key: str) -> str | None:
     return unfinished.payload_of(key) if unfinished else outcome.payload if outcome else None
 
 
+# Admission decides from the state alone, before the server records the update: a refusal leaves nothing in the history, so a caller in a
+# loop cannot fill it. Start, checkpoint and update all pass here; otherwise one door would take a turn that another refuses.
+# Invariant: what is admitted can begin. Its size and its variables are therefore checked together with those of the turns before it. Only
+# variables of a turn or rubric that comes later can still spoil it, and the turn then ends interrupted. Without the bound of the queue, a
+# thread that waits for a person would grow until no payload holds it.
 def _refuse_new_turn(thread: Thread, request: InvokeRequest, *, rolling: bool = False) -> None:
     """Raise where a turn cannot be taken, through whichever door it comes."""
     if rolling:
@@ -256,6 +261,9 @@ def resume(thread: Thread, turn: Invocation) -> None:
     thread.budget = turn.budget or thread.budget
 
 
+# A key has at most one turn. Another call with it attaches to the turn in the queue or in flight, takes the known outcome, or continues
+# the interrupted turn. A turn that is still being stopped counts as interrupted: otherwise a caller that repeats its call during the stop
+# would get the interruption instead of the answer that it asks for.
 def enqueue(thread: Thread, turn: Invocation) -> None:
     """Queue a turn, or attach to the one of its key; an interrupted one goes on."""
     key = turn.keys[0]

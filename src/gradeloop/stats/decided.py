@@ -83,6 +83,10 @@ class EarlyGate:
         self._logs = [0.0, *_added(math.log(number) for number in range(1, total + 1))]
         self.sides = (_Side(total, least - 1, "passed", self._logs), _Side(total, total - least, "failed", self._logs))
 
+    # The order is random and fixed before the first case, and every case is taken in it, errors included. If cases were taken as they end,
+    # quick ones would come first, and their share is not that of all. The gate may look after each case, since Ville's bound holds for the
+    # whole path and not for one look. Invariant: each side's ratio is at most 1 on average while its answer is wrong. A case that says
+    # neither counts against both sides; without it the sample would be one of fewer cases than the ratio assumes.
     def take(self, kind: Kind) -> None:
         """Take the next case; once there is a decision, nothing changes it."""
         if self.decision is not None:

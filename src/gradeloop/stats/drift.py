@@ -118,6 +118,10 @@ class DriftTest:
     longest: int = 64
     """The most windows that share what varies, such as half a day of them where the rate has a daily cycle."""
 
+    # Each shift keeps one number, the evidence that the change began at any of the windows so far: E' = (1 + E) times this window's ratio.
+    # Invariant: at the baseline the mean of each ratio is at most 1, whatever the distribution, since a window counts as a square over
+    # 1 + d²/v. With a binomial likelihood, windows that differ by more than chance would raise false alarms. The variance comes only from
+    # the windows before; with this window in it, a large step would excuse itself.
     def after(self, state: DriftState, passed: int, runs: int) -> DriftState:
         """Return the state after one more window, if it has runs; evidence without a spread, of an older release, is not continued."""
         if not runs:

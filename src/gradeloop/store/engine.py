@@ -104,6 +104,10 @@ class GroupCommit:
             self._thread.shutdown()
             self._thread = None
 
+    # Works that come during a transaction form the next one: a single thread takes all that wait, so a hundred answers cost one commit.
+    # Invariant: `_writing` is true exactly while the thread has a group or looks for one, and it changes only under the lock. If it were
+    # cleared outside, a work appended in between would wait forever. A work's future ends after its group's commit; if it ended before,
+    # a caller could report an answer that a crash still takes back.
     def _write_all(self) -> None:
         while True:
             with self._lock:
@@ -183,6 +187,9 @@ class SetWork(Generic[T]):
         return self.read(_do_works(connection, [self])[0])
 
 
+# One statement does all works of a kind. Works that share a key go into different rounds, in their order: within one statement the second
+# would not see what the first wrote. Every worker writes rows in the order of their keys; in another order two workers could each lock
+# a row that the other one needs, and the database would end one of them.
 def _do_works(connection: "Connection", works: Sequence[SetWork[Any]]) -> list[Rows]:
     """Do works by as few statements as they need, and return the rows of each."""
     if connection.dialect.name == "sqlite":
