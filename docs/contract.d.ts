@@ -5,7 +5,9 @@ export type JsonValue = string | number | boolean | null | JsonValue[] | { [key:
 
 /** A finished run of an agent, in one conversation or several: `AgentRun(id="7", transcripts=(RunTranscript(messages=said),))`. */
 export interface AgentRun {
+  /** The id of the run, unique among those that are judged together. */
   id: string;
+  /** The conversations of the run, in order. */
   transcripts: RunTranscript[];
   /** Data about the run, shown to a judge only where the judge's configuration asks for it: it may hold the answer. */
   metadata?: { [key: string]: JsonValue };
@@ -335,6 +337,7 @@ export interface CriterionRow {
   /** The criterion's description, as text. */
   name: string;
   passed: boolean;
+  /** The judge's reason, in a sentence or two. */
   reason: string;
   /** The defect; absent on a pass. */
   gap?: string | null;
@@ -446,6 +449,7 @@ export interface Evaluation {
   status: "running" | "waiting" | "interrupted" | "satisfied" | "max_iterations_reached" | "failed" | "grader_error" | "superseded";
   /** The grader's summary, or the error's type, message and status. */
   explanation: string;
+  /** A row for each criterion; none after a `grader_error`. */
   criteria?: CriterionRow[];
   /** The score by the rubric's own scoring, 0 to 1 unless an assertion in code gives more or less; None where nothing could be graded. */
   score?: number | null;
@@ -471,6 +475,7 @@ export interface Evaluation {
 export interface Event {
   /** The event's number in the thread, from 1 without gaps. */
   seq: number;
+  /** The kind of event; `docs/watching.md` lists them. */
   type: "run_started" | "message" | "rubric_evaluation_start" | "rubric_evaluation_end" | "tool_called" | "run_ended" | "interrupted" | "resumed" | "rubric_supplied" | "rubric_rejected" | "waiting" | "decided" | "approved" | "denied" | "overridden" | "drafting";
   /** Time of the event, ISO 8601, UTC. */
   time: string;
@@ -708,6 +713,7 @@ export interface Message {
   role: "user" | "assistant" | "tool";
   /** The text; it may be sent as blocks, too. */
   content?: string;
+  /** The author's name; of a tool's result the tool's. */
   name?: string | null;
   /** The author besides the role: `rubric_grader` of feedback, `turn_limit` of the request to answer now. */
   source?: string | null;
@@ -734,6 +740,7 @@ export interface MessageInput {
   role: "user" | "assistant" | "tool";
   /** The text; it may be sent as blocks, too. */
   content?: string | (TextBlock | Attachment)[];
+  /** The author's name; of a tool's result the tool's. */
   name?: string | null;
   /** The author besides the role: `rubric_grader` of feedback, `turn_limit` of the request to answer now. */
   source?: string | null;
@@ -906,6 +913,7 @@ export interface PendingCall {
   /** The id of the call, by which `approve` and `deny` name it. */
   call: string;
   tool: string;
+  /** The arguments that the model wrote. */
   arguments: { [key: string]: JsonValue };
   /** The role that made the call. */
   role: "generator" | "grader" | "check";
@@ -975,14 +983,19 @@ export interface ReasoningPart {
 
 /** A remote grader: an activity of another worker, in any language, or a function in the worker's tools. */
 export interface RemoteGrader {
+  /** The type of an activity that judges. */
   activity?: string | null;
+  /** The task queue on which the activity is served. */
   task_queue?: string | null;
+  /** The name of a function of the worker's tools. */
   function?: string | null;
 }
 
 /** A tool of another worker: its description for the model, and the task queue on which it is served. The activity takes `{call, operation_id, arguments, draft}` and returns text or any JSON. */
 export interface RemoteTool {
+  /** The name by which models and checks call it. */
   name: string;
+  /** The purpose of the tool, as the model reads it. */
   description: string;
   /** The JSON Schema of the arguments, of type `object`. */
   parameters?: { [key: string]: JsonValue };
@@ -998,6 +1011,7 @@ export interface RemoteTool {
 
 /** An ordered list of criteria with unique ids, and how they add up: `Rubric(criteria=["polite", "short"], threshold=0.5)`. */
 export interface Rubric {
+  /** The name of the rubric, for reports. */
   name?: string | null;
   /** Instructions for the grader, in addition to its own. */
   instructions?: string | null;
@@ -1048,6 +1062,7 @@ export interface RunMessage {
   reasoning?: string | null;
   name?: string | null;
   tool_calls?: ToolCall[];
+  /** The id of the call that a message of role `tool` answers. */
   tool_call_id?: string | null;
   /** Whether a tool's result is an error. */
   is_error?: boolean;
@@ -1090,6 +1105,7 @@ export interface RunResult {
 
 /** One conversation of a run: `RunTranscript(messages=(RunMessage(role="user", content="Hi"),))`. */
 export interface RunTranscript {
+  /** The id of the conversation; `t` and its position by default. */
   id?: string;
   name?: string | null;
   messages: RunMessage[];
@@ -1098,7 +1114,9 @@ export interface RunTranscript {
 
 /** The range of the number that a grader gives beside its verdict. */
 export interface Scale {
+  /** The worst score. */
   min: number;
+  /** The best score. */
   max: number;
   /** The lowest score that passes; a lower one fails the criterion whatever the grader says. */
   threshold?: number | null;
@@ -1217,6 +1235,7 @@ export interface ThreadState {
 
 /** A tool call that a model asks for: `ToolCall(id="call-1", name="word_count", arguments={"maximum": 80})`. */
 export interface ToolCall {
+  /** The id of the call, which its result names. */
   id: string;
   name: string;
   arguments?: { [key: string]: JsonValue };

@@ -173,7 +173,7 @@ def _payload_of(thread: Thread, key: str) -> str | None:
     return unfinished.payload_of(key) if unfinished else outcome.payload if outcome else None
 
 
-# Admission decides from the state alone, before the server records the update: a refusal leaves nothing in the history, so a caller in a
+# Admission decides only from the state, before the server records the update: a refusal leaves nothing in the history, so a caller in a
 # loop cannot fill it. Start, checkpoint and update all pass here; otherwise one door would take a turn that another refuses.
 # Invariant: what is admitted can begin. Its size and its variables are therefore checked together with those of the turns before it. Only
 # variables of a turn or rubric that comes later can still spoil it, and the turn then ends interrupted. Without the bound of the queue, a

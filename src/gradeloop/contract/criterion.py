@@ -58,7 +58,9 @@ class Scale(Strict):
     """The range of the number that a grader gives beside its verdict."""
 
     min: Number
+    """The worst score."""
     max: Number
+    """The best score."""
     threshold: Sparse[Number | None] = None
     """The lowest score that passes; a lower one fails the criterion whatever the grader says."""
 

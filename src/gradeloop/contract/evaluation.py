@@ -128,6 +128,7 @@ class CriterionRow(Strict):
     """The criterion's description, as text."""
     passed: bool
     reason: str
+    """The judge's reason, in a sentence or two."""
     gap: Sparse[str | None] = None
     """The defect; absent on a pass."""
     unverified: Sparse[bool] = False
@@ -181,6 +182,7 @@ class Evaluation(Strict):
     explanation: str
     """The grader's summary, or the error's type, message and status."""
     criteria: tuple[CriterionRow, ...] = ()
+    """A row for each criterion; none after a `grader_error`."""
     score: float | None = None
     """The score by the rubric's own scoring, 0 to 1 unless an assertion in code gives more or less; None where nothing could be graded."""
     unverified: bool = False
@@ -271,6 +273,7 @@ class PendingCall(Strict):
     """The id of the call, by which `approve` and `deny` name it."""
     tool: str
     arguments: dict[str, JsonValue]
+    """The arguments that the model wrote."""
     role: Literal["generator", "grader", "check"]
     """The role that made the call."""
 
@@ -358,6 +361,7 @@ class Event(Strict):
     seq: int
     """The event's number in the thread, from 1 without gaps."""
     type: EventType
+    """The kind of event; `docs/watching.md` lists them."""
     time: str
     """Time of the event, ISO 8601, UTC."""
     grading_run_id: str | None = None

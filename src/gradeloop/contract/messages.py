@@ -139,6 +139,7 @@ class ToolCall(Strict):
     """A tool call that a model asks for: `ToolCall(id="call-1", name="word_count", arguments={"maximum": 80})`."""
 
     id: str
+    """The id of the call, which its result names."""
     name: str
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
     invalid: Sparse[str | None] = None
@@ -152,6 +153,7 @@ class Message(Strict):
     content: Annotated[str, BeforeValidator(lambda text: text, json_schema_input_type=str | ContentBlocks)] = ""
     """The text; it may be sent as blocks, too."""
     name: Sparse[str | None] = None
+    """The author's name; of a tool's result the tool's."""
     source: Sparse[str | None] = None
     """The author besides the role: `rubric_grader` of feedback, `turn_limit` of the request to answer now."""
     tool_calls: Sparse[Items[ToolCall]] = ()

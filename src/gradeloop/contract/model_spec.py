@@ -158,8 +158,11 @@ class RemoteGrader(Strict):
     """A remote grader: an activity of another worker, in any language, or a function in the worker's tools."""
 
     activity: Sparse[Name | None] = None
+    """The type of an activity that judges."""
     task_queue: Sparse[Name | None] = None
+    """The task queue on which the activity is served."""
     function: Sparse[Name | None] = None
+    """The name of a function of the worker's tools."""
 
     @model_validator(mode="after")
     def _is_one(self) -> "RemoteGrader":
@@ -199,7 +202,9 @@ class RemoteTool(Strict):
     """
 
     name: ToolName
+    """The name by which models and checks call it."""
     description: Annotated[str, Field(min_length=1, max_length=4_000)]
+    """The purpose of the tool, as the model reads it."""
     parameters: dict[str, JsonValue] = Field(default_factory=lambda: dict(_NO_PARAMETERS))
     """The JSON Schema of the arguments, of type `object`."""
     activity: Annotated[str, Field(min_length=1, max_length=200)]

@@ -108,6 +108,7 @@ class Rubric(OrText):
     """An ordered list of criteria with unique ids, and how they add up: `Rubric(criteria=["polite", "short"], threshold=0.5)`."""
 
     name: Sparse[Annotated[str, Field(max_length=200)] | None] = None
+    """The name of the rubric, for reports."""
     instructions: Sparse[str | None] = None
     """Instructions for the grader, in addition to its own."""
     scoring: Literal["mean", "binary"] = Field(default="mean", exclude_if=lambda value: value == "mean")

@@ -166,6 +166,7 @@ class RunMessage(Strict):
     name: Sparse[str | None] = None
     tool_calls: Sparse[Items[ToolCall]] = ()
     tool_call_id: Sparse[str | None] = None
+    """The id of the call that a message of role `tool` answers."""
     is_error: Sparse[bool] = False
     """Whether a tool's result is an error."""
     parts: Sparse[Items[RunPart]] = ()
@@ -214,6 +215,7 @@ class RunTranscript(Strict):
     """One conversation of a run: `RunTranscript(messages=(RunMessage(role="user", content="Hi"),))`."""
 
     id: str = ""
+    """The id of the conversation; `t` and its position by default."""
     name: Sparse[str | None] = None
     messages: Annotated[tuple[RunMessage, ...], FirstMistakes(RUN_MESSAGES)] = Field(min_length=1)
     metadata: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
@@ -249,7 +251,9 @@ class AgentRun(Strict):
     """A finished run of an agent, in one conversation or several: `AgentRun(id="7", transcripts=(RunTranscript(messages=said),))`."""
 
     id: RunId
+    """The id of the run, unique among those that are judged together."""
     transcripts: Annotated[tuple[RunTranscript, ...], FirstMistakes(TRANSCRIPTS)] = Field(min_length=1, max_length=TRANSCRIPTS)
+    """The conversations of the run, in order."""
     metadata: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
     """Data about the run, shown to a judge only where the judge's configuration asks for it: it may hold the answer."""
     excerpt: Sparse[RunExcerpt | None] = None
