@@ -198,7 +198,7 @@ def test_the_folder_may_be_another_one(folder: Path, tmp_path_factory: pytest.Te
 def test_a_file_of_another_name_is_not_trusted_but_named(folder: Path) -> None:
     (folder / "other.toml").write_text("")
 
-    with pytest.raises(InvalidRequest, match=r"is no gradeloop\.toml; a file of another name counts where --config names it"):
+    with pytest.raises(InvalidRequest, match=r"is not a gradeloop\.toml; a file of another name counts where --config names it"):
         trust(folder / "other.toml")
     with pytest.raises(InvalidRequest, match=r"there is no settings file 'absent'; name a gradeloop\.toml, or its folder"):
         trust(Path("absent"))
