@@ -58,7 +58,7 @@ class WorkerCapabilities(Recorded):
     evidence_queue: Sparse[str | None] = None
     """The task queue of the tools, if they have one of their own."""
     webhooks: Sparse[Webhooks] = Field(default_factory=dict)
-    """The events of which each webhook of this worker is told; their addresses and secrets are the worker's alone."""
+    """The events of which each webhook of this worker is told; only the worker has their addresses and secrets."""
 
 
 @dataclass(frozen=True)

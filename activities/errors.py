@@ -435,7 +435,7 @@ def invalid(why: str) -> ApplicationError:
 
 @asynccontextmanager
 async def store_attempt() -> AsyncIterator[None]:
-    """Do an attempt of a call that reads or writes the store alone; it is repeated while this worker cannot use the store.
+    """Do an attempt of a call that only reads or writes the store; it is repeated while this worker cannot use the store.
 
     Raises:
         ApplicationError: `InvalidRequest`; `StoreUnavailable` for another attempt; any other error at its last one.

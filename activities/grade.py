@@ -54,14 +54,14 @@ class GradeCall(PaidCall):
     asked: tuple[str, ...]
     """Ids of the criteria to judge."""
     pending: Sparse[tuple[str, ...]] = ()
-    """The criteria that this turn must answer, where it asks for some alone; by default all, or as many as one schema holds."""
+    """The criteria that this turn must answer, where it asks only for some; by default all, or as many as one schema holds."""
     form: Sparse[AnswerForm | None] = None
     """The form in which the judge has answered before; None where that is to be chosen."""
     checks: Sparse[dict[str, CheckOutcome]] = Field(default_factory=dict)
     last: Sparse[bool] = False
     """True where no further tool calls are possible."""
     forced: Sparse[bool] = False
-    """True where the answer that came without a schema was none: this one is asked for by the schema alone, without tools."""
+    """True where the answer that came without a schema was none: this one is asked for only by the schema, without tools."""
     whole: Sparse[bool] = False
     """True where a finished run is judged: what comes after the draft is shown too."""
     repeat: Sparse[int] = 0
@@ -201,7 +201,7 @@ class GraderQuestion:
     step: Step
     form: AnswerForm
     pending: tuple[str, ...] = ()
-    """The criteria that are asked for alone; by default all, or as many as one schema holds."""
+    """The only criteria that are asked for; by default all, or as many as one schema holds."""
     tools: tuple[ToolSpec, ...] = ()
     tag: str | None = None
     """The name of the tags around the answer, for a model whose API keeps no schema."""
@@ -255,7 +255,7 @@ def grader_request(question: GraderQuestion) -> ModelRequest:
 
 
 def _schema(question: GraderQuestion) -> dict[str, Any]:
-    """Return the schema of the answer; a repair has that of the answer which it repairs, unless rows alone are asked for."""
+    """Return the schema of the answer; a repair has that of the answer which it repairs, unless only rows are asked for."""
     if question.group.pass_score:
         return pass_score_schema(question.group.criteria[0].categories)
     return verdict_schema(question.group, question.due, question.form)

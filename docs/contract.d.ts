@@ -241,7 +241,7 @@ export interface Check {
   extract?: "text" | "code";
   /** Arguments that the tool is given beside the draft. */
   arguments?: { [key: string]: JsonValue };
-  /** Code that makes of the output what this check is given; a batch runs it, for its own checks alone. */
+  /** Code that makes of the output what this check is given; only a batch runs it, for its own checks. */
   transform?: CodeText | null;
 }
 
@@ -459,7 +459,7 @@ export interface Evaluation {
   usage?: Usage;
   /** Index of the judged message in the thread. */
   draft: number;
-  /** The model that judged, a fallback where it did so; None where checks alone decided. */
+  /** The model that judged, a fallback where it did so; None where only checks decided. */
   grader?: string | null;
   /** The sha256 of the rubric's canonical form. */
   rubric_sha256?: string | null;
@@ -569,7 +569,7 @@ export interface Generator {
   system_prompt?: string | null;
   /** Names of the worker's tools, and definitions of remote tools. */
   tools?: (string | RemoteTool)[];
-  /** Whether the generator's system prompt contains the rubric; otherwise the generator sees it in feedback alone. */
+  /** Whether the generator's system prompt contains the rubric; otherwise the generator sees it only in feedback. */
   show_rubric?: boolean;
   /** Functions that the draft of a case may call instead of saying something. Nobody runs them: the calls, as JSON, are the draft. */
   functions?: DeclaredFunction[];
@@ -1176,7 +1176,7 @@ export interface TextBlock {
   text: string;
 }
 
-/** A text that somebody says. */
+/** A text of the speaker. */
 export interface TextPart {
   type?: "text";
   text: string;

@@ -32,7 +32,7 @@ The permanent kinds of a provider's failures are not among them, since our own a
 """
 
 NEVER_RETRIED_REMOTELY = [*PERMANENT, *NEVER_RETRIED]
-"""The same for somebody else's activities, which may raise our kinds as errors like any others."""
+"""The same for remote activities, which may raise our kinds as errors like any others."""
 
 MODEL_CALL = ActivityConfig(
     start_to_close_timeout=timedelta(seconds=LONGEST_TIMEOUT, minutes=10),
@@ -110,7 +110,7 @@ STORE_CALL = ActivityConfig(
     schedule_to_close_timeout=timedelta(days=8),
     retry_policy=RetryPolicy(maximum_interval=timedelta(seconds=10), non_retryable_error_types=NEVER_RETRIED),
 )
-"""Options of a call that reads or writes the worker's store alone: it waits for the store as long as a model call for its provider.
+"""Options of a call that only reads or writes the worker's store: it waits for the store as long as a model call for its provider.
 
 Which other error is its last one, the call itself decides (`activities/batches/cases.py`).
 """
@@ -125,7 +125,7 @@ Result = TypeVar("Result")
 
 
 class Interrupted(Exception):
-    """Somebody asked to stop; whatever had finished is recorded."""
+    """A stop was requested; finished calls are recorded."""
 
     reason: InterruptReason = "person"
 
@@ -219,7 +219,7 @@ class ActivityCalls:
             )
 
     async def settle(self, handle: asyncio.Future[Result]) -> CallEnd[Result]:
-        """Wait for a call or a child workflow in flight, which `stop` cancels, and say how it ended: that is decided here alone."""
+        """Wait for a call or a child workflow in flight, which `stop` cancels, and say how it ended: only this place decides that."""
         self._in_flight[handle] = None
         if self._thread.stopping is not None:  # asked for while a child workflow was starting
             handle.cancel()

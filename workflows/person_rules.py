@@ -1,4 +1,4 @@
-"""A person's decisions, approvals and overrides of a thread: what may be said of its state, and what changes then."""
+"""A person's decisions, approvals and overrides of a thread: which ones its state allows, and what changes then."""
 
 from typing import TypeVar
 

@@ -1,4 +1,4 @@
-"""The worker's runner of workflows: a query is answered from recorded workflow tasks alone."""
+"""The worker's runner of workflows: a query is answered only from recorded workflow tasks."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""The rules of a thread, on its state alone: when a turn is admitted, when a run starts, goes on and ends."""
+"""The rules of a thread, only on its state: when a turn is admitted, when a run starts, goes on and ends."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ NO_RUBRIC = Rubric(criteria=())
 
 
 def begin_thread(request: ThreadRequest) -> Thread:
-    """Return the thread that a request starts, or goes on with from its checkpoint: its messages are a turn, its rubric alone is supplied.
+    """Return the thread that a request starts, or continues by its checkpoint: its messages are a turn, a rubric without them is supplied.
 
     Raises:
         InvalidRequest: The checkpoint is none, or the turn or the rubric cannot be taken.
@@ -333,7 +333,7 @@ def begin_turn(thread: Thread, turn: Invocation) -> None:
 
 
 def _fill(thread: Thread, given: Rubric | None, variables: dict[str, JsonValue] | None = None) -> Rubric | None:
-    """Take variables, and return the rubric that they fill: the given one, or the one in force where variables alone are given.
+    """Take variables, and return the rubric that they fill: the given one, or the one in force where only variables are given.
 
     Raises:
         InvalidRequest: It cannot be filled; the variables stay as they were.

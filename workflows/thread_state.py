@@ -35,7 +35,7 @@ from gradeloop.grading.scoring import PassFindings, aggregate, call_groups
 from gradeloop.grading.verdicts import GraderConversation, first_judge
 
 StopReason = Literal["rubric", "person", "cancel"]
-"""The cause of a stop of calls in flight: another rubric takes over, somebody interrupts the turn, or the workflow is cancelled."""
+"""The cause of a stop of calls in flight: another rubric takes over, a person interrupts the turn, or the workflow is cancelled."""
 
 NONCE_BITS = 128
 """The length of the code that marks the fence around what is judged, which must not be guessed by a text inside of it."""
@@ -131,7 +131,7 @@ class PassState(State):
 
     @property
     def prompt_sha256(self) -> str | None:
-        """The sha256 of the prompts for the graders of a finished run, in order; None where checks alone decided."""
+        """The sha256 of the prompts for the graders of a finished run, in order; None where only checks decided."""
         prompts = [conversation.prompt_sha256 for _, conversation in sorted(self.conversations.items()) if conversation.prompt_sha256]
         return None if not prompts else prompts[0] if len(prompts) == 1 else hashlib.sha256("".join(prompts).encode()).hexdigest()
 
@@ -286,7 +286,7 @@ class Thread(State):
     stopping: StopReason | None = Field(default=None, exclude_if=lambda value: value is None)
     """The cause that asked the turn in flight to stop; None once it has stopped."""
     dropping: int = Field(default=0, exclude_if=lambda value: not value)
-    """Turns that were waiting when somebody interrupted the one in flight; they end with it."""
+    """Turns that were waiting when a person interrupted the one in flight; they end with it."""
     asked_about: tuple[int, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Indices of the drafts about which a person was asked, the last two, the newest last."""
     closing: bool = False

@@ -19,7 +19,7 @@ from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import CallProgress
 
 HEARTBEAT_SECONDS = 1.0
-"""A cancellation comes back with a heartbeat alone, so this and the worker's throttle of 2 s decide how soon a call stops."""
+"""A cancellation comes back only with a heartbeat, so this and the worker's throttle of 2 s decide how soon a call stops."""
 
 KEPT_BYTES = 16 * 1024 * 1024
 """The bytes of all replies that are kept for a next attempt."""

@@ -301,7 +301,7 @@ class LocalPaces:
 
 
 class SharedPaces:
-    """Keeps paces in a store, a row for each model, by the database's clock; while the store is away, in the worker alone."""
+    """Keeps paces in a store, a row for each model, by the database's clock; while the store is away, only in the worker."""
 
     leases = True
 

@@ -293,7 +293,7 @@ def _left(position: ChainPosition, model: ModelSpec, why: str) -> tuple[str, ...
 
 
 def fit_for(request: ModelRequest, first: ModelSpec) -> ModelRequest:
-    """Return the request without what other models' providers wrote for themselves alone.
+    """Return the request without what other models' providers wrote only for themselves.
 
     Signed and encrypted thinking is of use to the model that thought it, and an error to another.
 

@@ -481,7 +481,7 @@ async def _events(response: "httpx2.Response") -> AsyncGenerator[JsonObject]:
 
 
 async def _lines(response: "httpx2.Response") -> AsyncGenerator[str]:
-    """Split at line feeds alone: other separators in a text, U+2028 among them, end no line here."""
+    """Split only at line feeds: other separators in a text, U+2028 among them, end no line here."""
     rest = b""
     async with aclosing(response.aiter_bytes()) as parts:
         async for part in parts:

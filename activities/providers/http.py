@@ -1,4 +1,4 @@
-"""HTTP clients of the SDKs: one pool, bounded bodies, public addresses alone where nobody listed others."""
+"""HTTP clients of the SDKs: one pool, bounded bodies, only public addresses unless others are listed."""
 
 import asyncio
 import functools
@@ -82,7 +82,7 @@ def sdk_timeout() -> httpx2.Timeout:
 
 
 def http_client(timeout: httpx2.Timeout, *, guarded: bool) -> httpx2.AsyncClient:
-    """Return a pool of connections; a guarded one reaches public addresses alone, and not through a proxy."""
+    """Return a pool of connections; a guarded one reaches only public addresses, and not through a proxy."""
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=POOLS * POOLED)
     hooks: dict[str, list[Callable[..., Any]]] = {"request": [prepare_request], "response": [bound_body]}
     transport = PooledTransport(guarded_transport) if guarded else None
@@ -227,7 +227,7 @@ class PrivateAddress(httpx2.UnsupportedProtocol):
 
 
 class PublicNetwork(AsyncNetworkBackend):
-    """Connects to public addresses alone, and to the very one that it checked, so that a name cannot change meanwhile."""
+    """Connects only to public addresses, and to the very one that it checked, so that a name cannot change meanwhile."""
 
     def __init__(self, cure: str, networks: Sequence[Network] = ()) -> None:
         self._backend = AnyIOBackend()

@@ -119,7 +119,7 @@ class ChatAssembly:
         return self._message if len(self._message) > 1 else {}
 
     def usage(self) -> JsonValue:
-        """Return what the server has reported of the usage so far, which it does at the end alone."""
+        """Return what the server has reported of the usage so far, which it does only at the end."""
         return self._reply.get("usage")
 
 
@@ -225,7 +225,7 @@ class OpenAIChat:
 
 
 def cap_field(spec: ModelSpec, host: str) -> str:
-    """Return the cap's name for a model: OpenAI's own models, on Azure too, take the newer one alone, and other servers often the older."""
+    """Return the cap's name for a model: OpenAI's own models, on Azure too, take only the newer one, and other servers often the older."""
     if spec.provider == "openrouter":
         return "max_tokens"
     own = host.endswith(_OPENAI_HOSTS) or listed_model(spec.provider, spec.model)[0] == "openai" or _OPENAI_MODEL.fullmatch(spec.model)

@@ -64,7 +64,7 @@ class OpenAIResponses:
         """Make one call; see `Provider`."""
         if request.embedded:
             return await embed_openai(self._client, request)
-        # Reasoning is bound to its organization alone, and several keys may be one's.
+        # Reasoning is bound only to its organization, and several keys may be one's.
         body, streamed = wire_request(request, first_with_thinking(request)), capability_of(request.spec).stream
         body["prompt_cache_key"] = self._keys.key(request)
         call, sent = self._client.responses.with_streaming_response.create, request_body(body, request.spec.config.extra)
@@ -97,7 +97,7 @@ class ResponseAssembly:
         return self._body
 
     def usage(self) -> JsonValue:
-        """Return the reply's usage, which comes with its end alone."""
+        """Return the reply's usage, which comes only with its end."""
         return self._body.get("usage") if self._body else None
 
 

@@ -123,7 +123,7 @@ class ToolRegistry:
 
     @classmethod
     def looked_at(cls, files: Sequence[Path], context: ToolContext) -> "ToolRegistry":
-        """Return what `load` would, but run no line of `files` and ask no MCP server: of their tools the names alone are known.
+        """Return what `load` would, but run no line of `files` and ask no MCP server: only the names of their tools are known.
 
         Raises:
             InvalidRequest: A file is no Python; a name is taken twice.

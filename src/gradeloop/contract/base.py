@@ -60,7 +60,7 @@ def _read_shares(value: object) -> object:
 
 
 READS_SHARES = BeforeValidator(_read_shares)
-"""Reads a share, or a mapping of shares, that somebody writes as `0.9` or as `90%`."""
+"""Reads a share, or a mapping of shares, that a person writes as `0.9` or as `90%`."""
 
 if TYPE_CHECKING:
     Sparse = Annotated[FieldT, "left out of the JSON where it is empty"]

@@ -46,7 +46,7 @@ class Check(OrText):
     arguments: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
     """Arguments that the tool is given beside the draft."""
     transform: Sparse[CodeText | None] = None
-    """Code that makes of the output what this check is given; a batch runs it, for its own checks alone."""
+    """Code that makes of the output what this check is given; only a batch runs it, for its own checks."""
 
     @model_validator(mode="before")
     @classmethod

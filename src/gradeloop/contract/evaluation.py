@@ -192,7 +192,7 @@ class Evaluation(Strict):
     draft: int
     """Index of the judged message in the thread."""
     grader: str | None = None
-    """The model that judged, a fallback where it did so; None where checks alone decided."""
+    """The model that judged, a fallback where it did so; None where only checks decided."""
     rubric_sha256: Sparse[str | None] = None
     """The sha256 of the rubric's canonical form."""
     prompt_version: Sparse[str | None] = None

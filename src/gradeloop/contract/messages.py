@@ -49,7 +49,7 @@ _COUNTS = ("input", "cached", "cache_written", "output", "reasoning", "calls", "
 _FENCE = re.compile(r"(?P<indent> {0,3})(?P<mark>`{3,}|~{3,})(?P<rest>.*)")
 
 RecordKind = Literal["text", "reasoning", "tool_call", "tool_result", "file", "error", "other", "finding"]
-"""The types of records in which a finished run is shown to judges; `finding` is what was said of a part of a longer run."""
+"""The types of records in which a finished run is shown to judges; `finding` is a judge's word about a part of a longer run."""
 
 IMAGE_BYTES = 640 * 1024
 """The largest image or file inside of a message or a case, which may have 1 MiB with all it says."""
@@ -218,7 +218,7 @@ class Message(Strict):
 
 
 def _refuse_records(messages: tuple[Message, ...]) -> tuple[Message, ...]:
-    """Return the messages, none of which is a record of a finished run: a model would be sent its text alone."""
+    """Return the messages, none of which is a record of a finished run: a model would be sent only its text."""
     if at := next((number for number, message in enumerate(messages, 1) if message.kind is not None or message.about), None):
         raise ValueError(f"message {at} has kind or about, which belong to the records of finished runs; leave them out")
     return messages

@@ -11,7 +11,7 @@ from gradeloop.contract.messages import Usage
 from gradeloop.text import clip, did_you_mean
 
 PROVIDERS = ("anthropic", "openai", "google_genai", "openrouter", "openai_compatible", "http_request", "scripted")
-"""The providers of every worker; a worker has endpoints with other names besides, which it alone knows."""
+"""The providers of every worker; a worker has endpoints with other names besides, which only it knows."""
 
 PROVIDER_NAME = r"[a-z][a-z0-9_-]{0,63}"
 """The names that a provider or an endpoint may have."""

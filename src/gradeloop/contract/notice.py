@@ -66,7 +66,7 @@ class Notice(Strict):
 
 
 class NoticeCall(Recorded):
-    """The argument of the activity `notify`: the webhook by its name, since its address and secret are the worker's alone."""
+    """The argument of the activity `notify`: the webhook by its name, since only the worker has its address and secret."""
 
     webhook: str
     notice: Notice

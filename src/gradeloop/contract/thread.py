@@ -89,7 +89,7 @@ class Generator(ToolLimits):
     tools: Items[OfferedTool] = ()
     """Names of the worker's tools, and definitions of remote tools."""
     show_rubric: bool = False
-    """Whether the generator's system prompt contains the rubric; otherwise the generator sees it in feedback alone."""
+    """Whether the generator's system prompt contains the rubric; otherwise the generator sees it only in feedback."""
     functions: Sparse[Annotated[tuple[DeclaredFunction, ...], Field(max_length=FUNCTIONS)]] = ()
     """Functions that the draft of a case may call instead of saying something. Nobody runs them: the calls, as JSON, are the draft."""
     function_choice: Sparse[str | None] = None

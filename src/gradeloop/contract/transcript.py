@@ -46,7 +46,7 @@ EMPTY_MESSAGE = "empty_message"
 
 
 class TextPart(Strict):
-    """A text that somebody says."""
+    """A text of the speaker."""
 
     type: Literal["text"] = "text"
     text: str

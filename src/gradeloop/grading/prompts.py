@@ -510,7 +510,7 @@ def exceeds(budget: int, lengths: Iterable[int]) -> bool:
 # Only where even texts of the cap are too many are whole records left out: a third of the budget stays for the first ones, the rest for
 # the last, and the request and the draft (`shown`) are never among them, since a verdict without the draft would be about nothing.
 def cut_to(budget: int, lengths: Sequence[int], shown: Sequence[int] = ()) -> RecordCut:
-    """Return what is left of records to fit a budget: the longest are cut first, then those in the middle are left out.
+    """Return the part of records that fits a budget: the longest are cut first, then those in the middle are left out.
 
     Args:
         budget: Characters in all; beyond `FEW_RECORDS`, what each record takes beside its text counts too.

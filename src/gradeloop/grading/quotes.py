@@ -33,7 +33,7 @@ _PLAIN = str.maketrans(dict.fromkeys("‘’‚‛", "'") | dict.fromkeys("“�
 def verify_quotes(reading: Verdict | Malformed, messages: Sequence[Message]) -> Verdict | Malformed:
     """Return the answer as it was read, with every quote of its rows marked as found or not in the record that it names.
 
-    What a judge said of a part of a longer run is not evidence: a quote of such a finding is not found.
+    A judge's finding about a part of a longer run is not evidence: a quote of such a finding is not found.
     """
     texts = [_Record("" if record.get("type") == "finding" else str(record["text"])) for record in records(messages)]
     if isinstance(reading, Verdict):

@@ -244,7 +244,7 @@ def _voted(rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer]
 
 
 def row_of_answer(rubric: Rubric, criterion: Criterion, answer: GraderAnswer) -> CriterionRow | None:
-    """Return the row of a criterion by one grader's answer alone; None where the answer has none, though the grader did not fail."""
+    """Return the row of a criterion only by one grader's answer; None where the answer has none, though the grader did not fail."""
     row, limit = _voted(rubric, criterion, [answer], 1), row_characters(len(rubric.criteria))
     if row is None:
         return None

@@ -286,7 +286,7 @@ def _parser() -> Any:  # noqa: ANN401 - a class of Jinja2's, which is imported l
 
 
 # Jinja2 itself would run a template for as long as it likes, and in a workflow that is a deadlock at one time and none at another. So its
-# parser makes the tree, and this interpreter walks it on JSON alone. Each node, filter and comparison charges steps before it reads and
+# parser makes the tree, and this interpreter walks it only on JSON. Each node, filter and comparison charges steps before it reads and
 # after it makes a value; a step is counted from the sizes of values, never from a clock, so that every replay stops at the same node with
 # the same message. A filter that is added to FILTERS must be charged in `call` for whatever it reads more than once, or be bounded itself.
 class _Filling:
@@ -393,7 +393,7 @@ def _size(*values: Any) -> int:  # noqa: ANN401 - JSON of any shape
 
 @cache
 def _environment() -> "Environment":
-    """Return what Jinja2's filters and tests are called in: templates see JSON values alone, and no Python attribute of theirs."""
+    """Return what Jinja2's filters and tests are called in: templates see only JSON values, and no Python attribute of theirs."""
     from jinja2 import ChainableUndefined, Environment, StrictUndefined
 
     class JsonEnvironment(Environment):

@@ -327,13 +327,13 @@ class GraderConversation(BaseModel):
     repairs: int = 0
     """The number of times that the grader was asked to repair its answer."""
     pending: tuple[str, ...] = ()
-    """Ids of the criteria that the grader is asked for alone: the next of a large group, or those that it omitted."""
+    """Ids of the only criteria that the grader is asked for: the next of a large group, or those that it omitted."""
     omitted: bool = Field(default=False, exclude_if=lambda value: not value)
     """True when the pending criteria are those that the grader omitted: it is not asked for them again."""
     form: AnswerForm | None = Field(default=None, exclude_if=lambda value: value is None)
     """The form in which the grader answers; None before its first answer."""
     forced: bool = Field(default=False, exclude_if=lambda value: not value)
-    """True when the model's first answer, which no schema could bind, was malformed: it is asked again by the schema alone."""
+    """True when the model's first answer, which no schema could bind, was malformed: it is asked again only by the schema."""
     missing: tuple[str, ...] = ()
     """Ids without a row, after all repairs."""
     error: str | None = None
@@ -365,7 +365,7 @@ class GraderConversation(BaseModel):
     ) -> Verdict | Message | GraderFailure:
         """Apply an answer: a verdict or a failure ends the conversation, a message is sent to the grader next.
 
-        Two repairs come first, then one turn for the missing criteria alone; criteria that are missing even then stay
+        Two repairs come first, then one turn only for the missing criteria; criteria that are missing even then stay
         unverified, and `scoring.aggregate` decides whether the pass still has a verdict.
 
         Args:
@@ -392,7 +392,7 @@ class GraderConversation(BaseModel):
         return missing_message([names[name] for name in reading.missing])
 
     def _next_part(self, verdict: Verdict, asked: tuple[str, ...], most: int | None) -> Verdict | Message:
-        """Take a verdict on all that was asked; where a schema holds a part of the group alone, ask for the next one."""
+        """Take a verdict on all that was asked; where a schema holds only a part of the group, ask for the next one."""
         answered = {row.id for row in verdict.criteria}
         left = [name for name in asked if name not in answered]
         if not left or verdict.result == "failed":

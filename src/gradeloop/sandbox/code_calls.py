@@ -61,7 +61,7 @@ class CodeCall:
     function: str = ""
     """The name of the file's function; empty for what a file of JavaScript exports."""
     loads: bool = False
-    """Whether the file is loaded alone, and true returned, without a call of its function."""
+    """Whether the file is only loaded, and true returned, without a call of its function."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Calls the functions of a suite's author, one after the other, inside a sandbox; run as a script, with the standard library alone.
+"""Calls the functions of a suite's author, one after the other, inside a sandbox; run as a script, only with the standard library.
 
 The calls are in `calls.json`; every result is a line on standard output that begins with the calls' own mark. What the code prints goes
 to standard error.

@@ -1,4 +1,4 @@
-"""Confines its own process and becomes the program: Landlock, seccomp, limits. Run as a script; the standard library alone.
+"""Confines its own process and becomes the program: Landlock, seccomp, limits. Run as a script, only with the standard library.
 
 The request comes as JSON on standard input; errors before the program starts are written to the descriptor `report`.
 """

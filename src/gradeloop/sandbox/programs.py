@@ -144,7 +144,7 @@ def _encoded(files: Mapping[str, str]) -> dict[str, str]:
 
 
 def argv_of(program: str | Sequence[str]) -> list[str]:
-    """Return the command; this interpreter runs Python source, with the standard library alone.
+    """Return the command; this interpreter runs Python source, only with the standard library.
 
     Raises:
         SandboxError: The command is not an absolute path to a program.

@@ -242,7 +242,7 @@ class SuitePlugin:
             self._send("stopped", _last_lines(f"{type(excinfo.value).__name__}: {excinfo.value}"), "draft")
 
     def _watch_skips(self) -> None:
-        """Note the exception by which a unittest leaves itself out, of which pytest keeps the reason alone."""
+        """Note the exception by which a unittest leaves itself out, of which pytest keeps only the reason."""
         add_skip = TestCaseFunction.addSkip
 
         def noted(item: TestCaseFunction, case: unittest.TestCase, reason: str, **options: bool) -> None:

@@ -186,7 +186,7 @@ MOUNTED = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
 
 CONTROLLERS = frozenset({"memory", "pids"})
-"""The controllers that a run's group needs: each bounds what a limit of a process alone leaves open."""
+"""The controllers that a run's group needs: each bounds what a limit of one process leaves open."""
 
 THREADS = 64
 """The threads and processes together that a run may have beside the processes that its limits grant."""

@@ -474,7 +474,7 @@ WITHOUT_KEY = (
     "Without a key: a model of your own machine, {flag} ollama:qwen3 once Ollama serves it; or replies of your own, "
     "{flag} scripted:any with 'scripted: FILE' in a task or suite, with --scripted FILE for a judge; `gradeloop demo` shows a whole run"
 )
-"""Advice for somebody without a key, in a sentence."""
+"""Advice for a user without a key, in a sentence."""
 
 
 def require_default_model(environ: Mapping[str, str], role: str) -> DefaultModel:

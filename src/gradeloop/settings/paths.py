@@ -36,7 +36,7 @@ def user_name() -> str:
 
 
 def state_folder() -> Path:
-    """Return the folder that outlives every command, made for its user alone; GRADELOOP_STATE_DIR moves it.
+    """Return the folder that outlives every command, made only for its user; GRADELOOP_STATE_DIR moves it.
 
     Raises:
         InvalidRequest: The folder cannot be made or written, or others can read or write it.

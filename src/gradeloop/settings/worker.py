@@ -327,7 +327,7 @@ class ReceiverSettings(Section):
     """Runs in the store, above which exporters get 429."""
 
     def read_token(self, environment: Mapping[str, str]) -> str | None:
-        """Return the token that exporters send; None where the receiver is for this machine alone, and asks for none.
+        """Return the token that exporters send; None where the receiver is only for this machine, and asks for none.
 
         Raises:
             InvalidRequest: Its variable is not set, or the address is open to other machines without a token.
@@ -534,7 +534,7 @@ def find_imports(given: Sequence[Path], file: ConfigFile | None) -> tuple[Path, 
 
 
 def _read_setting(model: type[Part], file: ConfigFile | None, section: str, name: str) -> Part:
-    """Return a section of the settings file, of which one setting alone is read."""
+    """Return a section of the settings file, of which only one setting is read."""
     table = _read_file(file)[1].get(section) if file else None
     named = table.get(name, ()) if isinstance(table, dict) else ()
     with explained(f"{file.path if file else CONFIG_FILE}: {section}."):

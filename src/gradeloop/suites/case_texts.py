@@ -180,7 +180,7 @@ CONVERSATION = "_conversation"
 class Turns:
     """The cases of a suite so far, as later ones follow them: conversations, and outputs that are stored under a name.
 
-    What is said in a column, a prompt with a generator and a repetition, is known there alone; `talks` says whether a prompt shows it.
+    What is said in a column, a prompt with a generator and a repetition, is known only there; `talks` says whether a prompt shows it.
     """
 
     def __init__(self, *, talks: bool) -> None:

@@ -258,7 +258,7 @@ class _Migration:
                 raise InvalidRequest(f"the provider {clip(one.label)}: {odd} is not in a suite of ours; run the configuration as it is")
 
     def _refuse_unknown(self, variables: dict[str, JsonValue], where: Location) -> None:
-        """Raise InvalidRequest where a test lacks a variable of a prompt, which is empty in promptfoo alone."""
+        """Raise InvalidRequest where a test lacks a variable of a prompt, which is empty only in promptfoo."""
         for named in self._plan.prompts:
             for text in (named.prompt.text or "", *(message.content for message in named.prompt.messages)):
                 if missing := unknown_variables(text, variables):

@@ -48,7 +48,7 @@ class LocatedTest:
     left_out: tuple[str, ...] = ()
     """The parts of the test that have no counterpart and are left out, so that it never passes."""
     runs: bool = True
-    """Whether it runs at all; one that was left out whole is reported alone."""
+    """Whether it runs at all; one that was left out whole is only reported."""
     prompts: tuple[str, ...] | None = None
     """The labels of the prompts that it runs with, with `*` for any text; None for all."""
     providers: tuple[str, ...] | None = None

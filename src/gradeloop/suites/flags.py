@@ -172,7 +172,7 @@ class CaseFilters:
         return ", ".join(f"{name}: {clip(value)}" for name, value in self._named())
 
     def select(self, planned: Iterable[PlannedCase]) -> Iterator[PlannedCase]:
-        """Yield the cases that meet the conditions, those of the first tests alone."""
+        """Yield the cases that meet the conditions, only those of the first tests."""
         tests, last = 0, None
         for found in planned:
             if not self._admits(found):

@@ -48,7 +48,7 @@ def read_suite(path: Path, flags: SuiteFlags = SuiteFlags(), outside: Sequence[P
 
 
 def _read_value(path: Path, flags: SuiteFlags) -> tuple[dict[str, JsonValue], Location]:
-    """Return a suite's value with its place; an empty one where the flags alone make the suite."""
+    """Return a suite's value with its place; an empty one where only the flags make the suite."""
     if path.suffix not in _YAML_SUFFIXES:
         raise InvalidRequest(f"the suite {str(path)!r} is no YAML file; name one that ends with {', '.join(_YAML_SUFFIXES)}")
     if flags.overrides.makes_suite and not path.exists():

@@ -353,7 +353,7 @@ class Plan:
         named: NamedPrompt | None,
         generator: SuiteGenerator | None,
     ) -> Case:
-        """Build a case of a test with a prompt and a generator; where one of them does not run, a case that is reported alone."""
+        """Build a case of a test with a prompt and a generator; where one of them does not run, a case that is only reported."""
         parts = (self, located_test, built, named, generator)
         left_out = tuple(dict.fromkeys(reason for part in parts if part is not None for reason in part.left_out))
         if (named and named.left_out) or (generator and not generator.runs):

@@ -38,7 +38,7 @@ def refuse_unclear_name(value: Any) -> Any:  # noqa: ANN401 - raw input of any s
 
 
 GraderSetting = Annotated[Grader, BeforeValidator(_wrap_model, json_schema_input_type=ModelSpec | Grader)]
-"""A grader as in a thread's request, or its model alone, as text or object."""
+"""A grader as in a thread's request, or only its model, as text or object."""
 
 
 @dataclass(frozen=True)

@@ -105,7 +105,7 @@ def provider_of_program() -> "TracerProvider | None":
 
 
 def _without_content(exporter: "SpanExporter") -> "SpanExporter":
-    """Return an exporter whose spans name errors by type alone: their texts may quote what a model wrote."""
+    """Return an exporter whose spans name errors only by type: their texts may quote what a model wrote."""
     from opentelemetry.sdk.trace import Event, ReadableSpan
     from opentelemetry.sdk.trace.export import SpanExporter as Base
     from opentelemetry.sdk.trace.export import SpanExportResult

@@ -527,7 +527,7 @@ def endpoint_variables(file: ConfigFile | None) -> frozenset[str]:
 
 
 def _provider_environment(of_endpoints: Collection[str]) -> Mapping[str, str | None]:
-    """Return the provider variables that are set: endpoints with their values, everything else by name alone."""
+    """Return the provider variables that are set: endpoints with their values, everything else only by name."""
     known = (name for name, value in os.environ.items() if value and (name.startswith(PROVIDER_VARIABLES) or name in of_endpoints))
     names = sorted(known)
     places = ("_BASE_URL", "_ENDPOINT", "_REGION", "_LOCATION", "_PROJECT", "_PROJECT_ID")

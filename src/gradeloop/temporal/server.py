@@ -61,7 +61,7 @@ class ServerInfo:
     api: str
     """The address of the HTTP API."""
     api_host: str
-    """The name by which alone the HTTP API answers: drawn at the start, and served nowhere, so that no web page can use it."""
+    """The only name by which the HTTP API answers: drawn at the start, and served nowhere, so that no web page can use it."""
     pid: int
     started: str
     """ISO 8601, UTC."""

@@ -15,7 +15,7 @@ from gradeloop.text import clip, strict_json
 from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, flag_at, inside, without
 
 CIPHERTEXT = ("signature", "encrypted_content", "thoughtSignature", "thought_signature", "encryptedContent", "google_thought_signature")
-"""Keys whose values mean something to their provider alone: they are left out."""
+"""Keys whose values mean something only to their provider: they are left out."""
 
 _MEANINGLESS = {*CIPHERTEXT, "cache_control", "type", "id", "index", "status", "state", "sessionID", "messageID"}
 """Keys of parts that say nothing about the run beside what is read of them."""
@@ -190,7 +190,7 @@ def read_hosted_call(item: dict[str, Json]) -> list[RunPart]:
 def read_file(
     data: Json, *, name: object = None, media_type: object = None, text: str = "", url: object = None, kind: str | None = None
 ) -> FilePart:
-    """Return a file; of its content the size alone is kept, of a data URL the media type and the size.
+    """Return a file; of its content only the size is kept, of a data URL the media type and the size.
 
     Args:
         data: Its content, in base64.

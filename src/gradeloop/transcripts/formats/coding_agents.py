@@ -418,7 +418,7 @@ def _parse_swe_agent(value: Json, name: str) -> Iterator[AgentRun]:
 
 
 def _swe_agent_step(step: dict[str, Json], call: str, thinking: list[RunPart]) -> Iterator[RunMessage]:
-    """Yield the messages of a step; what the model thought before it is in the history alone."""
+    """Yield the messages of a step; what the model thought before it is only in the history."""
     response, thought, action = (text_of(step.get(key)) for key in ("response", "thought", "action"))
     parts: list[RunPart] = [*thinking]
     parts += [ReasoningPart(text=thought)] if thought.strip() and thought.strip() not in response else []
