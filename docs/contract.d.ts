@@ -938,7 +938,7 @@ export interface PromptMessage {
 /** A place in a prompt that is filled when the prompt is sent. */
 export interface PromptSlot {
   of: "rubric" | "output" | "transcript";
-  /** Keys into a JSON draft, or into the object that describes the criterion; empty for the whole. */
+  /** Keys into a JSON draft (`{{ output.key }}`) or an object that describes the criterion (`{{ rubric.key }}`); empty for the whole. */
   path?: string[];
 }
 

@@ -18,7 +18,12 @@ All types that gradeloop takes and writes as JSON, from the code's models and th
 `gradeloop schema NAME` prints one as JSON Schema.
 
 In what you send, a field is optional unless it is marked **required**. A `null` counts as an absent field, and unknown fields are refused.
-In what you receive, a field marked *optional* may be absent."""
+In what you receive, a field marked *optional* may be absent.
+
+Schemas of the files that people write are for editors: `Task`, `Suite`, `Rubric`, `CriteriaJudge`, `SchemaJudge`, `Label` and `Settings`.
+Print one by `gradeloop schema Task > task.schema.json`, and name it in the file's first line, as `gradeloop init` does:
+`# yaml-language-server: $schema=task.schema.json` in YAML, `#:schema settings.schema.json` in TOML.
+`gradeloop validate FILE...` reads these files as their commands do, and names file, line and cure of each mistake."""
 
 BOUNDS = (
     ("minimum", "at least {}"),

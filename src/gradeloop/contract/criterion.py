@@ -93,7 +93,7 @@ class PromptSlot(Strict):
 
     of: Literal["rubric", "output", "transcript"]
     path: Sparse[tuple[str, ...]] = ()
-    """Keys into a JSON draft, or into the object that describes the criterion; empty for the whole."""
+    """Keys into a JSON draft (`{{ output.key }}`) or an object that describes the criterion (`{{ rubric.key }}`); empty for the whole."""
 
     @property
     def written(self) -> str:
