@@ -449,7 +449,7 @@ export interface Evaluation {
   status: "running" | "waiting" | "interrupted" | "satisfied" | "max_iterations_reached" | "failed" | "grader_error" | "superseded";
   /** The grader's summary, or the error's type, message and status. */
   explanation: string;
-  /** A row for each criterion; none after a `grader_error`. */
+  /** A row for each criterion; none for a `grader_error`. */
   criteria?: CriterionRow[];
   /** The score by the rubric's own scoring, 0 to 1 unless an assertion in code gives more or less; None where nothing could be graded. */
   score?: number | null;
@@ -465,7 +465,7 @@ export interface Evaluation {
   rubric_sha256?: string | null;
   /** The version of the grading prompts. */
   prompt_version?: string | null;
-  /** Notes about the models that were called: settings that were passed on unchecked, a model that is retired. */
+  /** Notes about the models: settings passed on unchecked, a model that is retired. */
   notes?: string[];
   /** The result with people's overrides; None where there are none. */
   overridden_result?: "satisfied" | "needs_revision" | "failed" | null;
@@ -993,9 +993,9 @@ export interface RemoteGrader {
 
 /** A tool of another worker: its description for the model, and the task queue on which it is served. The activity takes `{call, operation_id, arguments, draft}` and returns text or any JSON. */
 export interface RemoteTool {
-  /** The name by which models and checks call it. */
+  /** Its name for models and checks. */
   name: string;
-  /** The purpose of the tool, as the model reads it. */
+  /** Its purpose, as the model reads it. */
   description: string;
   /** The JSON Schema of the arguments, of type `object`. */
   parameters?: { [key: string]: JsonValue };

@@ -182,7 +182,7 @@ class Evaluation(Strict):
     explanation: str
     """The grader's summary, or the error's type, message and status."""
     criteria: tuple[CriterionRow, ...] = ()
-    """A row for each criterion; none after a `grader_error`."""
+    """A row for each criterion; none for a `grader_error`."""
     score: float | None = None
     """The score by the rubric's own scoring, 0 to 1 unless an assertion in code gives more or less; None where nothing could be graded."""
     unverified: bool = False
@@ -198,7 +198,7 @@ class Evaluation(Strict):
     prompt_version: Sparse[str | None] = None
     """The version of the grading prompts."""
     notes: Sparse[tuple[str, ...]] = ()
-    """Notes about the models that were called: settings that were passed on unchecked, a model that is retired."""
+    """Notes about the models: settings passed on unchecked, a model that is retired."""
     overridden_result: Sparse[VerdictResult | None] = None
     """The result with people's overrides; None where there are none."""
 

@@ -202,9 +202,9 @@ class RemoteTool(Strict):
     """
 
     name: ToolName
-    """The name by which models and checks call it."""
+    """Its name for models and checks."""
     description: Annotated[str, Field(min_length=1, max_length=4_000)]
-    """The purpose of the tool, as the model reads it."""
+    """Its purpose, as the model reads it."""
     parameters: dict[str, JsonValue] = Field(default_factory=lambda: dict(_NO_PARAMETERS))
     """The JSON Schema of the arguments, of type `object`."""
     activity: Annotated[str, Field(min_length=1, max_length=200)]
