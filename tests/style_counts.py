@@ -1,6 +1,6 @@
 """Counts of shapes of English that the house does not want, and where each stands: `python -m tests.style_counts [--list SHAPE] [--write]`.
 
-The counts of today stand in `tests/style.toml`; `tests/test_style_counts.py` fails when one rises.
+The counts of today stand in `tests/style.toml`; `tests/test_style_counts.py` fails when one rises, but that of commit subjects.
 """
 
 import argparse

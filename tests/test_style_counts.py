@@ -13,9 +13,10 @@ CLASS = 'class A:\n    """A."""\n\n    on: bool\n    """Whether it is on."""\n  
 def test_no_shape_is_more_frequent_than_its_record_and_what_fell_is_recorded() -> None:
     now, known = counts(), records()
 
+    now.pop("commit_subjects")  # reported only: whoever merges may write a subject that nobody here can change
     risen = {shape: (known.get(shape, 0), count) for shape, count in now.items() if count > known.get(shape, 0)}
     assert not risen, f"say it as STYLE does (python -m tests.style_counts --list SHAPE): {risen}"
-    fallen = {shape: (known[shape], count) for shape, count in now.items() if count < known[shape] - 20 and shape != "commit_subjects"}
+    fallen = {shape: (known[shape], count) for shape, count in now.items() if count < known[shape] - 20}
     assert not fallen, f"record them by python -m tests.style_counts --write: {fallen}"
 
 
