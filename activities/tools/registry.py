@@ -181,7 +181,10 @@ class ToolRegistry:
             tool.arguments.model_validate({**given} if tool.takes_draft else {**given, parameter: ""})
         except ValidationError as error:
             if any(mistake["loc"][:1] != (parameter,) for mistake in error.errors()):
-                raise InvalidRequest(f"{where}: the arguments of {name!r}: {explain(error)}") from None
+                known = [field.alias or key for key, field in tool.arguments.model_fields.items()]
+                wrong = any(mistake["type"] == "extra_forbidden" for mistake in error.errors())
+                cure = f". Known: {', '.join(key for key in known if key != parameter)}." if wrong else ""
+                raise InvalidRequest(f"{where}: the arguments of {name!r}: {explain(error)}{cure}") from None
 
     def refuse_non_grader(self, name: str, where: str) -> None:
         """Raise InvalidRequest where the function is unknown or does not take a grader's question."""

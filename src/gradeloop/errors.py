@@ -100,10 +100,10 @@ def field_path(location: Sequence[int | str]) -> str:
 
 def _sentence(detail: "ErrorDetails") -> str:
     where = field_path(detail["loc"])
-    message = detail["msg"].removeprefix("Value error, ")
+    message = detail["msg"].removeprefix("Value error, ").replace("Extra inputs are not permitted", "is not known here")
     value = detail["input"]
     shown = f", got {clip(str(value))}" if isinstance(value, (str, int, float, bool)) else ""
-    if detail["type"] in {"value_error", "unknown_key", "missing"}:
+    if detail["type"] in {"value_error", "unknown_key", "missing", "extra_forbidden"}:
         shown = ""
     return f"{where}: {message}{shown}" if where else f"{message}{shown}"
 

@@ -184,8 +184,9 @@ def token_count(number: int | None) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """Return a number with its noun: `1 case`, `2,000 cases`."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    """Return a number with its noun: `1 case`, `2,000 cases`, `3 criteria`."""
+    many = noun.removesuffix("on") + "a" if noun.endswith("criterion") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else many}"
 
 
 def duration(seconds: float) -> str:

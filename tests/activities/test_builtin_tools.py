@@ -392,7 +392,10 @@ async def test_a_check_serves_as_a_criterion_without_a_model(client: Client, che
             {"tool": "regex_check"},
             "the tool 'regex_check' needs more than the draft; it needs pattern; a check takes it",
         ),
-        ({"tool": "regex_check", "arguments": {"patern": "x", "pattern": "x"}}, "the arguments of 'regex_check': patern: Extra inputs"),
+        (
+            {"tool": "regex_check", "arguments": {"patern": "x", "pattern": "x"}},
+            "the arguments of 'regex_check': patern: is not known here",
+        ),
         (
             {"tool": "word_count", "arguments": {"maximum": "many"}},
             "the arguments of 'word_count': maximum: Input should be",

@@ -128,12 +128,12 @@ async def test_a_second_try_ends_what_a_killed_one_began(client: Client, tmp_pat
         eraser, deleted = Eraser(client, batches.store, None), 0
         really = request_deletion
 
-        async def dies(client: Client, run: Any) -> None:
+        async def dies(client: Client, *run: str) -> None:
             nonlocal deleted
             deleted += 1
             if deleted == 2:
                 raise RuntimeError("killed")
-            await really(client, run)
+            await really(client, *run)
 
         monkeypatch.setattr(histories_module, "request_deletion", dies)
         with pytest.raises(RuntimeError, match="killed"):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "the check of c1: unknown tool 'word_cuont'. Did you mean 'word_count'?",
     ),
     "a misspelt tool of a file": (checked("serch") | {"tools": ["tools.py"]}, "unknown tool 'serch'. Did you mean 'search'?"),
-    "a misspelt argument": (checked("word_count", maximun=3), "the arguments of 'word_count': maximun: Extra inputs are not permitted"),
+    "a misspelt argument": (checked("word_count", maximun=3), "the arguments of 'word_count': maximun: is not known here. Known: "),
     "a tool that is no check": (checked("regex_check"), "the tool 'regex_check' needs more than the draft; it needs pattern"),
     "a tool of graders alone": (checked("read_transcript"), "unknown tool 'read_transcript'"),
     "a misspelt tool of the grader": (
@@ -130,10 +131,22 @@ def test_a_file_of_tools_is_not_run_by_a_look_at_its_task(gradeloop: CommandLine
 def test_a_refused_start_shows_no_thread(gradeloop: CommandLine, flags: tuple[str, ...]) -> None:
     task, _ = written(gradeloop, "", checked("word_cuont"))
 
-    done = gradeloop("run", task, "--thread", "refused-thread", *flags)
+    done = gradeloop("run", task, "--thread", f"refused-{len(flags)}{''.join(flags)}", *flags)
 
     assert done.code == 2
-    assert "refused-thread" not in done.out
+    assert "refused-" not in done.out
+
+
+@pytest.mark.slow
+def test_a_refused_start_leaves_no_thread_once_the_server_has_deleted_it(gradeloop: CommandLine) -> None:
+    task, _ = written(gradeloop, "", checked("word_cuont"))
+    mended, _ = written(gradeloop, "a misspelt argument", checked("word_count", maximum=99))
+    gradeloop("run", task, "--thread", "written-anew")
+
+    while "exists already" in (done := gradeloop("run", mended, "--thread", "written-anew", "--json")).err:
+        time.sleep(1.0)  # the server deletes a thread some 10 to 30 seconds after it was asked
+
+    assert done.lines[0]["thread_id"] == "written-anew"
 
 
 @pytest.mark.slow

@@ -36,12 +36,13 @@ from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import RunResult
-from gradeloop.errors import GradeloopError
+from gradeloop.errors import GradeloopError, InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED, STOPPED
 from gradeloop.grading.templates import fill
 from gradeloop.reports.model import resume_step
 from gradeloop.settings.endpoints import default_model
 from gradeloop.temporal.connect import OURS, Connection, application_folder, connect, ensure_worker, find, keep_worker_alive
+from gradeloop.temporal.histories import request_deletion
 from gradeloop.temporal.process import beside, done_beside
 
 _EXIT_CODES = {None: SATISFIED, "satisfied": SATISFIED, "max_iterations_reached": CAPPED}
@@ -324,15 +325,20 @@ async def run_task(task: Task, console: Console, *, as_json: bool, detach: bool)
         await client.start(task.request, thread_id=thread_id)
         if not served:
             await ensure_worker(task.worker, connection)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(REFUSAL_SECONDS):
-                await client.result(thread_id)
-        screen = choose_screen(console, rubric, as_json=as_json)
-        if detach:
-            screen.show_thread(thread_id)
-            screen.close()
-            return RunEnding(thread_id, "detached")
-        return await follow_with_interrupts(client, thread_id, screen, connection, pressed)
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REFUSAL_SECONDS):
+                    await client.result(thread_id)
+            screen = choose_screen(console, rubric, as_json=as_json)
+            if detach:
+                screen.show_thread(thread_id)
+                screen.close()
+                return RunEnding(thread_id, "detached")
+            return await follow_with_interrupts(client, thread_id, screen, connection, pressed)
+        except InvalidRequest:  # the worker's: nothing was paid, and the mended task may have the same name
+            with suppress(GradeloopError):
+                await request_deletion(client.temporal, thread_id)
+            raise
 
 
 async def resume_thread(

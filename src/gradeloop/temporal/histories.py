@@ -188,7 +188,7 @@ async def delete_runs(client: Client, runs: Sequence[WorkflowRun]) -> None:
         ServerUnreachable: The server refuses, or does not delete one in time.
     """
     for run in runs:
-        await request_deletion(client, run)
+        await request_deletion(client, run.workflow_id, run.run_id)
     for run in runs:
         handle = client.get_workflow_handle(run.workflow_id, run_id=run.run_id)
         try:
@@ -201,9 +201,9 @@ async def delete_runs(client: Client, runs: Sequence[WorkflowRun]) -> None:
             raise ServerUnreachable(f"the server has not deleted {run.workflow_id!r} yet; run the command again") from None
 
 
-async def request_deletion(client: Client, run: WorkflowRun) -> None:
-    """Ask the server to delete a run's history."""
-    name = ExecutionName(workflow_id=run.workflow_id, run_id=run.run_id)
+async def request_deletion(client: Client, workflow_id: str, run_id: str = "") -> None:
+    """Ask the server to delete the history of a run, of the newest one without its id; a run that is open ends at once."""
+    name = ExecutionName(workflow_id=workflow_id, run_id=run_id)
     request = DeleteWorkflowExecutionRequest(namespace=client.namespace, workflow_execution=name)
-    with _unless_gone(f"the history of {run.workflow_id!r} cannot be deleted"):
+    with _unless_gone(f"the history of {workflow_id!r} cannot be deleted"):
         await client.workflow_service.delete_workflow_execution(request)

@@ -208,7 +208,7 @@ def _counts(evaluation: Evaluation) -> list[Text]:
 def rubric_lines(rubric: Rubric) -> Iterator[Line]:
     """Yield the rubric as it was read, a line per criterion."""
     named = f" {rubric.name}" if rubric.name else ""
-    yield Line(Text(), Text(f"Rubric{named}: {len(rubric.criteria)} criteri{'on' if len(rubric.criteria) == 1 else 'a'}", "bold"))
+    yield Line(Text(), Text(f"Rubric{named}: {counted(len(rubric.criteria), 'criterion')}", "bold"))
     width = id_width(criterion.id for criterion in rubric.criteria)
     for position, criterion in enumerate(rubric.criteria):
         yield from _context(rubric, position)
@@ -283,7 +283,7 @@ def state_lines(thread_id: str, state: ThreadState) -> Iterator[Text | Rule]:
     if state.grading_run_id:
         yield Text(f"  grading run {state.grading_run_id}, iteration {(state.iteration or 0) + 1}")
     if state.rubric and state.rubric_sha256:
-        yield Text(f"  rubric of {len(state.rubric.criteria)} criteria, sha256 {state.rubric_sha256[:12]}")
+        yield Text(f"  rubric of {counted(len(state.rubric.criteria), 'criterion')}, sha256 {state.rubric_sha256[:12]}")
     yield Text(f"  {usage_line(state.usage)}; {state.queued} queued", "dim")
     if state.call_wait:
         yield Text(f"  {state.call_wait}", "yellow")

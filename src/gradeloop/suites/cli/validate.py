@@ -152,7 +152,7 @@ def _check_judge(path: Path, outside: Sequence[Path]) -> CheckedFile:
 
 def _check_rubric(path: Path, outside: Sequence[Path]) -> CheckedFile:
     rubric = Rubric.model_validate(load_rubric(path, FileScope.of(path, outside)))
-    return CheckedFile(path, "rubric", f"a rubric, {len(rubric.criteria)} criteria")
+    return CheckedFile(path, "rubric", f"a rubric, {counted(len(rubric.criteria), 'criterion')}")
 
 
 def _check_labels(path: Path, _: Sequence[Path]) -> CheckedFile:
