@@ -62,11 +62,18 @@ def test_a_suite_ends_once_its_answer_is_known_and_the_rest_is_asked_on_demand(g
     assert (other.code, f"INCONCLUSIVE: {len(queued)} not run" in other.out) == (3, True)
     same = gradeloop("eval", "--attach", "latest", "--pass-rate", "0.8")
     assert (same.code, "PASSED after" in same.out) == (0, True)
+    errors = gradeloop("eval", "--attach", "latest", "--retry", "errors")
+    assert (errors.code, "its answer is known; --all asks the rest, too" in errors.err) == (0, True)
+    assert results(gradeloop)["cases"] == found["cases"]
     unfair = gradeloop("eval", "--attach", "latest", "--retry", "failures")
     assert (unfair.code, "ended early; ask the rest with its failures: add --all" in unfair.err) == (2, True)
+    gradeloop("batches", "export", "latest", "-o", "early.json")
     whole = gradeloop("eval", "--resume", "latest", "--all")
     assert (whole.code, whole.out.splitlines()[-2]) == (0, "PASSED 97.5% of 80%")
     assert "decision" not in results(gradeloop)["summary"]
+    compared = gradeloop("diff", "latest", "early.json", "--fail-on", "any")
+    assert (compared.code, "NOW WITHOUT A VERDICT" in compared.out) == (0, False), compared.out + compared.err
+    assert f"ended once its answer was known: {len(queued)} of {TOTAL} cases were not asked" in compared.out + compared.err
 
 
 def test_the_order_is_that_of_its_seed_and_a_new_one_without(gradeloop: CommandLine) -> None:

@@ -89,6 +89,22 @@ def test_a_gate_that_flags_name_is_kept_with_the_batch_and_every_answer_agrees(g
     assert gradeloop("export", batch, "--baseline", batch).code == 2
 
 
+def test_a_batch_that_still_runs_is_followed_by_resume_unless_it_would_change(gradeloop: CommandLine) -> None:
+    left = gradeloop("eval", suite(gradeloop, "left", [passes(delay=120)], ["good"]), "--detach", "--no-cache")
+    batch = left.err.split("--attach ")[1].split()[0]
+    until_stored(gradeloop, batch)
+
+    changed = gradeloop("eval", "--resume", batch, "--pass-rate", "0.3")
+    following = gradeloop.start("eval", "--resume", batch)
+    assert following.stderr is not None
+    said = next(line for line in following.stderr if "it is" in line or "gradeloop:" in line)
+    following.kill()
+
+    assert changed.code == 2
+    assert f"is running already, as it was started; follow it with: gradeloop eval --attach {batch}" in changed.err
+    assert said == "it is still running\n"
+
+
 COLUMNS = """name: compared
 prompts: [{label: short, text: "Answer in short: {{question}}"}, {label: long, text: "Answer at length: {{question}}"}]
 generators: ["scripted:large", "scripted:mini"]

@@ -229,7 +229,11 @@ def rate_of(summary: BatchSummary) -> float | None:
 def why_open(summary: BatchSummary) -> str:
     """Return why the cases of a batch that have not ended have not."""
     known = summary.decided
-    return f"not asked: the answer was known after {counted(known.asked, 'case')}" if known else "not run"
+    return f"{NOT_ASKED}the answer was known after {counted(known.asked, 'case')}" if known else "not run"
+
+
+NOT_ASKED = "not asked: "
+"""The beginning of the error of a case that an early end left out."""
 
 
 def summary_counts(summary: BatchSummary) -> list[str]:

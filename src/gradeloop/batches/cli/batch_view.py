@@ -334,7 +334,7 @@ def answer_lines(summary: BatchSummary, table: ColumnTable | None = None) -> Ite
 def batch_table(summaries: Sequence[BatchSummary], width: int, trend: Sequence[SuiteBatch] = ()) -> Table:
     """Return a row per batch, for a terminal of that width; a trend adds how each of them differs from the one before it."""
     columns = [
-        Column("batch", [batch.batch_id for batch in summaries], wraps=True),
+        Column("batch", [batch.batch_id for batch in summaries]),
         Column("suite", [batch.name or "" for batch in summaries], wraps=True, wide=True),
         Column("created", [_local_time(batch.created) for batch in summaries], wide=True),
         Column("answer", [Text(answer.text, ANSWER_STYLES[answer.word]) for answer in map(answer_of, summaries)], wraps=True),

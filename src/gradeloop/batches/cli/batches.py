@@ -271,7 +271,7 @@ def comparison_lines(found: Comparison, width: int, gates: Sequence[ComparisonGa
     yield from (Text(line) for line in overall_lines(found))
     yield from (Text(f"note: {one_line(note)}", "yellow") for note in found.notes)
     a, b = batch_facts(found.a), batch_facts(found.b)
-    facts = (Column(name, [a[name], b[name]], share=3 if name == "batch" else 0, wide=name not in _ALWAYS) for name in a)
+    facts = (Column(name, [a[name], b[name]], share=2 if name == "batch" else 0, wide=name not in _ALWAYS) for name in a)
     yield table([Column("", ["A", "B"], "bold"), *facts], width)
     for outcome in STYLES:
         yield from _cases(outcome, [row for row in found.cases if row.outcome == outcome], width)

@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from pydantic import ConfigDict, Field
 
-from gradeloop.batches.answer import unsure_reason
+from gradeloop.batches.answer import NOT_ASKED, unsure_reason
 from gradeloop.batches.contract import BatchStatus, BatchSummary, CaseResult, CaseStatus
 from gradeloop.batches.exports import ReadBatch, read_batch
 from gradeloop.batches.reader import BatchReader
@@ -38,10 +38,10 @@ class ComparisonGate(StrEnum):
 
 SCHEMA: Literal["gradeloop.diff/1"] = "gradeloop.diff/1"
 
-Outcome = Literal["regressed", "lost", "unsure", "improved", "gained", "decided", "added", "removed", "unjudged", "same"]
+Outcome = Literal["regressed", "lost", "unsure", "improved", "gained", "decided", "added", "removed", "unjudged", "unasked", "same"]
 """`lost`: a verdict in A, an error or nothing in B, which is no failure; `gained`: the reverse; `unjudged`: no verdict in either.
 
-`unsure`: a verdict in A, of which the judge is unsure in B; `decided`: the reverse.
+`unsure`: a verdict in A, of which the judge is unsure in B; `decided`: the reverse; `unasked`: B ended once its answer was known.
 """
 
 OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
@@ -160,7 +160,7 @@ class CaseComparison(Strict):
     @property
     def silenced(self) -> bool:
         """Whether more of its runs are errors, or did not run, in B than in A."""
-        return self.a is not None and self.b is not None and self.b.unfinished > self.a.unfinished
+        return self.a is not None and self.b is not None and self.b.unfinished > self.a.unfinished and self.outcome != "unasked"
 
     @property
     def doubted(self) -> bool:
@@ -435,7 +435,7 @@ def _outcome_without_verdict(a: CaseSide | CriterionSide, b: CaseSide | Criterio
     if b.judged:
         return "decided" if _is_unsure(a) else "gained"
     if a.judged:
-        return "unsure" if _is_unsure(b) else "lost"
+        return "unsure" if _is_unsure(b) else "unasked" if isinstance(b, CaseSide) and b.error.startswith(NOT_ASKED) else "lost"
     return "unjudged"
 
 
@@ -621,6 +621,10 @@ def comparison_notes(a: BatchSource, b: BatchSource, reworded: Sequence[str]) ->
         yield from batch.notes
         statuses = Counter(case.status for case in batch.cases)
         if missing := statuses["queued"] + statuses["waiting"]:
+            if batch.summary and batch.summary.decided:
+                cure = f"gradeloop eval --resume {batch.summary.batch_id} --all asks them"
+                yield f"{batch.source} ended once its answer was known: {missing:,} of {len(batch.cases):,} cases were not asked; {cure}"
+                continue
             known = batch.summary.status if batch.summary else None
             status = f"is {known}" if known in {"running", "paused", "stopped"} else "has not ended"
             yield f"{batch.source} {status}: {missing:,} of {len(batch.cases):,} cases have no verdict yet"

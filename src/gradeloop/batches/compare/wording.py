@@ -29,6 +29,7 @@ OUTCOME_LABELS: dict[Outcome, str] = {
     "added": "only in B",
     "removed": "only in A",
     "unjudged": "no verdict in either",
+    "unasked": "not asked in B",
 }
 """The labels of the outcomes whose own names do not explain them."""
 

@@ -67,7 +67,7 @@ class OutputPair:
 
 def changed_ids(found: Comparison) -> list[str]:
     """Return the ids of the cases whose outputs the page shows, those that regressed first."""
-    return [row.id for row in found.cases if row.outcome not in {"same", "unjudged"} or row.noise][:MOST_PAIRS]
+    return [row.id for row in found.cases if row.outcome not in {"same", "unjudged", "unasked"} or row.noise][:MOST_PAIRS]
 
 
 def output_pairs(found: Comparison, a: Mapping[str, ShownCase], b: Mapping[str, ShownCase]) -> list[OutputPair]:

@@ -62,6 +62,10 @@ def table(columns: Iterable[Column], width: int | None = None) -> Table:
     shown = [column for column in columns if (any(column.cells) or not column.cells) and (room >= WIDE or not column.wide)]
     cells = [[cell if isinstance(cell, Text) else Text(one_line(cell), column.style) for cell in column.cells] for column in shown]
     widths = [None] * len(shown) if width is None else _widths(shown, cells, width)
+    while width is not None and sum(size or 0 for size in widths) + GAP * (len(shown) - 1) > width and any(one.wide for one in shown):
+        at = max(at for at, column in enumerate(shown) if column.wide)  # else all are cut until none can be read
+        del shown[at], cells[at]
+        widths = _widths(shown, cells, width)
     result = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="dim")
     for column, size in zip(shown, widths, strict=True):
         overflow = {"no_wrap": not column.wraps, "overflow": "fold"} if width is None else {"no_wrap": True, "overflow": "ellipsis"}

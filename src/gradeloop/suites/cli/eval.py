@@ -250,20 +250,11 @@ class EvalCommand:
                 f"the server no longer has the batch {summary.batch_id!r}; run the suite again, its verdicts come from the cache"
             )
         task_queue, running = queue or ("", False)
-        if decided := summary.decided is not None and options.resume is not None and not (options.early.rest or options.retry):
-            self._print_status("its answer is known; --all asks the rest, too")
         batches = BatchClient(client, task_queue)
-        if running and options.resumes:
-            raise InvalidRequest(
-                f"the batch {summary.batch_id!r} is running already; follow it with: gradeloop eval --attach {summary.batch_id}"
-            )
-        if options.resumes and not decided:
+        if (wanted := await self._resumed(summary, running=running)) is not None:
             if OURS.fullmatch(task_queue):
                 await ensure_worker_of(task_queue, connection)
-            known = BatchRequest.model_validate_json(await self._reader.request(summary.batch_id))
-            if options.tenant not in {None, known.priority.tenant}:
-                raise InvalidRequest(f"--tenant: the batch {summary.batch_id!r} is another tenant's; leave --tenant out, or run the suite")
-            return await self._start(batches, options.resume_request(known), outputs, connection, task_queue)
+            return await self._start(batches, wanted, outputs, connection, task_queue)
         if running:
             with ctrl_c() as pressed:
                 ended = await self._follow(batches, summary.batch_id, outputs, connection, task_queue, pressed)
@@ -273,6 +264,30 @@ class EvalCommand:
         summary = summary.model_copy(update=stopped) if summary.status == "running" else summary
         await asyncio.to_thread(self._report_finished, outputs, summary.batch_id)
         return await self._finish(summary, outputs)
+
+    async def _resumed(self, summary: BatchSummary, *, running: bool) -> BatchRequest | None:
+        """Return the request by which the flags resume a batch; None where it is only followed, or its answer known.
+
+        Raises:
+            InvalidRequest: It is another tenant's, or runs, and otherwise than the flags say.
+        """
+        options = self._options
+        if not options.resumes:
+            return None
+        if summary.decided is not None and not options.early.rest and not (options.retry and summary.errors):
+            self._print_status("its answer is known; --all asks the rest, too")
+            return None
+        known = BatchRequest.model_validate_json(await self._reader.request(summary.batch_id))
+        if options.tenant not in {None, known.priority.tenant}:
+            raise InvalidRequest(f"--tenant: the batch {summary.batch_id!r} is another tenant's; leave --tenant out, or run the suite")
+        wanted = options.resume_request(known)
+        if not running:
+            return wanted
+        if options.retry or wanted.model_copy(update={"again": known.again}) != known:
+            cure = f"follow it with: gradeloop eval --attach {summary.batch_id}"
+            raise InvalidRequest(f"the batch {summary.batch_id!r} is running already, as it was started; {cure}")
+        self._print_status("it is still running")
+        return None
 
     async def _follow(
         self,
