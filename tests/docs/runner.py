@@ -27,6 +27,7 @@ from pydantic import BaseModel, JsonValue
 from typer.testing import CliRunner
 
 from activities.notify import NotifyActivities
+from activities.providers.scripted import Script
 from activities.tools.base import Tool, ToolContext, tool_of
 from activities.tools.registry import build_rows
 from gradeloop import testing
@@ -667,6 +668,7 @@ RULES = (
     Rule("docs/testing.md", "ini settings", is_value, "pytest"),
     Rule("docs/testing.md", "python fixture", is_python),  # run by tests/test_pytest_plugin.py
     Rule("docs/testing.md", "python *", is_python, "pytest"),
+    Rule("docs/testing.md", "yaml", lambda block: Script.model_validate(block.value)),
     Rule("docs/tools/README.md", "python", is_python, "reply"),
     Rule("docs/tools/README.md", "yaml task", read_as_task, "reply"),
     Rule("docs/tools/README.md", "toml", is_whole_settings),
