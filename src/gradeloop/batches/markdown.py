@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from gradeloop.batches.answer import (
+    NOT_ASKED,
     OPTIONAL,
     STATUS_LABELS,
     BatchAnswer,
@@ -85,7 +86,9 @@ class MarkdownFile:
         self._criteria = CriterionCounts()
 
     def write(self, result: CaseResult) -> None:
-        """Take the next case."""
+        """Take the next case; one that an early end did not ask is in the counts only."""
+        if (result.error or "").startswith(NOT_ASKED):
+            return
         self._total += 1
         self._criteria.take(result.criteria, result.optional)
         if self._bytes[result.status] < MOST_BYTES:

@@ -309,7 +309,7 @@ def thread_lines(threads: Sequence[ListedThread]) -> Iterator[Table | Text]:
         [
             Column("thread", [thread.thread_id for thread in threads], wraps=True),
             Column("status", [Text(thread.status, STYLES.get(thread.status, "default")) for thread in threads]),
-            Column("", ["open" if thread.open else "" for thread in threads]),
+            Column("open", ["open" if thread.open else "" for thread in threads]),
             Column("started", [thread.started.astimezone().strftime("%Y-%m-%d %H:%M:%S") for thread in threads]),
             Column("rubric", [(thread.rubric_sha256 or "")[:12] for thread in threads]),
         ]
