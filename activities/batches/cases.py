@@ -46,6 +46,7 @@ from gradeloop.batches.cases import (
     result_of_answers,
     result_of_judging,
     result_of_thread,
+    units_due,
     units_of,
     with_outputs,
 )
@@ -522,8 +523,8 @@ class BatchActivities:
         self._abandoned.forget()
         if not conversation.ended:
             return CaseAnswer(again=True)
-        if len(conversations) < count or not all(other.ended for other in conversations):
-            return CaseAnswer()
+        if due := units_due(stored.case, conversations, early=call.decides):
+            return CaseAnswer(due=due if call.decides else ())
         if await self._escalations.is_due(stored, conversations):
             return CaseAnswer(again=True)
         result = await self._result(stored, conversations)

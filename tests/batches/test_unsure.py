@@ -250,6 +250,6 @@ def decided(passing: int, abstain: float | None) -> CaseResult:
     judged = Case.model_validate(case("a", rubric=rubric, abstain=abstain))
     rows = [VerdictRow(id="c1", reason="r", passed=at < passing, gap=None if at < passing else "no") for at in range(VOTERS)]
     said = [Verdict(criteria=(row,), explanation="e", result="satisfied" if row.passed else "needs_revision") for row in rows]
-    conversations = [CaseConversation(verdict=one, judge="scripted:judge") for one in said]
+    conversations = [CaseConversation(verdict=one, judge="scripted:judge", unit=at) for at, one in enumerate(said)]
     assert len(units_of(judged)) == VOTERS
     return result_of_answers(judged, CheckedOutput("the answer"), conversations)

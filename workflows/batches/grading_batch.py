@@ -530,7 +530,12 @@ async def _judge_case(due: DueCase, call: CaseCall, calls: CaseCalls) -> CaseAns
             return drafted
     if plan.kind != "calls":
         return await _run_workflow(name, call, calls)
-    answers = await asyncio.gather(*(_ask_question(due, call.model_copy(update={"unit": at}), calls) for at in range(max(plan.units, 1))))
+    answers, asked = list[CaseAnswer](), set[int]()
+    units = set(plan.first if call.decides and plan.first else range(max(plan.units, 1)))
+    while units:
+        asked |= units
+        answers += await asyncio.gather(*(_ask_question(due, call.model_copy(update={"unit": at}), calls) for at in sorted(units)))
+        units = {unit for answer in answers for unit in answer.due} - asked
     ended = next((answer for answer in answers if answer.status or answer.parked or answer.compares), None)
     return ended or next((answer for answer in answers if answer.held), CaseAnswer())
 

@@ -31,6 +31,7 @@ from gradeloop.grading.scoring import (
     result_of,
     row_characters,
     row_of_answer,
+    samples_due,
     score_of,
     score_pass,
     scores_of,
@@ -62,7 +63,8 @@ def _plan_alone(case: Case) -> CasePlan:
     if case.judging is not None:
         return CasePlan(kind="calls", drafted=False, units=count_units(case))
     kind: CaseKind = "judging" if _needs_tools(case) and not case.compared_with else "calls"
-    return CasePlan(kind=kind, drafted=case.output is None, units=count_units(case))
+    units, first = count_units(case), units_due(case, (), early=True)
+    return CasePlan(kind=kind, drafted=case.output is None, units=units, first=first if len(first) < units else ())
 
 
 def with_outputs(case: Case, known: Mapping[str, tuple[str | None, CaseResult]]) -> Case:
@@ -95,6 +97,26 @@ def count_units(case: Case) -> int:
 def units_of(case: Case) -> list[tuple[CallGroup, int]]:
     """Return the questions about a case to graders: a call group, and the number of the vote."""
     return [(group, sample) for group in call_groups(case.rubric) for sample in range(len(group.judges))]
+
+
+def units_due(case: Case, conversations: "Sequence[CaseConversation]", *, early: bool) -> tuple[int, ...]:
+    """Return the numbers of the questions about a case that are still to be answered.
+
+    Args:
+        case: The case.
+        conversations: Those about it until now.
+        early: Whether votes that cannot change a verdict are not asked. All are asked where their shares decide, and of finished runs,
+            whose judgements are kept with them.
+    """
+    ended = {conversation.unit: conversation for conversation in conversations if conversation.ended}
+    if not early or case.abstain is not None or case.compared_with or case.judging is not None:
+        return tuple(unit for unit in range(count_units(case)) if unit not in ended)
+    due, first = list[int](), 0
+    for group in call_groups(case.rubric):
+        answers = {at: ended[first + at].answer() for at in range(len(group.judges)) if first + at in ended}
+        due += [first + at for at in samples_due(case.rubric, group, answers)]
+        first += len(group.judges)
+    return tuple(due)
 
 
 def _needs_tools(case: Case) -> bool:
@@ -170,6 +192,8 @@ class CaseConversation(GraderConversation):
     usage: Usage = Usage()
     group: int = 0
     """The call group that the question belongs to."""
+    unit: int = Field(default=0, exclude=True)
+    """The number of the question, under which the conversation is stored."""
     rollout: Rollout | None = Field(default=None, exclude_if=lambda value: value is None)
     """The answer of a judge with a schema."""
     prompt_sha256: str | None = Field(default=None, exclude_if=lambda value: value is None)
@@ -237,11 +261,11 @@ def result_of_answers(case: Case, found: CheckedOutput | None, conversations: Se
     Args:
         case: The case.
         found: What was judged, and what its checks say; None where the case does not run.
-        conversations: One for each question, in the order of `units_of`, and behind them those with the model of `escalate`.
+        conversations: Those about the questions of `units_of` that were asked, and those with the model of `escalate`.
     """
     if found is None or not case.rubric.criteria:
         return build_result(case, "ungraded", output=found and found.output, explanation=ASKED_NOTHING, error=not_judged(case))
-    own, dearer = conversations[: len(units_of(case))], conversations[len(units_of(case)) :]
+    own, dearer = _own_and_dearer(case, conversations)
     judgement = judgement_of(case, found, own)
     doubts, better = unsure_criteria(case, judgement), {conversation.group: conversation.answer() for conversation in dearer}
     judgement = decide_by(case.rubric, judgement, doubts, better)
@@ -265,11 +289,16 @@ def result_of_answers(case: Case, found: CheckedOutput | None, conversations: Se
 
 
 def judgement_of(case: Case, found: CheckedOutput, conversations: Sequence[CaseConversation]) -> Judgement:
-    """Return what a case's graders and checks come to, all of whose questions are answered, or have failed for good."""
-    answers = {
-        (group.index, sample): conversation.answer() for (group, sample), conversation in zip(units_of(case), conversations, strict=True)
-    }
+    """Return what a case's graders and checks come to, all of whose questions that count are answered, or have failed for good."""
+    units = units_of(case)
+    asked = ((units[conversation.unit], conversation) for conversation in conversations)
+    answers = {(group.index, sample): conversation.answer() for (group, sample), conversation in asked}
     return aggregate(case.rubric, PassFindings(answers=answers, checks=found.checks))
+
+
+def _own_and_dearer(case: Case, conversations: "Sequence[CaseConversation]") -> tuple[list[CaseConversation], list[CaseConversation]]:
+    count = len(units_of(case))
+    return [one for one in conversations if one.unit < count], [one for one in conversations if one.unit >= count]
 
 
 def groups_to_ask_anew(case: Case, found: CheckedOutput, conversations: Sequence[CaseConversation]) -> list[CallGroup]:
@@ -278,9 +307,9 @@ def groups_to_ask_anew(case: Case, found: CheckedOutput, conversations: Sequence
     Args:
         case: The case.
         found: What was judged, and what its checks say.
-        conversations: Those of `units_of`, in order, and behind them those with the dearer model.
+        conversations: Those of `units_of`, and those with the dearer model.
     """
-    own, dearer = conversations[: len(units_of(case))], conversations[len(units_of(case)) :]
+    own, dearer = _own_and_dearer(case, conversations)
     if case.escalate is None or len(own) < len(units_of(case)) or not all(conversation.ended for conversation in own):
         return []
     asked = {conversation.group for conversation in dearer if conversation.ended}

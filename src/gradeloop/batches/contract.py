@@ -471,6 +471,8 @@ class CasePlan(Recorded):
     """Whether a call of the batch drafts the output first."""
     units: int
     """The number of questions to graders: one for each call group and vote."""
+    first: Sparse[tuple[int, ...]] = ()
+    """The questions that are asked first where a batch ends once it is decided, as no other may be needed; by default all."""
     follows: Sparse[tuple[CaseId, ...]] = ()
     """The cases that end first."""
 
@@ -522,6 +524,8 @@ class CaseAnswer(Recorded):
     """Whether the case is judged but for what compares it with others, which are not judged yet."""
     compares: Sparse[bool] = False
     """Whether it was the last of those that are compared, so that they are compared now."""
+    due: Sparse[tuple[int, ...]] = ()
+    """The questions that have no answer yet and may still change the verdict, those in flight included, where a few are asked first."""
     slots: Sparse[int | None] = None
     """The slots of all workers of the queue, where the case has ended."""
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gradeloop.batches.case_checks import CheckedOutput
-from gradeloop.batches.cases import CaseConversation, build_result, result_of_answers, units_of
+from gradeloop.batches.cases import CaseConversation, build_result, judgement_of, result_of_answers
 from gradeloop.batches.contract import CASE_BYTES, Case, CaseResult
 from gradeloop.contract.evaluation import CheckOutcome
 from gradeloop.contract.messages import Log, Message, Usage
@@ -19,7 +19,7 @@ from gradeloop.grading.answer_form import AnswerForm
 from gradeloop.grading.cache_key import reuse_key
 from gradeloop.grading.grants import named_in
 from gradeloop.grading.prompts import is_elided
-from gradeloop.grading.scoring import CallGroup, PassFindings, aggregate
+from gradeloop.grading.scoring import CallGroup
 from gradeloop.grading.verdicts import first_judge
 from gradeloop.judges.answers import (
     MALFORMED,
@@ -208,10 +208,7 @@ def _by_schema(judge: SchemaJudge, run: AgentRun, conversations: Sequence[CaseCo
 
 
 def _by_criteria(case: Case, run: AgentRun, conversations: Sequence[CaseConversation]) -> dict[str, Any]:
-    answers = {
-        (group.index, sample): conversation.answer() for (group, sample), conversation in zip(units_of(case), conversations, strict=True)
-    }
-    judgement = aggregate(case.rubric, PassFindings(answers=answers, checks={}))
+    judgement = judgement_of(case, CheckedOutput(""), conversations)
     model = first_judge(conversations)
     if judgement.error is None:
         metadata = criteria_metadata(judgement, draft_index(run_as_messages(run)))

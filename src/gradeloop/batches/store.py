@@ -596,7 +596,7 @@ def _stored_case(row: Row) -> StoredCase:
 
 
 def _parsed(rows: Rows) -> list[CaseConversation]:
-    return [CaseConversation.model_validate_json(row["held"]) for row in rows]
+    return [CaseConversation.model_validate_json(row["held"]).model_copy(update={"unit": row["unit"]}) for row in rows]
 
 
 def _lookup(rows: Rows) -> CaseLookup:

@@ -116,6 +116,8 @@ class Vote(Strict):
     """The model, activity or function that voted."""
     passed: bool | None
     """The vote; None where the grader gave no verdict."""
+    unasked: Sparse[bool] = False
+    """True where the grader was not asked, since no further vote could change the row."""
     instead_of: Sparse[str | None] = None
     """The model that was to vote, where the grader is its fallback."""
 
@@ -157,6 +159,13 @@ class CriterionRow(Strict):
         if self.override is not None:
             return "passed" if self.override.passed else "failed"
         return "unverified" if self.unverified else "passed" if self.passed else "failed"
+
+    @property
+    def votes_text(self) -> str:
+        """The votes in words: `2 of 3 votes, 2 not asked`."""
+        asked = [vote.passed for vote in self.votes if not vote.unasked]
+        left = len(self.votes) - len(asked)
+        return f"{asked.count(True)} of {len(asked)} votes{f', {left} not asked' if left else ''}"
 
     @property
     def why_failed(self) -> str:

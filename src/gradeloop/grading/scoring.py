@@ -111,6 +111,11 @@ class GraderAnswer:
     instead_of: str | None = None
     """The id of the grader that was to answer, where a fallback did."""
 
+    @property
+    def asked(self) -> str:
+        """The id of the grader that was to answer."""
+        return self.instead_of or self.judge
+
     def row(self, name: str) -> VerdictRow | None:
         """Return the row of a criterion; None without one."""
         return next((row for row in self.verdict.criteria if row.id == name), None) if self.verdict else None
@@ -164,6 +169,38 @@ def _lost(rubric: Rubric, groups: Sequence[CallGroup], rows: Sequence[CriterionR
     return None
 
 
+def samples_due(rubric: Rubric, group: CallGroup, answers: Mapping[int, GraderAnswer]) -> list[int]:
+    """Return the numbers of a group's graders that are still to be asked; none once no further vote can change a row.
+
+    A majority is asked first, then each time the fewest votes that could fix all rows: so the votes that count are always the first ones,
+    whichever answer comes first. All are asked of a criterion with a scale, whose score is the median of all votes.
+
+    Args:
+        rubric: The rubric.
+        group: The group.
+        answers: The answers until now, by the number of the grader.
+    """
+    asked = 0
+    while wave := _wave(rubric, group, {(group.index, at): answers[at] for at in range(asked)}):
+        if missing := [at for at in range(asked, asked + wave) if at not in answers]:
+            return missing
+        asked += wave
+    return []
+
+
+def _wave(rubric: Rubric, group: CallGroup, answers: Mapping[tuple[int, int], GraderAnswer]) -> int:
+    """Return how many more graders of a group are asked after the first ones have answered; 0 where all rows are fixed."""
+    left, majority = len(group.judges) - len(answers), len(group.judges) // 2 + 1
+    if any(criterion.scale for criterion in group.criteria):
+        return left
+    wanted, samples = 0, _samples(group, PassFindings(answers))
+    for criterion in group.criteria:
+        votes = [_vote(rubric, criterion, row).passed for sample in samples if (row := sample.row(criterion.id)) is not None]
+        passing, failing = votes.count(True), votes.count(False)
+        wanted = max(wanted, min(majority - passing, len(group.judges) + 1 - majority - failing) if answers else majority)
+    return min(wanted, left)
+
+
 def _samples(group: CallGroup, findings: PassFindings) -> list[GraderAnswer]:
     """Return the answers of a group's graders; one of several that answers `failed` gives no vote."""
     answers = [answer for at in range(len(group.judges)) if (answer := findings.answers.get((group.index, at)))]
@@ -187,7 +224,7 @@ def _rows(rubric: Rubric, groups: Sequence[CallGroup], findings: PassFindings) -
             row = _decided(rubric, criterion, findings.decisions.get(criterion.id))
         else:
             group = group_of[criterion.id]
-            row = _voted(rubric, criterion, _samples(group, findings), len(group.judges))
+            row = _voted(rubric, criterion, _samples(group, findings), group.judges)
         if row is not None:
             gap = shortened(row.gap, limit) if row.gap else None
             yield row.model_copy(update={"reason": shortened(row.reason, limit), "gap": gap})
@@ -210,8 +247,11 @@ def _decided(rubric: Rubric, criterion: Criterion, decision: Decision | None) ->
     return CriterionRow(**about, passed=decision.passed, reason=reason, gap=decision.gap, by="human")
 
 
-def _voted(rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer], voters: int) -> CriterionRow | None:
+def _voted(
+    rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer], judges: Sequence[GraderSpec | None]
+) -> CriterionRow | None:
     """Return the row that a majority of all voters decides; an unverified one where lost votes could make the majority."""
+    voters = len(judges)
     rows = [(sample, sample.row(criterion.id)) for sample in samples]
     votes = [(sample, _vote(rubric, criterion, row)) for sample, row in rows if row is not None]
     passing = [vote for _, vote in votes if vote.passed]
@@ -232,8 +272,9 @@ def _voted(rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer]
         gap=None if passed else "; ".join(gaps),
         score=median(scores) if scores and criterion.scale else None,
         contested=bool(passing and failing),
-        votes=tuple(
-            Vote(grader=sample.judge, passed=passed_of.get(id(sample)), instead_of=sample.instead_of) for sample in samples if voters > 1
+        votes=(
+            *(Vote(grader=sample.judge, passed=passed_of.get(id(sample)), instead_of=sample.instead_of) for sample in samples if voters > 1),
+            *(Vote(grader=judge.id if judge else samples[0].asked, passed=None, unasked=True) for judge in judges[len(samples) :]),
         ),
         quotes=tuple(dict.fromkeys(quote for vote in deciding for quote in vote.row.quotes or ())) if criterion.quoted else (),
         metadata=deciding[0].row.metadata,
@@ -245,7 +286,7 @@ def _voted(rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer]
 
 def row_of_answer(rubric: Rubric, criterion: Criterion, answer: GraderAnswer) -> CriterionRow | None:
     """Return the row of a criterion only by one grader's answer; None where the answer has none, though the grader did not fail."""
-    row, limit = _voted(rubric, criterion, [answer], 1), row_characters(len(rubric.criteria))
+    row, limit = _voted(rubric, criterion, [answer], (None,)), row_characters(len(rubric.criteria))
     if row is None:
         return None
     return row.model_copy(update={"reason": shortened(row.reason, limit), "gap": shortened(row.gap, limit) if row.gap else None})

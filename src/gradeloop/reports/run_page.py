@@ -433,10 +433,7 @@ class CriterionMark:
 def criterion_mark(row: CriterionRow) -> CriterionMark:
     """Return the mark of a criterion's verdict."""
     graded: RowVerdict = "unverified" if row.unverified else "passed" if row.passed else "failed"
-    votes = ""
-    if row.votes:
-        agreeing = sum(vote.passed is True for vote in row.votes)
-        votes = f", {agreeing} of {len(row.votes)} votes{' (contested)' if row.contested else ''}"
+    votes = f", {row.votes_text}{' (contested)' if row.contested else ''}" if row.votes else ""
     if row.override is None:
         by_person = row.by == "human"
         return CriterionMark(graded, by_person, row.contested, f"{TEXTS[graded]}{', by a person' if by_person else ''}{votes}")

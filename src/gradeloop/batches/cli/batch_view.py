@@ -288,7 +288,8 @@ def _criterion(row: CriterionRow, note: str, *, optional: bool) -> Iterator[Text
     for quote in row.quotes:
         yield from _quote(quote)
     if row.votes:
-        votes = (f"{one_line(vote.grader)} {_voted(vote.passed)}{_in_place(vote.instead_of)}" for vote in row.votes)
+        said = ((vote, "not asked" if vote.unasked else _voted(vote.passed)) for vote in row.votes)
+        votes = (f"{one_line(vote.grader)} {word}{_in_place(vote.instead_of)}" for vote, word in said)
         yield Text().append("    votes: ", "dim").append(", ".join(votes), "yellow" if row.contested else "")
     if row.instead_of:
         yield Text().append("    judged by: ", "dim").append(f"{one_line(row.grader or '')}{_in_place(row.instead_of)}")

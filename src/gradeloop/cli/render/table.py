@@ -102,7 +102,7 @@ def criterion_line(row: CriterionRow, width: int = 0) -> Line:
     """Return a criterion's verdict as a line, its id padded to the width."""
     sign, style = mark(row)
     beside = [f"score {row.score:g}"] if row.score is not None else []
-    beside += [f"{sum(bool(vote.passed) for vote in row.votes)} of {len(row.votes)} votes"] if row.votes else []
+    beside += [row.votes_text] if row.votes else []
     beside += ["cached"] if row.by == "cached" else []
     beside += [f"by {one_line(row.grader or '')} instead of {one_line(row.instead_of)}"] if row.instead_of else []
     beside += [f"{one_line(vote.grader)} voted instead of {one_line(vote.instead_of)}" for vote in row.votes if vote.instead_of]
