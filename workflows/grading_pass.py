@@ -22,6 +22,7 @@ from gradeloop.grading.scoring import (
     call_groups,
     could_be_satisfied,
     row_characters,
+    samples_due,
     scores_of,
     shorten_verdict,
 )
@@ -101,11 +102,24 @@ class GradingPass:
     async def _ask_all(self) -> None:
         """Have every conversation that has not ended, concurrently; over a long transcript one goes first, to fill the cache."""
         await self._look_up()
-        due = [(group, at) for group in self._groups for at in range(len(group.judges)) if not self._conversation(group, at).ended]
+        due = self._due()
         if (first := self._first_call(due)) is not None:
             due.remove(first)
             await self._ask(*first)
-        await _finish_all(self._ask(group, at) for group, at in due)
+        while due:
+            await _finish_all(self._ask(group, at) for group, at in due)
+            due = self._due() if self._run.until_decided else []
+
+    def _due(self) -> list[tuple[CallGroup, int]]:
+        """Return the conversations that have not ended; where votes are asked until they decide, those that come next."""
+        due = []
+        for group in self._groups:
+            known = {at: one for at in range(len(group.judges)) if (one := self._conversation(group, at)).ended}
+            answers = {at: conversation.answer() for at, conversation in known.items()}
+            early = self._run.until_decided
+            wanted = samples_due(self._rubric, group, answers) if early else [at for at in range(len(group.judges)) if at not in known]
+            due += [(group, at) for at in wanted]
+        return due
 
     def _first_call(self, due: list[tuple[CallGroup, int]]) -> tuple[CallGroup, int] | None:
         """Return the first of several calls that one model gets over a long transcript."""

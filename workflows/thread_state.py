@@ -164,6 +164,8 @@ class GradingRun(State):
     """True where a finished run is judged: graders see the messages after the draft too."""
     repeat: int = Field(default=0, exclude_if=lambda value: not value)
     """Number of the judgement of the same finished run, from 0."""
+    until_decided: bool = Field(default=False, exclude_if=lambda value: not value)
+    """True where votes that cannot change a verdict are not asked."""
     notes: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Notes of its evaluations about the generator."""
 

@@ -297,7 +297,7 @@ class BatchActivities:
             if stored.plan.kind == "thread":
                 thread = build_thread_request(stored.case, priority)
                 return ChildRequest(type="GradingThread", argument=thread.model_dump(mode="json"))
-            judging = build_judging_request(stored.case, await self._transformed(stored), priority)
+            judging = build_judging_request(stored.case, await self._transformed(stored), priority, early=call.decides)
         except ValueError as error:
             raise ApplicationError(str(error), type=NO_OUTPUT, non_retryable=True) from None
         return ChildRequest(type="Judging", argument=judging.model_dump(mode="json"))

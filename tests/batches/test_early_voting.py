@@ -9,7 +9,10 @@ import pytest
 from temporalio.client import Client
 
 from gradeloop.batches.contract import CaseResult
+from gradeloop.errors import InvalidRequest
+from gradeloop.judges.contract import parse_judging
 from tests.rig.batches import batching, case
+from tests.rig.judging import FRANCE, PARIS
 from tests.rig.stores import ON_EITHER
 from tests.rig.threads import Reply, row, verdict
 
@@ -109,3 +112,37 @@ async def test_a_paused_batch_goes_on_with_the_votes_that_it_has(client: Client,
 
     assert [asked(result) for result in results] == [4] * 6
     assert summary.usage.calls == 24
+
+
+async def test_a_grader_with_tools_is_asked_no_further_vote_either(client: Client, tmp_path: Path) -> None:
+    looks = [{"role": "grader", "sample": at, "step": 0, "tool_calls": [{"name": "word_count"}]} for at in range(5)]
+    said = [reply | {"step": 1} for reply in votes("a", True, False, True, True, False)]
+    grader = {"model": "scripted:judge", "tools": ["word_count"]}
+    async with batching(client, tmp_path, *looks, *said) as batches:
+        _, (result,) = await batches.run([voted("a", 5, grader=grader)], **UNTIL)
+        _, (expected,) = await batches.run([voted("a", 5, grader=grader)])
+        _, (shared,) = await batches.run([voted("a", 5, grader=grader, abstain=0.8)], **UNTIL)
+
+    assert (stated(result), result.usage.calls, expected.usage.calls) == (stated(expected), 8, 10)
+    assert (asked(result), asked(expected)) == (4, 5)
+    assert (shared.status, asked(shared)) == ("unsure", 5)
+
+
+async def test_a_lost_vote_of_a_grader_with_tools_is_no_verdict(client: Client, tmp_path: Path) -> None:
+    lost: Reply = {"role": "grader", "sample": 1, "error": {"kind": "auth", "message": "no"}}
+    said = [lost, *(vote for vote in votes("a", True, True, True) if vote["sample"] != 1)]
+    grader = {"model": "scripted:judge", "tools": ["word_count"]}
+    async with batching(client, tmp_path, *said) as batches:
+        _, (result,) = await batches.run([voted("a", 3, grader=grader)])
+
+    assert (result.status, result.criteria[0].votes_text) == ("passed", "2 of 3 votes")
+    assert [vote.passed for vote in result.criteria[0].votes] == [True, None, True]
+
+
+VOTED = {"criteria": [{"description": "good", "votes": 5}]}
+
+
+@pytest.mark.parametrize("judge", [FRANCE, {"rubric": VOTED, "abstain": {"criteria.c1": 0.8}}])
+def test_a_judgement_whose_shares_are_read_asks_all(judge: dict[str, Any]) -> None:
+    with pytest.raises(InvalidRequest, match="until_decided: .* says shares of all its votes"):
+        parse_judging({"judge": judge, "run": PARIS, "until_decided": True})

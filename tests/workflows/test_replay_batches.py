@@ -72,6 +72,11 @@ STORIES = {
     "decided_early": Story(
         tuple(case(f"c{at}") for at in range(40)), (passes(),), {"until_decided": {"risk": 0.2}, "pass_rate": 0.5, "at_once": 2}
     ),
+    "decided_by_fewer_votes": Story(
+        (case("a", rubric={"criteria": [{"description": "good", "votes": 5}]}),),
+        tuple({"role": "grader", "sample": at, "verdict": verdict(row("c1", "no" if at == 1 else None))} for at in range(5)),
+        {"until_decided": {"risk": 0.2}},
+    ),
     "rolled": Story(tuple(case(f"c{at}") for at in range(6)), (passes(),), {"at_once": 2}),
 }
 

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +39,7 @@ class Story:
     replies: tuple[Reply, ...]
     ends: str
     run: dict[str, Any] | None = None
+    more: dict[str, Any] = field(default_factory=dict)
 
 
 GRADER = {"model": "scripted:judge"}
@@ -74,6 +75,12 @@ STORIES = {
         tuple({"role": "grader", "sample": at, "verdict": verdict(row("k1"))} for at in range(2)),
         "DIRECT_RESULT",
     ),
+    "until_decided": Story(
+        {"rubric": {"criteria": [{"description": "good", "votes": 5}]}, "grader": GRADER},
+        tuple({"role": "grader", "sample": at, "verdict": verdict(row("c1", "no" if at == 1 else None))} for at in range(5)),
+        "DIRECT_RESULT",
+        more={"until_decided": True},
+    ),
     "refused": Story({"rubric_text": ""}, (), "InvalidRequest"),
 }
 
@@ -84,7 +91,7 @@ async def history_of(client: Client, name: str) -> WorkflowHistory:
     """Run a story and return its history."""
     story = STORIES[name]
     async with serving(client, *story.replies, tools=[look, is_short]) as served:
-        argument = {"judge": story.judge, "run": story.run or PARIS}
+        argument = {"judge": story.judge, "run": story.run or PARIS} | story.more
         handle = await client.start_workflow("Judging", argument, id=f"recorded-judging-{name}", task_queue=served.task_queue)
         await asyncio.wait([asyncio.create_task(handle.result())], timeout=30)
         return await client.get_workflow_handle(handle.id, run_id=handle.first_execution_run_id).fetch_history()

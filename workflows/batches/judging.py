@@ -98,8 +98,9 @@ class JudgingWorkflow(Judging):
         judge = self._request.judge
         self._rollouts: Rollouts | None = None
         if isinstance(judge, CriteriaJudge):
-            run_id, repeat = str(workflow.uuid4()), self._request.repeat
-            self._run = GradingRun(grading_run_id=run_id, ordinal=0, nonce=nonce, max_iterations=1, finished=True, repeat=repeat)
+            own = {"grading_run_id": str(workflow.uuid4()), "nonce": nonce, "repeat": self._request.repeat}
+            own |= {"until_decided": self._request.until_decided}
+            self._run = GradingRun.model_validate({"ordinal": 0, "max_iterations": 1, "finished": True} | own)
             self._pass = self._run.grading = PassState(draft=draft_index(self._thread.log.slice(0)))
             self._thread.run, self._rubric = self._run, judge.rubric
         else:

@@ -143,8 +143,8 @@ def build_thread_request(case: Case, priority: Priority) -> ThreadRequest:
     )
 
 
-def build_judging_request(case: Case, output: str, priority: Priority) -> JudgingRequest:
-    """Return the request that starts the judgement of a case."""
+def build_judging_request(case: Case, output: str, priority: Priority, *, early: bool = False) -> JudgingRequest:
+    """Return the request that starts the judgement of a case; `early` as for `units_due`."""
     if not output.strip():
         raise ValueError("the output is empty, and tools have nothing to look at")
     messages = [
@@ -153,7 +153,8 @@ def build_judging_request(case: Case, output: str, priority: Priority) -> Judgin
     ]
     answer = RunMessage(role="assistant", content=output)
     run = AgentRun(id=case.id, transcripts=(RunTranscript(messages=(*messages, answer)),))
-    return JudgingRequest(judge=CriteriaJudge(rubric=_with_context(case), grader=case.grader), run=run, priority=priority)
+    judge = CriteriaJudge(rubric=_with_context(case), grader=case.grader)
+    return JudgingRequest(judge=judge, run=run, priority=priority, until_decided=early and case.abstain is None)
 
 
 def _with_context(case: Case) -> Rubric:

@@ -114,7 +114,7 @@ class Vote(Strict):
 
     grader: str
     """The model, activity or function that voted."""
-    passed: bool | None
+    passed: bool | None = None
     """The vote; None where the grader gave no verdict."""
     unasked: Sparse[bool] = False
     """True where the grader was not asked, since no further vote could change the row."""

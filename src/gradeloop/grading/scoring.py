@@ -274,7 +274,7 @@ def _voted(
         contested=bool(passing and failing),
         votes=(
             *(Vote(grader=sample.judge, passed=passed_of.get(id(sample)), instead_of=sample.instead_of) for sample in samples if voters > 1),
-            *(Vote(grader=judge.id if judge else samples[0].asked, passed=None, unasked=True) for judge in judges[len(samples) :]),
+            *(Vote(grader=judge.id if judge else samples[0].asked, unasked=True) for judge in judges[len(samples) :]),
         ),
         quotes=tuple(dict.fromkeys(quote for vote in deciding for quote in vote.row.quotes or ())) if criterion.quoted else (),
         metadata=deciding[0].row.metadata,

@@ -521,11 +521,19 @@ class JudgingRequest(Strict):
     repeat: Annotated[int, Field(ge=0)] = 0
     """Number of this judgement of the run by the same judge, from 0."""
     priority: Priority | None = None
+    until_decided: Sparse[bool] = False
+    """Whether votes that cannot change a verdict by criteria are not asked; by default all are, and their shares are known."""
 
     @field_validator("judge", mode="before")
     @classmethod
     def _reads_judge(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
         return parse_judge(value)
+
+    @model_validator(mode="after")
+    def _knows_shares(self) -> "JudgingRequest":
+        if self.until_decided and (isinstance(self.judge, SchemaJudge) or self.judge.abstain):
+            raise ValueError("until_decided: a judge with a schema, or with abstain, says shares of all its votes; leave until_decided out")
+        return self
 
 
 def parse_judging(raw: object) -> JudgingRequest:
