@@ -144,5 +144,5 @@ VOTED = {"criteria": [{"description": "good", "votes": 5}]}
 
 @pytest.mark.parametrize("judge", [FRANCE, {"rubric": VOTED, "abstain": {"criteria.c1": 0.8}}])
 def test_a_judgement_whose_shares_are_read_asks_all(judge: dict[str, Any]) -> None:
-    with pytest.raises(InvalidRequest, match="until_decided: .* says shares of all its votes"):
+    with pytest.raises(InvalidRequest, match=r"until_decided: .* says shares of all its votes"):
         parse_judging({"judge": judge, "run": PARIS, "until_decided": True})

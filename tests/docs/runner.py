@@ -33,6 +33,7 @@ from activities.tools.registry import build_rows
 from gradeloop import testing
 from gradeloop.batches.answer import answer_of, results_line
 from gradeloop.batches.contract import BatchRequest, BatchSummary
+from gradeloop.batches.early import expectation
 from gradeloop.cli.main import app
 from gradeloop.cli.schemas import json_schemas, models
 from gradeloop.cli.task_file import Task, TaskFlags, read_task
@@ -57,7 +58,6 @@ from gradeloop.settings.paths import state_folder
 from gradeloop.settings.worker import FetchSettings, McpSettings, NotifySettings, SandboxSettings, WorkerSettings, load_settings
 from gradeloop.stats.decided import EarlyAnswer
 from gradeloop.suites.chats import read_chat
-from gradeloop.suites.cli.eval_options import expectation
 from gradeloop.suites.convert import from_mastra, from_promptfoo
 from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite

@@ -16,6 +16,7 @@ from gradeloop.judges.contract import PassGate
 from gradeloop.judges.pass_rule import JudgementCounts
 from gradeloop.settings.endpoints import presets_by_name
 from gradeloop.stats.correction import GatedRate, JudgeError
+from gradeloop.stats.decided import EarlyAnswer
 from gradeloop.text import counted, one_line
 
 STATUS_LABELS: dict[CaseStatus, tuple[str, str]] = {
@@ -310,12 +311,14 @@ def answer_of(summary: BatchSummary, *, allow_errors: float | None = None, pass_
     corrected = _deciding(summary)
     reached = f"{_percent(rate, wanted)} of {_plain(wanted, 4)}" if corrected is None else _corrected_text(corrected)
     words = "" if corrected else _in_words(rate, wanted, summary.passed + summary.failed, "case")
-    if decided is not None:
-        reached, rate = f"after {decided.asked:,} of {summary.total:,}", 0.0
-        words = f"at most a {_plain(decided.risk, 2)} chance that asking all would say otherwise"
-    return (
-        BatchAnswer("FAILED", reached, words) if code == CAPPED else BatchAnswer("PASSED", reached if rate < 1 or corrected else "", words)
-    )
+    known = _early_answer(decided, summary.total) if decided is not None else None
+    return known or BatchAnswer("FAILED" if code == CAPPED else "PASSED", reached if code == CAPPED or rate < 1 or corrected else "", words)
+
+
+def _early_answer(known: EarlyAnswer, total: int) -> BatchAnswer:
+    """Return an answer that was known before all of so many cases were asked."""
+    words = f"at most a {_plain(known.risk, 2)} chance that asking all would say otherwise"
+    return BatchAnswer("PASSED" if known.answer == "passed" else "FAILED", f"after {known.asked:,} of {total:,}", words)
 
 
 def _in_words(rate: float, wanted: float, judged: int, noun: str) -> str:
@@ -408,8 +411,15 @@ def _why_inconclusive(summary: BatchSummary, allow_errors: float | None) -> str:
     return f"{summary.unsure:,} unsure"
 
 
-def answer_of_judgements(counts: JudgementCounts, gate: PassGate) -> BatchAnswer | None:
-    """Return whether judgements pass by their gate, which agrees with the exit code of `gradeloop judge`; None where no rate decides."""
+def answer_of_judgements(counts: JudgementCounts, gate: PassGate, known: EarlyAnswer | None = None, total: int = 0) -> BatchAnswer | None:
+    """Return whether judgements pass by their gate, which agrees with the exit code of `gradeloop judge`; None where no rate decides.
+
+    Args:
+        counts: The judgements that were made.
+        gate: Their gate.
+        known: The answer that was known before all were made.
+        total: How many were wanted then.
+    """
     passed, judged, errors, unsure = counts
     if gate.pass_rate is None:
         return None
@@ -417,6 +427,8 @@ def answer_of_judgements(counts: JudgementCounts, gate: PassGate) -> BatchAnswer
         return BatchAnswer("INCONCLUSIVE", counted(errors, "error"))
     if not judged:
         return BatchAnswer("INCONCLUSIVE", f"{unsure:,} unsure" if unsure else "nothing was judged")
+    if known is not None:
+        return _early_answer(known, total)
     rate, reached = passed / judged, passed >= gate.pass_rate * judged
     detail = f"{_percent(rate, gate.pass_rate)} of {_plain(gate.pass_rate, 4)}"
     words = _in_words(rate, gate.pass_rate, judged, "run")

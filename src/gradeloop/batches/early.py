@@ -1,13 +1,17 @@
 """The gates of batches that end as soon as their answer is known: what a worker asks after each end of a case."""
 
+import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from sqlalchemy import Connection, select
 
-from gradeloop.batches.contract import BatchRequest
+from gradeloop.batches.contract import AT_ONCE, BatchRequest, CaseResult
 from gradeloop.batches.reader import PAGE, parse_request
-from gradeloop.stats.decided import EarlyAnswer, EarlyGate, Kind
+from gradeloop.errors import explained
+from gradeloop.judges.contract import PassGate
+from gradeloop.judges.pass_rule import with_gate
+from gradeloop.stats.decided import EarlyAnswer, EarlyGate, Kind, UntilDecided, share_asked
 from gradeloop.store.tables import table
 from gradeloop.text import counted
 
@@ -46,9 +50,9 @@ class EarlyGates:
             if run_id not in self._gates:
                 self._gates[run_id] = EarlyGate(request.total, request.pass_rate, request.until_decided.risk), 0
             gate, position = self._gates[run_id]  # which another case may have moved on meanwhile
-            for at, status in rows:
-                if at == position and status not in {"queued", "waiting"} and gate.decision is None:
-                    gate.take(_SAID.get(status, "neither"))
+            for at, kind in rows:
+                if at == position and kind is not None and gate.decision is None:
+                    gate.take(kind)
                     position += 1
             self._gates[run_id] = gate, position
             if gate.decision is not None or len(rows) < PAGE or position <= rows[-1][0]:
@@ -64,12 +68,50 @@ class EarlyGates:
         return _reason(known)
 
 
-def _read(connection: Connection, batch_id: str, position: int) -> tuple[BatchRequest, list[tuple[int, str]]]:
-    """Return a batch's request, and the statuses of the cases from a position on."""
+def wish_of(risk: float | None, seed: int | None, **more: object) -> UntilDecided:
+    """Return the wish that flags name: without a risk the usual one, without a seed a new one.
+
+    Raises:
+        InvalidRequest: The risk is out of range.
+    """
+    given = {"seed": secrets.randbelow(2**32) if seed is None else seed} | ({} if risk is None else {"risk": risk}) | more
+    with explained():
+        return UntilDecided.model_validate(given)
+
+
+def few_at_once(total: int) -> int:
+    """Return how many calls of so many cases are made at once where an answer may come early: a twentieth, 5 at least."""
+    return min(AT_ONCE, max(5, total // 20))
+
+
+def expectation(request: BatchRequest) -> str:
+    """Return the share of a batch's cases that is expected to be asked, for some rates at which they may pass."""
+    wanted, risk = request.pass_rate, request.until_decided.risk if request.until_decided else None
+    asked = f"{counted(request.total, 'case')}, {100 * wanted:.4g}% wanted"
+    if risk is None:
+        return f"{asked}; all are asked"
+    rates = {round(wanted + (1 - wanted) * part, 3) for part in (0.7, 0.3, 0)} | ({0.97} if wanted == 1 else set())
+    shares = (f"{share_asked(request.total, wanted, rate, risk):.0%} if {100 * rate:.4g}% pass" for rate in sorted(rates, reverse=True))
+    return f"{asked}; expected to ask {', '.join(shares)}"
+
+
+def _read(connection: Connection, batch_id: str, position: int) -> tuple[BatchRequest, list[tuple[int, Kind | None]]]:
+    """Return a batch's request, and what the cases from a position on say to its gate; None of those that have not ended."""
     request = parse_request(connection.execute(select(_BATCHES.c.request).where(_BATCHES.c.id == batch_id)).scalar_one())
     mine = (_CASES.c.batch_id == batch_id, _CASES.c.position >= position)
-    rows = connection.execute(select(_CASES.c.position, _CASES.c.status).where(*mine).order_by(_CASES.c.position).limit(PAGE))
-    return request, [(row.position, row.status) for row in rows]
+    rule = request.until_decided.pass_if if request.until_decided is not None else None
+    columns = (_CASES.c.position, _CASES.c.status, *([_CASES.c.result] if rule is not None else []))
+    rows = connection.execute(select(*columns).where(*mine).order_by(_CASES.c.position).limit(PAGE))
+    return request, [(row.position, _kind(row.status, row.result if rule is not None else None, rule)) for row in rows]
+
+
+def _kind(status: str, result: str | None, rule: dict[str, Any] | None) -> Kind | None:
+    if status in {"queued", "waiting"}:
+        return None
+    if rule is not None and result is not None and (judged := CaseResult.model_validate_json(result).judgement) is not None:
+        passed = with_gate(judged, PassGate(pass_if=rule)).passed
+        return "neither" if passed is None else "passed" if passed else "failed"
+    return _SAID.get(status, "neither")
 
 
 def _reason(answer: EarlyAnswer) -> str:

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ from gradeloop.judges.chunks import (
 )
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, judging_id, refuse_unanswered
+from gradeloop.stats.decided import EarlyAnswer, UntilDecided
 from gradeloop.store.engine import Store
 from gradeloop.temporal.process import beside
 
@@ -73,6 +75,16 @@ class WantedJudgement(NamedTuple):
     """Which judgement of the run by this judge, from 0."""
 
 
+@dataclass
+class EarlyGoal:
+    """The wish that no further run is judged once it is known whether enough pass, and the answer; of the rest there is no result."""
+
+    until: UntilDecided
+    pass_rate: float
+    """The least share, 0 to 1."""
+    decision: EarlyAnswer | None = None
+
+
 class _MakeOptions(TypedDict):
     """Arguments of `make_judgements` that stay the same for all calls of one judgement."""
 
@@ -101,6 +113,7 @@ async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, f
     budget: Budget | None = None,
     chunk: bool = False,
     retry: bool = False,
+    gate: EarlyGoal | None = None,
 ) -> None:
     """Judge every run, several at the same time; when this is cancelled, judgements in flight go on at the server.
 
@@ -118,11 +131,14 @@ async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, f
         budget: What all judgements together may cost; those that it does not allow are failures that can be run again.
         chunk: Whether a run that is too long to be shown whole is judged in parts, rather than cut to fit.
         retry: Whether failures for which the judge's answers stayed invalid are judged again; those without an answer always are.
+        gate: Where no further run is judged once it is known whether enough pass; not with `chunk`.
 
     Raises:
         GradeloopError: A run is refused, or the server stays unreachable.
     """
     rows = [(position, repeat) for position in range(len(runs)) for repeat in range(repeats)]
+    if gate is not None:
+        random.Random(gate.until.seed).shuffle(rows)  # noqa: S311 - an order that can be had again
     wanted = [WantedJudgement(judge, runs[position], repeat) for position, repeat in rows]
     second = dearer_judge(judge.config)
     dearer = None if second is None else Judge(second, await judge.connected(), task_queue=judge.task_queue, priority=judge.priority)
@@ -136,7 +152,7 @@ async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, f
             on_result(Judged(*rows[at], result))
 
     options = _MakeOptions(concurrency=concurrency, store=store, retry=retry)
-    await make_judgements(wanted, report, **options, budget=budget, chunk=chunk)
+    await make_judgements(wanted, report, **options, budget=budget, chunk=chunk, gate=gate)
     used, places = sum(spent.values(), Usage()), list(unsure)
     refusal = budget.refusal(used) if budget else None
     if dearer is None or refusal is not None:
@@ -152,7 +168,7 @@ async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, f
     await make_judgements(asked, report_dearer, **options, budget=_rest_of(budget, used), chunk=chunk)
 
 
-async def make_judgements(
+async def make_judgements(  # noqa: PLR0913 - as judge_many
     judgements: Sequence[WantedJudgement],
     on_result: Callable[[int, JudgeResult], object],
     *,
@@ -161,6 +177,7 @@ async def make_judgements(
     budget: Budget | None = None,
     chunk: bool = False,
     retry: bool = False,
+    gate: EarlyGoal | None = None,
 ) -> None:
     """Make judgements of one or several judges, as `judge_many` does; the judges share client, task queue and priority.
 
@@ -173,6 +190,7 @@ async def make_judgements(
         chunk: Whether a run that is too long to be shown whole is judged in overlapping parts, with a last call that is shown what was
             found in them; all of its calls are counted.
         retry: Whether judgements that had ended as a `FAILURE`, since the judge's answers stayed invalid, are made again.
+        gate: As for `judge_many`; the judgements are in random order.
 
     Raises:
         GradeloopError: A run is refused, or the server stays unreachable.
@@ -186,9 +204,12 @@ async def make_judgements(
     found = _Results(wanted, on_result)
     cases = {name: case for name, one in wanted.items() if store is not None and (case := judging_case(one.request)) is not None}
     alone = [name for name in wanted if name not in cases]
+    if gate is not None and not len(cases) == len(judgements) <= MAX_CASES:
+        what = "a run is given twice or too long, or the judge has tools, checks or reflections"
+        raise InvalidRequest(f"--until decided: leave it out, since {what}, so that not all judgements are cases of one batch")
     if store is not None and 0 < len(cases) <= MAX_CASES:
         try:
-            await _JudgingBatch(judge, BatchReader(store), cases, found, retry=retry).run(concurrency, budget)
+            await _JudgingBatch(judge, BatchReader(store), cases, found, retry=retry, gate=gate).run(concurrency, budget)
         except _NoStoreAtWorkerError:
             alone = list(wanted)
     await _judge_alone({name: wanted[name] for name in alone}, found, concurrency, budget, retry=retry)
@@ -348,13 +369,17 @@ class _NoStoreAtWorkerError(Exception):
 class _JudgingBatch:
     """Judgements as a batch, whose id is made of them: the same judgements are the same batch."""
 
-    def __init__(self, judge: Judge, reader: BatchReader, cases: Mapping[str, Case], found: _Results, *, retry: bool) -> None:
+    def __init__(
+        self, judge: Judge, reader: BatchReader, cases: Mapping[str, Case], found: _Results, *, retry: bool, gate: EarlyGoal | None
+    ) -> None:
         self._judge = judge
+        self._gate = gate
         self._retry = retry
         self._reader = reader
         self._cases = cases
         self._found = found
-        names = "\n".join([version("gradeloop"), judge.task_queue, *cases])
+        early = [f"{gate.until} {gate.pass_rate}"] if gate is not None else []
+        names = "\n".join([version("gradeloop"), judge.task_queue, *early, *cases])
         self._batch_id = f"{JUDGING_PREFIX}{hashlib.sha256(names.encode()).hexdigest()[:32]}"
         self._after = 0
 
@@ -379,9 +404,12 @@ class _JudgingBatch:
             again="invalid" if self._retry else "errors",
             priority=self._judge.priority or BATCH_PRIORITY,
         )
+        if self._gate is not None:
+            request = request.model_copy(update={"until_decided": self._gate.until, "pass_rate": self._gate.pass_rate})
         self._judge.in_flight[self._batch_id] = None
         try:
-            summary = await self._follow(batches, request)
+            known = await self._reader.summary(self._batch_id) if self._gate and await self._reader.has(self._batch_id) else None
+            summary = known if known is not None and known.decided is not None else await self._follow(batches, request)
         except asyncio.CancelledError:
             with suppress(Exception):  # the batch begins no further judgement
                 await asyncio.shield(asyncio.wait_for(batches.pause(self._batch_id), PAUSE_SECONDS))
@@ -391,6 +419,8 @@ class _JudgingBatch:
         finally:
             self._judge.in_flight.pop(self._batch_id, None)
         await self._report_rest(summary)
+        if self._gate is not None:
+            self._gate.decision = summary.decided
 
     async def _upload(self, batches: BatchClient) -> None:
         """Store the cases, unless they are stored already."""
@@ -450,6 +480,8 @@ class _JudgingBatch:
         if self._found.reported.issuperset(self._cases):
             return
         for result in await asyncio.to_thread(lambda: list(self._reader.results(self._batch_id))):
+            if summary.decided is not None and result.status == "queued":
+                continue
             if result.judgement is not None:
                 self._report(result.id, result.judgement)
             elif result.status == "error":

@@ -2,11 +2,11 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache, wraps
 from inspect import Parameter, Signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional, TypeVar, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Optional, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -144,6 +144,23 @@ Tenant = Annotated[
 _OF_TENANT = typer.Option("--tenant", parser=tenant_flag, metavar="TENANT", help="List only what belongs to this tenant.")
 OfTenant = Annotated[str | None, _OF_TENANT]
 Limit = Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="List at most this many.")]
+
+
+RISK_HELP = "With --until: the largest chance that asking all would say otherwise; 5% by default."
+
+
+@dataclass(frozen=True)
+class UntilFlags:
+    """Flags by which a command asks in random order, and ends once its answer is known."""
+
+    until: Annotated[Literal["decided"] | None, typer.Option(help="Ask in random order, and end once the answer is known.")] = None
+    risk: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=RISK_HELP)] = None
+    seed: Annotated[int | None, typer.Option(metavar="N", help="With --until: the seed of the order; a new one by default.")] = None
+
+    def refuse_alone(self, *, preview: bool = False) -> None:
+        """Raise InvalidRequest for a flag that says how a batch ends early where none does."""
+        if self.until is None and (self.risk, self.seed, preview) != (None, None, False):
+            raise InvalidRequest("--risk, --seed and --preview say how --until decided ends a batch; add it")
 
 
 class GroupedCommands(TyperGroup):

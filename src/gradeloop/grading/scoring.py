@@ -111,11 +111,6 @@ class GraderAnswer:
     instead_of: str | None = None
     """The id of the grader that was to answer, where a fallback did."""
 
-    @property
-    def asked(self) -> str:
-        """The id of the grader that was to answer."""
-        return self.instead_of or self.judge
-
     def row(self, name: str) -> VerdictRow | None:
         """Return the row of a criterion; None without one."""
         return next((row for row in self.verdict.criteria if row.id == name), None) if self.verdict else None
@@ -264,6 +259,9 @@ def _voted(
     gaps = dict.fromkeys(vote.gap for vote in failing if vote.gap)
     scores = [vote.row.score for _, vote in votes if vote.row.score is not None]
     passed_of = {id(sample): vote.passed for sample, vote in votes}
+    said = [Vote(grader=sample.judge, passed=passed_of.get(id(sample)), instead_of=sample.instead_of) for sample in samples]
+    own = samples[0].instead_of or samples[0].judge
+    left = [Vote(grader=judge.id if judge else own, unasked=True) for judge in judges[len(samples) :]]
     return CriterionRow(
         id=criterion.id,
         name=criterion.text,
@@ -272,10 +270,7 @@ def _voted(
         gap=None if passed else "; ".join(gaps),
         score=median(scores) if scores and criterion.scale else None,
         contested=bool(passing and failing),
-        votes=(
-            *(Vote(grader=sample.judge, passed=passed_of.get(id(sample)), instead_of=sample.instead_of) for sample in samples if voters > 1),
-            *(Vote(grader=judge.id if judge else samples[0].asked, unasked=True) for judge in judges[len(samples) :]),
-        ),
+        votes=(*said, *left) if voters > 1 else (),
         quotes=tuple(dict.fromkeys(quote for vote in deciding for quote in vote.row.quotes or ())) if criterion.quoted else (),
         metadata=deciding[0].row.metadata,
         by="cached" if all(sample.cached for sample, _ in votes) else "model",

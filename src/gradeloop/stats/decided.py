@@ -14,7 +14,7 @@ martingale of a hypergeometric sample, section 2); J. Ville, Étude critique de 
 import math
 import random
 from collections.abc import Iterable
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -52,6 +52,8 @@ class UntilDecided(Figures):
     """The largest probability that asking all cases would say otherwise."""
     seed: int | None = None
     """The seed of the random order in which the cases were uploaded, as far as it is known."""
+    pass_if: dict[str, Any] | None = Field(default=None, exclude_if=lambda value: value is None)
+    """The values of a judge's output that pass a judgement, by key; by default a case passes as its rubric says."""
 
 
 class EarlyGate:

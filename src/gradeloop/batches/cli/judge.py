@@ -23,8 +23,9 @@ from gradeloop.batches.answer import ANSWER_COLOURS, answer_of_judgements, corre
 from gradeloop.batches.cli.rejudge import judged_runs, load_older_judge, preview_lines, preview_of
 from gradeloop.batches.cli.results_table import answer_line, failure_lines, result_table, results_line
 from gradeloop.batches.cli.runs import MappingFile, SkipBad, account_lines, read_as_lines
+from gradeloop.batches.early import few_at_once, wish_of
 from gradeloop.batches.gate import gate_rate
-from gradeloop.batches.judge_many import Judged, dearer_judge, judge_many
+from gradeloop.batches.judge_many import CONCURRENCY, EarlyGoal, Judged, dearer_judge, judge_many
 from gradeloop.batches.pages.judgement_page import READ_BACK, JudgementOutputs, JudgementSource
 from gradeloop.batches.pages.subjects import judgement_story
 from gradeloop.cli.commands import (
@@ -37,6 +38,7 @@ from gradeloop.cli.commands import (
     Tenant,
     ToolFiles,
     Trust,
+    UntilFlags,
     codes_help,
     ctrl_c,
     share_flag,
@@ -72,6 +74,7 @@ from gradeloop.judges.write_back import PAGE, WRITE_BACK_WORKFLOW, Target, Trace
 from gradeloop.settings.endpoints import loopback_servers
 from gradeloop.settings.worker import find_outside_roots, with_tenant
 from gradeloop.stats.correction import GatedRate
+from gradeloop.stats.decided import EarlyAnswer
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import Connection, WorkerSpec, connect, done_before, ensure_worker, find, keep_worker_alive
 from gradeloop.text import counted, json_without_commands, one_line, percent
@@ -152,6 +155,7 @@ class JudgeOptions:
     only_judge: Annotated[str | None, typer.Option(metavar="JUDGE@VERSION", help=ONLY_JUDGE_HELP)] = None
     preview: Annotated[bool, typer.Option("--preview", help="Print the calls to make and their cost, and judge nothing.")] = False
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per result, and nothing else on stdout.")] = False
+    early: UntilFlags = UntilFlags()  # noqa: RUF009 - frozen
     rule: PassGate | None = None
     """The rule that results are written with; None without one."""
     files: JudgementOutputs = field(default_factory=lambda: JudgementOutputs(()))
@@ -176,6 +180,17 @@ class JudgeOptions:
             raise InvalidRequest(
                 "--gate corrected needs --labels FILE, by which it corrects, and --pass-rate SHARE, against which it decides"
             )
+        self.early.refuse_alone()
+        if self.early.until and (self.pass_rate is None or self.labels is not None or not self.store or self.chunk):
+            raise InvalidRequest("--until decided needs --pass-rate SHARE and the store; leave --labels, --no-store and --chunk out")
+
+    def goal(self, rule: PassRule) -> EarlyGoal | None:
+        """Return until when runs are judged; None where all are."""
+        if self.early.until is None or self.pass_rate is None:
+            return None
+        if rule.judge.abstain:
+            raise InvalidRequest("--until decided: the judge abstains, so that others decide what passes; leave it out")
+        return EarlyGoal(wish_of(self.early.risk, self.early.seed, pass_if=rule.values), self.pass_rate)
 
 
 @app.command(epilog=codes_help("judge"))
@@ -192,8 +207,8 @@ def judge(options: JudgeOptions) -> None:
     unread = outcome.left_out and options.max_bad is None
     if unread or counts.errors > options.allow_errors * outcome.total or (outcome.total and not counts.judged):
         raise typer.Exit(NO_VERDICT)
-    if options.corrected:
-        raise typer.Exit({"passed": SATISFIED, "failed": CAPPED}.get(outcome.corrected or "", NO_VERDICT))
+    if options.corrected or outcome.decision is not None:
+        raise typer.Exit({"passed": SATISFIED, "failed": CAPPED}.get(outcome.decision or "", NO_VERDICT))
     if options.pass_rate is not None and counts.passed < options.pass_rate * counts.judged:
         raise typer.Exit(CAPPED)
 
@@ -246,8 +261,8 @@ class JudgeOutcome:
     total: int
     counts: JudgementCounts
     stopped: bool = False
-    corrected: str | None = None
-    """What the corrected rate decides: `passed`, `failed` or `inconclusive`; None without labels or a rate that is asked for."""
+    decision: str | None = None
+    """What the corrected rate decides, or is known before all are judged: `passed`, `failed` or `inconclusive`; None without either."""
     left_out: int = 0
     """The records that could not be read."""
 
@@ -263,6 +278,12 @@ class _Judging:
     reading: Reading
     registry: "JudgeRegistry | None"
     console: Console
+    gate: EarlyGoal | None
+
+    @property
+    def decision(self) -> EarlyAnswer | None:
+        """The answer that was known before all were judged."""
+        return self.gate.decision if self.gate else None
 
     def say(self, *lines: str, style: str | None = None) -> None:
         """Print lines, each as long as it is."""
@@ -286,7 +307,7 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     if (options.pass_rate is not None or options.labels is not None) and not rule.stated:
         flag = "--labels" if options.pass_rate is None else "--pass-rate"
         raise InvalidRequest(f"{flag} needs a rule for what passes; add --pass KEY=VALUE")
-    reading = Reading(skip_bad=options.skip_bad, answered=True, mapping=read_mapping(options.mapping))
+    reading, gate = Reading(skip_bad=options.skip_bad, answered=True, mapping=read_mapping(options.mapping)), options.goal(rule)
     early = None if any(source.startswith(THREAD) for source in options.runs) else await _named_runs(options, None, reading, console)
     if note and not options.as_json:
         console.print(note, style="dim", soft_wrap=True)
@@ -303,13 +324,13 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
         WorkerSpec(options.tools, options.scripted, config=settings, local_servers=loopback_servers(config)), connection
     )
     options = replace(options, rule=rule.gate(None if options.corrected else options.pass_rate, options.allow_errors))
-    work, total = _Judging(options, config, rule, runs, reading, registry, console), len(runs) * options.repeat
+    work, total = _Judging(options, config, rule, runs, reading, registry, console, gate), len(runs) * options.repeat
     finished = await _judge_all(work, Judge(config, client, task_queue=task_queue, priority=priority), task_queue, connection)
     _print_results(work, finished)
     gated = await _print_measures(work, labels, finished)
     if registry is not None and options.store:
         await _save(config, finished, registry)
-    if len(finished) == total:
+    if len(finished) == total or work.decision is not None:
         await _write_outputs(work, finished, gated, client)
     await done_before(_write_back(work, finished, client, task_queue), keep_worker_alive(task_queue, connection))
     if not options.as_json and not all(rule.passed(row.result) for row in finished):
@@ -317,8 +338,8 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     return JudgeOutcome(
         total,
         rule.count([row.result for row in finished]),
-        stopped=len(finished) < total,
-        corrected=gated.decision if gated else None,
+        stopped=len(finished) < total and work.decision is None,
+        decision=work.decision.answer if work.decision else gated.decision if gated and options.corrected else None,
         left_out=len(reading.left_out),
     )
 
@@ -352,7 +373,10 @@ def _print_results(work: _Judging, finished: Sequence[Judged]) -> None:
     results, options, rule = [row.result for row in finished], work.options, work.rule
     if not options.as_json and results:
         work.console.print(result_table(work.config, [(row.result, row.repeat) for row in finished], rule))
-    if results and options.rule and (answer := answer_of_judgements(rule.count(results), options.rule)) is not None:
+    known, total = work.decision, len(work.runs) * options.repeat
+    if results and options.rule and (answer := answer_of_judgements(rule.count(results), options.rule, known, total)) is not None:
+        if known is not None and answer.words:
+            work.say(f"{answer.words}; {total - len(results):,} of {counted(total, 'judgement')} were not asked")
         work.console.print(answer_line(answer), soft_wrap=True)
     work.console.print(results_line(results, rule), soft_wrap=True)
     work.say(*failure_lines(results))
@@ -487,7 +511,10 @@ async def _judge_readable(work: _Judging, judge: Judge, task_queue: str, connect
     columns = (TextColumn("judging"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), notes)
     finished: list[Judged] = []
     options, console, asked = work.options, work.console, len(work.runs) * work.options.repeat
-    failures, spoke = 0, time.monotonic()
+    failures, spoke, concurrency = 0, time.monotonic(), options.concurrency
+    if work.gate is not None:
+        concurrency = few_at_once(asked) if concurrency == CONCURRENCY else concurrency
+        work.say(f"--until decided: random order, seed {work.gate.until.seed}", style="dim")
     progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
     with options.files.lines() as write, ctrl_c() as pressed, progress:
         bar = progress.add_task("judging", total=asked, failures="", wait="")
@@ -514,11 +541,12 @@ async def _judge_readable(work: _Judging, judge: Judge, task_queue: str, connect
             work.runs,
             report,
             repeats=options.repeat,
-            concurrency=options.concurrency,
+            concurrency=concurrency,
             store=own_store() if options.store else None,
             budget=budget_of(None, options.budget_usd),
             chunk=options.chunk,
             retry=bool(options.retry),
+            gate=work.gate,
         )
         watching = watch_calls(await judge.connected(), lambda: judge.in_flight, lambda wait: show_wait(wait.text if wait else None))
         await done_before(done_before(done_before(judging, watching), keep_worker_alive(task_queue, connection)), pressed.get())

@@ -33,6 +33,7 @@ from gradeloop.batches.column_table import ColumnTable, metric_lines
 from gradeloop.batches.compare.comparison import load_batch, stored_source
 from gradeloop.batches.compare.wording import baseline_of
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
+from gradeloop.batches.early import expectation
 from gradeloop.batches.gate import gate_batch
 from gradeloop.batches.markdown import BatchStory
 from gradeloop.batches.outputs import Outputs, json_line, renderers_by_suffix
@@ -52,7 +53,6 @@ from gradeloop.suites.cli.eval_options import (
     EvalCommandLine,
     EvalOptions,
     check_suites,
-    expectation,
     find_suite,
     worker_of,
 )

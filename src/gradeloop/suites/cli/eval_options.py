@@ -2,7 +2,6 @@
 
 import json
 import re
-import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -18,6 +17,7 @@ from typer.core import TyperCommand
 from gradeloop.batches.client import SpooledCases
 from gradeloop.batches.compare.comparison import load_batch
 from gradeloop.batches.contract import AT_ONCE, BATCH_PRIORITY, BatchRequest, BatchSummary, CaseStatus
+from gradeloop.batches.early import few_at_once, wish_of
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.commands import (
     BASELINE_HELP,
@@ -30,6 +30,7 @@ from gradeloop.cli.commands import (
     Tenant,
     ToolFiles,
     Trust,
+    UntilFlags,
     share_flag,
 )
 from gradeloop.cli.folder import load_env_files, own_config_file
@@ -39,13 +40,12 @@ from gradeloop.errors import InvalidRequest, explained
 from gradeloop.exit_codes import BAD_INPUT, CAPPED, SATISFIED
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import find_imports, find_outside_roots, with_tenant
-from gradeloop.stats.decided import UntilDecided, share_asked
 from gradeloop.store.engine import own_store
 from gradeloop.suites.flags import CaseFilters, EarlierCases, SuiteFlags, overrides
 from gradeloop.suites.load import check_suite
 from gradeloop.suites.plan import Suite
 from gradeloop.temporal.connect import WorkerSpec, refuse_unservable_here
-from gradeloop.text import clip, counted, json_without_commands, printable
+from gradeloop.text import clip, json_without_commands, printable
 
 Again = Literal["errors", "failures"]
 
@@ -69,7 +69,6 @@ ENV_FILE_HELP = "Load the variables of this .env file first, over those that are
 DELAY_HELP = "Wait this many milliseconds before every call, and make one call at a time."
 LABELS_HELP = "Correct the pass rate for the judge's error on people's labels in this file."
 GATE_HELP = "Hold the raw rate, or the corrected one, against --pass-rate; raw by default."
-RISK_HELP = "With --until: the largest chance that asking all would say otherwise; 5% by default."
 TABLE_HELP = "Print the table of results, or the answer alone; by default a terminal gets it, and a pipe a line for each case."
 FAILING_HELP = "Run the cases that did not pass in this batch or file of results, errors too."
 
@@ -134,9 +133,7 @@ class Presentation:
 class EarlyFlags:
     """Flags of a batch that ends once its answer is known."""
 
-    until: Annotated[Literal["decided"] | None, typer.Option(help="Ask cases in random order, and end once the answer is known.")] = None
-    risk: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=RISK_HELP)] = None
-    seed: Annotated[int | None, typer.Option(metavar="N", help="With --until: the seed of the order; a new one by default.")] = None
+    flags: UntilFlags = UntilFlags()  # noqa: RUF009 - frozen
     preview: Annotated[bool, typer.Option("--preview", help="With --until: print the share of cases that it asks; run none.")] = False
     rest: Annotated[bool, typer.Option("--all", help="With --resume: ask the cases that were not asked, too.")] = False
 
@@ -146,39 +143,20 @@ class EarlyFlags:
         Raises:
             InvalidRequest: Two flags exclude one another.
         """
-        if self.until is None and (self.risk, self.seed, self.preview) != (None, None, False):
-            raise InvalidRequest("--risk, --seed and --preview say how --until decided ends a batch; add it")
+        self.flags.refuse_alone(preview=self.preview)
         if self.rest and not (options.resume or options.retry):
             raise InvalidRequest("--all asks the rest of a batch that ended early; name the batch with --resume, or add it to --retry")
-        if self.until and (options.correction.labels or options.correction.gate):
+        if self.flags.until and (options.correction.labels or options.correction.gate):
             raise InvalidRequest("--until decided holds the rate as the judge says it; leave --labels and --gate out")
 
     def apply(self, request: BatchRequest, cases: SpooledCases, *, named: bool) -> tuple[BatchRequest, str]:
         """Put a suite's cases in random order; return its request, fewer at once unless their number is named, and a note on both."""
         if why := cases.asks_all or ("metrics have names" if request.derived_metrics else ""):
             return request, f"--until decided: all cases are asked, since {why}"
-        seed = secrets.randbelow(2**32) if self.seed is None else self.seed
-        with explained():
-            until = UntilDecided.model_validate({"seed": seed} | ({} if self.risk is None else {"risk": self.risk}))
-        cases.shuffle(seed)
+        until = wish_of(self.flags.risk, self.flags.seed)
+        cases.shuffle(until.seed or 0)
         at_once = request.at_once if named else few_at_once(request.total)
-        return request.model_copy(update={"until_decided": until, "at_once": at_once}), f"--until decided: random order, seed {seed}"
-
-
-def few_at_once(total: int) -> int:
-    """Return how many calls of so many cases are made at once where an answer may come early: a twentieth, 5 at least."""
-    return min(AT_ONCE, max(5, total // 20))
-
-
-def expectation(request: BatchRequest) -> str:
-    """Return the share of a batch's cases that is expected to be asked, for some rates at which they may pass."""
-    wanted, risk = request.pass_rate, request.until_decided.risk if request.until_decided else None
-    asked = f"{counted(request.total, 'case')}, {100 * wanted:.4g}% wanted"
-    if risk is None:
-        return f"{asked}; all are asked"
-    rates = {round(wanted + (1 - wanted) * part, 3) for part in (0.7, 0.3, 0)} | ({0.97} if wanted == 1 else set())
-    shares = (f"{share_asked(request.total, wanted, rate, risk):.0%} if {100 * rate:.4g}% pass" for rate in sorted(rates, reverse=True))
-    return f"{asked}; expected to ask {', '.join(shares)}"
+        return request.model_copy(update={"until_decided": until, "at_once": at_once}), f"--until decided: random order, seed {until.seed}"
 
 
 @dataclass(frozen=True)
@@ -352,7 +330,7 @@ class EvalOptions:
             raise InvalidRequest(f"{flags} need a suite; a batch keeps the ones it was started with")
         self.correction.refuse_mixed(detach=self.detach)
         self.early.refuse_mixed(self)
-        if self.suite is None and self.early.until:
+        if self.suite is None and self.early.flags.until:
             raise InvalidRequest("--until needs a suite; a batch keeps the order that it was started with")
         if self.watch and (known or self.detach):
             raise InvalidRequest(f"--watch runs a suite again and again; leave {known[0] if known else '--detach'} out")
@@ -396,7 +374,7 @@ class EvalOptions:
             InvalidRequest: A limit is out of range.
         """
         request = self.request(suite, cases)
-        if self.early.until is None:
+        if self.early.flags.until is None:
             return request, ()
         named = self.limits.concurrency is not None or suite.settings.concurrency is not None
         request, note = self.early.apply(request, cases, named=named)

@@ -1,0 +1,100 @@
+"""`judge --until decided`: fewer runs are judged, the rule of the judge or of `--pass` decides, and the same seed asks nothing again."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.rig.cli import CommandLine, Done
+from tests.rig.judging import FRANCE, MATCH, NO_MATCH, answers
+from tests.rig.threads import row, verdict
+
+TOTAL, WRONG = 100, {20, 60, 90}
+
+
+@pytest.fixture
+def gradeloop(commands: CommandLine, tmp_path: Path) -> CommandLine:
+    """Return the command in a folder of the test's own, with runs of which three do not pass."""
+    said = [{"id": f"r{at}", "messages": [{"role": "user", "content": "Which?"}, _answer(at, tmp_path.name)]} for at in range(TOTAL)]
+    (tmp_path / "runs.jsonl").write_text("\n".join(map(json.dumps, said)))
+    (tmp_path / "judge.yaml").write_text(json.dumps(FRANCE))
+    wrong = NO_MATCH | {"explanation": "It names Rome."}
+    by_schema = [answers(wrong, when="is Rome"), answers(MATCH | {"explanation": "It names Paris."})]
+    (tmp_path / "replies.yaml").write_text(json.dumps({"replies": by_schema}))
+    (tmp_path / "rubric.yaml").write_text("criteria: [It names Paris]")
+    by_criteria = [
+        {"role": "grader", "verdict": verdict(row("c1", why)), **more} for why, more in (("no", {"when": "is Rome"}), (None, {}))
+    ]
+    (tmp_path / "criteria.yaml").write_text(json.dumps({"replies": by_criteria}))
+    return replace(commands, folder=tmp_path)
+
+
+def _answer(at: int, name: str) -> dict[str, str]:
+    return {"role": "assistant", "content": f"{name} {at}: the capital is {'Rome' if at in WRONG else 'Paris'}."}
+
+
+def judged(gradeloop: CommandLine, *flags: str, judge: str = "judge.yaml", replies: str = "replies.yaml") -> Done:
+    scripted = ("--grader", "scripted:judge", "--scripted", replies)
+    return gradeloop("judge", judge, "runs.jsonl", *scripted, "--pass-rate", "0.8", "--until", "decided", *flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "files"),
+    [(("--pass", "label=match"), ("judge.yaml", "replies.yaml")), ((), ("rubric.yaml", "criteria.yaml"))],
+    ids=["schema", "criteria"],
+)
+def test_fewer_runs_are_judged_by_either_kind_of_judge(gradeloop: CommandLine, flags: tuple[str, ...], files: tuple[str, str]) -> None:
+    judge, replies = files
+    first = judged(gradeloop, "--seed", "4", *flags, judge=judge, replies=replies)
+    said = next(line for line in first.out.splitlines() if line.startswith("PASSED after "))
+    asked = int(said.split()[2])
+    again = judged(gradeloop, "--seed", "4", *flags, "--json", judge=judge, replies=replies)
+
+    assert first.code == again.code == 0, first.err
+    assert said == f"PASSED after {asked} of {TOTAL}"
+    assert asked <= len(again.lines) < asked + 10
+    assert (
+        f"at most a 5% chance that asking all would say otherwise; {TOTAL - len(again.lines)} of 100 judgements were not asked" in first.out
+    )
+    assert f"Results: {len(again.lines)} judged" in first.out
+    assert "--until decided: random order, seed 4" in first.out
+    assert sum(line["usage"]["calls"] for line in again.lines) == len(again.lines)  # what it had cost
+
+
+def test_a_gate_that_most_runs_miss_fails_early(gradeloop: CommandLine) -> None:
+    done = judged(gradeloop, "--pass", "label=no match")
+
+    assert done.code == 1
+    assert "FAILED after " in done.out
+
+
+def test_all_is_judged_after_an_early_end_and_only_the_rest_is_paid_for(gradeloop: CommandLine) -> None:
+    early = judged(gradeloop, "--pass", "label=match", "--json")
+    whole = gradeloop("judge", "judge.yaml", "runs.jsonl", "--grader", "scripted:judge", "--scripted", "replies.yaml", "--json")
+    paid = sum(bool(line["usage"]["calls"]) for line in whole.lines)
+
+    assert len(whole.lines) == TOTAL
+    assert paid == TOTAL - len(early.lines)
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem"),
+    [
+        (("--until", "decided"), "--until decided needs --pass-rate SHARE"),
+        (("--until", "decided", "--pass-rate", "0.9", "--no-store"), "--until decided needs --pass-rate SHARE and the store"),
+        (("--seed", "3"), "--risk, --seed and --preview say how --until decided ends"),
+        (("--until", "decided", "--pass-rate", "0.9", "--risk", "0.5", "--pass", "label=match"), "risk"),
+    ],
+)
+def test_what_cannot_end_early_is_refused_in_a_sentence(gradeloop: CommandLine, flags: tuple[str, ...], problem: str) -> None:
+    done = gradeloop("judge", "judge.yaml", "runs.jsonl", "--scripted", "replies.yaml", *flags)
+
+    assert (done.code, problem in done.err) == (2, True), done.err
+
+
+def test_a_judge_whose_judgements_are_no_cases_is_refused(gradeloop: CommandLine) -> None:
+    (gradeloop.folder / "judge.yaml").write_text(json.dumps(FRANCE | {"n_rollouts_per_input": 2, "judge_variant": "multi-reflect"}))
+    done = judged(gradeloop, "--pass", "label=match")
+
+    assert (done.code, "or the judge has tools, checks or reflections, so that" in done.err) == (2, True), done.err
