@@ -103,7 +103,7 @@ class BatchActivities:
         self._abandoned = services.calls.abandoned
         self._store = store
         self._cases = CaseLoader(store)
-        self._gates = EarlyGates(store.do)
+        self._gates = EarlyGates(store.do, store.reader)
         self._fleet = fleet
         self._findings: dict[str, CheckedOutput] = {}
         """Findings without a model about the cases in flight."""

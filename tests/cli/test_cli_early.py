@@ -120,7 +120,7 @@ def test_all_is_asked_where_cases_count_together(gradeloop: CommandLine, more: s
 REFUSED = [
     (("eval", "--risk", "5%"), "--risk, --seed and --preview say how --until decided ends a batch; add it"),
     (("eval", "--all"), "--all asks the rest of a batch that ended early; name the batch with --resume"),
-    (("eval", "--until", "decided", "--gate", "raw"), "--until decided holds the rate as the judge says it; leave --labels and --gate out"),
+    (("eval", "--until", "decided", "--labels", "x.jsonl"), "--until decided --labels FILE needs --gate corrected"),
     (("eval", "--attach", "latest", "--until", "decided"), "--until needs a suite; a batch keeps the order that it was started with"),
     (("eval", "--until", "decided", "--risk", "60%", "--preview"), "risk"),
 ]

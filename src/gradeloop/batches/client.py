@@ -3,7 +3,7 @@
 import asyncio
 import random
 import tempfile
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from typing import TypeVar
 
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError, WorkflowQueryFailedError
@@ -252,6 +252,7 @@ class SpooledCases:
         self._starts = list[int]()
         self.asks = False
         """True if a verdict is asked for in any case."""
+        self.repeats = False
         self.asks_all = ""
         """Why all cases are asked, where what they say together counts; empty where each is judged alone."""
         for case in cases:
@@ -263,6 +264,7 @@ class SpooledCases:
         self._file.write(case.model_dump_json().encode() + b"\n")
         self.asks |= case.asks
         together = {"cases follow others": case.follows, "outputs are compared": case.compared_with, "metrics have names": case.metrics}
+        self.repeats |= case.repeat > 0
         self.asks_all = self.asks_all or next((why for why, found in together.items() if found), "")
 
     @property
@@ -270,9 +272,12 @@ class SpooledCases:
         """The number of cases."""
         return len(self._starts)
 
-    def shuffle(self, seed: int) -> None:
-        """Put the cases in a random order, the same for each seed."""
+    def shuffle(self, seed: int, first: Collection[str] = ()) -> int:
+        """Put the cases in a random order, the same for each seed, those with the ids of `first` before all others; return their number."""
         random.Random(seed).shuffle(self._starts)  # noqa: S311 - an order that can be had again
+        named = dict(zip(self._starts, (case.id in first for case in self), strict=True)) if first else {}
+        self._starts.sort(key=lambda start: not named.get(start))
+        return sum(named.values())
 
     def __iter__(self) -> Iterator[Case]:
         for start in self._starts:

@@ -18,6 +18,7 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import BATCH_WORKFLOW, MAX_ITERATIONS, Generator, Grader, Priority
 from gradeloop.errors import InvalidRequest, explained
 from gradeloop.judges.contract import JudgeResult, JudgingRequest, OwnGrader
+from gradeloop.judges.judgements import Label
 from gradeloop.stats.correction import GatedRate
 from gradeloop.stats.decided import EarlyAnswer, UntilDecided
 from gradeloop.text import clip, did_you_mean
@@ -232,6 +233,8 @@ class BatchRequest(Strict):
     """Figures calculated from the cases' named metrics, which reports use; the workflow does not."""
     until_decided: Sparse[UntilDecided | None] = None
     """The batch ends as soon as its answer about `pass_rate` is known; its cases are in random order then. By default all are asked."""
+    labels: Sparse[tuple[Label, ...]] = ()
+    """The labels that correct the rate that `until_decided` looks at, with digests of outputs; by default it is that of the judge."""
     decision: Sparse[EarlyAnswer | None] = None
     """The answer that was known before all cases were asked; the worker writes it."""
     retries: Annotated[int, Field(ge=0, le=20)] = RETRIES

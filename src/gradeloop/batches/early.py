@@ -7,7 +7,8 @@ from typing import Any
 from sqlalchemy import Connection, select
 
 from gradeloop.batches.contract import AT_ONCE, BatchRequest, CaseResult
-from gradeloop.batches.reader import PAGE, parse_request
+from gradeloop.batches.gate import corrected_gate
+from gradeloop.batches.reader import PAGE, BatchReader, parse_request
 from gradeloop.errors import explained
 from gradeloop.judges.contract import PassGate
 from gradeloop.judges.pass_rule import with_gate
@@ -30,9 +31,9 @@ class EarlyGates:
     cases that change, has other runs.
     """
 
-    def __init__(self, do: Callable[..., Awaitable[Any]]) -> None:
+    def __init__(self, do: Callable[..., Awaitable[Any]], reader: BatchReader) -> None:
         """Begin without a gate; `do` does work on the store's connection."""
-        self._do = do
+        self._do, self._reader = do, reader
         self._gates: dict[str, tuple[EarlyGate, int]] = {}
 
     async def decide(self, batch_id: str, run_id: str) -> str | None:
@@ -48,7 +49,10 @@ class EarlyGates:
             if request.decision is not None or request.until_decided is None:
                 return None if request.decision is None else _reason(request.decision)
             if run_id not in self._gates:
-                self._gates[run_id] = EarlyGate(request.total, request.pass_rate, request.until_decided.risk), 0
+                if (begun := await self._begin(request, request.until_decided)) is None:
+                    return None
+                self._gates[run_id] = begun, begun.seen
+                continue
             gate, position = self._gates[run_id]  # which another case may have moved on meanwhile
             for at, kind in rows:
                 if at == position and kind is not None and gate.decision is None:
@@ -66,6 +70,15 @@ class EarlyGates:
         paused = _BATCHES.update().where(_BATCHES.c.id == batch_id, _BATCHES.c.status == "running").values(**values)
         await self._do(lambda connection: connection.execute(paused), alone=True)
         return _reason(known)
+
+    async def _begin(self, request: BatchRequest, until: UntilDecided) -> EarlyGate | None:
+        """Return the gate of a batch before its first case; None while a case has not ended whose labels measure the judge's error."""
+        if not request.labels:
+            return EarlyGate(request.total, request.pass_rate, until.risk)
+        first = (_CASES.c.batch_id == request.batch_id, _CASES.c.position < until.first, _CASES.c.status.in_(("queued", "waiting")))
+        waits = select(_CASES.c.position).where(*first).limit(1)
+        left = await self._do(lambda connection: connection.execute(waits).first(), alone=True)
+        return None if left is not None else await corrected_gate(self._reader, request)
 
 
 def wish_of(risk: float | None, seed: int | None, **more: object) -> UntilDecided:

@@ -1,15 +1,19 @@
 """A gate that knows the judge's error: the pass rate of judgements, or of a batch, corrected by labels, against a threshold."""
 
 import asyncio
+import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import islice
 
-from gradeloop.batches.contract import BatchSummary, Case, CaseResult
+from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CaseResult
 from gradeloop.batches.reader import BatchReader
 from gradeloop.judges.contract import JudgeConfig, JudgeResult
 from gradeloop.judges.judgements import Label, comparable
 from gradeloop.judges.pass_rule import Rule, passes_rule
-from gradeloop.stats.correction import GatedRate, hold_verdicts
+from gradeloop.stats.correction import GatedRate, deciding_passes, hold_verdicts
+from gradeloop.stats.decided import EarlyGate, UntilDecided
 from gradeloop.stats.reliability import Rated
 
 
@@ -55,8 +59,8 @@ EARLIER_BATCHES = 50
 READ_BATCHES = 200
 """The newest batches that are looked through for those of the suite."""
 
-Output = tuple[str, str | None]
-"""A case's id, and what it said."""
+Output = tuple[str, str]
+"""A case's id, and the digest of what it said."""
 
 
 async def gate_batch(reader: BatchReader, summary: BatchSummary, labels: Sequence[Label], threshold: float | None) -> GatedRate:
@@ -71,36 +75,63 @@ async def gate_batch(reader: BatchReader, summary: BatchSummary, labels: Sequenc
         labels: What people say of outputs.
         threshold: The least rate, 0 to 1; None to decide nothing.
     """
+    rows, known = await _rated(reader, summary.batch_id, summary.name, labels)
+    return hold_verdicts(rows, threshold, known)
+
+
+async def corrected_gate(reader: BatchReader, request: BatchRequest) -> EarlyGate:
+    """Return the gate of a rate that labels correct, for the cases behind those that may have labels, which have ended."""
+    until = request.until_decided or UntilDecided()
+    rows, known = await _rated(reader, request.batch_id, request.name, request.labels, until.first)
+    free, found, rest = [row for row in rows if not row.labels], hold_verdicts(rows, None, known), request.total - until.first
+    least, most = deciding_passes(len(free) + rest, found.error.worth(*found.worth[1:]), request.pass_rate)
+    passed = sum(row.judged is True for row in free)
+    return EarlyGate(rest, request.pass_rate, until.risk, bounds=(least - passed, most - passed), seen=until.first)
+
+
+async def _rated(
+    reader: BatchReader, batch_id: str, name: str | None, labels: Sequence[Label], first: int | None = None
+) -> tuple[list[Rated], list[Rated]]:
+    """Return what judge and people say of the first cases of a batch, or all, and of labelled outputs that earlier batches have."""
     people: dict[Output, list[bool]] = {}
     for label in labels:
         if (status := label.label_value.get("status")) is not None:
-            people.setdefault((label.agent_run_id, label.output), []).append(status == "passed")
-    verdicts = await asyncio.to_thread(_verdicts, reader, summary.batch_id)
-    known = await _earlier_verdicts(reader, summary, people.keys() - verdicts.keys())
+            people.setdefault((label.agent_run_id, digest(label.output)), []).append(status == "passed")
+    verdicts = await asyncio.to_thread(_verdicts, reader, batch_id, first)
+    known = await _earlier_verdicts(reader, batch_id, name, people.keys() - verdicts.keys())
 
     def rated(said: Mapping[Output, CaseResult]) -> list[Rated]:
         return [Rated(one.status == "passed", tuple(people.get(output, ())), one.base_id) for output, one in said.items()]
 
-    return hold_verdicts(rated(verdicts), threshold, rated(known))
+    return rated(verdicts), rated(known)
 
 
-def _verdicts(reader: BatchReader, batch_id: str) -> dict[Output, CaseResult]:
-    return {(result.id, result.output): result for result in reader.results(batch_id) if _is_judged(result)}
+def digest(output: str | None) -> str:
+    """Return the digest of an output by which it is compared; that of a digest is the same."""
+    text = output or ""
+    return text if _DIGEST.fullmatch(text) else f"sha256:{hashlib.sha256(text.encode(errors='replace')).hexdigest()}"
 
 
-async def _earlier_verdicts(reader: BatchReader, summary: BatchSummary, wanted: AbstractSet[Output]) -> dict[Output, CaseResult]:
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+
+
+def _verdicts(reader: BatchReader, batch_id: str, first: int | None) -> dict[Output, CaseResult]:
+    return {(result.id, digest(result.output)): result for result in islice(reader.results(batch_id), first) if _is_judged(result)}
+
+
+async def _earlier_verdicts(reader: BatchReader, batch_id: str, name: str | None, wanted: AbstractSet[Output]) -> dict[Output, CaseResult]:
     """Return what the judge said of outputs in earlier batches of the suite, the newest first."""
     names = sorted({name for name, _ in wanted})
-    asked = {case.id: (_question(case), result.grader) for case, result in await reader.cases_named(summary.batch_id, names)}
+    asked = {case.id: (_question(case), result.grader) for case, result in await reader.cases_named(batch_id, names)}
     known: dict[Output, CaseResult] = {}
     found = await reader.summaries(READ_BATCHES) if asked else ()
-    earlier = [batch for batch in found if batch.name == summary.name and batch.batch_id != summary.batch_id]
+    earlier = [batch for batch in found if batch.name == name and batch.batch_id != batch_id]
     for batch in earlier[:EARLIER_BATCHES]:
         for case, result in await reader.cases_named(batch.batch_id, [name for name in names if name in asked]):
             question, grader = asked[case.id]
             same = _question(case) == question and grader in {None, result.grader}
-            if same and _is_judged(result) and (case.id, result.output) in wanted:
-                known.setdefault((case.id, result.output), result)
+            if same and _is_judged(result) and (output := (case.id, digest(result.output))) in wanted:
+                known.setdefault(output, result)
     return known
 
 

@@ -77,6 +77,20 @@ def corrected_rate(passed: float, runs: float, error: JudgeError) -> CorrectedRa
     return CorrectedRate(raw=raw, value=value, low=min(low, value), high=max(high, value))
 
 
+def deciding_passes(runs: int, error: JudgeError, threshold: float) -> tuple[int, int]:
+    """Return the least number of passes from which on the corrected rate reaches a threshold, and the greatest up to which it does not.
+
+    Args:
+        runs: How many runs the judge will have judged, none of which has a label.
+        error: How often it was right where people labelled.
+        threshold: The least rate, 0 to 1.
+    """
+    rates = [corrected_rate(passed, runs, error) for passed in range(runs + 1)]
+    reached = [rate is not None and rate.low >= threshold for rate in rates]
+    missed = [rate is not None and rate.high < threshold for rate in rates]
+    return runs + 1 - ([*reversed(reached), False].index(False)), [*missed, False].index(False) - 1
+
+
 def _clipped(share: float) -> float:
     return max(0.0, min(1.0, share))
 

@@ -29,6 +29,9 @@ WORLDS, STEPS = 200, 40_000
 SLACK = 1e-9
 """The part of the wanted share that may be missing, as in the gate of a batch that has ended."""
 
+Answer = Literal["passed", "failed"]
+ANSWERS: tuple[Answer, Answer] = ("passed", "failed")
+
 Kind = Literal["passed", "failed", "neither"]
 """The word of a case to a gate: one that is unsure, an error or not judged says neither, and is held against either answer."""
 
@@ -36,13 +39,15 @@ Kind = Literal["passed", "failed", "neither"]
 class EarlyAnswer(Figures):
     """The answer of a gate that was known before all cases were asked: `EarlyAnswer(answer="passed", asked=81, risk=0.05, wanted=0.9)`."""
 
-    answer: Literal["passed", "failed"]
+    answer: Answer
     asked: int
     """The number of cases, in the order of the batch, after which it was known."""
     risk: float
     """The largest probability that asking all cases would say otherwise."""
     wanted: float
     """The share of the cases, 0 to 1, for which it holds that as many pass, or do not."""
+    corrected: bool = Field(default=False, exclude_if=lambda value: not value)
+    """Whether it is the answer of the rate that labels correct."""
 
 
 class UntilDecided(Figures):
@@ -54,6 +59,8 @@ class UntilDecided(Figures):
     """The seed of the random order in which the cases were uploaded, as far as it is known."""
     pass_if: dict[str, Any] | None = Field(default=None, exclude_if=lambda value: value is None)
     """The values of a judge's output that pass a judgement, by key; by default a case passes as its rubric says."""
+    first: int = Field(default=0, exclude_if=lambda value: not value)
+    """The number of cases that come before all others, since labels of them may measure the judge's error."""
 
 
 class EarlyGate:
@@ -68,22 +75,28 @@ class EarlyGate:
         ```
     """
 
-    def __init__(self, total: int, wanted: float, risk: float = 0.05) -> None:
+    def __init__(self, total: int, wanted: float, risk: float = 0.05, *, bounds: tuple[int, int] | None = None, seen: int = 0) -> None:
         """Begin with no case.
 
         Args:
             total: The number of all cases.
             wanted: The least share of them, 0 to 1, that must pass.
             risk: The largest probability that the answer is another one than that of all cases.
+            bounds: The least number of passes with which the answer is that they pass, and the greatest with which it is that they fail,
+                where not their share decides; between them there is neither answer, and each may be given for half the risk.
+            seen: The number of cases that came before these, and are counted in the answer.
         """
         least = max(0, math.ceil((wanted - SLACK) * total))
+        least, most = bounds or (least, least - 1)
+        self._limit, self._corrected = math.log(1 if most == least - 1 else 2) - math.log(risk), bounds is not None
         self.decision: EarlyAnswer | None = None
         """The answer, once it is known."""
-        self.seen = 0
+        self.seen = seen
         """The cases that were taken."""
         self._risk, self._wanted = risk, wanted
         self._logs = [0.0, *_added(math.log(number) for number in range(1, total + 1))]
-        self.sides = (_Side(total, least - 1, "passed", self._logs), _Side(total, total - least, "failed", self._logs))
+        nulls = (max(-1, min(null, total)) for null in (least - 1, total - most - 1))
+        self.sides = tuple(_Side(total, null, answer, self._logs) for null, answer in zip(nulls, ANSWERS, strict=True))
 
     # The order is random and fixed before the first case, and every case is taken in it, errors included. If cases were taken as they end,
     # quick ones would come first, and their share is not that of all. The gate may look after each case, since Ville's bound holds for the
@@ -96,15 +109,16 @@ class EarlyGate:
         self.seen += 1
         for side in self.sides:
             side.take(kind)
-            if side.evidence() >= -math.log(self._risk):
-                self.decision = EarlyAnswer(answer=side.answer, asked=self.seen, risk=self._risk, wanted=self._wanted)
+            if side.evidence() >= self._limit:
+                about = {"asked": self.seen, "risk": self._risk, "wanted": self._wanted, "corrected": self._corrected}
+                self.decision = EarlyAnswer.model_validate({"answer": side.answer} | about)
                 return
 
 
 class _Side:
     """The evidence for one of the two answers: that more cases are of its kind than the other one allows."""
 
-    def __init__(self, total: int, null: int, answer: Literal["passed", "failed"], logs: list[float]) -> None:
+    def __init__(self, total: int, null: int, answer: Answer, logs: list[float]) -> None:
         self.answer, self._total, self._null, self._logs = answer, total, null, logs
         self.of_kind = self.others = 0
         room = total - null

@@ -153,7 +153,7 @@ class EvalCommand:
             for case in suite.cases():
                 spool.add(case)
                 await asyncio.sleep(0)  # in which the server and the worker come up
-            request, ordered = options.ordered_request(suite, spool)
+            request, ordered = options.ordered_request(suite, spool, self._labels.labels if self._labels is not None else ())
             options.correction.refuse_rate(request.pass_rate)
             unknown = [
                 f"outputPath {path.name}: ignored, its suffix names no format; known: {', '.join(renderers_by_suffix())}"
@@ -366,8 +366,9 @@ class EvalCommand:
         gate: dict[str, object] = dict(self._options.gate)
         threshold = self._options.gate.get("pass_rate", summary.pass_rate)
         corrected, flag = summary.corrected, self._options.correction.gate
+        decides = flag == "corrected" and summary.decided is None
         if self._labels is not None and summary.status == "finished":
-            corrected = await gate_batch(self._reader, summary, self._labels.labels, threshold if flag == "corrected" else None)
+            corrected = await gate_batch(self._reader, summary, self._labels.labels, threshold if decides else None)
         elif corrected is not None:
             decides = flag is None and corrected.decision is not None
             corrected = corrected.held_against(threshold if decides else None)

@@ -18,6 +18,7 @@ from gradeloop.batches.client import SpooledCases
 from gradeloop.batches.compare.comparison import load_batch
 from gradeloop.batches.contract import AT_ONCE, BATCH_PRIORITY, BatchRequest, BatchSummary, CaseStatus
 from gradeloop.batches.early import few_at_once, wish_of
+from gradeloop.batches.gate import digest
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.commands import (
     BASELINE_HELP,
@@ -38,6 +39,7 @@ from gradeloop.cli.task_file import budget_of
 from gradeloop.contract.model_spec import Budget
 from gradeloop.errors import InvalidRequest, explained
 from gradeloop.exit_codes import BAD_INPUT, CAPPED, SATISFIED
+from gradeloop.judges.judgements import Label
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import find_imports, find_outside_roots, with_tenant
 from gradeloop.store.engine import own_store
@@ -146,17 +148,24 @@ class EarlyFlags:
         self.flags.refuse_alone(preview=self.preview)
         if self.rest and not (options.resume or options.retry):
             raise InvalidRequest("--all asks the rest of a batch that ended early; name the batch with --resume, or add it to --retry")
-        if self.flags.until and (options.correction.labels or options.correction.gate):
-            raise InvalidRequest("--until decided holds the rate as the judge says it; leave --labels and --gate out")
+        corrected = options.correction.gate == "corrected"
+        if self.flags.until and ((options.correction.labels and not corrected) or (self.preview and corrected)):
+            raise InvalidRequest("--until decided --labels FILE needs --gate corrected, which has no --preview; add it, or leave one out")
 
-    def apply(self, request: BatchRequest, cases: SpooledCases, *, named: bool) -> tuple[BatchRequest, str]:
-        """Put a suite's cases in random order; return its request, fewer at once unless their number is named, and a note on both."""
-        if why := cases.asks_all or ("metrics have names" if request.derived_metrics else ""):
+    def apply(self, request: BatchRequest, cases: SpooledCases, labels: Sequence[Label], *, named: bool) -> tuple[BatchRequest, str]:
+        """Put a suite's cases in random order, those with labels first; return its request, and a note.
+
+        Fewer calls are made at once, unless their number is named.
+        """
+        why = cases.asks_all or ("metrics have names" if request.derived_metrics else "")
+        if why := why or ("labels correct a rate of repeated cases" if labels and cases.repeats else ""):
             return request, f"--until decided: all cases are asked, since {why}"
         until = wish_of(self.flags.risk, self.flags.seed)
-        cases.shuffle(until.seed or 0)
+        until = until.model_copy(update={"first": cases.shuffle(until.seed or 0, {label.agent_run_id for label in labels})})
+        known = tuple(label.model_copy(update={"output": digest(label.output), "reason": ""}) for label in labels)
         at_once = request.at_once if named else few_at_once(request.total)
-        return request.model_copy(update={"until_decided": until, "at_once": at_once}), f"--until decided: random order, seed {until.seed}"
+        request = request.model_copy(update={"until_decided": until, "at_once": at_once, "labels": known})
+        return request, f"--until decided: random order, seed {until.seed}"
 
 
 @dataclass(frozen=True)
@@ -362,12 +371,12 @@ class EvalOptions:
         Raises:
             InvalidRequest: A corrected rate is to decide, or failures get another chance that cases which were not asked do not get.
         """
-        if summary.decided and self.correction.gate == "corrected":
+        if summary.decided and not summary.decided.corrected and self.correction.gate == "corrected":
             raise InvalidRequest(f"the batch {summary.batch_id!r} ended early, by the judge's own rate; leave --gate corrected out")
         if summary.decided and self.retry == "failures" and not self.early.rest:
             raise InvalidRequest(f"the batch {summary.batch_id!r} ended early; ask the rest with its failures: add --all")
 
-    def ordered_request(self, suite: Suite, cases: SpooledCases) -> tuple[BatchRequest, tuple[str, ...]]:
+    def ordered_request(self, suite: Suite, cases: SpooledCases, labels: Sequence[Label] = ()) -> tuple[BatchRequest, tuple[str, ...]]:
         """Return the request that starts the suite's batch, and notes on the order in which its cases are asked.
 
         Raises:
@@ -377,7 +386,7 @@ class EvalOptions:
         if self.early.flags.until is None:
             return request, ()
         named = self.limits.concurrency is not None or suite.settings.concurrency is not None
-        request, note = self.early.apply(request, cases, named=named)
+        request, note = self.early.apply(request, cases, labels, named=named)
         return request, (note,)
 
     @property
