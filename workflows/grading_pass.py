@@ -114,10 +114,9 @@ class GradingPass:
         """Return the conversations that have not ended; where votes are asked until they decide, those that come next."""
         due = []
         for group in self._groups:
-            known = {at: one for at in range(len(group.judges)) if (one := self._conversation(group, at)).ended}
-            answers = {at: conversation.answer() for at, conversation in known.items()}
-            early = self._run.until_decided
-            wanted = samples_due(self._rubric, group, answers) if early else [at for at in range(len(group.judges)) if at not in known]
+            samples = range(len(group.judges))
+            answers = {at: one.answer() for at in samples if (one := self._conversation(group, at)).ended}
+            wanted = samples_due(self._rubric, group, answers) if self._run.until_decided else sorted(set(samples) - answers.keys())
             due += [(group, at) for at in wanted]
         return due
 

@@ -412,13 +412,9 @@ def _why_inconclusive(summary: BatchSummary, allow_errors: float | None) -> str:
 
 
 def answer_of_judgements(counts: JudgementCounts, gate: PassGate, known: EarlyAnswer | None = None, total: int = 0) -> BatchAnswer | None:
-    """Return whether judgements pass by their gate, which agrees with the exit code of `gradeloop judge`; None where no rate decides.
+    """Return whether judgements pass by their gate, as the exit code of `gradeloop judge` says; None where no rate decides.
 
-    Args:
-        counts: The judgements that were made.
-        gate: Their gate.
-        known: The answer that was known before all were made.
-        total: How many were wanted then.
+    `known` is the answer that was known before so many in `total` were made.
     """
     passed, judged, errors, unsure = counts
     if gate.pass_rate is None:

@@ -100,13 +100,9 @@ def units_of(case: Case) -> list[tuple[CallGroup, int]]:
 
 
 def units_due(case: Case, conversations: "Sequence[CaseConversation]", *, early: bool) -> tuple[int, ...]:
-    """Return the numbers of the questions about a case that are still to be answered.
+    """Return the numbers of the questions about a case that are still to be answered; where `early`, of votes that may change a verdict.
 
-    Args:
-        case: The case.
-        conversations: Those about it until now.
-        early: Whether votes that cannot change a verdict are not asked. All are asked where their shares decide, and of finished runs,
-            whose judgements are kept with them.
+    All are asked where their shares decide, and about finished runs, whose judgements are kept with the shares.
     """
     ended = {conversation.unit: conversation for conversation in conversations if conversation.ended}
     if not early or case.abstain is not None or case.compared_with or case.judging is not None:
@@ -143,7 +139,7 @@ def build_thread_request(case: Case, priority: Priority) -> ThreadRequest:
     )
 
 
-def build_judging_request(case: Case, output: str, priority: Priority, *, early: bool = False) -> JudgingRequest:
+def build_judging_request(case: Case, output: str, priority: Priority, *, early: bool) -> JudgingRequest:
     """Return the request that starts the judgement of a case; `early` as for `units_due`."""
     if not output.strip():
         raise ValueError("the output is empty, and tools have nothing to look at")
@@ -271,29 +267,39 @@ def result_of_answers(case: Case, found: CheckedOutput | None, conversations: Se
     doubts, better = unsure_criteria(case, judgement), {conversation.group: conversation.answer() for conversation in dearer}
     judgement = decide_by(case.rubric, judgement, doubts, better)
     unsure = unsure_criteria(case, judgement)
-    met = result_of(case.rubric, judgement) == "satisfied"
-    status = ended_as(case, "error" if judgement.error else "unsure" if unsure else "passed" if met else "failed")
     verdicts = [conversation for conversation in conversations if conversation.verdict is not None]
-    return build_result(
+    return _result(
         case,
-        status,
-        output=found.output,
-        score=None if status == "unsure" else score_of(case.rubric, judgement),
-        explanation=shortened(judgement.explanation),
-        **_decided(case, status, judgement.rows, impossible=judgement.impossible),
-        unsure=unsure if status == "unsure" else (),
+        found.output,
+        judgement,
+        unsure,
+        why_not_escalated(better),
         escalated_from=first_judge(own) if doubts and not unsure else None,
-        error=not_judged(case) if status == "ungraded" else why_not_escalated(better) if status == "unsure" else judgement.error,
         cached=bool(verdicts) and all(conversation.cached for conversation in verdicts),
         grader=first_judge(dearer if doubts and not unsure else own),
     )
 
 
+def _result(case: Case, output: str, judgement: Judgement, unsure: tuple[str, ...], why_unsure: str | None, **more: object) -> CaseResult:
+    met = result_of(case.rubric, judgement) == "satisfied"
+    status = ended_as(case, "error" if judgement.error else "unsure" if unsure else "passed" if met else "failed")
+    return build_result(
+        case,
+        status,
+        output=output,
+        score=None if status == "unsure" else score_of(case.rubric, judgement),
+        explanation=shortened(judgement.explanation),
+        **_decided(case, status, judgement.rows, impossible=judgement.impossible),
+        unsure=unsure if status == "unsure" else (),
+        error=not_judged(case) if status == "ungraded" else why_unsure if status == "unsure" else judgement.error,
+        **more,
+    )
+
+
 def judgement_of(case: Case, found: CheckedOutput, conversations: Sequence[CaseConversation]) -> Judgement:
     """Return what a case's graders and checks come to, all of whose questions that count are answered, or have failed for good."""
-    units = units_of(case)
-    asked = ((units[conversation.unit], conversation) for conversation in conversations)
-    answers = {(group.index, sample): conversation.answer() for (group, sample), conversation in asked}
+    units = [(group.index, sample) for group, sample in units_of(case)]
+    answers = {units[conversation.unit]: conversation.answer() for conversation in conversations}
     return aggregate(case.rubric, PassFindings(answers=answers, checks=found.checks))
 
 
@@ -303,13 +309,7 @@ def _own_and_dearer(case: Case, conversations: "Sequence[CaseConversation]") -> 
 
 
 def groups_to_ask_anew(case: Case, found: CheckedOutput, conversations: Sequence[CaseConversation]) -> list[CallGroup]:
-    """Return the call groups that the model of `escalate` is still to be asked about; none before all other questions are answered.
-
-    Args:
-        case: The case.
-        found: What was judged, and what its checks say.
-        conversations: Those of `units_of`, and those with the dearer model.
-    """
+    """Return the call groups that the model of `escalate` is still to be asked about; none before all other questions are answered."""
     own, dearer = _own_and_dearer(case, conversations)
     if case.escalate is None or len(own) < len(units_of(case)) or not all(conversation.ended for conversation in own):
         return []
@@ -335,10 +335,6 @@ def not_judged(case: Case) -> str | None:
 
 NO_SECOND_JUDGE = "not escalated: the case has a workflow of its own, since it is judged with tools or shown in part"
 """Why a case is unsure though its suite names a dearer model."""
-
-
-def _remark(case: Case, status: CaseStatus) -> str | None:
-    return not_judged(case) if status == "ungraded" else None
 
 
 def _decided(case: Case, status: CaseStatus, rows: tuple[CriterionRow, ...], *, impossible: bool) -> dict[str, Any]:
@@ -381,25 +377,12 @@ _ROWS = TypeAdapter(tuple[CriterionRow, ...])
 
 def result_of_judging(case: Case, output: str, result: JudgeResult) -> CaseResult:
     """Return the result of a case from the result of its judgement."""
-    judged: dict[str, Any] = result.output
-    rows, impossible = _ROWS.validate_python(judged.get("criteria") or ()), judged.get("result") == "failed"
-    unsure = () if result.failed else unsure_criteria(case, Judgement(rows=rows, explanation="", impossible=impossible))
-    met = judged.get("result") == "satisfied"
-    status = ended_as(case, "error" if result.failed else "unsure" if unsure else "passed" if met else "failed")
-    reason = str(result.result_metadata.get("reason") or "the judge gave no verdict")
-    return build_result(
-        case,
-        status,
-        output=output,
-        score=None if status == "unsure" else judged.get("score"),
-        explanation=str(judged.get("explanation") or ""),
-        **_decided(case, status, rows, impossible=impossible),
-        unsure=unsure if status == "unsure" else (),
-        error=reason if result.failed else NO_SECOND_JUDGE if status == "unsure" and case.escalate else _remark(case, status),
-        usage=result.usage,
-        grader=result.model,
-        thread_id=result.id,
-    )
+    said: dict[str, Any] = result.output
+    rows, impossible = _ROWS.validate_python(said.get("criteria") or ()), said.get("result") == "failed"
+    reason = str(result.result_metadata.get("reason") or "the judge gave no verdict") if result.failed else None
+    judgement = Judgement(rows=rows, explanation=str(said.get("explanation") or ""), impossible=impossible, error=reason)
+    why_unsure, about = NO_SECOND_JUDGE if case.escalate else None, {"usage": result.usage, "grader": result.model, "thread_id": result.id}
+    return _result(case, output, judgement, unsure_criteria(case, judgement), why_unsure, **about)
 
 
 CANNOT_JUDGE = "it says that this cannot be judged"

@@ -39,9 +39,7 @@ class EarlyGates:
     async def decide(self, batch_id: str, run_id: str) -> str | None:
         """Take the cases that have ended in order, and return why nothing more is asked, once the answer is known; the batch says so then.
 
-        Args:
-            batch_id: The batch.
-            run_id: The run of the workflow that asks.
+        The run is that of the workflow that asks.
         """
         while True:
             _, position = self._gates.get(run_id, (None, 0))
@@ -76,17 +74,12 @@ class EarlyGates:
         if not request.labels:
             return EarlyGate(request.total, request.pass_rate, until.risk)
         first = (_CASES.c.batch_id == request.batch_id, _CASES.c.position < until.first, _CASES.c.status.in_(("queued", "waiting")))
-        waits = select(_CASES.c.position).where(*first).limit(1)
-        left = await self._do(lambda connection: connection.execute(waits).first(), alone=True)
-        return None if left is not None else await corrected_gate(self._reader, request)
+        left = await self._do(lambda connection: connection.execute(select(_CASES.c.position).where(*first)).first(), alone=True)
+        return None if left else await corrected_gate(self._reader, request)
 
 
 def wish_of(risk: float | None, seed: int | None, **more: object) -> UntilDecided:
-    """Return the wish that flags name: without a risk the usual one, without a seed a new one.
-
-    Raises:
-        InvalidRequest: The risk is out of range.
-    """
+    """Return the wish that flags name: without a risk the usual one, without a seed a new one."""
     given = {"seed": secrets.randbelow(2**32) if seed is None else seed} | ({} if risk is None else {"risk": risk}) | more
     with explained():
         return UntilDecided.model_validate(given)

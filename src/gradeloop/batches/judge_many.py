@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, TypedDict, Unpack
 
 from pydantic import JsonValue
 
@@ -79,18 +79,28 @@ class WantedJudgement(NamedTuple):
 class EarlyGoal:
     """The wish that no further run is judged once it is known whether enough pass, and the answer; of the rest there is no result."""
 
-    until: UntilDecided
-    pass_rate: float
+    until: UntilDecided | None = None
+    """Until when runs are judged; by default all are."""
+    pass_rate: float = 1.0
     """The least share, 0 to 1."""
     decision: EarlyAnswer | None = None
 
 
-class _MakeOptions(TypedDict):
-    """Arguments of `make_judgements` that stay the same for all calls of one judgement."""
+class MakeOptions(TypedDict, total=False):
+    """Options of judging."""
 
     concurrency: int
+    """The number that is open at the same time; 50 by default."""
     store: Store | None
+    """The store that the worker writes to; by default each judgement has a workflow of its own."""
+    budget: Budget | None
+    """The budget of all together; those that it does not allow are failures that can be run again."""
+    chunk: bool
+    """Whether a run that is too long to be shown whole is judged in parts, with a last call that is shown what was found in them."""
     retry: bool
+    """Whether failures for which the judge's answers stayed invalid are judged again; those without an answer always are."""
+    gate: EarlyGoal
+    """The goal after which no further run is judged; not with `chunk`."""
 
 
 @dataclass
@@ -102,18 +112,8 @@ class _Wanted:
     places: list[int] = field(default_factory=list)
 
 
-async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, for how much, and how long runs are
-    judge: Judge,
-    runs: Sequence[AgentRun],
-    on_result: Callable[[Judged], object],
-    *,
-    repeats: int = 1,
-    concurrency: int = CONCURRENCY,
-    store: Store | None = None,
-    budget: Budget | None = None,
-    chunk: bool = False,
-    retry: bool = False,
-    gate: EarlyGoal | None = None,
+async def judge_many(
+    judge: Judge, runs: Sequence[AgentRun], on_result: Callable[[Judged], object], *, repeats: int = 1, **options: Unpack[MakeOptions]
 ) -> None:
     """Judge every run, several at the same time; when this is cancelled, judgements in flight go on at the server.
 
@@ -126,19 +126,14 @@ async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, f
         runs: What it judges.
         on_result: Called with each result as soon as it is there, in no particular order.
         repeats: How often each run is judged.
-        concurrency: How many judgements are open at the same time.
-        store: The store that the worker writes to; None judges by a workflow each.
-        budget: What all judgements together may cost; those that it does not allow are failures that can be run again.
-        chunk: Whether a run that is too long to be shown whole is judged in parts, rather than cut to fit.
-        retry: Whether failures for which the judge's answers stayed invalid are judged again; those without an answer always are.
-        gate: Where no further run is judged once it is known whether enough pass; not with `chunk`.
+        options: See `MakeOptions`.
 
     Raises:
         GradeloopError: A run is refused, or the server stays unreachable.
     """
     rows = [(position, repeat) for position in range(len(runs)) for repeat in range(repeats)]
-    if gate is not None:
-        random.Random(gate.until.seed).shuffle(rows)  # noqa: S311 - an order that can be had again
+    if (until := options.get("gate", EarlyGoal()).until) is not None:
+        random.Random(until.seed).shuffle(rows)  # noqa: S311 - an order that can be had again
     wanted = [WantedJudgement(judge, runs[position], repeat) for position, repeat in rows]
     second = dearer_judge(judge.config)
     dearer = None if second is None else Judge(second, await judge.connected(), task_queue=judge.task_queue, priority=judge.priority)
@@ -151,9 +146,8 @@ async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, f
         else:
             on_result(Judged(*rows[at], result))
 
-    options = _MakeOptions(concurrency=concurrency, store=store, retry=retry)
-    await make_judgements(wanted, report, **options, budget=budget, chunk=chunk, gate=gate)
-    used, places = sum(spent.values(), Usage()), list(unsure)
+    await make_judgements(wanted, report, **options)
+    used, places, budget = sum(spent.values(), Usage()), list(unsure), options.get("budget")
     refusal = budget.refusal(used) if budget else None
     if dearer is None or refusal is not None:
         for at in places:
@@ -165,46 +159,35 @@ async def judge_many(  # noqa: PLR0913 - what is judged, and how much at once, f
         at = places[number]
         on_result(Judged(*rows[at], decided_by(unsure[at], result), unsure[at], result))
 
-    await make_judgements(asked, report_dearer, **options, budget=_rest_of(budget, used), chunk=chunk)
+    options["budget"], options["gate"] = _rest_of(budget, used), EarlyGoal()
+    await make_judgements(asked, report_dearer, **options)
 
 
-async def make_judgements(  # noqa: PLR0913 - as judge_many
-    judgements: Sequence[WantedJudgement],
-    on_result: Callable[[int, JudgeResult], object],
-    *,
-    concurrency: int = CONCURRENCY,
-    store: Store | None = None,
-    budget: Budget | None = None,
-    chunk: bool = False,
-    retry: bool = False,
-    gate: EarlyGoal | None = None,
+async def make_judgements(
+    judgements: Sequence[WantedJudgement], on_result: Callable[[int, JudgeResult], object], **options: Unpack[MakeOptions]
 ) -> None:
     """Make judgements of one or several judges, as `judge_many` does; the judges share client, task queue and priority.
 
     Args:
-        judgements: What is asked of whom.
+        judgements: What is asked of whom; in random order where there is a `gate`.
         on_result: Called with the position of a judgement, from 0, and its result as soon as it is there, in no particular order.
-        concurrency: How many judgements are open at the same time.
-        store: The store that the worker writes to; None judges by a workflow each.
-        budget: What all judgements together may cost; those that it does not allow are failures that can be run again.
-        chunk: Whether a run that is too long to be shown whole is judged in overlapping parts, with a last call that is shown what was
-            found in them; all of its calls are counted.
-        retry: Whether judgements that had ended as a `FAILURE`, since the judge's answers stayed invalid, are made again.
-        gate: As for `judge_many`; the judgements are in random order.
+        options: See `MakeOptions`.
 
     Raises:
         GradeloopError: A run is refused, or the server stays unreachable.
     """
     if not judgements:
         return
-    if chunk and (chunked := _in_parts(judgements)):
-        await _make_in_parts(judgements, chunked, on_result, budget, _MakeOptions(concurrency=concurrency, store=store, retry=retry))
+    if options.pop("chunk", False) and (chunked := _in_parts(judgements)):
+        await _make_in_parts(judgements, chunked, on_result, options)
         return
+    store, budget, gate = options.get("store"), options.get("budget"), options.get("gate", EarlyGoal())
+    concurrency, retry = options.get("concurrency", CONCURRENCY), options.get("retry", False)
     judge, wanted = judgements[0].judge, await _wanted(judgements)
     found = _Results(wanted, on_result)
     cases = {name: case for name, one in wanted.items() if store is not None and (case := judging_case(one.request)) is not None}
     alone = [name for name in wanted if name not in cases]
-    if gate is not None and not len(cases) == len(judgements) <= MAX_CASES:
+    if gate.until is not None and not len(cases) == len(judgements) <= MAX_CASES:
         what = "a run is given twice or too long, or the judge has tools, checks or reflections"
         raise InvalidRequest(f"--until decided: leave it out, since {what}, so that not all judgements are cases of one batch")
     if store is not None and 0 < len(cases) <= MAX_CASES:
@@ -277,8 +260,7 @@ async def _make_in_parts(
     judgements: Sequence[WantedJudgement],
     chunked: Mapping[int, _InParts],
     on_result: Callable[[int, JudgeResult], object],
-    budget: Budget | None,
-    options: _MakeOptions,
+    options: MakeOptions,
 ) -> None:
     """Make judgements of which some are made in parts: first all parts and all other judgements, then the last calls."""
     asked: list[WantedJudgement] = []
@@ -297,8 +279,8 @@ async def _make_in_parts(
         else:
             on_result(at, result)
 
-    await make_judgements(asked, report, **options, budget=budget)
-    used = sum(spent.values(), Usage())
+    await make_judgements(asked, report, **options)
+    used, budget = sum(spent.values(), Usage()), options.get("budget")
     refusal = budget.refusal(used) if budget else None
     due: list[int] = []
     for at, planned in chunked.items():
@@ -312,7 +294,8 @@ async def _make_in_parts(
         on_result(due[position], chunked[due[position]].whole(last[position].run, result))
 
     if last:
-        await make_judgements(last, report_last, **options, budget=_rest_of(budget, used))
+        options["budget"] = _rest_of(budget, used)
+        await make_judgements(last, report_last, **options)
 
 
 def _rest_of(budget: Budget | None, spent: Usage) -> Budget | None:
@@ -370,7 +353,7 @@ class _JudgingBatch:
     """Judgements as a batch, whose id is made of them: the same judgements are the same batch."""
 
     def __init__(
-        self, judge: Judge, reader: BatchReader, cases: Mapping[str, Case], found: _Results, *, retry: bool, gate: EarlyGoal | None
+        self, judge: Judge, reader: BatchReader, cases: Mapping[str, Case], found: _Results, *, retry: bool, gate: EarlyGoal
     ) -> None:
         self._judge = judge
         self._gate = gate
@@ -378,7 +361,7 @@ class _JudgingBatch:
         self._reader = reader
         self._cases = cases
         self._found = found
-        early = [f"{gate.until} {gate.pass_rate}"] if gate is not None else []
+        early = [f"{gate.until} {gate.pass_rate}"] if gate.until else []
         names = "\n".join([version("gradeloop"), judge.task_queue, *early, *cases])
         self._batch_id = f"{JUDGING_PREFIX}{hashlib.sha256(names.encode()).hexdigest()[:32]}"
         self._after = 0
@@ -402,13 +385,13 @@ class _JudgingBatch:
             max_error_rate=1,
             asks=any(case.asks for case in self._cases.values()),
             again="invalid" if self._retry else "errors",
+            until_decided=self._gate.until,
+            pass_rate=self._gate.pass_rate,
             priority=self._judge.priority or BATCH_PRIORITY,
         )
-        if self._gate is not None:
-            request = request.model_copy(update={"until_decided": self._gate.until, "pass_rate": self._gate.pass_rate})
         self._judge.in_flight[self._batch_id] = None
         try:
-            known = await self._reader.summary(self._batch_id) if self._gate and await self._reader.has(self._batch_id) else None
+            known = await self._reader.summary(self._batch_id) if await self._reader.has(self._batch_id) else None
             summary = known if known is not None and known.decided is not None else await self._follow(batches, request)
         except asyncio.CancelledError:
             with suppress(Exception):  # the batch begins no further judgement
@@ -419,8 +402,7 @@ class _JudgingBatch:
         finally:
             self._judge.in_flight.pop(self._batch_id, None)
         await self._report_rest(summary)
-        if self._gate is not None:
-            self._gate.decision = summary.decided
+        self._gate.decision = summary.decided
 
     async def _upload(self, batches: BatchClient) -> None:
         """Store the cases, unless they are stored already."""
@@ -532,12 +514,6 @@ def decided_by(first: JudgeResult, dearer: JudgeResult) -> JudgeResult:
 
 
 def not_escalated(first: JudgeResult, reason: str, *, again: bool) -> JudgeResult:
-    """Return an unsure judgement that stays one.
-
-    Args:
-        first: The judgement.
-        reason: Why no dearer judge decided it.
-        again: Whether the same command asks the dearer judge again; else its answers stayed invalid, and only a retry does.
-    """
+    """Return an unsure judgement that stays one, for a reason, whether or not the same command asks the dearer judge again."""
     about: dict[str, JsonValue] = {"escalation": reason, "escalation_again": again}
     return first.model_copy(update={"result_metadata": first.result_metadata | about})

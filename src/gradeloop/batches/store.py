@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 from gradeloop.batches.cases import CaseConversation, ParkedCase, lost_workers, plan_of
 from gradeloop.batches.charges import CallCost, WaitNote, charged, clear, count_lost
 from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CasePlan, CaseResult, DueCase, Upload
-from gradeloop.batches.reader import BatchReader, parse_request, pause_reason, read_draft, read_result, select_batches, summary_of
+from gradeloop.batches.reader import parse_request, pause_reason, read_draft, read_result, select_batches, summary_of
 from gradeloop.batches.statements import CASES, CONVERSATIONS, KEEP, LOOK_UP, RELEASE, WRITE
 from gradeloop.contract.messages import LogProbs, Usage
 from gradeloop.errors import InvalidRequest, StoreRefused, StoreUnavailable
@@ -112,11 +112,6 @@ class BatchStore:
         self._worker = worker
         self._folded = 0.0
         """When what is appended was last added to the batches' counters by this process."""
-
-    @property
-    def reader(self) -> BatchReader:
-        """What reads the same store."""
-        return BatchReader(self._store)
 
     async def add(self, upload: Upload) -> int:
         """Store a range of cases and return how many the batch has then; cases that are stored already stay as they are.

@@ -169,11 +169,6 @@ def samples_due(rubric: Rubric, group: CallGroup, answers: Mapping[int, GraderAn
 
     A majority is asked first, then each time the fewest votes that could fix all rows: so the votes that count are always the first ones,
     whichever answer comes first. All are asked of a criterion with a scale, whose score is the median of all votes.
-
-    Args:
-        rubric: The rubric.
-        group: The group.
-        answers: The answers until now, by the number of the grader.
     """
     asked = 0
     while wave := _wave(rubric, group, {(group.index, at): answers[at] for at in range(asked)}):
@@ -242,11 +237,9 @@ def _decided(rubric: Rubric, criterion: Criterion, decision: Decision | None) ->
     return CriterionRow(**about, passed=decision.passed, reason=reason, gap=decision.gap, by="human")
 
 
-def _voted(
-    rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer], judges: Sequence[GraderSpec | None]
-) -> CriterionRow | None:
+def _voted(rubric: Rubric, criterion: Criterion, samples: Sequence[GraderAnswer], by: Sequence[GraderSpec | None]) -> CriterionRow | None:
     """Return the row that a majority of all voters decides; an unverified one where lost votes could make the majority."""
-    voters = len(judges)
+    voters = len(by)
     rows = [(sample, sample.row(criterion.id)) for sample in samples]
     votes = [(sample, _vote(rubric, criterion, row)) for sample, row in rows if row is not None]
     passing = [vote for _, vote in votes if vote.passed]
@@ -260,8 +253,7 @@ def _voted(
     scores = [vote.row.score for _, vote in votes if vote.row.score is not None]
     passed_of = {id(sample): vote.passed for sample, vote in votes}
     said = [Vote(grader=sample.judge, passed=passed_of.get(id(sample)), instead_of=sample.instead_of) for sample in samples]
-    own = samples[0].instead_of or samples[0].judge
-    left = [Vote(grader=judge.id if judge else own, unasked=True) for judge in judges[len(samples) :]]
+    left = [Vote(grader=judge.id if judge else samples[0].instead_of or samples[0].judge, unasked=True) for judge in by[len(samples) :]]
     return CriterionRow(
         id=criterion.id,
         name=criterion.text,

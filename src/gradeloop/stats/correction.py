@@ -78,12 +78,9 @@ def corrected_rate(passed: float, runs: float, error: JudgeError) -> CorrectedRa
 
 
 def deciding_passes(runs: int, error: JudgeError, threshold: float) -> tuple[int, int]:
-    """Return the least number of passes from which on the corrected rate reaches a threshold, and the greatest up to which it does not.
+    """Return the least number of passes from which on a corrected rate reaches a threshold, and the greatest up to which it misses it.
 
-    Args:
-        runs: How many runs the judge will have judged, none of which has a label.
-        error: How often it was right where people labelled.
-        threshold: The least rate, 0 to 1.
+    The arguments are those of `corrected_rate`, and the least rate, 0 to 1.
     """
     rates = [corrected_rate(passed, runs, error) for passed in range(runs + 1)]
     reached = [rate is not None and rate.low >= threshold for rate in rates]

@@ -30,7 +30,6 @@ SLACK = 1e-9
 """The part of the wanted share that may be missing, as in the gate of a batch that has ended."""
 
 Answer = Literal["passed", "failed"]
-ANSWERS: tuple[Answer, Answer] = ("passed", "failed")
 
 Kind = Literal["passed", "failed", "neither"]
 """The word of a case to a gate: one that is unsure, an error or not judged says neither, and is held against either answer."""
@@ -82,8 +81,8 @@ class EarlyGate:
             total: The number of all cases.
             wanted: The least share of them, 0 to 1, that must pass.
             risk: The largest probability that the answer is another one than that of all cases.
-            bounds: The least number of passes with which the answer is that they pass, and the greatest with which it is that they fail,
-                where not their share decides; between them there is neither answer, and each may be given for half the risk.
+            bounds: The least number of passes that passes, and the greatest that fails, where not their share decides; between them
+                neither is the answer, and each is given for half the risk.
             seen: The number of cases that came before these, and are counted in the answer.
         """
         least = max(0, math.ceil((wanted - SLACK) * total))
@@ -95,8 +94,7 @@ class EarlyGate:
         """The cases that were taken."""
         self._risk, self._wanted = risk, wanted
         self._logs = [0.0, *_added(math.log(number) for number in range(1, total + 1))]
-        nulls = (max(-1, min(null, total)) for null in (least - 1, total - most - 1))
-        self.sides = tuple(_Side(total, null, answer, self._logs) for null, answer in zip(nulls, ANSWERS, strict=True))
+        self.sides = (_Side(total, least - 1, "passed", self._logs), _Side(total, total - most - 1, "failed", self._logs))
 
     # The order is random and fixed before the first case, and every case is taken in it, errors included. If cases were taken as they end,
     # quick ones would come first, and their share is not that of all. The gate may look after each case, since Ville's bound holds for the
@@ -110,8 +108,8 @@ class EarlyGate:
         for side in self.sides:
             side.take(kind)
             if side.evidence() >= self._limit:
-                about = {"asked": self.seen, "risk": self._risk, "wanted": self._wanted, "corrected": self._corrected}
-                self.decision = EarlyAnswer.model_validate({"answer": side.answer} | about)
+                about = {"risk": self._risk, "wanted": self._wanted, "corrected": self._corrected}
+                self.decision = EarlyAnswer(answer=side.answer, asked=self.seen, **about)
                 return
 
 
@@ -119,9 +117,9 @@ class _Side:
     """The evidence for one of the two answers: that more cases are of its kind than the other one allows."""
 
     def __init__(self, total: int, null: int, answer: Answer, logs: list[float]) -> None:
-        self.answer, self._total, self._null, self._logs = answer, total, null, logs
+        self.answer, self._total, self._null, self._logs = answer, total, max(-1, min(null, total)), logs
         self.of_kind = self.others = 0
-        room = total - null
+        null, room = self._null, total - self._null
         self._alternatives = sorted({null + max(1, round(room * step / GRID)) for step in range(1, GRID + 1)}) if room else []
 
     def take(self, kind: Kind) -> None:

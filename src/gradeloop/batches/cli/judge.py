@@ -74,7 +74,6 @@ from gradeloop.judges.write_back import PAGE, WRITE_BACK_WORKFLOW, Target, Trace
 from gradeloop.settings.endpoints import loopback_servers
 from gradeloop.settings.worker import find_outside_roots, with_tenant
 from gradeloop.stats.correction import GatedRate
-from gradeloop.stats.decided import EarlyAnswer
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import Connection, WorkerSpec, connect, done_before, ensure_worker, find, keep_worker_alive
 from gradeloop.text import counted, json_without_commands, one_line, percent
@@ -184,10 +183,10 @@ class JudgeOptions:
         if self.early.until and (self.pass_rate is None or self.labels is not None or not self.store or self.chunk):
             raise InvalidRequest("--until decided needs --pass-rate SHARE and the store; leave --labels, --no-store and --chunk out")
 
-    def goal(self, rule: PassRule) -> EarlyGoal | None:
-        """Return until when runs are judged; None where all are."""
+    def goal(self, rule: PassRule) -> EarlyGoal:
+        """Return until when runs are judged."""
         if self.early.until is None or self.pass_rate is None:
-            return None
+            return EarlyGoal()
         if rule.judge.abstain:
             raise InvalidRequest("--until decided: the judge abstains, so that others decide what passes; leave it out")
         return EarlyGoal(wish_of(self.early.risk, self.early.seed, pass_if=rule.values), self.pass_rate)
@@ -278,12 +277,7 @@ class _Judging:
     reading: Reading
     registry: "JudgeRegistry | None"
     console: Console
-    gate: EarlyGoal | None
-
-    @property
-    def decision(self) -> EarlyAnswer | None:
-        """The answer that was known before all were judged."""
-        return self.gate.decision if self.gate else None
+    gate: EarlyGoal
 
     def say(self, *lines: str, style: str | None = None) -> None:
         """Print lines, each as long as it is."""
@@ -330,7 +324,7 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     gated = await _print_measures(work, labels, finished)
     if registry is not None and options.store:
         await _save(config, finished, registry)
-    if len(finished) == total or work.decision is not None:
+    if len(finished) == total or work.gate.decision is not None:
         await _write_outputs(work, finished, gated, client)
     await done_before(_write_back(work, finished, client, task_queue), keep_worker_alive(task_queue, connection))
     if not options.as_json and not all(rule.passed(row.result) for row in finished):
@@ -338,8 +332,8 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     return JudgeOutcome(
         total,
         rule.count([row.result for row in finished]),
-        stopped=len(finished) < total and work.decision is None,
-        decision=work.decision.answer if work.decision else gated.decision if gated and options.corrected else None,
+        stopped=len(finished) < total and work.gate.decision is None,
+        decision=work.gate.decision.answer if work.gate.decision else gated.decision if gated and options.corrected else None,
         left_out=len(reading.left_out),
     )
 
@@ -373,7 +367,7 @@ def _print_results(work: _Judging, finished: Sequence[Judged]) -> None:
     results, options, rule = [row.result for row in finished], work.options, work.rule
     if not options.as_json and results:
         work.console.print(result_table(work.config, [(row.result, row.repeat) for row in finished], rule))
-    known, total = work.decision, len(work.runs) * options.repeat
+    known, total = work.gate.decision, len(work.runs) * options.repeat
     if results and options.rule and (answer := answer_of_judgements(rule.count(results), options.rule, known, total)) is not None:
         if known is not None and answer.words:
             work.say(f"{answer.words}; {total - len(results):,} of {counted(total, 'judgement')} were not asked")
@@ -512,7 +506,7 @@ async def _judge_readable(work: _Judging, judge: Judge, task_queue: str, connect
     finished: list[Judged] = []
     options, console, asked = work.options, work.console, len(work.runs) * work.options.repeat
     failures, spoke, concurrency = 0, time.monotonic(), options.concurrency
-    if work.gate is not None:
+    if work.gate.until is not None:
         concurrency = few_at_once(asked) if concurrency == CONCURRENCY else concurrency
         work.say(f"--until decided: random order, seed {work.gate.until.seed}", style="dim")
     progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)

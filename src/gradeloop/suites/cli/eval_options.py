@@ -152,21 +152,6 @@ class EarlyFlags:
         if self.flags.until and ((options.correction.labels and not corrected) or (self.preview and corrected)):
             raise InvalidRequest("--until decided --labels FILE needs --gate corrected, which has no --preview; add it, or leave one out")
 
-    def apply(self, request: BatchRequest, cases: SpooledCases, labels: Sequence[Label], *, named: bool) -> tuple[BatchRequest, str]:
-        """Put a suite's cases in random order, those with labels first; return its request, and a note.
-
-        Fewer calls are made at once, unless their number is named.
-        """
-        why = cases.asks_all or ("metrics have names" if request.derived_metrics else "")
-        if why := why or ("labels correct a rate of repeated cases" if labels and cases.repeats else ""):
-            return request, f"--until decided: all cases are asked, since {why}"
-        until = wish_of(self.flags.risk, self.flags.seed)
-        until = until.model_copy(update={"first": cases.shuffle(until.seed or 0, {label.agent_run_id for label in labels})})
-        known = tuple(label.model_copy(update={"output": digest(label.output), "reason": ""}) for label in labels)
-        at_once = request.at_once if named else few_at_once(request.total)
-        request = request.model_copy(update={"until_decided": until, "at_once": at_once, "labels": known})
-        return request, f"--until decided: random order, seed {until.seed}"
-
 
 @dataclass(frozen=True)
 class CorrectionFlags:
@@ -379,15 +364,24 @@ class EvalOptions:
     def ordered_request(self, suite: Suite, cases: SpooledCases, labels: Sequence[Label] = ()) -> tuple[BatchRequest, tuple[str, ...]]:
         """Return the request that starts the suite's batch, and notes on the order in which its cases are asked.
 
+        Until it is decided they are in random order, those with labels first, and fewer at once unless their number is named.
+
         Raises:
             InvalidRequest: A limit is out of range.
         """
-        request = self.request(suite, cases)
-        if self.early.flags.until is None:
+        request, flags = self.request(suite, cases), self.early.flags
+        if flags.until is None:
             return request, ()
+        why = cases.asks_all or ("metrics have names" if request.derived_metrics else "")
+        if why := why or ("labels correct a rate of repeated cases" if labels and cases.repeats else ""):
+            return request, (f"--until decided: all cases are asked, since {why}",)
+        until = wish_of(flags.risk, flags.seed)
+        until = until.model_copy(update={"first": cases.shuffle(until.seed or 0, {label.agent_run_id for label in labels})})
+        known = tuple(label.model_copy(update={"output": digest(label.output), "reason": ""}) for label in labels)
         named = self.limits.concurrency is not None or suite.settings.concurrency is not None
-        request, note = self.early.apply(request, cases, labels, named=named)
-        return request, (note,)
+        at_once = request.at_once if named else few_at_once(request.total)
+        request = request.model_copy(update={"until_decided": until, "at_once": at_once, "labels": known})
+        return request, (f"--until decided: random order, seed {until.seed}",)
 
     @property
     def gate(self) -> dict[str, float]:
