@@ -1,13 +1,19 @@
 """`eval --until decided`: the order by its seed, what is asked and what is told, the rest, and the flags that exclude one another."""
 
 import json
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.rig.cli import CommandLine, Done
+from tests.rig.cli import CommandLine, Done, ended
+from tests.rig.threads import row, verdict
 
 TOTAL = 120
 
@@ -131,3 +137,52 @@ def test_flags_that_exclude_one_another_are_refused(gradeloop: CommandLine, argu
     done = gradeloop(*arguments)
 
     assert (done.code, why in done.err) == (2, True), done.err
+
+
+def ended_cases(gradeloop: CommandLine) -> int:
+    """Return how many cases of all batches have ended."""
+    with closing(sqlite3.connect(gradeloop.state / "results.db")) as store:
+        return int(store.execute("SELECT count(*) FROM cases WHERE status <> 'queued'").fetchone()[0])
+
+
+@pytest.mark.slow
+def test_a_killed_worker_and_a_command_that_ctrl_c_ended_come_to_the_same_case(gradeloop: CommandLine) -> None:
+    votes = [{"role": "grader", "sample": at, "delay": 0.2, "verdict": verdict(row("c1"))} for at in range(3)]
+    fails = [vote | {"when": "wrong", "verdict": verdict(row("c1", "no"))} for vote in votes]
+    (gradeloop.folder / "replies.yaml").write_text(json.dumps({"replies": [*fails, *votes]}))
+    criteria = {"rubric": {"criteria": [{"description": "it is right", "votes": 3}]}}
+    tests = [{"id": f"q{at}", "output": f"{'wrong' if at in {20, 60, 90} else 'right'} {at}"} for at in range(TOTAL)]
+    fields = {"name": "votes", "grader": "scripted:judge", "scripted": "replies.yaml", "tests": tests} | criteria
+    (gradeloop.folder / "suite.yaml").write_text(json.dumps(fields))
+    flags = ("--pass-rate", "0.8", "--until", "decided", "--seed", "5", "--no-cache", "-j", "5")
+    undisturbed = gradeloop("eval", "suite.yaml", *flags)
+    expected = results(gradeloop)
+    known, before = expected["summary"]["decision"], ended_cases(gradeloop)
+
+    process = gradeloop.start("eval", "suite.yaml", *flags)
+    for more, end in ((5, gradeloop.kill_workers), (12, lambda: process.send_signal(signal.SIGINT))):
+        until(lambda least=before + more: ended_cases(gradeloop) >= least)  # type: ignore[misc]  # bound in the loop
+        end()
+    left = ended(process)
+    gradeloop.kill_workers()
+    attached = gradeloop("eval", "--attach", "latest")
+    found = results(gradeloop)
+    asked = {case["id"]: case["status"] for case in found["cases"][: known["asked"]]}
+
+    assert undisturbed.code == attached.code == 0, attached.err
+    assert left.code in {0, 130}
+    assert found["summary"]["decision"] == known
+    assert asked == {case["id"]: case["status"] for case in expected["cases"][: known["asked"]]}
+    assert {len([vote for vote in row["votes"] if not vote.get("unasked")]) for row in rows_of(found)} == {2}
+
+
+def rows_of(found: dict[str, Any]) -> list[dict[str, Any]]:
+    return [row for case in found["cases"] for row in case["criteria"]]
+
+
+def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds, for a minute at most."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
