@@ -10,7 +10,7 @@ from activities.batches.cases import BatchActivities
 from activities.capabilities import Admission, WorkerServices
 from activities.errors import invalid
 from gradeloop.batches.contract import NO_STORE, BatchRequest, Case, OpenedBatch
-from gradeloop.batches.reader import BatchReader
+from gradeloop.batches.early import EarlyGates
 from gradeloop.batches.store import BatchStore
 from gradeloop.store.engine import STORE_CURE, Store
 from gradeloop.store.fleet import Fleet
@@ -28,7 +28,8 @@ def batch_activities(services: WorkerServices, store: Store | None, fleet: Fleet
     """
     if store is None:
         return _refusing_activities(f"{NO_STORE}, in which a batch's cases are kept; {STORE_CURE}, for the worker too")
-    batches = BatchActivities(services, BatchStore(store, fleet.worker_id), BatchReader(store), fleet)
+    kept = BatchStore(store, fleet.worker_id)
+    batches = BatchActivities(services, kept, EarlyGates(kept.do, store), fleet)
     return [
         batches.store_cases,
         batches.open_batch,

@@ -70,7 +70,6 @@ from gradeloop.batches.contract import (
 )
 from gradeloop.batches.early import EarlyGates
 from gradeloop.batches.judged import records_of, result_of_judged
-from gradeloop.batches.reader import BatchReader
 from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase, write_draft
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
@@ -99,12 +98,12 @@ class UnwrittenReply:
 class BatchActivities:
     """The activities of batches, on one store."""
 
-    def __init__(self, services: WorkerServices, store: BatchStore, reader: BatchReader, fleet: Fleet) -> None:
+    def __init__(self, services: WorkerServices, store: BatchStore, gates: EarlyGates, fleet: Fleet) -> None:
         self._services = services
         self._abandoned = services.calls.abandoned
         self._store = store
         self._cases = CaseLoader(store)
-        self._gates = EarlyGates(store.do, reader)
+        self._gates = gates
         self._fleet = fleet
         self._findings: dict[str, CheckedOutput] = {}
         """Findings without a model about the cases in flight."""

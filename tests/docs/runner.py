@@ -33,7 +33,7 @@ from activities.tools.registry import build_rows
 from gradeloop import testing
 from gradeloop.batches.answer import answer_of, results_line
 from gradeloop.batches.contract import BatchRequest, BatchSummary
-from gradeloop.batches.early import expectation
+from gradeloop.batches.gate import expectation
 from gradeloop.cli.main import app
 from gradeloop.cli.schemas import json_schemas, models
 from gradeloop.cli.task_file import Task, TaskFlags, read_task

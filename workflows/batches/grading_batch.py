@@ -338,16 +338,10 @@ class BatchShard:
             for task in self._tasks:
                 task.cancel()
         statuses = list(self._ended.values())
-        return ShardEnded(
-            passed=statuses.count("passed"),
-            failed=statuses.count("failed"),
-            errors=statuses.count("error"),
-            ungraded=statuses.count("ungraded"),
-            unsure=statuses.count("unsure"),
-            left=len(opened.due) - len(statuses) - self._parked,
-            held=self._pause_reason,
-            slots=self._slots,
-        )
+        names = {"passed": "passed", "failed": "failed", "errors": "error", "ungraded": "ungraded", "unsure": "unsure"}
+        ended = {name: statuses.count(status) for name, status in names.items()}
+        left = len(opened.due) - len(statuses) - self._parked
+        return ShardEnded.model_validate(ended | {"left": left, "held": self._pause_reason, "slots": self._slots})
 
     async def _run_lanes(self, due: deque[DueCase], lanes: int) -> None:
         self._lanes += lanes

@@ -39,8 +39,7 @@ Abstention = Sparse[Annotated[_Votes | Annotated[dict[str, _Votes], Field(min_le
 """The least share of a criterion's votes, 0 to 1, with which its verdict decides; of all criteria with votes, or by a criterion's id."""
 
 CaseStatus = Literal["queued", "waiting", "passed", "failed", "unsure", "error", "ungraded"]
-"""`queued`: no verdict yet, or not run; `waiting`: the case waits for a person; `ungraded`: it ended, and nothing judged it whole.
-
+"""`queued`: no verdict yet, or not run; `waiting`: the case waits for a person; `ungraded`: it ended, and nothing judged it whole;
 `unsure`: so many votes disagree that its judge does not decide it, by `abstain`; neither a pass nor a fail.
 """
 
@@ -270,11 +269,7 @@ def parse_batch(raw: object) -> BatchRequest:
 
 
 def parse_upload(raw: object) -> Upload:
-    """Validate the raw argument of `StoreCases`.
-
-    Raises:
-        InvalidRequest: With field, value and cure.
-    """
+    """Validate the raw argument of `StoreCases`, as `parse_batch` does."""
     return _parse(Upload, raw, _UPLOAD_KEYS)
 
 

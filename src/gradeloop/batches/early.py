@@ -1,18 +1,17 @@
 """The gates of batches that end as soon as their answer is known: what a worker asks after each end of a case."""
 
-import secrets
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from sqlalchemy import Connection, select
 
-from gradeloop.batches.contract import AT_ONCE, BatchRequest, CaseResult
+from gradeloop.batches.contract import BatchRequest, CaseResult
 from gradeloop.batches.gate import corrected_gate
 from gradeloop.batches.reader import PAGE, BatchReader, parse_request
-from gradeloop.errors import explained
 from gradeloop.judges.contract import PassGate
 from gradeloop.judges.pass_rule import with_gate
-from gradeloop.stats.decided import EarlyAnswer, EarlyGate, Kind, UntilDecided, share_asked
+from gradeloop.stats.decided import EarlyAnswer, EarlyGate, Kind, UntilDecided
+from gradeloop.store.engine import Store
 from gradeloop.store.tables import table
 from gradeloop.text import counted
 
@@ -31,9 +30,9 @@ class EarlyGates:
     cases that change, has other runs.
     """
 
-    def __init__(self, do: Callable[..., Awaitable[Any]], reader: BatchReader) -> None:
+    def __init__(self, do: Callable[..., Awaitable[Any]], store: Store) -> None:
         """Begin without a gate; `do` does work on the store's connection."""
-        self._do, self._reader = do, reader
+        self._do, self._reader = do, BatchReader(store)
         self._gates: dict[str, tuple[EarlyGate, int]] = {}
 
     async def decide(self, batch_id: str, run_id: str) -> str | None:
@@ -76,29 +75,6 @@ class EarlyGates:
         first = (_CASES.c.batch_id == request.batch_id, _CASES.c.position < until.first, _CASES.c.status.in_(("queued", "waiting")))
         left = await self._do(lambda connection: connection.execute(select(_CASES.c.position).where(*first)).first(), alone=True)
         return None if left else await corrected_gate(self._reader, request)
-
-
-def wish_of(risk: float | None, seed: int | None, **more: object) -> UntilDecided:
-    """Return the wish that flags name: without a risk the usual one, without a seed a new one."""
-    given = {"seed": secrets.randbelow(2**32) if seed is None else seed} | ({} if risk is None else {"risk": risk}) | more
-    with explained():
-        return UntilDecided.model_validate(given)
-
-
-def few_at_once(total: int) -> int:
-    """Return how many calls of so many cases are made at once where an answer may come early: a twentieth, 5 at least."""
-    return min(AT_ONCE, max(5, total // 20))
-
-
-def expectation(request: BatchRequest) -> str:
-    """Return the share of a batch's cases that is expected to be asked, for some rates at which they may pass."""
-    wanted, risk = request.pass_rate, request.until_decided.risk if request.until_decided else None
-    asked = f"{counted(request.total, 'case')}, {100 * wanted:.4g}% wanted"
-    if risk is None:
-        return f"{asked}; all are asked"
-    rates = {round(wanted + (1 - wanted) * part, 3) for part in (0.7, 0.3, 0)} | ({0.97} if wanted == 1 else set())
-    shares = (f"{share_asked(request.total, wanted, rate, risk):.0%} if {100 * rate:.4g}% pass" for rate in sorted(rates, reverse=True))
-    return f"{asked}; expected to ask {', '.join(shares)}"
 
 
 def _read(connection: Connection, batch_id: str, position: int) -> tuple[BatchRequest, list[tuple[int, Kind | None]]]:

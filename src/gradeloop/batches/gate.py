@@ -3,18 +3,21 @@
 import asyncio
 import hashlib
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
 
-from gradeloop.batches.contract import BatchRequest, BatchSummary, Case, CaseResult
+from gradeloop.batches.contract import AT_ONCE, BatchRequest, BatchSummary, Case, CaseResult
 from gradeloop.batches.reader import BatchReader
+from gradeloop.errors import explained
 from gradeloop.judges.contract import JudgeConfig, JudgeResult
 from gradeloop.judges.judgements import Label, comparable
 from gradeloop.judges.pass_rule import Rule, passes_rule
 from gradeloop.stats.correction import GatedRate, deciding_passes, hold_verdicts
-from gradeloop.stats.decided import EarlyGate, UntilDecided
+from gradeloop.stats.decided import EarlyGate, UntilDecided, share_asked
 from gradeloop.stats.reliability import Rated
+from gradeloop.text import counted
 
 
 def gate_rate(
@@ -142,3 +145,26 @@ def _question(case: Case) -> str:
 
 def _is_judged(result: CaseResult) -> bool:
     return result.status in {"passed", "failed"}
+
+
+def wish_of(risk: float | None, seed: int | None, **more: object) -> UntilDecided:
+    """Return the wish that flags name: without a risk the usual one, without a seed a new one."""
+    given = {"seed": secrets.randbelow(2**32) if seed is None else seed} | ({} if risk is None else {"risk": risk}) | more
+    with explained():
+        return UntilDecided.model_validate(given)
+
+
+def few_at_once(total: int) -> int:
+    """Return how many calls of so many cases are made at once where an answer may come early: a twentieth, 5 at least."""
+    return min(AT_ONCE, max(5, total // 20))
+
+
+def expectation(request: BatchRequest) -> str:
+    """Return the share of a batch's cases that is expected to be asked, for some rates at which they may pass."""
+    wanted, risk = request.pass_rate, request.until_decided.risk if request.until_decided else None
+    asked = f"{counted(request.total, 'case')}, {100 * wanted:.4g}% wanted"
+    if risk is None:
+        return f"{asked}; all are asked"
+    rates = {round(wanted + (1 - wanted) * part, 3) for part in (0.7, 0.3, 0)} | ({0.97} if wanted == 1 else set())
+    shares = (f"{share_asked(request.total, wanted, rate, risk):.0%} if {100 * rate:.4g}% pass" for rate in sorted(rates, reverse=True))
+    return f"{asked}; expected to ask {', '.join(shares)}"

@@ -23,8 +23,7 @@ from gradeloop.batches.answer import ANSWER_COLOURS, answer_of_judgements, corre
 from gradeloop.batches.cli.rejudge import judged_runs, load_older_judge, preview_lines, preview_of
 from gradeloop.batches.cli.results_table import answer_line, failure_lines, result_table, results_line
 from gradeloop.batches.cli.runs import MappingFile, SkipBad, account_lines, read_as_lines
-from gradeloop.batches.early import few_at_once, wish_of
-from gradeloop.batches.gate import gate_rate
+from gradeloop.batches.gate import few_at_once, gate_rate, wish_of
 from gradeloop.batches.judge_many import CONCURRENCY, EarlyGoal, Judged, dearer_judge, judge_many
 from gradeloop.batches.pages.judgement_page import READ_BACK, JudgementOutputs, JudgementSource
 from gradeloop.batches.pages.subjects import judgement_story

@@ -33,8 +33,7 @@ from gradeloop.batches.column_table import ColumnTable, metric_lines
 from gradeloop.batches.compare.comparison import load_batch, stored_source
 from gradeloop.batches.compare.wording import baseline_of
 from gradeloop.batches.contract import BatchRequest, BatchSummary, CaseResult
-from gradeloop.batches.early import expectation
-from gradeloop.batches.gate import gate_batch
+from gradeloop.batches.gate import expectation, gate_batch
 from gradeloop.batches.markdown import BatchStory
 from gradeloop.batches.outputs import Outputs, json_line, renderers_by_suffix
 from gradeloop.batches.reader import LATEST, BatchReader

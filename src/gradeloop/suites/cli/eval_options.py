@@ -17,8 +17,7 @@ from typer.core import TyperCommand
 from gradeloop.batches.client import SpooledCases
 from gradeloop.batches.compare.comparison import load_batch
 from gradeloop.batches.contract import AT_ONCE, BATCH_PRIORITY, BatchRequest, BatchSummary, CaseStatus
-from gradeloop.batches.early import few_at_once, wish_of
-from gradeloop.batches.gate import digest
+from gradeloop.batches.gate import digest, few_at_once, wish_of
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.commands import (
     BASELINE_HELP,
