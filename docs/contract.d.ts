@@ -66,6 +66,8 @@ export interface BatchRequest {
   derived_metrics?: DerivedMetric[];
   /** The batch ends as soon as its answer about `pass_rate` is known; its cases are in random order then. By default all are asked. */
   until_decided?: UntilDecided | null;
+  /** The labels that correct the rate that `until_decided` looks at, with digests of outputs; by default it is that of the judge. */
+  labels?: Label[];
   /** The answer that was known before all cases were asked; the worker writes it. */
   decision?: EarlyAnswer | null;
   /** Retries of a call after a transient error. */
@@ -428,6 +430,8 @@ export interface EarlyAnswer {
   risk: number;
   /** The share of the cases, 0 to 1, for which it holds that as many pass, or do not. */
   wanted: number;
+  /** Whether it is the answer of the rate that labels correct. */
+  corrected?: boolean;
 }
 
 /** An error that the run records beside what was said. */
@@ -706,6 +710,22 @@ export interface JudgingRequest {
   /** Number of this judgement of the run by the same judge, from 0. */
   repeat?: number;
   priority?: Priority | null;
+  /** Whether votes that cannot change a verdict by criteria are not asked; by default all are, and their shares are known. */
+  until_decided?: boolean;
+}
+
+/** Annotation of one run by one person. */
+export interface Label {
+  agent_run_id: string;
+  /** The values by key of the judge's output, `{"label": "match"}`; some of the keys are enough. */
+  label_value: { [key: string]: JsonValue };
+  reason?: string;
+  /** The person, who has one label per run. */
+  created_by?: string;
+  /** The sample or prompt that runs share, which therefore resemble each other; the run itself by default. */
+  cluster?: string;
+  /** The output of a case of a suite when it was labelled: `eval --labels` counts the label only for this output. */
+  output?: string | null;
 }
 
 /** One message of a conversation; absent fields stay out of its JSON: `Message(role="user", content="Write a haiku.")`. */
@@ -1269,6 +1289,10 @@ export interface UntilDecided {
   risk?: number;
   /** The seed of the random order in which the cases were uploaded, as far as it is known. */
   seed?: number | null;
+  /** The values of a judge's output that pass a judgement, by key; by default a case passes as its rubric says. */
+  pass_if?: { [key: string]: JsonValue } | null;
+  /** The number of cases that come before all others, since labels of them may measure the judge's error. */
+  first?: number;
 }
 
 /** The one argument of the workflow `StoreCases`: consecutive cases of a batch. */
@@ -1330,7 +1354,9 @@ export interface Vote {
   /** The model, activity or function that voted. */
   grader: string;
   /** The vote; None where the grader gave no verdict. */
-  passed: boolean | null;
+  passed?: boolean | null;
+  /** True where the grader was not asked, since no further vote could change the row. */
+  unasked?: boolean;
   /** The model that was to vote, where the grader is its fallback. */
   instead_of?: string | null;
 }
