@@ -80,7 +80,7 @@ class EarlyGoal:
     """The wish that no further run is judged once it is known whether enough pass, and the answer; of the rest there is no result."""
 
     until: UntilDecided | None = None
-    """Until when runs are judged; by default all are."""
+    """The end of judging; by default all are judged."""
     pass_rate: float = 1.0
     """The least share, 0 to 1."""
     decision: EarlyAnswer | None = None
