@@ -43,8 +43,8 @@ DATA: dict[str, str] = {
     "Check": "arguments",  # the tool's own; what an assertion in code or a comparison has in them is found
     "CodeText": "code file function config",
     "Context": "text",
-    "Criterion": "id description group categories",
     "CriteriaJudge": "id abstain",
+    "Criterion": "id description group categories",
     "DecideRequest": "grading_run_id criterion gap by",
     "DeclaredFunction": "name description parameters",  # which nobody runs
     "Defaults": "vars assertions abstain",  # assertions become criteria of cases, in which their models are found
@@ -57,6 +57,7 @@ DATA: dict[str, str] = {
     "Group": "group",
     "HiddenMessages": "source name",
     "InvokeRequest": "vars key",
+    "Label": "agent_run_id label_value reason created_by cluster output",
     "MetricShare": "name criterion",
     "MonitorDefinition": "name passes stratum strata tenant notify",  # webhooks are the worker's settings
     "MonitorTick": "monitor",
@@ -80,6 +81,7 @@ DATA: dict[str, str] = {
     "ThreadRequest": "vars",
     "ThreadsSource": "where",
     "ToolCall": "id name arguments invalid",
+    "UntilDecided": "pass_if",
     "Upload": "batch_id",
 }
 """The texts and the free JSON of requests that name nothing: a new field is either listed here, or in `NAMES`."""
