@@ -21,7 +21,7 @@ from workflows.grading_loop import DraftFailed, GradingLoop, Rolling
 from workflows.notices import ThreadNotices
 from workflows.raw_arguments import NO_VALUE, decode
 from workflows.stop_rule import forget_stop, is_cancelled, must_end_turn, turns_dropped_by_stop
-from workflows.thread_state import Invocation, Thread, TurnOutcome, dropped_result, page_of_log, portable, result_of, waiting_for
+from workflows.thread_state import Invocation, Thread, TurnOutcome, dropped_result, fork_at, page_of_log, portable, result_of, waiting_for
 from workflows.visibility import ThreadVisibility, given_prompt
 
 FIRST_TURN_SECONDS = 10.0
@@ -417,6 +417,7 @@ class GradingThreadWorkflow(GradingThread):
             error=thread.error,
             queued=len(thread.queue),
             waiting_for=waiting_for(thread),
+            forked_from=thread.forked_from,
         )
 
     @workflow.query
@@ -448,9 +449,13 @@ class GradingThreadWorkflow(GradingThread):
         return given_prompt(self._require_thread(), evaluation, group)
 
     @workflow.query
-    def checkpoint(self) -> dict[str, JsonValue]:
+    def checkpoint(self, evaluation: int | None = None) -> dict[str, JsonValue]:
         """See `gradeloop.contract.thread.GradingThread.checkpoint`."""
-        return {"temporal_run_id": workflow.info().run_id, "thread": portable(self._require_thread()).model_dump(mode="json")}
+        thread, fork = self._require_thread(), dict[str, JsonValue]()
+        if evaluation is not None:
+            thread, said = fork_at(thread, evaluation)
+            fork = {"fork": {"feedback": said.model_dump(mode="json") if said else None}}
+        return {"temporal_run_id": workflow.info().run_id, **fork, "thread": portable(thread).model_dump(mode="json")}
 
     @workflow.query
     def stopped(self) -> dict[str, int]:

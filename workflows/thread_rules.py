@@ -2,15 +2,15 @@
 
 import hashlib
 import json
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import JsonValue
+from pydantic import JsonValue, TypeAdapter
 from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from gradeloop.contract.evaluation import Evaluation, InterruptReason, Judgement, RunStatus, build_evidence
-from gradeloop.contract.messages import Log, Usage, unanswered
+from gradeloop.contract.messages import Log, Message, Usage, unanswered
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import (
@@ -30,7 +30,7 @@ from gradeloop.grading.templates import fill
 from gradeloop.text import shortened
 from workflows.raw_arguments import decode, parse_rubric
 from workflows.stop_rule import draft_is_due, must_end_turn
-from workflows.thread_state import OUTCOMES_KEPT, GradingRun, Invocation, PassState, Thread, TurnOutcome, draw_nonce, join_notes
+from workflows.thread_state import OUTCOMES_KEPT, Exchange, GradingRun, Invocation, PassState, Thread, TurnOutcome, draw_nonce, join_notes
 
 START_KEY = "start"
 """The key of the turn that a thread is started with."""
@@ -43,6 +43,8 @@ ROLLING = "the thread goes on in a new run of its workflow; send the same update
 OWED_SECONDS = 600.0
 """Seconds in which a turn without a key that is sent again is recognised by its content."""
 
+_FEEDBACK = TypeAdapter(dict[Literal["feedback"], Message | None])
+
 NO_RUBRIC = Rubric(criteria=())
 
 
@@ -53,6 +55,9 @@ def begin_thread(request: ThreadRequest) -> Thread:
         InvalidRequest: The checkpoint is none, or the turn or the rubric cannot be taken.
     """
     thread = _new(request) if request.checkpoint is None else _restored(request, request.checkpoint)
+    if request.checkpoint is not None and "fork" in request.checkpoint:
+        _fork_off(thread, request, request.checkpoint)
+        return thread
     if request.messages:
         key = START_KEY if request.checkpoint is None else f"{START_KEY}/{workflow.info().run_id}"
         turn = InvokeRequest(messages=request.messages, rubric=request.rubric, vars=request.vars)
@@ -98,6 +103,32 @@ def _restored(request: ThreadRequest, checkpoint: dict[str, Any]) -> Thread:
     thread.outage_timeout = request.outage_timeout or thread.outage_timeout
     thread.budget, thread.priority = request.budget or thread.budget, request.priority or thread.priority
     return thread
+
+
+def _fork_off(thread: Thread, request: ThreadRequest, checkpoint: dict[str, Any]) -> None:
+    """Have a thread go on by itself from the iteration of another: by the feedback that its draft got, or by judging the draft anew."""
+    with explained("checkpoint.fork: "):
+        feedback = _FEEDBACK.validate_python(checkpoint["fork"]).get("feedback")
+    if request.messages or thread.run is None or thread.forked_from is None:
+        raise InvalidRequest("messages: a fork goes on from the draft of its checkpoint; leave them out, and invoke the fork with them")
+    rubric, judge = _fill(thread, request.rubric, request.vars), checkpoint["thread"].get("grader")
+    same = rubric is None or same_rubric(rubric, thread.rubric)
+    if not same:
+        thread.replace_rubric(rubric)
+    if thread.rubric_in_force is None:
+        raise InvalidRequest("rubric: the fork has none; give it one")
+    at = thread.forked_from.iteration
+    thread.active, thread.status = Invocation(keys=[f"{START_KEY}/{workflow.info().run_id}"], payload=""), "running"
+    if feedback is not None and same and thread.grader == (judge and Grader.model_validate(judge)):
+        thread.run.nonce, thread.run.max_iterations, thread.run.iteration = draw_nonce(), request.max_iterations, at + 1
+        thread.append(feedback)
+        thread.drafting = Exchange()
+        return
+    supersede(thread)
+    open_run(thread, request.max_iterations)
+    if thread.run is not None:
+        thread.run.iteration = at
+    _grade_again(thread)
 
 
 def payload_sha256(payload: dict[str, Any]) -> str:

@@ -18,6 +18,7 @@ from gradeloop.contract.evaluation import (
     Event,
     EventType,
     Evidence,
+    ForkedFrom,
     InterruptReason,
     PendingCall,
     RunStatus,
@@ -25,10 +26,11 @@ from gradeloop.contract.evaluation import (
     WaitingCriterion,
     WaitingFor,
 )
-from gradeloop.contract.messages import Log, Message, Usage
+from gradeloop.contract.messages import FEEDBACK_SOURCE, TURN_LIMIT_SOURCE, Log, Message, Usage
 from gradeloop.contract.model_spec import Budget, ModelSpec, ToolLimits
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import RESULT_MESSAGES_BYTES, STATE_BYTES, STORED_STATE_BYTES, Generator, Grader, Priority, RunResult
+from gradeloop.errors import InvalidRequest
 from gradeloop.grading.answer_form import AnswerForm
 from gradeloop.grading.changes import changes
 from gradeloop.grading.scoring import PassFindings, aggregate, call_groups
@@ -235,6 +237,10 @@ class TurnOutcome(State):
     """Index of the draft about which a person is asked, where the turn waits."""
 
 
+OUR_OWN = frozenset({FEEDBACK_SOURCE, TURN_LIMIT_SOURCE})
+"""The sources of messages that the loop wrote, and not the thread's user."""
+
+
 class Thread(State):
     """Messages, the sticky rubric, the run in flight, and what has been recorded."""
 
@@ -292,6 +298,7 @@ class Thread(State):
     asked_about: tuple[int, ...] = Field(default=(), exclude_if=lambda value: not value)
     """Indices of the drafts about which a person was asked, the last two, the newest last."""
     closing: bool = False
+    forked_from: ForkedFrom | None = Field(default=None, exclude_if=lambda value: value is None)
     external_storage: bool = False
     """Whether the worker stores large payloads outside of Temporal, by the first call's result."""
 
@@ -396,6 +403,10 @@ class Thread(State):
         when = workflow.now().isoformat(timespec="milliseconds")
         self.events.append(Event.model_validate({"seq": self.seq, "type": kind, "time": when} | place | fields))
         del self.events[:-EVENTS_KEPT]
+
+    def request_of(self, draft: int) -> int:
+        """Return the index of the user's message that a draft answers."""
+        return max(at for at in range(draft) if self.log[at].role == "user" and self.log[at].source not in OUR_OWN)
 
     def last_draft(self, start: int = 0, stop: int | None = None) -> int | None:
         """Return the index of the newest draft from message `start` to before `stop`: an answer that calls no tool."""
@@ -525,6 +536,46 @@ def portable(thread: Thread) -> Thread:
 
 def _size(values: Mapping[str, Conversation] | Mapping[str, Verdict] | Mapping[str, Rubric]) -> int:
     return sum(len(to_json(value)) for value in values.values())
+
+
+_STICKY = ("generator", "grader", "vars", "forms", "runs", "priority", "external_storage", "max_iterations", "idle_timeout", "budget")
+
+
+def fork_at(thread: Thread, index: int) -> tuple[Thread, Message | None]:
+    """Return a thread as it was after an evaluation, by its index, and the feedback that followed, if any; the thread has cost nothing.
+
+    Raises:
+        InvalidRequest: There is no such evaluation.
+    """
+    if not 0 <= index < len(thread.evaluations):
+        raise InvalidRequest(f"evaluation: there is none of index {index}; the thread has {len(thread.evaluations)}, from 0")
+    judged = thread.evaluations[index]
+    run_id, draft, request = judged.grading_run_id, judged.draft, thread.request_of(judged.draft)
+    seq = max((event.seq for event in thread.events if (event.type, event.index) == ("rubric_evaluation_end", index)), default=0)
+    ordinal = len({evaluation.grading_run_id for evaluation in thread.evaluations[:index]} - {run_id})
+    own = thread.run if thread.run and thread.run.grading_run_id == run_id else None
+    run = own or GradingRun(grading_run_id=run_id, ordinal=ordinal, nonce="", max_iterations=thread.max_iterations)
+    rubric, said = thread.rubric_of(judged.rubric_sha256), next(iter(thread.log.slice(draft + 1)), None)
+    begun = [outcome.start for outcome in thread.outcomes if outcome.start <= draft < outcome.stop] or [min(thread.turn, request)]
+    forked = Thread.model_construct(
+        thread_id=thread.thread_id,
+        log=thread.log.first(draft + 1),
+        rubric=rubric,
+        template=thread.template if rubric is thread.rubric else None,
+        verdicts=thread.verdicts if thread.verdicts_of == draft else {},
+        verdicts_of=draft,
+        turn=max(begun),
+        request=request,
+        run=run.model_copy(update={"status": "running", "iteration": judged.iteration, "grading": None}),
+        evaluations=Evaluations(thread.evaluations[: index + 1]),
+        events=[event for event in thread.events if event.seq <= seq],
+        seq=seq,
+        status="interrupted",
+        forked_from=ForkedFrom(thread_id=thread.thread_id, grading_run_id=run_id, iteration=judged.iteration),
+        outage_timeout=thread.outage_timeout,
+        **{name: getattr(thread, name) for name in _STICKY},
+    )
+    return forked, said if said is not None and said.source == FEEDBACK_SOURCE else None
 
 
 MESSAGES = "messages"

@@ -8,7 +8,6 @@ from temporalio import worker, workflow
 from temporalio.common import RawValue, SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
 from gradeloop.contract.evaluation import CheckOutcome, Evaluation
-from gradeloop.contract.messages import FEEDBACK_SOURCE, TURN_LIMIT_SOURCE
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import SEARCH_ATTRIBUTES, GivenPrompt, tenant_named, tenant_value
 from gradeloop.grading.answer_form import FULL, model_key
@@ -24,11 +23,8 @@ DETAILS_CHARACTERS = 8_000
 ROWS = 20
 """The number of evaluations in the details, the newest ones."""
 
-_OUR_OWN = frozenset({FEEDBACK_SOURCE, TURN_LIMIT_SOURCE})
-"""The sources of messages that the loop wrote, and not the thread's user."""
-
 _KEYS = tuple(SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES)
-_TENANT = _KEYS[-1]
+*_OF_RUN, _TENANT, _FORK = _KEYS
 
 TENANT_PATCH = "tenant attribute"
 """The patch of workflows that name their tenant as they begin."""
@@ -92,8 +88,9 @@ class ThreadVisibility:
         wanted = self._wanted()
         workflow.set_current_details("\n".join([f"Status: **{wanted[0]}**", "", *rows])[:DETAILS_CHARACTERS])
         if wanted != self._written and self._exist():
-            values = [key.value_set(value) if value else key.value_unset() for key, value in zip(_KEYS[:-1], wanted, strict=True)]
-            priority = self._thread.priority
+            values = [key.value_set(value) if value else key.value_unset() for key, value in zip(_OF_RUN, wanted, strict=True)]
+            priority, origin = self._thread.priority, self._thread.forked_from
+            values += [_FORK.value_set(tenant_value(origin.thread_id)[:255])] if origin else []
             workflow.upsert_search_attributes([*values, _TENANT.value_set(tenant_value(priority.tenant if priority else None))])
             self._written = wanted
 
@@ -130,9 +127,8 @@ def given_prompt(thread: Thread, index: int, number: int) -> GivenPrompt | None:
     if rubric is None or not 0 <= number < len(groups) or evaluation.prompt_version != PROMPT_VERSION:
         return None
     messages = thread.log.slice(0, evaluation.draft + 1)
-    requests = [at for at, message in enumerate(messages) if message.role == "user" and message.source not in _OUR_OWN]
     checks = {row.id: CheckOutcome(passed=row.passed, gap=row.gap) for row in evaluation.criteria if row.by == "tool"}
-    judged = JudgedDraft(messages, requests[-1], evaluation.draft, checks, MASK)
+    judged = JudgedDraft(messages, thread.request_of(evaluation.draft), evaluation.draft, checks, MASK)
     judge, grader = groups[number].judges[0] or thread.judge, thread.grader
     form = thread.forms.get(model_key(judge), FULL) if isinstance(judge, ModelSpec) else FULL
     prompt = build_grader_prompt(rubric, groups[number], judged, instructions=grader.system_prompt if grader else None, form=form)

@@ -18,7 +18,7 @@ from gradeloop.client.client import GradingClient
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.cli import CommandLine, Done
 from tests.rig.failing_models import listening
-from tests.rig.threads import JUDGE, WRITER, answering, serving, verdict_text
+from tests.rig.threads import JUDGE, WRITER, answering, draft, grade, serving, verdict_text
 
 QUIET = Console(file=io.StringIO())
 
@@ -113,3 +113,18 @@ async def test_a_key_that_was_refused_is_corrected_and_the_next_command_uses_it(
     assert (code, same_code, other_code) == (3, 3, 0)
     assert first == same
     assert len(other - same) == len(same - other) == 1
+
+
+def test_a_draft_of_a_thread_is_forked_and_both_say_so(commands: CommandLine) -> None:
+    task = commands.task("forked", [draft(0), grade(0), {**grade(0), "run": 1}], thread="forked-1")
+    first = commands("run", task)
+    done = commands("fork", "forked-1@1", "--rubric", "- it is better", "--thread", "forked-1-b")
+    shown = [commands("show", name) for name in ("forked-1", "forked-1-b")]
+    listed, refused = commands("list"), commands("fork", "forked-1@7")
+
+    assert (first.code, done.code) == (0, 0), done.err
+    assert "it is better" in done.out
+    assert "  forks: forked-1-b" in shown[0].out
+    assert "  forked from forked-1, draft 1" in shown[1].out
+    assert "fork of" in listed.out
+    assert (refused.code, refused.err.strip()) == (2, "gradeloop: forked-1: the run has no draft 7; it has 1 to 1")

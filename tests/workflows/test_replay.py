@@ -314,6 +314,17 @@ def left_in_the_checks() -> dict[str, Any]:
     return {key: argument[key] for key in ("generator", "grader")} | {"checkpoint": checkpoint}
 
 
+def forked(**changed: Any) -> dict[str, Any]:
+    """Return a request with the checkpoint of the first iteration of a thread, whose draft got feedback."""
+    argument = left_in_the_checks()
+    judged = {"grading_run_id": "run-1", "iteration": 0, "result": "needs_revision", "status": "running", "explanation": "no", "draft": 1}
+    thread = argument["checkpoint"]["thread"] | {"rubric": HAIKU, "evaluations": [judged], "events": []}
+    thread["run"] = {name: value for name, value in thread["run"].items() if name != "grading"}
+    thread["forked_from"] = {"thread_id": "t", "grading_run_id": "run-1", "iteration": 0}
+    feedback = {"role": "user", "content": "Revise it.", "name": "rubric_grader", "source": "rubric_grader"}
+    return argument | {"checkpoint": {"temporal_run_id": "before", "fork": {"feedback": feedback}, "thread": thread}} | changed
+
+
 def judge(asked: dict[str, Any]) -> dict[str, Any]:
     """Judge."""
     return {"passed": len(asked["draft"]) < 100, "reason": "counted", "metadata": {"characters": len(asked["draft"])}}
@@ -444,6 +455,8 @@ STORIES = {
     "rubric_with_the_start": Story(
         request(HAIKU), (draft() | {"run": 1}, grade(0, row("c1")) | {"run": 1}), "satisfied", signalled="- it greets"
     ),
+    "forked": Story(forked(), (draft(1), grade(1, *BOTH)), "satisfied"),
+    "forked_by_another_rubric": Story(forked(rubric="- it greets"), (grade(0, row("c1")) | {"run": 1},), "satisfied"),
     "left_while_waiting": Story(
         request({"criteria": ["three lines", {"description": "kind", "human": True}]}), (draft(), grade()), CANCELLED, left_while_waiting
     ),

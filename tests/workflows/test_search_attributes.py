@@ -163,4 +163,4 @@ async def test_the_search_attributes_are_those_of_the_state(client: Client, mome
         await one.end()
         await replay(client, one.thread)
 
-    assert attributes == [MOMENTS[moment], state.grading_run_id, state.rubric_sha256, ""]
+    assert attributes == [MOMENTS[moment], state.grading_run_id, state.rubric_sha256, "", None]

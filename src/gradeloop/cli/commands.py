@@ -32,6 +32,7 @@ _CORE = {
         "list": ("gradeloop.cli.threads", "List the threads, newest first."),
         "prompt": ("gradeloop.cli.rubrics", "Show the prompt that the grader of an evaluation received."),
         "resume": ("gradeloop.cli.threads", "Resume an interrupted run where it stopped."),
+        "fork": ("gradeloop.cli.threads", "Start a new thread from a draft of an old one."),
         "interrupt": ("gradeloop.cli.threads", "Stop a run and its calls in flight; `resume` continues it."),
         "cancel": ("gradeloop.cli.threads", "Close a thread at once; `resume` continues it."),
         "close": ("gradeloop.cli.threads", "Serve a thread's queued turns, then close it."),

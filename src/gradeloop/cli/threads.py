@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 
 from gradeloop.cli.commands import Grader, Json, Limit, OfTenant, ThreadId, codes_help, ctrl_c, takes
+from gradeloop.cli.folder import own_outside_roots
 from gradeloop.cli.render.run import (
     JsonScreen,
     LiveScreen,
@@ -27,7 +28,7 @@ from gradeloop.cli.render.run import (
     thread_lines,
 )
 from gradeloop.cli.render.table import Terminal, show_lines
-from gradeloop.cli.task_file import BudgetTokens, BudgetUsd, Model, Task, TaskFlags, budget_of, read_task
+from gradeloop.cli.task_file import BudgetTokens, BudgetUsd, Model, Task, TaskFlags, budget_of, read_rubric, read_task
 from gradeloop.client.call_waits import watch_calls
 from gradeloop.client.client import GradingClient, open_thread
 from gradeloop.client.listing import threads
@@ -96,6 +97,24 @@ def resume(
     _finish(resume_thread(thread, Terminal(), budget=budget, model=model, grader=grader, as_json=as_json))
 
 
+@app.command(epilog=codes_help("fork"))
+def fork(  # noqa: PLR0913 - one parameter a flag
+    place: Annotated[str, typer.Argument(metavar="THREAD@N", help="The thread, and its draft, counted from 1; the last by default.")],
+    *,
+    rubric: Annotated[str | None, typer.Option(metavar="RUBRIC", help="Grade by this rubric: a file, or its text.")] = None,
+    model: Model = None,
+    grader: Grader = None,
+    system_prompt: Annotated[str | None, typer.Option(metavar="TEXT", help="Draft with this system prompt.")] = None,
+    max_iterations: Annotated[int | None, typer.Option(metavar="N", help="Draft at most this often, with the drafts before.")] = None,
+    thread: Annotated[str | None, typer.Option(metavar="THREAD", help="Give the fork this id; a new id by default.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Start a new thread from a draft of an old one."""
+    given: dict[str, Any] = {"model": model, "grader": grader, "system_prompt": system_prompt, "max_iterations": max_iterations}
+    given |= {"rubric": rubric and read_rubric(rubric, own_outside_roots(None)), "fork_id": thread}
+    _finish(fork_thread(place, Terminal(), given, as_json=as_json))
+
+
 @app.command(epilog=codes_help("watch"))
 def watch(thread: ThreadId, *, as_json: Json = False) -> None:
     """Show a thread from its beginning, and follow it live."""
@@ -116,10 +135,11 @@ def show(thread: ThreadId, *, as_json: Json = False) -> None:
     """Show a thread: its state, and the result of its last turn."""
 
     async def read(client: GradingClient, thread_id: str) -> None:
-        result, now = await client.last_result(thread_id), await client.state(thread_id)
+        result, now, forks = await client.last_result(thread_id), await client.state(thread_id), await client.forks(thread_id)
         value = now.model_dump(mode="json") | {"result": result.model_dump(mode="json") if result else None}
+        value |= {"forks": list(forks)} if forks else {}
         ended = () if result is None or result.waiting_for else summary(result, shutil.get_terminal_size().columns)
-        show_lines(value, [*state_lines(thread_id, now), *ended], as_json=as_json)
+        show_lines(value, [*state_lines(thread_id, now, forks), *ended], as_json=as_json)
 
     asyncio.run(with_thread(thread, read))
 
@@ -341,6 +361,17 @@ async def run_task(task: Task, console: Console, *, as_json: bool, detach: bool)
             raise
 
 
+async def fork_thread(place: str, console: Console, given: dict[str, Any], *, as_json: bool) -> RunEnding:
+    """Start a fork of `THREAD@N`, with these arguments of `client.fork`, and follow it."""
+    named, _, number = place.rpartition("@")
+    thread, iteration = (named, int(number) - 1) if named and number.isdecimal() else (place, None)
+    client, thread_id, connection = await open_thread(thread)
+    fork_id = await _while_served(client, thread_id, connection, client.fork(thread_id, iteration, **given))
+    begun = (await _while_served(client, fork_id, connection, client.events(fork_id))).items
+    after = max((event.seq for event in begun if event.status == "superseded"), default=0)  # what is before is the old thread's
+    return await watch_thread(fork_id, console, as_json=as_json, interrupts=True, after=after)
+
+
 async def resume_thread(
     thread_id: str, console: Console, *, budget: Budget | None, as_json: bool, model: str | None = None, grader: str | None = None
 ) -> RunEnding:
@@ -368,15 +399,15 @@ async def resume_thread(
             return await follow_with_interrupts(client, thread_id, screen, connection, pressed, after=seen)
 
 
-async def watch_thread(thread_id: str, console: Console, *, as_json: bool) -> RunEnding:
-    """Show a thread from its first event on, and follow it; Ctrl-C leaves it running."""
+async def watch_thread(thread_id: str, console: Console, *, as_json: bool, interrupts: bool = False, after: int = 0) -> RunEnding:
+    """Show a thread from an event on, the first by default, and follow it; Ctrl-C leaves it running, or `interrupts` it."""
     client, thread_id, connection = await open_thread(thread_id)
     rubric = (await _while_served(client, thread_id, connection, client.state(thread_id))).rubric
     if not as_json:
         show_rubric(console, rubric)
     screen = choose_screen(console, rubric, as_json=as_json)
     with ctrl_c() as pressed:
-        return await follow_with_interrupts(client, thread_id, screen, connection, pressed, interrupts=False)
+        return await follow_with_interrupts(client, thread_id, screen, connection, pressed, interrupts=interrupts, after=after)
 
 
 def show_rubric(console: Console, rubric: Rubric | None) -> None:

@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from gradeloop.client.call_waits import call_waits
 from gradeloop.client.listing import ListedBatch, ListedThread, Since, batches, resolved, threads
-from gradeloop.client.thread import OWNER, ThreadHandle, Turn
+from gradeloop.client.thread import OWNER, ThreadHandle, Turn, fork_request
 from gradeloop.client.waiting import WaitingThread, waiting_threads
 from gradeloop.client.watch import PATIENCE_SECONDS, DetailedEvent, Until, watch_events, with_details
 from gradeloop.contract.base import Page
@@ -40,7 +40,7 @@ from gradeloop.contract.thread import (
     parse_update,
     refuse_oversize,
 )
-from gradeloop.errors import GradeloopError, InvalidRequest
+from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
 from gradeloop.grading.templates import fill
 from gradeloop.settings.worker import with_tenant
 from gradeloop.temporal.connect import Connection, connect, find, wake_worker
@@ -189,6 +189,59 @@ class GradingClient:
             InvalidRequest: Nothing is interrupted in this thread, its budget is used up, or it has no model to replace.
         """
         return await self._thread(thread_id).resume(parse_update(ResumeRequest, {"budget": budget, "model": model, "grader": grader}))
+
+    async def fork(  # noqa: PLR0913 - one parameter a setting
+        self,
+        thread_id: str,
+        iteration: int | None = None,
+        *,
+        grading_run_id: str | None = None,
+        fork_id: str | None = None,
+        rubric: Rubric | str | Mapping[str, Any] | None = None,
+        model: ModelSpec | Mapping[str, Any] | str | None = None,
+        grader: ModelSpec | Mapping[str, Any] | str | None = None,
+        system_prompt: str | None = None,
+        max_iterations: int | None = None,
+    ) -> str:
+        """Start a new thread from an iteration of this one, which stays as it is, and return the new thread's id.
+
+        With the same rubric and grader, the fork gives the generator the feedback that the draft got. Otherwise, or where the run ended
+        with that draft, it judges the draft anew. What is not given is as in the old thread.
+
+        Args:
+            thread_id: The old thread's id; it may be closed.
+            iteration: The iteration of the draft, from 0, from which the fork counts on; the last one by default.
+            grading_run_id: The run of the iteration; the last one by default.
+            fork_id: The new thread's id; made up by default.
+            rubric: Judges the fork's drafts.
+            model: Drafts.
+            grader: Judges.
+            system_prompt: Of the generator.
+            max_iterations: The most iterations, those before the fork included.
+
+        Raises:
+            InvalidRequest: There is no such iteration, or the thread has no model to replace.
+            ThreadNotFound: There is no such thread.
+        """
+        given = parse_update(ResumeRequest, {"model": model, "grader": grader})
+        thread: Any = (await self.checkpoint(thread_id))["thread"]
+        places = [(one["grading_run_id"], one["iteration"]) for one in thread["evaluations"]]
+        own = {number: at for at, (run_id, number) in enumerate(places) if run_id == (grading_run_id or places[-1][0])}
+        iteration = max(own, default=None) if iteration is None else iteration
+        if iteration not in own:
+            known = f"it has {min(own) + 1} to {max(own) + 1}" if own else "nothing was judged in it"
+            raise InvalidRequest(f"{thread_id}: the run has no draft {'' if iteration is None else iteration + 1}; {known}")
+        checkpoint, settings = await self.checkpoint(thread_id, own[iteration]), {"rubric": rubric, "max_iterations": max_iterations}
+        request = fork_request(checkpoint, given, system_prompt, settings)
+        fork = ThreadHandle(self.temporal, fork_id or f"{thread_id}-fork-{uuid4().hex[:8]}", await self.task_queue_of(thread_id))
+        await fork.start(request, await self.owner_of(thread_id))
+        return fork.thread_id
+
+    async def forks(self, thread_id: str) -> tuple[str, ...]:
+        """Return the ids of a thread's forks, the newest first; none where the namespace has no search attributes."""
+        with contextlib.suppress(ServerUnreachable):
+            return tuple([fork.thread_id async for fork in threads(self.temporal, fork_of=thread_id, limit=100)])
+        return ()
 
     async def result(self, thread_id: str) -> RunResult:
         """Wait for the thread to complete and return the result of its last turn.
@@ -420,9 +473,9 @@ class GradingClient:
         answer = await self._thread(thread_id).query("prompt", evaluation, group)
         return GivenPrompt.model_validate(answer) if answer else None
 
-    async def checkpoint(self, thread_id: str) -> dict[str, JsonValue]:
-        """Return all that a new start needs to continue the thread, on another server too."""
-        return await self._thread(thread_id).query("checkpoint")
+    async def checkpoint(self, thread_id: str, evaluation: int | None = None) -> dict[str, JsonValue]:
+        """Return all that a new start needs to continue the thread, on another server too, or to fork it off at an evaluation's index."""
+        return await self._thread(thread_id).query("checkpoint", *(() if evaluation is None else (evaluation,)))
 
     def _thread(self, thread_id: str) -> ThreadHandle:
         return ThreadHandle(self.temporal, thread_id, self._task_queue)

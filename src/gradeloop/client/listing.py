@@ -3,12 +3,13 @@
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import get_args
+from urllib.parse import unquote
 
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
-from gradeloop.contract.base import Strict
+from gradeloop.contract.base import Sparse, Strict
 from gradeloop.contract.evaluation import RunStatus
 from gradeloop.contract.thread import BATCH_WORKFLOW, SEARCH_ATTRIBUTES, TENANT_ATTRIBUTE, WORKFLOW, tenant_value
 from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadNotFound
@@ -21,7 +22,7 @@ LATEST = "latest"
 BETWEEN = 1_000
 """The most threads that are read because they began after one in the list but ended earlier; with more, a list may lack some."""
 
-_STATUS, _RUN, _RUBRIC, _ = (SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES)
+_STATUS, _RUN, _RUBRIC, _, _FORK = (SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES)
 
 _CLOSED = {"canceled": "Canceled", "terminated": "Terminated", "timed_out": "TimedOut"}
 """How a workflow closed that says nothing of its run, and what Temporal calls that."""
@@ -42,6 +43,8 @@ class ListedThread(Strict):
     grading_run_id: str | None
     rubric_sha256: str | None
     task_queue: str
+    fork_of: Sparse[str | None] = None
+    """The id of the thread that it was forked off; None for a thread that is no fork."""
 
 
 class ListedBatch(Strict):
@@ -61,7 +64,7 @@ Since = datetime | timedelta | None
 
 
 async def threads(
-    client: Client, *, status: str | None = None, tenant: str | None = None, since: Since = None, limit: int = 20
+    client: Client, *, status: str | None = None, tenant: str | None = None, since: Since = None, limit: int = 20, fork_of: str = ""
 ) -> AsyncIterator[ListedThread]:
     """Yield the newest threads first.
 
@@ -71,6 +74,7 @@ async def threads(
         tenant: A tenant, to list only its threads.
         since: The earliest start of a thread.
         limit: The most threads to yield.
+        fork_of: A thread, to list only its forks.
 
     Raises:
         InvalidRequest: There is no such status.
@@ -79,6 +83,7 @@ async def threads(
     if status is not None and status not in STATUSES:
         raise InvalidRequest(f"status {clip(status)} is no status of a thread.{did_you_mean(status, list(STATUSES))}")
     query = f"WorkflowType = '{WORKFLOW}'" + (f" AND ({_condition(status)})" if status else "") + _narrowed(tenant, since)
+    query += f" AND {_FORK.name} = {quoted(tenant_value(fork_of)[:255])}" if fork_of else ""
     try:
         found = await _newest(client, query, limit)
     except RPCError as error:
@@ -115,7 +120,7 @@ async def batches(client: Client, *, tenant: str | None = None, since: Since = N
 
 
 def _unlisted(what: str, error: RPCError) -> ServerUnreachable:
-    cure = "; the namespace gets it with the first worker of this release" if TENANT_ATTRIBUTE in error.message else ""
+    cure = "; the namespace gets it with the first worker of this release" if "Gradeloop" in error.message else ""
     return ServerUnreachable(f"the {what} cannot be listed: {error.message}{cure}")
 
 
@@ -183,5 +188,6 @@ def _listed(execution: WorkflowExecution) -> ListedThread:
         closed=execution.close_time,
         grading_run_id=known.get(_RUN),
         rubric_sha256=known.get(_RUBRIC),
+        fork_of=unquote(known.get(_FORK) or "") or None,
         task_queue=execution.task_queue,
     )

@@ -40,6 +40,8 @@ from gradeloop.contract.thread import (
     ApproveRequest,
     DecideRequest,
     DenyRequest,
+    Generator,
+    Grader,
     GradingThread,
     InvokeRequest,
     OverrideRequest,
@@ -47,6 +49,8 @@ from gradeloop.contract.thread import (
     RunResult,
     ThreadRequest,
     ThreadState,
+    parse_request,
+    with_model,
 )
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, ThreadClosed, ThreadNotFound, ThreadTooLarge
 from gradeloop.temporal.connect import OURS, serving
@@ -425,6 +429,23 @@ class ThreadHandle:
             workflow_id_reuse_policy=WorkflowIdReusePolicy.WORKFLOW_ID_REUSE_POLICY_ALLOW_DUPLICATE,
             workflow_id_conflict_policy=WorkflowIdConflictPolicy.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
         )
+
+
+def fork_request(checkpoint: dict[str, Any], models: ResumeRequest, system_prompt: str | None, settings: dict[str, Any]) -> ThreadRequest:
+    """Return the request that starts a fork with the checkpoint of an iteration; settings that are None are the old thread's.
+
+    Raises:
+        InvalidRequest: A field is wrong, or the thread has no model in the place of the one that is named.
+    """
+    thread, given = checkpoint["thread"], {name: value for name, value in settings.items() if value is not None}
+    if thread.get("rubric") is None and "rubric" not in given:
+        raise InvalidRequest("rubric: that of the iteration is not kept any more; give the fork a rubric")
+    generator, judge = Generator.model_validate(thread["generator"]), Grader.model_validate(thread.get("grader") or {})
+    drafts = with_model(generator, models.model, "model", remote=generator.model is None) or generator
+    judges = with_model(judge, models.grader, "grader", remote=judge.remote is not None)
+    prompt = drafts.system_prompt if system_prompt is None else system_prompt
+    named = {"generator": drafts.model_dump(mode="json") | {"system_prompt": prompt}, "grader": judges or thread.get("grader")}
+    return parse_request({name: thread[name] for name in ("max_iterations", "idle_timeout")} | named | given | {"checkpoint": checkpoint})
 
 
 class Again(Exception):

@@ -344,6 +344,15 @@ def rejections_of(evaluations: Sequence[Evaluation], waiting: WaitingFor) -> tup
     )
 
 
+class ForkedFrom(Strict):
+    """The iteration at which a thread was forked off another: `(await client.state("haiku-1-fork")).forked_from`."""
+
+    thread_id: str
+    grading_run_id: str
+    iteration: int
+    """Counted from 0."""
+
+
 EventType = Literal[
     "run_started",
     "message",

@@ -11,6 +11,7 @@ from gradeloop.contract.base import Items, Page, Sparse, Strict
 from gradeloop.contract.evaluation import (
     Evaluation,
     Event,
+    ForkedFrom,
     InterruptReason,
     Row,
     RunStatus,
@@ -46,8 +47,8 @@ BATCH_WORKFLOW = "GradingBatch"
 TENANT_ATTRIBUTE = "GradeloopTenant"
 """The keyword attribute with the tenant of a workflow; empty for a thread of none."""
 
-SEARCH_ATTRIBUTES = ("GradeloopStatus", "GradeloopRunId", "GradeloopRubric", TENANT_ATTRIBUTE)
-"""The keyword attributes that the worker registers; threads write all of them, other workflows only their tenant."""
+SEARCH_ATTRIBUTES = ("GradeloopStatus", "GradeloopRunId", "GradeloopRubric", TENANT_ATTRIBUTE, "GradeloopForkOf")
+"""The keyword attributes that the worker registers; threads write all of them, forks the last one, other workflows only their tenant."""
 
 MAX_ITERATIONS = 20
 """The most iterations of a run."""
@@ -200,7 +201,7 @@ TenantName = Annotated[str, Field(min_length=1, max_length=TENANT_BYTES), AfterV
 
 
 def tenant_value(tenant: str | None) -> str:
-    """Return a tenant as its search attribute holds it: percent-encoded, since a server's filter takes no quotes; empty for none."""
+    """Return a name as its search attribute holds it: percent-encoded, since a server's filter takes no quotes; empty for none."""
     return quote(tenant or "", safe="", errors="replace")
 
 
@@ -248,7 +249,7 @@ class ThreadRequest(Strict):
     vars: Sparse[dict[str, JsonValue] | None] = None
     """The values of `{{ name }}` in rubrics; without variables their text is literal."""
     checkpoint: dict[str, JsonValue] | None = None
-    """The answer of the query `checkpoint`, with which a new thread continues an old one."""
+    """The answer of the query `checkpoint`, with which a new thread continues an old one; that of an iteration begins a fork."""
 
     @model_validator(mode="after")
     def _starts_with_the_user(self) -> "ThreadRequest":
@@ -474,6 +475,7 @@ class ThreadState(Strict):
     queued: int
     """The number of turns that wait behind the current one."""
     waiting_for: WaitingFor | None
+    forked_from: Sparse[ForkedFrom | None] = None
     call_wait: Sparse[str | None] = None
     """The wait of the model call, as the typed client reads it from the server: `MODEL has not answered for 40 s; attempt 2`."""
     draft: Sparse[str | None] = None
@@ -645,6 +647,9 @@ class GradingThread:
         raise NotImplementedError
 
     @workflow.query
-    def checkpoint(self) -> dict[str, JsonValue]:
-        """Return the state from which a new thread continues; a closed thread answers too."""
+    def checkpoint(self, evaluation: int | None = None) -> dict[str, JsonValue]:
+        """Return the state from which a new thread continues, by default the current one; a closed thread answers too.
+
+        With the index of an evaluation it is that after the evaluation, with which a start begins a fork that goes on by itself.
+        """
         raise NotImplementedError

@@ -68,7 +68,7 @@ NARROWEST = timedelta(seconds=1)
 WAITED = timedelta(hours=1)
 """The time after its end for which a thread waits for a worker that tells what was said; after that it is passed over."""
 
-_STATUS, _, _RUBRIC, _ = SEARCH_ATTRIBUTES
+_STATUS, _, _RUBRIC, _, _ = SEARCH_ATTRIBUTES
 _ATTRIBUTES: dict[ThreadFilter, str] = {"status": _STATUS, "rubric": _RUBRIC, "queue": "TaskQueue"}
 
 

@@ -97,6 +97,8 @@ class ThreadRecord:
     messages: tuple[Message, ...]
     kept: dict[str, JsonValue]
     """The thread in its checkpoint; empty where that cannot be read."""
+    forks: tuple[str, ...]
+    """The ids of the threads that were forked off it, the newest first."""
 
     @property
     def is_open(self) -> bool:
@@ -126,7 +128,7 @@ async def read_thread_record(reader: GradingClient, thread_id: str) -> ThreadRec
     kept: dict[str, JsonValue] = {}
     with suppress(InvalidRequest, ServerUnreachable):  # a thread may be larger than what one answer takes
         kept = mapping((await reader.checkpoint(thread_id)).get("thread"))
-    return ThreadRecord(thread_id, described, state, result, evaluations, events, dropped, messages, kept)
+    return ThreadRecord(thread_id, described, state, result, evaluations, events, dropped, messages, kept, await reader.forks(thread_id))
 
 
 async def _all(page: Callable[[int], Awaitable[Page[Item]]]) -> tuple[tuple[Item, ...], int]:
@@ -204,6 +206,8 @@ def _about(record: ThreadRecord) -> Iterator[tuple[str, str]]:
         "started": record.events[0].time if record.events and not record.dropped_events else _iso(record.described.start_time),
         "closed": _iso(record.described.close_time),
         "interrupted by": record.state.reason or "",
+        "forked from": f"{origin.thread_id}, draft {origin.iteration + 1}" if (origin := record.state.forked_from) else "",
+        "forks": ", ".join(record.forks),
     }
     yield from ((name, fact) for name, fact in facts.items() if fact)
 

@@ -276,7 +276,7 @@ def prompt_lines(given: GivenPrompt) -> Iterable[Text]:
         yield Text(printable(message.content))
 
 
-def state_lines(thread_id: str, state: ThreadState) -> Iterator[Text | Rule]:
+def state_lines(thread_id: str, state: ThreadState, forks: Sequence[str] = ()) -> Iterator[Text | Rule]:
     """Yield the state of a thread."""
     phase = f", {state.phase}" if state.phase else ""
     yield Text(thread_id, "bold").append(f"  {state.status}{phase}", STYLES.get(state.status, "default"))
@@ -284,6 +284,10 @@ def state_lines(thread_id: str, state: ThreadState) -> Iterator[Text | Rule]:
         yield Text(f"  grading run {state.grading_run_id}, iteration {(state.iteration or 0) + 1}")
     if state.rubric and state.rubric_sha256:
         yield Text(f"  rubric of {counted(len(state.rubric.criteria), 'criterion')}, sha256 {state.rubric_sha256[:12]}")
+    if state.forked_from:
+        yield Text(f"  forked from {state.forked_from.thread_id}, draft {state.forked_from.iteration + 1}")
+    if forks:
+        yield Text(f"  forks: {', '.join(forks)}")
     yield Text(f"  {usage_line(state.usage)}; {state.queued} queued", "dim")
     if state.call_wait:
         yield Text(f"  {state.call_wait}", "yellow")
@@ -312,6 +316,7 @@ def thread_lines(threads: Sequence[ListedThread]) -> Iterator[Table | Text]:
             Column("open", ["open" if thread.open else "" for thread in threads]),
             Column("started", [thread.started.astimezone().strftime("%Y-%m-%d %H:%M:%S") for thread in threads]),
             Column("rubric", [(thread.rubric_sha256 or "")[:12] for thread in threads]),
+            *([Column("fork of", [thread.fork_of or "" for thread in threads], wraps=True)] if any(one.fork_of for one in threads) else ()),
         ]
     )
 
