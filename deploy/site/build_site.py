@@ -20,7 +20,7 @@ DOORS = {
     "Start": ["index.md", "tutorials/first-run.md", "questions.md", "cookbook.md"],
     "Service": ["contract.md", "api.md", "generators.md", "testing.md", "agents.md", "rewards.md", "extensions.md", "from-deepagents.md"],
     "Terminal": [
-        *("writing-rubrics.md", "tools/README.md", "judging.md", "transcripts.md", "calibration.md", "reports.md"),
+        *("writing-rubrics.md", "tools/README.md", "judging.md", "transcripts.md", "calibration.md", "backtest.md", "reports.md"),
         *("small-models.md", "cli.md", *(f"tutorials/{name}.md" for name in ("rubric", "production", "person", "from-mastra"))),
     ],
     "CI": ["ci.md", "suites.md", "batches.md", "tutorials/suite-in-ci.md", "tutorials/from-promptfoo.md"],

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.slow
 
 SMALLEST = {
     "alarms": ["--series", "2", "--runs", "20"],
+    "backtests": ["--threads", "4"],
     "coverage": ["--simulations", "2"],
     "early_gate": ["--simulations", "2"],
     "failover": ["--times", "1"],

@@ -24,6 +24,7 @@ _RUN = {
 CODES: dict[str, dict[int, str]] = {
     "run": _ALL | _RUN | {SATISFIED: "satisfied, or nothing was graded; also with --detach"},
     "demo": _ALL | _RUN,
+    "fork": _ALL | _RUN,
     "resume": _ALL | _RUN,
     "watch": _ALL | _RUN,
     "eval": _ALL
@@ -51,6 +52,12 @@ CODES: dict[str, dict[int, str]] = {
         SATISFIED: "measured, and no figure is below its --fail-under",
         CAPPED: "a figure is below its --fail-under",
         NO_VERDICT: "the judge answered nothing, or a figure of --fail-under is undefined",
+        STOPPED: "Ctrl-C; the judgements in flight continue",
+    },
+    "backtest": _ALL
+    | {
+        SATISFIED: "every run was predicted, as far as its feedback would have been the same",
+        NO_VERDICT: "a draft has no verdict",
         STOPPED: "Ctrl-C; the judgements in flight continue",
     },
     "diff": _ALL

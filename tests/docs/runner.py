@@ -34,13 +34,14 @@ from gradeloop import testing
 from gradeloop.batches.answer import answer_of, results_line
 from gradeloop.batches.contract import BatchRequest, BatchSummary
 from gradeloop.batches.gate import expectation
+from gradeloop.calibration.cli.backtest import Backtest, Outcome, backtest_lines
 from gradeloop.cli.main import app
 from gradeloop.cli.schemas import json_schemas, models
 from gradeloop.cli.task_file import Task, TaskFlags, read_task
 from gradeloop.contract.base import Page, Strict
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.evaluation import Event, Verdict
-from gradeloop.contract.messages import Message
+from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
@@ -57,6 +58,7 @@ from gradeloop.settings.catalog import capability_of, load_catalogue
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.worker import FetchSettings, McpSettings, NotifySettings, SandboxSettings, WorkerSettings, load_settings
 from gradeloop.stats.decided import EarlyAnswer
+from gradeloop.stats.intervals import Estimate
 from gradeloop.suites.chats import read_chat
 from gradeloop.suites.convert import from_mastra, from_promptfoo
 from gradeloop.suites.flags import SuiteFlags
@@ -592,6 +594,28 @@ def is_an_early_end(block: Block) -> None:
     assert block.text.splitlines() == [expectation(asked), f"{answer_of(summary).text}: {answer_of(summary).words}", results_line(summary)]
 
 
+def is_a_backtest(block: Block) -> None:
+    """Require the lines that a backtest's preview and report have."""
+    basis, _, *lines = block.text.splitlines()
+    example = Outcome(name="haiku-395@1", end="sent_back", draft=1, text="", before=())
+    found = Backtest(
+        threads=400,
+        drafts=644,
+        asked=644,
+        ends={"sent_back": 41, "accepted": 32, "same": 204, "diverges": 123, "unknown": 0},
+        saved=47,
+        diverged={1: 123},
+        criteria={"c3": {"asked": 644, "same": 473, "fell": 86, "rose": 85}},
+        examples=(example,),
+        left_out={},
+        agreed=None,
+        agrees_more=Estimate(),
+        usage=Usage(cost_usd=0.7497),
+    )
+    assert re.fullmatch(r"400 threads, 644 drafts; only c3 changed: 644 calls, \$[0-9.]+", basis)
+    assert lines == list(backtest_lines(found, Path("rubric-v2.md")))
+
+
 # The table
 
 
@@ -633,6 +657,8 @@ RULES = (
     Rule("docs/batches.md", "toml", shows(lambda block: set(settings_of(block).limits), {"openai", "openai:gpt-6-luna"})),
     Rule("docs/batches.md", "yaml unsure", is_suite),
     Rule("docs/batches.md", "text early", is_an_early_end),
+    Rule("docs/backtest.md", "sh", names_commands),
+    Rule("docs/backtest.md", "text backtest", is_a_backtest),
     Rule("docs/ci.md", "yaml", is_github_workflow, having="jobs:"),
     Rule("docs/ci.md", "yaml", is_gitlab_job),
     Rule("docs/ci.md", "sh recipe", is_recipe),

@@ -11,6 +11,7 @@ EXTENSION = Extension(
         "check-judge": Command(
             _GROUP, "Measure how far a judge can be trusted on a labelled set.", "gradeloop.calibration.cli.measure:app"
         ),
+        "backtest": Command(_GROUP, "Show what another rubric would have done to threads.", "gradeloop.calibration.cli.backtest:app"),
     },
     templates="gradeloop.calibration:TEMPLATES",
 )

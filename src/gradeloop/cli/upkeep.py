@@ -121,11 +121,11 @@ def prune_store(
     if payloads:
         if before is not None or kind:
             raise InvalidRequest("--payloads goes by what histories name; leave --before and --kind out")
-        asyncio.run(_sweep(ORPHAN_SECONDS if older_than is None else _age(older_than).total_seconds(), dry_run=dry_run))
+        asyncio.run(_sweep(ORPHAN_SECONDS if older_than is None else age(older_than).total_seconds(), dry_run=dry_run))
         return
     if (older_than is None) == (before is None):
         raise InvalidRequest("say how old: give either --older-than, for example 90d, or --before, for example 2026-01-31")
-    moment = past_moment(before) if before is not None else datetime.now(UTC) - _age(older_than or "")
+    moment = past_moment(before) if before is not None else datetime.now(UTC) - age(older_than or "")
     pruned = prune(own_store(), moment, kind or KINDS, dry_run=dry_run)
     word = "would be deleted" if dry_run else "deleted"
     lines = [f"{rows:>9,}  {name}" for name, rows in pruned.rows.items()]
@@ -148,10 +148,11 @@ def _as_it_is() -> Store:
     return Store(store_url(embedded=is_embedded()), upgrade=False)
 
 
-def _age(text: str) -> timedelta:
+def age(text: str, flag: str = "--older-than") -> timedelta:
+    """Read how long ago something was, as `90d`."""
     found = re.fullmatch(r"(\d{1,5})([dhw])", text)
     if found is None:
-        raise InvalidRequest(f"--older-than is {text!r}; write a number with d, h or w, for example 90d")
+        raise InvalidRequest(f"{flag} is {text!r}; write a number with d, h or w, for example 90d")
     return timedelta(**{UNITS[found[2]]: int(found[1])})
 
 

@@ -57,7 +57,7 @@ from gradeloop.settings.endpoints import loopback_servers
 from gradeloop.settings.worker import find_outside_roots
 from gradeloop.stats.intervals import Estimate
 from gradeloop.stats.votes import Band
-from gradeloop.store.engine import Store, own_store
+from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import WorkerSpec, connect, done_before, ensure_worker, find, keep_worker_alive
 from gradeloop.text import clip, counted, did_you_mean, money, one_line, token_count
 from gradeloop.transcripts.mapping import read_mapping
@@ -267,19 +267,9 @@ class Compared(StrEnum):
 
 
 @dataclass(frozen=True)
-class CheckOptions:
-    """The arguments and flags of one `gradeloop check-judge`."""
+class AskFlags:
+    """The flags of commands that ask a judge many questions."""
 
-    judge: JudgeName
-    dataset: Annotated[
-        Path, typer.Argument(metavar="DATASET", help="Labelled items: JSON, JSONL or CSV, as JudgeBench and others have, or your own.")
-    ]
-    grader: Grader = None
-    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Ask about the first N items only.")] = None
-    probe: Annotated[tuple[str, ...], typer.Option(metavar="NAME", help=PROBE_HELP)] = ()
-    passes: Annotated[tuple[str, ...], PASSED_BY] = ()
-    fail_under: Annotated[tuple[str, ...], typer.Option(metavar="FIGURE=VALUE", help=FAIL_UNDER_HELP)] = ()
-    at: Annotated[Compared, typer.Option(help=AT_HELP)] = Compared.BOUND
     concurrency: Concurrency = 50
     budget_usd: BudgetUsd = None
     retry: Retry = None
@@ -299,26 +289,39 @@ class CheckOptions:
         return budget_of(None, self.budget_usd)
 
 
+@dataclass(frozen=True)
+class CheckOptions:
+    """The arguments and flags of one `gradeloop check-judge`."""
+
+    judge: JudgeName
+    dataset: Annotated[
+        Path, typer.Argument(metavar="DATASET", help="Labelled items: JSON, JSONL or CSV, as JudgeBench and others have, or your own.")
+    ]
+    grader: Grader = None
+    limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Ask about the first N items only.")] = None
+    probe: Annotated[tuple[str, ...], typer.Option(metavar="NAME", help=PROBE_HELP)] = ()
+    passes: Annotated[tuple[str, ...], PASSED_BY] = ()
+    fail_under: Annotated[tuple[str, ...], typer.Option(metavar="FIGURE=VALUE", help=FAIL_UNDER_HELP)] = ()
+    at: Annotated[Compared, typer.Option(help=AT_HELP)] = Compared.BOUND
+    asking: AskFlags = AskFlags()
+
+
 @app.command("check-judge", epilog=codes_help("check-judge"))
 @takes(CheckOptions)
 def check_judge(options: CheckOptions) -> None:
     """Measure how far a judge can be trusted on a labelled set."""
     parse_probes(options.probe)
     bounds = parse_bounds(options.fail_under)
-    checked_page(options.output, overwrite=options.overwrite)
-    found = asyncio.run(run_check(options))
-    if options.preview:
+    checked_page(options.asking.output, overwrite=options.asking.overwrite)
+    if (found := asyncio.run(run_check(options))) is None:
         return
-    if found is None:
-        typer.echo("stopped; judgements in flight continue. Run the same command again to read them and ask the rest", err=True)
-        raise typer.Exit(STOPPED)
-    show_lines(found.model_dump(mode="json"), report_lines(found), as_json=options.as_json)
-    if options.output is not None:
-        typer.echo(f"wrote {options.output} ({write_page(options.output, check_page(found, bounds, options.at))})", err=True)
+    show_lines(found.model_dump(mode="json"), report_lines(found), as_json=options.asking.as_json)
+    if options.asking.output is not None:
+        typer.echo(f"wrote {options.asking.output} ({write_page(options.asking.output, check_page(found, bounds, options.at))})", err=True)
     code, missed = code_of(found, bounds, options.at)
     for line in missed:
         typer.echo(line, err=True)
-    raise typer.Exit(NO_VERDICT if found.not_made and options.budget is not None else code)
+    raise typer.Exit(NO_VERDICT if found.not_made and options.asking.budget is not None else code)
 
 
 BOUNDED = tuple(name for name in NAMES if name not in {"mean_error", "first_position"})
@@ -373,7 +376,7 @@ def code_of(found: CheckReport, bounds: Mapping[str, float], at: Compared = Comp
 
 
 async def run_check(options: CheckOptions) -> CheckReport | None:
-    """Ask a judge about a labelled set, and return the report; None after Ctrl-C, and for a preview."""
+    """Ask a judge about a labelled set, and return the report; None for a preview."""
     labelled = read_labelled_set(options.dataset)
     if options.limit is not None:
         labelled = labelled.model_copy(update={"items": labelled.items[: options.limit]})
@@ -387,15 +390,12 @@ async def run_check(options: CheckOptions) -> CheckReport | None:
     scores = f"; scores from {labelled.scale[0]} to {labelled.scale[1]}" if labelled.form == "score" else ""
     taken = f"{options.dataset.name}: read as {labelled.name}, because {labelled.why}; {items}, {calls}{scores}{rule}"
     console.print(taken, style="dim", soft_wrap=True)
-    store = own_store() if options.store else None
-    if options.preview:
-        requests = [JudgingRequest(judge=one.judge, run=one.run, repeat=one.repeat) for one in asked]
-        seen = await preview_requests(requests, set(), dict(os.environ), store)
-        show_lines(seen.model_dump(mode="json"), preview_lines(seen), as_json=options.as_json)
+    requests = [JudgingRequest(judge=one.judge, run=one.run, repeat=one.repeat) for one in asked]
+    if options.asking.preview:
+        seen = await preview_requests(requests, set(), dict(os.environ), own_store() if options.asking.store else None)
+        show_lines(seen.model_dump(mode="json"), preview_lines(seen), as_json=options.asking.as_json)
         return None
-    answers = await _ask(options, asked, store, console)
-    if answers is None:
-        return None
+    answers = [Answered(*pair) for pair in zip(asked, await ask(options.asking, requests, console), strict=True)]
     report = report_check(config, labelled, answers[: len(questions)], _findings(options, labelled, probed, answers), len(asked))
     usage = sum((answer.result.usage for answer in answers), Usage())
     not_made = sum(bool(answer.result.result_metadata.get("again")) for answer in answers)
@@ -405,12 +405,12 @@ async def run_check(options: CheckOptions) -> CheckReport | None:
 
 async def _named_judge(options: CheckOptions, console: Console) -> JudgeConfig:
     """Return the judge with the model that is asked, and print which where it was chosen."""
-    settings = own_config_file(trust=options.trust)
+    settings = own_config_file(trust=options.asking.trust)
     registry = None if names_file(options.judge) else open_registry()
-    config = await load_judge(options.judge, registry, find_outside_roots(options.allow_outside, settings))
-    require_files(options.tools, "--tools")
-    require_files((options.scripted,) if options.scripted else (), "--scripted")
-    config, note = with_model(config, options.grader, scripted=options.scripted is not None)
+    config = await load_judge(options.judge, registry, find_outside_roots(options.asking.allow_outside, settings))
+    require_files(options.asking.tools, "--tools")
+    require_files((options.asking.scripted,) if options.asking.scripted else (), "--scripted")
+    config, note = with_model(config, options.grader, scripted=options.asking.scripted is not None)
     if note:
         console.print(note, style="dim", soft_wrap=True)
     return config
@@ -429,32 +429,40 @@ def _findings(
     return against_repetition(findings)
 
 
-async def _ask(options: CheckOptions, questions: Sequence[Question], store: Store | None, console: Console) -> list[Answered] | None:
-    """Have all questions answered behind a progress bar, and return the answers in order; None after Ctrl-C."""
+async def ask(flags: AskFlags, requests: Sequence[JudgingRequest], console: Console) -> list[JudgeResult]:
+    """Have all judgements made behind a progress bar, and return their results in order.
+
+    Raises:
+        Exit: Ctrl-C was pressed.
+    """
+    store = own_store() if flags.store else None
     if store is not None:
         await store.read(lambda _: None)  # it is made before the worker looks for it
     connection = await find()
     client = await connect(connection)
-    local = frozenset().union(*(loopback_servers(question.judge) for question in questions))
-    spec = WorkerSpec(options.tools, options.scripted, config=own_config_file(trust=False), local_servers=local)
+    shas = [request.judge.sha256() for request in requests]
+    configs = {name: request.judge for name, request in zip(shas, requests, strict=True)}
+    local = frozenset[str]().union(*map(loopback_servers, configs.values()))
+    spec = WorkerSpec(flags.tools, flags.scripted, config=own_config_file(trust=False), local_servers=local)
     task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
-    judges = {name: Judge(judge, client, task_queue=task_queue) for name, judge in {q.judge.sha256(): q.judge for q in questions}.items()}
-    wanted = [WantedJudgement(judges[question.judge.sha256()], question.run, question.repeat) for question in questions]
+    judges = {name: Judge(config, client, task_queue=task_queue) for name, config in configs.items()}
+    wanted = [WantedJudgement(judges[name], request.run, request.repeat) for name, request in zip(shas, requests, strict=True)]
 
     columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     found: dict[int, JudgeResult] = {}
     with ctrl_c() as pressed, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("judging", total=len(questions))
+        bar = progress.add_task("judging", total=len(requests))
 
         def report(at: int, result: JudgeResult) -> None:
             found[at] = result
             progress.advance(bar)
 
-        judging = make_judgements(
-            wanted, report, concurrency=options.concurrency, store=store, budget=options.budget, retry=bool(options.retry)
-        )
+        judging = make_judgements(wanted, report, concurrency=flags.concurrency, store=store, budget=flags.budget, retry=bool(flags.retry))
         await done_before(done_before(judging, keep_worker_alive(task_queue, connection)), pressed.get())
-    return [Answered(question, found[at]) for at, question in enumerate(questions)] if len(found) == len(questions) else None
+    if len(found) < len(requests):
+        typer.echo("stopped; judgements in flight continue. Run the same command again to read them and ask the rest", err=True)
+        raise typer.Exit(STOPPED)
+    return [found[at] for at in range(len(requests))]
 
 
 ASKED = {"pair": "which of two answers is better", "verdict": "whether an answer passes", "score": "how good an answer is"}

@@ -1,0 +1,185 @@
+"""A backtest of real threads on a real server: it is what a rerun does, its preview is the bill, and a second one costs nothing."""
+
+import asyncio
+import hashlib
+import json
+import re
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from temporalio.client import Client
+
+from gradeloop.calibration.cli.backtest import ENDS, Backtest, BacktestOptions, backtest_lines, backtest_page, run_backtest
+from gradeloop.calibration.cli.measure import AskFlags
+from gradeloop.contract.provider import Step
+from gradeloop.errors import InvalidRequest
+from gradeloop.store.engine import Store
+from gradeloop.temporal.server import ServerInfo
+from tests.rig.threads import SECONDS, Models, Served, serving, start
+
+THREADS = 20
+OLD = [{"id": "c1", "description": "it is kind"}, {"id": "c2", "description": "it is short"}, {"id": "c3", "description": "it is new"}]
+NEW = [*OLD[:2], {"id": "c3", "description": "it is wholly new"}]
+
+
+def chance(*parts: object) -> float:
+    return int(hashlib.sha256(repr(parts).encode()).hexdigest()[:8], 16) / 2**32
+
+
+class World(Models):
+    """Models whose drafts follow from the feedback, and whose verdicts follow from the draft and the criterion's text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = {"generator": self._draft, "grader": self._verdict}
+
+    def _draft(self, _: Step, __: int) -> str:
+        asked = self.requests_of("generator")[-1].messages
+        return f"draft {chance(asked[0].content, asked[-1].content):.9f}"
+
+    def _verdict(self, _: Step, __: int) -> str:
+        asked = self.requests_of("grader")[-1]
+        shown = "\n".join(message.content for message in asked.messages)
+        draft = re.findall(r"draft 0\.\d{9}", shown)[-1]
+        texts = re.findall(r"^- \[k\d+\] (.+)$", f"{asked.system}\n{shown}", re.MULTILINE)
+        rows = {f"k{at}": self._row(text, draft) for at, text in enumerate(texts, 1)}
+        return json.dumps(rows | {"unjudgeable": "", "summary": "so it is"})
+
+    @staticmethod
+    def _row(text: str, draft: str) -> dict[str, Any]:
+        passed = chance(text, draft) < 0.7
+        return {"reason": "looked", "passed": passed, "gap": "" if passed else f"lacks {text}"}
+
+
+@pytest.fixture
+async def served(client: Client, temporal_server: ServerInfo, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Served]:
+    monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_server.address)
+    monkeypatch.setattr("gradeloop.client.thread.QUERY_SECONDS", 2.0)  # the threads of other tests have no worker any more
+    monkeypatch.setenv("GRADELOOP_STORE", f"sqlite:///{tmp_path}/store.db")
+    async with serving(client, models=World(), store=Store(f"sqlite:///{tmp_path}/store.db")) as one:
+        monkeypatch.setenv("GRADELOOP_TASK_QUEUE", one.task_queue)
+        yield one
+
+
+def rubric(folder: Path, criteria: object, name: str = "v2") -> Path:
+    path = folder / f"{name}.json"
+    path.write_text(json.dumps({"criteria": criteria}))
+    return path
+
+
+async def listed(served: Served, prefix: str, count: int) -> None:
+    """Wait until the server lists so many threads with a status, which it does a moment after they have it."""
+    async with asyncio.timeout(SECONDS):
+        while True:
+            found = [one async for one in served.client.threads(limit=1000) if one.thread_id.startswith(prefix)]
+            if sum(one.status in ENDS and not one.open for one in found) == count:
+                return
+            await asyncio.sleep(0.1)
+
+
+async def run(served: Served, name: str, criteria: object, number: int) -> Any:
+    asked = start(rubric={"criteria": criteria}, idle_timeout=..., max_iterations=4)
+    await served.client.invoke(name, f"write {number}", start=asked)
+    return await served.client.result(name)
+
+
+async def test_it_is_what_a_rerun_does_and_its_preview_is_the_bill(
+    served: Served, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prefix = f"world-{chance(str(tmp_path)):.6f}"
+    old = [await run(served, f"{prefix}-{at}", OLD, at) for at in range(THREADS)]
+    await listed(served, prefix, THREADS)
+    path = rubric(tmp_path, NEW)
+    before = served.models.count("grader")
+    options = BacktestOptions(path, of=rubric(tmp_path, OLD, "v1"))
+
+    preview = BacktestOptions(path, of=options.of, asking=AskFlags(preview=True, as_json=True))
+
+    assert await run_backtest(preview) is None
+    found = await run_backtest(options)
+    assert found is not None
+    billed = served.models.count("grader") - before
+    again, _ = await run_backtest(options), await run_backtest(preview)
+    seen = [json.loads(text) for text in capsys.readouterr().out.split("\n") if text]
+
+    assert (found.threads, found.drafts) == (THREADS, sum(len(one.evaluations) for one in old))
+    assert billed == seen[0]["calls"] == found.asked == found.usage.calls == found.drafts
+    assert served.models.count("grader") - before == billed
+    assert (again, seen[1]["calls"]) == (found, 0)
+    new = [await run(served, f"{prefix}-{at}-new", NEW, at) for at in range(THREADS)]
+    assert_is_rerun(found, old, new)
+
+
+def assert_is_rerun(found: Backtest, old: list[Any], new: list[Any]) -> None:
+    counts = {"sent_back": 0, "accepted": 0, "same": 0, "diverges": 0, "unknown": 0}
+    for was, rerun in zip(old, new, strict=True):
+        first, again = was.evaluations[0], rerun.evaluations[0]
+        if again.result == "satisfied":
+            counts["same" if first.result == "satisfied" else "accepted"] += 1
+        else:
+            counts["sent_back" if first.result == "satisfied" else "diverges"] += 1
+    assert found.ends == counts
+    assert min(counts[end] for end in ("sent_back", "accepted", "same", "diverges")) > 0
+
+
+async def test_people_say_which_rubric_agrees_with_them_more_and_the_page_shows_why(served: Served, tmp_path: Path) -> None:
+    prefix = f"people-{chance(str(tmp_path)):.6f}"
+    old, new = ([{"id": "c1", "description": prefix, "required": False}, *criteria[1:]] for criteria in (OLD, NEW))
+    for at in range(6):
+        name = f"{prefix}-{at}"
+        ended = await run(served, name, old, at)
+        text = ended.messages[1].content if ended.messages else ""
+        right = World._row("it is wholly new", text)["passed"]
+        await served.client.override(name, "c3", right, why="so it is", by="ann", grading_run_id=ended.grading_run_id, iteration=0)
+    await listed(served, prefix, 6)
+
+    found = await run_backtest(BacktestOptions(rubric(tmp_path, new), of=rubric(tmp_path, old, "v1")))
+
+    assert found is not None
+    assert found.agreed is not None
+    assert found.agrees_more.of == 6
+    assert found.agrees_more.value == pytest.approx(1 - found.agreed)
+    lines = [str(line) for line in backtest_lines(found, Path("rubric-v2.md"))]
+    page = backtest_page(found, Path("rubric-v2.md"))
+    assert any(line.startswith(f"people agree with {found.agreed:.1%} of the old verdicts") for line in lines)
+    assert lines[-1] == "adopt it: gradeloop run TASK.yaml --rubric rubric-v2.md"
+    assert f"gradeloop fork {found.examples[0].name} --rubric rubric-v2.md" in page
+    assert all(one.text in page for one in found.examples)
+
+
+async def test_threads_by_another_rubric_are_left_out_and_counted(served: Served, tmp_path: Path) -> None:
+    prefix = f"other-{chance(str(tmp_path)):.6f}"
+    await run(served, f"{prefix}-0", [{"id": "c9", "description": f"{prefix} alone"}], 0)
+    await run(served, f"{prefix}-1", [{"id": "c1", "description": prefix}, {"id": "c2", "description": "it is old"}], 0)
+    await listed(served, prefix, 2)
+
+    changed = rubric(tmp_path, [{"id": "c1", "description": prefix}, {"id": "c2", "description": "it is new"}])
+    found = await run_backtest(BacktestOptions(changed))
+    with pytest.raises(InvalidRequest, match="has a run that ended by such a rubric; name theirs with --of"):
+        await run_backtest(BacktestOptions(rubric(tmp_path, [{"description": f"{prefix} nowhere"}], "none")))
+    human = [{"id": "c1", "description": prefix}, {"id": "c2", "description": "ok", "human": True}]
+    with pytest.raises(InvalidRequest, match="rubric: a person decides c2; a judge asks nobody"):
+        await run_backtest(BacktestOptions(rubric(tmp_path, human, "human")))
+    with pytest.raises(InvalidRequest, match="--since is 'monday'"):
+        await run_backtest(BacktestOptions(changed, since="monday"))
+
+    assert found is not None
+    assert (found.threads, [name for name, row in found.criteria.items() if row.get("asked")]) == (1, ["c2"])
+    assert found.left_out["have no run that ended by this rubric"] >= 1
+
+
+async def test_another_grader_is_asked_for_every_criterion_in_one_call_a_draft(served: Served, tmp_path: Path) -> None:
+    prefix = f"grader-{chance(str(tmp_path)):.6f}"
+    criteria = [{"id": "c1", "description": prefix}, {"id": "c2", "description": "it is new"}]
+    ended = await run(served, f"{prefix}-0", criteria, 0)
+    await listed(served, prefix, 1)
+    before = served.models.count("grader")
+
+    found = await run_backtest(BacktestOptions(rubric(tmp_path, criteria), grader="scripted:other"))
+
+    assert found is not None
+    assert found.ends["same"] == 1
+    assert served.models.count("grader") - before == len(ended.evaluations) == found.asked
+    assert {request.spec.id for request in served.models.requests_of("grader")[before:]} == {"scripted:other"}
