@@ -540,6 +540,14 @@ export interface FilePart {
   text?: string;
 }
 
+/** The iteration at which a thread was forked off another: `(await client.state("haiku-1-fork")).forked_from`. */
+export interface ForkedFrom {
+  thread_id: string;
+  grading_run_id: string;
+  /** Counted from 0. */
+  iteration: number;
+}
+
 /** A pass rate beside the one corrected for the judge's error, and what follows for a threshold. */
 export interface GatedRate {
   passed: number;
@@ -1224,7 +1232,7 @@ export interface ThreadRequest {
   priority?: Priority | null;
   /** The values of `{{ name }}` in rubrics; without variables their text is literal. */
   vars?: { [key: string]: JsonValue } | null;
-  /** The answer of the query `checkpoint`, with which a new thread continues an old one. */
+  /** The answer of the query `checkpoint`, with which a new thread continues an old one; that of an iteration begins a fork. */
   checkpoint?: { [key: string]: JsonValue } | null;
 }
 
@@ -1247,6 +1255,7 @@ export interface ThreadState {
   /** The number of turns that wait behind the current one. */
   queued: number;
   waiting_for: WaitingFor | null;
+  forked_from?: ForkedFrom | null;
   /** The wait of the model call, as the typed client reads it from the server: `MODEL has not answered for 40 s; attempt 2`. */
   call_wait?: string | null;
   /** The end of the draft that is being written, as the typed client reads it from the server, where the provider streams. */

@@ -44,7 +44,7 @@ class ListedThread(Strict):
     rubric_sha256: str | None
     task_queue: str
     fork_of: Sparse[str | None] = None
-    """The id of the thread that it was forked off; None for a thread that is no fork."""
+    """The id of the thread that it was forked off, if any."""
 
 
 class ListedBatch(Strict):

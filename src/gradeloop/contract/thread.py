@@ -38,7 +38,6 @@ from gradeloop.errors import InvalidRequest, ThreadTooLarge, explained
 from gradeloop.text import clip
 
 TASK_QUEUE = "gradeloop"
-
 WORKFLOW = "GradingThread"
 
 BATCH_WORKFLOW = "GradingBatch"
@@ -197,7 +196,6 @@ def _refuse_unspeakable(name: str) -> str:
 
 
 TenantName = Annotated[str, Field(min_length=1, max_length=TENANT_BYTES), AfterValidator(_refuse_unspeakable)]
-"""The name of a tenant."""
 
 
 def tenant_value(tenant: str | None) -> str:
@@ -648,8 +646,5 @@ class GradingThread:
 
     @workflow.query
     def checkpoint(self, evaluation: int | None = None) -> dict[str, JsonValue]:
-        """Return the state from which a new thread continues, by default the current one; a closed thread answers too.
-
-        With the index of an evaluation it is that after the evaluation, with which a start begins a fork that goes on by itself.
-        """
+        """Return the state from which a new thread continues: now, or after the evaluation of an index, from where it begins a fork."""
         raise NotImplementedError
