@@ -55,11 +55,7 @@ CODES: dict[str, dict[int, str]] = {
         STOPPED: "Ctrl-C; the judgements in flight continue",
     },
     "backtest": _ALL
-    | {
-        SATISFIED: "every run was predicted, as far as its feedback would have been the same",
-        NO_VERDICT: "a draft has no verdict",
-        STOPPED: "Ctrl-C; the judgements in flight continue",
-    },
+    | {SATISFIED: "every draft has a verdict", NO_VERDICT: "one has none", STOPPED: "Ctrl-C; the judgements in flight continue"},
     "diff": _ALL
     | {
         SATISFIED: "compared, and no --fail-on gate failed",

@@ -126,7 +126,7 @@ def is_the_rerun(outcome: Outcome, old: tuple[list[Message], list[Evaluation]], 
     at, (log, found), (was, before) = outcome.draft - 1, rerun, old
     if len(found) <= at or [one.content for one in log[: 2 * at + 2]] != [one.content for one in was[: 2 * at + 2]]:
         return False
-    if [row.passed for row in outcome.now] != [row.passed for row in found[at].criteria]:
+    if [row.passed for row in outcome.rows] != [row.passed for row in found[at].criteria]:
         return False
     goes_on = found[at].result == "needs_revision"
     match outcome.end:

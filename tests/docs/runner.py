@@ -597,7 +597,7 @@ def is_an_early_end(block: Block) -> None:
 def is_a_backtest(block: Block) -> None:
     """Require the lines that a backtest's preview and report have."""
     basis, _, *lines = block.text.splitlines()
-    example = Outcome(name="haiku-395@1", end="sent_back", draft=1, text="", before=())
+    example = Outcome(name="haiku-395@1", end="sent_back", draft=1, text="", why="", rows=())
     found = Backtest(
         threads=400,
         drafts=644,

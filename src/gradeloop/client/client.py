@@ -206,22 +206,21 @@ class GradingClient:
         """Start a new thread from an iteration of this one, which stays as it is, and return the new thread's id.
 
         With the same rubric and grader, the fork gives the generator the feedback that the draft got. Otherwise, or where the run ended
-        with that draft, it judges the draft anew. What is not given is as in the old thread.
+        with that draft, it judges the draft anew. What is not given is as in the old thread, which may be closed.
 
         Args:
-            thread_id: The old thread's id; it may be closed.
+            thread_id: The old thread's id.
             iteration: The iteration of the draft, from 0, from which the fork counts on; the last one by default.
             grading_run_id: The run of the iteration; the last one by default.
             fork_id: The new thread's id; made up by default.
-            rubric: Judges the fork's drafts.
-            model: Drafts.
-            grader: Judges.
-            system_prompt: Of the generator.
+            rubric: The rubric that judges the fork's drafts.
+            model: The model that drafts.
+            grader: The model that judges.
+            system_prompt: The generator's system prompt.
             max_iterations: The most iterations, those before the fork included.
 
         Raises:
             InvalidRequest: There is no such iteration, or the thread has no model to replace.
-            ThreadNotFound: There is no such thread.
         """
         given = parse_update(ResumeRequest, {"model": model, "grader": grader})
         thread: Any = (await self.checkpoint(thread_id))["thread"]

@@ -75,14 +75,10 @@ class Outcome(Strict):
     saved: int = 0
     """The drafts that were made after an accepted one."""
     text: str
-    before: tuple[CriterionRow, ...]
-    now: tuple[CriterionRow, ...] = ()
-
-    @property
-    def why(self) -> str:
-        """The reasons for which the draft fails now, or failed before."""
-        rows = self.now if self.end == "sent_back" else self.before
-        return one_line("; ".join(f"{one.id}: {one.why_failed}" for one in rows if not one.passed))
+    why: str
+    """The reasons for which the draft fails now, or failed before."""
+    rows: tuple[CriterionRow, ...]
+    """The verdicts by the other rubric."""
 
 
 class Backtest(Strict):
@@ -157,8 +153,10 @@ class Story:
                 if feedback_message(self.new, evaluation.model_copy(update={"criteria": rows}), remarks).content == said:
                     continue
                 end = "diverges"
-            about: dict[str, Any] = {"name": self.name(evaluation), "draft": evaluation.iteration + 1, "before": evaluation.criteria}
-            return Outcome(end=end, text=text, now=rows or (), saved=left if end == "accepted" else 0, **about)
+            failing = [row for row in (evaluation.criteria if end == "accepted" else rows or ()) if not row.passed]
+            why = one_line("; ".join(f"{row.id}: {row.why_failed}" for row in failing))
+            about: dict[str, Any] = {"name": self.name(evaluation), "draft": evaluation.iteration + 1, "text": text, "why": why}
+            return Outcome(end=end, rows=rows or (), saved=left if end == "accepted" else 0, **about)
         raise ValueError(f"{self.thread_id}: nothing was judged in it")
 
     def _remark(self, rows: Sequence[CriterionRow], found: JudgeResult | None) -> list[str]:
@@ -224,6 +222,7 @@ def story_of(thread: Mapping[str, Any], rubric: Rubric, of: Rubric | None, grade
     if not is_meant or not whole or not all(messages[one.draft].content.strip() for one in judged):
         return None
     own = Grader.model_validate(thread.get("grader") or {}).model_copy(update={"hide": ()})
+    own = Grader() if grader and own.remote else own
     model = grader or own.model or (ModelSpec(id=judged[-1].grader) if judged[-1].grader and not own.remote else None)
     kept = kept_criteria(old, new, other_grader=grader is not None)
     return Story(str(thread["thread_id"]), old, new, kept, own.model_copy(update={"model": model}), judged, messages)
