@@ -143,7 +143,7 @@ async def test_people_say_which_rubric_agrees_with_them_more_and_the_page_shows_
     assert found.agrees_more.value == pytest.approx(1 - found.agreed)
     lines = [str(line) for line in backtest_lines(found, Path("rubric-v2.md"))]
     page = backtest_page(found, Path("rubric-v2.md"))
-    assert any(line.startswith(f"people agree with {found.agreed:.1%} of the old verdicts") for line in lines)
+    assert any(line.startswith(f"agreement with people: {found.agreed:.1%} of the old verdicts") for line in lines)
     assert lines[-1] == "adopt it: gradeloop run TASK.yaml --rubric rubric-v2.md"
     assert f"gradeloop fork {found.examples[0].name} --rubric rubric-v2.md" in page
     assert all(one.text in page for one in found.examples)

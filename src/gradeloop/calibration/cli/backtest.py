@@ -373,7 +373,7 @@ def backtest_lines(found: Backtest, rubric: Path) -> Iterator[str]:
             yield f"{name}: {same} verdicts stay, {fell} fall, {rose} rise"
     if found.agreed is not None and found.agrees_more.value is not None:
         more, interval = found.agrees_more.texts("{:+.1%}")
-        yield f"people agree with {found.agreed:.1%} of the old verdicts; with the new ones {more} (95 % interval {interval})"
+        yield f"agreement with people: {found.agreed:.1%} of the old verdicts, {more} by the new ones (95 % interval {interval})"
     yield from (f"{counted(count, 'thread')} left out: they {why}" for why, count in found.left_out.items())
     yield f"{counted(found.asked, 'draft')} judged, {money(found.usage.cost_usd) if found.usage.cost_usd else 'nothing to pay'}"
     if found.examples:
