@@ -17,7 +17,7 @@ from activities.providers import Providers
 from activities.state_cache import GradingSettings, GradingSettingsRef, ThreadLoader
 from activities.tools.base import Tool
 from activities.tools.registry import ToolRegistry
-from gradeloop.contract.base import Recorded, Sparse
+from gradeloop.contract.base import OmitEmpty, Tolerant
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import GraderSpec, ModelSpec, remote_tools, worker_tools
 from gradeloop.contract.notice import Webhooks
@@ -30,34 +30,34 @@ from gradeloop.grading.scoring import call_groups
 from gradeloop.settings.catalog import settings_notes
 
 
-class ToolFacts(Recorded):
+class ToolFacts(Tolerant):
     """The facts of a tool that the thread must know before it is called."""
 
     sha256: str
     """The first digits of the sha256 of the tool's name, description and parameters."""
-    needs_approval: Sparse[bool] = False
-    once: Sparse[bool] = False
+    needs_approval: OmitEmpty[bool] = False
+    once: OmitEmpty[bool] = False
     """True where it must not run twice for the same call."""
 
 
-class WorkerCapabilities(Recorded):
+class WorkerCapabilities(Tolerant):
     """The offer of the worker and its namespace; the thread learns it from history, never from its environment."""
 
     search_attributes: bool
     """Whether the namespace has our search attributes."""
     external_storage: bool
     """Whether large payloads are kept outside of Temporal."""
-    grader: Sparse[ModelSpec | None] = None
+    grader: OmitEmpty[ModelSpec | None] = None
     """The model that judges where the thread names none; None where every call group names its judge."""
     tools: str = ""
     """The sha256 of the grader's tools, with the versions that they declare."""
-    cacheable: Sparse[tuple[str, ...]] = ()
+    cacheable: OmitEmpty[tuple[str, ...]] = ()
     """Those of the grader's tools on which a verdict may rest that is reused."""
-    facts: Sparse[dict[str, ToolFacts]] = Field(default_factory=dict)
+    facts: OmitEmpty[dict[str, ToolFacts]] = Field(default_factory=dict)
     """The facts of every tool of this worker that the thread names."""
-    evidence_queue: Sparse[str | None] = None
+    evidence_queue: OmitEmpty[str | None] = None
     """The task queue of the tools, if they have one of their own."""
-    webhooks: Sparse[Webhooks] = Field(default_factory=dict)
+    webhooks: OmitEmpty[Webhooks] = Field(default_factory=dict)
     """The events of which each webhook of this worker is told; only the worker has their addresses and secrets."""
 
 

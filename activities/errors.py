@@ -16,7 +16,7 @@ from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError, is_cancelled_exception
 
 from activities.calls.rate_headers import reply_time
-from gradeloop.contract.base import Recorded, Sparse
+from gradeloop.contract.base import OmitEmpty, Tolerant
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.provider import FailureKind, ModelFault
 from gradeloop.errors import InvalidRequest, StoreUnavailable, ValueRefused
@@ -116,18 +116,18 @@ STORE_ATTEMPTS = 20
 """Attempts of a call that pays nothing after which an error that is not the store's is final."""
 
 
-class FailureDetails(Recorded):
+class FailureDetails(Tolerant):
     """The details of a failed call, beside its message."""
 
     usage: Usage
     """The usage of all attempts."""
     raisable: bool = False
     """Whether the same call with a larger completion may succeed."""
-    waits_for: Sparse[str | None] = None
+    waits_for: OmitEmpty[str | None] = None
     """The model whose rate limit the call waits for."""
-    away_until: Sparse[float | None] = None
+    away_until: OmitEmpty[float | None] = None
     """Time until which the call waits for a provider that is away, in seconds since 1970."""
-    search_attributes: Sparse[bool | None] = None
+    search_attributes: OmitEmpty[bool | None] = None
     """Whether the namespace has our search attributes, as a call says that was stopped before it could return what the worker offers."""
 
 

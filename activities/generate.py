@@ -5,7 +5,7 @@ from temporalio import activity
 from activities.calls.attempts import AttemptState, PaidCall, PaidTurn, UnansweredAttempt
 from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
 from activities.state_cache import GradingSettings, ThreadRef
-from gradeloop.contract.base import Sparse
+from gradeloop.contract.base import OmitEmpty
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelRequest, Step
@@ -18,9 +18,9 @@ class GenerateCall(PaidCall):
 
     thread: ThreadRef
     step: Step
-    admit: Sparse[bool] = False
+    admit: OmitEmpty[bool] = False
     """True on a thread's first call: what only the worker can know is checked before anybody is called."""
-    last: Sparse[bool] = False
+    last: OmitEmpty[bool] = False
     """True where no further tool calls are possible."""
 
 
@@ -29,9 +29,9 @@ class GeneratorTurn(PaidTurn):
 
     usage: Usage
     offer: WorkerCapabilities
-    added: Sparse[tuple[Message, ...]] = ()
+    added: OmitEmpty[tuple[Message, ...]] = ()
     """Messages that were sent behind the thread's own, and stand before the reply from now on."""
-    notes: Sparse[tuple[str, ...]] = ()
+    notes: OmitEmpty[tuple[str, ...]] = ()
     """Notes of the evaluation on the model that was called."""
 
 

@@ -13,7 +13,7 @@ from activities.calls.attempts import AttemptState, PaidCall, PaidTurn, Unanswer
 from activities.capabilities import WorkerCapabilities, WorkerServices, model_notes
 from activities.state_cache import GradingSettings, LogRef, ThreadRef
 from activities.tools.registry import READ_TRANSCRIPT, RESERVED
-from gradeloop.contract.base import Sparse
+from gradeloop.contract.base import OmitEmpty
 from gradeloop.contract.evaluation import CheckOutcome, Malformed, Verdict
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
@@ -43,7 +43,7 @@ class GradeCall(PaidCall):
     scratch: LogRef
     """The grader's own conversation of this pass: its tool calls, their results, and the requests to repair an answer."""
     step: Step
-    admit: Sparse[bool] = False
+    admit: OmitEmpty[bool] = False
     """True on a thread's first call: what only the worker can know is checked before anybody is called."""
     nonce: str
     """The run's random code, which marks the fence around what is judged."""
@@ -53,20 +53,20 @@ class GradeCall(PaidCall):
     """Index of the message to be judged."""
     asked: tuple[str, ...]
     """Ids of the criteria to judge."""
-    pending: Sparse[tuple[str, ...]] = ()
+    pending: OmitEmpty[tuple[str, ...]] = ()
     """The criteria that this turn must answer, where it asks only for some; by default all, or as many as one schema holds."""
-    form: Sparse[AnswerForm | None] = None
+    form: OmitEmpty[AnswerForm | None] = None
     """The form in which the judge has answered before; None where that is to be chosen."""
-    checks: Sparse[dict[str, CheckOutcome]] = Field(default_factory=dict)
-    last: Sparse[bool] = False
+    checks: OmitEmpty[dict[str, CheckOutcome]] = Field(default_factory=dict)
+    last: OmitEmpty[bool] = False
     """True where no further tool calls are possible."""
-    forced: Sparse[bool] = False
+    forced: OmitEmpty[bool] = False
     """True where the answer that came without a schema was none: this one is asked for only by the schema, without tools."""
-    whole: Sparse[bool] = False
+    whole: OmitEmpty[bool] = False
     """True where a finished run is judged: what comes after the draft is shown too."""
-    repeat: Sparse[int] = 0
+    repeat: OmitEmpty[int] = 0
     """Number of the judgement of the same finished run, from 0; the votes of each have seeds of their own."""
-    taken: Sparse[tuple[str, ...]] = ()
+    taken: OmitEmpty[tuple[str, ...]] = ()
     """Ids of the models that vote on the same criteria, to which this call does not fall back."""
 
     def shown(self, messages: list[Message]) -> list[Message]:
@@ -77,23 +77,23 @@ class GradeCall(PaidCall):
 class GraderTurn(PaidTurn):
     """A grader's reply: tool calls in `message`, or an answer and how it reads."""
 
-    verdict: Sparse[Verdict | None] = None
-    malformed: Sparse[Malformed | None] = None
+    verdict: OmitEmpty[Verdict | None] = None
+    malformed: OmitEmpty[Malformed | None] = None
     usage: Usage
-    fallback: Sparse[ModelSpec | None] = None
+    fallback: OmitEmpty[ModelSpec | None] = None
     """The model that answered, where it is a fallback of the one that was asked first."""
-    tools: Sparse[tuple[str, ...]] = ()
+    tools: OmitEmpty[tuple[str, ...]] = ()
     """The tools that the grader was offered."""
-    form: Sparse[AnswerForm | None] = None
+    form: OmitEmpty[AnswerForm | None] = None
     """The form in which the model was asked."""
-    loose: Sparse[bool] = False
+    loose: OmitEmpty[bool] = False
     """True where the model was given tools and no schema, since its API takes one of them at a time."""
     offer: WorkerCapabilities
-    added: Sparse[tuple[Message, ...]] = ()
+    added: OmitEmpty[tuple[Message, ...]] = ()
     """Messages that were sent behind the conversation, and stand before the answer from now on."""
-    prompt_sha256: Sparse[str | None] = None
+    prompt_sha256: OmitEmpty[str | None] = None
     """The sha256 of what was sent before the grader's own conversation, its random code masked; None unless a finished run is judged."""
-    notes: Sparse[tuple[str, ...]] = ()
+    notes: OmitEmpty[tuple[str, ...]] = ()
     """Notes of the evaluation on the model that was called."""
 
 

@@ -9,7 +9,7 @@ from typing import Generic, TypeVar
 
 from temporalio import activity
 
-from gradeloop.contract.base import Page, Sparse, Strict
+from gradeloop.contract.base import OmitEmpty, Page, Strict
 from gradeloop.contract.messages import Log, Message
 from gradeloop.contract.queries import recorded
 from gradeloop.contract.rubric import Rubric
@@ -31,9 +31,9 @@ class GradingSettings(Strict):
     generator: Generator
     grader: Grader | None
     rubric: Rubric | None
-    priced: Sparse[bool] = False
+    priced: OmitEmpty[bool] = False
     """Whether the thread's budget counts money, so that every model needs a price."""
-    outage_timeout: Sparse[OutageTimeout | None] = None
+    outage_timeout: OmitEmpty[OutageTimeout | None] = None
     """Seconds for which a call waits for a provider that is away; the worker's own by default."""
 
     def sha256(self) -> str:
@@ -45,7 +45,7 @@ class GradingSettingsRef(Strict):
     """A thread's settings by their sha256, and in full the first time."""
 
     sha256: str
-    brief: Sparse[GradingSettings | None] = None
+    brief: OmitEmpty[GradingSettings | None] = None
 
 
 class LogRef(Strict):

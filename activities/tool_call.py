@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError
 from activities.calls.attempts import heartbeats
 from activities.state_cache import LogRef, ThreadLoader
 from activities.tools.base import Tool
-from gradeloop.contract.base import Sparse, Strict
+from gradeloop.contract.base import OmitEmpty, Strict
 from gradeloop.contract.evaluation import (
     EVIDENCE_BYTES,
     Evidence,
@@ -50,13 +50,13 @@ class ToolRequest(Strict):
     draft: str = ""
     """The value of a parameter named `draft`, which a check judges."""
     check: bool = False
-    grader: Sparse[bool] = False
+    grader: OmitEmpty[bool] = False
     """True: the tool is a grader, `arguments` what it is asked, and its value a verdict."""
-    operation_id: Sparse[str] = ""
+    operation_id: OmitEmpty[str] = ""
     """The id of the call, the same at every attempt: a tool with effects passes it to its own service, so that they happen once."""
-    pinned: Sparse[str] = ""
+    pinned: OmitEmpty[str] = ""
     """The tool's `sha256` when the run began."""
-    approved: Sparse[bool] = False
+    approved: OmitEmpty[bool] = False
     """True where a person has approved this very call."""
 
 

@@ -162,7 +162,7 @@ async def evals(amount: Amount) -> list[Row]:
         return Row(name, [figure(one) for one in rounds], named, [figure(one) for one in theirs or ()], aim)
 
     judged, per_case = (lambda one: one.judged), (lambda one: (one.cpu - one.start) / batches.RUNS * 1000)
-    what = f"`eval`, {batches.RUNS} x 200 ms at {batches.AT_ONCE}"
+    what = f"`eval`, {batches.RUNS} x 200 ms at {batches.CONCURRENCY}"
     return [
         row(f"{what}, s of judging", 0.44, judged, "promptfoo"),
         row(f"{what}, s", 0.36, judged, "Mastra"),
@@ -201,7 +201,7 @@ async def judgements(amount: Amount) -> list[Row]:
         docent = None
     with served(judges.provider) as url, tempfile.TemporaryDirectory(prefix="gradeloop-bench-") as folder:
         found = await judges.measure(url, amount.rounds, Path(folder), docent)
-    ours, what = [one.wall for one in found["gradeloop"]], f"`judge`, {judges.RUNS} x 200 ms at {judges.AT_ONCE}"
+    ours, what = [one.wall for one in found["gradeloop"]], f"`judge`, {judges.RUNS} x 200 ms at {judges.CONCURRENCY}"
     others = {"Docent": 1.4, "bare SDK": 1.4}
     return [Row(f"{what}, s, beside {name}", ours, name, [one.wall for one in found[name]], aim) for name, aim in others.items()]
 

@@ -25,7 +25,7 @@ from lab.served_app import served
 
 CRITERIA = ("each line names what is seen", "no line explains the picture", "the last line turns away from the first")
 CHANGED = "the last line turns to another place or time"
-AT_ONCE = 20
+CONCURRENCY = 20
 
 
 def chance(*parts: object) -> float:
@@ -66,7 +66,7 @@ async def write_threads(count: int, model: dict[str, Any]) -> None:
     """Have threads drafted and graded by the first rubric."""
     connection, spec = await find(), WorkerSpec()
     client = GradingClient(await connect(connection), task_queue=await ensure_worker(spec, connection))
-    places = asyncio.Semaphore(AT_ONCE)
+    places = asyncio.Semaphore(CONCURRENCY)
     rubric = {"criteria": [{"description": text} for text in CRITERIA]}
 
     async def write(number: int) -> None:

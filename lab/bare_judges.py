@@ -11,12 +11,12 @@ import time
 
 from openai import AsyncOpenAI
 
-URL, RUNS, AT_ONCE = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+URL, RUNS, CONCURRENCY = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 PROMPT = "Say whether the run is good. Answer between <response> and </response>.\n{run}"
 
 
 async def main() -> None:
-    client, gate = AsyncOpenAI(api_key="k", base_url=f"{URL}/v1", max_retries=0, timeout=60), asyncio.Semaphore(AT_ONCE)
+    client, gate = AsyncOpenAI(api_key="k", base_url=f"{URL}/v1", max_retries=0, timeout=60), asyncio.Semaphore(CONCURRENCY)
 
     async def one(at: int) -> bool:
         async with gate:

@@ -27,7 +27,7 @@ from lab.peer.watched import watched
 from rig.node_peers import MASTRA, peer
 from rig.processes import Engine, WorkerProcess, engine_in
 
-RUNS, AT_ONCE, ROUNDS = 200, 50, 5
+RUNS, CONCURRENCY, ROUNDS = 200, 50, 5
 QUEUE = "bench-batches"
 RUBRIC = "It says which run it is."
 QUIET = {"NODE_NO_WARNINGS": "1"}
@@ -80,7 +80,7 @@ class Promptfoo:
     async def round(self, runs: int = RUNS) -> Measured:
         """Run the suite."""
         config = suite(self.folder, outputs(runs), RUBRIC)
-        told = await asyncio.to_thread(promptfoo(self.judge, self.folder).evaluate, config, "--max-concurrency", str(AT_ONCE))
+        told = await asyncio.to_thread(promptfoo(self.judge, self.folder).evaluate, config, "--max-concurrency", str(CONCURRENCY))
         asked, process = counts(self.judge), told.process
         return Measured(process.seconds, asked.seconds, process.cpu, process.megabytes, told.failed, asked.calls, asked.at_once)
 
@@ -96,7 +96,7 @@ class Mastra:
     async def round(self, runs: int = RUNS) -> Measured:
         """Run the script."""
         there, script = peer(MASTRA), Path(__file__).parent / "peer" / "mastra_rubric.mjs"
-        command = [str(there.node), str(script), str(there.modules), self.judge, str(runs), str(AT_ONCE)]
+        command = [str(there.node), str(script), str(there.modules), self.judge, str(runs), str(CONCURRENCY)]
         process = (await asyncio.to_thread(watched, command, there.environment({**os.environ, **QUIET}), self.folder)).must(0)
         failed = int(json.loads(process.output.strip().splitlines()[-1])["failed"])
         asked = counts(self.judge)
@@ -124,7 +124,7 @@ class Gradeloop:
         if self._worker.process is None or self._engine.server is None:
             raise RuntimeError("server and worker were not started")
         rows = [json.dumps({"id": f"case-{at}", "output": output}) for at, output in enumerate(outputs(runs))]
-        told = {"grader": "openai:gpt-5", "rubric": f"- {RUBRIC}", "tests": "cases.jsonl", "concurrency": AT_ONCE, "cache": False}
+        told = {"grader": "openai:gpt-5", "rubric": f"- {RUBRIC}", "tests": "cases.jsonl", "concurrency": CONCURRENCY, "cache": False}
         await asyncio.to_thread((self._folder / "cases.jsonl").write_text, "\n".join(rows))
         await asyncio.to_thread((self._folder / "suite.yaml").write_text, json.dumps(told))
         own = {"TEMPORAL_ADDRESS": self._engine.address, "GRADELOOP_TASK_QUEUE": QUEUE}
@@ -174,7 +174,7 @@ def middle(rounds: Sequence[Measured]) -> Measured:
 
 def show(found: dict[str, list[Measured]]) -> Table:
     """Return the medians of all rounds, side by side."""
-    table = Table(title=f"{RUNS} outputs, {SECONDS * 1000:.0f} ms judge, {AT_ONCE} at once; medians of the rounds")
+    table = Table(title=f"{RUNS} outputs, {SECONDS * 1000:.0f} ms judge, {CONCURRENCY} at once; medians of the rounds")
     heads = ("", "wall, s", "of it judging, s", "CPU a grading, ms", "without its start, ms", "MiB", "failed", "calls", "at once")
     for heading in heads:
         table.add_column(heading, justify="right" if heading else "left")

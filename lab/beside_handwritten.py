@@ -41,7 +41,7 @@ from rig.processes import Engine, WorkerProcess, engine_in
 
 MODEL = "gpt-5"
 OUR_QUEUE = "beside-handwritten"
-RUNS, AT_ONCE = 200, 50
+RUNS, CONCURRENCY = 200, 50
 """Gradings, judgements and, of each, the calls in flight: as many as `gradeloop eval` has by default."""
 
 DRAFTS = f"{TASK} [draft]"
@@ -111,14 +111,14 @@ class Ours:
         shared: dict[str, Any] = {"rubric": f"- {OUTPUT_RUBRIC}", "grader": {"model": f"openai:{MODEL}"}}
         cases = [Case.model_validate(shared | {"id": f"case-{at}", "output": output}) for at, output in enumerate(outputs)]
         await batches.upload(name, cases)
-        await batches.start(BatchRequest(batch_id=name, total=len(cases), at_once=AT_ONCE, cache=False))
+        await batches.start(BatchRequest(batch_id=name, total=len(cases), at_once=CONCURRENCY, cache=False))
         await batches.result(name)
         return [result.status == "passed" for result in await asyncio.to_thread(lambda: list(BatchReader(self._store).results(name)))]
 
     async def judge(self, runs: Sequence[str]) -> list[str]:
         """See `Side`."""
         found: list[Judged] = []
-        await judge_many(self._judge, [_agent_run(said) for said in runs], found.append, concurrency=AT_ONCE, store=self._store)
+        await judge_many(self._judge, [_agent_run(said) for said in runs], found.append, concurrency=CONCURRENCY, store=self._store)
         return [str(one.result.output["label"]) for one in sorted(found)]
 
     async def judge_one(self, run: str) -> str:
@@ -156,14 +156,14 @@ class Theirs:
     async def grade(self, outputs: Sequence[str]) -> list[bool]:
         """See `Side`."""
         folder = self._folder / str(uuid4())
-        batch = Batch(cases=folder / "cases.jsonl", verdicts=folder, rubric=[OUTPUT_RUBRIC], grader=MODEL, at_once=AT_ONCE)
+        batch = Batch(cases=folder / "cases.jsonl", verdicts=folder, rubric=[OUTPUT_RUBRIC], grader=MODEL, at_once=CONCURRENCY)
         await asyncio.to_thread(_write_cases, batch.cases, outputs)
         await self._client.execute_workflow(GradedBatch.run, batch, id=f"batch-{uuid4()}", task_queue=QUEUE)
         return [case.verdict is not None and case.verdict.satisfied for case in await asyncio.to_thread(_read_pages, folder)]
 
     async def judge(self, runs: Sequence[str]) -> list[str]:
         """See `Side`."""
-        asked = Judgings(runs=[_run(said) for said in runs], question=QUESTION, judge=MODEL, at_once=AT_ONCE)
+        asked = Judgings(runs=[_run(said) for said in runs], question=QUESTION, judge=MODEL, at_once=CONCURRENCY)
         found = await self._client.execute_workflow(JudgedRuns.run, asked, id=f"judgements-{uuid4()}", task_queue=QUEUE)
         return [one.judgement.label if one.judgement else str(one.error) for one in found]
 

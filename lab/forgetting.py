@@ -39,7 +39,7 @@ from worker import build
 QUEUE = "forgetting"
 TENANT = "acme"
 MARK = "TEXT-OF-THE-TENANT-THAT-GOES"
-AT_ONCE = 50
+CONCURRENCY = 50
 LARGE = "x" * 300_000
 CASES = 20
 
@@ -66,7 +66,7 @@ def files_with(folder: Path) -> list[str]:
 
 async def run_threads(client: Client, store: Store, wanted: range, mine: int, *, attributes: bool = True) -> None:
     """Run threads to their ends; one in `mine` is the tenant's."""
-    threads, places = GradingClient(client, task_queue=QUEUE), asyncio.Semaphore(AT_ONCE)
+    threads, places = GradingClient(client, task_queue=QUEUE), asyncio.Semaphore(CONCURRENCY)
 
     async def run(at: int) -> None:
         tenant = TENANT if at % mine == 0 else f"other-{at % 7}" if at % 10 else None

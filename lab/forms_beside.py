@@ -24,7 +24,7 @@ from lab.peer.promptfoo_suite import promptfoo
 from lab.peer.venv import DOCENT, MIDDLEWARE, peer_python
 from rig.real_model import NAME, NoModelError, Tap, real_model
 
-GRADINGS, CRITERIA, AT_ONCE = 30, 3, 2
+GRADINGS, CRITERIA, CONCURRENCY = 30, 3, 2
 
 Told = list[dict[str, bool] | None]
 _NO_VERDICT = ("Could not extract JSON", "API error", "API call error", "llm-rubric produced malformed")
@@ -56,7 +56,7 @@ def by_promptfoo(question: Question) -> Told:
     }
     path = question.folder / "suite.json"
     path.write_text(json.dumps(suite))
-    results = promptfoo(question.url.removesuffix("/v1"), question.folder).evaluate(path, "--max-concurrency", str(AT_ONCE)).results
+    results = promptfoo(question.url.removesuffix("/v1"), question.folder).evaluate(path, "--max-concurrency", str(CONCURRENCY)).results
     told: Told = []
     for result in sorted(results, key=lambda each: int(each["testIdx"])):
         parts = (result.get("gradingResult") or {}).get("componentResults") or []
@@ -73,7 +73,7 @@ def by_script(pins: tuple[str, ...], script: str) -> Callable[[Question], Told]:
     """Return the verdicts that a script in a peer's venv prints."""
 
     def ask(question: Question) -> Told:
-        given = {"url": question.url, "model": NAME, "asked": ASKED, "at_once": AT_ONCE, "cap": question.cap}
+        given = {"url": question.url, "model": NAME, "asked": ASKED, "at_once": CONCURRENCY, "cap": question.cap}
         given |= {"texts": question.texts, "criteria": question.criteria}
         command = [str(peer_python(pins)), str(Path(__file__).parent / "peer" / script)]
         done = subprocess.run(command, input=json.dumps(given), capture_output=True, text=True, check=False)

@@ -42,7 +42,7 @@ from worker import build
 QUEUE = "growth"
 SERVE = "--serve"
 MIB = 2**20
-AT_ONCE = 20
+CONCURRENCY = 20
 AGAIN = 5
 """Runs that a size of criteria or of a message is measured with."""
 WOKEN = 50
@@ -141,8 +141,8 @@ async def stand(server: ServerInfo, *, turns: int = 1, criteria: int = 1, cached
 
 
 async def together(calls: Sequence[Callable[[], Awaitable[object]]]) -> None:
-    """Make calls, `AT_ONCE` at a time."""
-    gate = asyncio.Semaphore(AT_ONCE)
+    """Make calls, `CONCURRENCY` at a time."""
+    gate = asyncio.Semaphore(CONCURRENCY)
 
     async def one(call: Callable[[], Awaitable[object]]) -> None:
         async with gate:

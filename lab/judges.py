@@ -32,7 +32,7 @@ from lab.peer.venv import DOCENT, peer_python
 from lab.served_app import served
 from rig.processes import Engine, WorkerProcess, engine_in
 
-RUNS, AT_ONCE, SECONDS, ROUNDS = 200, 50, 0.2, 5
+RUNS, CONCURRENCY, SECONDS, ROUNDS = 200, 50, 0.2, 5
 QUEUE = "bench-judges"
 SAID = 'It is.\n<response>{"label": "match", "explanation": "It says so [T0B1]."}</response>'
 MEBI = 1024 * 1024
@@ -70,7 +70,7 @@ def provider(said: str = SAID) -> web.Application:
 
 async def scripted(python: Path | str, script: str, url: str) -> Measured:
     """Measure a side that is a script of its own."""
-    command = [str(python), script, url, str(RUNS), str(AT_ONCE)]
+    command = [str(python), script, url, str(RUNS), str(CONCURRENCY)]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE, env=dict(os.environ))
     out, _ = await process.communicate()
     told: dict[str, Any] = json.loads(out.decode().strip().splitlines()[-1])
@@ -119,7 +119,7 @@ class Ours(Served):
 
         async def work() -> int:
             judged: list[Judged] = []
-            await judge_many(self._judge, runs, judged.append, concurrency=AT_ONCE, store=self._store)
+            await judge_many(self._judge, runs, judged.append, concurrency=CONCURRENCY, store=self._store)
             return sum(row.result.failed for row in judged)
 
         return await self.measured(self._worker.process.pid if self._worker.process else 0, work())
@@ -144,7 +144,7 @@ class Floor(Served):
 
     async def round(self) -> Measured:
         """Run as many workflows, as many at once."""
-        gate, name = asyncio.Semaphore(AT_ONCE), f"{time.time_ns()}"
+        gate, name = asyncio.Semaphore(CONCURRENCY), f"{time.time_ns()}"
 
         async def one(at: int) -> None:
             async with gate:
@@ -208,7 +208,7 @@ async def measure(url: str, rounds: int, folder: Path, docent: Path | None) -> d
 
 def show(found: dict[str, list[Measured]]) -> None:
     """Print the medians of all rounds."""
-    table = Table(title=f"{RUNS} judgements, {SECONDS * 1000:.0f} ms provider, {AT_ONCE} at once; medians of the rounds")
+    table = Table(title=f"{RUNS} judgements, {SECONDS * 1000:.0f} ms provider, {CONCURRENCY} at once; medians of the rounds")
     for heading in ("", "wall, s", "CPU a call, ms", "MiB", "failed", "server CPU a call, ms"):
         table.add_column(heading, justify="right" if heading else "left")
     for name, rounds in found.items():

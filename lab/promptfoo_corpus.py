@@ -19,9 +19,9 @@ from pathlib import Path
 
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import read_yaml
-from gradeloop.suites.findings import Unsupported
 from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import CheckedSuite, check_suite
+from gradeloop.suites.unsupported import Unsupported
 from rig.pdf import pdf
 
 _CODE = re.compile(r"(?:file://)?(?P<path>[\w./-]+\.(?:js|cjs|mjs|ts|py|rb|sh))(?::(?P<function>\w+))?")
@@ -83,8 +83,8 @@ class Corpus:
 
 
 def _kind(problem: str) -> str:
-    """Return a problem without the values in it, but for the name of what has no counterpart."""
-    named = re.search(r"^(?:the type |config\.)?'?[\w.-]+'? has no counterpart", problem)
+    """Return a problem without the values in it, but for the name of what is not supported."""
+    named = re.search(r"^(?:the type |config\.)?'?[\w.-]+'? is not supported", problem)
     return named[0] if named else _QUOTED.sub("…", problem)[:120]
 
 

@@ -28,7 +28,7 @@ from rig.limited_provider import VERDICT
 TARGET_MS = 1.0
 """What our layer may cost of CPU beyond the bare call."""
 
-AT_ONCE = 20
+CONCURRENCY = 20
 
 PROMPT = "word " * 2_000
 
@@ -115,7 +115,7 @@ def ours(name: str, url: str) -> Call:
 
 async def cpu(call: Call, calls: int) -> float:
     """Return the milliseconds of CPU that a call takes, many at once."""
-    slots = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(CONCURRENCY)
 
     async def one() -> None:
         async with slots:

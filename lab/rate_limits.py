@@ -29,7 +29,7 @@ from worker import build
 
 MODEL = "openai_compatible:m"
 
-AT_ONCE = 50
+CONCURRENCY = 50
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ async def run(engine: Engine, trial: Trial, store_url: str | None = None) -> Fig
         )
         upload = Upload(batch_id=batch_id, first=0, cases=cases)
         await client.execute_workflow(StoreCases.run, upload, id=f"store/{batch_id}", task_queue=queue)
-        request = BatchRequest.model_validate({"batch_id": batch_id, "total": trial.cases, "at_once": AT_ONCE})
+        request = BatchRequest.model_validate({"batch_id": batch_id, "total": trial.cases, "at_once": CONCURRENCY})
         summary = await client.execute_workflow(GradingBatch.run, request, id=batch_id, task_queue=queue)
         return figures(provider, summary.errors, summary.status)
 

@@ -19,7 +19,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 FEWEST = 40
-AT_ONCE = 2
+CONCURRENCY = 2
 """Tests in copies of the product that run at the same time."""
 
 PARTS = 4
@@ -113,7 +113,7 @@ Runs = Callable[[Fault], "Future[subprocess.CompletedProcess[str]]"]
 def runs(request: pytest.FixtureRequest) -> Iterator[Runs]:
     """Run the tests of the faults that were selected, two at a time, and return what returns the run of one."""
     asked = {fault.name for item in request.session.items if (fault := _fault_of(item)) is not None}
-    with ThreadPoolExecutor(AT_ONCE) as pool:
+    with ThreadPoolExecutor(CONCURRENCY) as pool:
         begun = {fault: pool.submit(run_in_copy, [fault.caught_by], fault) for fault in FAULTS if fault.name in asked}
         yield begun.__getitem__
         pool.shutdown(cancel_futures=True)

@@ -10,7 +10,7 @@ from temporalio.exceptions import ActivityError, ChildWorkflowError
 from temporalio.workflow import ChildWorkflowCancellationType
 
 from activities.tool_call import ToolRequest
-from gradeloop.contract.base import FirstMistakes
+from gradeloop.contract.base import Bounded
 from gradeloop.contract.evaluation import Verdict
 from gradeloop.contract.messages import FEEDBACK_SOURCE, MAX_MESSAGES, MESSAGE_BYTES, Message
 from gradeloop.contract.model_spec import RemoteGrader
@@ -23,7 +23,7 @@ from workflows.stop_rule import Arrived, CallEnd, Failed, NotDone
 from workflows.thread_state import Thread
 from workflows.tool_calls import ToolCalls
 
-_MESSAGES = TypeAdapter(Annotated[list[Message], FirstMistakes(MAX_MESSAGES)])
+_MESSAGES = TypeAdapter(Annotated[list[Message], Bounded(MAX_MESSAGES)])
 
 
 class RemoteGeneratorFailed(Exception):

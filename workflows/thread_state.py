@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, model_validator
 from pydantic_core import to_json
 from temporalio import workflow
 
-from gradeloop.contract.base import BoundedDict, FirstMistakes, Items, Page, Sparse, page_of, without_nulls
+from gradeloop.contract.base import Bounded, BoundedDict, Items, OmitEmpty, Page, page_of, without_nulls
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.evaluation import (
     CheckOutcome,
@@ -261,7 +261,7 @@ class Thread(State):
     """The form in which each judge has answered, by the key of its model: later prompts begin as the earlier ones did."""
     max_iterations: int
     idle_timeout: float = 0
-    outage_timeout: Sparse[float | None] = None
+    outage_timeout: OmitEmpty[float | None] = None
     """Seconds for which a call waits for a provider that is away; the worker's own by default."""
     log: Log
     turn: int = 0
@@ -272,7 +272,7 @@ class Thread(State):
     run: GradingRun | None = None
     runs: int = 0
     evaluations: Evaluations = Field(default_factory=Evaluations)
-    events: Annotated[list[Event], FirstMistakes()] = Field(default_factory=list)
+    events: Annotated[list[Event], Bounded()] = Field(default_factory=list)
     seq: int = 0
     usage: Usage = Usage()
     turn_usage: Usage = Usage()
@@ -285,8 +285,8 @@ class Thread(State):
     priority: Priority | None = None
     active: Invocation | None = None
     """The turn in flight or interrupted."""
-    queue: Annotated[list[Invocation], FirstMistakes()] = Field(default_factory=list)
-    outcomes: Annotated[list[TurnOutcome], FirstMistakes()] = Field(default_factory=list)
+    queue: Annotated[list[Invocation], Bounded()] = Field(default_factory=list)
+    outcomes: Annotated[list[TurnOutcome], Bounded()] = Field(default_factory=list)
     owed: dict[str, float] = Field(default_factory=dict, exclude_if=lambda value: not value)
     """Keys of turns whose callers gave none and were told to send again, with until when they are expected, in seconds since 1970."""
     supplied: Rubric | None = None

@@ -52,7 +52,7 @@ from gradeloop.batches.cases import (
 )
 from gradeloop.batches.charges import CallCost, WaitNote
 from gradeloop.batches.contract import (
-    AT_ONCE,
+    CONCURRENCY,
     NO_OUTPUT,
     BatchClosing,
     BatchRequest,
@@ -106,7 +106,7 @@ class BatchActivities:
         self._gates = gates
         self._fleet = fleet
         self._findings: dict[str, CheckedOutput] = {}
-        """Findings without a model about the cases in flight."""
+        """UnsupportedFeatures without a model about the cases in flight."""
         self._comparisons = CaseComparisons(services, store, self._ask_more)
         self._escalations = CaseEscalations(services, store, self._found, self._ask_more)
 
@@ -495,7 +495,7 @@ class BatchActivities:
 
         async def pay() -> UnwrittenReply:
             await asyncio.sleep(lookup.request.delay / 1000)
-            state.at_once = None if lookup.request.at_once == AT_ONCE else lookup.request.at_once
+            state.at_once = None if lookup.request.at_once == CONCURRENCY else lookup.request.at_once
             for model in choice.chain if _limits_cost(lookup.request) else ():
                 self._services.refuse_without_price(model)
             reply = await self._services.calls.send(request, state, choice, reserve)

@@ -15,7 +15,7 @@ from activities.errors import failure
 from activities.grade import seeded
 from activities.providers import Providers
 from activities.state_cache import ByteBoundedCache, LogRef, query_workflow
-from gradeloop.contract.base import Sparse, Strict
+from gradeloop.contract.base import OmitEmpty, Strict
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelFault, ModelRequest, Step
@@ -46,7 +46,7 @@ class SubjectRef(Strict):
 
     sha256: str
     bytes: int
-    subject: Sparse[Subject | None] = None
+    subject: OmitEmpty[Subject | None] = None
 
 
 class SubjectPage(Strict):
@@ -65,9 +65,9 @@ class JudgeCall(PaidCall):
     step: Step
     nonce: str
     model: ModelSpec
-    again: Sparse[bool] = False
+    again: OmitEmpty[bool] = False
     """True where the same prompt is sent more than once, so that a provider may cache it."""
-    repeat: Sparse[int] = 0
+    repeat: OmitEmpty[int] = 0
     """Which judgement of the same run it is, from 0: the rollouts of another one have seeds of their own."""
 
 
@@ -79,9 +79,9 @@ class JudgeTurn(PaidTurn):
     citations: tuple[Citation, ...] = ()
     usage: Usage
     prompt_sha256: str
-    fallback: Sparse[ModelSpec | None] = None
+    fallback: OmitEmpty[ModelSpec | None] = None
     """The model that answered, where it is a fallback of the one that was asked first."""
-    notes: Sparse[tuple[str, ...]] = ()
+    notes: OmitEmpty[tuple[str, ...]] = ()
     """Notes of the evaluation on the model that was called."""
 
 

@@ -19,7 +19,7 @@ from gradeloop.judges.write_back import Target, TraceScore, WriteBackCall, Write
 from gradeloop.settings.secrets import remember_secret
 from gradeloop.text import one_line, shortened
 
-SECONDS, AT_ONCE = 30.0, 8
+SECONDS, CONCURRENCY = 30.0, 8
 """The seconds that one answer may take, and the requests at the same time."""
 
 SENT = 100
@@ -44,7 +44,7 @@ async def write_scores(to: Target, scores: Sequence[TraceScore], environment: Ma
     Raises:
         ApplicationError: A key is missing or refused, or nobody answers.
     """
-    places = asyncio.Semaphore(AT_ONCE)
+    places = asyncio.Semaphore(CONCURRENCY)
     async with _client(to, environment) as client:
 
         async def send(method: str, path: str, body: object) -> httpx2.Response:

@@ -13,7 +13,7 @@ from temporalio.exceptions import ApplicationError, ApplicationErrorCategory
 from activities.calls.retries import CallLimits, ChainPosition, FailedAttempts, ModelChoice, RetryDecision, choose_model
 from activities.errors import FailureDetails, activity_call, first_detail
 from activities.state_cache import ByteBoundedCache
-from gradeloop.contract.base import Recorded, Sparse, Strict
+from gradeloop.contract.base import OmitEmpty, Strict, Tolerant
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import CallProgress
@@ -42,32 +42,32 @@ class UnansweredAttempt(FailureDetails):
     """Seconds until the call is made again."""
     failed: FailedAttempts
     turn: ChainPosition = ChainPosition()
-    since: Sparse[float | None] = None
+    since: OmitEmpty[float | None] = None
     """Time of the call's first attempt, in seconds since 1970."""
 
 
 class PaidCall(Strict):
     """The fields that every paid call of a thread or a judgement has."""
 
-    raised: Sparse[bool] = False
+    raised: OmitEmpty[bool] = False
     """True where a reply was cut before: it gets a larger completion."""
-    earlier: Sparse[UnansweredAttempt | None] = None
+    earlier: OmitEmpty[UnansweredAttempt | None] = None
     """The paid attempt before this one, where that gave no answer."""
 
 
-class PaidTurn(Recorded):
+class PaidTurn(Tolerant):
     """The result of a paid call of a thread or a judgement: the model's reply, and how it reads."""
 
     message: Message
 
 
-class _Carried(Recorded):
+class _Carried(Tolerant):
     """The position in a heartbeat's record of failed attempts, which has none where no model failed."""
 
     turn: ChainPosition = ChainPosition()
 
 
-class _Losses(Recorded):
+class _Losses(Tolerant):
     """The workers that were lost with a call in flight, as its last heartbeat knows it."""
 
     attempt: int = -1

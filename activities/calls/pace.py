@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Protocol, TypeVar
 
 from pydantic import Field
 
-from gradeloop.contract.base import Recorded
+from gradeloop.contract.base import Tolerant
 from gradeloop.errors import StoreUnavailable
 
 if TYPE_CHECKING:  # a worker without a store does not load SQLAlchemy
@@ -69,7 +69,7 @@ LEASE_SECONDS = 1.0
 T = TypeVar("T")
 
 
-class RateRefusal(Recorded):
+class RateRefusal(Tolerant):
     """A refusal, when the calls that were accepted had used up the limit."""
 
     at: float
@@ -83,7 +83,7 @@ class RateRefusal(Recorded):
 # A row of refusals ends with an accepted call that started behind its first (`row_from`). In a long one the provider was away: what was
 # accepted before it says nothing of the time, so measuring begins anew.
 # No span may hold idle time, or the rate falls to the load that there was: a call that comes late forgets the earlier refusals.
-class Pace(Recorded):
+class Pace(Tolerant):
     """The rate at which the calls of one model may start; all times are in seconds, by the clock of who keeps it.
 
     At two refusals one after the other the provider's bucket is empty, so that what it accepted between them is what it refills. The rate

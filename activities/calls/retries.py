@@ -11,7 +11,7 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 
 from activities.errors import RETRYABLE, FailureDetails, failure, priced_failure
-from gradeloop.contract.base import Recorded, Sparse
+from gradeloop.contract.base import OmitEmpty, Tolerant
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import FALLBACK_SECONDS, ModelSpec
 from gradeloop.contract.provider import FailureKind, ModelFault, ModelRequest
@@ -58,16 +58,16 @@ class CallLimits:
     """Seconds that an outage or a rate limit is waited for, from the first failure on."""
 
 
-class ChainPosition(Recorded):
+class ChainPosition(Tolerant):
     """The model that a call asks now, and why the others were left; each attempt hands it to the next."""
 
     place: int = 0
     """The place of the model in its list, 0 for the first."""
-    refused: Sparse[tuple[int, ...]] = ()
+    refused: OmitEmpty[tuple[int, ...]] = ()
     """Places of the models that cannot answer this call at all."""
-    since: Sparse[float | None] = None
+    since: OmitEmpty[float | None] = None
     """Time of the first failed attempt without a reply from any model since, in seconds since 1970."""
-    left: Sparse[tuple[str, ...]] = ()
+    left: OmitEmpty[tuple[str, ...]] = ()
     """The models that were left, in order, each with the kind of its failure."""
 
 
@@ -87,7 +87,7 @@ class RetryDecision:
     """The model that is asked next instead; None where no other one is."""
 
 
-class FailedAttempts(Recorded):
+class FailedAttempts(Tolerant):
     """The failures of one call, which each attempt hands to the next; an attempt whose worker was lost is none of them."""
 
     counts: dict[str, int] = Field(default_factory=dict)

@@ -87,7 +87,7 @@ def _comment(text: str | None, indent: str) -> Iterator[str]:
 
 
 def _type(schema: Any) -> str:  # noqa: ANN401 - JSON of any shape
-    """Return the type of a schema; what has no counterpart, a range say, is left to gradeloop."""
+    """Return the type of a schema; what is not supported, a range say, is left to gradeloop."""
     if not isinstance(schema, Mapping):
         return "JsonValue"
     if "$ref" in schema:

@@ -10,7 +10,7 @@ import resource
 import sys
 import time
 
-URL, RUNS, AT_ONCE = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+URL, RUNS, CONCURRENCY = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 os.environ |= {"OPENAI_API_KEY": "k", "OPENAI_BASE_URL": f"{URL}/v1"}
 
 from docent._llm_util.llm_svc import BaseLLMService  # type: ignore[import-not-found]  # noqa: E402 - of Docent's venv, after its settings
@@ -30,7 +30,7 @@ async def main() -> None:
     ]
     model = ModelOption(provider="openai", model_name="gpt-5")
     rubric = Rubric(rubric_text="Say whether the run is good.", judge_model=model, output_format="json")
-    judge, gate = build_judge(rubric, BaseLLMService(max_concurrency=AT_ONCE)), asyncio.Semaphore(AT_ONCE)
+    judge, gate = build_judge(rubric, BaseLLMService(max_concurrency=CONCURRENCY)), asyncio.Semaphore(CONCURRENCY)
 
     async def one(run: object) -> bool:
         async with gate:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gradeloop.suites.assertions import assertion_types
-from gradeloop.suites.findings import Keys, keys_of
+from gradeloop.suites.unsupported import Keys, keys_of
 from rig.node_peers import PROMPTFOO, peer
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -92,7 +92,7 @@ def test_it_has_the_types_that_the_table_has(facts: Facts) -> None:
     assert [name for name in theirs if theirs[name] != ours[name]] == []
 
 
-def test_a_type_without_a_counterpart_says_what_is_written_instead() -> None:
+def test_a_type_that_is_not_supported_says_what_is_written_instead() -> None:
     assert [row.name for row in assertion_types() if not row.build and not row.refused] == []
 
 

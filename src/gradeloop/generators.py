@@ -14,7 +14,7 @@ from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.worker import Worker
 
-from gradeloop.contract.base import FirstMistakes
+from gradeloop.contract.base import Bounded
 from gradeloop.contract.messages import MAX_MESSAGES, Message
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.temporal.connect import Connection, connect, find
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("gradeloop")
 
-_DRAFTED = TypeAdapter(Annotated[list[Message], FirstMistakes(MAX_MESSAGES)])
+_DRAFTED = TypeAdapter(Annotated[list[Message], Bounded(MAX_MESSAGES)])
 _LEFT_OUT = {"source", "vendor", "model", "kind", "about"}
 
 

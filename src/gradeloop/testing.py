@@ -60,7 +60,7 @@ GATE_SECONDS = 60.0
 IDLE_SECONDS = 3600.0
 """Seconds that a worker whose test process was killed lives on without an open workflow."""
 
-AT_ONCE = 16
+CONCURRENCY = 16
 """Judgements that one call has in flight at once."""
 
 STOP_SECONDS = 40.0
@@ -545,7 +545,7 @@ def require_satisfied(result: JudgeResult) -> None:
 
 
 async def _judge(config: JudgeConfig, runs: Sequence[AgentRun], spec: WorkerSpec) -> list[JudgeResult]:
-    judge, places = (await served_judge(config, spec))[0], asyncio.Semaphore(AT_ONCE)
+    judge, places = (await served_judge(config, spec))[0], asyncio.Semaphore(CONCURRENCY)
 
     async def judged(run: AgentRun) -> JudgeResult:
         async with places:

@@ -1,4 +1,4 @@
-"""What failed at first, a part of a long run or a dearer judge, is asked again alone: what was answered is not paid for twice."""
+"""What failed at first, a part of a long run or an escalation judge, is asked again alone: what was answered is not paid for twice."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from gradeloop.batches.judge_many import Judged, dearer_judge
+from gradeloop.batches.judge_many import Judged, escalation_judge
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.provider import ModelFault
 from gradeloop.contract.transcript import AgentRun
@@ -82,7 +82,7 @@ async def test_of_a_run_in_parts_a_part_without_an_answer_is_asked_again_by_the_
 
 
 @pytest.mark.parametrize("bad", [*PLACES, "whole"])
-async def test_a_dearer_judge_whose_answers_were_invalid_is_asked_again_alone(client: Client, tmp_path: Path, bad: str) -> None:
+async def test_an_escalation_judge_whose_answers_were_invalid_is_asked_again_alone(client: Client, tmp_path: Path, bad: str) -> None:
     given: list[AgentRun] = runs(f"dear-{bad}") if bad == "whole" else [long_run(f"dear-{bad}")]
 
     def by_votes(model: str, sample: int) -> object | None:
@@ -101,15 +101,15 @@ async def test_a_dearer_judge_whose_answers_were_invalid_is_asked_again_alone(cl
     about = unsure[0].result.result_metadata
     assert [kinds(found) for found in (unsure, read, decided)] == [["unsure"], ["unsure"], ["match"]]
     assert ("there is no object" in str(about["escalation"]), about["escalation_again"]) == (True, False)
-    assert unsure[0].dearer is not None
-    assert unsure[0].dearer.failed
-    assert unsure[0].dearer.judge_sha256 == _dearer_sha256()
+    assert unsure[0].escalation is not None
+    assert unsure[0].escalation.failed
+    assert unsure[0].escalation.judge_sha256 == _escalation_sha256()
     assert read_for == 0
     assert [request.spec.model for request in asked] == ["dear"] * (1 if bad in {"whole", PLACES[2]} else 2)
     assert decided[0].result.escalated_from == unsure[0].result.id
 
 
-async def test_a_dearer_judge_that_did_not_answer_is_asked_again_by_the_same_call(client: Client, tmp_path: Path) -> None:
+async def test_an_escalation_judge_that_did_not_answer_is_asked_again_by_the_same_call(client: Client, tmp_path: Path) -> None:
     def away(model: str, _: str, sample: int) -> object:
         if model == "dear":
             raise ModelFault("auth", "as it was told to", model=model)
@@ -126,7 +126,7 @@ async def test_a_dearer_judge_that_did_not_answer_is_asked_again_by_the_same_cal
     assert (kinds([decided]), asked_since(batches, paid)) == (["match"], 1)
 
 
-def _dearer_sha256() -> str:
-    dearer = dearer_judge(parse_judge(SPLIT))
-    assert dearer is not None
-    return dearer.sha256()
+def _escalation_sha256() -> str:
+    escalation = escalation_judge(parse_judge(SPLIT))
+    assert escalation is not None
+    return escalation.sha256()

@@ -162,16 +162,16 @@ async def test_a_comparison_that_fails_is_counted_in_the_batch_and_in_the_case_t
     assert (batch, of_cases) == (sold, sold)
 
 
-async def test_a_dearer_judge_that_fails_is_counted(client: Client, tmp_path: Path, models: FailingModels) -> None:
-    dearer: list[Any] = [EMPTY, "x", CUT, 401]
+async def test_an_escalation_judge_that_fails_is_counted(client: Client, tmp_path: Path, models: FailingModels) -> None:
+    escalation: list[Any] = [EMPTY, "x", CUT, 401]
     rubric = {"criteria": [{"id": "c1", "description": "it is good", "votes": 3}]}
     models.plan("first", PASS, PASS, verdict_text(False))
-    models.plan("second", *dearer)
+    models.plan("second", *escalation)
     async with calling_batches(client, tmp_path, models) as batches:
         summary, results = await batches.run([drafted(rubric, abstain=0.8, escalate=SECOND)])
 
     sold, batch, cases = of_all(models, summary, results)
-    assert models.times("second") == len(dearer)
+    assert models.times("second") == len(escalation)
     assert (batch, cases) == (sold, sold)
 
 

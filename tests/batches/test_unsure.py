@@ -1,4 +1,4 @@
-"""Cases on which votes disagree: neither passed nor failed, counted apart, and decided by a dearer model where the suite names one."""
+"""Cases on which votes disagree: neither passed nor failed, counted apart, and decided by an escalation model where the suite names one."""
 
 import csv
 import json
@@ -121,7 +121,7 @@ async def test_a_criterion_on_which_nothing_hangs_leaves_the_case_decided(client
     assert [(result.status, result.unsure) for result in results] == [("failed", ()), ("failed", ())]
 
 
-async def test_a_dearer_model_decides_what_the_votes_do_not(client: Client, tmp_path: Path) -> None:
+async def test_an_escalation_model_decides_what_the_votes_do_not(client: Client, tmp_path: Path) -> None:
     dear: Reply = {"role": "grader", "model": "dear", "verdict": verdict(row("c1", "it is dull"))}
     said = [dear, *votes(True, True, False, when="of a."), *votes(True, True, True)]
     cases = [unsure("a", escalate="scripted:dear"), unsure("b", escalate="scripted:dear")]
@@ -141,7 +141,7 @@ async def test_a_dearer_model_decides_what_the_votes_do_not(client: Client, tmp_
     assert (again.failed, again.usage.calls) == (1, 0)
 
 
-async def test_no_tenant_profits_from_what_a_dearer_model_told_another(client: Client, tmp_path: Path) -> None:
+async def test_no_tenant_profits_from_what_an_escalation_model_told_another(client: Client, tmp_path: Path) -> None:
     dear: Reply = {"role": "grader", "model": "dear", "verdict": verdict(row("c1", "it is dull"))}
     async with batching(client, tmp_path, dear, *votes(True, True, False)) as batches:
         found = [
@@ -152,7 +152,7 @@ async def test_no_tenant_profits_from_what_a_dearer_model_told_another(client: C
     assert found == [4, 4, 0]
 
 
-async def test_a_case_stays_unsure_where_the_dearer_model_fails_and_says_why(client: Client, tmp_path: Path) -> None:
+async def test_a_case_stays_unsure_where_the_escalation_model_fails_and_says_why(client: Client, tmp_path: Path) -> None:
     said = [breaks(model="dear"), *votes(True, False, True)]
     async with batching(client, tmp_path, *said) as batches:
         summary, results = await batches.run([unsure("a", escalate="scripted:dear")])
@@ -162,7 +162,7 @@ async def test_a_case_stays_unsure_where_the_dearer_model_fails_and_says_why(cli
     assert failure_reason(results[0]) == f"unsure of c1: 2 of 3 votes pass it ({results[0].error})"
 
 
-async def test_a_dearer_model_that_is_away_pauses_the_batch_and_is_asked_once_when_it_is_back(client: Client, tmp_path: Path) -> None:
+async def test_an_escalation_model_that_is_away_pauses_the_batch_and_is_asked_once_when_it_is_back(client: Client, tmp_path: Path) -> None:
     away = [breaks(kind="connection", model="dear"), *votes(True, False, True)]
     cases = [unsure("a", escalate="scripted:dear")]
     async with batching(client, tmp_path, *away, outage_timeout=0.3) as batches:
@@ -186,7 +186,7 @@ async def test_a_retry_of_failures_asks_about_unsure_cases_anew(client: Client, 
     assert (first.unsure, again.unsure, again.passed) == (1, 0, 1)
 
 
-async def test_a_dearer_model_that_the_worker_cannot_call_is_refused_before_any_call(client: Client, tmp_path: Path) -> None:
+async def test_an_escalation_model_that_the_worker_cannot_call_is_refused_before_any_call(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, *votes(True, True, True)) as batches:
         with pytest.raises(WorkflowFailureError) as refused:
             await batches.upload("unservable", [unsure("a"), unsure("b", escalate="anthropic:claude-of-nobody")])

@@ -74,11 +74,11 @@ def test_a_suite_ends_once_its_answer_is_known_and_the_rest_is_asked_on_demand(g
     assert results(gradeloop)["cases"] == found["cases"]
     unfair = gradeloop("eval", "--attach", "latest", "--retry", "failures")
     assert (unfair.code, "ended early; ask the rest with its failures: add --all" in unfair.err) == (2, True)
-    gradeloop("batches", "export", "latest", "-o", "early.json")
+    gradeloop("batches", "export", batch, "-o", "early.json")
     whole = gradeloop("eval", "--resume", "latest", "--all")
     assert (whole.code, whole.out.splitlines()[-2]) == (0, "PASSED 97.5% of 80%")
     assert "decision" not in results(gradeloop)["summary"]
-    compared = gradeloop("diff", "latest", "early.json", "--fail-on", "any")
+    compared = gradeloop("diff", batch, "early.json", "--fail-on", "any")
     assert (compared.code, "NOW WITHOUT A VERDICT" in compared.out) == (0, False), compared.out + compared.err
     assert f"ended once its answer was known: {len(queued)} of {TOTAL} cases were not asked" in compared.out + compared.err
 

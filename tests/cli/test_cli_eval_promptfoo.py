@@ -48,7 +48,7 @@ def test_what_is_left_out_is_not_judged_in_every_output(gradeloop: CommandLine) 
         "nothing/echo": "ungraded",
         **{f"{word}/openai:image:dall-e-3": "ungraded" for word in ("whole", "part", "failing", "mean", "nothing")},
     }
-    assert "not judged: the type 'webhook' has no counterpart" in found["part/echo"]["error"]
+    assert "not judged: the type 'webhook' is not supported" in found["part/echo"]["error"]
     assert "a model of images, none of a chat" in found["whole/openai:image:dall-e-3"]["error"]
     assert found["failing/echo"]["left_out"]
     assert found["nothing/echo"].get("error") is None
@@ -94,7 +94,7 @@ def test_a_check_tells_every_refusal_at_once_and_runs_nothing(gradeloop: Command
     assert done.code == 1
     assert "promptfooconfig.whole.yaml: taken whole: 1 case" in done.out
     assert "promptfooconfig.part.yaml: taken in part: 5 cases, 8 not judged whole, 1 without assertions" in done.out
-    assert "lines 8, 9, 10: the type 'webhook' has no counterpart (3 times)" in done.out
+    assert "lines 8, 9, 10: the type 'webhook' is not supported (3 times)" in done.out
 
     done = gradeloop("eval", "--check", "--json", whole, none)
     assert done.code == 2

@@ -90,7 +90,7 @@ JUDGES: dict[str, dict[str, Any]] = {
     "pass_if": {"pass_if": {"label": "pass"}},
     "abstain": {"n_rollouts_per_input": 5, "abstain": {"label": 0.8}},
     "abstain and pass_if": {"n_rollouts_per_input": 5, "abstain": {"label": 0.8}, "pass_if": {"label": "pass"}},
-    "escalate": {"n_rollouts_per_input": 3, "abstain": {"label": 0.8}, "escalate": "scripted:dearer"},
+    "escalate": {"n_rollouts_per_input": 3, "abstain": {"label": 0.8}, "escalate": "scripted:escalation"},
     "a panel": {"judge_model": None, "panel": ["scripted:a", "scripted:b"], "abstain": {"label": 0.8}, "quorum": 2},
     "reflections": {"n_rollouts_per_input": 2, "judge_variant": "multi-reflect"},
     "criteria": {},

@@ -120,7 +120,8 @@ def test_runs_of_any_shape_are_judged_and_shown_by_a_mapping_file(gradeloop: Com
     write(gradeloop, "labels.jsonl", {"agent_run_id": "c1", "label_value": {"label": "match"}})
     of_these = ("--runs", "cases.json", "--mapping", "mapping.yaml")
     agreed = gradeloop("agreement", "judge.yaml", "labels.jsonl", *of_these, "--pass", "label=match", "--json")
-    reported = gradeloop("report", "judge.yaml", *of_these, "-o", "page.html")
+    write(gradeloop, "made.jsonl", done.out)
+    reported = gradeloop("report", "made.jsonl", *of_these, "-o", "page.html")
 
     assert (refused.code, "cases.json, line 1: cases[0].why: this text of 130 characters would be shown to no judge" in refused.err) == (
         2,
@@ -337,39 +338,39 @@ def test_an_edited_criterion_is_asked_alone_and_a_budget_is_more_than_nothing(gr
     assert "--budget-usd" in nothing.err
 
 
-def test_unsure_verdicts_are_neither_passed_nor_failed_and_a_dearer_judge_decides_them(gradeloop: CommandLine) -> None:
+def test_unsure_verdicts_are_neither_passed_nor_failed_and_an_escalation_judge_decides_them(gradeloop: CommandLine) -> None:
     split = FRANCE | {"rubric_text": "Of two minds.", "n_rollouts_per_input": 3, "abstain": {"label": 0.8}}
     judge = write(gradeloop, "split.yaml", split)
-    dearer = write(gradeloop, "dearer.yaml", split | {"escalate": "scripted:dear"})
+    escalation = write(gradeloop, "escalation.yaml", split | {"escalate": "scripted:dear"})
     replies = [answers(MATCH, 0), answers(NO_MATCH, 1), answers(MATCH, 2), answers(MATCH, 0, model="scripted:dear")]
     write(gradeloop, "split.replies.yaml", {"replies": replies})
     rest = ("runs.jsonl", "--scripted", "split.replies.yaml", "--pass", "label=match", "--pass-rate", "0.5")
 
     unsure = gradeloop("judge", judge, *rest)
-    decided = gradeloop("judge", dearer, *rest)
-    again = gradeloop("judge", dearer, *rest, "--json")
+    decided = gradeloop("judge", escalation, *rest)
+    again = gradeloop("judge", escalation, *rest, "--json")
 
     assert unsure.code == 3, unsure.err
     assert "0 judged, 3 unsure, 0 failures" in unsure.out
     assert "unsure of label" in " ".join(unsure.out.split())
     assert decided.code == 0, decided.err
-    assert "3 judged, 3 passed (100%), 3 decided by the dearer judge, 0 failures" in " ".join(decided.out.split())
+    assert "3 judged, 3 passed (100%), 3 decided by the escalation judge, 0 failures" in " ".join(decided.out.split())
     assert [row["model"] for row in again.lines] == ["scripted:dear"] * 3
 
 
 @pytest.mark.parametrize(
     ("said", "hint", "calls"),
     [
-        ([fails() | {"model": "dear"}], "no dearer judge answered; the same command asks again", [3, 3]),
+        ([fails() | {"model": "dear"}], "no escalation judge answered; the same command asks again", [3, 3]),
         (
             [answers("nothing", step=step, model="dear") for step in range(3)],
-            "the dearer judge's answers stayed invalid; the same command with --retry errors asks again",
+            "the escalation judge's answers stayed invalid; the same command with --retry errors asks again",
             [0, 3],
         ),
     ],
     ids=["no answer", "invalid"],
 )
-def test_what_a_dearer_judge_left_unsure_names_the_command_that_asks_again_and_a_preview_counts_it(
+def test_what_an_escalation_judge_left_unsure_names_the_command_that_asks_again_and_a_preview_counts_it(
     gradeloop: CommandLine, said: list[dict[str, Any]], hint: str, calls: list[int]
 ) -> None:
     split = FRANCE | {"rubric_text": f"Of two minds, {hint}", "n_rollouts_per_input": 3, "abstain": {"label": 0.8}}
@@ -385,7 +386,7 @@ def test_what_a_dearer_judge_left_unsure_names_the_command_that_asks_again_and_a
     assert (before["calls"], before["to_escalate"]) == (9, 0)
     assert (unsure.code, f"3 unsure judgements: {hint}" in unsure.out) == (3, True), unsure.out + unsure.err
     assert [preview["calls"] for preview in seen] == [preview["to_escalate"] for preview in seen] == calls
-    assert "3 judgements, 3 of them in the store, 3 of which the dearer judge is to be asked" in words.out
+    assert "3 judgements, 3 of them in the store, 3 of which the escalation judge is to be asked" in " ".join(words.out.split())
 
 
 def test_a_thread_is_judged_by_its_id(gradeloop: CommandLine) -> None:

@@ -92,7 +92,7 @@ def test_a_converted_rubric_can_be_checked(gradeloop: CommandLine) -> None:
 
     assert (done.code, checked.code, refused.code) == (0, 0, 2)
     assert "  c1  Names pumps  (scored 0 to 1)" in checked.out
-    assert "assert[0]: the type 'webhook' has no counterpart" in refused.err
+    assert "assert[0]: the type 'webhook' is not supported" in refused.err
 
 
 def test_a_run_waits_for_a_person_and_goes_on_with_what_they_say(gradeloop: CommandLine) -> None:

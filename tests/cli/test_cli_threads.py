@@ -23,7 +23,7 @@ from tests.rig.threads import JUDGE, WRITER, answering, draft, grade, serving, v
 QUIET = Console(file=io.StringIO())
 
 
-def pressing(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+def decisive(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
     """Return a client's method in the middle of which Ctrl-C is pressed."""
 
     async def press(*arguments: Any, **options: Any) -> Any:
@@ -44,10 +44,10 @@ async def test_ctrl_c_while_a_run_is_started_or_resumed_interrupts_it(
         monkeypatch.setenv("TEMPORAL_ADDRESS", temporal_server.address)
         monkeypatch.setenv("GRADELOOP_TASK_QUEUE", served.task_queue)
         with monkeypatch.context() as patched:
-            patched.setattr(GradingClient, "start", pressing(GradingClient.start))
+            patched.setattr(GradingClient, "start", decisive(GradingClient.start))
             started = await run_task(read_task(task, TaskFlags()), QUIET, as_json=True, detach=False)
         with monkeypatch.context() as patched:
-            patched.setattr(GradingClient, "resume", pressing(GradingClient.resume))
+            patched.setattr(GradingClient, "resume", decisive(GradingClient.resume))
             resumed = await resume_thread("pressed", QUIET, budget=None, as_json=True)
         models.release()
         ended = await resume_thread("pressed", QUIET, budget=None, as_json=True)

@@ -10,7 +10,7 @@ from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.exceptions import ApplicationError
 
 from gradeloop.batches.contract import UPLOAD_CASES, parse_upload
-from gradeloop.contract.base import BoundedDict, FirstMistakes, Items
+from gradeloop.contract.base import Bounded, BoundedDict, Items
 from gradeloop.contract.messages import MAX_MESSAGES
 from gradeloop.contract.thread import InvokeRequest, parse_request, parse_update
 from gradeloop.contract.transcript import TRANSCRIPTS
@@ -45,7 +45,7 @@ def mistakes(error: ValidationError) -> list[str]:
 
 def test_a_list_is_counted_before_its_items_are_validated() -> None:
     counter = Counter()
-    few = TypeAdapter(Annotated[tuple[Annotated[int, BeforeValidator(counter)], ...], FirstMistakes(10)])
+    few = TypeAdapter(Annotated[tuple[Annotated[int, BeforeValidator(counter)], ...], Bounded(10)])
 
     with pytest.raises(ValidationError, match="it has 11 items, 10 at most; send fewer"):
         few.validate_python([1] * 11)

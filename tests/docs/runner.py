@@ -550,7 +550,7 @@ def is_drawing(block: Block) -> None:
 
 # Processes
 
-AT_ONCE = 4
+CONCURRENCY = 4
 TIMES, OFTEN = 10, 100
 """How often each of four programs is run: about one in 20 that leave a client of the SDK open ends with exit status 134, or hangs."""
 
@@ -572,7 +572,7 @@ async def run_process(*arguments: str, folder: Path | None = None, **variables: 
 
 async def ends_alike(programs: Sequence[tuple[str, ...]], **variables: str) -> Done:
     """Run programs, a few at once, each with a state folder of its own; return the one way in which all of them end, with exit status 0."""
-    slots = asyncio.Semaphore(AT_ONCE)
+    slots = asyncio.Semaphore(CONCURRENCY)
 
     async def run(arguments: tuple[str, ...]) -> Done:
         async with slots:

@@ -1,4 +1,4 @@
-"""Abstention: a verdict with too few of its votes is neither a pass nor a fail, and a dearer judge may decide it."""
+"""Abstention: a verdict with too few of its votes is neither a pass nor a fail, and an escalation judge may decide it."""
 
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,7 @@ async def test_criteria_are_unsure_by_their_votes(client: Client) -> None:
     assert result.unsure == ("criteria.c1",)
 
 
-async def test_a_dearer_judge_decides_what_is_unsure_once_within_the_budget(client: Client, tmp_path: Path) -> None:
+async def test_an_escalation_judge_decides_what_is_unsure_once_within_the_budget(client: Client, tmp_path: Path) -> None:
     config = SPLIT | {"escalate": "scripted:dear"}
     run, found = parse_run("escalated"), list[Judged]()
 
@@ -77,7 +77,7 @@ async def test_a_dearer_judge_decides_what_is_unsure_once_within_the_budget(clie
     assert again.output == rich.output
 
 
-async def test_an_unsure_verdict_stays_one_where_the_dearer_judge_fails(client: Client, tmp_path: Path) -> None:
+async def test_an_unsure_verdict_stays_one_where_the_escalation_judge_fails(client: Client, tmp_path: Path) -> None:
     run, found = parse_run("unescalated"), list[Judged]()
 
     async with batching(client, tmp_path, *TWO_OF_THREE) as batches:

@@ -25,7 +25,7 @@ PAUSE = 0.3
 POLL = 0.2
 """Seconds between two looks at a thread."""
 
-AT_ONCE = 10
+CONCURRENCY = 10
 """Threads side by side: each asks for its state again and again."""
 
 CLIENTS = "client's"
@@ -302,8 +302,8 @@ async def test_pairs_on_a_server_end_as_the_model_says(client: Client) -> None:
     async with serving(client, models=models, tools=(look, search, count), only="activities") as calls:
         at_calls = [ServedRace(calls, models, CALLS[at], *pair) for at in (0, 6, 7, 13) for pair in AT_CALLS]
         races = [*at_calls, *(ServedRace(calls, models, *case) for case in AT_REST)]
-        for first in range(0, len(races), AT_ONCE):
-            differences += await differences_of(races[first : first + AT_ONCE])
+        for first in range(0, len(races), CONCURRENCY):
+            differences += await differences_of(races[first : first + CONCURRENCY])
 
     assert [found for found in differences if found] == []
 

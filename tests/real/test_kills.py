@@ -14,7 +14,7 @@ from tests.rig.cli import CommandLine, ended
 from tests.rig.real_suites import grader, gradings, judged, outputs, suite
 
 CASES = 5
-AT_ONCE = 2
+CONCURRENCY = 2
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def alone(gradeloop: CommandLine) -> Iterator[CommandLine]:
 
 def in_the_third_call(tap: Tap) -> bool:
     """Return whether the third grading is being written."""
-    return len(gradings(tap.calls)) > AT_ONCE and tap.in_flight > 0
+    return len(gradings(tap.calls)) > CONCURRENCY and tap.in_flight > 0
 
 
 def cases_that_ended(gradeloop: CommandLine) -> int:

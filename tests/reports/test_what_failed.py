@@ -12,7 +12,7 @@ from gradeloop.batches.cli.batch_view import case_lines
 from gradeloop.batches.contract import CaseResult
 from gradeloop.batches.outputs import Outputs
 from gradeloop.batches.pages.read_batch import BatchReport, batch_page, head_of, report_of_file
-from gradeloop.reports.what_failed import FailureList
+from gradeloop.reports.failure_summary import FailureList
 from tests.reports.test_diff_page import page_of
 from tests.rig.batch_results import HOSTILE, case, row, summary_of
 from tests.rig.page_payloads import PAYLOADS

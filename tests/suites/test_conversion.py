@@ -145,11 +145,11 @@ def test_its_providers_are_ours(subtests: pytest.Subtests) -> None:
             assert parse_provider(provider, "assert[0]") == {"id": model} | ({"config": config} if config else {})
 
 
-def test_what_has_no_counterpart_is_refused_by_name(subtests: pytest.Subtests) -> None:
+def test_what_is_not_supported_is_refused_by_name(subtests: pytest.Subtests) -> None:
     rows: list[tuple[Any, str]] = [
         ([{"type": "javascript", "value": "x"}], "which runs in a sandbox; read it, then run its suite with: gradeloop eval --allow-code"),
         ([SAYS | {"transform": "output.trim()"}], "assert[0].transform: the transform is code, which runs in a sandbox"),
-        ([SAYS | {"provider": "claude"}], "assert[0].provider: 'claude' has no counterpart; known ids begin with"),
+        ([SAYS | {"provider": "claude"}], "assert[0].provider: 'claude' is not supported; known ids begin with"),
         (
             [SAYS | {"provider": {"id": "openai:x", "config": {"tools": [{"type": "mcp"}]}}}],
             "config.tools names 'mcp', which its vendor runs",
@@ -157,7 +157,7 @@ def test_what_has_no_counterpart_is_refused_by_name(subtests: pytest.Subtests) -
         ([SAYS | {"provider": "openai:embedding:x"}], "'openai:embedding:x' is a model of embeddings, none of a chat"),
         ([{"type": "llm-rubric", "value": 7}], "is not a string; put the description in quotes"),
         ([SAYS | {"threshold": 80}], "threshold 80 is outside of 0 to 1"),
-        ({"assert": [SAYS], "provider": "x"}, "tests[0]: 'provider' has no counterpart"),
+        ({"assert": [SAYS], "provider": "x"}, "tests[0]: 'provider' is not supported"),
         ({"tests": []}, "test 0 is not there"),
         ([SAYS | {"value": "{{ x }}"}, {"type": "llm-rubric", "value": "a", "weight": -1}], "greater than or equal to 0"),
     ]
@@ -245,13 +245,13 @@ async def test_such_a_scorer_scores_1_without_a_call(client: Client) -> None:
 @pytest.mark.parametrize(
     ("shape", "why"),
     [
-        ({"criteria": ["a"], "scale": 10}, "the scorer: 'scale' has no counterpart"),
-        ({"scorers": [{"criteria": "a"}], "strategy": "most"}, "strategy: 'most' has no counterpart"),
-        ({"scorers": [{"criteria": "a"}], "timeout": 5}, "isTaskComplete: 'timeout' has no counterpart"),
-        ({"criteria": [{"description": "a", "weight": 2}]}, "criteria[0]: 'weight' has no counterpart"),
+        ({"criteria": ["a"], "scale": 10}, "the scorer: 'scale' is not supported"),
+        ({"scorers": [{"criteria": "a"}], "strategy": "most"}, "strategy: 'most' is not supported"),
+        ({"scorers": [{"criteria": "a"}], "timeout": 5}, "isTaskComplete: 'timeout' is not supported"),
+        ({"criteria": [{"description": "a", "weight": 2}]}, "criteria[0]: 'weight' is not supported"),
         (
             {"criteria": "a", "options": {"scale": 10}},
-            "options: \"{'scale': 10}\" has no counterpart; a score is 0 or 1, leave the scale out",
+            "options: \"{'scale': 10}\" is not supported; a score is 0 or 1, leave the scale out",
         ),
         (
             {"scorers": [{"criteria": "a", "model": {"id": 5}}]},

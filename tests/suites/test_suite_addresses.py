@@ -106,9 +106,9 @@ def test_code_makes_the_output_of_the_reply_in_the_sandbox_after_trust(tmp_path:
 def test_what_a_request_cannot_have_is_refused_by_name(tmp_path: Path, subtests: pytest.Subtests) -> None:
     rows: list[tuple[dict[str, Any], str]] = [
         ({"headers": {"Authorization": "Bearer x"}}, "'Authorization' holds a key, which no request names"),
-        ({"tls": {"caPath": "a"}}, "'tls' of a request has no counterpart; serve the provider as an activity"),
-        ({"request": "POST / HTTP/1.1"}, "'request' of a request has no counterpart"),
-        ({"transformRequest": "x"}, "'transformRequest' of a request has no counterpart"),
+        ({"tls": {"caPath": "a"}}, "'tls' of a request is not supported; serve the provider as an activity"),
+        ({"request": "POST / HTTP/1.1"}, "'request' of a request is not supported"),
+        ({"transformRequest": "x"}, "'transformRequest' of a request is not supported"),
         ({"url": "ftp://a"}, "'ftp://a' is not an address"),
         ({"url": "http://{{ q }}/"}, "is not an address; write it out"),
         ({"method": "BREW"}, "'BREW' is not known"),

@@ -254,10 +254,10 @@ def test_a_list_of_an_llm_rubric_is_one_criterion_of_several_lines(tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", ["meteor", "guardrails", "moderation", "classifier", "not-classifier", "gleu"])
-def test_a_type_without_a_counterpart_is_refused_by_its_name_and_with_a_cure(tmp_path: Path, kind: str) -> None:
+def test_a_type_that_is_not_supported_is_refused_by_its_name_and_with_a_cure(tmp_path: Path, kind: str) -> None:
     message = refusal(tmp_path, config(f"{{type: {kind}, value: x}}"), name=NAME)
 
-    assert f"the type '{kind}' has no counterpart; " in message
+    assert f"the type '{kind}' is not supported; " in message
     assert "a function of the worker's tools" not in message
 
 

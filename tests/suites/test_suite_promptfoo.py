@@ -1,4 +1,4 @@
-"""A `promptfooconfig.yaml` is read as it is, or refused by the name and the line of what has no counterpart."""
+"""A `promptfooconfig.yaml` is read as it is, or refused by the name and the line of what is not supported."""
 
 import json
 from itertools import pairwise
@@ -206,10 +206,10 @@ def test_a_test_may_leave_the_defaults_assertions_out_and_name_its_transform_as_
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("tests: [{vars: {q: a}, options: {temperature: 0}}]", "options: 'temperature' has no counterpart; write it into the provider's"),
-        ("tests: [{vars: {q: a}, assertScoringFunction: file://x.js}]", "'assertScoringFunction' has no counterpart; "),
-        ("extensions: [file://x.js:f]", "'extensions' has no counterpart; "),
-        ("evaluateOptions: {filterRange: '0:1'}", "'filterRange' has no counterpart; "),
+        ("tests: [{vars: {q: a}, options: {temperature: 0}}]", "options: 'temperature' is not supported; write it into the provider's"),
+        ("tests: [{vars: {q: a}, assertScoringFunction: file://x.js}]", "'assertScoringFunction' is not supported; "),
+        ("extensions: [file://x.js:f]", "'extensions' is not supported; "),
+        ("evaluateOptions: {filterRange: '0:1'}", "'filterRange' is not supported; "),
     ],
 )
 def test_a_key_that_promptfoo_heeds_is_refused_with_a_cure(tmp_path: Path, text: str, words: str) -> None:
@@ -287,20 +287,23 @@ REFUSED = ("meteor", "guardrails", "classifier", "moderation", "not-gleu", "webh
 ASSERTED = "{vars: {q: x}, assert: [{type: is-json}]"
 
 
-def test_what_has_no_counterpart_is_refused_by_name_and_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
+def test_what_is_not_supported_is_refused_by_name_and_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
     rows: list[tuple[str, str]] = [
-        *((asserting(f"{{type: {kind}, value: v}}"), f"line 4, column 29: tests[0].assert[0]: the type '{kind}' has") for kind in REFUSED),
+        *(
+            (asserting(f"{{type: {kind}, value: v}}"), f"line 4, column 29: tests[0].assert[0]: the type '{kind}' is not supported")
+            for kind in REFUSED
+        ),
         (asserting("{type: equals, value: v, transform: output.trim()}"), "line 4, column 65: tests[0].assert[0].transform: the tr"),
         (asserting("{type: contains, value: file://check.js}"), "assert[0].value: the file"),
-        (config(ASSERTED + ", provider: openai:x}"), "tests[0]: 'provider' has no counterpart; name a provider"),
+        (config(ASSERTED + ", provider: openai:x}"), "tests[0]: 'provider' is not supported; name a provider"),
         (asserting("{$ref: '#/assertionTemplates/no'}"), "'#/assertionTemplates/no' is not among the assertionT"),
         (config("{vars: {q: '{{ now }}'}, assert: [{type: is-json}]}"), "tests[0].vars.q: '{{ now }}' is a template; "),
         (asserting("{type: equals, value: '{{ q | groupby }}'}"), "tests[0].assert[0], line 1: the filter 'groupby' is not taken"),
-        (ECHO + "redteam: {}", "line 3, column 10: 'redteam' has no counterpart"),
+        (ECHO + "redteam: {}", "line 3, column 10: 'redteam' is not supported"),
         (OPTIONS + "{maxConcurrency: 0}", "line 3, column 35: evaluateOptions.maxConcurrency: Input should be greater"),
         (ECHO + "tests: file://tests.js", "tests: the file 'tests.js' cannot be read"),
         ("prompts: [file://p.js]\nproviders: [echo]", "line 1, column 11: prompts[0]: the file 'p.js' cannot be read"),
-        ("prompts: ['{{ q }}']\nproviders: [nowhere:x]", "line 2, column 13: providers[0].provider: 'nowhere:x' has no counterpart"),
+        ("prompts: ['{{ q }}']\nproviders: [nowhere:x]", "line 2, column 13: providers[0].provider: 'nowhere:x' is not supported"),
         ("prompts: ['{{ q }}']\nproviders: [file://own.py]", "providers[0]: the file 'own.py' cannot be read"),
         (
             'prompts: [\'[{"role": "user", {{ q | lower }}}]\']\nproviders: [echo]',
@@ -318,23 +321,23 @@ def test_what_has_no_counterpart_is_refused_by_name_and_line(tmp_path: Path, sub
     [
         ("javascript: output.length", "assert[0]: the javascript assertion is code, which runs in a sandbox"),
         ("fn: x", "the javascript assertion is code"),
-        ("guardrails: hello", "the type 'guardrails' has no counterpart"),
-        ("contains(0.8): hello", "'threshold' has no counterpart"),
+        ("guardrails: hello", "the type 'guardrails' is not supported"),
+        ("contains(0.8): hello", "'threshold' is not supported"),
         ("llm-rubric", "assert[0]: the assertion has no value; write what must hold"),
         ("cost", "the threshold of cost is 'None'; write the most US dollars"),
         ("contains:", "contains has no value"),
         ("file://check.js", "'file://check.js' is code, which a table does not name; write the assertion"),
     ],
 )
-def test_an_expectation_without_a_counterpart_is_refused_with_its_row(tmp_path: Path, cell: str, words: str) -> None:
+def test_an_expectation_that_is_not_supported_is_refused_with_its_row(tmp_path: Path, cell: str, words: str) -> None:
     found = refusal(tmp_path, ECHO + "tests: t.csv", name=NAME, t_csv=f"q,__expected\nx,{cell}\n")
 
     assert found.startswith("the dataset 't.csv', line 2: ")
     assert words in found
 
 
-def test_a_column_without_a_counterpart_is_refused(tmp_path: Path) -> None:
-    assert "line 2: the column '__odd' has no counterpart" in refusal(tmp_path, ECHO + "tests: t.csv", name=NAME, t_csv="q,__odd\nx,y\n")
+def test_a_column_that_is_not_supported_is_refused(tmp_path: Path) -> None:
+    assert "line 2: the column '__odd' is not supported" in refusal(tmp_path, ECHO + "tests: t.csv", name=NAME, t_csv="q,__odd\nx,y\n")
 
 
 def test_columns_may_stand_around_the_prompt(tmp_path: Path) -> None:
@@ -460,8 +463,8 @@ def test_the_weights_of_max_score_are_by_the_type_of_assertions(tmp_path: Path) 
         (compared("{type: select-best}"), "assert[0].value: the value of select-best is 'None'; write by what the best is chosen"),
         (compared("{type: max-score}"), "max-score compares the scores of other assertions, and there are none; add one"),
         (compared("{type: is-json}, {type: max-score, value: {method: median}}"), "the method of max-score is 'median'"),
-        (compared("{type: is-json}, {type: max-score, value: {by: x}}"), "assert[1].value: 'by' has no counterpart"),
-        (compared("{type: not-select-best, value: v}"), "the type 'not-select-best' has no counterpart"),
+        (compared("{type: is-json}, {type: max-score, value: {by: x}}"), "assert[1].value: 'by' is not supported"),
+        (compared("{type: not-select-best, value: v}"), "the type 'not-select-best' is not supported"),
     ],
 )
 def test_a_comparison_that_compares_nothing_is_refused(tmp_path: Path, text: str, words: str) -> None:
@@ -546,6 +549,6 @@ def test_a_hook_after_all_tests_is_noted_and_one_that_changes_them_is_refused_wi
     assert [case.left_out for case in suite.cases()] == [()]
     assert any("extensions: afterAll is not run" in note for note in suite.notes)
     said = refusal(tmp_path, text.replace("afterAll", "afterEach"), name=NAME)
-    assert "'extensions' has no counterpart; a hook changes what is asked or reported; write that into the tests, and what it adds" in said
+    assert "'extensions' is not supported; a hook changes what is asked or reported; write that into the tests, and what it adds" in said
     left = cases(tmp_path, text.replace("afterAll", "beforeEach"), SuiteFlags(skip_unsupported=True), name=NAME)
     assert [len(case.left_out) for case in left] == [1]

@@ -272,7 +272,7 @@ def test_the_form_of_an_answer_is_that_of_the_generator(tmp_path: Path, name: st
         ({"tools": [{"type": "mcp", "server_url": "https://m"}]}, "'tools' names 'mcp', which its vendor runs"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "'web_search_20250305', which its vendor runs"),
         ({"tool_choice": {"type": "allowed_tools", "tools": []}}, "write auto, none, required or the name of a function"),
-        ({"response_format": {"type": "grammar"}}, "which has no counterpart"),
+        ({"response_format": {"type": "grammar"}}, "which is not supported"),
         ({"tools": [{"type": "function", "function": {**WEATHER, "description": "{{ q }}"}}]}, "is filled from variables"),
     ],
 )

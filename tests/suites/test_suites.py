@@ -247,7 +247,10 @@ def test_what_is_wrong_is_told_with_its_place_and_cure(tmp_path: Path, subtests:
         (GIVEN + "tests: [{id: a, output: x, loop: true}]", "tests[0]: loop needs a generator; a given output is only judged"),
         ("grader: scripted:j\ntests: [{output: x, rubric: '- a'}]", "grader.model: 'scripted:j' needs a file of replies"),
         ("scripted: replies.yaml\ntests: [{output: x}]", "tests[0]: there is nothing to judge by; give the test a rubric or assert"),
-        (GIVEN + "tests: [{output: x, assert: [{type: meteor}]}]", "line 4, column 30: tests[0].assert[0]: the type 'meteor' has no"),
+        (
+            GIVEN + "tests: [{output: x, assert: [{type: meteor}]}]",
+            "line 4, column 30: tests[0].assert[0]: the type 'meteor' is not supported",
+        ),
         (GIVEN + "tests: [{output: x, assert: [{type: regex, value: '(a'}]}]", "assert[0].value: the pattern '(a' is refused"),
         (GIVEN + "prompts: [a, 3]\ntests: [{output: x}]", "line 4, column 14: prompts[1]: "),
         (GIVEN + "prompts: ['file://no.txt']\ntests: [{output: x}]", "line 4, column 11: prompts[0]: the file 'no.txt' cannot be read"),

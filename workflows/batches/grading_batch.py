@@ -44,7 +44,7 @@ from gradeloop.batches.contract import (
     parse_batch,
 )
 from gradeloop.contract import thread as contract
-from gradeloop.contract.base import Recorded, Sparse
+from gradeloop.contract.base import OmitEmpty, Tolerant
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.notice import TITLE_CHARACTERS, Notice, NoticeBatch, NoticeCall, NoticeKind, Webhooks, wanted_by
 from gradeloop.errors import InvalidRequest
@@ -259,7 +259,7 @@ class StoreCasesWorkflow(StoreCases):
         return await call_store("store_cases", request, int, Priority.default, f"store {count} cases")
 
 
-class ShardRequest(Recorded):
+class ShardRequest(Tolerant):
     """The cases of a shard, and how it runs them."""
 
     batch_id: str
@@ -267,13 +267,13 @@ class ShardRequest(Recorded):
     last: int
     lanes: int
     """The number of calls at once, until the shard knows of more or fewer slots."""
-    at_once: Sparse[int] = 0
+    at_once: OmitEmpty[int] = 0
     """The number that the whole batch may make at once; 0 from before the shard followed its workers."""
-    shards: Sparse[int] = 1
+    shards: OmitEmpty[int] = 1
     """The number of shards that are open with it."""
     retries: int
     cache: bool
-    decides: Sparse[bool] = False
+    decides: OmitEmpty[bool] = False
     """Whether the batch ends as soon as its answer is known."""
     priority: contract.Priority
 
@@ -287,7 +287,7 @@ class ShardRequest(Recorded):
         return cls(batch_id=batch.batch_id, first=first, last=last, lanes=lanes, shards=shards, **own)
 
 
-class ShardEnded(Recorded):
+class ShardEnded(Tolerant):
     """Result of a shard."""
 
     passed: int
@@ -297,7 +297,7 @@ class ShardEnded(Recorded):
     unsure: int
     left: int
     """The number of cases that have not ended."""
-    slots: Sparse[int | None] = None
+    slots: OmitEmpty[int | None] = None
     """The slots of all workers of the queue, as last heard of."""
     held: str | None = None
     """The limit of the batch for which no further case was begun; None where all were."""

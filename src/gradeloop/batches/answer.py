@@ -162,7 +162,7 @@ def failure_reason(result: CaseResult) -> str:
 
 
 def unsure_reason(result: CaseResult) -> str:
-    """Return on which criteria the votes disagree, how many there are of each, and why no dearer judge decided."""
+    """Return on which criteria the votes disagree, how many there are of each, and why no escalation judge decided."""
     rows = {row.id: row for row in result.criteria}
     counts = [(name, [vote.passed for vote in rows[name].votes if vote.passed is not None]) for name in result.unsure if name in rows]
     said = "; ".join(f"{name}: {sum(votes)} of {len(votes)} votes pass it" for name, votes in counts)

@@ -9,7 +9,7 @@ from pydantic import ConfigDict, Field, TypeAdapter
 
 from gradeloop.batches.case_checks import OWN_CHECKS, CheckedOutput, context_of
 from gradeloop.batches.contract import DRAFT_MARK, Case, CaseKind, CasePlan, CaseResult, CaseStatus
-from gradeloop.contract.base import Recorded
+from gradeloop.contract.base import Tolerant
 from gradeloop.contract.criterion import Score
 from gradeloop.contract.evaluation import CheckOutcome, CriterionRow, Judgement, Malformed, Verdict
 from gradeloop.contract.messages import Message, Usage
@@ -235,7 +235,7 @@ class CaseConversation(GraderConversation):
             self.verdict = shorten_verdict(self.verdict, row_characters(rows))
 
 
-class ParkedCase(Recorded):
+class ParkedCase(Tolerant):
     """A case that is judged but for what compares it with others."""
 
     output: str = ""
@@ -262,9 +262,9 @@ def result_of_answers(case: Case, found: CheckedOutput | None, conversations: Se
     """
     if found is None or not case.rubric.criteria:
         return build_result(case, "ungraded", output=found and found.output, explanation=ASKED_NOTHING, error=not_judged(case))
-    own, dearer = _own_and_dearer(case, conversations)
+    own, escalation = _own_and_escalated(case, conversations)
     judgement = judgement_of(case, found, own)
-    doubts, better = unsure_criteria(case, judgement), {conversation.group: conversation.answer() for conversation in dearer}
+    doubts, better = unsure_criteria(case, judgement), {conversation.group: conversation.answer() for conversation in escalation}
     judgement = decide_by(case.rubric, judgement, doubts, better)
     unsure = unsure_criteria(case, judgement)
     verdicts = [conversation for conversation in conversations if conversation.verdict is not None]
@@ -276,7 +276,7 @@ def result_of_answers(case: Case, found: CheckedOutput | None, conversations: Se
         why_not_escalated(better),
         escalated_from=first_judge(own) if doubts and not unsure else None,
         cached=bool(verdicts) and all(conversation.cached for conversation in verdicts),
-        grader=first_judge(dearer if doubts and not unsure else own),
+        grader=first_judge(escalation if doubts and not unsure else own),
     )
 
 
@@ -303,17 +303,17 @@ def judgement_of(case: Case, found: CheckedOutput, conversations: Sequence[CaseC
     return aggregate(case.rubric, PassFindings(answers=answers, checks=found.checks))
 
 
-def _own_and_dearer(case: Case, conversations: "Sequence[CaseConversation]") -> tuple[list[CaseConversation], list[CaseConversation]]:
+def _own_and_escalated(case: Case, conversations: "Sequence[CaseConversation]") -> tuple[list[CaseConversation], list[CaseConversation]]:
     count = len(units_of(case))
     return [one for one in conversations if one.unit < count], [one for one in conversations if one.unit >= count]
 
 
 def groups_to_ask_anew(case: Case, found: CheckedOutput, conversations: Sequence[CaseConversation]) -> list[CallGroup]:
     """Return the call groups that the model of `escalate` is still to be asked about; none before all other questions are answered."""
-    own, dearer = _own_and_dearer(case, conversations)
+    own, escalation = _own_and_escalated(case, conversations)
     if case.escalate is None or len(own) < len(units_of(case)) or not all(conversation.ended for conversation in own):
         return []
-    asked = {conversation.group for conversation in dearer if conversation.ended}
+    asked = {conversation.group for conversation in escalation if conversation.ended}
     unsure = set(unsure_criteria(case, judgement_of(case, found, own)))
     return [group for group in call_groups(case.rubric) if unsure & set(group.ids) and group.index not in asked]
 
@@ -334,7 +334,7 @@ def not_judged(case: Case) -> str | None:
 
 
 NO_SECOND_JUDGE = "not escalated: the case has a workflow of its own, since it is judged with tools or shown in part"
-"""Why a case is unsure though its suite names a dearer model."""
+"""Why a case is unsure though its suite names an escalation model."""
 
 
 def _decided(case: Case, status: CaseStatus, rows: tuple[CriterionRow, ...], *, impossible: bool) -> dict[str, Any]:
@@ -386,7 +386,7 @@ def result_of_judging(case: Case, output: str, result: JudgeResult) -> CaseResul
 
 
 CANNOT_JUDGE = "it says that this cannot be judged"
-"""Why a dearer model's answer decides nothing."""
+"""Why an escalation model's answer decides nothing."""
 
 
 def unsure_criteria(case: Case, judgement: Judgement) -> tuple[str, ...]:
@@ -413,13 +413,13 @@ def _hangs_on(rubric: Rubric, rows: Sequence[CriterionRow], doubtful: Sequence[s
 
 
 def decide_by(rubric: Rubric, judgement: Judgement, unsure: Sequence[str], answers: Mapping[int, GraderAnswer]) -> Judgement:
-    """Return a judgement with the rows of a dearer model where its graders are unsure: such a row is decided, and has no votes.
+    """Return a judgement with the rows of an escalation model where its graders are unsure: such a row is decided, and has no votes.
 
     Args:
         rubric: The rubric.
         judgement: What the graders' votes came to.
         unsure: The ids of the criteria that they do not decide.
-        answers: The answers of the dearer model, by call group.
+        answers: The answers of the escalation model, by call group.
     """
     group_of = {name: group.index for group in call_groups(rubric) for name in group.ids}
     decided: dict[str, CriterionRow] = {}
@@ -436,7 +436,7 @@ def decide_by(rubric: Rubric, judgement: Judgement, unsure: Sequence[str], answe
 
 
 def why_not_escalated(answers: Mapping[int, GraderAnswer]) -> str | None:
-    """Return why a dearer model did not decide; None where nothing kept it from it."""
+    """Return why an escalation model did not decide; None where nothing kept it from it."""
     reasons = [why for answer in answers.values() if (why := _why_not(answer))]
     return f"not escalated: {'; '.join(dict.fromkeys(reasons))}" if reasons else None
 

@@ -8,7 +8,7 @@ from temporalio import workflow
 
 from gradeloop.batches.draft_checks import CALL_CHECK, COMPARISON_CHECK
 from gradeloop.batches.ratings import Rating
-from gradeloop.contract.base import READS_SHARES, CodeText, FirstMistakes, Recorded, Sparse, Strict
+from gradeloop.contract.base import READS_SHARES, Bounded, CodeText, OmitEmpty, Strict, Tolerant
 from gradeloop.contract.evaluation import CriterionRow, Row, criterion_rows, html_table, lowest_row
 from gradeloop.contract.messages import IMAGES, Attachment, Messages, Usage
 from gradeloop.contract.model_spec import HTTP_REQUEST, Budget, ModelSpec
@@ -35,7 +35,7 @@ COMPARED_CASES = 100
 CaseId = Annotated[str, Field(min_length=1, max_length=200, pattern=r"^[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f])?$")]
 
 _Votes = Annotated[float, Field(gt=0, le=1)]
-Abstention = Sparse[Annotated[_Votes | Annotated[dict[str, _Votes], Field(min_length=1)] | None, READS_SHARES]]
+Abstention = OmitEmpty[Annotated[_Votes | Annotated[dict[str, _Votes], Field(min_length=1)] | None, READS_SHARES]]
 """The least share of a criterion's votes, 0 to 1, with which its verdict decides; of all criteria with votes, or by a criterion's id."""
 
 CaseStatus = Literal["queued", "waiting", "passed", "failed", "unsure", "error", "ungraded"]
@@ -53,43 +53,43 @@ class Case(Strict):
 
     id: CaseId
     """Unique in its batch; the same from one run of a suite to the next, so that two batches can be compared."""
-    description: Sparse[str | None] = None
-    vars: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
+    description: OmitEmpty[str | None] = None
+    vars: OmitEmpty[dict[str, JsonValue]] = Field(default_factory=dict)
     """The variables that the suite's texts were filled with; shown, never sent to a model."""
-    prompt: Sparse[str | None] = None
+    prompt: OmitEmpty[str | None] = None
     """The label of the suite's prompt."""
-    label: Sparse[str | None] = None
+    label: OmitEmpty[str | None] = None
     """The column of a matrix: the generator's label; equal for all cases of a generator."""
-    messages: Sparse[Messages] = ()
+    messages: OmitEmpty[Messages] = ()
     """The conversation before the output; its last message is the user's where a generator answers it."""
-    images: Sparse[Annotated[tuple[Attachment, ...], Field(max_length=IMAGES)]] = ()
+    images: OmitEmpty[Annotated[tuple[Attachment, ...], Field(max_length=IMAGES)]] = ()
     """The images of the conversation, whose labels stand in its texts: the model that drafts sees them, whoever judges the labels."""
     output: str | None = None
     """The output that is judged; None where `generator` drafts it."""
-    generator: Sparse[Generator | None] = None
+    generator: OmitEmpty[Generator | None] = None
     rubric: Rubric
-    grader: Sparse[OwnGrader | None] = None
+    grader: OmitEmpty[OwnGrader | None] = None
     abstain: Abstention = None
-    escalate: Sparse[ModelSpec | None] = None
+    escalate: OmitEmpty[ModelSpec | None] = None
     """The model that is asked anew what the graders are unsure of; by default nobody is, and a person decides."""
-    transforms: Sparse[tuple[CodeText, ...]] = ()
+    transforms: OmitEmpty[tuple[CodeText, ...]] = ()
     """Functions that make of the output what is judged, one after the other."""
-    repeat: Sparse[Annotated[int, Field(ge=0)]] = 0
+    repeat: OmitEmpty[Annotated[int, Field(ge=0)]] = 0
     """The number of the repetition, from 0; every repetition has a draft and verdicts of its own."""
-    loop: Sparse[bool] = False
+    loop: OmitEmpty[bool] = False
     """Whether the case runs the full loop: draft, judge, revise."""
     max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] = Field(default=3, exclude_if=lambda value: value == 3)  # noqa: PLR2004 - the default
-    judging: Sparse[JudgingRequest | None] = None
+    judging: OmitEmpty[JudgingRequest | None] = None
     """The judgement of a finished run, where the case is one; the rubric is then the judge's, or empty for a judge with a schema."""
-    asks_nothing: Sparse[bool] = False
+    asks_nothing: OmitEmpty[bool] = False
     """Whether the case asks for no verdict: its rubric is empty, and it ends as `ungraded`."""
-    compared_with: Sparse[Annotated[tuple[CaseId, ...], Field(max_length=COMPARED_CASES)]] = ()
+    compared_with: OmitEmpty[Annotated[tuple[CaseId, ...], Field(max_length=COMPARED_CASES)]] = ()
     """The ids of the cases whose outputs are compared with one another, its own among them, where a check of the rubric compares them."""
-    metrics: Sparse[Annotated[tuple[MetricShare, ...], Field(max_length=MOST_SHARES)]] = ()
+    metrics: OmitEmpty[Annotated[tuple[MetricShare, ...], Field(max_length=MOST_SHARES)]] = ()
     """The named metrics of the suite in which the criteria's scores count."""
-    follows: Sparse[dict[str, CaseId]] = Field(default_factory=dict)
+    follows: OmitEmpty[dict[str, CaseId]] = Field(default_factory=dict)
     """Cases that end first, by the names of the marks for their outputs: `draft/...` for the draft, others for what was judged of it."""
-    left_out: Sparse[tuple[str, ...]] = ()
+    left_out: OmitEmpty[tuple[str, ...]] = ()
     """What the suite asks and is not judged, and why: the case never passes. With neither output nor generator it is not run either."""
 
     @property
@@ -199,7 +199,7 @@ Parsed = TypeVar("Parsed", bound=Strict)
 BatchId = Annotated[str, Field(min_length=1, max_length=120, pattern=r"^[A-Za-z0-9][A-Za-z0-9_.:-]*$")]
 
 
-AT_ONCE = 50
+CONCURRENCY = 50
 """Calls in flight where a batch does not say how many; a local server then gets no more than it has slots."""
 
 
@@ -210,9 +210,9 @@ class BatchRequest(Strict):
     total: Annotated[int, Field(ge=1, le=MAX_CASES)]
     """The number of cases that were uploaded."""
     name: Annotated[str, Field(max_length=200)] | None = None
-    suite: Sparse[Annotated[str, Field(max_length=200)] | None] = None
+    suite: OmitEmpty[Annotated[str, Field(max_length=200)] | None] = None
     """The suite, where `name` is the description of a run; for lists and searches alone."""
-    at_once: Annotated[int, Field(ge=1, le=1000)] = AT_ONCE
+    at_once: Annotated[int, Field(ge=1, le=1000)] = CONCURRENCY
     """The most calls in flight; never more than 80 % of the slots of all workers of the queue."""
     budget: Budget | None = None
     """The budget of all attempts together; the batch pauses when it is used up."""
@@ -224,17 +224,17 @@ class BatchRequest(Strict):
     """The least share of passed cases, which reports and exit codes use; the workflow does not."""
     allow_errors: Annotated[float, Field(ge=0, le=1)] = Field(default=0.0, exclude_if=lambda value: not value)
     """The share of all cases that may end in an error, which reports and exit codes use; the workflow does not."""
-    corrected: Sparse[GatedRate | None] = None
+    corrected: OmitEmpty[GatedRate | None] = None
     """The pass rate corrected by labels, which `eval --labels` leaves with an ended batch for reports; the workflow does not use it."""
     asks: bool = Field(default=True, exclude_if=lambda value: value is True)
     """Whether a verdict is asked for in any case; exit codes use it, the workflow does not."""
     derived_metrics: DerivedMetrics = Field(default=(), exclude_if=lambda value: not value)
     """Figures calculated from the cases' named metrics, which reports use; the workflow does not."""
-    until_decided: Sparse[UntilDecided | None] = None
+    until_decided: OmitEmpty[UntilDecided | None] = None
     """The batch ends as soon as its answer about `pass_rate` is known; its cases are in random order then. By default all are asked."""
-    labels: Sparse[tuple[Label, ...]] = ()
+    labels: OmitEmpty[tuple[Label, ...]] = ()
     """The labels that correct the rate that `until_decided` looks at, with digests of outputs; by default it is that of the judge."""
-    decision: Sparse[EarlyAnswer | None] = None
+    decision: OmitEmpty[EarlyAnswer | None] = None
     """The answer that was known before all cases were asked; the worker writes it."""
     retries: Annotated[int, Field(ge=0, le=20)] = RETRIES
     """Retries of a call after a transient error."""
@@ -245,7 +245,7 @@ class BatchRequest(Strict):
     again: Literal["errors", "invalid", "failures"] | None = None
     """Which ended cases of a resumed batch run again: the errors; or with them the judgements whose judge's answers stayed invalid; or with
     both the failures, which are then graded without the cache. A case whose calls lost their workers runs again only if it is named."""
-    cases: Sparse[tuple[str, ...]] = ()
+    cases: OmitEmpty[tuple[str, ...]] = ()
     """Ids of the ended cases that run again; all that `again` says by default."""
     priority: Priority = BATCH_PRIORITY
 
@@ -256,7 +256,7 @@ class Upload(Strict):
     batch_id: BatchId
     first: Annotated[int, Field(ge=0, lt=MAX_CASES)]
     """The position of the first of these cases in the batch."""
-    cases: Annotated[tuple[Case, ...], Field(min_length=1, max_length=UPLOAD_CASES), FirstMistakes(UPLOAD_CASES)]
+    cases: Annotated[tuple[Case, ...], Field(min_length=1, max_length=UPLOAD_CASES), Bounded(UPLOAD_CASES)]
 
 
 def parse_batch(raw: object) -> BatchRequest:
@@ -311,12 +311,12 @@ class CaseResult(Strict):
     """The case's position in the batch, from 0."""
     id: str
     """The case's id."""
-    repeat: Sparse[int] = 0
+    repeat: OmitEmpty[int] = 0
     """The number of the repetition, from 0."""
-    description: Sparse[str | None] = None
-    prompt: Sparse[str | None] = None
-    label: Sparse[str | None] = None
-    vars: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
+    description: OmitEmpty[str | None] = None
+    prompt: OmitEmpty[str | None] = None
+    label: OmitEmpty[str | None] = None
+    vars: OmitEmpty[dict[str, JsonValue]] = Field(default_factory=dict)
     status: CaseStatus
     score: float | None = None
     """The score by the rubric's own scoring, 0 to 1 unless an assertion in code gives more or less; None without a verdict."""
@@ -324,23 +324,23 @@ class CaseResult(Strict):
     """The output that was judged, the best draft where the case loops; None where no draft was written."""
     explanation: str = ""
     criteria: tuple[CriterionRow, ...] = ()
-    decided_by: Sparse[tuple[str, ...] | None] = None
+    decided_by: OmitEmpty[tuple[str, ...] | None] = None
     """Ids of the criteria for which the case did not pass, the worst first; None where that is not known."""
-    missed_threshold: Sparse[float | None] = None
+    missed_threshold: OmitEmpty[float | None] = None
     """The rubric's threshold, where the gate passed and the score alone did not reach it."""
-    worst_criterion: Sparse[str | None] = None
+    worst_criterion: OmitEmpty[str | None] = None
     """The id of the criterion that did not pass with the lowest score; one of weight 0 never is it."""
-    optional: Sparse[tuple[str, ...]] = ()
+    optional: OmitEmpty[tuple[str, ...]] = ()
     """Ids of the criteria that do not decide whether the case passes."""
-    unsure: Sparse[tuple[str, ...]] = ()
+    unsure: OmitEmpty[tuple[str, ...]] = ()
     """Ids of the criteria whose votes disagree too much, where it hangs on them whether the case passes."""
-    escalated_from: Sparse[str | None] = None
+    escalated_from: OmitEmpty[str | None] = None
     """The model that was unsure, where the model of `escalate` decided."""
     error: str | None = None
     """Why there is no verdict, or why a `queued` case was not run."""
-    metrics: Sparse[tuple[MetricShare, ...]] = ()
+    metrics: OmitEmpty[tuple[MetricShare, ...]] = ()
     """The named metrics of the suite in which the criteria's scores count."""
-    left_out: Sparse[tuple[str, ...]] = ()
+    left_out: OmitEmpty[tuple[str, ...]] = ()
     """What the suite asks and is not judged, and why."""
     usage: Usage = Usage()
     """The usage of drafting and judging in this attempt; a cached draft or verdict costs nothing."""
@@ -350,15 +350,15 @@ class CaseResult(Strict):
     """The model that judged; None where checks alone decided."""
     attempt: int = 0
     """How many times the case was run again before."""
-    iterations: Sparse[int | None] = None
+    iterations: OmitEmpty[int | None] = None
     """The number of drafts of a case that loops."""
-    thread_id: Sparse[str | None] = None
+    thread_id: OmitEmpty[str | None] = None
     """The workflow that graded the case, where the case has a workflow of its own."""
-    judgement: Sparse[JudgeResult | None] = None
+    judgement: OmitEmpty[JudgeResult | None] = None
     """The judgement of a finished run, where the case is one."""
     finished: str | None = None
     """The time when the case ended, ISO 8601, UTC."""
-    ratings: Sparse[tuple[Rating, ...]] = ()
+    ratings: OmitEmpty[tuple[Rating, ...]] = ()
 
     @property
     def base_id(self) -> str:
@@ -395,9 +395,9 @@ class BatchSummary(Strict):
 
     batch_id: str
     name: str | None = None
-    suite: Sparse[str | None] = None
-    tenant: Sparse[str | None] = None
-    models: Sparse[tuple[str, ...]] = ()
+    suite: OmitEmpty[str | None] = None
+    tenant: OmitEmpty[str | None] = None
+    models: OmitEmpty[tuple[str, ...]] = ()
     created: str
     """ISO 8601, UTC."""
     status: BatchStatus
@@ -421,9 +421,9 @@ class BatchSummary(Strict):
     """The share of judged cases, 0 to 1, that must pass."""
     allow_errors: float = Field(default=0.0, exclude_if=lambda value: not value)
     """The share of all cases, 0 to 1, that may end in an error."""
-    corrected: Sparse[GatedRate | None] = None
+    corrected: OmitEmpty[GatedRate | None] = None
     """The pass rate corrected by labels; where it has a decision, that is the batch's answer. None without labels."""
-    decision: Sparse[EarlyAnswer | None] = None
+    decision: OmitEmpty[EarlyAnswer | None] = None
     """The answer that was known before all cases were asked."""
     asks: bool = Field(default=True, exclude_if=lambda value: value is True)
     """Whether a verdict was asked for in any case."""
@@ -461,7 +461,7 @@ NO_OUTPUT = "no_output"
 CaseKind = Literal["calls", "thread", "judging"]
 
 
-class CasePlan(Recorded):
+class CasePlan(Tolerant):
     """How a case is run: by calls of the batch, or by a workflow of its own."""
 
     kind: CaseKind
@@ -469,13 +469,13 @@ class CasePlan(Recorded):
     """Whether a call of the batch drafts the output first."""
     units: int
     """The number of questions to graders: one for each call group and vote."""
-    first: Sparse[tuple[int, ...]] = ()
+    first: OmitEmpty[tuple[int, ...]] = ()
     """The questions that are asked first where a batch ends once it is decided, as no other may be needed; by default all."""
-    follows: Sparse[tuple[CaseId, ...]] = ()
+    follows: OmitEmpty[tuple[CaseId, ...]] = ()
     """The cases that end first."""
 
 
-class DueCase(Recorded):
+class DueCase(Tolerant):
     """A case that has not ended, with what its shard needs to run it."""
 
     position: int
@@ -492,15 +492,15 @@ class CaseCall(Strict):
     attempt: int
     nonce: str
     """The random code in the fence around the judged output."""
-    unit: Sparse[int] = 0
+    unit: OmitEmpty[int] = 0
     cache: bool = Field(default=True, exclude_if=lambda value: value is True)
-    raised: Sparse[bool] = False
+    raised: OmitEmpty[bool] = False
     """Whether an earlier reply was cut off, so that this one gets a larger completion."""
     carried: Usage = Field(default=Usage(), exclude_if=lambda value: not value.attempts)
     """The usage of the reply that was cut off."""
     retries: int = Field(default=RETRIES, ge=0, exclude_if=lambda value: value == RETRIES)
     """Retries after a transient error of one kind; an outage and a rate limit are limited by time alone."""
-    decides: Sparse[bool] = False
+    decides: OmitEmpty[bool] = False
     """Whether the batch ends as soon as its answer is known."""
 
     @property
@@ -509,22 +509,22 @@ class CaseCall(Strict):
         return self.retries + 1
 
 
-class CaseAnswer(Recorded):
+class CaseAnswer(Tolerant):
     """The answer of a call about a case."""
 
-    status: Sparse[CaseStatus | None] = None
+    status: OmitEmpty[CaseStatus | None] = None
     """The status of the case where it has ended; None where it goes on."""
-    again: Sparse[bool] = False
+    again: OmitEmpty[bool] = False
     """Whether the grader's answer was no verdict, so that it is asked again."""
-    held: Sparse[str | None] = None
+    held: OmitEmpty[str | None] = None
     """The limit of the batch for which no model was asked; None where none is reached."""
-    parked: Sparse[bool] = False
+    parked: OmitEmpty[bool] = False
     """Whether the case is judged but for what compares it with others, which are not judged yet."""
-    compares: Sparse[bool] = False
+    compares: OmitEmpty[bool] = False
     """Whether it was the last of those that are compared, so that they are compared now."""
-    due: Sparse[tuple[int, ...]] = ()
+    due: OmitEmpty[tuple[int, ...]] = ()
     """The questions that have no answer yet and may still change the verdict, those in flight included, where a few are asked first."""
-    slots: Sparse[int | None] = None
+    slots: OmitEmpty[int | None] = None
     """The slots of all workers of the queue, where the case has ended."""
 
 
@@ -536,24 +536,24 @@ class CaseRange(Strict):
     last: int
 
 
-class OpenedBatch(Recorded):
+class OpenedBatch(Tolerant):
     """The answer of the activity that opens a batch."""
 
     stretches: tuple[tuple[int, int], ...]
     """The ranges of positions that have cases to run."""
     slots: int
     """The number of calls that all workers of the queue make at once."""
-    webhooks: Sparse[Webhooks] = Field(default_factory=dict)
+    webhooks: OmitEmpty[Webhooks] = Field(default_factory=dict)
     """What each webhook of the worker is told of."""
-    in_turn: Sparse[bool] = False
+    in_turn: OmitEmpty[bool] = False
     """Whether cases follow others, so that one range runs after the other."""
 
 
-class ShardOpened(Recorded):
+class ShardOpened(Tolerant):
     """The cases of a shard that have not ended."""
 
     due: tuple[DueCase, ...]
-    slots: Sparse[int | None] = None
+    slots: OmitEmpty[int | None] = None
     """The slots of all workers of the queue."""
 
 
@@ -565,12 +565,12 @@ class BatchClosing(Strict):
     stopped: bool = False
 
 
-class ChildRequest(Recorded):
+class ChildRequest(Tolerant):
     """The argument of the workflow that grades a case."""
 
     type: Literal["GradingThread", "Judging"] | None = None
     argument: dict[str, Any] = Field(default_factory=dict)
-    known: Sparse[CaseAnswer | None] = None
+    known: OmitEmpty[CaseAnswer | None] = None
     """The answer where no workflow is started: the batch has reached a limit, or the case has ended."""
 
 

@@ -14,7 +14,7 @@ from pydantic import Field, JsonValue, ValidationError
 
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult
 from gradeloop.batches.reader import BatchReader
-from gradeloop.contract.base import RECORDED, Recorded
+from gradeloop.contract.base import RECORDED, Tolerant
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.text import clip, counted, did_you_mean
 
@@ -90,7 +90,7 @@ class ExportedCase(CaseResult):
     schema_name: str = Field(default=SCHEMA, alias="schema")
 
 
-class _ExportHead(Recorded):
+class _ExportHead(Tolerant):
     """The members of a `.json` file before its cases."""
 
     schema_name: str = Field(alias="schema")

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from itertools import islice
 
-from gradeloop.batches.contract import AT_ONCE, BatchRequest, BatchSummary, Case, CaseResult
+from gradeloop.batches.contract import CONCURRENCY, BatchRequest, BatchSummary, Case, CaseResult
 from gradeloop.batches.reader import BatchReader
 from gradeloop.errors import explained
 from gradeloop.judges.contract import JudgeConfig, JudgeResult
@@ -156,7 +156,7 @@ def wish_of(risk: float | None, seed: int | None, **more: object) -> UntilDecide
 
 def few_at_once(total: int) -> int:
     """Return how many calls of so many cases are made at once where an answer may come early: a twentieth, 5 at least."""
-    return min(AT_ONCE, max(5, total // 20))
+    return min(CONCURRENCY, max(5, total // 20))
 
 
 def expectation(request: BatchRequest) -> str:

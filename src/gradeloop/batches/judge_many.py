@@ -1,4 +1,4 @@
-"""Many finished runs judged at once: as a batch where there is a store, else by a workflow each; and the dearer judge that is asked."""
+"""Many finished runs judged at once: as a batch where there is a store, else by a workflow each; and the escalation judge that is asked."""
 
 import asyncio
 import hashlib
@@ -61,9 +61,9 @@ class Judged(NamedTuple):
     """Which judgement of the run, from 0."""
     result: JudgeResult
     first: JudgeResult | None = None
-    """The judge's own result, where it was unsure and a dearer judge was asked."""
-    dearer: JudgeResult | None = None
-    """The dearer judge's own judgement, where it was asked, also where that is a failure."""
+    """The judge's own result, where it was unsure and an escalation judge was asked."""
+    escalation: JudgeResult | None = None
+    """The escalation judge's own judgement, where it was asked, also where that is a failure."""
 
 
 class WantedJudgement(NamedTuple):
@@ -135,13 +135,13 @@ async def judge_many(
     if (until := options.get("gate", EarlyGoal()).until) is not None:
         random.Random(until.seed).shuffle(rows)  # noqa: S311 - an order that can be had again
     wanted = [WantedJudgement(judge, runs[position], repeat) for position, repeat in rows]
-    second = dearer_judge(judge.config)
-    dearer = None if second is None else Judge(second, await judge.connected(), task_queue=judge.task_queue, priority=judge.priority)
+    second = escalation_judge(judge.config)
+    escalation = None if second is None else Judge(second, await judge.connected(), task_queue=judge.task_queue, priority=judge.priority)
     unsure, spent = dict[int, JudgeResult](), dict[str, Usage]()
 
     def report(at: int, result: JudgeResult) -> None:
         spent[result.id] = result.usage
-        if dearer is not None and result.unsure:
+        if escalation is not None and result.unsure:
             unsure[at] = result
         else:
             on_result(Judged(*rows[at], result))
@@ -149,18 +149,18 @@ async def judge_many(
     await make_judgements(wanted, report, **options)
     used, places, budget = sum(spent.values(), Usage()), list(unsure), options.get("budget")
     refusal = budget.refusal(used) if budget else None
-    if dearer is None or refusal is not None:
+    if escalation is None or refusal is not None:
         for at in places:
             on_result(Judged(*rows[at], not_escalated(unsure[at], str(refusal), again=True), unsure[at]))
         return
-    asked = [WantedJudgement(dearer, wanted[at].run, wanted[at].repeat) for at in places]
+    asked = [WantedJudgement(escalation, wanted[at].run, wanted[at].repeat) for at in places]
 
-    def report_dearer(number: int, result: JudgeResult) -> None:
+    def report_escalated(number: int, result: JudgeResult) -> None:
         at = places[number]
         on_result(Judged(*rows[at], decided_by(unsure[at], result), unsure[at], result))
 
     options["budget"], options["gate"] = _rest_of(budget, used), EarlyGoal()
-    await make_judgements(asked, report_dearer, **options)
+    await make_judgements(asked, report_escalated, **options)
 
 
 async def make_judgements(
@@ -492,7 +492,7 @@ async def _judge_alone(wanted: Mapping[str, _Wanted], found: _Results, concurren
         await asyncio.gather(*tasks)
 
 
-def dearer_judge(judge: JudgeConfig) -> JudgeConfig | None:
+def escalation_judge(judge: JudgeConfig) -> JudgeConfig | None:
     """Return the judge that is asked anew of what this one is unsure of: the same question to the model of `escalate`; None without one."""
     if judge.escalate is None:
         return None
@@ -503,17 +503,17 @@ def dearer_judge(judge: JudgeConfig) -> JudgeConfig | None:
     return judge.model_copy(update=same | alone)
 
 
-def decided_by(first: JudgeResult, dearer: JudgeResult) -> JudgeResult:
-    """Return what becomes of an unsure judgement once the dearer judge was asked: its answer, or the first one where it gave none."""
-    usage = first.usage + dearer.usage
+def decided_by(first: JudgeResult, escalation: JudgeResult) -> JudgeResult:
+    """Return what becomes of an unsure judgement once the escalation judge was asked: its answer, or the first one where it gave none."""
+    usage = first.usage + escalation.usage
     about = {"usage": usage, "attempts": usage.attempts}
-    if dearer.failed:
-        reason = str(dearer.result_metadata.get("reason") or "the dearer judge gave no answer")
-        return not_escalated(first.model_copy(update=about), reason, again=bool(dearer.result_metadata.get("again")))
-    return dearer.model_copy(update=about | {"escalated_from": first.id})
+    if escalation.failed:
+        reason = str(escalation.result_metadata.get("reason") or "the escalation judge gave no answer")
+        return not_escalated(first.model_copy(update=about), reason, again=bool(escalation.result_metadata.get("again")))
+    return escalation.model_copy(update=about | {"escalated_from": first.id})
 
 
 def not_escalated(first: JudgeResult, reason: str, *, again: bool) -> JudgeResult:
-    """Return an unsure judgement that stays one, for a reason, whether or not the same command asks the dearer judge again."""
+    """Return an unsure judgement that stays one, for a reason, whether or not the same command asks the escalation judge again."""
     about: dict[str, JsonValue] = {"escalation": reason, "escalation_again": again}
     return first.model_copy(update={"result_metadata": first.result_metadata | about})

@@ -46,7 +46,7 @@ class JudgingPreview(Strict):
     cached: int
     """Calls whose answer is in the cache of verdicts."""
     to_escalate: int = 0
-    """Judgements in the store that are unsure, and of which the dearer judge is to be asked; its calls are counted."""
+    """Judgements in the store that are unsure, and of which the escalation judge is to be asked; its calls are counted."""
     cost_usd: float | None
     """An estimate of the calls to be made, at today's prices; None where a model's price is unknown."""
 
@@ -77,7 +77,7 @@ async def preview_judgements(
         judged: The ids of those that have a result.
         default: The model that judges where a judge names none.
         reader: The store with the cache of verdicts; None for none.
-        escalated: The requests of judgements that the dearer judge is to make.
+        escalated: The requests of judgements that the escalation judge is to make.
     """
     wanted = {name: made for name, made in requests if name not in judged}
     calls = [call for made in (*wanted.values(), *escalated) for request in made for call in _calls(request, default)]

@@ -47,7 +47,7 @@ COMPARISON_UNIT = 1_000_000
 """The number under which a case that waits to be compared is kept; the questions that compare it have the numbers after it."""
 
 ESCALATION_UNIT = 900_000
-"""The number of the first question to a dearer model about what a case's graders are unsure of; it is below `COMPARISON_UNIT`."""
+"""The number of the first question to an escalation model about what a case's graders are unsure of; it is below `COMPARISON_UNIT`."""
 
 Question = tuple[int, int, int]
 """Position of a case, its attempt, and the number of the question to a grader."""

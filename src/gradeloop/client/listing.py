@@ -9,7 +9,7 @@ from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.common import SearchAttributeKey
 from temporalio.service import RPCError
 
-from gradeloop.contract.base import Sparse, Strict
+from gradeloop.contract.base import OmitEmpty, Strict
 from gradeloop.contract.evaluation import RunStatus
 from gradeloop.contract.thread import BATCH_WORKFLOW, SEARCH_ATTRIBUTES, TENANT_ATTRIBUTE, WORKFLOW, tenant_value
 from gradeloop.errors import InvalidRequest, ServerUnreachable, ThreadNotFound
@@ -43,7 +43,7 @@ class ListedThread(Strict):
     grading_run_id: str | None
     rubric_sha256: str | None
     task_queue: str
-    fork_of: Sparse[str | None] = None
+    fork_of: OmitEmpty[str | None] = None
     """The id of the thread that it was forked off, if any."""
 
 

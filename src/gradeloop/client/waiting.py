@@ -11,7 +11,7 @@ from temporalio.client import Client
 
 from gradeloop.client.listing import ListedThread, threads
 from gradeloop.client.thread import ThreadHandle
-from gradeloop.contract.base import Page, Sparse, Strict
+from gradeloop.contract.base import OmitEmpty, Page, Strict
 from gradeloop.contract.evaluation import Evaluation, Event, Rejection, WaitingFor, rejections_of
 from gradeloop.contract.messages import Message
 from gradeloop.contract.thread import ThreadState
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LISTED = 1_000
 """The most waiting threads of which the oldest are looked for: the server lists by start alone."""
 
-AT_ONCE = 8
+CONCURRENCY = 8
 """Threads that are asked at once."""
 
 ANSWER_SECONDS = 6.0
@@ -84,7 +84,7 @@ class WaitingThread(Strict):
     """The beginning of the thread's first message, as one line."""
     waiting_for: WaitingFor | None = None
     """What is asked; None where its worker does not answer."""
-    rejections: Sparse[tuple[Rejection, ...]] = ()
+    rejections: OmitEmpty[tuple[Rejection, ...]] = ()
     """What people rejected of the run's earlier drafts on the same criteria, the oldest first."""
     problem: str | None = None
     """Why what is asked is not known."""
@@ -102,7 +102,7 @@ async def waiting_threads(client: Client, *, limit: int) -> list[WaitingThread]:
         ServerUnreachable: The server does not answer.
     """
     found = [thread async for thread in threads(client, status="waiting", limit=LISTED) if thread.open]
-    places = asyncio.Semaphore(AT_ONCE)
+    places = asyncio.Semaphore(CONCURRENCY)
 
     async def read(listed: ListedThread) -> WaitingThread | None:
         async with places:

@@ -12,7 +12,7 @@ from temporalio.service import RPCError
 
 from gradeloop.client.call_waits import LOOK_SECONDS, call_waits
 from gradeloop.client.thread import ThreadHandle
-from gradeloop.contract.base import Page, Sparse
+from gradeloop.contract.base import OmitEmpty, Page
 from gradeloop.contract.evaluation import Evaluation, Event
 from gradeloop.contract.messages import Message
 from gradeloop.contract.thread import ThreadState
@@ -32,9 +32,9 @@ Item = TypeVar("Item", bound=BaseModel)
 class DetailedEvent(Event):
     """An event with what it refers to by its index: `async for event in client.watch("haiku-1", details=True): print(event.message)`."""
 
-    message: Sparse[Message | None] = None
+    message: OmitEmpty[Message | None] = None
     """The message that was added; None for an event of any other type."""
-    evaluation: Sparse[Evaluation | None] = None
+    evaluation: OmitEmpty[Evaluation | None] = None
     """The evaluation that has ended; None for an event of any other type."""
 
 

@@ -63,14 +63,14 @@ READS_SHARES = BeforeValidator(_read_shares)
 """Reads a share, or a mapping of shares, that a person writes as `0.9` or as `90%`."""
 
 if TYPE_CHECKING:
-    Sparse = Annotated[FieldT, "left out of the JSON where it is empty"]
+    OmitEmpty = Annotated[FieldT, "left out of the JSON where it is empty"]
 else:
 
-    class Sparse:
+    class OmitEmpty:
         """The annotation of a field that is left out of the JSON where it is empty.
 
-        `Sparse[bool]` is left out where it is False, `Sparse[int]` where it is 0, texts, tuples and dictionaries where they are empty, and
-        any other, `Sparse[str | None]` say, where it is None: the field's default in all cases.
+        `OmitEmpty[bool]` is left out where it is False, `OmitEmpty[int]` where it is 0, texts, tuples and dictionaries if empty,
+        and any other, `OmitEmpty[str | None]` say, where it is None: the field's default in all cases.
         """
 
         def __class_getitem__(cls, kind: object) -> object:
@@ -105,7 +105,7 @@ class Strict(BaseModel):
         return without_nulls(cls, value)
 
 
-class Recorded(BaseModel):
+class Tolerant(BaseModel):
     """A frozen model of recorded data, which ignores a later version's keys so that old and new workers replay it."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -134,7 +134,7 @@ class OrText(Strict):
 
 
 @dataclass(frozen=True)
-class FirstMistakes:
+class Bounded:
     """Annotates a list or mapping that may be long: it is counted before its items are validated, and validation stops at 20 mistakes.
 
     A workflow task that takes longer than two seconds counts as a deadlock, and 50,000 mistakes take about as long.
@@ -187,10 +187,10 @@ def _moved(detail: ErrorDetails, by: int) -> InitErrorDetails:
 
 Item = TypeVar("Item")
 
-Items = Annotated[tuple[Item, ...], FirstMistakes()]
+Items = Annotated[tuple[Item, ...], Bounded()]
 """A tuple of any length that a caller sends; its validation stops at 20 mistakes."""
 
-BoundedDict = Annotated[dict[str, Item], FirstMistakes()]
+BoundedDict = Annotated[dict[str, Item], Bounded()]
 """A mapping of any length that a caller sends; its validation stops at 20 mistakes."""
 
 PAGE_BYTES = 1024 * 1024
@@ -296,11 +296,11 @@ class CodeText(Strict):
     language: Literal["javascript", "python"]
     code: Annotated[str, Field(min_length=1, max_length=CODE_CHARACTERS)]
     """An expression or a function's body; with `file`, all of that file."""
-    file: Sparse[Annotated[str, Field(max_length=200)]] = ""
+    file: OmitEmpty[Annotated[str, Field(max_length=200)]] = ""
     """The file's name."""
-    function: Sparse[Annotated[str, Field(max_length=200)]] = ""
+    function: OmitEmpty[Annotated[str, Field(max_length=200)]] = ""
     """The file's function that is called; empty for what a file of JavaScript exports."""
-    config: Sparse[JsonValue] = None
+    config: OmitEmpty[JsonValue] = None
     """The value of `context["config"]` in the code."""
-    finds_context: Sparse[Annotated[int, Field(ge=0, le=2)]] = 0
+    finds_context: OmitEmpty[Annotated[int, Field(ge=0, le=2)]] = 0
     """Above 0, the code gets an output's context, and `{answer, context}` is shown: of the output (1), or before its last transform (2)."""

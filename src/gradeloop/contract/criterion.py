@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, JsonValue, field_validator, model_va
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import PydanticCustomError
 
-from gradeloop.contract.base import CodeText, Items, OrText, Sparse, Strict
+from gradeloop.contract.base import CodeText, Items, OmitEmpty, OrText, Strict
 from gradeloop.contract.model_spec import GraderSpec, ModelSpec, parse_grader_spec
 from gradeloop.errors import InvalidRequest
 from gradeloop.text import clip, closest
@@ -43,9 +43,9 @@ class Check(OrText):
     """The name of the tool: `true` or `{"ok": true}` passes, `false` or `{"ok": false, ...}` fails, with the other keys as the gap."""
     extract: Literal["text", "code"] = "text"
     """The tool's input: the whole draft, or its last fenced code block (the whole draft if it has none)."""
-    arguments: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
+    arguments: OmitEmpty[dict[str, JsonValue]] = Field(default_factory=dict)
     """Arguments that the tool is given beside the draft."""
-    transform: Sparse[CodeText | None] = None
+    transform: OmitEmpty[CodeText | None] = None
     """Code that makes of the output what this check is given; only a batch runs it, for its own checks."""
 
     @model_validator(mode="before")
@@ -61,7 +61,7 @@ class Scale(Strict):
     """The worst score."""
     max: Number
     """The best score."""
-    threshold: Sparse[Number | None] = None
+    threshold: OmitEmpty[Number | None] = None
     """The lowest score that passes; a lower one fails the criterion whatever the grader says."""
 
     @model_validator(mode="before")
@@ -92,7 +92,7 @@ class PromptSlot(Strict):
     """A place in a prompt that is filled when the prompt is sent."""
 
     of: Literal["rubric", "output", "transcript"]
-    path: Sparse[tuple[str, ...]] = ()
+    path: OmitEmpty[tuple[str, ...]] = ()
     """Keys into a JSON draft (`{{ output.key }}`) or an object that describes the criterion (`{{ rubric.key }}`); empty for the whole."""
 
     @property
@@ -197,36 +197,36 @@ class Criterion(OrText):
     """Whether the rubric is met only if this criterion passes."""
     weight: Weight = Field(default=1.0, exclude_if=lambda value: value == 1.0)
     """The weight in the score."""
-    negate: Sparse[bool] = False
+    negate: OmitEmpty[bool] = False
     """Whether it must *not* hold: the grader is asked as written, and its verdict and score are inverted."""
-    score: Sparse[Scale | None] = None
+    score: OmitEmpty[Scale | None] = None
     """The scale of a number that the grader gives beside its verdict; below its threshold the criterion does not pass."""
-    check: Sparse[Check | None] = None
+    check: OmitEmpty[Check | None] = None
     """The tool that decides alone; no model is asked."""
-    human: Sparse[bool] = False
+    human: OmitEmpty[bool] = False
     """Whether a person decides it, once everything else passes."""
-    grader: Sparse[GraderSpec | None] = None
+    grader: OmitEmpty[GraderSpec | None] = None
     """The grader of this criterion; the thread's grader by default."""
     votes: Annotated[int, Field(ge=1, le=VOTES, exclude_if=lambda value: value == 1)] = 1
     """Samples of the grader. The majority decides; a tie does not pass."""
-    panel: Sparse[Items[GraderSpec]] = ()
+    panel: OmitEmpty[Items[GraderSpec]] = ()
     """Graders that judge together, with one vote each; the majority decides."""
-    quotes: Sparse[bool] = False
+    quotes: OmitEmpty[bool] = False
     """Whether the grader quotes its evidence; the quotes are looked up in the conversation."""
-    require_quotes: Sparse[bool] = False
+    require_quotes: OmitEmpty[bool] = False
     """Whether a pass needs a quote that was found."""
-    prompt: Sparse[OwnPrompt | None] = None
+    prompt: OmitEmpty[OwnPrompt | None] = None
     """The prompt for this criterion; the rubric's, or gradeloop's, by default."""
     form: Literal["row", "pass_score", "similar"] = Field(default="row", exclude_if=lambda value: value == "row")
     """The form of the answer: a row of the verdict, or `{reason, pass, score: 0..1}`, as in promptfoo, in a call of its own.
 
     With `similar`, nobody is asked: `grader` names an embedding model, and the score is the cosine between the draft and the description,
     or the best of the texts under the description's key `similar_to`."""
-    categories: Sparse[dict[str, Annotated[float, Field(ge=0, le=1)]]] = Field(default_factory=dict)
+    categories: OmitEmpty[dict[str, Annotated[float, Field(ge=0, le=1)]]] = Field(default_factory=dict)
     """Scores by category, instead of `pass` and `score` in the answer: the grader names one, which passes if its score is above 0."""
-    transform: Sparse[CodeText | None] = None
+    transform: OmitEmpty[CodeText | None] = None
     """Code that makes of the output what its grader is shown, in a call of its own; a batch runs it, without a loop and without tools."""
-    group: Sparse[str | None] = None
+    group: OmitEmpty[str | None] = None
     """The name of the group that it belongs to."""
 
     @model_validator(mode="before")
@@ -362,7 +362,7 @@ class Group(Strict):
     """Whether the rubric is met only if the group passes."""
     weight: Weight = Field(default=1.0, exclude_if=lambda value: value == 1.0)
     """The group's weight in the rubric's score, to which its mean contributes."""
-    threshold: Sparse[Threshold | None] = None
+    threshold: OmitEmpty[Threshold | None] = None
     """The mean at which the group passes; without it, its required criteria decide."""
 
 

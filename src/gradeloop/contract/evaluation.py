@@ -9,7 +9,7 @@ from pydantic import Field, GetCoreSchemaHandler, JsonValue
 from pydantic_core import PydanticSerializationError, core_schema, from_json, to_json
 from temporalio import exceptions
 
-from gradeloop.contract.base import FirstMistakes, Recorded, Sparse, Strict
+from gradeloop.contract.base import Bounded, OmitEmpty, Strict, Tolerant
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.text import clip, shortened, whole_characters
 
@@ -43,11 +43,11 @@ class Quote(Strict):
     record: int
     """The number of the record that is quoted."""
     quote: str
-    quote_verified: Sparse[bool | None] = None
+    quote_verified: OmitEmpty[bool | None] = None
     """Whether gradeloop found the quote in its record, word for word; a grader may not set it."""
-    quote_match: Sparse[QuoteMatch | None] = None
+    quote_match: OmitEmpty[QuoteMatch | None] = None
     """The match of the quote with its record: verbatim, nearly (no evidence), or none; a grader may not set it."""
-    quote_nearest: Sparse[str | None] = None
+    quote_nearest: OmitEmpty[str | None] = None
     """The passage of the record that a quote resembles which is nearly there, white space folded; None for any other quote."""
 
 
@@ -59,10 +59,10 @@ class VerdictRow(Strict):
     passed: bool
     gap: str | None
     """The defect; None on a pass."""
-    score: Sparse[Annotated[float, Field(allow_inf_nan=False)] | None] = None
+    score: OmitEmpty[Annotated[float, Field(allow_inf_nan=False)] | None] = None
     """The number on the criterion's own scale."""
-    quotes: Sparse[tuple[Quote, ...] | None] = None
-    metadata: Sparse[dict[str, JsonValue] | None] = None
+    quotes: OmitEmpty[tuple[Quote, ...] | None] = None
+    metadata: OmitEmpty[dict[str, JsonValue] | None] = None
     """Data that a remote grader returned beside its verdict."""
 
 
@@ -73,7 +73,7 @@ class Verdict(Strict):
     explanation: str
     """The grader's summary."""
     result: VerdictResult
-    dropped: Sparse[tuple[str, ...]] = ()
+    dropped: OmitEmpty[tuple[str, ...]] = ()
     """Ids of rows that nobody asked for, in quotes and shortened; a grader may not set it."""
 
 
@@ -87,7 +87,7 @@ class Malformed(Strict):
     """The well-formed rows, those of earlier answers included, where nothing but missing ids is wrong."""
     explanation: str = ""
     """The explanation that came with those rows."""
-    dropped: Sparse[tuple[str, ...]] = ()
+    dropped: OmitEmpty[tuple[str, ...]] = ()
     """Ids of rows that nobody asked for, in quotes and shortened, where nothing but missing ids is wrong."""
 
 
@@ -95,7 +95,7 @@ class Decision(Strict):
     """A person's verdict on a criterion that waited for it."""
 
     passed: bool
-    gap: Sparse[str | None] = None
+    gap: OmitEmpty[str | None] = None
     by: str
 
 
@@ -116,9 +116,9 @@ class Vote(Strict):
     """The model, activity or function that voted."""
     passed: bool | None = None
     """The vote; None where the grader gave no verdict."""
-    unasked: Sparse[bool] = False
+    unasked: OmitEmpty[bool] = False
     """True where the grader was not asked, since no further vote could change the row."""
-    instead_of: Sparse[str | None] = None
+    instead_of: OmitEmpty[str | None] = None
     """The model that was to vote, where the grader is its fallback."""
 
 
@@ -131,26 +131,26 @@ class CriterionRow(Strict):
     passed: bool
     reason: str
     """The judge's reason, in a sentence or two."""
-    gap: Sparse[str | None] = None
+    gap: OmitEmpty[str | None] = None
     """The defect; absent on a pass."""
-    unverified: Sparse[bool] = False
+    unverified: OmitEmpty[bool] = False
     """Whether no verdict was given: the row is neither a pass nor a confirmed fail."""
     by: Literal["model", "tool", "human", "cached", "nobody"] = "model"
     """The judge; `cached` is a model that had answered the identical question before, `nobody` a person who was not asked."""
-    score: Sparse[float | None] = None
+    score: OmitEmpty[float | None] = None
     """The grader's number on the criterion's scale (the median of several), a check's share of the score, or an assertion's number."""
-    contested: Sparse[bool] = False
+    contested: OmitEmpty[bool] = False
     """Whether several graders disagreed."""
-    votes: Sparse[tuple[Vote, ...]] = ()
+    votes: OmitEmpty[tuple[Vote, ...]] = ()
     """The votes of several graders; absent for a single one."""
-    quotes: Sparse[tuple[Quote, ...]] = ()
-    metadata: Sparse[dict[str, JsonValue] | None] = None
+    quotes: OmitEmpty[tuple[Quote, ...]] = ()
+    metadata: OmitEmpty[dict[str, JsonValue] | None] = None
     """Data that a remote grader returned beside its verdict."""
-    grader: Sparse[str | None] = None
+    grader: OmitEmpty[str | None] = None
     """The grader, where the criterion names its own, or a fallback answered."""
-    instead_of: Sparse[str | None] = None
+    instead_of: OmitEmpty[str | None] = None
     """The model that was to judge, where the grader is its fallback."""
-    override: Sparse[Override | None] = None
+    override: OmitEmpty[Override | None] = None
     """A person's verdict, which counts instead."""
 
     @property
@@ -202,13 +202,13 @@ class Evaluation(Strict):
     """Index of the judged message in the thread."""
     grader: str | None = None
     """The model that judged, a fallback where it did so; None where only checks decided."""
-    rubric_sha256: Sparse[str | None] = None
+    rubric_sha256: OmitEmpty[str | None] = None
     """The sha256 of the rubric's canonical form."""
-    prompt_version: Sparse[str | None] = None
+    prompt_version: OmitEmpty[str | None] = None
     """The version of the grading prompts."""
-    notes: Sparse[tuple[str, ...]] = ()
+    notes: OmitEmpty[tuple[str, ...]] = ()
     """Notes about the models: settings passed on unchecked, a model that is retired."""
-    overridden_result: Sparse[VerdictResult | None] = None
+    overridden_result: OmitEmpty[VerdictResult | None] = None
     """The result with people's overrides; None where there are none."""
 
     def size(self) -> int:
@@ -227,7 +227,7 @@ class Evaluations(list[Evaluation]):
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         """Return the schema by which they are read and written as a list."""
-        return core_schema.no_info_after_validator_function(cls, handler(Annotated[list[Evaluation], FirstMistakes()]))
+        return core_schema.no_info_after_validator_function(cls, handler(Annotated[list[Evaluation], Bounded()]))
 
     def __init__(self, evaluations: Iterable[Evaluation] = ()) -> None:
         super().__init__(evaluations)
@@ -250,7 +250,7 @@ class CheckOutcome(Strict):
 
     passed: bool
     gap: str | None = None
-    share: Sparse[Annotated[float, Field(allow_inf_nan=False)] | None] = None
+    share: OmitEmpty[Annotated[float, Field(allow_inf_nan=False)] | None] = None
     """The criterion's share of the score, 0 to 1 (any number from an assertion in code); 1 or 0 by `passed` where the check has none."""
 
 
@@ -304,9 +304,9 @@ class DraftInQuestion(Strict):
     """The draft; None above 128 KiB (read it with the query `messages`)."""
     rows: tuple[CriterionRow, ...]
     """The verdicts on this draft that are there already; above 64 KiB without their reasons and quotes."""
-    previous: Sparse[int | None] = None
+    previous: OmitEmpty[int | None] = None
     """Index of the draft about which a person was asked before; None where this is the first."""
-    changes: Sparse[tuple[DraftPiece, ...] | None] = None
+    changes: OmitEmpty[tuple[DraftPiece, ...] | None] = None
     """The difference from that draft; None if there is none, or if it is too large."""
 
 
@@ -317,8 +317,8 @@ class WaitingFor(Strict):
     """The grading run; None where a generator without a rubric made the call."""
     iteration: int | None
     criteria: tuple[WaitingCriterion, ...]
-    calls: Sparse[tuple[PendingCall, ...]] = ()
-    draft: Sparse[DraftInQuestion | None] = None
+    calls: OmitEmpty[tuple[PendingCall, ...]] = ()
+    draft: OmitEmpty[DraftInQuestion | None] = None
     """The draft that is asked about, or that was being judged when the call was made; None where the generator made the call."""
 
 
@@ -384,29 +384,29 @@ class Event(Strict):
     """Time of the event, ISO 8601, UTC."""
     grading_run_id: str | None = None
     iteration: int | None = None
-    index: Sparse[int | None] = None
+    index: OmitEmpty[int | None] = None
     """Index of the message or evaluation that the event is about."""
-    criterion: Sparse[str | None] = None
+    criterion: OmitEmpty[str | None] = None
     """The id of the criterion that a person decided or overrode."""
-    call: Sparse[str | None] = None
+    call: OmitEmpty[str | None] = None
     """The id of a tool call that a person approved or denied."""
-    tool: Sparse[str | None] = None
+    tool: OmitEmpty[str | None] = None
     """The tool that was called, approved or denied."""
-    role: Sparse[Literal["generator", "grader", "check"] | None] = None
+    role: OmitEmpty[Literal["generator", "grader", "check"] | None] = None
     """The role that called the tool."""
-    why: Sparse[str | None] = None
+    why: OmitEmpty[str | None] = None
     """The fault of a supplied rubric that was rejected."""
-    reason: Sparse[InterruptReason | None] = None
+    reason: OmitEmpty[InterruptReason | None] = None
     """The reason why the run was interrupted."""
-    result: Sparse[str | None] = None
+    result: OmitEmpty[str | None] = None
     """The result of an evaluation that ended."""
-    status: Sparse[RunStatus | None] = None
+    status: OmitEmpty[RunStatus | None] = None
     """The status of the run after an evaluation, or at its end."""
-    draft: Sparse[str | None] = None
+    draft: OmitEmpty[str | None] = None
     """The end of the draft so far, of an event `drafting`: a watcher makes it, with the `seq` before it, and no thread records it."""
 
 
-class Evidence(Recorded):
+class Evidence(Tolerant):
     """A tool's result, as text for the model and as the history keeps it."""
 
     call: str
@@ -414,13 +414,13 @@ class Evidence(Recorded):
     text: str
     failed: bool = False
     """Whether the tool raised or timed out; the text is then the error."""
-    bytes: Sparse[int | None] = None
+    bytes: OmitEmpty[int | None] = None
     """Size of the whole output, where only its head and tail were kept."""
-    sha256: Sparse[str | None] = None
+    sha256: OmitEmpty[str | None] = None
     """The sha256 of the whole output, where only its head and tail were kept."""
-    outcome: Sparse[CheckOutcome | None] = None
+    outcome: OmitEmpty[CheckOutcome | None] = None
     """The verdict of a tool that served as a check."""
-    value: Sparse[JsonValue] = None
+    value: OmitEmpty[JsonValue] = None
     """The value that a tool returned as a grader."""
 
     def message(self, tool: str) -> Message:

@@ -22,7 +22,7 @@ from pydantic import (
 )
 from pydantic_core import core_schema, to_json
 
-from gradeloop.contract.base import FirstMistakes, Items, Sparse, Strict
+from gradeloop.contract.base import Bounded, Items, OmitEmpty, Strict
 from gradeloop.errors import explained
 from gradeloop.text import clip
 
@@ -66,10 +66,10 @@ _ADDRESS = re.compile(r"https?://[^\s/?#@]+(?:[/?#]\S*)?")
 class Attachment(Strict):
     """An image or a file, by its address or as a `data:` URL."""
 
-    type: Sparse[Literal["image", "file"]] = "image"
+    type: OmitEmpty[Literal["image", "file"]] = "image"
     url: Annotated[str, Field(min_length=1)]
     """`https://…`, which the vendor fetches, or `data:image/png;base64,…` (png, jpeg, gif, webp; of a file `application/pdf`)."""
-    detail: Sparse[Literal["auto", "low", "high"] | None] = None
+    detail: OmitEmpty[Literal["auto", "low", "high"] | None] = None
     """The detail in which OpenAI's models look at an image."""
 
     @model_validator(mode="after")
@@ -142,7 +142,7 @@ class ToolCall(Strict):
     """The id of the call, which its result names."""
     name: str
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
-    invalid: Sparse[str | None] = None
+    invalid: OmitEmpty[str | None] = None
     """The arguments as the model wrote them, where they are no JSON object."""
 
 
@@ -152,25 +152,25 @@ class Message(Strict):
     role: Literal["user", "assistant", "tool"]
     content: Annotated[str, BeforeValidator(lambda text: text, json_schema_input_type=str | ContentBlocks)] = ""
     """The text; it may be sent as blocks, too."""
-    name: Sparse[str | None] = None
+    name: OmitEmpty[str | None] = None
     """The author's name; of a tool's result the tool's."""
-    source: Sparse[str | None] = None
+    source: OmitEmpty[str | None] = None
     """The author besides the role: `rubric_grader` of feedback, `turn_limit` of the request to answer now."""
-    tool_calls: Sparse[Items[ToolCall]] = ()
+    tool_calls: OmitEmpty[Items[ToolCall]] = ()
     """The tool calls of an answer of role `assistant`."""
-    tool_call_id: Sparse[str | None] = None
+    tool_call_id: OmitEmpty[str | None] = None
     """The id of the call that a message of role `tool` answers."""
-    vendor: Sparse[dict[str, JsonValue] | None] = None
+    vendor: OmitEmpty[dict[str, JsonValue] | None] = None
     """Parts that only the provider understands, such as signatures and encrypted reasoning; they are sent back to it unread."""
-    model: Sparse[str | None] = None
+    model: OmitEmpty[str | None] = None
     """The model that wrote it, where that is a fallback of the one that was to."""
-    kind: Sparse[RecordKind | None] = None
+    kind: OmitEmpty[RecordKind | None] = None
     """The type of the record that a judge is shown, for a part of a finished run that is neither a plain text nor a tool's."""
-    about: Sparse[dict[str, JsonValue] | None] = None
+    about: OmitEmpty[dict[str, JsonValue] | None] = None
     """Further fields of the record that a judge is shown: `is_error` of a tool's result, `media_type` of a file."""
-    attached: Sparse[Annotated[tuple[Attachment, ...], Field(max_length=IMAGES)]] = ()
+    attached: OmitEmpty[Annotated[tuple[Attachment, ...], Field(max_length=IMAGES)]] = ()
     """Images and files of a user's message, each with its label in `content`; sent as blocks of `content`, they are written so."""
-    hidden: Sparse[bool] = False
+    hidden: OmitEmpty[bool] = False
     """True where graders are not shown it; an answer, which may be judged, cannot be hidden."""
 
     @model_validator(mode="before")
@@ -227,9 +227,9 @@ def _refuse_records(messages: tuple[Message, ...]) -> tuple[Message, ...]:
 class HiddenMessages(Strict):
     """Messages that graders are not shown: those that have all that it names; answers, which may be judged, are never among them."""
 
-    role: Sparse[Literal["user", "assistant", "tool"] | None] = None
-    source: Sparse[str | None] = None
-    name: Sparse[str | None] = None
+    role: OmitEmpty[Literal["user", "assistant", "tool"] | None] = None
+    source: OmitEmpty[str | None] = None
+    name: OmitEmpty[str | None] = None
     """The message's `name`; that of a tool's result is the tool's."""
 
     @model_validator(mode="after")
@@ -244,7 +244,7 @@ class HiddenMessages(Strict):
         return not message.is_answer and all(getattr(message, name) == value for name, value in wanted.items())
 
 
-Messages = Annotated[tuple[Message, ...], FirstMistakes(MAX_MESSAGES), AfterValidator(_refuse_records)]
+Messages = Annotated[tuple[Message, ...], Bounded(MAX_MESSAGES), AfterValidator(_refuse_records)]
 """The messages that a caller sends."""
 
 
@@ -261,7 +261,7 @@ class Log:
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: object, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         """Return the schema by which a log is read and written as the list of its messages."""
-        from_json = core_schema.no_info_after_validator_function(cls, handler(Annotated[list[Message], FirstMistakes()]))
+        from_json = core_schema.no_info_after_validator_function(cls, handler(Annotated[list[Message], Bounded()]))
         return core_schema.json_or_python_schema(
             json_schema=from_json,
             python_schema=core_schema.union_schema([core_schema.is_instance_schema(cls), from_json]),
@@ -410,10 +410,10 @@ class DeclaredFunction(Strict):
     """A function that a model may call in its draft; nobody runs it, and the call is the draft."""
 
     name: FunctionName
-    description: Sparse[Annotated[str, Field(max_length=8_000)]] = ""
-    parameters: Sparse[dict[str, JsonValue] | None] = None
+    description: OmitEmpty[Annotated[str, Field(max_length=8_000)]] = ""
+    parameters: OmitEmpty[dict[str, JsonValue] | None] = None
     """The JSON Schema of the arguments, of type `object`; none for a function without arguments."""
-    strict: Sparse[bool] = False
+    strict: OmitEmpty[bool] = False
     """Whether the server enforces the schema, where it can."""
 
     @model_validator(mode="after")
@@ -428,9 +428,9 @@ class OutputForm(Strict):
     """The form that a draft is asked to have: JSON, of a schema where one is given."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")] = "answer"
-    json_schema: Sparse[dict[str, JsonValue] | None] = None
+    json_schema: OmitEmpty[dict[str, JsonValue] | None] = None
     """The JSON Schema of the draft; without one it is any JSON object."""
-    strict: Sparse[bool] = False
+    strict: OmitEmpty[bool] = False
     """Whether the server enforces the schema, where it can enforce it more or less."""
 
     @model_validator(mode="after")

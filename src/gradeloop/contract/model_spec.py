@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Discriminator, Field, JsonValue, Tag, field_validator, model_validator
 
-from gradeloop.contract.base import OrText, Sparse, Strict
+from gradeloop.contract.base import OmitEmpty, OrText, Strict
 from gradeloop.contract.messages import Usage
 from gradeloop.text import clip, did_you_mean
 
@@ -46,9 +46,9 @@ class ModelConfig(Strict):
     """The seed, where the provider takes one."""
     structured_output: bool | None = None
     """Whether the server enforces a JSON Schema; by default as the worker's table of models says."""
-    timeout: Sparse[CallTimeout | None] = None
+    timeout: OmitEmpty[CallTimeout | None] = None
     """Seconds that one call may take in all, and a stream be silent; the worker's own by default, an hour for models that are slow."""
-    extra: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
+    extra: OmitEmpty[dict[str, JsonValue]] = Field(default_factory=dict)
     """Keys that are added to the request's body unchanged, for settings that have no field here."""
     base_url: str | None = None
     """The base URL of an OpenAI-compatible server, which must be on the worker's allow-list."""
@@ -107,11 +107,11 @@ FALLBACKS = 8
 class ModelSpec(FallbackModel):
     """A provider's model with settings and fallbacks: `ModelSpec(id="openai:gpt-5-mini", fallback=["anthropic:claude-haiku-4-5"])`."""
 
-    fallback: Sparse[Annotated[tuple[FallbackModel, ...], Field(max_length=FALLBACKS)]] = ()
+    fallback: OmitEmpty[Annotated[tuple[FallbackModel, ...], Field(max_length=FALLBACKS)]] = ()
     """The models that are asked in this order after an outage, or where the model is not served; every call begins with the first again."""
-    fallback_after: Sparse[Annotated[float, Field(ge=0, le=604_800)] | None] = None
+    fallback_after: OmitEmpty[Annotated[float, Field(ge=0, le=604_800)] | None] = None
     """Seconds from a call's first failure on after which the next model is asked; 60 by default."""
-    on_refusal: Sparse[bool] = False
+    on_refusal: OmitEmpty[bool] = False
     """Whether the next model is asked also where one refuses the content."""
 
     @field_validator("fallback", mode="before")
@@ -157,11 +157,11 @@ Name = Annotated[str, Field(min_length=1, max_length=200)]
 class RemoteGrader(Strict):
     """A remote grader: an activity of another worker, in any language, or a function in the worker's tools."""
 
-    activity: Sparse[Name | None] = None
+    activity: OmitEmpty[Name | None] = None
     """The type of an activity that judges."""
-    task_queue: Sparse[Name | None] = None
+    task_queue: OmitEmpty[Name | None] = None
     """The task queue on which the activity is served."""
-    function: Sparse[Name | None] = None
+    function: OmitEmpty[Name | None] = None
     """The name of a function of the worker's tools."""
 
     @model_validator(mode="after")
@@ -211,7 +211,7 @@ class RemoteTool(Strict):
     """The type of the activity."""
     task_queue: Annotated[str, Field(min_length=1, max_length=200)]
     """The task queue on which it is served; a call fails after 60 s without a worker."""
-    needs_approval: Sparse[bool] = False
+    needs_approval: OmitEmpty[bool] = False
     """Whether a person approves every call."""
     repeatable: bool = Field(default=True, exclude_if=lambda value: value is True)
     """Whether a call may run again after a failure; if not, it runs at most once, and the model is told where its outcome is unknown."""
@@ -265,9 +265,9 @@ TURNS = 30
 class ToolLimits(Strict):
     """The limits of one conversation with tools, a generator's until its draft or a grader's about one draft."""
 
-    max_tool_calls: Sparse[Annotated[int, Field(ge=1, le=200)] | None] = None
+    max_tool_calls: OmitEmpty[Annotated[int, Field(ge=1, le=200)] | None] = None
     """Tool calls; 25 by default. The model gets one last turn without tools."""
-    max_turns: Sparse[Annotated[int, Field(ge=1, le=200)] | None] = None
+    max_turns: OmitEmpty[Annotated[int, Field(ge=1, le=200)] | None] = None
     """Turns with tools; 30 by default."""
 
     @property
@@ -336,12 +336,12 @@ class HttpCall(Strict):
     """One request to an address, and where in its reply the draft is."""
 
     method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"] = "POST"
-    headers: Sparse[dict[HeaderName, HeaderValue]] = Field(default_factory=dict)
+    headers: OmitEmpty[dict[HeaderName, HeaderValue]] = Field(default_factory=dict)
     """Headers of the request, of which none may hold a key."""
-    query: Sparse[dict[str, str]] = Field(default_factory=dict)
-    body: Sparse[JsonValue] = None
+    query: OmitEmpty[dict[str, str]] = Field(default_factory=dict)
+    body: OmitEmpty[JsonValue] = None
     """The body: a text as it is, anything else as JSON; none for None."""
-    path: Sparse[tuple[str | int, ...]] = ()
+    path: OmitEmpty[tuple[str | int, ...]] = ()
     """The path of the draft in the reply's JSON; the whole reply if it is empty."""
 
     @model_validator(mode="after")

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from gradeloop.contract.base import Recorded, Sparse, Strict
+from gradeloop.contract.base import OmitEmpty, Strict, Tolerant
 
 NOTIFY = "notify"
 """The type of the activity that posts a notice to one webhook."""
@@ -50,29 +50,29 @@ class Notice(Strict):
     """The subject: the beginning of the thread's task, or the batch's name."""
     answer: str
     """The answer in one line, as the first line of a page has it."""
-    thread_id: Sparse[str | None] = None
-    grading_run_id: Sparse[str | None] = None
-    questions: Sparse[tuple[AskedOfPerson, ...]] = ()
+    thread_id: OmitEmpty[str | None] = None
+    grading_run_id: OmitEmpty[str | None] = None
+    questions: OmitEmpty[tuple[AskedOfPerson, ...]] = ()
     """The questions to a person, by their ids."""
-    batch_id: Sparse[str | None] = None
-    counts: Sparse[dict[str, int]] = Field(default_factory=dict)
+    batch_id: OmitEmpty[str | None] = None
+    counts: OmitEmpty[dict[str, int]] = Field(default_factory=dict)
     """The number of a batch's cases by what became of them, and `total`."""
-    monitor: Sparse[str | None] = None
-    runs: Sparse[tuple[str, ...]] = ()
+    monitor: OmitEmpty[str | None] = None
+    runs: OmitEmpty[tuple[str, ...]] = ()
     """The ids of the newest failed runs of a monitor's sample."""
-    url: Sparse[str | None] = None
+    url: OmitEmpty[str | None] = None
     """The page of the thread or the batch, where the settings name the address of the live pages."""
-    content: Sparse[NoticeContent | None] = None
+    content: OmitEmpty[NoticeContent | None] = None
 
 
-class NoticeCall(Recorded):
+class NoticeCall(Tolerant):
     """The argument of the activity `notify`: the webhook by its name, since only the worker has its address and secret."""
 
     webhook: str
     notice: Notice
 
 
-class NoticeBatch(Recorded):
+class NoticeBatch(Tolerant):
     """The argument of the workflow that delivers a batch's notices, so that the batch itself waits for nobody."""
 
     calls: Annotated[tuple[NoticeCall, ...], Field(min_length=1)]

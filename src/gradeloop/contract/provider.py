@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pydantic import JsonValue
 
-from gradeloop.contract.base import Recorded, Sparse, Strict
+from gradeloop.contract.base import OmitEmpty, Strict, Tolerant
 from gradeloop.contract.messages import Attachment, DeclaredFunction, LogProbs, Message, OutputForm, Usage, split_attached
 from gradeloop.contract.model_spec import ModelSpec
 
@@ -39,22 +39,22 @@ DRAFT_CHARACTERS = 8_000
 """The characters that are told of a draft while it is being written, its last ones."""
 
 
-class CallProgress(Recorded):
+class CallProgress(Tolerant):
     """The progress of a call, which its heartbeats carry to whoever describes its workflow."""
 
     since: float
     """Time of the first attempt, in seconds since 1970."""
-    model: Sparse[str] = ""
+    model: OmitEmpty[str] = ""
     """The model that this attempt asks; empty where none is asked yet."""
     attempt: int = 1
     """The number of this attempt."""
-    tokens: Sparse[int | None] = None
+    tokens: OmitEmpty[int | None] = None
     """About how many tokens of a stream have come."""
-    draft: Sparse[str | None] = None
+    draft: OmitEmpty[str | None] = None
     """The end of a thread's draft, as far as its stream has come."""
-    problem: Sparse[str | None] = None
+    problem: OmitEmpty[str | None] = None
     """The reason why the paid attempt before this one gave no answer."""
-    store: Sparse[str | None] = None
+    store: OmitEmpty[str | None] = None
     """The problem of the store that a reply waits for."""
 
 

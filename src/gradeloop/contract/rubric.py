@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 from pydantic.json_schema import JsonSchemaValue
 
-from gradeloop.contract.base import Items, OrText, Sparse, Strict
+from gradeloop.contract.base import Items, OmitEmpty, OrText, Strict
 from gradeloop.contract.criterion import (
     Check,
     Criterion,
@@ -71,13 +71,13 @@ class Phrases(Strict):
 class Feedback(Strict):
     """The author's own sentences for feedback: around criteria that fail, are unverified, optional or passing, and before remarks."""
 
-    opening: Sparse[str | None] = None
-    failing: Sparse[str | None] = None
-    unverified: Sparse[str | None] = None
-    suggested: Sparse[str | None] = None
-    remarks: Sparse[str | None] = None
-    passing: Sparse[str | None] = None
-    closing: Sparse[str | None] = None
+    opening: OmitEmpty[str | None] = None
+    failing: OmitEmpty[str | None] = None
+    unverified: OmitEmpty[str | None] = None
+    suggested: OmitEmpty[str | None] = None
+    remarks: OmitEmpty[str | None] = None
+    passing: OmitEmpty[str | None] = None
+    closing: OmitEmpty[str | None] = None
 
 
 def phrases(language: str | None, own: Mapping[str, str] | None = None) -> Phrases:
@@ -107,31 +107,31 @@ class Context(Strict):
 class Rubric(OrText):
     """An ordered list of criteria with unique ids, and how they add up: `Rubric(criteria=["polite", "short"], threshold=0.5)`."""
 
-    name: Sparse[Annotated[str, Field(max_length=200)] | None] = None
+    name: OmitEmpty[Annotated[str, Field(max_length=200)] | None] = None
     """The name of the rubric, for reports."""
-    instructions: Sparse[str | None] = None
+    instructions: OmitEmpty[str | None] = None
     """Instructions for the grader, in addition to its own."""
     scoring: Literal["mean", "binary"] = Field(default="mean", exclude_if=lambda value: value == "mean")
     """The score: the weighted mean of its units, or 1 where the gate passes and 0 where it does not."""
-    threshold: Sparse[Threshold | None] = None
+    threshold: OmitEmpty[Threshold | None] = None
     """The lowest score that meets the rubric, in addition to the gate."""
     gate: Literal["required", "any", "none"] = Field(default="required", exclude_if=lambda value: value == "required")
     """The criteria that must pass: all required ones (all, if none is required), one of them, or none. With `none`, a threshold decides."""
     mode: Literal["holistic", "per_criterion"] = Field(default="holistic", exclude_if=lambda value: value == "holistic")
     """One call for all criteria that share grader, prompt and votes, or one call for each criterion."""
-    language: Sparse[str | None] = None
+    language: OmitEmpty[str | None] = None
     """The language of verdicts and feedback: `en` by default, `de`, `fr` or `es`."""
-    feedback: Sparse[Feedback | None] = None
+    feedback: OmitEmpty[Feedback | None] = None
     """The author's own sentences for feedback; those of the language by default."""
-    prompt: Sparse[OwnPrompt | None] = None
+    prompt: OmitEmpty[OwnPrompt | None] = None
     """The author's own prompt for the grader; gradeloop's by default."""
-    show_checks: Sparse[bool] = False
+    show_checks: OmitEmpty[bool] = False
     """Whether graders see the criteria that tools decide, with their results; never in the form `pass_score`."""
-    groups: Sparse[Items[Group]] = ()
+    groups: OmitEmpty[Items[Group]] = ()
     """The groups that criteria belong to."""
     criteria: tuple[Criterion, ...]
     """The criteria in order; none clears the rubric. On the wire also groups: `{"group": name, "criteria": [...]}`."""
-    context: Sparse[Items[Context]] = ()
+    context: OmitEmpty[Items[Context]] = ()
     """Headings and introductions between the criteria."""
 
     @classmethod
@@ -239,7 +239,7 @@ class Rubric(OrText):
         return frozenset(member.id for unit in self.gate_units if unit.threshold is None for member in unit.deciding)
 
     @property
-    def pressing(self) -> frozenset[str]:
+    def decisive(self) -> frozenset[str]:
         """Ids of the criteria that decide whether the rubric is met: the gating ones, and those that a threshold counts."""
         counted = {member.id for unit in self.gate_units if unit.threshold is not None for member in unit.members if member.weight}
         if self.threshold is not None:
@@ -249,8 +249,8 @@ class Rubric(OrText):
     @property
     def optional(self) -> tuple[str, ...]:
         """Ids of the other criteria, which do not decide whether the rubric is met."""
-        pressing = self.pressing
-        return tuple(criterion.id for criterion in self.criteria if criterion.id not in pressing)
+        decisive = self.decisive
+        return tuple(criterion.id for criterion in self.criteria if criterion.id not in decisive)
 
     @property
     def phrases(self) -> Phrases:

@@ -7,7 +7,7 @@ from urllib.parse import quote
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 from temporalio import workflow
 
-from gradeloop.contract.base import Items, Page, Sparse, Strict
+from gradeloop.contract.base import Items, OmitEmpty, Page, Strict
 from gradeloop.contract.evaluation import (
     Evaluation,
     Event,
@@ -77,26 +77,26 @@ class Generator(ToolLimits):
     """The drafter, `Generator(model="openai:gpt-5-mini")`: a model, or an activity or workflow of another worker, in any language."""
 
     model: ModelSpec | None = None
-    activity: Sparse[str | None] = Field(default=None, min_length=1)
+    activity: OmitEmpty[str | None] = Field(default=None, min_length=1)
     """The type of an activity that takes `{messages, iteration, feedback}` and returns `{messages}` or text."""
-    workflow: Sparse[str | None] = Field(default=None, min_length=1)
+    workflow: OmitEmpty[str | None] = Field(default=None, min_length=1)
     """The type of a workflow with the argument and result of `activity`."""
-    task_queue: Sparse[str | None] = Field(default=None, min_length=1)
+    task_queue: OmitEmpty[str | None] = Field(default=None, min_length=1)
     """The task queue on which the activity or workflow is served."""
-    heartbeat_timeout: Sparse[Annotated[float, Field(ge=1, le=3_600)] | None] = None
+    heartbeat_timeout: OmitEmpty[Annotated[float, Field(ge=1, le=3_600)] | None] = None
     """Seconds without a heartbeat after which the activity is tried again; an activity that sends none leaves it out."""
     system_prompt: SystemPrompt | None = None
     tools: Items[OfferedTool] = ()
     """Names of the worker's tools, and definitions of remote tools."""
     show_rubric: bool = False
     """Whether the generator's system prompt contains the rubric; otherwise the generator sees it only in feedback."""
-    functions: Sparse[Annotated[tuple[DeclaredFunction, ...], Field(max_length=FUNCTIONS)]] = ()
+    functions: OmitEmpty[Annotated[tuple[DeclaredFunction, ...], Field(max_length=FUNCTIONS)]] = ()
     """Functions that the draft of a case may call instead of saying something. Nobody runs them: the calls, as JSON, are the draft."""
-    function_choice: Sparse[str | None] = None
+    function_choice: OmitEmpty[str | None] = None
     """`auto`, `none`, `required`, or the name of the function that must be called; the provider's default where it is absent."""
-    shown_as: Sparse[CallForm | None] = None
+    shown_as: OmitEmpty[CallForm | None] = None
     """The API whose reply the draft imitates when it calls functions; `chat` by default."""
-    output_form: Sparse[OutputForm | None] = None
+    output_form: OmitEmpty[OutputForm | None] = None
     """The JSON that the draft of a case is asked to be."""
 
     @model_validator(mode="after")
@@ -131,19 +131,19 @@ class Grader(ToolLimits):
 
     model: ModelSpec | None = None
     """The grader's model; by default the first of the worker's table for which it has a key, the same for a whole grading run."""
-    activity: Sparse[str | None] = Field(default=None, min_length=1)
+    activity: OmitEmpty[str | None] = Field(default=None, min_length=1)
     """The type of an activity that takes `{messages, draft, criteria, iteration, sample}` and returns a verdict."""
-    task_queue: Sparse[str | None] = Field(default=None, min_length=1)
+    task_queue: OmitEmpty[str | None] = Field(default=None, min_length=1)
     """The task queue on which the activity is served."""
-    function: Sparse[str | None] = Field(default=None, min_length=1)
+    function: OmitEmpty[str | None] = Field(default=None, min_length=1)
     """The name of a function in the worker's tools, with the argument and result of `activity`."""
     system_prompt: SystemPrompt | None = None
     """Grading instructions that replace gradeloop's; the trust boundary and the form of the answer stay."""
     tools: Items[OfferedTool] = ()
     """Names of the worker's tools, and definitions of remote tools."""
-    prompt: Sparse[Literal["full", "short"] | None] = None
+    prompt: OmitEmpty[Literal["full", "short"] | None] = None
     """The length of gradeloop's own text in the prompt; by default short for a model whose context has 8,192 tokens at most."""
-    hide: Sparse[Items[HiddenMessages]] = ()
+    hide: OmitEmpty[Items[HiddenMessages]] = ()
     """Messages that are marked as `hidden` when they join the thread."""
 
     @model_validator(mode="after")
@@ -240,11 +240,11 @@ class ThreadRequest(Strict):
     """Seconds that the thread stays open for further turns once its work is done."""
     budget: Budget | None = None
     """The thread's budget; a run that reaches it is interrupted until it is resumed with a larger one."""
-    outage_timeout: Sparse[OutageTimeout | None] = None
+    outage_timeout: OmitEmpty[OutageTimeout | None] = None
     """Seconds for which a model call waits for a provider that is away, before the run is interrupted; the worker's own by default."""
     priority: Priority | None = None
     """The priority of the thread's model and tool calls."""
-    vars: Sparse[dict[str, JsonValue] | None] = None
+    vars: OmitEmpty[dict[str, JsonValue] | None] = None
     """The values of `{{ name }}` in rubrics; without variables their text is literal."""
     checkpoint: dict[str, JsonValue] | None = None
     """The answer of the query `checkpoint`, with which a new thread continues an old one; that of an iteration begins a fork."""
@@ -266,9 +266,9 @@ class InvokeRequest(Strict):
     """The rubric; absent or null keeps the sticky one, and `""` clears it."""
     max_iterations: Annotated[int, Field(ge=1, le=MAX_ITERATIONS)] | None = None
     """The most iterations of the run that this turn starts; the thread's own by default."""
-    budget: Sparse[Budget | None] = None
+    budget: OmitEmpty[Budget | None] = None
     """The thread's budget from now on; unchanged by default."""
-    vars: Sparse[dict[str, JsonValue] | None] = None
+    vars: OmitEmpty[dict[str, JsonValue] | None] = None
     """The thread's variables from now on: they fill every rubric, the sticky one too."""
     key: Annotated[str, Field(min_length=1, max_length=200)] | None = None
     """The key that makes the turn idempotent: the same key again attaches to the turn or returns its result. The update id by default."""
@@ -284,9 +284,9 @@ class ResumeRequest(Strict):
 
     budget: Budget | None = None
     """The thread's budget from now on; unchanged by default."""
-    model: Sparse[ModelSpec | None] = None
+    model: OmitEmpty[ModelSpec | None] = None
     """The model that drafts from now on; one of the same provider without settings of its own keeps those of the model before."""
-    grader: Sparse[ModelSpec | None] = None
+    grader: OmitEmpty[ModelSpec | None] = None
     """The model that judges from now on, in the same way."""
 
 
@@ -468,15 +468,15 @@ class ThreadState(Strict):
     budget: Budget | None = None
     reason: InterruptReason | None = None
     """The cause of an interruption; None for any other status."""
-    error: Sparse[str | None] = None
+    error: OmitEmpty[str | None] = None
     """The failure, and the change that it needs before the run is resumed; None where nothing failed."""
     queued: int
     """The number of turns that wait behind the current one."""
     waiting_for: WaitingFor | None
-    forked_from: Sparse[ForkedFrom | None] = None
-    call_wait: Sparse[str | None] = None
+    forked_from: OmitEmpty[ForkedFrom | None] = None
+    call_wait: OmitEmpty[str | None] = None
     """The wait of the model call, as the typed client reads it from the server: `MODEL has not answered for 40 s; attempt 2`."""
-    draft: Sparse[str | None] = None
+    draft: OmitEmpty[str | None] = None
     """The end of the draft that is being written, as the typed client reads it from the server, where the provider streams."""
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, JsonValue, model_validator
 from pydantic_core import to_json
 
-from gradeloop.contract.base import FirstMistakes, Items, Sparse, Strict
+from gradeloop.contract.base import Bounded, Items, OmitEmpty, Strict
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Message, ToolCall
 
 RUN_BYTES = 3 * 512 * 1024
@@ -50,7 +50,7 @@ class TextPart(Strict):
 
     type: Literal["text"] = "text"
     text: str
-    refusal: Sparse[bool] = False
+    refusal: OmitEmpty[bool] = False
     """Whether the model refuses by it, where its provider says so."""
 
     def record(self) -> dict[str, JsonValue]:
@@ -63,7 +63,7 @@ class ReasoningPart(Strict):
 
     type: Literal["reasoning"] = "reasoning"
     text: str = ""
-    redacted: Sparse[bool] = False
+    redacted: OmitEmpty[bool] = False
     """Whether the provider hid the reasoning, or a part of it."""
 
     def record(self) -> dict[str, JsonValue]:
@@ -79,7 +79,7 @@ class ToolCallPart(Strict):
     """The call's id, which its result has too."""
     name: str
     arguments: dict[str, JsonValue] = Field(default_factory=dict)
-    invalid: Sparse[str | None] = None
+    invalid: OmitEmpty[str | None] = None
     """The arguments as they were written, where they are no JSON object: the input of a custom tool is any text."""
 
     def record(self) -> dict[str, JsonValue]:
@@ -93,9 +93,9 @@ class ToolResultPart(Strict):
 
     type: Literal["tool_result"] = "tool_result"
     call: str
-    name: Sparse[str | None] = None
+    name: OmitEmpty[str | None] = None
     text: str = ""
-    is_error: Sparse[bool] = False
+    is_error: OmitEmpty[bool] = False
 
     def record(self) -> dict[str, JsonValue]:
         """Return the fields of the record that judges are shown."""
@@ -108,10 +108,10 @@ class FilePart(Strict):
     """An image, a sound, a document: what is known of it, and its text where it has one."""
 
     type: Literal["file"] = "file"
-    name: Sparse[str | None] = None
-    media_type: Sparse[str | None] = None
-    url: Sparse[str | None] = None
-    bytes: Sparse[int] = 0
+    name: OmitEmpty[str | None] = None
+    media_type: OmitEmpty[str | None] = None
+    url: OmitEmpty[str | None] = None
+    bytes: OmitEmpty[int] = 0
     """Its size, where the run holds the content; the content itself is not shown."""
     text: str = ""
     """The text of a document, or what was transcribed of a recording."""
@@ -126,7 +126,7 @@ class ErrorPart(Strict):
     """An error that the run records beside what was said."""
 
     type: Literal["error"] = "error"
-    name: Sparse[str | None] = None
+    name: OmitEmpty[str | None] = None
     """The kind of error: `timeout`, `RateLimitError`."""
     text: str
 
@@ -161,17 +161,17 @@ class RunMessage(Strict):
 
     role: RunRole
     content: str = ""
-    reasoning: Sparse[str | None] = None
+    reasoning: OmitEmpty[str | None] = None
     """The model's reasoning before its answer, where it was recorded."""
-    name: Sparse[str | None] = None
-    tool_calls: Sparse[Items[ToolCall]] = ()
-    tool_call_id: Sparse[str | None] = None
+    name: OmitEmpty[str | None] = None
+    tool_calls: OmitEmpty[Items[ToolCall]] = ()
+    tool_call_id: OmitEmpty[str | None] = None
     """The id of the call that a message of role `tool` answers."""
-    is_error: Sparse[bool] = False
+    is_error: OmitEmpty[bool] = False
     """Whether a tool's result is an error."""
-    parts: Sparse[Items[RunPart]] = ()
+    parts: OmitEmpty[Items[RunPart]] = ()
     """The parts in their order, where content, reasoning and tool calls cannot say it; then those are absent."""
-    metadata: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
+    metadata: OmitEmpty[dict[str, JsonValue]] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _hangs_together(self) -> "RunMessage":
@@ -216,9 +216,9 @@ class RunTranscript(Strict):
 
     id: str = ""
     """The id of the conversation; `t` and its position by default."""
-    name: Sparse[str | None] = None
-    messages: Annotated[tuple[RunMessage, ...], FirstMistakes(RUN_MESSAGES)] = Field(min_length=1)
-    metadata: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
+    name: OmitEmpty[str | None] = None
+    messages: Annotated[tuple[RunMessage, ...], Bounded(RUN_MESSAGES)] = Field(min_length=1)
+    metadata: OmitEmpty[dict[str, JsonValue]] = Field(default_factory=dict)
 
 
 class PartFinding(Strict):
@@ -238,13 +238,13 @@ class RunExcerpt(Strict):
 
     parts: Annotated[int, Field(ge=2)]
     """The number of parts of the longer run."""
-    part: Sparse[int | None] = None
+    part: OmitEmpty[int | None] = None
     """The number of this part, from 1; None for the messages that the findings on all parts cite."""
     transcripts: Items[int]
     """The number of each transcript in the longer run."""
     messages: Items[Items[int]]
     """The numbers of each transcript's messages, ascending."""
-    findings: Sparse[Items[PartFinding]] = ()
+    findings: OmitEmpty[Items[PartFinding]] = ()
 
 
 class AgentRun(Strict):
@@ -252,11 +252,11 @@ class AgentRun(Strict):
 
     id: RunId
     """The id of the run, unique among those that are judged together."""
-    transcripts: Annotated[tuple[RunTranscript, ...], FirstMistakes(TRANSCRIPTS)] = Field(min_length=1, max_length=TRANSCRIPTS)
+    transcripts: Annotated[tuple[RunTranscript, ...], Bounded(TRANSCRIPTS)] = Field(min_length=1, max_length=TRANSCRIPTS)
     """The conversations of the run, in order."""
-    metadata: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
+    metadata: OmitEmpty[dict[str, JsonValue]] = Field(default_factory=dict)
     """Data about the run, shown to a judge only where the judge's configuration asks for it: it may hold the answer."""
-    excerpt: Sparse[RunExcerpt | None] = None
+    excerpt: OmitEmpty[RunExcerpt | None] = None
     """The place of these messages in a longer run, if they are a part of one; they are cited by their numbers there."""
 
     @model_validator(mode="after")
@@ -392,11 +392,11 @@ class Citation(Strict):
     kind: Literal["block", "metadata"]
     target: str
     """The cited block: `T0B3`, or for metadata `R0M.model`."""
-    quote: Sparse[str | None] = None
+    quote: OmitEmpty[str | None] = None
     verified: bool
-    problem: Sparse[str | None] = None
+    problem: OmitEmpty[str | None] = None
     """The reason why the citation is not verified; None for one that is."""
-    transcript_id: Sparse[str | None] = None
-    block_start: Sparse[int | None] = None
+    transcript_id: OmitEmpty[str | None] = None
+    block_start: OmitEmpty[int | None] = None
     """The first character meant in the block's text, reasoning and tool calls included."""
-    block_end: Sparse[int | None] = None
+    block_end: OmitEmpty[int | None] = None

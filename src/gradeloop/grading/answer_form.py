@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
-from gradeloop.contract.base import Recorded, Sparse
+from gradeloop.contract.base import OmitEmpty, Tolerant
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.grading.scoring import CallGroup
@@ -25,19 +25,19 @@ SPARE_TOKENS = {"full": 1_000, "short": 150}
 """The tokens of a completion's cap beside the rows, by profile."""
 
 
-class AnswerForm(Recorded):
+class AnswerForm(Tolerant):
     """The form in which a model is asked for a verdict; it is chosen once for a conversation, and each of its calls carries it."""
 
     by: Literal["schema", "tags"] = "schema"
     """A JSON Schema that the API enforces, or tags of the conversation's own around the answer."""
     profile: Literal["full", "short"] = "full"
-    bounds: Sparse[Literal["none", "lists", "all"]] = "none"
+    bounds: OmitEmpty[Literal["none", "lists", "all"]] = "none"
     """The lengths that the schema bounds: none, those of lists, or also those of texts."""
-    properties: Sparse[int | None] = None
+    properties: OmitEmpty[int | None] = None
     """The most properties of a schema, those of nested objects included; None without a limit."""
-    budget: Sparse[int | None] = None
+    budget: OmitEmpty[int | None] = None
     """The characters of all records in the prompt; None where the model's context is not known."""
-    model: Sparse[str] = ""
+    model: OmitEmpty[str] = ""
     """The key of the model for which it was chosen; another one, such as a fallback, has a form of its own."""
 
 

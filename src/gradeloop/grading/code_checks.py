@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from pydantic import Field, JsonValue, ValidationError
 from pydantic_core import to_json
 
-from gradeloop.contract.base import CodeText, Sparse
+from gradeloop.contract.base import CodeText, OmitEmpty
 from gradeloop.contract.evaluation import CHECK_FALSE, CheckOutcome
 from gradeloop.contract.messages import CallForm, Message, ToolCall
 from gradeloop.errors import explain
@@ -24,10 +24,10 @@ _COMPONENTS = ("componentResults", "component_results")
 class CodeCheck(CodeText):
     """The arguments of an assertion in code."""
 
-    threshold: Sparse[Annotated[float, Field(allow_inf_nan=False)] | None] = None
+    threshold: OmitEmpty[Annotated[float, Field(allow_inf_nan=False)] | None] = None
     """The lowest score that passes; without it a number above 0 does."""
-    negate: Sparse[bool] = False
-    context: Sparse[dict[str, JsonValue]] = Field(default_factory=dict)
+    negate: OmitEmpty[bool] = False
+    context: OmitEmpty[dict[str, JsonValue]] = Field(default_factory=dict)
     """The `context` that the function is given: `vars`, `prompt` and more."""
 
 

@@ -283,7 +283,7 @@ def render_rubric(
         checks: Whether the criteria that tools decide are rendered with all others.
         names: The names under which criteria are shown, by id, others without one; by default all with their ids.
     """
-    pressing = rubric.pressing
+    decisive = rubric.decisive
     rendered = shown if shown is not None else [criterion for criterion in rubric.criteria if checks or not criterion.check]
     wanted = {criterion.id for criterion in rendered}
     lines: list[str] = []
@@ -291,15 +291,15 @@ def render_rubric(
     for position, criterion in enumerate(rubric.criteria):
         headings = [escape_invisible(line.text) for line in rubric.context if line.before <= position][headings_seen:]
         if criterion.id in wanted:
-            lines += [*(headings if shown is None else headings[-1:]), _criterion_line(criterion, pressing, names)]
+            lines += [*(headings if shown is None else headings[-1:]), _criterion_line(criterion, decisive, names)]
             headings_seen += len(headings)
     rest = [escape_invisible(line.text) for line in rubric.context][headings_seen:] if shown is None else []
     return "\n".join([*lines, *rest])
 
 
-def _criterion_line(criterion: Criterion, pressing: AbstractSet[str], names: Mapping[str, str] | None) -> str:
+def _criterion_line(criterion: Criterion, decisive: AbstractSet[str], names: Mapping[str, str] | None) -> str:
     text = escape_invisible(criterion.text)
-    notes = [] if criterion.id in pressing else ["optional"]
+    notes = [] if criterion.id in decisive else ["optional"]
     notes += ["decided by a tool"] if criterion.check else ["decided by a person"] if criterion.human else []
     notes += [f"score {criterion.score.min:g} to {criterion.score.max:g}"] if criterion.score else []
     notes += ["with quotes"] if criterion.quoted else []
@@ -320,9 +320,9 @@ def feedback_message(rubric: Rubric, evaluation: Evaluation, remarks: Sequence[s
     failing = [row for row in rows if not row.passed and not row.unverified]
     lines = [
         phrases.opening,
-        *_section(phrases.failing, (_row_line(row, gap=True) for row in failing if row.id in rubric.pressing)),
+        *_section(phrases.failing, (_row_line(row, gap=True) for row in failing if row.id in rubric.decisive)),
         *_section(phrases.unverified, (_row_line(row) for row in rows if row.unverified)),
-        *_section(phrases.suggested, (_row_line(row, gap=True) for row in failing if row.id not in rubric.pressing)),
+        *_section(phrases.suggested, (_row_line(row, gap=True) for row in failing if row.id not in rubric.decisive)),
         *_section(phrases.remarks, _new_remarks(remarks[:REMARKS], evaluation.criteria)),
         *_section(phrases.passing, (_row_line(row) for row in rows if row.passed)),
         "",

@@ -141,7 +141,7 @@ def _impossible(rubric: Rubric, group: CallGroup, findings: PassFindings) -> str
     """Return why most of a group's graders say that it cannot be judged, where the result depends on it; else None."""
     answers = [findings.answers.get((group.index, at)) for at in range(len(group.judges))]
     failed = [answer.verdict for answer in answers if answer and answer.verdict and answer.verdict.result == "failed"]
-    if 2 * len(failed) <= len(group.judges) or rubric.pressing.isdisjoint(group.ids):
+    if 2 * len(failed) <= len(group.judges) or rubric.decisive.isdisjoint(group.ids):
         return None
     return failed[0].explanation
 
@@ -157,8 +157,8 @@ def _lost(rubric: Rubric, groups: Sequence[CallGroup], rows: Sequence[CriterionR
         if not due or not errors:
             continue
         whole = all(sample.verdict is None for sample in samples)
-        pressing = not rubric.pressing.isdisjoint(due)
-        if (whole and pressing) or ((pressing or not whole) and could_be_satisfied(rubric, answered, due)):
+        decisive = not rubric.decisive.isdisjoint(due)
+        if (whole and decisive) or ((decisive or not whole) and could_be_satisfied(rubric, answered, due)):
             reasons = dict.fromkeys(f"{error.judge}: {error.error}" if len(samples) > 1 else str(error.error) for error in errors)
             return "; ".join(reasons)
     return None

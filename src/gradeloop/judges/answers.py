@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
-from gradeloop.contract.base import Recorded, Sparse
+from gradeloop.contract.base import OmitEmpty, Tolerant
 from gradeloop.contract.evaluation import Judgement
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.transcript import AgentRun, Citation
@@ -206,7 +206,7 @@ def _breaks_yaml(text: str) -> bool:
     return False
 
 
-class ValueShare(Recorded):
+class ValueShare(Tolerant):
     """Number of rollouts that gave a value for a key."""
 
     value: JsonValue
@@ -217,7 +217,7 @@ class ValueShare(Recorded):
     high: float
 
 
-class KeySummary(Recorded):
+class KeySummary(Tolerant):
     """Summary of one key over several answers."""
 
     how: Literal["vote", "median"]
@@ -227,21 +227,21 @@ class KeySummary(Recorded):
     """Number of answers that have the key."""
     distribution: tuple[ValueShare, ...] = ()
     """The values of a vote, the most frequent first, values of one count in the order of the rollouts."""
-    low: Sparse[float | None] = None
+    low: OmitEmpty[float | None] = None
     """The least value that a median is taken of."""
-    high: Sparse[float | None] = None
-    tied: Sparse[bool] = False
+    high: OmitEmpty[float | None] = None
+    tied: OmitEmpty[bool] = False
     """True where two values, or a value and none, are given equally often; the earlier rollout counts."""
 
 
-class Consensus(Recorded):
+class Consensus(Tolerant):
     """One output aggregated from several answers."""
 
     output: dict[str, JsonValue]
     from_rollout: int
     """The position of the answer whose texts the output has: the first of those that agree most."""
     keys: dict[str, KeySummary]
-    composed: Sparse[bool] = False
+    composed: OmitEmpty[bool] = False
     """True where no single answer equals the output."""
 
     @property
@@ -327,7 +327,7 @@ RAW_CHARACTERS = 20_000
 """The most characters of an invalid answer that are kept."""
 
 
-class Rollout(Recorded):
+class Rollout(Tolerant):
     """One of several answers to the same question, or why there is none."""
 
     index: int
@@ -335,15 +335,15 @@ class Rollout(Recorded):
     citations: tuple[Citation, ...] = ()
     repairs: int = 0
     """Turns in which the judge was asked to repair its answer."""
-    invalid: Sparse[str | None] = None
+    invalid: OmitEmpty[str | None] = None
     """Reason that the answer stayed invalid after its repairs; None for a valid one."""
-    raw_text: Sparse[str | None] = None
+    raw_text: OmitEmpty[str | None] = None
     """The text of an invalid answer."""
-    unavailable: Sparse[str | None] = None
+    unavailable: OmitEmpty[str | None] = None
     """Reason that no judge answered; None where one did."""
-    model: Sparse[str | None] = None
+    model: OmitEmpty[str | None] = None
     """The model that answered, where it is a fallback of the judge's, or one of a panel."""
-    prompt_sha256: Sparse[str | None] = None
+    prompt_sha256: OmitEmpty[str | None] = None
 
 
 def has_quorum(judge: SchemaJudge, rollouts: Sequence[Rollout]) -> bool:
@@ -371,7 +371,7 @@ def answered_by(model: str | None, rollouts: Sequence[Rollout]) -> str | None:
     return answered[0] if answered and None not in answered else model
 
 
-class Summary(Recorded):
+class Summary(Tolerant):
     """An aggregated output and its metadata."""
 
     output: dict[str, JsonValue]

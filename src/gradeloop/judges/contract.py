@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, JsonValue, ValidationError, field_validator, model_validator
 from temporalio import workflow
 
-from gradeloop.contract.base import READS_SHARES, Items, Recorded, Sparse, Strict
+from gradeloop.contract.base import READS_SHARES, Items, OmitEmpty, Strict, Tolerant
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import RUBRIC_BYTES, Rubric
@@ -27,12 +27,12 @@ from gradeloop.text import clip, did_you_mean
 ResultType = Literal["DIRECT_RESULT", "FAILURE"]
 
 
-class PassGate(Recorded):
+class PassGate(Tolerant):
     """Rule that passes a judgement, and the share that must pass, as given to the command that judged or shows them."""
 
     pass_if: dict[str, JsonValue]
     """The values that an output must have, by key; a dot leads into an object."""
-    pass_rate: Sparse[float | None] = None
+    pass_rate: OmitEmpty[float | None] = None
     """The share of judged runs, 0 to 1, that has to pass; None where no rate decides, or one that labels correct."""
     allow_errors: float = 0.0
     """The share of judgements, 0 to 1, that may be failures."""
@@ -42,7 +42,7 @@ JUDGEMENTS_SCHEMA = "gradeloop.judgements/1"
 """Name of the format in a JSON document of judgements."""
 
 
-class JudgeResult(Recorded):
+class JudgeResult(Tolerant):
     """One judgement of one run; a `FAILURE` says nothing about the run: `(await judge(run)).output["label"]`."""
 
     id: str
@@ -66,15 +66,15 @@ class JudgeResult(Recorded):
     """The sha256 of the judge; None in the workflow's own results, to which the Python judge adds it."""
     run_sha256: str | None = None
     """The sha256 of the run as it was judged; None as for `judge_sha256`."""
-    batch_id: Sparse[str | None] = None
+    batch_id: OmitEmpty[str | None] = None
     """The batch that judged; None where a workflow of the judgement's own did."""
-    unsure: Sparse[tuple[str, ...]] = ()
+    unsure: OmitEmpty[tuple[str, ...]] = ()
     """The keys on whose verdict fewer of the votes agree than the judge's `abstain` says: neither a pass nor a fail."""
-    escalated_from: Sparse[str | None] = None
+    escalated_from: OmitEmpty[str | None] = None
     """The id of the unsure judgement that this one, by the model of the judge's `escalate`, stands for; None for any other."""
-    passed: Sparse[bool | None] = None
+    passed: OmitEmpty[bool | None] = None
     """Whether it passes by `gate`; None where that says nothing of it: for a `FAILURE`, for an unsure one, and without a gate."""
-    gate: Sparse[PassGate | None] = None
+    gate: OmitEmpty[PassGate | None] = None
     """The rule that the command had; None without one, and in the workflow's own results."""
 
     @property
@@ -210,10 +210,10 @@ def default_templates(mode: ParsingMode, key: str) -> tuple[PromptTemplate, ...]
     return (PromptTemplate(role="user", content=read_prompt_text(f"judge_{form}").replace("@key@", key)),)
 
 
-Abstain = Sparse[Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]] | None, READS_SHARES]]
+Abstain = OmitEmpty[Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]] | None, READS_SHARES]]
 """The least share of votes, 0 to 1, with which a verdict on a key decides; with a smaller one it is unsure. Chosen on labels."""
 
-Escalate = Sparse[ModelSpec | None]
+Escalate = OmitEmpty[ModelSpec | None]
 """The model that is asked anew what the judge is unsure of; by default nobody is, and a person decides."""
 
 
@@ -222,7 +222,7 @@ def refuse_abstention(abstain: dict[str, float] | None, escalate: ModelSpec | No
 
     Args:
         abstain: The least shares of votes by key.
-        escalate: The dearer model.
+        escalate: The escalation model.
         voted: The keys on which a judgement has several votes.
         cure: How a key gets votes.
     """
@@ -238,33 +238,33 @@ class SchemaJudge(Strict):
     id: Annotated[str, Field(max_length=200)] = ""
     """The rubric's id; by default `rubric-` and the first digits of its sha256."""
     version: Annotated[int, Field(ge=1)] = 1
-    name: Sparse[Annotated[str, Field(max_length=200)] | None] = None
+    name: OmitEmpty[Annotated[str, Field(max_length=200)] | None] = None
     rubric_text: str
     output_schema: dict[str, Any] = Field(default_factory=lambda: dict(DEFAULT_SCHEMA))
     prompt_templates: Items[PromptTemplate] | None = None
     """The messages that are sent; by default one that gradeloop brings."""
     judge_model: ModelSpec | None = None
     """The model that judges; by default the first of a table for which the worker has a key."""
-    panel: Sparse[Annotated[tuple[ModelSpec, ...], Field(min_length=2, max_length=MAX_ROLLOUTS)] | None] = None
+    panel: OmitEmpty[Annotated[tuple[ModelSpec, ...], Field(min_length=2, max_length=MAX_ROLLOUTS)] | None] = None
     """Several models that judge side by side, each with `n_rollouts_per_input` rollouts, instead of one `judge_model`."""
     output_parsing_mode: ParsingMode = "XML_KEY"
     response_xml_key: str = "response"
     output_format: Literal["json", "yaml"] = "json"
     """The format of the answer between the tags; Docent's newer rubrics say yaml."""
     n_rollouts_per_input: Annotated[int, Field(ge=1, le=MAX_ROLLOUTS)] = 1
-    quorum: Sparse[Annotated[int, Field(ge=1, le=MAX_ROLLOUTS)] | None] = None
+    quorum: OmitEmpty[Annotated[int, Field(ge=1, le=MAX_ROLLOUTS)] | None] = None
     """Number of rollouts that must have a valid answer for a result; by default more than half of them."""
     judge_variant: Literal["majority", "multi-reflect"] = "majority"
     rollout_type: Literal["single_turn"] = "single_turn"
     bad_citations: Literal["flag", "fail"] = Field(default="flag", exclude_if=lambda value: value == "flag")
     """Whether an answer with an unverified citation is only flagged, or invalid."""
-    require_citations: Sparse[bool] = False
+    require_citations: OmitEmpty[bool] = False
     """Whether an answer is invalid in which a text with `citations: true` has no verified citation."""
-    show_metadata: Sparse[bool] = False
+    show_metadata: OmitEmpty[bool] = False
     """Whether the judge sees the run's metadata, which may hold the expected answer."""
     abstain: Abstain = None
     escalate: Escalate = None
-    pass_if: Sparse[Annotated[dict[str, bool | int | float | str], Field(min_length=1)] | None] = None
+    pass_if: OmitEmpty[Annotated[dict[str, bool | int | float | str], Field(min_length=1)] | None] = None
     """The values that an output must have to pass, by key; by default nothing says what passes."""
 
     @model_validator(mode="before")
@@ -521,7 +521,7 @@ class JudgingRequest(Strict):
     repeat: Annotated[int, Field(ge=0)] = 0
     """Number of this judgement of the run by the same judge, from 0."""
     priority: Priority | None = None
-    until_decided: Sparse[bool] = False
+    until_decided: OmitEmpty[bool] = False
     """Whether votes that cannot change a verdict by criteria are not asked; by default all are, and their shares are known."""
 
     @field_validator("judge", mode="before")

@@ -7,7 +7,7 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from pydantic import Field, JsonValue
 
-from gradeloop.contract.base import Recorded, Sparse, Strict
+from gradeloop.contract.base import OmitEmpty, Strict, Tolerant
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.judges.contract import CriteriaJudge, JudgeResult
 from gradeloop.judges.pass_rule import CRITERIA, PassRule, said_rows, with_unsure
@@ -33,7 +33,7 @@ class TraceScore(Strict):
 
     id: UUID
     trace: str
-    session: Sparse[str | None] = None
+    session: OmitEmpty[str | None] = None
     """The project of a run of LangSmith, where its export says it."""
     name: str
     value: bool | float | str
@@ -41,24 +41,24 @@ class TraceScore(Strict):
     time: datetime
 
 
-class WriteBackCall(Recorded):
+class WriteBackCall(Tolerant):
     """The argument of the workflow `WriteBack` and of its activity: some scores, or a tick of a monitor, whose scores the store has."""
 
     to: Target
-    scores: Sparse[Annotated[tuple[TraceScore, ...], Field(max_length=PAGE)]] = ()
-    monitor: Sparse[str | None] = None
-    number: Sparse[int] = 0
+    scores: OmitEmpty[Annotated[tuple[TraceScore, ...], Field(max_length=PAGE)]] = ()
+    monitor: OmitEmpty[str | None] = None
+    number: OmitEmpty[int] = 0
     seconds: int = 86_400
     """The time for which it is tried."""
 
 
-class WriteBackReport(Recorded):
+class WriteBackReport(Tolerant):
     """A count of the scores that were written, and why others were not."""
 
     written: int = 0
-    untraced: Sparse[int] = 0
+    untraced: OmitEmpty[int] = 0
     """Judged runs whose trace is not known."""
-    problems: Sparse[tuple[str, ...]] = ()
+    problems: OmitEmpty[tuple[str, ...]] = ()
     """Reasons that others were not written, the first of each kind."""
 
     def __add__(self, other: "WriteBackReport") -> "WriteBackReport":

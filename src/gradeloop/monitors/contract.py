@@ -10,7 +10,7 @@ from temporalio import workflow
 
 from gradeloop.batches.contract import BATCH_PRIORITY, BatchRequest
 from gradeloop.batches.judged import needs_workflow
-from gradeloop.contract.base import Recorded, Sparse, Strict
+from gradeloop.contract.base import OmitEmpty, Strict, Tolerant
 from gradeloop.contract.notice import Webhooks
 from gradeloop.contract.thread import Priority, TenantName
 from gradeloop.errors import InvalidRequest
@@ -393,7 +393,7 @@ class Rate(Strict):
 
     passed: int = 0
     judged: int = 0
-    worth: Sparse[float] = 1.0
+    worth: OmitEmpty[float] = 1.0
     """The number of independent runs that one is worth: less than 1 where the rates of ticks differ by more than chance."""
     interval: Interval | None = None
     """The 95 % interval of the rate, by Wilson; None without a judged run."""
@@ -411,7 +411,7 @@ class TickReport(Strict):
     known: int = 0
     """Runs that were read before."""
     unreadable: int = 0
-    refused: Sparse[tuple[str, ...]] = ()
+    refused: OmitEmpty[tuple[str, ...]] = ()
     """The first reasons for which something is unreadable."""
     problem: str | None = None
     """Reason that the source could not be read, or that judging ended early."""
@@ -440,7 +440,7 @@ class TickReport(Strict):
     """Verdicts on the anchors, which are outside of every rate."""
     cost_usd: float | None = None
     settled: bool = False
-    written_back: Sparse[WriteBackReport | None] = None
+    written_back: OmitEmpty[WriteBackReport | None] = None
     """The report on the scores; None while nothing is known of them."""
 
 
@@ -489,7 +489,7 @@ class OpenAlert(Strict):
     anchors: AnchorCounts = AnchorCounts()
 
 
-class MonitorState(Recorded):
+class MonitorState(Tolerant):
     """State of a monitor between two ticks."""
 
     ticks: int = 0
@@ -506,11 +506,11 @@ class MonitorState(Recorded):
     open: dict[str, OpenAlert] = Field(default_factory=dict)
 
 
-class MonitorTick(Recorded):
+class MonitorTick(Tolerant):
     """The argument of the workflow `Monitoring`; the monitor itself is in the store."""
 
     monitor: str
-    priority: Sparse[Priority | None] = None
+    priority: OmitEmpty[Priority | None] = None
     """The priority of its calls; that of a batch where there is none."""
 
 
@@ -520,34 +520,34 @@ class TickCall(Strict):
     monitor: str
     tick: str
     """The workflow's id, which is equal for all attempts of a tick."""
-    number: Sparse[int] = 0
+    number: OmitEmpty[int] = 0
     """Number of the tick that is settled."""
-    problem: Sparse[str | None] = None
+    problem: OmitEmpty[str | None] = None
     """Reason that its batch ended early."""
 
 
-class DueTick(Recorded):
+class DueTick(Tolerant):
     """A tick that has runs to judge, or nothing to judge, and is not settled."""
 
     number: int
     batch: BatchRequest | None = None
 
 
-class CollectedTick(Recorded):
+class CollectedTick(Tolerant):
     """Result of `collect`: the ticks to settle, those first that an earlier workflow left behind."""
 
     due: tuple[DueTick, ...]
-    webhooks: Sparse[Webhooks] = Field(default_factory=dict)
+    webhooks: OmitEmpty[Webhooks] = Field(default_factory=dict)
 
 
-class SettledTick(Recorded):
+class SettledTick(Tolerant):
     """Result of `settle`: the alerts to tell of, and those that are over."""
 
     raised: tuple[Alert, ...] = ()
     cleared: tuple[Alert, ...] = ()
     notify: tuple[str, ...] = ()
     title: str = ""
-    write_back: Sparse[WriteBackCall | None] = None
+    write_back: OmitEmpty[WriteBackCall | None] = None
     """The call that writes the tick's scores back; None where they are not."""
 
 
@@ -561,11 +561,11 @@ class BackfillCall(Strict):
     """The share of the runs that is judged; the monitor's own where there is none."""
     preview: bool = False
     """Whether the runs are only counted."""
-    priority: Sparse[Priority | None] = None
+    priority: OmitEmpty[Priority | None] = None
 
 
-class BackfillReport(Recorded):
-    """Findings and cost of a backfill."""
+class BackfillReport(Tolerant):
+    """UnsupportedFeatures and cost of a backfill."""
 
     read: int = 0
     """Runs of the source since then that the monitor has passed."""
@@ -578,7 +578,7 @@ class BackfillReport(Recorded):
     unjudgeable: int = 0
     """Those that no batch can judge: nothing is said in them, or they are too large."""
     unreadable: int = 0
-    refused: Sparse[tuple[str, ...]] = ()
+    refused: OmitEmpty[tuple[str, ...]] = ()
     """The first reasons for which something is unreadable."""
     chosen: int = 0
     """Those that are judged from now on, or would be."""

@@ -52,7 +52,7 @@ LATE_PAGE = 100
 LATE_BYTES = 64 * 1024 * 1024
 """The most JSON of waiting runs that one tick takes."""
 
-AT_ONCE = 10
+CONCURRENCY = 10
 """Calls of a monitor in flight: production's own work comes first."""
 
 
@@ -329,7 +329,7 @@ class _TickBatch:
             batch_id=self._batch_id,
             total=self._total,
             name=f"monitor {self._definition.name}",
-            at_once=AT_ONCE,
+            at_once=CONCURRENCY,
             budget=None if left is None else Budget(max_cost_usd=left),
             max_error_rate=1,
             priority=self._definition.priority,

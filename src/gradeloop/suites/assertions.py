@@ -21,8 +21,8 @@ from gradeloop.grading.code_checks import CODE_CHECK, parse_code_check
 from gradeloop.grading.templates import fill_rubric, fill_text, fill_value
 from gradeloop.suites.chats import read_chat
 from gradeloop.suites.code_files import is_code_file, parse_transform, refuse_code
-from gradeloop.suites.findings import Keys, as_list, as_object, promptfoo_table, refuse_others
 from gradeloop.suites.providers import parse_provider
+from gradeloop.suites.unsupported import Keys, as_list, as_object, promptfoo_table, refuse_others
 from gradeloop.text import clip, did_you_mean, distinct, one_line
 
 PROMPT_CRITERION = "What the rubricPrompt asks for"
@@ -109,7 +109,7 @@ class Assertion:
         """Return the criterion, without its weight and its name.
 
         Raises:
-            InvalidRequest: The type has no counterpart, the assertion is invalid, or it is code that its user has not allowed.
+            InvalidRequest: The type is not supported, the assertion is invalid, or it is code that its user has not allowed.
         """
         value = self.fields.get("value")
         if isinstance(value, dict) and is_code_file(value) and self.row.build is not _coded:
@@ -328,13 +328,13 @@ TYPES: Mapping[str, AssertionType] = {
 
 
 def _row_of(fields: Mapping[str, JsonValue], where: Location) -> AssertionType:
-    """Return the row of an assertion's type; one without a counterpart is refused with what is written instead."""
+    """Return the row of an assertion's type; an unsupported one is refused with what is written instead."""
     name = str(fields.get("type"))
     if (row := find_type(name)) is not None and row.build is not None:
         return row
     hint = did_you_mean(name.removeprefix(_NEGATED), ["llm-rubric", "assert-set", *kinds_of(TEXT_CHECK)])
     cure = row.refused if row else f"write it as a check, a function of the worker's tools.{hint}"
-    raise InvalidRequest(f"{where}: the type {clip(name)} has no counterpart; {cure}")
+    raise InvalidRequest(f"{where}: the type {clip(name)} is not supported; {cure}")
 
 
 METRIC_CHARACTERS = 200
@@ -358,7 +358,7 @@ class AssertionList:
         Without a threshold all must pass, but those of weight 0; with one the mean of the scores alone decides.
 
         Raises:
-            InvalidRequest: An assertion has no counterpart, is invalid, or names a variable that is not there.
+            InvalidRequest: An assertion is not supported, is invalid, or names a variable that is not there.
         """
         criteria = [self._criterion(value, variables, spot) for value, spot in self.assertions]
         named = [member for criterion in criteria for member in criterion.get("criteria", [criterion]) if "id" in member]

@@ -19,11 +19,11 @@ from gradeloop.grading.templates import unknown_variables
 from gradeloop.suites.case_texts import fill_prompt
 from gradeloop.suites.chats import MARK
 from gradeloop.suites.datasets import LocatedTest
-from gradeloop.suites.findings import Findings, as_object, refuse_others
 from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
 from gradeloop.suites.plan import NamedPrompt, Suite, SuiteGenerator
 from gradeloop.suites.promptfoo import PromptfooConfig, build_promptfoo_suite, is_promptfoo
+from gradeloop.suites.unsupported import UnsupportedFeatures, as_object, refuse_others
 from gradeloop.text import clip, counted, one_line
 
 Source = Literal["promptfoo", "mastra"]
@@ -35,7 +35,7 @@ def convert_file(
     """Convert a file of promptfoo or Mastra into a rubric; `note` takes what has no effect in it.
 
     Raises:
-        InvalidRequest: The file cannot be read, is of neither, or has something without a counterpart.
+        InvalidRequest: The file cannot be read, is of neither, or has something that is not supported.
     """
     if not path.is_file():
         raise InvalidRequest(f"the file {str(path)!r} does not exist; name one")
@@ -74,14 +74,14 @@ def from_promptfoo(
         note: Takes what has no effect in it.
 
     Raises:
-        InvalidRequest: Something has no counterpart; the message names it.
+        InvalidRequest: Something is not supported; the message names it.
     """
     if isinstance(value, list) or (isinstance(value, dict) and "type" in value):
         value = {"assert": value if isinstance(value, list) else [value]}
     fields = as_object(value, "the file")
     parts: dict[str, JsonValue] = {key: fields[key] for key in _TEST_PARTS if key in fields} if "tests" in fields else {"tests": [fields]}
     config = PromptfooConfig(parts, Path(), Location(), scope or FileScope.of(Path("promptfooconfig.yaml")))
-    plan = build_promptfoo_suite(config, SuiteFlags(check=True), Findings()).plan
+    plan = build_promptfoo_suite(config, SuiteFlags(check=True), UnsupportedFeatures()).plan
     tests = list(plan.tests())
     if not 0 <= test < len(tests):
         raise InvalidRequest(f"test {test} is not there; they run from 0 to {len(tests) - 1}")
@@ -107,7 +107,7 @@ def from_mastra(value: JsonValue) -> Rubric:
             `{id?, description, required?}`.
 
     Raises:
-        InvalidRequest: Something has no counterpart; the message names it.
+        InvalidRequest: Something is not supported; the message names it.
     """
     if not isinstance(value, dict):
         value = {"criteria": value}
@@ -125,7 +125,7 @@ def _gate(value: dict[str, JsonValue]) -> dict[str, Any]:
     refuse_others(value, _GATE_KEYS, Location("isTaskComplete"))
     strategy, scorers = value.get("strategy", "all"), value["scorers"]
     if strategy not in {"all", "any"}:
-        raise InvalidRequest(f"strategy: {clip(str(strategy))} has no counterpart; write all or any")
+        raise InvalidRequest(f"strategy: {clip(str(strategy))} is not supported; write all or any")
     if not isinstance(scorers, list):
         raise InvalidRequest(f"scorers is {clip(str(scorers))}; it must be a list")
     groups = [_scorer(scorer, at) for at, scorer in enumerate(scorers)]
@@ -151,7 +151,7 @@ def _graded(scorer: dict[str, JsonValue], where: str) -> list[Any]:
     if not isinstance(value, list):
         raise InvalidRequest(f"{where}criteria is {clip(str(value))}; it must be a text or a list")
     if (options := scorer.get("options")) not in (None, {}, {"scale": 1}):
-        raise InvalidRequest(f"{where}options: {clip(str(options))} has no counterpart; a score is 0 or 1, leave the scale out")
+        raise InvalidRequest(f"{where}options: {clip(str(options))} is not supported; a score is 0 or 1, leave the scale out")
     vendor, _, name = model.partition("/") if isinstance(model, str) else ("", "", "")
     if model is not None and not name:
         raise InvalidRequest(f"{where}model: {clip(str(model))} is not a name of a model; write it as vendor/model")
@@ -199,7 +199,7 @@ def convert_configuration(path: Path, outside: Sequence[Path] = ()) -> str:
         outside: The folders besides its own in which it may name files.
 
     Raises:
-        InvalidRequest: It is not a configuration of promptfoo, or something in it has no counterpart.
+        InvalidRequest: It is not a configuration of promptfoo, or something in it is not supported.
     """
     value, _ = read_placed(path, "the configuration")
     if not isinstance(value, dict) or not is_promptfoo(path, value):

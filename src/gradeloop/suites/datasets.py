@@ -46,7 +46,7 @@ class LocatedTest:
     recorded: bool = False
     """Whether the test is a row of a dataset, so that its messages are data, no templates."""
     left_out: tuple[str, ...] = ()
-    """The parts of the test that have no counterpart and are left out, so that it never passes."""
+    """The parts of the test that are not supported and are left out, so that it never passes."""
     runs: bool = True
     """Whether it runs at all; one that was left out whole is only reported."""
     prompts: tuple[str, ...] | None = None

@@ -233,7 +233,7 @@ class SuiteFlags:
     imports: tuple[Path, ...] = ()
     """The folders that it may import from besides the suite's own."""
     skip_unsupported: bool = False
-    """Whether what has no counterpart is left out, and its cases are not judged."""
+    """Whether what is not supported is left out, and its cases are not judged."""
     check: bool = False
     """Whether nothing is going to run, so that no key is needed."""
     select: CaseFilters = CaseFilters()

@@ -13,24 +13,29 @@ from gradeloop.files.rubric import require_files
 from gradeloop.files.yaml import Location, explained_at, read_placed
 from gradeloop.grading.grants import named_in
 from gradeloop.suites.datasets import LocatedTest, find_files, parse_row, read_rows, refuse_number
-from gradeloop.suites.findings import FindingGroup, Findings, Unsupported, describe_group
 from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.plan import CaseRubrics, NamedPrompt, Plan, Suite, SuiteGenerator, SuiteModels, parse_grader, refuse_duplicates
 from gradeloop.suites.promptfoo import PromptfooConfig, build_promptfoo_suite, is_promptfoo
 from gradeloop.suites.suite import SuiteFile, SuiteSettings, SuiteTest, resolve_prompts, resolve_rubric, resolve_test
+from gradeloop.suites.unsupported import FindingGroup, Unsupported, UnsupportedFeatures, describe_group
 from gradeloop.text import counted
 
 _YAML_SUFFIXES = (".yaml", ".yml", ".json")
 
 
-def read_suite(path: Path, flags: SuiteFlags = SuiteFlags(), outside: Sequence[Path] = (), findings: Findings | None = None) -> Suite:  # noqa: B008 - frozen
+def read_suite(
+    path: Path,
+    flags: SuiteFlags = SuiteFlags(),  # noqa: B008 - frozen
+    outside: Sequence[Path] = (),
+    findings: UnsupportedFeatures | None = None,
+) -> Suite:
     """Load a suite, our own or a `promptfooconfig.yaml`; files of tests are read when the cases are iterated.
 
     Args:
         path: The suite's file.
         flags: The flags that override it.
         outside: The folders besides its own in which it may name files.
-        findings: Takes what of a promptfoo configuration has no counterpart.
+        findings: Takes what of a promptfoo configuration is not supported.
 
     Raises:
         InvalidRequest: Something is missing or invalid; the message names file, line, field and cure.
@@ -40,7 +45,7 @@ def read_suite(path: Path, flags: SuiteFlags = SuiteFlags(), outside: Sequence[P
     value = flags.overrides.apply(value, promptfoo=promptfoo)
     scope = FileScope.of(path, (*outside, *flags.overrides.files))
     if promptfoo:
-        known = Findings(skips=flags.skip_unsupported or flags.check) if findings is None else findings
+        known = UnsupportedFeatures(skips=flags.skip_unsupported or flags.check) if findings is None else findings
         suite = build_promptfoo_suite(PromptfooConfig(value, path, spot, scope), flags, known)
     else:
         suite = _build_suite(path, value, spot, flags, scope)
@@ -190,7 +195,7 @@ def check_suite(
     path: Path, flags: SuiteFlags, outside: Sequence[Path] = (), refuse: Callable[[Suite], None] = lambda _: None
 ) -> CheckedSuite:
     """Read a suite's file with all its tests, and return what of it is taken; `refuse` raises InvalidRequest where no worker takes it."""
-    findings = Findings(skips=True)
+    findings = UnsupportedFeatures(skips=True)
     try:
         suite = read_suite(path, replace(flags, check=True), outside, findings)
         cases = not_whole = asks_nothing = 0

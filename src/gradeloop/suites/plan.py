@@ -43,9 +43,9 @@ from gradeloop.suites.case_texts import (
 from gradeloop.suites.chats import without_images
 from gradeloop.suites.code_files import CodeGrant
 from gradeloop.suites.datasets import LocatedTest
-from gradeloop.suites.findings import Findings
 from gradeloop.suites.flags import PlannedCase, SuiteFlags
 from gradeloop.suites.suite import Defaults, GraderSetting, Prompt, SuiteMessage, SuiteSettings
+from gradeloop.suites.unsupported import UnsupportedFeatures
 from gradeloop.text import clip
 
 _NOTHING = Rubric(criteria=())
@@ -75,8 +75,8 @@ class CaseRubrics:
     """Whether a flag names the grader, which then replaces the defaults' provider."""
     allow_code: CodeGrant = field(default_factory=CodeGrant)
     """The user's leave for the code of the suite to run, and what it may import."""
-    findings: Findings = field(default_factory=Findings)
-    """Takes the assertions that have no counterpart."""
+    findings: UnsupportedFeatures = field(default_factory=UnsupportedFeatures)
+    """Takes the assertions that are not supported."""
     asks_nothing: bool = False
     """Whether a test may ask for no verdict."""
     _made: dict[str, TestRubric] = field(default_factory=dict, repr=False)
@@ -115,7 +115,7 @@ class CaseRubrics:
         return built
 
     def _build_what_can(self, listed: AssertionList, variables: dict[str, JsonValue], spot: Location) -> TestRubric:
-        """Build a rubric of the assertions that have a counterpart, and leave out the others.
+        """Build a rubric of the assertions that are supported, and leave out the others.
 
         Raises:
             InvalidRequest: An assertion has none, and nothing may be left out; or all together make no rubric.
@@ -245,7 +245,7 @@ class SuiteGenerator:
     code: CodeText | None = None
     """The function that answers, where it is a custom provider."""
     left_out: tuple[str, ...] = ()
-    """The parts of it that have no counterpart and are left out, so that none of its cases passes."""
+    """The parts of it that are not supported and are left out, so that none of its cases passes."""
     runs: bool = True
     """Whether it runs at all."""
     prompts: tuple[str, ...] | None = None
@@ -281,8 +281,8 @@ class Plan:
     """The grader that a flag names instead of the file's."""
     loop: bool | None = None
     """Whether cases loop, where a flag says so; None leaves it to the file."""
-    findings: Findings = field(default_factory=Findings)
-    """Takes what has no counterpart."""
+    findings: UnsupportedFeatures = field(default_factory=UnsupportedFeatures)
+    """Takes what is not supported."""
     left_out: tuple[str, ...] = ()
     """The parts that are left out for all cases, so that none of them passes."""
     by_prompt: Mapping[tuple[str, str], SuiteGenerator] = field(default_factory=dict)

@@ -15,10 +15,10 @@ from gradeloop.files.yaml import Location, explained_at, read_yaml
 from gradeloop.suites.chats import is_chat, parse_chat, read_chat
 from gradeloop.suites.code_files import FILE, LANGUAGES, names_code, read_code_file
 from gradeloop.suites.datasets import match_files, read_csv
-from gradeloop.suites.findings import as_object, refuse_others
 from gradeloop.suites.flags import TEXT_SUFFIXES
 from gradeloop.suites.plan import NamedPrompt
 from gradeloop.suites.suite import Prompt, is_file, read_text
+from gradeloop.suites.unsupported import as_object, refuse_others
 from gradeloop.text import clip, distinct
 
 CODE_SUFFIXES = (*LANGUAGES, ".rb", ".sh", ".go", ".exe")
@@ -55,7 +55,7 @@ def parse_prompt(value: JsonValue, scope: FileScope, where: Location) -> list[Na
     """Parse one entry, which may name files of several prompts; a prompt without a label has an empty one.
 
     Raises:
-        InvalidRequest: It cannot be read, or has no counterpart.
+        InvalidRequest: It cannot be read, or is not supported.
     """
     fields: dict[str, JsonValue] = value if isinstance(value, dict) else {"id": value}
     name = str(fields.get("raw", fields.get("id")))
@@ -149,7 +149,7 @@ def _paths(name: str, scope: FileScope, where: Location) -> list[Path]:
     for path in paths:
         if path.suffix.lower() not in TEXT_SUFFIXES:
             raise InvalidRequest(
-                f"{where}: {clip(path.name)} of {clip(name)} has no counterpart; a prompt's file ends with {', '.join(TEXT_SUFFIXES)}"
+                f"{where}: {clip(path.name)} of {clip(name)} is not supported; a prompt's file ends with {', '.join(TEXT_SUFFIXES)}"
             )
     return paths
 

@@ -21,20 +21,20 @@ from gradeloop.settings.catalog import settings_complaint
 from gradeloop.suites.case_texts import json_body
 from gradeloop.suites.code_files import FILE, is_code_file, names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import LocatedTest
-from gradeloop.suites.findings import Findings, as_list, as_object, keys_of, refuse_others
 from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.plan import CaseRubrics, NamedPrompt, Plan, Suite, SuiteGenerator, SuiteModels, parse_grader
 from gradeloop.suites.prompt_files import name_prompts, parse_prompt, prompt_entries
 from gradeloop.suites.promptfoo_tests import PromptfooTests, parse_times
 from gradeloop.suites.providers import DECLARED_KEYS, SYSTEM_KEYS, ProviderModel, read_provider
 from gradeloop.suites.suite import NamedGenerator, Prompt, SuiteSettings, is_file, resolve_files
+from gradeloop.suites.unsupported import UnsupportedFeatures, as_list, as_object, keys_of, refuse_others
 from gradeloop.text import clip, distinct
 
 _CODE_PREFIXES = ("python:", "javascript:")
 
 
 def parse_generators(
-    value: JsonValue, where: Location, scope: FileScope, findings: Findings, own: Mapping[str, JsonValue] | None = None
+    value: JsonValue, where: Location, scope: FileScope, findings: UnsupportedFeatures, own: Mapping[str, JsonValue] | None = None
 ) -> tuple[SuiteGenerator, ...]:
     """Parse the providers of a configuration; `echo` is the one that returns the prompt.
 
@@ -42,11 +42,11 @@ def parse_generators(
         value: The providers.
         where: Their place.
         scope: The files that they may name.
-        findings: Takes what has no counterpart.
+        findings: Takes what is not supported.
         own: Settings of a prompt, which take the place of the providers' own.
 
     Raises:
-        InvalidRequest: A provider has no counterpart.
+        InvalidRequest: A provider is not supported.
     """
     entries = ((_configured(entry, own), spot) for entry, spot in _entries(value, where, scope))
     generators = [_parse_or_leave_out(entry, spot, scope, findings) for entry, spot in entries]
@@ -76,7 +76,7 @@ def _configured(entry: JsonValue, own: Mapping[str, JsonValue] | None) -> JsonVa
     return {**fields, "config": {**(config if isinstance(config, dict) else {}), **own}}
 
 
-def _parse_or_leave_out(value: JsonValue, where: Location, scope: FileScope, findings: Findings) -> SuiteGenerator:
+def _parse_or_leave_out(value: JsonValue, where: Location, scope: FileScope, findings: UnsupportedFeatures) -> SuiteGenerator:
     try:
         generator = _parse(value, where, scope, findings)
         raw = value.get("transform") if isinstance(value, dict) else None
@@ -90,7 +90,7 @@ def _parse_or_leave_out(value: JsonValue, where: Location, scope: FileScope, fin
         return SuiteGenerator(label, None, left_out=(reason,), runs=False)
 
 
-def _parse(value: JsonValue, where: Location, scope: FileScope, findings: Findings) -> SuiteGenerator:
+def _parse(value: JsonValue, where: Location, scope: FileScope, findings: UnsupportedFeatures) -> SuiteGenerator:
     fields = {"id": value} if isinstance(value, str) else as_object(value, where)
     reasons: list[str] = []
     fields = findings.heeded(fields, keys_of("provider"), where, reasons)
@@ -123,7 +123,7 @@ def _parse(value: JsonValue, where: Location, scope: FileScope, findings: Findin
     return SuiteGenerator(generator.named, generator.plain(), left_out=tuple(reasons), prompts=prompts, around=around)
 
 
-def _drop_own_key(config: dict[str, JsonValue], where: Location, findings: Findings) -> None:
+def _drop_own_key(config: dict[str, JsonValue], where: Location, findings: UnsupportedFeatures) -> None:
     """Leave out a key that stands in the configuration: it is sent nowhere, the worker's own is used."""
     for name in {"apiKey", "api_key"} & set(config):
         with findings.leaving_out("no effect"):
@@ -133,7 +133,7 @@ def _drop_own_key(config: dict[str, JsonValue], where: Location, findings: Findi
 
 
 def _address(
-    name: str, fields: Mapping[str, JsonValue], label: str, scope: FileScope, where: Location, findings: Findings
+    name: str, fields: Mapping[str, JsonValue], label: str, scope: FileScope, where: Location, findings: UnsupportedFeatures
 ) -> SuiteGenerator:
     """Return a provider that is an address."""
     place = where.at("config")
@@ -158,7 +158,7 @@ def _custom(name: str, config: JsonValue, scope: FileScope, where: Location) -> 
     return CodeText.model_validate({**read, "config": config})
 
 
-def _leave_temperature_out(found: ProviderModel, where: Location, findings: Findings) -> None:
+def _leave_temperature_out(found: ProviderModel, where: Location, findings: UnsupportedFeatures) -> None:
     """Leave a temperature out that the model does not take, with a note: promptfoo sends reasoning models none."""
     temperature = found.settings.config.get("temperature")
     if temperature is None:
@@ -172,7 +172,7 @@ def _leave_temperature_out(found: ProviderModel, where: Location, findings: Find
         findings.note(f"{where.at('config', 'temperature')}: {clip(found.id)} takes no temperature; it is left out, as in promptfoo")
 
 
-def _note_settings(found: ProviderModel, where: Location, findings: Findings) -> list[str]:
+def _note_settings(found: ProviderModel, where: Location, findings: UnsupportedFeatures) -> list[str]:
     """Note the settings that have no effect or go into the body unchanged, and return those that are left out."""
     settings, spot = found.settings, where.at("config")
     for key in settings.ignored:
@@ -213,11 +213,11 @@ def is_promptfoo(path: Path, value: Mapping[str, JsonValue]) -> bool:
     return path.stem.startswith("promptfooconfig") or (not _PROMPTFOO_KEYS.isdisjoint(value) and _GRADELOOP_KEYS.isdisjoint(value))
 
 
-def build_promptfoo_suite(config: PromptfooConfig, flags: SuiteFlags, findings: Findings) -> Suite:
-    """Build a suite from a configuration; `findings` takes what has no counterpart.
+def build_promptfoo_suite(config: PromptfooConfig, flags: SuiteFlags, findings: UnsupportedFeatures) -> Suite:
+    """Build a suite from a configuration; `findings` takes what is not supported.
 
     Raises:
-        InvalidRequest: Something in the configuration has no counterpart, or is invalid.
+        InvalidRequest: Something in the configuration is not supported, or is invalid.
     """
     value, left_out = config.value, list[str]()
     hooks, unread = value.get("extensions"), {"$schema"}
@@ -242,7 +242,7 @@ def build_promptfoo_suite(config: PromptfooConfig, flags: SuiteFlags, findings: 
     )
 
 
-def _build_plan(config: PromptfooConfig, flags: SuiteFlags, repeat: int, findings: Findings, left_out: list[str]) -> Plan:
+def _build_plan(config: PromptfooConfig, flags: SuiteFlags, repeat: int, findings: UnsupportedFeatures, left_out: list[str]) -> Plan:
     scope = config.scope
     default, place = config.at("defaultTest")
     options = as_object(as_object(default, place).get("options"), place.at("options")) if isinstance(default, dict) else {}
@@ -291,7 +291,7 @@ def _tests(config: PromptfooConfig, reader: PromptfooTests) -> Iterator[LocatedT
     yield from reader.scenarios(scenarios, place)
 
 
-def _prompts(config: PromptfooConfig, findings: Findings) -> tuple[NamedPrompt, ...]:
+def _prompts(config: PromptfooConfig, findings: UnsupportedFeatures) -> tuple[NamedPrompt, ...]:
     """Return the prompts; one that cannot be read is left out, and its cases are not run."""
     prompts: list[NamedPrompt] = []
     for entry, where in prompt_entries(*config.at("prompts")):
@@ -303,7 +303,9 @@ def _prompts(config: PromptfooConfig, findings: Findings) -> tuple[NamedPrompt, 
     return name_prompts(prompts)
 
 
-def _generators(config: PromptfooConfig, findings: Findings, own: Mapping[str, JsonValue] | None = None) -> tuple[SuiteGenerator, ...]:
+def _generators(
+    config: PromptfooConfig, findings: UnsupportedFeatures, own: Mapping[str, JsonValue] | None = None
+) -> tuple[SuiteGenerator, ...]:
     """Return the providers; `own` are settings of a prompt, which take the place of theirs."""
     key = "targets" if "targets" in config.value else "providers"
     value, where = config.at(key)
@@ -311,7 +313,7 @@ def _generators(config: PromptfooConfig, findings: Findings, own: Mapping[str, J
 
 
 def _by_prompt(
-    config: PromptfooConfig, prompts: tuple[NamedPrompt, ...], generators: tuple[SuiteGenerator, ...], findings: Findings
+    config: PromptfooConfig, prompts: tuple[NamedPrompt, ...], generators: tuple[SuiteGenerator, ...], findings: UnsupportedFeatures
 ) -> dict[tuple[str, str], SuiteGenerator]:
     """Return the providers of the prompts with settings of their own, by the labels of both."""
     labels = [generator.label for generator in generators]
@@ -323,7 +325,7 @@ def _by_prompt(
     }
 
 
-def _environment(config: PromptfooConfig, findings: Findings) -> dict[str, JsonValue]:
+def _environment(config: PromptfooConfig, findings: UnsupportedFeatures) -> dict[str, JsonValue]:
     """Return the variables that `env` sets, as `env` of the templates; one that is named as keys are is never taken from a file."""
     value, where = config.at("env")
     found: dict[str, JsonValue] = {}
@@ -335,7 +337,7 @@ def _environment(config: PromptfooConfig, findings: Findings) -> dict[str, JsonV
     return {"env": found} if found else {}
 
 
-def _settings(config: PromptfooConfig, findings: Findings) -> tuple[SuiteSettings, int]:
+def _settings(config: PromptfooConfig, findings: UnsupportedFeatures) -> tuple[SuiteSettings, int]:
     """Return the settings in `evaluateOptions`, and the number of runs of every case."""
     value, where = config.at("evaluateOptions")
     options = as_object(value, where)
@@ -354,7 +356,7 @@ _MISSHAPEN = {"model_type", "missing", "string_type", "string_too_short"}
 """The mistakes of a derived metric that has not even the keys of one."""
 
 
-def _derived_metrics(config: PromptfooConfig, findings: Findings) -> tuple[DerivedMetric, ...]:
+def _derived_metrics(config: PromptfooConfig, findings: UnsupportedFeatures) -> tuple[DerivedMetric, ...]:
     """Return the derived metrics whose formulas are arithmetic; others are code, which runs nowhere."""
     given, where = config.at("derivedMetrics")
     values = as_list(given, where) if given is not None else []
@@ -412,12 +414,12 @@ def read_target(name: str, config: Mapping[str, JsonValue], where: Location) -> 
     """Read a provider that is an address.
 
     Raises:
-        InvalidRequest: It has no address, or something in its config has no counterpart.
+        InvalidRequest: It has no address, or something in its config is not supported.
     """
     if odd := sorted(set(config) - _READ - _DECIDED_BY_SETTINGS):
         known = ", ".join(sorted(_READ))
         cure = f"serve the provider as an activity. Known: {known}"
-        raise InvalidRequest(f"{where.at('config', odd[0])}: {clip(odd[0])} of a request has no counterpart; {cure}")
+        raise InvalidRequest(f"{where.at('config', odd[0])}: {clip(odd[0])} of a request is not supported; {cure}")
     url = config.get("url", name)
     if not isinstance(url, str) or not _ADDRESS.match(url) or is_template(url):
         raise InvalidRequest(f"{where.at('config', 'url')}: {clip(str(url))} is not an address; write it out, http(s)://host/path")

@@ -21,9 +21,9 @@ from gradeloop.suites.assertions import find_type
 from gradeloop.suites.case_texts import run_code
 from gradeloop.suites.code_files import FILE, CodeGrant, names_code, parse_transform, read_code_file
 from gradeloop.suites.datasets import DatasetRow, LocatedTest, find_files, match_files, parse_number, read_rows, refuse_number
-from gradeloop.suites.findings import Findings, Keys, as_list, as_object, keys_of
 from gradeloop.suites.providers import is_setting
 from gradeloop.suites.suite import Defaults, SuiteTest, is_file, resolve_files
+from gradeloop.suites.unsupported import Keys, UnsupportedFeatures, as_list, as_object, keys_of
 from gradeloop.text import clip
 
 _OF_THE_TEST = {
@@ -58,8 +58,8 @@ class PromptfooTests:
     """The `assertionTemplates` by name."""
     expands: bool = True
     """Whether a variable with a list of texts makes a test for each of them; else the list is one value."""
-    findings: Findings = field(default_factory=Findings)
-    """Takes what has no counterpart."""
+    findings: UnsupportedFeatures = field(default_factory=UnsupportedFeatures)
+    """Takes what is not supported."""
     allow_code: CodeGrant = field(default_factory=CodeGrant)
     """The user's leave for the code of the suite to run, and what it may import."""
     transform_vars: JsonValue = None
@@ -77,7 +77,7 @@ class PromptfooTests:
         """Return the settings of all tests, and what of them is left out.
 
         Raises:
-            InvalidRequest: Something in `defaultTest` has no counterpart.
+            InvalidRequest: Something in `defaultTest` is not supported.
         """
         fields = as_object(resolve_files(value, self.scope, where) if is_file(value) else value, where)
         raw, reasons = self._resolve(fields, keys_of("defaultTest"), where)
@@ -88,7 +88,7 @@ class PromptfooTests:
         """Yield the tests, one for each combination of variables that are lists.
 
         Raises:
-            InvalidRequest: Something in a test has no counterpart.
+            InvalidRequest: Something in a test is not supported.
         """
         for test in self._raw_tests(value, where):
             yield from self._expand(test) if isinstance(test, _RawTest) else (test,)
@@ -97,7 +97,7 @@ class PromptfooTests:
         """Yield the tests of scenarios: every test of a scenario with every configuration of it.
 
         Raises:
-            InvalidRequest: Something in a scenario has no counterpart.
+            InvalidRequest: Something in a scenario is not supported.
         """
         for at, scenario in enumerate(as_list(value, where)):
             spot = where.at(at)
@@ -430,7 +430,7 @@ def parse_cells(row: DatasetRow) -> dict[str, JsonValue]:
     """Parse a row of CSV into a raw test.
 
     Raises:
-        InvalidRequest: A column or an assertion has no counterpart.
+        InvalidRequest: A column or an assertion is not supported.
     """
     fields: dict[str, JsonValue] = {}
     variables: dict[str, JsonValue] = {}
@@ -453,7 +453,7 @@ def parse_cells(row: DatasetRow) -> dict[str, JsonValue]:
         elif name in {"__prefix", "__suffix"}:
             options[name.removeprefix("__")] = cell
         elif not name.startswith("__metadata"):
-            raise InvalidRequest(f"{row.spot}: the column {clip(name)} has no counterpart; leave it out")
+            raise InvalidRequest(f"{row.spot}: the column {clip(name)} is not supported; leave it out")
     asserted = list(_with_thresholds(assertions, thresholds, row.spot, metric))
     return fields | _metadata_of(row) | {"vars": variables, "assert": asserted} | ({"options": options} if options else {})
 

@@ -15,7 +15,7 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location
 from gradeloop.grading.templates import is_template
 from gradeloop.settings.endpoints import MISTRAL_URL, OF_GENERATION, presets_by_name
-from gradeloop.suites.findings import as_object
+from gradeloop.suites.unsupported import as_object
 from gradeloop.text import clip
 
 FUNCTION_KEYS = frozenset({"tools", "functions"})
@@ -43,7 +43,7 @@ class DraftSettings:
     """Whether the functions are those of OpenAI's older API, whose calls are shown in another form."""
 
     def read(self, key: str, value: JsonValue) -> Iterator[str]:
-        """Read one key, and yield why something of it has no counterpart."""
+        """Read one key, and yield why something of it is not supported."""
         if is_template(json.dumps(value)):
             yield f"is filled from variables, which is not done here; {_CURE}"
         elif key in FUNCTION_KEYS:
@@ -103,7 +103,7 @@ class DraftSettings:
         choice = named if isinstance(named, str) else {"any": "required"}.get(kind, kind)
         odd = set(fields) - {"mode", "type", "name", "allowedFunctionNames", "allowed_function_names"}
         if odd or (names and alone is None) or (named is None and choice not in CHOICES):
-            yield f"is {clip(json.dumps(value))}, which has no counterpart; write auto, none, required or the name of a function"
+            yield f"is {clip(json.dumps(value))}, which is not supported; write auto, none, required or the name of a function"
         else:
             self.choice = choice
 
@@ -112,7 +112,7 @@ class DraftSettings:
             if value == "application/json":
                 self.form = self.form or {}
             elif value != "text/plain":
-                yield f"is {clip(str(value))}, which has no counterpart; {_CURE}"
+                yield f"is {clip(str(value))}, which is not supported; {_CURE}"
             return
         fields = value if isinstance(value, dict) else {}
         if key in {"text", "output_config"} and set(fields) == {"format"}:
@@ -130,7 +130,7 @@ class DraftSettings:
             named = {key: whole[key] for key in ("name", "strict") if whole.get(key) is not None}
             self.form = {**named, "json_schema": plain_schema(schema)}
         else:
-            yield f"is {clip(json.dumps(value))}, which has no counterpart; {_CURE}"
+            yield f"is {clip(json.dumps(value))}, which is not supported; {_CURE}"
 
 
 _AROUND = ("functionCallingConfig", "function_calling_config", "toolChoice", "function", "tool")
@@ -194,7 +194,7 @@ class ProviderSettings:
     draft: DraftSettings = field(default_factory=DraftSettings)
     """The functions that the answer may call, and its form."""
     left_out: list[tuple[str, str]] = field(default_factory=list)
-    """Keys that change the answer and have no counterpart, each with why."""
+    """Keys that change the answer and are not supported, each with why."""
     ignored: list[str] = field(default_factory=list)
     """Keys that have no effect here."""
 
@@ -216,7 +216,7 @@ def parse_provider(provider: JsonValue, where: str | Location) -> dict[str, Any]
     """Parse a provider of promptfoo, `"openai:chat:gpt-5-mini"` or `{id, config}`, into a model.
 
     Raises:
-        InvalidRequest: The provider or one of its settings has no counterpart.
+        InvalidRequest: The provider or one of its settings is not supported.
     """
     found = read_provider(provider, where)
     if found.settings.system is not None:
@@ -280,7 +280,7 @@ def _prefix(name: str, where: str) -> tuple[str, str]:
     found = max((prefix for prefix in prefixes if name.startswith(prefix)), key=len, default=None)
     if found is None or (not name[len(found) :].strip() and not found.startswith("vertex:")):
         known = ", ".join(sorted({prefix.partition(":")[0] for prefix in prefixes}))
-        raise InvalidRequest(f"{where}: {clip(name)} has no counterpart; known ids begin with {known}")
+        raise InvalidRequest(f"{where}: {clip(name)} is not supported; known ids begin with {known}")
     return found, str(prefixes[found])
 
 
@@ -328,7 +328,7 @@ def _read_settings(config: Mapping[str, JsonValue], found: ProviderSettings, *, 
         elif _reads_by_meaning(key, value, found, path):
             continue
         elif key in names["left_out"]["names"] or (google and path and key not in OF_GENERATION):
-            found.left_out.append((f"{path}{key}", "has no counterpart; leave it out, or serve the provider as an activity"))
+            found.left_out.append((f"{path}{key}", "is not supported; leave it out, or serve the provider as an activity"))
         elif key == "extra" and isinstance(value, dict):
             found.extra |= value
         else:

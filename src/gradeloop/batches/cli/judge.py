@@ -20,11 +20,11 @@ from temporalio.client import Client, WorkflowFailureError
 from temporalio.common import WorkflowIDConflictPolicy
 
 from gradeloop.batches.answer import ANSWER_COLOURS, answer_of_judgements, corrected_answer, gate_lines, hint_of_verdicts, model_verdicts
-from gradeloop.batches.cli.rejudge import judged_runs, load_older_judge, preview_lines, preview_of
+from gradeloop.batches.cli.judge_again import judged_runs, load_older_judge, preview_lines, preview_of
 from gradeloop.batches.cli.results_table import answer_line, failure_lines, result_table, results_line
 from gradeloop.batches.cli.runs import MappingFile, SkipBad, account_lines, read_as_lines
 from gradeloop.batches.gate import few_at_once, gate_rate, wish_of
-from gradeloop.batches.judge_many import CONCURRENCY, EarlyGoal, Judged, dearer_judge, judge_many
+from gradeloop.batches.judge_many import CONCURRENCY, EarlyGoal, Judged, escalation_judge, judge_many
 from gradeloop.batches.pages.judgement_page import READ_BACK, JudgementOutputs, JudgementSource
 from gradeloop.batches.pages.subjects import judgement_story
 from gradeloop.cli.commands import (
@@ -415,16 +415,16 @@ def _print_next(work: _Judging, *, is_as_written: bool) -> None:
 
 
 async def _save(config: JudgeConfig, finished: Sequence[Judged], registry: "JudgeRegistry") -> None:
-    """Store what the judge said, and what the dearer judge said of what it was unsure of, as judgements of their own.
+    """Store what the judge said, and what the escalation judge said of what it was unsure of, as judgements of their own.
 
-    Of the dearer judge's failures those are stored for which it was paid, so that a preview knows that they are only read.
+    Of the escalation judge's failures those are stored for which it was paid, so that a preview knows that they are only read.
     """
     own = [(row.first or row.result, row.repeat) for row in finished]
     await registry.save(config, [(result, repeat) for result, repeat in own if not result.result_metadata.get("again")])
-    if (dearer := dearer_judge(config)) is not None:
-        await registry.save(dearer, [(row.result, row.repeat) for row in finished if row.result.escalated_from])
-        failed = [(row.dearer, row.repeat) for row in finished if row.dearer is not None and row.dearer.failed]
-        await registry.save(dearer, [(result, repeat) for result, repeat in failed if not result.result_metadata.get("again")])
+    if (escalation := escalation_judge(config)) is not None:
+        await registry.save(escalation, [(row.result, row.repeat) for row in finished if row.result.escalated_from])
+        failed = [(row.escalation, row.repeat) for row in finished if row.escalation is not None and row.escalation.failed]
+        await registry.save(escalation, [(result, repeat) for result, repeat in failed if not result.result_metadata.get("again")])
 
 
 async def _print_measures(work: _Judging, labels: LabelSet | None, finished: Sequence[Judged]) -> GatedRate | None:

@@ -249,7 +249,7 @@ def results_line(results: Sequence[JudgeResult], rule: PassRule) -> str:
     """Return the result of all judgements in one line."""
     passed, judged, failures, unsure = rule.count(results)
     escalated = sum(result.escalated_from is not None for result in results)
-    apart = (f", {unsure} unsure" if unsure else "") + (f", {escalated} decided by the dearer judge" if escalated else "")
+    apart = (f", {unsure} unsure" if unsure else "") + (f", {escalated} decided by the escalation judge" if escalated else "")
     rate = f", {passed} passed ({percent(passed / judged)})" if rule.stated and judged else ""
     costs = [result.usage.cost_usd for result in results if result.usage.calls]
     cost = f", {money(sum(cost for cost in costs if cost is not None))}" if any(costs) and None not in costs else ""
@@ -258,14 +258,14 @@ def results_line(results: Sequence[JudgeResult], rule: PassRule) -> str:
 
 
 def failure_lines(results: Sequence[JudgeResult]) -> list[str]:
-    """Return what is to be done about failures, and about what the dearer judge left unsure.
+    """Return what is to be done about failures, and about what the escalation judge left unsure.
 
     It says which of them the same command asks about again, and which only `--retry errors` does.
     """
     failures = [bool(result.result_metadata.get("again")) for result in results if result.failed]
     unsure = [bool(result.result_metadata.get("escalation_again")) for result in results if result.result_metadata.get("escalation")]
     lines = []
-    for what, judge, again in (("failure", "judge", failures), ("unsure judgement", "dearer judge", unsure)):
+    for what, judge, again in (("failure", "judge", failures), ("unsure judgement", "escalation judge", unsure)):
         if invalid := again.count(False):
             lines.append(f"{counted(invalid, what)}: the {judge}'s answers stayed invalid; the same command with --retry errors asks again")
         if unanswered := again.count(True):

@@ -22,7 +22,7 @@ from gradeloop.text import clip, counted, one_line, shortened
 
 
 class ComparisonGate(StrEnum):
-    """Findings that make `gradeloop diff --fail-on` exit with 1."""
+    """UnsupportedFeatures that make `gradeloop diff --fail-on` exit with 1."""
 
     REGRESSIONS = "regressions"
     """Cases that regressed."""

@@ -13,10 +13,10 @@ from gradeloop.batches.contract import BatchStatus
 from gradeloop.contract.evaluation import CriterionRow, lowest_row
 from gradeloop.contract.messages import Usage
 from gradeloop.grading.scoring import shortfall_of, worst_of
+from gradeloop.reports.failure_summary import FailureList
 from gradeloop.reports.html import Live, as_json, document, packed
 from gradeloop.reports.model import NextStep, RunReport, Verdict
 from gradeloop.reports.run_page import OutputPart, RunView, run_part
-from gradeloop.reports.what_failed import FailureList
 from gradeloop.stats.correction import JudgeError
 from gradeloop.text import counted, headline
 

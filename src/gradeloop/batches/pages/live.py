@@ -20,12 +20,12 @@ from gradeloop.batches.reader import BatchReader
 from gradeloop.batches.trends import READ_BATCHES, SAMPLED_CASES, Changes, changes_since, charts_of, group_by_suite, read_trend, suite_of
 from gradeloop.client.call_waits import waits_below
 from gradeloop.errors import GradeloopError, InvalidRequest, explained
+from gradeloop.reports.failure_summary import MOST as MOST_NAMED
+from gradeloop.reports.failure_summary import Failure, failure_of
 from gradeloop.reports.html import batch_path, case_path, document, part, read_id, thread_path
 from gradeloop.reports.model import RunReport
 from gradeloop.reports.read_thread import read_thread_report
 from gradeloop.reports.run_page import failure_steps, run_page
-from gradeloop.reports.what_failed import MOST as MOST_NAMED
-from gradeloop.reports.what_failed import Failure, failure_of
 from gradeloop.temporal.connect import OURS, ensure_worker_of
 from gradeloop.web.pages import ACTION_SECONDS, read_body
 from gradeloop.web.site import (

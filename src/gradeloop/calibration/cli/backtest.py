@@ -15,7 +15,7 @@ import typer
 from pydantic import TypeAdapter
 from rich.console import Console
 
-from gradeloop.batches.cli.rejudge import preview_requests
+from gradeloop.batches.cli.judge_again import preview_requests
 from gradeloop.calibration.cli.measure import AskFlags, ask
 from gradeloop.cli.commands import Grader as GraderFlag
 from gradeloop.cli.commands import Limit, OfTenant, codes_help, takes
@@ -57,7 +57,7 @@ End = Literal["sent_back", "accepted", "same", "diverges", "unknown"]
 
 _ROWS = TypeAdapter(tuple[CriterionRow, ...])
 
-AT_ONCE = 10
+CONCURRENCY = 10
 """Threads that are read at the same time."""
 
 app = typer.Typer(rich_markup_mode=None)
@@ -177,7 +177,7 @@ def question_of(rubric: Rubric, criterion: Criterion) -> str:
     about: dict[str, Any] = criterion.model_dump(mode="json", exclude={"id", "required", "weight", "group"})
     if not criterion.check:
         shared = {"instructions", "prompt", "language", "context"} | ({"show_checks", "criteria"} if rubric.show_checks else set())
-        about |= {"rubric": rubric.model_dump(mode="json", include=shared), "presses": criterion.id in rubric.pressing}
+        about |= {"rubric": rubric.model_dump(mode="json", include=shared), "presses": criterion.id in rubric.decisive}
     return json.dumps(about, sort_keys=True)
 
 
@@ -329,7 +329,7 @@ async def run_backtest(options: BacktestOptions) -> Backtest | None:
 
 async def _read(listed: Sequence[ListedThread], client: GradingClient, left_out: Counter[str], *about: Any) -> list[Story]:  # noqa: ANN401
     """Return the last runs of threads, and count those that are left out."""
-    places, connection, silent = asyncio.Semaphore(AT_ONCE), await find(), dict[str, str]()
+    places, connection, silent = asyncio.Semaphore(CONCURRENCY), await find(), dict[str, str]()
     for queue in {one.task_queue for one in listed}:
         try:
             await wake_worker(queue, connection)

@@ -16,7 +16,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from gradeloop.batches.cli.judge import BudgetUsd, Concurrency, JudgeName, Retry, open_registry
-from gradeloop.batches.cli.rejudge import preview_lines, preview_requests
+from gradeloop.batches.cli.judge_again import preview_lines, preview_requests
 from gradeloop.batches.cli.runs import MappingFile
 from gradeloop.batches.judge_many import WantedJudgement, make_judgements
 from gradeloop.batches.reader import BatchReader

@@ -16,7 +16,7 @@ from typer.core import TyperCommand
 
 from gradeloop.batches.client import SpooledCases
 from gradeloop.batches.compare.comparison import load_batch
-from gradeloop.batches.contract import AT_ONCE, BATCH_PRIORITY, BatchRequest, BatchSummary, CaseStatus
+from gradeloop.batches.contract import BATCH_PRIORITY, CONCURRENCY, BatchRequest, BatchSummary, CaseStatus
 from gradeloop.batches.gate import digest, few_at_once, wish_of
 from gradeloop.batches.reader import BatchReader
 from gradeloop.cli.commands import (
@@ -54,7 +54,7 @@ NAME_CHARACTERS = 60
 """The most characters of a suite's name in a batch's id."""
 
 CHECK_HELP = "Say what of the files would be taken, and run nothing: exit 0 where all are taken whole, 1 in part, 2 where one is refused."
-SKIP_HELP = "Leave out what has no counterpart and run the rest; what is left out is not judged, and no such case passes."
+SKIP_HELP = "Leave out what is not supported and run the rest; what is left out is not judged, and no such case passes."
 
 WIRE_NAMES = {"concurrency": "at_once"}
 """Names in a batch request that differ from the flag's."""
@@ -397,7 +397,7 @@ class EvalOptions:
             | {"again": self.retry or "errors", "cases": self.case}
             | ({"at_once": 1} if self.limits.delay else {})
             | ({"until_decided": None} if self.early.rest else {})
-            | ({"at_once": AT_ONCE} if self.early.rest and at_once is None and known.at_once == few_at_once(known.total) else {})
+            | ({"at_once": CONCURRENCY} if self.early.rest and at_once is None and known.at_once == few_at_once(known.total) else {})
         )
         return known.model_copy(update=changed | ({} if self.cache else {"cache": False}))
 

@@ -26,9 +26,9 @@ from gradeloop.judges.sources import read_judge
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import load_settings
 from gradeloop.suites.cli.eval_options import Config, EnvFile, choose_suite, find_suite, refuse_unservable_suite
-from gradeloop.suites.findings import Findings
 from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
+from gradeloop.suites.unsupported import UnsupportedFeatures
 from gradeloop.temporal.connect import refuse_unservable_here
 from gradeloop.text import counted
 
@@ -129,7 +129,7 @@ def find_kind(path: Path) -> FileKind:
 
 
 def _check_suite(path: Path, outside: Sequence[Path]) -> CheckedFile:
-    found = read_suite(path, SuiteFlags(check=True), outside, Findings())
+    found = read_suite(path, SuiteFlags(check=True), outside, UnsupportedFeatures())
     total = sum(1 for _ in found.cases())
     refuse_unservable_suite(own_config_file(trust=False), found)
     return CheckedFile(path, "suite", f"{counted(total, 'case')}; it can run", total, tuple(found.notes))

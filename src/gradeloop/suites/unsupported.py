@@ -1,4 +1,4 @@
-"""Values of a configuration that are misshapen, or have no counterpart: refused at once, or left out and listed."""
+"""Values of a configuration that are misshapen, or are not supported: refused at once, or left out and listed."""
 
 import re
 import tomllib
@@ -44,10 +44,10 @@ def as_list(value: JsonValue, where: str | Location) -> list[JsonValue]:
 
 
 def refuse_others(fields: Mapping[str, JsonValue], known: AbstractSet[str], where: Location) -> None:
-    """Raise InvalidRequest where an object has a key that has no counterpart."""
+    """Raise InvalidRequest where an object has a key that is not supported."""
     if odd := sorted(set(fields) - known):
         names = ", ".join(sorted(known))
-        raise InvalidRequest(f"{where.describe(odd[0])}: {clip(odd[0])} has no counterpart; leave it out. Known: {names}.")
+        raise InvalidRequest(f"{where.describe(odd[0])}: {clip(odd[0])} is not supported; leave it out. Known: {names}.")
 
 
 Effect = Literal["not judged", "not run", "no effect", "refused"]
@@ -60,7 +60,7 @@ _PATH = re.compile(r"^(?:[A-Za-z_$][\w$]*(?:\[\d+\])*(?:\.[\w$-]+(?:\[\d+\])*)*:
 
 @dataclass(frozen=True)
 class Unsupported:
-    """A thing that has no counterpart, and what becomes of it."""
+    """A thing that is not supported, and what becomes of it."""
 
     message: str
     """The whole message: the place, the problem and its cure."""
@@ -80,7 +80,7 @@ class Unsupported:
 
 @dataclass(frozen=True)
 class FindingGroup:
-    """Findings of one problem."""
+    """UnsupportedFeatures of one problem."""
 
     problem: str
     instead: str
@@ -116,8 +116,8 @@ def keys_of(name: str) -> Keys:
 
 
 @dataclass
-class Findings:
-    """Takes what has no counterpart: it is refused, or where `skips` is set left out and kept here."""
+class UnsupportedFeatures:
+    """Takes what is not supported: it is refused, or where `skips` is set left out and kept here."""
 
     skips: bool = False
     items: list[Unsupported] = field(default_factory=list)
@@ -160,7 +160,7 @@ class Findings:
                 self.note(f"{where.describe(key)}: {clip(key)} has no effect here")
                 continue
             with self.leaving_out(keys.effect, reasons):
-                raise InvalidRequest(f"{where.describe(key)}: {clip(key)} has no counterpart; {keys.refused[key]}")
+                raise InvalidRequest(f"{where.describe(key)}: {clip(key)} is not supported; {keys.refused[key]}")
         return {key: item for key, item in fields.items() if key in keys.read}
 
     def note(self, message: str) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from temporalio.client import Client
 
-from gradeloop.batches.judge_many import dearer_judge
+from gradeloop.batches.judge_many import escalation_judge
 from gradeloop.batches.pages.read_judgement import read_judgement_record
 from gradeloop.batches.preview import JudgingPreview, preview_judgements
 from gradeloop.batches.reader import BatchReader
@@ -97,7 +97,7 @@ async def preview_of(
 ) -> JudgingPreview:
     """Return what judging runs would cost, with what is stored and cached left out; with `chunk`, long runs in parts.
 
-    With `retry`, stored failures are judged again. The dearer judge's calls are counted for the stored judgements that are unsure: of
+    With `retry`, stored failures are judged again. The escalation judge's calls are counted for the stored judgements that are unsure: of
     others nobody knows yet whether they will be.
     """
     stored = {result.id: result for result in await registry.judgements(config)} if registry is not None else {}
@@ -105,10 +105,10 @@ async def preview_of(
     named = [_requests(config, run, repeat, priority, chunk=chunk) for run, repeat in rows]
     judged = _settled(stored, retry=retry)
     escalated = []
-    if (dearer := dearer_judge(config)) is not None and registry is not None:
+    if (escalation := escalation_judge(config)) is not None and registry is not None:
         unsure = [row for row, (name, _) in zip(rows, named, strict=True) if name in judged and with_unsure(config, stored[name]).unsure]
-        decided = _settled({result.id: result for result in await registry.judgements(dearer)}, retry=retry)
-        asked = dict(_requests(dearer, run, repeat, priority, chunk=chunk) for run, repeat in unsure)
+        decided = _settled({result.id: result for result in await registry.judgements(escalation)}, retry=retry)
+        asked = dict(_requests(escalation, run, repeat, priority, chunk=chunk) for run, repeat in unsure)
         escalated = [made for name, made in asked.items() if name not in decided]
     chosen = default_model(os.environ)
     reader = BatchReader(own_store()) if registry is not None else None
@@ -143,7 +143,7 @@ async def preview_requests(
 def preview_lines(found: JudgingPreview) -> Iterator[str]:
     """Yield a preview in words."""
     done = f", {found.judged} of them in the store" if found.judged else ""
-    unsure = f", {found.to_escalate} of which the dearer judge is to be asked" if found.to_escalate else ""
+    unsure = f", {found.to_escalate} of which the escalation judge is to be asked" if found.to_escalate else ""
     yield f"{counted(found.judgements, 'judgement')}{done}{unsure}"
     cached = f", {found.cached} more are cached" if found.cached else ""
     cost = f"about {money(found.cost_usd)}" if found.calls and found.cost_usd else "nothing to pay"
