@@ -18,13 +18,36 @@ TOP = {"README.md": "index.md", "CHANGELOG.md": "changelog.md", "CONTRIBUTING.md
 
 DOORS = {
     "Start": ["index.md", "tutorials/first-run.md", "questions.md", "cookbook.md"],
-    "Service": ["contract.md", "api.md", "generators.md", "testing.md", "agents.md", "rewards.md", "extensions.md", "from-deepagents.md"],
+    "Service": [
+        *(
+            "contract.md",
+            "turns.md",
+            "verdicts.md",
+            "models.md",
+            "remote.md",
+            "watching.md",
+            "webhooks.md",
+            "python.md",
+            "api.md",
+            "reference.md",
+        ),
+        *("generators.md", "testing.md", "agents.md", "rewards.md", "extensions.md", "from-deepagents.md"),
+    ],
     "Terminal": [
         *("writing-rubrics.md", "tools/README.md", "judging.md", "transcripts.md", "calibration.md", "backtest.md", "reports.md"),
         *("small-models.md", "cli.md", *(f"tutorials/{name}.md" for name in ("rubric", "production", "person", "from-mastra"))),
     ],
     "CI": ["ci.md", "suites.md", "batches.md", "tutorials/suite-in-ci.md", "tutorials/from-promptfoo.md"],
-    "Operator": ["operating.md", "monitors.md", "reliability.md", "threat-model.md", "benchmarks.md", "tutorials/cluster.md"],
+    "Operator": [
+        "operating.md",
+        "monitors.md",
+        "reliability.md",
+        "environment.md",
+        "encryption.md",
+        "threat-model.md",
+        "benchmarks.md",
+        "tutorials/cluster.md",
+    ],
 }
 """The pages by who comes for them, in the order of reading; all others stand behind these."""
 
