@@ -8,9 +8,7 @@ above and below it, in suites of three sizes.
 import argparse
 import math
 import random
-from collections.abc import Callable
 from multiprocessing import Pool
-from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -41,23 +39,10 @@ def suite_of(total: int, passing: int, generator: random.Random) -> list[bool]:
 
 
 class SharedGate(EarlyGate):
-    """The gate of a size, whose evidence is calculated once for each count of passes and failures."""
+    """The gate of a size, which begins anew for each simulation."""
 
     def __init__(self, total: int) -> None:
         super().__init__(total, WANTED, RISK)
-        for side in self.sides:
-            self._remember(side.evidence, side)
-
-    def _remember(self, evidence: Callable[[], float], side: Any) -> None:  # noqa: ANN401 - a part of the gate
-        known: dict[tuple[int, int], float] = {}
-
-        def remembered() -> float:
-            counts = side.of_kind, side.others
-            if counts not in known:
-                known[counts] = evidence()
-            return known[counts]
-
-        side.evidence = remembered
 
     def begin(self) -> None:
         """Forget the cases of the simulation before."""

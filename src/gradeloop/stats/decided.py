@@ -107,7 +107,7 @@ class EarlyGate:
         self.seen += 1
         for side in self.sides:
             side.take(kind)
-            if side.evidence() >= self._limit:
+            if side.reaches(self._limit):
                 about = {"risk": self._risk, "wanted": self._wanted, "corrected": self._corrected}
                 self.decision = EarlyAnswer(answer=side.answer, asked=self.seen, **about)
                 return
@@ -126,15 +126,18 @@ class _Side:
         self.of_kind += kind == self.answer
         self.others += kind != self.answer
 
-    def evidence(self) -> float:
-        """Return the logarithm of the ratio; infinite where the other answer has become impossible."""
+    def reaches(self, limit: float) -> bool:
+        """Return whether the logarithm of the ratio is that large; it is infinite where the other answer has become impossible."""
         if self.of_kind > self._null:
-            return math.inf
-        known = [self._log(number) for number in self._alternatives if self.others <= self._total - number]
-        if not known or self.others > self._total - self._null:
-            return -math.inf
-        most = max(known)
-        return most + math.log(math.fsum(math.exp(one - most) for one in known) / len(self._alternatives)) - self._log(self._null)
+            return True
+        most = self._total - self.others
+        likeliest = (self._total + 1) * self.of_kind // (self.of_kind + self.others)
+        best = self._log(min(most, max(self._null + 1, likeliest))) if self._null < most else -math.inf
+        if best - self._log(self._null if self._null < most else 0) < limit:  # no number explains more: most looks end here
+            return False
+        known = [self._log(number) for number in self._alternatives if number <= most]
+        ratio = math.fsum(math.exp(one - best) for one in known) / len(self._alternatives)
+        return ratio > 0 and best + math.log(ratio) - self._log(self._null) >= limit
 
     def _log(self, number: int) -> float:
         """Return the logarithm of the likelihood of what was seen if so many cases of all are of the kind, up to a constant."""
