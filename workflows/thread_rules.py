@@ -10,7 +10,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from gradeloop.contract.evaluation import Evaluation, InterruptReason, Judgement, RunStatus, build_evidence
-from gradeloop.contract.messages import Log, Message, Usage, unanswered
+from gradeloop.contract.messages import FEEDBACK_SOURCE, Log, Message, Usage, unanswered
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import (
@@ -109,6 +109,8 @@ def _fork_off(thread: Thread, request: ThreadRequest, checkpoint: dict[str, Any]
     """Have a thread go on by itself from the iteration of another: by the feedback that its draft got, or by judging the draft anew."""
     with explained("checkpoint.fork: "):
         feedback = _FEEDBACK.validate_python(checkpoint["fork"]).get("feedback")
+        if feedback is not None and (feedback.role != "user" or feedback.source != FEEDBACK_SOURCE):
+            raise InvalidRequest("feedback: it is not that of a rubric; leave the checkpoint as it is")
     if request.messages or thread.run is None or thread.forked_from is None:
         raise InvalidRequest("messages: a fork goes on from the draft of its checkpoint; leave them out, and invoke the fork with them")
     rubric, judge = _fill(thread, request.rubric, request.vars), checkpoint["thread"].get("grader")
@@ -120,6 +122,8 @@ def _fork_off(thread: Thread, request: ThreadRequest, checkpoint: dict[str, Any]
     at = thread.forked_from.iteration
     thread.active, thread.status = Invocation(keys=[f"{START_KEY}/{workflow.info().run_id}"], payload=""), "running"
     if feedback is not None and same and thread.grader == (judge and Grader.model_validate(judge)):
+        if at + 1 >= request.max_iterations:
+            raise InvalidRequest(f"max_iterations: {request.max_iterations}, and the fork goes on with draft {at + 2}; raise it")
         thread.run.nonce, thread.run.max_iterations, thread.run.iteration = draw_nonce(), request.max_iterations, at + 1
         thread.append(feedback)
         thread.drafting = Exchange()

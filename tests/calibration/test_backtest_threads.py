@@ -11,11 +11,22 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from gradeloop.calibration.cli.backtest import ENDS, Backtest, BacktestOptions, backtest_lines, backtest_page, run_backtest
+from gradeloop.calibration.cli.backtest import (
+    ENDS,
+    Backtest,
+    BacktestOptions,
+    _price,
+    backtest_lines,
+    backtest_page,
+    run_backtest,
+    story_of,
+)
 from gradeloop.calibration.cli.measure import AskFlags
 from gradeloop.contract.provider import Step
+from gradeloop.contract.rubric import Rubric
 from gradeloop.errors import InvalidRequest
-from gradeloop.store.engine import Store
+from gradeloop.store.engine import Store, own_store
+from gradeloop.store.tables import table
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.threads import SECONDS, Models, Served, serving, start
 
@@ -147,6 +158,35 @@ async def test_people_say_which_rubric_agrees_with_them_more_and_the_page_shows_
     assert lines[-1] == "adopt it: gradeloop run TASK.yaml --rubric rubric-v2.md"
     assert f"gradeloop fork {found.examples[0].name} --rubric rubric-v2.md" in page
     assert all(one.text in page for one in found.examples)
+
+
+async def test_a_tenants_drafts_are_judged_for_the_tenant_and_forks_are_left_out(served: Served, tmp_path: Path) -> None:
+    prefix = f"acme-{chance(str(tmp_path)):.6f}"
+    criteria = [{"id": "c1", "description": prefix}]
+    asked = start(rubric={"criteria": criteria}, idle_timeout=..., max_iterations=4, priority={"tenant": "acme"})
+    await served.client.invoke(f"{prefix}-0", "write 0", start=asked)
+    await served.client.fork(f"{prefix}-0", 0, fork_id=f"{prefix}-fork")
+    await served.client.result(f"{prefix}-fork")
+    await listed(served, prefix, 2)
+    thread = (await served.client.checkpoint(f"{prefix}-0"))["thread"]
+
+    changed = rubric(tmp_path, [*criteria, {"id": "c2", "description": "it is new"}])
+    found = await run_backtest(BacktestOptions(changed))
+    assert isinstance(thread, dict)
+    story = story_of(thread, Rubric.model_validate({"criteria": [*criteria, {"id": "c2", "description": "it is new"}]}), None, None)
+
+    assert found is not None
+    assert (found.threads, found.left_out["are forks"] >= 1) == (1, True)
+    assert story is not None
+    assert {one.priority and (one.priority.tenant, one.priority.level) for one in story.requests()} == {("acme", 4)}
+    batches = table("batches")
+    rows = await own_store().read(lambda connection: connection.execute(batches.select()).mappings().all())
+    assert [json.loads(row["request"])["priority"]["tenant"] for row in rows] == ["acme"]
+
+
+def test_a_price_that_nobody_knows_is_not_free() -> None:
+    assert _price(None) == "what that costs is unknown: a model has no price"
+    assert _price(0.0) == "nothing to pay"
 
 
 async def test_threads_by_another_rubric_are_left_out_and_counted(served: Served, tmp_path: Path) -> None:

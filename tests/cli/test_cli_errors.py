@@ -209,6 +209,7 @@ SHARES = {
     ("judge", "--pass-rate"): ("judge.yaml", "runs.jsonl"),
     ("judge", "--allow-errors"): ("judge.yaml", "runs.jsonl"),
     ("judge", "--max-bad"): ("judge.yaml", "runs.jsonl"),
+    ("judge", "--risk"): ("judge.yaml", "runs.jsonl"),
     ("report", "--pass-rate"): (),
     ("agreement", "--risk"): ("judge", "labels.jsonl"),
     ("monitor create", "--sample"): ("m", "--judge", "judge.yaml", "--source", "folder:."),

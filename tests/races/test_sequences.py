@@ -14,7 +14,7 @@ from tests.races.story import RUBRICS, Rubric, Story
 
 STORIES = (PLAIN, TWO, PERSON, *APPROVED.values())
 
-CONCURRENCY = 3
+AT_ONCE = 3
 """The most events that come in one workflow task."""
 
 
@@ -42,7 +42,7 @@ class ThreadBesideItsModel(RuleBasedStateMachine):
                 race.step()
 
     @precondition(lambda self: not self.race.model.closed)
-    @rule(kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=CONCURRENCY), long=st.booleans())
+    @rule(kinds=st.lists(st.sampled_from(sorted(KINDS)), min_size=1, max_size=AT_ONCE), long=st.booleans())
     def happens(self, kinds: list[str], long: bool) -> None:
         with self._agreeing() as race:
             events = [event for kind in kinds for event in KINDS[kind](race)]

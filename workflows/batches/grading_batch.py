@@ -75,8 +75,8 @@ SHARD_LOST = "ShardLost"
 SHARE = 0.8
 """The largest share of the slots of all workers that a batch takes."""
 
-RESIZED = "follow the fleet"
-"""The patch since which a run divides the calls among its shards anew, and a shard follows the workers that come and go."""
+RESIZED, FEW_VOTES = "follow the fleet", "ask few votes"
+"""The patches since which a run divides the calls among its shards anew, and a shard follows the workers; and votes are asked in waves."""
 
 LANES = 25
 """Calls in flight of one shard, from which on another shard is opened beside it."""
@@ -525,7 +525,8 @@ async def _judge_case(due: DueCase, call: CaseCall, calls: CaseCalls) -> CaseAns
     if plan.kind != "calls":
         return await _run_workflow(name, call, calls)
     answers, asked = list[CaseAnswer](), set[int]()
-    units = set(plan.first if call.decides and plan.first else range(max(plan.units, 1)))
+    few = call.decides and plan.first and workflow.patched(FEW_VOTES)
+    units = set(plan.first if few else range(max(plan.units, 1)))
     while units:
         asked |= units
         answers += await asyncio.gather(*(_ask_question(due, call.model_copy(update={"unit": at}), calls) for at in sorted(units)))

@@ -194,6 +194,8 @@ async def make_judgements(
         try:
             await _JudgingBatch(judge, BatchReader(store), cases, found, retry=retry, gate=gate).run(concurrency, budget)
         except _NoStoreAtWorkerError:
+            if gate.until is not None:
+                raise InvalidRequest("--until decided: the worker has no store; set GRADELOOP_STORE there, or leave the flag out") from None
             alone = list(wanted)
     await _judge_alone({name: wanted[name] for name in alone}, found, concurrency, budget, retry=retry)
 
@@ -392,7 +394,8 @@ class _JudgingBatch:
         self._judge.in_flight[self._batch_id] = None
         try:
             known = await self._reader.summary(self._batch_id) if await self._reader.has(self._batch_id) else None
-            summary = known if known is not None and known.decided is not None else await self._follow(batches, request)
+            is_over = known is not None and known.decided is not None and not (known.errors or self._retry)
+            summary = known if known is not None and is_over else await self._follow(batches, request)
         except asyncio.CancelledError:
             with suppress(Exception):  # the batch begins no further judgement
                 await asyncio.shield(asyncio.wait_for(batches.pause(self._batch_id), PAUSE_SECONDS))

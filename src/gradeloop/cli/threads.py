@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
@@ -363,8 +364,8 @@ async def run_task(task: Task, console: Console, *, as_json: bool, detach: bool)
 
 async def fork_thread(place: str, console: Console, given: dict[str, Any], *, as_json: bool) -> RunEnding:
     """Start a fork of `THREAD@N`, with these arguments of `client.fork`, and follow it."""
-    named, _, number = place.rpartition("@")
-    thread, iteration = (named, int(number) - 1) if named and number.isdecimal() else (place, None)
+    found = re.fullmatch(r"(.+)@(\d{1,9})", place, re.DOTALL | re.ASCII)
+    thread, iteration = (found[1], int(found[2]) - 1) if found else (place, None)
     client, thread_id, connection = await open_thread(thread)
     fork_id = await _while_served(client, thread_id, connection, client.fork(thread_id, iteration, **given))
     begun = (await _while_served(client, fork_id, connection, client.events(fork_id))).items

@@ -445,7 +445,8 @@ def fork_request(checkpoint: dict[str, Any], models: ResumeRequest, system_promp
     judges = with_model(judge, models.grader, "grader", remote=judge.remote is not None)
     prompt = drafts.system_prompt if system_prompt is None else system_prompt
     named = {"generator": drafts.model_dump(mode="json") | {"system_prompt": prompt}, "grader": judges or thread.get("grader")}
-    return parse_request({name: thread[name] for name in ("max_iterations", "idle_timeout")} | named | given | {"checkpoint": checkpoint})
+    kept = {"max_iterations": (thread.get("run") or thread)["max_iterations"], "idle_timeout": thread["idle_timeout"]}
+    return parse_request(kept | named | given | {"checkpoint": checkpoint})
 
 
 class Again(Exception):

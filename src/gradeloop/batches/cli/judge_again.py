@@ -135,7 +135,7 @@ async def preview_requests(
     requests: Sequence[JudgingRequest], judged: set[str], environ: dict[str, str], store: Store | None
 ) -> JudgingPreview:
     """Return what judgements would cost, with those of these ids and what is cached left out."""
-    named = [(judging_id(request.judge, request.run.sha256(), request.repeat), [request]) for request in requests]
+    named = [(judging_id(one.judge, one.run.sha256(), one.repeat, priority=one.priority), [one]) for one in requests]
     chosen = default_model(environ)
     return await preview_judgements(named, judged, chosen.spec if chosen else None, BatchReader(store) if store is not None else None)
 

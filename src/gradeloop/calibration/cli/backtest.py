@@ -30,7 +30,7 @@ from gradeloop.contract.evaluation import CriterionRow, Evaluation, Judgement
 from gradeloop.contract.messages import Message, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
-from gradeloop.contract.thread import Grader
+from gradeloop.contract.thread import Grader, Priority
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, explained
 from gradeloop.exit_codes import NO_VERDICT
 from gradeloop.files.roots import FileScope
@@ -42,6 +42,7 @@ from gradeloop.judges.contract import CriteriaJudge, JudgeResult, JudgingRequest
 from gradeloop.judges.judgements import read_labels
 from gradeloop.judges.sources import thread_as_run
 from gradeloop.reports.html import checked_page, document, write_page
+from gradeloop.settings.worker import with_tenant
 from gradeloop.stats.intervals import Estimate, mean, paired_difference
 from gradeloop.store.engine import own_store
 from gradeloop.temporal.connect import connect, find, wake_worker
@@ -116,6 +117,8 @@ class Story:
     grader: Grader
     evaluations: tuple[Evaluation, ...]
     messages: tuple[Message, ...]
+    priority: Priority | None
+    """That of a batch, with the thread's tenant."""
 
     def requests(self) -> Iterator[JudgingRequest]:
         """Yield the judgements of its drafts by the criteria that changed; none where none did."""
@@ -123,7 +126,7 @@ class Story:
             judge = CriteriaJudge(rubric=part, grader=self.grader)
             for evaluation in self.evaluations:
                 shown = [message for message in self.messages[: evaluation.draft + 1] if not message.hidden]
-                yield JudgingRequest(judge=judge, run=thread_as_run(self.name(evaluation), shown, None))
+                yield JudgingRequest(judge=judge, run=thread_as_run(self.name(evaluation), shown, None), priority=self.priority)
 
     def name(self, evaluation: Evaluation) -> str:
         """Return the name of a draft."""
@@ -225,7 +228,8 @@ def story_of(thread: Mapping[str, Any], rubric: Rubric, of: Rubric | None, grade
     own = Grader() if grader and own.remote else own
     model = grader or own.model or (ModelSpec(id=judged[-1].grader) if judged[-1].grader and not own.remote else None)
     kept = kept_criteria(old, new, other_grader=grader is not None)
-    return Story(str(thread["thread_id"]), old, new, kept, own.model_copy(update={"model": model}), judged, messages)
+    priority = with_tenant(None, (thread.get("priority") or {}).get("tenant"), level=4)
+    return Story(str(thread["thread_id"]), old, new, kept, own.model_copy(update={"model": model}), judged, messages, priority)
 
 
 def report_backtest(
@@ -306,6 +310,7 @@ async def run_backtest(options: BacktestOptions) -> Backtest | None:
     labels = read_labels(options.labels, judge).labels if options.labels else ()
     with explained("--grader: "):
         grader = ModelSpec.model_validate(options.grader) if options.grader else None
+        own = judge.model_copy(update={"grader": Grader(model=grader)})  # threads name servers on loopback for nobody's worker
     client, since = GradingClient(await connect(await find())), age(options.since, "--since") if options.since else None
     listed = [one async for one in threads(client.temporal, tenant=options.tenant, since=since, limit=options.limit)]
     if len(listed) == options.limit:
@@ -317,13 +322,17 @@ async def run_backtest(options: BacktestOptions) -> Backtest | None:
     asked = [request for story in stories for request in story.requests()]
     if options.asking.preview:
         seen = await preview_requests(asked, set(), dict(os.environ), own_store() if options.asking.store else None)
-        cost = f", {money(seen.cost_usd)}" if seen.calls and seen.cost_usd else ""
+        cost = f", {_price(seen.cost_usd)}" if seen.calls else ""
         text = f"{_basis(stories)}: {counted(seen.calls, 'call')}{cost}" + (f"; {seen.cached:,} cached" if seen.cached else "")
         show_lines(seen.model_dump(mode="json"), [text], as_json=options.asking.as_json)
         return None
-    results = await ask(options.asking, asked, Console(stderr=True, highlight=False, markup=False, emoji=False)) if asked else []
+    results = await ask(options.asking, asked, Console(stderr=True, highlight=False, markup=False, emoji=False), [own]) if asked else []
     values = [(one.agent_run_id, one.label_value.get("criteria")) for one in labels]
-    said = {(name, key): bool(passed) for name, value in values if isinstance(value, dict) for key, passed in value.items()}
+    votes: dict[tuple[str, str], list[bool]] = {}
+    for name, value in values:
+        for key, passed in value.items() if isinstance(value, dict) else ():
+            votes.setdefault((name, key), []).append(bool(passed))
+    said = {place: 2 * sum(votes) > len(votes) for place, votes in votes.items() if 2 * sum(votes) != len(votes)}  # a split says nothing
     return report_backtest(stories, {one.agent_run_id: one for one in results}, left_out, said)
 
 
@@ -339,8 +348,7 @@ async def _read(listed: Sequence[ListedThread], client: GradingClient, left_out:
     async def read(one: ListedThread) -> Story | str:
         async with places:
             try:  # of a queue without a worker one thread is asked for, since each takes 20 seconds
-                thread: Any = silent.get(one.task_queue) or (await client.checkpoint(one.thread_id))["thread"]
-                return thread if isinstance(thread, str) else story_of(thread, *about) or "have no run that ended by this rubric"
+                return silent.get(one.task_queue) or _told((await client.checkpoint(one.thread_id))["thread"], *about)
             except ServerUnreachable:
                 return silent.setdefault(one.task_queue, f"have no worker on {one.task_queue}; start one")
             except (GradeloopError, ValueError) as error:
@@ -349,6 +357,19 @@ async def _read(listed: Sequence[ListedThread], client: GradingClient, left_out:
     found = await asyncio.gather(*map(read, listed))
     left_out.update(one for one in found if isinstance(one, str))
     return [one for one in found if isinstance(one, Story)]
+
+
+def _told(thread: Any, *about: Any) -> Story | str:  # noqa: ANN401 - JSON, and the arguments of `story_of`
+    """Return the last run of a thread, or why it is left out."""
+    if thread.get("forked_from"):  # its drafts are those of another thread
+        return "are forks"
+    if (story := story_of(thread, *about)) is not None:
+        list(story.requests())  # refuses what no judgement can be asked about
+    return story or "have no run that ended by this rubric"
+
+
+def _price(cost_usd: float | None) -> str:
+    return "what that costs is unknown: a model has no price" if cost_usd is None else money(cost_usd) or "nothing to pay"
 
 
 def _basis(stories: Sequence[Story]) -> str:
@@ -375,7 +396,7 @@ def backtest_lines(found: Backtest, rubric: Path) -> Iterator[str]:
         more, interval = found.agrees_more.texts("{:+.1%}")
         yield f"agreement with people: {found.agreed:.1%} of the old verdicts, {more} by the new ones (95 % interval {interval})"
     yield from (f"{counted(count, 'thread')} left out: they {why}" for why, count in found.left_out.items())
-    yield f"{counted(found.asked, 'draft')} judged, {money(found.usage.cost_usd) if found.usage.cost_usd else 'nothing to pay'}"
+    yield f"{counted(found.asked, 'draft')} judged, {_price(found.usage.cost_usd) if found.usage.calls else 'nothing to pay'}"
     if found.examples:
         yield f"run one of them for real: gradeloop fork {quote(found.examples[0].name)} --rubric {quote(str(rubric))}"
     yield f"adopt it: gradeloop run TASK.yaml --rubric {quote(str(rubric))}"

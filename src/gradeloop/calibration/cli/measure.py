@@ -4,7 +4,7 @@ import asyncio
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -18,7 +18,7 @@ from rich.table import Table
 from gradeloop.batches.cli.judge import BudgetUsd, Concurrency, JudgeName, Retry, open_registry
 from gradeloop.batches.cli.judge_again import preview_lines, preview_requests
 from gradeloop.batches.cli.runs import MappingFile
-from gradeloop.batches.judge_many import WantedJudgement, make_judgements
+from gradeloop.batches.judge_many import MakeOptions, WantedJudgement, make_judgements
 from gradeloop.batches.reader import BatchReader
 from gradeloop.calibration.agreement import Agreement, HumanCeiling, KeyAgreement, measure_agreement, measure_ratings
 from gradeloop.calibration.check_report import Answered, CheckReport, ProbeFinding, Question, ask_about, report_check
@@ -44,6 +44,7 @@ from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.cli.task_file import budget_of
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import Budget
+from gradeloop.contract.thread import Priority
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, STOPPED
 from gradeloop.files.rubric import require_files
@@ -429,8 +430,16 @@ def _findings(
     return against_repetition(findings)
 
 
-async def ask(flags: AskFlags, requests: Sequence[JudgingRequest], console: Console) -> list[JudgeResult]:
-    """Have all judgements made behind a progress bar, and return their results in order.
+async def ask(
+    flags: AskFlags, requests: Sequence[JudgingRequest], console: Console, own: Sequence[JudgeConfig] | None = None
+) -> list[JudgeResult]:
+    """Have all judgements made behind a progress bar, tenant by tenant, and return their results in order.
+
+    Args:
+        flags: The flags.
+        requests: What is judged.
+        console: Where progress is shown.
+        own: The judges of the user's own files, which may name servers on loopback; by default all.
 
     Raises:
         Exit: Ctrl-C was pressed.
@@ -440,25 +449,41 @@ async def ask(flags: AskFlags, requests: Sequence[JudgingRequest], console: Cons
         await store.read(lambda _: None)  # it is made before the worker looks for it
     connection = await find()
     client = await connect(connection)
-    shas = [request.judge.sha256() for request in requests]
-    configs = {name: request.judge for name, request in zip(shas, requests, strict=True)}
-    local = frozenset[str]().union(*map(loopback_servers, configs.values()))
+    local = frozenset[str]().union(*map(loopback_servers, [request.judge for request in requests] if own is None else own))
     spec = WorkerSpec(flags.tools, flags.scripted, config=own_config_file(trust=False), local_servers=local)
     task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
-    judges = {name: Judge(config, client, task_queue=task_queue) for name, config in configs.items()}
-    wanted = [WantedJudgement(judges[name], request.run, request.repeat) for name, request in zip(shas, requests, strict=True)]
+    judges, groups = dict[str, Judge](), dict[Priority | None, list[tuple[int, WantedJudgement]]]()
+    for at, request in enumerate(requests):
+        name = f"{request.judge.sha256()} {request.priority}"
+        judge = judges.setdefault(name, Judge(request.judge, client, task_queue=task_queue, priority=request.priority))
+        groups.setdefault(request.priority, []).append((at, WantedJudgement(judge, request.run, request.repeat)))
+    if flags.budget is not None and len(groups) > 1:
+        raise InvalidRequest(f"--budget-usd: {len(groups)} tenants are judged apart, each for its own money; name one by --tenant")
 
     columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     found: dict[int, JudgeResult] = {}
     with ctrl_c() as pressed, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("judging", total=len(requests))
 
-        def report(at: int, result: JudgeResult) -> None:
-            found[at] = result
-            progress.advance(bar)
+        def report_at(places: Sequence[int]) -> Callable[[int, JudgeResult], None]:
+            def report(at: int, result: JudgeResult) -> None:
+                found[places[at]] = result
+                progress.advance(bar)
 
-        judging = make_judgements(wanted, report, concurrency=flags.concurrency, store=store, budget=flags.budget, retry=bool(flags.retry))
-        await done_before(done_before(judging, keep_worker_alive(task_queue, connection)), pressed.get())
+            return report
+
+        async def judge_all() -> None:
+            for group in groups.values():
+                places = [at for at, _ in group]
+                options: MakeOptions = {
+                    "concurrency": flags.concurrency,
+                    "store": store,
+                    "budget": flags.budget,
+                    "retry": bool(flags.retry),
+                }
+                await make_judgements([one for _, one in group], report_at(places), **options)
+
+        await done_before(done_before(judge_all(), keep_worker_alive(task_queue, connection)), pressed.get())
     if len(found) < len(requests):
         typer.echo("stopped; judgements in flight continue. Run the same command again to read them and ask the rest", err=True)
         raise typer.Exit(STOPPED)
