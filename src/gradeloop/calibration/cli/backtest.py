@@ -118,7 +118,7 @@ class Story:
     evaluations: tuple[Evaluation, ...]
     messages: tuple[Message, ...]
     priority: Priority | None
-    """That of a batch, with the thread's tenant."""
+    """Priority of a batch, with the tenant of the thread."""
 
     def requests(self) -> Iterator[JudgingRequest]:
         """Yield the judgements of its drafts by the criteria that changed; none where none did."""
