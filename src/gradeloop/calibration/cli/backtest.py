@@ -348,7 +348,7 @@ async def _read(listed: Sequence[ListedThread], client: GradingClient, left_out:
     async def read(one: ListedThread) -> Story | str:
         async with places:
             try:  # of a queue without a worker one thread is asked for, since each takes 20 seconds
-                return silent.get(one.task_queue) or _told((await client.checkpoint(one.thread_id))["thread"], *about)
+                return silent.get(one.task_queue) or _story_or_reason((await client.checkpoint(one.thread_id))["thread"], *about)
             except ServerUnreachable:
                 return silent.setdefault(one.task_queue, f"have no worker on {one.task_queue}; start one")
             except (GradeloopError, ValueError) as error:
@@ -359,7 +359,7 @@ async def _read(listed: Sequence[ListedThread], client: GradingClient, left_out:
     return [one for one in found if isinstance(one, Story)]
 
 
-def _told(thread: Any, *about: Any) -> Story | str:  # noqa: ANN401 - JSON, and the arguments of `story_of`
+def _story_or_reason(thread: Any, *about: Any) -> Story | str:  # noqa: ANN401 - JSON, and the arguments of `story_of`
     """Return the last run of a thread, or why it is left out."""
     if thread.get("forked_from"):  # its drafts are those of another thread
         return "are forks"
