@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from temporalio import exceptions
+from temporalio import exceptions, workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ActivityError, ApplicationError
 from temporalio.workflow import ActivityConfig
@@ -22,6 +22,9 @@ READ_TRANSCRIPT = "read_transcript"
 
 APPROVED_BYTES = 16 * 1024
 """The largest arguments of a call that a person approves: they have to fit on a page."""
+
+HEARD = "hear whoever was asked"
+"""The patch since which the answer of a person holds although no worker says that the tool needs one."""
 
 Role = Literal["generator", "grader", "check"]
 
@@ -133,7 +136,9 @@ class ToolCalls:
         """Return the approval of a call, asked for where it is missing; None where the tool needs none."""
         remote, facts = self._remote_tools.get(tool), self._facts(tool)
         if not (remote.needs_approval if remote else facts is not None and facts.needs_approval):
-            return None
+            # A person who was asked is heard, also where no worker says any more that the tool needs it.
+            asked = request.operation_id in ledger.approvals and workflow.patched(HEARD)
+            return ledger.approvals[request.operation_id] if asked else None
         if request.operation_id not in ledger.approvals:
             size = len(request.model_dump_json(include={"arguments"}))
             if size > APPROVED_BYTES:
