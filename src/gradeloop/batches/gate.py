@@ -87,7 +87,8 @@ async def corrected_gate(reader: BatchReader, request: BatchRequest) -> EarlyGat
     until = request.until_decided or UntilDecided()
     rows, known = await _rated(reader, request.batch_id, request.name, request.labels, until.first)
     free, found, rest = [row for row in rows if not row.labels], hold_verdicts(rows, None, known), request.total - until.first
-    least, most = deciding_passes(len(free) + rest, found.error.worth(*found.worth[1:]), request.pass_rate)
+    worth = found.error.worth(*found.worth[1:])
+    least, most = await asyncio.to_thread(deciding_passes, len(free) + rest, worth, request.pass_rate)
     passed = sum(row.judged is True for row in free)
     return EarlyGate(rest, request.pass_rate, until.risk, bounds=(least - passed, most - passed), seen=until.first)
 

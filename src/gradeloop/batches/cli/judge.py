@@ -188,7 +188,8 @@ class JudgeOptions:
             return EarlyGoal()
         if rule.judge.abstain:
             raise InvalidRequest("--until decided: the judge abstains, so that others decide what passes; leave it out")
-        return EarlyGoal(wish_of(self.early.risk, self.early.seed, pass_if=rule.values), self.pass_rate)
+        seed = int(rule.judge.sha256()[:8], 16) if self.early.seed is None else self.early.seed  # the same command goes on with its batch
+        return EarlyGoal(wish_of(self.early.risk, seed, pass_if=rule.values), self.pass_rate)
 
 
 @app.command(epilog=codes_help("judge"))
