@@ -610,7 +610,7 @@ def is_a_backtest(block: Block) -> None:
         left_out={},
         agreed=None,
         agrees_more=Estimate(),
-        usage=Usage(cost_usd=0.7497),
+        usage=Usage(calls=644, cost_usd=0.7497),
     )
     assert re.fullmatch(r"400 threads, 644 drafts; only c3 changed: 644 calls, \$[0-9.]+", basis)
     assert lines == list(backtest_lines(found, Path("rubric-v2.md")))
