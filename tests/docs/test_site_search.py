@@ -15,9 +15,9 @@ from tests.conftest import ROOT
 
 ASKED = {
     "install": "tutorials/first-run",
-    "api key": "contract",
+    "api key": "environment",
     "local model": "small-models",
-    "how much does it cost": "contract",
+    "how much does it cost": "models",
     "write a rubric": "writing-rubrics",
     "add a check": "tools/index",
     "use my own agent": "generators",
@@ -30,7 +30,7 @@ ASKED = {
     "resume a run": "batches",
     "human approval": "tutorials/person",
     "github action": "ci",
-    "exit code 3": "contract",
+    "exit code 3": "cli",
     "compare two models": "reports",
     "from promptfoo": "tutorials/from-promptfoo",
     "delete tenant": "operating",
