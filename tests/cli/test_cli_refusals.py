@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gradeloop.cli import threads
+from gradeloop.errors import InvalidRequest
 from gradeloop.temporal import process
 from gradeloop.temporal.connect import ask_worker
 from tests.rig.cli import CommandLine, Done, draft, verdict
@@ -135,6 +136,27 @@ def test_a_refused_start_shows_no_thread(gradeloop: CommandLine, flags: tuple[st
 
     assert done.code == 2
     assert "refused-" not in done.out
+
+
+@pytest.mark.parametrize(("tool", "deleted"), [("word_cuont", ["of-word_cuont"]), ("word_count", [])])
+def test_a_thread_that_has_paid_for_a_call_is_never_deleted(
+    gradeloop: CommandLine, monkeypatch: pytest.MonkeyPatch, tool: str, deleted: list[str]
+) -> None:
+    asked, name = list[str](), f"of-{tool}"
+
+    async def refuses(*_: object, **__: object) -> None:
+        raise InvalidRequest("refused late")
+
+    async def deletes(_: object, thread_id: str) -> None:
+        asked.append(thread_id)
+
+    monkeypatch.setattr(threads, "follow_with_interrupts", refuses)
+    monkeypatch.setattr(threads, "request_deletion", deletes)
+    task, _ = written(gradeloop, "", checked(tool, maximum=99))
+
+    done = gradeloop("run", task, "--thread", name)
+
+    assert (done.code, asked) == (2, deleted), done.err
 
 
 @pytest.mark.slow

@@ -356,10 +356,17 @@ async def run_task(task: Task, console: Console, *, as_json: bool, detach: bool)
                 screen.close()
                 return RunEnding(thread_id, "detached")
             return await follow_with_interrupts(client, thread_id, screen, connection, pressed)
-        except InvalidRequest:  # the worker's: nothing was paid, and the mended task may have the same name
+        except InvalidRequest:
             with suppress(GradeloopError):
-                await request_deletion(client.temporal, thread_id)
+                await _delete_unpaid(client, thread_id)
             raise
+
+
+async def _delete_unpaid(client: GradingClient, thread_id: str) -> None:
+    """Delete a thread that was refused before any call, so that the mended task may have its name; one that has paid for anything stays."""
+    state, messages = await client.state(thread_id), await client.messages(thread_id)
+    if not (state.usage.attempts or state.usage.calls or any(message.role == "assistant" for message in messages.items)):
+        await request_deletion(client.temporal, thread_id)
 
 
 async def fork_thread(place: str, console: Console, given: dict[str, Any], *, as_json: bool) -> RunEnding:

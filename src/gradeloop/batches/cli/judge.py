@@ -261,7 +261,7 @@ class JudgeOutcome:
     counts: JudgementCounts
     stopped: bool = False
     decision: str | None = None
-    """What the corrected rate decides, or is known before all are judged: `passed`, `failed` or `inconclusive`; None without either."""
+    """Decision by the corrected rate, or before all are judged: `passed`, `failed` or `inconclusive`; None without either."""
     left_out: int = 0
     """The records that could not be read."""
 
