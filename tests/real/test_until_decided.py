@@ -1,9 +1,7 @@
 """`eval --until decided` with a real small model: its verdicts decide after which case it ends, and a killed worker changes nothing."""
 
 import json
-import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
 from typing import Any
 
 import pytest
@@ -29,19 +27,13 @@ def exported(gradeloop: CommandLine) -> dict[str, Any]:
     return found
 
 
-def ended_cases(gradeloop: CommandLine) -> int:
-    with closing(sqlite3.connect(gradeloop.state / "results.db")) as store:
-        return int(store.execute("SELECT count(*) FROM cases WHERE status <> 'queued'").fetchone()[0])
-
-
 @pytest.mark.parametrize("killed", [False, True])
 def test_it_ends_at_the_case_after_which_the_verdicts_of_the_model_decide(alone: CommandLine, tap: Tap, killed: bool) -> None:
     texts = [f"{'A dog costs 10 euros a night.' if at % 8 else 'No.'} {text}" for at, text in enumerate(outputs(CASES))]
     flags = ("--until", "decided", "--seed", "3", "--pass-rate", str(WANTED), "--no-cache", "-j", "2")
-    before = ended_cases(alone) if killed else 0
     process = alone.start("eval", suite(alone, f"decided-{killed}", tap, texts), *flags)
     if killed:
-        tap.until(lambda seen: ended_cases(alone) - before >= 3 and seen.in_flight > 0)
+        tap.until(lambda seen: len(gradings(seen.calls)) > 2 and seen.in_flight > 0)  # holds as the third call comes in
         alone.kill_workers()
     done, calls = ended(process), len(gradings(tap.calls))
     known = exported(alone)["summary"].get("decision")
