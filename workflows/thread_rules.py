@@ -268,9 +268,10 @@ def _refuse_used_up(thread: Thread, budget: Budget | None) -> None:
 
 def _can_resume(thread: Thread) -> bool:
     """True where a run is interrupted, is about to be, or goes on since another caller had it resumed."""
-    if _resuming(thread) is not None or must_end_turn(thread):
+    if _resuming(thread) is not None:
         return True
-    return thread.status == "interrupted" and not thread.queue
+    taken = any(queued.messages for queued in thread.queue[thread.dropping :])  # a turn goes on with the run in its place
+    return not taken and (thread.status == "interrupted" or must_end_turn(thread))
 
 
 def _resuming(thread: Thread) -> Invocation | None:

@@ -202,11 +202,15 @@ class Model:
 
     def _invoke_again(self, update: str, key: str, turn: Turn) -> None:
         """Attach to the turn in flight, or have it go on where it is interrupted or about to be."""
-        stops = self.stopping in ("person", "cancel") and not any(one.text for one in self.queue if not one.doomed)
-        if self.status == "interrupted" or stops:
+        if self.status == "interrupted" or self._stops:
             self._submit(update, Turn([key], resumes=True))
         else:
             self._waiters.append(Waiter(update, turn, patient=self.status == "waiting"))
+
+    @property
+    def _stops(self) -> bool:
+        """Whether the turn in flight is about to be interrupted, and no other turn is to go on with its run."""
+        return self.stopping in ("person", "cancel") and not any(one.text for one in self.queue if not one.doomed)
 
     def _refusal(self, event: Invoke) -> str | None:
         if self.closing:
@@ -218,9 +222,9 @@ class Model:
         return "InvalidRequest" if nothing and (self.thread.last_draft() is None or not graded) else None
 
     def _resume(self, update: str) -> None:
-        if self.status == "interrupted" or self.stopping in ("person", "cancel"):
+        if self.status == "interrupted" or self._stops:
             self._submit(update, Turn([f"resume/{update}"], resumes=True))
-        elif self.status == "running" and self.turn is not None and self.turn.resumed:
+        elif self.status == "running" and self.stopping not in ("person", "cancel") and self.turn is not None and self.turn.resumed:
             self._waiters.append(Waiter(update, self.turn))
         else:
             self.answers[update] = "NothingToResume"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.races.places import APPROVED, KINDS
+from tests.races.places import APPROVED, KINDS, PLAIN
 from tests.races.race import Race
 
 
@@ -14,5 +14,18 @@ def test_a_persons_answer_holds_where_no_worker_says_any_more_that_the_tool_need
     for kind in ("invoke", "a cleared rubric", "a cleared rubric", "a cleared rubric", "result", answer, "failure"):
         race.task(*KINDS[kind](race), long=kind == "invoke")
 
+    race.finish()
+    race.schedule.evict()
+
+
+@pytest.mark.parametrize("before", [(), ("a cleared rubric",) * 7 + ("invoke, the same key",)])
+def test_nothing_is_left_to_resume_where_another_turn_goes_on_with_the_run_that_is_being_stopped(before: tuple[str, ...]) -> None:
+    race = Race(PLAIN)
+
+    for kind in ("invoke", *before):
+        race.task(*KINDS[kind](race))
+    race.task(*(event for kind in ("interrupt", "invoke", "resume") for event in KINDS[kind](race)))
+
+    assert "NothingToResume" in race.model.answers.values()
     race.finish()
     race.schedule.evict()
