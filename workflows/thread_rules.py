@@ -43,6 +43,9 @@ ROLLING = "the thread goes on in a new run of its workflow; send the same update
 OWED_SECONDS = 600.0
 """Seconds in which a turn without a key that is sent again is recognised by its content."""
 
+SPARED = "spare a turn that is asked for again"
+"""The patch since which a queued turn that an interrupt would drop is served where its key is sent again before the run has stopped."""
+
 _FEEDBACK = TypeAdapter(dict[Literal["feedback"], Message | None])
 
 NO_RUBRIC = Rubric(criteria=())
@@ -307,12 +310,22 @@ def enqueue(thread: Thread, turn: Invocation) -> None:
     stops = unfinished is not None and unfinished is thread.active and must_end_turn(thread)
     if stops and any(queued.messages for queued in thread.queue[thread.dropping :]):
         return  # another turn goes on with the run
-    if (unfinished and not stops) or attaches(thread, key):
+    if unfinished is not None and not stops:
+        _spare(thread, unfinished)
+        return
+    if attaches(thread, key):
         return
     if not stops and last_outcome_of(thread, key) is None:
         thread.queue.append(turn)
     elif stops or (thread.status == "interrupted" and thread.active is not None and key in thread.active.keys):
         thread.queue.append(Invocation(keys=[key], payload=turn.payload, resumes=True, budget=turn.budget))
+
+
+def _spare(thread: Thread, turn: Invocation) -> None:
+    """Have a turn that the stop in progress would drop be served after it: somebody asks for it since."""
+    if any(dropped is turn for dropped in thread.queue[: thread.dropping]) and workflow.patched(SPARED):
+        thread.queue = [*(other for other in thread.queue if other is not turn), turn]
+        thread.dropping -= 1
 
 
 def attaches(thread: Thread, key: str) -> bool:

@@ -188,8 +188,11 @@ class Model:
     def _invoke(self, event: Invoke) -> None:
         """Attach to the turn of the key, have it go on, or add a turn."""
         key, turn = event.key, self.turn
-        queued = next((one for one in self.queue if key in one.keys and not one.doomed), None)
+        queued = next((one for one in self.queue if key in one.keys), None)
         if queued is not None:
+            if queued.doomed:  # it is asked for again, and served after the stop
+                queued.doomed = False
+                self.queue = [*(one for one in self.queue if one is not queued), queued]
             self._waiters.append(Waiter(event.update, queued))
         elif turn is not None and key in turn.keys and self.status != "idle":
             self._invoke_again(event.update, key, turn)
@@ -202,15 +205,16 @@ class Model:
 
     def _invoke_again(self, update: str, key: str, turn: Turn) -> None:
         """Attach to the turn in flight, or have it go on where it is interrupted or about to be."""
-        if self.status == "interrupted" or self._stops:
+        stops = self.stopping in ("person", "cancel") and not any(one.text for one in self._served_after_stop)
+        if self.status == "interrupted" or stops:
             self._submit(update, Turn([key], resumes=True))
         else:
             self._waiters.append(Waiter(update, turn, patient=self.status == "waiting"))
 
     @property
-    def _stops(self) -> bool:
-        """Whether the turn in flight is about to be interrupted, and no other turn is to go on with its run."""
-        return self.stopping in ("person", "cancel") and not any(one.text for one in self.queue if not one.doomed)
+    def _served_after_stop(self) -> list[Turn]:
+        """The turns that wait, but for those that the stop in progress drops."""
+        return [one for one in self.queue if not one.doomed]
 
     def _refusal(self, event: Invoke) -> str | None:
         if self.closing:
@@ -222,8 +226,11 @@ class Model:
         return "InvalidRequest" if nothing and (self.thread.last_draft() is None or not graded) else None
 
     def _resume(self, update: str) -> None:
-        if self.status == "interrupted" or self._stops:
+        waiting = self._served_after_stop
+        if self.status == "interrupted" or (self.stopping in ("person", "cancel") and not waiting):
             self._submit(update, Turn([f"resume/{update}"], resumes=True))
+        elif self.stopping in ("person", "cancel") and (waiting[0].resumes or not waiting[0].text):
+            self._waiters.append(Waiter(update, waiting[0]))
         elif self.status == "running" and self.stopping not in ("person", "cancel") and self.turn is not None and self.turn.resumed:
             self._waiters.append(Waiter(update, self.turn))
         else:
@@ -256,9 +263,10 @@ class Model:
         """Pass a criterion; the run ends where its newest evaluation is satisfied by it, and a later turn goes on in a run of its own."""
         thread, index = self.thread, event.evaluation
         judged = thread.evaluations[index] if index < len(thread.evaluations) else None
-        known = judged is not None and judged.result != "grader_error" and judged.rubric in (thread.rubric, thread.former)
+        known = judged is not None and judged.ruled and judged.rubric in (thread.rubric, thread.former)
         self.answers[event.update] = "done" if known else "StaleDecision"
-        if judged is None or not known or self.story.person:  # a person's criterion is still open
+        open_yet = self.story.person or (judged is not None and judged.result == "grader_error")  # another criterion has no verdict
+        if judged is None or not known or open_yet:
             return
         thread.overridden.add(index)
         run = thread.run
@@ -316,7 +324,7 @@ class Model:
         """Ask the calls in flight to stop; those that have not left the workflow never will."""
         if STRENGTH[who] > STRENGTH[self.stopping]:
             self.stopping = who
-        if who in ("person", "cancel"):
+        if who == "person":
             for turn in self.queue:
                 turn.doomed = True
         self.flight = {call: made for call, made in self.flight.items() if made}

@@ -29,3 +29,18 @@ def test_nothing_is_left_to_resume_where_another_turn_goes_on_with_the_run_that_
     assert "NothingToResume" in race.model.answers.values()
     race.finish()
     race.schedule.evict()
+
+
+@pytest.mark.parametrize(
+    "stop", [("interrupt",), ("cancel",), ("interrupt", "close"), ("close", "cancel"), ("cancel", "a cleared rubric", "close")]
+)
+def test_a_queued_turn_that_is_asked_for_again_while_the_run_is_being_stopped_is_served_unless_the_workflow_ends(
+    stop: tuple[str, ...],
+) -> None:
+    race = Race(PLAIN)
+
+    for kinds in (("invoke",), ("invoke, the same key",), stop, ("invoke, the same key",)):
+        race.task(*(event for kind in kinds for event in KINDS[kind](race)))
+
+    race.finish()
+    race.schedule.evict()

@@ -19,6 +19,8 @@ class Judged(NamedTuple):
     status: str
     draft: int
     rubric: Rubric
+    ruled: bool
+    """Whether it has a verdict on the first criterion, also beside others that nobody could give."""
 
 
 class Outcome(NamedTuple):
@@ -323,7 +325,8 @@ class Thread:
         """Record an evaluation; where the run goes on, the generator gets it as feedback, unless another rubric has come."""
         last = run.iteration + 1 >= MAX_ITERATIONS
         run.status = ("max_iterations_reached" if last else "running") if result == "needs_revision" else result
-        self.evaluations.append(Judged(run.number, run.iteration, result, run.status, grading.draft, run.rubric))
+        ruled = grading.conversations.get(0, Conversation()).verdict not in (None, "error")
+        self.evaluations.append(Judged(run.number, run.iteration, result, run.status, grading.draft, run.rubric, ruled))
         run.grading = None
         if run.status == "running" and self.pending is None:
             self.log.append(Line("feedback", run.rubric))

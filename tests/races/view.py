@@ -37,7 +37,15 @@ class View:
         started = [event["grading_run_id"] for event in self.events if event["type"] == "run_started"]
         ended = {event["grading_run_id"]: event["status"] for event in self.events if _ends_run(event)}
         judged = [
-            Judged(started.index(item["grading_run_id"]), item["iteration"], item["result"], item["status"], item["draft"], shas[sha])
+            Judged(
+                started.index(item["grading_run_id"]),
+                item["iteration"],
+                item["result"],
+                item["status"],
+                item["draft"],
+                shas[sha],
+                any(row["id"] == "c0" for row in item["criteria"]),
+            )
             for item in self.evaluations
             if (sha := item["rubric_sha256"])
         ]

@@ -82,6 +82,21 @@ async def steered_by_updates(served: Served, thread: Thread) -> None:
     await thread.execute_update("resume", result_type=RunResult)
 
 
+async def asked_for_again(served: Served, thread: Thread) -> None:
+    """Send a turn that waits again, while an interrupt that would drop it stops the run."""
+    served.models.hold("generator")
+    await served.models.called("generator", 1)
+    more = {"messages": [{"role": "user", "content": "more"}], "key": "more"}
+    turns = [asyncio.create_task(thread.execute_update("invoke", more, result_type=RunResult))]
+    while not (await thread.query("state"))["queued"]:
+        await asyncio.sleep(0.02)
+    await thread.signal("interrupt")
+    turns.append(asyncio.create_task(thread.execute_update("invoke", more, result_type=RunResult)))
+    await served.models.called("generator", 2)
+    served.models.release()
+    assert {result.status for result in await asyncio.gather(*turns)} == {"satisfied"}
+
+
 async def overridden_in_a_later_turn(served: Served, thread: Thread) -> None:
     """End the run of an interrupted draft while a later turn drafts, which then has a run of its own."""
     await _stopped(thread, served.models.gate("generator", 1))
@@ -376,6 +391,7 @@ STORIES = {
         out_of_budget,
     ),
     "asked_again": Story(request(HAIKU), REVISED, "satisfied", asked_again),
+    "asked_for_again": Story(request(HAIKU), REVISED, "satisfied", asked_for_again),
     "cut_short": Story(request(HAIKU), REVISED, "satisfied", cut_short),
     "fallen_back": Story(
         request(
