@@ -76,7 +76,7 @@ export interface BatchRequest {
   cache?: boolean;
   /** Milliseconds to wait before every call; it is a pause between calls where `at_once` is 1. */
   delay?: number;
-  /** Which ended cases of a resumed batch run again: the errors; or with them the judgements whose judge's answers stayed invalid; or with both the failures, which are then graded without the cache. A case whose calls lost their workers runs again only if it is named. */
+  /** Ended cases that run again on resume: `errors`; `invalid` adds judgements without a valid answer; `failures` adds failures, which are graded without the cache. A case whose calls lost their workers runs again only if it is named. */
   again?: "errors" | "invalid" | "failures" | null;
   /** Ids of the ended cases that run again; all that `again` says by default. */
   cases?: string[];
@@ -93,7 +93,7 @@ export interface BatchSummary {
   /** ISO 8601, UTC. */
   created: string;
   status: "running" | "paused" | "finished" | "stopped";
-  /** Why the batch is paused or stopped. */
+  /** The reason why the batch is paused or stopped; null otherwise. */
   reason?: string | null;
   total: number;
   passed?: number;
@@ -175,7 +175,7 @@ export interface Case {
   metrics?: MetricShare[];
   /** Cases that end first, by the names of the marks for their outputs: `draft/...` for the draft, others for what was judged of it. */
   follows?: { [key: string]: string };
-  /** What the suite asks and is not judged, and why: the case never passes. With neither output nor generator it is not run either. */
+  /** Assertions of the suite that are not judged, each with the reason. The case never passes; with nothing to judge it does not run. */
   left_out?: string[];
 }
 
@@ -210,11 +210,11 @@ export interface CaseResult {
   unsure?: string[];
   /** The model that was unsure, where the model of `escalate` decided. */
   escalated_from?: string | null;
-  /** Why there is no verdict, or why a `queued` case was not run. */
+  /** The reason why there is no verdict, or why a `queued` case did not run. */
   error?: string | null;
   /** The named metrics of the suite in which the criteria's scores count. */
   metrics?: MetricShare[];
-  /** What the suite asks and is not judged, and why. */
+  /** Assertions of the suite that were not judged, each with the reason. */
   left_out?: string[];
   /** The usage of drafting and judging in this attempt; a cached draft or verdict costs nothing. */
   usage?: Usage;
@@ -222,7 +222,7 @@ export interface CaseResult {
   cached?: boolean;
   /** The model that judged; None where checks alone decided. */
   grader?: string | null;
-  /** How many times the case was run again before. */
+  /** Number of earlier attempts, from 0. */
   attempt?: number;
   /** The number of drafts of a case that loops. */
   iterations?: number | null;
@@ -664,7 +664,7 @@ export interface InvokeRequest {
   key?: string | null;
 }
 
-/** How often a judge was right where people said what holds: counts of labels. */
+/** Counts of labels by people that a judge got right. */
 export interface JudgeError {
   /** Runs that people passed. */
   passed: number;
@@ -1173,7 +1173,7 @@ export interface SchemaJudge {
   quorum?: number | null;
   judge_variant?: "majority" | "multi-reflect";
   rollout_type?: "single_turn";
-  /** Whether an answer with an unverified citation is only flagged, or invalid. */
+  /** Treatment of an answer with an unverified citation: `flag` keeps it, `fail` makes it invalid. */
   bad_citations?: "flag" | "fail";
   /** Whether an answer is invalid in which a text with `citations: true` has no verified citation. */
   require_citations?: boolean;

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gradeloop.exit_codes import leave
-from gradeloop.monitors.alerts import settle
+from gradeloop.monitors.alerts import alert_changes
 from gradeloop.monitors.contract import BASELINE_RUNS, MonitorDefinition, MonitorState, TickReport
 from gradeloop.monitors.contract import Rate as PassRate
 from gradeloop.stats.drift import SHIFTS, Spread, lowest_likely_rate
@@ -213,7 +213,7 @@ def spans_of_alarms(definition: MonitorDefinition, runs: int, passed: Sequence[i
     found, begun = list[tuple[str, int, int | None]](), dict[str, int]()
     for number, count in enumerate(passed, 1):
         report = TickReport(number=number, tick="t", time="2026-01-01T00:00:00+00:00", rate=PassRate(passed=count, judged=runs))
-        outcome = settle(definition, state, report, [])
+        outcome = alert_changes(definition, state, report, [])
         state = outcome.state
         begun |= {alert.kind: number for alert in outcome.raised}
         found += [(kind, begun.pop(kind), number) for kind in outcome.cleared]

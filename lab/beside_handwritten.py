@@ -22,7 +22,7 @@ from temporalio.client import Client
 
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import BatchRequest, Case
-from gradeloop.batches.judge_many import Judged, judge_many
+from gradeloop.batches.judge_many import RunVerdict, judge_many
 from gradeloop.batches.reader import BatchReader
 from gradeloop.contract.thread import WORKFLOW, RunResult
 from gradeloop.contract.transcript import AgentRun
@@ -117,7 +117,7 @@ class Ours:
 
     async def judge(self, runs: Sequence[str]) -> list[str]:
         """See `Side`."""
-        found: list[Judged] = []
+        found: list[RunVerdict] = []
         await judge_many(self._judge, [_agent_run(said) for said in runs], found.append, concurrency=CONCURRENCY, store=self._store)
         return [str(one.result.output["label"]) for one in sorted(found)]
 

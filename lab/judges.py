@@ -22,7 +22,7 @@ from aiohttp import web
 from rich.console import Console
 from rich.table import Table
 
-from gradeloop.batches.judge_many import Judged, judge_many
+from gradeloop.batches.judge_many import RunVerdict, judge_many
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.exit_codes import leave
 from gradeloop.judges.client import Judge
@@ -118,7 +118,7 @@ class Ours(Served):
         runs = runs_of(f"round-{self._round}", RUNS)
 
         async def work() -> int:
-            judged: list[Judged] = []
+            judged: list[RunVerdict] = []
             await judge_many(self._judge, runs, judged.append, concurrency=CONCURRENCY, store=self._store)
             return sum(row.result.failed for row in judged)
 

@@ -23,7 +23,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from gradeloop.batches.judge_many import Judged, judge_many
+from gradeloop.batches.judge_many import RunVerdict, judge_many
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.exit_codes import leave
 from gradeloop.judges.client import Judge
@@ -174,7 +174,7 @@ async def storm(plan: Plan, folder: Path, tell: Callable[[str], None] = lambda _
         await workers[0].start()
         client = await engine.client()
         judge = Judge(judge_of(url, plan.rollouts), client, task_queue=QUEUE)
-        store, disturbed = Store(f"sqlite:///{folder / STORE_FILE}"), list[Judged]()
+        store, disturbed = Store(f"sqlite:///{folder / STORE_FILE}"), list[RunVerdict]()
         began = time.monotonic()
         async with asyncio.TaskGroup() as group:
             limits: dict[str, Any] = {"concurrency": plan.at_once, "store": store}
@@ -190,11 +190,11 @@ async def storm(plan: Plan, folder: Path, tell: Callable[[str], None] = lambda _
         _look_at_labels(judges, plan, first, report)
         tell(f"judged after {report.seconds:.0f} s, with {report.calls} calls; faults so far: {report.faults or 'none'}")
         if plan.calm:
-            began, calm = time.monotonic(), list[Judged]()
+            began, calm = time.monotonic(), list[RunVerdict]()
             await judge_many(judge, runs_of(plan.runs, "Calmly."), calm.append, **limits)
             report.undisturbed = time.monotonic() - began
             _look_at_results(first, [row.result for row in sorted(calm)], report)
-        again: list[Judged] = []
+        again: list[RunVerdict] = []
         await judge_many(judge, runs_of(plan.runs), again.append, **limits)
         _look_at_results(first, [row.result for row in sorted(again)], report)
         if len(judges.calls) != report.calls + plan.runs * plan.rollouts * plan.calm:
@@ -207,7 +207,7 @@ async def storm(plan: Plan, folder: Path, tell: Callable[[str], None] = lambda _
     return report
 
 
-async def _tell(tell: Callable[[str], None], plan: Plan, judges: Judges, judged: list[Judged], began: float) -> None:
+async def _tell(tell: Callable[[str], None], plan: Plan, judges: Judges, judged: list[RunVerdict], began: float) -> None:
     """Say how far it is until this is cancelled."""
     while True:
         await asyncio.sleep(TELL_SECONDS)
@@ -224,7 +224,7 @@ async def _killed(
     plan: Plan,
     following: Callable[[], WorkerProcess],
     workers: list[WorkerProcess],
-    judged: list[Judged],
+    judged: list[RunVerdict],
     judging: "asyncio.Task[None]",
     tell: Callable[[str], None],
 ) -> list[Kill]:
@@ -242,7 +242,7 @@ async def _killed(
     return kills
 
 
-async def _judged_so_many(judged: list[Judged], due: int, judging: "asyncio.Task[None]") -> None:
+async def _judged_so_many(judged: list[RunVerdict], due: int, judging: "asyncio.Task[None]") -> None:
     while len(judged) < due and not judging.done():  # noqa: ASYNC110 - results come without a signal
         await asyncio.sleep(0.02)
 

@@ -70,12 +70,12 @@ class Receiving:
 
     @property
     def spans(self) -> ReceivedSpans:
-        """What the receiver keeps spans by."""
+        """Statements of the receiver on spans."""
         return ReceivedSpans(self.store, self.settings)
 
     async def runs(self) -> list[ReceivedRun]:
-        """Settle what is silent, and return all runs."""
-        await self.spans.settle()
+        """Assemble the silent traces, and return all runs."""
+        await self.spans.assemble_silent()
         return await self.store.read(lambda connection: read_received(connection, 0, None, 100_000))
 
 

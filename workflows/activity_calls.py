@@ -194,7 +194,7 @@ class ActivityCalls:
         handle: ActivityHandle[Result] = workflow.start_activity(  # type: ignore[call-overload]  # no overload takes a config
             activity, argument, result_type=result, summary=summary, priority=temporal_priority(self._thread.priority), **options
         )
-        match await self.settle(handle):
+        match await self.classify_end(handle):
             case Arrived(returned):
                 return returned
             case NotDone(error):
@@ -218,7 +218,7 @@ class ActivityCalls:
                 timeout_summary=f"before {summary} again",
             )
 
-    async def settle(self, handle: asyncio.Future[Result]) -> CallEnd[Result]:
+    async def classify_end(self, handle: asyncio.Future[Result]) -> CallEnd[Result]:
         """Wait for a call or a child workflow in flight, which `stop` cancels, and say how it ended: only this place decides that."""
         self._in_flight[handle] = None
         if self._thread.stopping is not None:  # asked for while a child workflow was starting

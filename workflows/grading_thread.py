@@ -133,7 +133,7 @@ class GradingThreadWorkflow(GradingThread):
                 self._interrupted(thread, "person")
             else:
                 thread.wait_for_person()
-                thread_rules.settle_turn(thread)
+                thread_rules.record_outcome(thread)
                 self._notices.waiting()
         except Rolling:
             self._rolling = True
@@ -145,7 +145,7 @@ class GradingThreadWorkflow(GradingThread):
             thread.status = "idle"
             if thread.run is None or thread.run.status != "superseded":
                 thread.record_event("run_ended", status=thread.run.status if thread.run else None)
-            thread_rules.settle_turn(thread)
+            thread_rules.record_outcome(thread)
         self._interruptions += thread.status == "interrupted"
         await self._after_turn(thread)
 
@@ -177,7 +177,7 @@ class GradingThreadWorkflow(GradingThread):
         self._failure = error
         thread.status = "interrupted"
         observed.refused()
-        thread_rules.settle_turn(thread)
+        thread_rules.record_outcome(thread)
         self._drop_queue()
         await workflow.wait_condition(workflow.all_handlers_finished)
 
@@ -192,7 +192,7 @@ class GradingThreadWorkflow(GradingThread):
             raise ApplicationError(str(self._refusal), type=type(self._refusal).__name__, non_retryable=True)
         return self._thread
 
-    async def _settled(self, key: str, *, attached: bool = False) -> RunResult:
+    async def _await_outcome(self, key: str, *, attached: bool = False) -> RunResult:
         """Wait for the turn of a key and return its result; where `attached`, one that waits for a person is waited for too.
 
         Raises:
@@ -252,7 +252,7 @@ class GradingThreadWorkflow(GradingThread):
         thread_rules.enqueue(self._thread, turn)
         keyless = self._thread.owed.pop(key, None) is not None or key == self._update_id()
         try:
-            return await self._settled(key, attached=attached)
+            return await self._await_outcome(key, attached=attached)
         except ApplicationError as error:
             if keyless and error.type == "ThreadRolling":
                 owed = {other: until for other, until in self._thread.owed.items() if until > workflow.time()}
@@ -268,7 +268,7 @@ class GradingThreadWorkflow(GradingThread):
         """See `gradeloop.contract.thread.GradingThread.resume`."""
         turn = thread_rules.parse_resumption(self._thread, request, self._update_id())
         thread_rules.resume(self._thread, turn)
-        return await self._settled(turn.keys[0])
+        return await self._await_outcome(turn.keys[0])
 
     @resume.validator
     def _may_resume(self, request: RawValue = NO_VALUE) -> None:

@@ -76,7 +76,7 @@ async def _run_child(thread: Thread, name: str, argument: dict[str, Any], calls:
         execution_timeout=REMOTE_SECONDS,
         cancellation_type=ChildWorkflowCancellationType.TRY_CANCEL,
     )
-    end: CallEnd[RawValue] = await calls.settle(handle)
+    end: CallEnd[RawValue] = await calls.classify_end(handle)
     match end:
         case Arrived(returned):
             return returned

@@ -95,7 +95,7 @@ def _restored(request: ThreadRequest, checkpoint: dict[str, Any]) -> Thread:
         return thread
     if thread.status == "running":
         thread.status = "interrupted"
-        settle_turn(thread)
+        record_outcome(thread)
     elif thread.status == "waiting":
         thread.record_event("waiting")
     thread.thread_id, thread.closing = workflow.info().workflow_id, False
@@ -407,7 +407,7 @@ def _begin(thread: Thread, turn: Invocation, rubric: Rubric | None) -> None:
         return
     if turn.resumes and thread.active is not None:  # what it was to resume has ended meanwhile
         thread.active.join(turn)
-        settle_turn(thread)
+        record_outcome(thread)
         return
     if thread.status == "interrupted" and not turn.messages:
         _take_over(thread, rubric, turn.max_iterations)
@@ -580,7 +580,7 @@ def record_evaluation(thread: Thread, rubric: Rubric, run: GradingRun, grading: 
     return evaluation
 
 
-def settle_turn(thread: Thread) -> None:
+def record_outcome(thread: Thread) -> None:
     """Record how the current turn ended, under each of its keys."""
     run, turn = thread.run, thread.active
     first = next((at for at, evaluation in enumerate(thread.evaluations) if run and evaluation.grading_run_id == run.grading_run_id), None)
@@ -627,7 +627,7 @@ def end_overridden_run(thread: Thread, index: int) -> bool:
     if thread.status in {"waiting", "interrupted"}:
         thread.status, thread.reason, thread.error = "idle", None, None
         thread.record_event("run_ended", status="satisfied")
-        settle_turn(thread)
+        record_outcome(thread)
         return False
     return thread.status == "running"
 
@@ -641,4 +641,4 @@ def interrupt_turn(thread: Thread, reason: InterruptReason, error: str | None = 
         thread.record_event("interrupted", reason=reason)
     if thread.supplied is not None:
         take_supplied(thread)
-    settle_turn(thread)
+    record_outcome(thread)

@@ -518,8 +518,7 @@ FULL = 0.9
 def portable(thread: Thread) -> Thread:
     """Return the thread, where it is too large without what can be had again.
 
-    First go the verdicts that may be reused, the former rubric and older events, then the grader's conversations in flight, then
-    the other conversations of the pass.
+    First go reusable verdicts, the former rubric and older events, then the grader's conversations in flight, then the pass's others.
     """
     grading = thread.run.grading if thread.run else None
     conversations = grading.conversations if grading else {}

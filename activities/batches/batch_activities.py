@@ -40,7 +40,7 @@ def batch_activities(services: WorkerServices, store: Store | None, fleet: Fleet
         batches.compare_cases,
         batches.fail_case,
         batches.case_workflow,
-        batches.settle_case,
+        batches.finish_case,
         batches.close_batch,
     ]
 

@@ -303,7 +303,7 @@ class BatchActivities:
         return ChildRequest(type="Judging", argument=judging.model_dump(mode="json"))
 
     @activity.defn(name="settle_case")
-    async def settle_case(self, child: ChildEnded) -> CaseAnswer:
+    async def finish_case(self, child: ChildEnded) -> CaseAnswer:
         """Store the result of a case that had a workflow of its own; one whose provider was away is left for later."""
         call = child.call
         async with store_attempt():

@@ -68,7 +68,7 @@ class JudgeCall(PaidCall):
     again: OmitEmpty[bool] = False
     """True where the same prompt is sent more than once, so that a provider may cache it."""
     repeat: OmitEmpty[int] = 0
-    """Which judgement of the same run it is, from 0: the rollouts of another one have seeds of their own."""
+    """Number of this judgement of the run, from 0; each number has its own seeds."""
 
 
 class JudgeTurn(PaidTurn):

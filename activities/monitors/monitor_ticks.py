@@ -17,7 +17,7 @@ from gradeloop.batches.contract import NO_STORE
 from gradeloop.contract.notice import Webhooks
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.write_back import WriteBackCall, WriteBackReport
-from gradeloop.monitors.contract import READ_RUNS, TICK_RUNS, BackfillCall, BackfillReport, CollectedTick, SettledTick, TickCall
+from gradeloop.monitors.contract import READ_RUNS, TICK_RUNS, BackfillCall, BackfillReport, CollectedTick, FinishedTick, TickCall
 from gradeloop.monitors.files import SourceItem, reasons
 from gradeloop.monitors.sources import MonitorBackfiller, SourceAccess, read_chunks
 from gradeloop.monitors.ticks import Monitor, MonitorStore, ReadRun, SourceReading, read_run
@@ -34,7 +34,7 @@ def monitor_activities(store: Store | None, webhooks: Webhooks, client: Client) 
     if store is None:
         return [_refusing, _refusing_backfill]
     monitors = MonitorActivities(store, SourceAccess(store, client), webhooks)
-    return [monitors.collect, monitors.settle, monitors.backfill, monitors.write_back]
+    return [monitors.collect, monitors.finish_tick, monitors.backfill, monitors.write_back]
 
 
 @activity.defn(name="collect")
@@ -75,13 +75,13 @@ class MonitorActivities:
             return CollectedTick(due=due, webhooks=self._webhooks)
 
     @activity.defn(name="settle")
-    async def settle(self, call: TickCall) -> SettledTick:
+    async def finish_tick(self, call: TickCall) -> FinishedTick:
         """Write the rates and alerts of a tick whose batch has ended."""
         async with store_attempt():
-            settled = await self._store.settle(call.monitor, call.number, call.problem)
-        for _ in settled.raised:
+            finished = await self._store.finish_tick(call.monitor, call.number, call.problem)
+        for _ in finished.raised:
             MONITOR_ALERTS.record()
-        return settled
+        return finished
 
     @activity.defn(name="write_back_tick")
     async def write_back(self, call: WriteBackCall) -> WriteBackReport:

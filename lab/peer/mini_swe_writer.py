@@ -32,7 +32,7 @@ LONG = "seq 1 30000"
 
 
 @dataclass(frozen=True)
-class Turn:
+class ScriptedReply:
     """What the provider answers once: a text, its reasoning, and commands, each a call of `bash` unless it is one already."""
 
     text: str = ""
@@ -51,8 +51,8 @@ class Turn:
 class Provider:
     """A server of this process that answers a script in the protocols of OpenAI and Anthropic."""
 
-    script: Sequence[Turn] = ()
-    said: list[Turn] = field(default_factory=list)
+    script: Sequence[ScriptedReply] = ()
+    said: list[ScriptedReply] = field(default_factory=list)
     url: str = ""
 
     def answer(self, path: str) -> tuple[int, dict[str, object]]:
@@ -65,7 +65,7 @@ class Provider:
         return 200, protocol(turn, at)
 
 
-def _chat(turn: Turn, at: int) -> dict[str, object]:
+def _chat(turn: ScriptedReply, at: int) -> dict[str, object]:
     calls = [{"id": one, "type": "function", "function": {"name": name, "arguments": given}} for one, name, given in turn.calls(at)]
     message = {"role": "assistant", "content": turn.text or None, **({"tool_calls": calls} if calls else {})}
     message |= {"reasoning_content": turn.reasoning} if turn.reasoning else {}
@@ -74,7 +74,7 @@ def _chat(turn: Turn, at: int) -> dict[str, object]:
     return {"id": f"c{at}", "object": "chat.completion", "created": 1, "model": "gpt-5-mini", "choices": [choice], "usage": usage}
 
 
-def _responses(turn: Turn, at: int) -> dict[str, object]:
+def _responses(turn: ScriptedReply, at: int) -> dict[str, object]:
     said = [{"type": "output_text", "text": turn.text, "annotations": []}]
     summary = [{"type": "summary_text", "text": turn.reasoning}]
     output = [{"type": "reasoning", "id": f"rs{at}", "summary": summary, "encrypted_content": "Z2hlaW0="}] if turn.reasoning else []
@@ -89,7 +89,7 @@ def _responses(turn: Turn, at: int) -> dict[str, object]:
     return told | {"parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "error": None, "incomplete_details": None}
 
 
-def _messages(turn: Turn, at: int) -> dict[str, object]:
+def _messages(turn: ScriptedReply, at: int) -> dict[str, object]:
     content = [{"type": "thinking", "thinking": turn.reasoning, "signature": "c2lnbmVk"}] if turn.reasoning else []
     content += [{"type": "text", "text": turn.text}] if turn.text else []
     content += [{"type": "tool_use", "id": one, "name": name, "input": json.loads(given)} for one, name, given in turn.calls(at)]
@@ -131,30 +131,34 @@ def fenced(command: str) -> str:
     return f"I do this. <tool call>bash</tool call>\n\n```mswea_bash_command\n{command}\n```"
 
 
-FIRST = Turn("I look.", ("echo found", "ls /nowhere"), reasoning="Two things at once.")
-LAST = Turn("Done.", (END,))
-WRONG = (Turn("No call here."), Turn("", (("bash", "{broken"),)), Turn("Another tool.", (("python", '{"code": "1"}'),)))
+FIRST = ScriptedReply("I look.", ("echo found", "ls /nowhere"), reasoning="Two things at once.")
+LAST = ScriptedReply("Done.", (END,))
+WRONG = (
+    ScriptedReply("No call here."),
+    ScriptedReply("", (("bash", "{broken"),)),
+    ScriptedReply("Another tool.", (("python", '{"code": "1"}'),)),
+)
 
-STORIES: dict[str, tuple[str, str, tuple[Turn, ...]]] = {
-    "tools": ("openai/gpt-5-mini", "litellm", (FIRST, Turn("", (LONG, "sleep 9")), LAST)),
-    "thinking": ("anthropic/claude-sonnet-4-5-20250929", "litellm", (FIRST, Turn("", ("true",)), LAST)),
-    "responses": ("openai/gpt-5-mini", "litellm_response", (FIRST, Turn("", ("true",)), LAST)),
+STORIES: dict[str, tuple[str, str, tuple[ScriptedReply, ...]]] = {
+    "tools": ("openai/gpt-5-mini", "litellm", (FIRST, ScriptedReply("", (LONG, "sleep 9")), LAST)),
+    "thinking": ("anthropic/claude-sonnet-4-5-20250929", "litellm", (FIRST, ScriptedReply("", ("true",)), LAST)),
+    "responses": ("openai/gpt-5-mini", "litellm_response", (FIRST, ScriptedReply("", ("true",)), LAST)),
     "wrong answers": ("openai/gpt-5-mini", "litellm", (*WRONG[:2], FIRST, WRONG[2], LAST)),
-    "wrong answers of responses": ("openai/gpt-5-mini", "litellm_response", (WRONG[0], Turn(), FIRST, WRONG[1], LAST)),
+    "wrong answers of responses": ("openai/gpt-5-mini", "litellm_response", (WRONG[0], ScriptedReply(), FIRST, WRONG[1], LAST)),
     "given up": ("openai/gpt-5-mini", "litellm", WRONG),
     "text": (
         "openai/gpt-5-mini",
         "litellm_textbased",
-        (Turn(fenced("echo found")), Turn("None."), Turn(fenced("exit 3")), Turn(fenced(END))),
+        (ScriptedReply(fenced("echo found")), ScriptedReply("None."), ScriptedReply(fenced("exit 3")), ScriptedReply(fenced(END))),
     ),
-    "pictures": ("openai/gpt-5-mini", "litellm", (Turn("I look.", (f"echo 'see {PICTURE} there'",)), LAST)),
+    "pictures": ("openai/gpt-5-mini", "litellm", (ScriptedReply("I look.", (f"echo 'see {PICTURE} there'",)), LAST)),
     "limit": ("openai/gpt-5-mini", "litellm", (FIRST, FIRST)),
-    "provider fails": ("openai/gpt-5-mini", "litellm", (FIRST, Turn(fails=True))),
+    "provider fails": ("openai/gpt-5-mini", "litellm", (FIRST, ScriptedReply(fails=True))),
 }
 """Runs of the default agent: the model, its class, and what it answers."""
 
 
-def setup(provider: Provider, story: tuple[str, str, tuple[Turn, ...]]) -> tuple[object, object, dict[str, object]]:
+def setup(provider: Provider, story: tuple[str, str, tuple[ScriptedReply, ...]]) -> tuple[object, object, dict[str, object]]:
     """Return a model and an environment as the command `mini` makes them, and the agent's settings."""
     name, kind, script = story
     provider.script, provider.said = script, []
@@ -191,7 +195,7 @@ class Person:
 
 def with_a_person(provider: Provider, path: Path) -> list[dict[str, object]]:
     """Run the interactive agent: a command is rejected, one is typed, and another task is given."""
-    script = (FIRST, Turn("Then this.", ("true",)), LAST, LAST)
+    script = (FIRST, ScriptedReply("Then this.", ("true",)), LAST, LAST)
     model, env, config = setup(provider, ("openai/gpt-5-mini", "litellm", script))
     interactive.prompt_session = Person(["no, not there", "/u", "echo mine", "/c", "", "Find Bern, too.", "", ""])
     agent = interactive.InteractiveAgent(model, env, **config | {"output_path": path, "mode": "confirm"})

@@ -1,4 +1,4 @@
-"""What gradeloop raises at its edges.
+"""Errors that gradeloop raises at its edges.
 
 GradeloopError
 ├── InvalidRequest        the caller's input is refused; nothing was recorded

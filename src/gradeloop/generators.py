@@ -27,7 +27,7 @@ HEARTBEAT_SECONDS = 1.0
 """The pause between two heartbeats, which bring the news that a draft is not wanted any more."""
 
 STOP_SECONDS = 30.0
-"""How long drafts in flight may take once the worker is to end."""
+"""Seconds that drafts in flight have once the worker shuts down."""
 
 ChatMessage = dict[str, Any]
 """A message as `{"role": ..., "content": ...}`, with `name`, `tool_calls` and `tool_call_id` where it has them."""
@@ -133,7 +133,7 @@ async def call_in(loop: asyncio.AbstractEventLoop | None, work: Coroutine[Any, A
 
 
 class Progress:
-    """How much of a draft is written, which the heartbeats of its call say."""
+    """Written part of a draft, which the heartbeats of its call report."""
 
     def __init__(self) -> None:
         self._characters = 0

@@ -9,7 +9,7 @@ import pytest
 from temporalio.client import Client, WorkflowFailureError
 
 from activities.tools.registry import ToolRegistry
-from gradeloop.batches.judge_many import Judged, judge_many
+from gradeloop.batches.judge_many import RunVerdict, judge_many
 from gradeloop.batches.judged import NO_TOOLS
 from gradeloop.batches.preview import JudgingPreview, preview_judgements
 from gradeloop.contract.model_spec import Budget
@@ -55,9 +55,9 @@ async def test_a_rule_for_what_passes_asks_no_question_anew(client: Client, tmp_
     assert calls(batches) == 2
 
 
-async def judged(batches: Batches, config: Any, given: list[AgentRun], **options: Any) -> list[Judged]:
+async def judged(batches: Batches, config: Any, given: list[AgentRun], **options: Any) -> list[RunVerdict]:
     """Judge runs as a batch."""
-    found: list[Judged] = []
+    found: list[RunVerdict] = []
     judge = Judge(config, batches.client, task_queue=batches.served.task_queue)
     await judge_many(judge, given, found.append, store=options.pop("store", batches.store), **options)
     return sorted(found)

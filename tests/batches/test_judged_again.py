@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from gradeloop.batches.judge_many import Judged, escalation_judge
+from gradeloop.batches.judge_many import RunVerdict, escalation_judge
 from gradeloop.contract.messages import Usage
 from gradeloop.contract.provider import ModelFault
 from gradeloop.contract.transcript import AgentRun
@@ -41,7 +41,7 @@ def asked_since(batches: Batches, count: int) -> int:
     return len(batches.served.models.requests) - count
 
 
-def kinds(found: list[Judged]) -> list[str]:
+def kinds(found: list[RunVerdict]) -> list[str]:
     """Return what became of each judgement."""
     return ["failed" if one.result.failed else "unsure" if one.result.unsure else str(one.result.output["label"]) for one in found]
 

@@ -13,7 +13,7 @@ from temporalio.client import Client
 from gradeloop.admin.forgetting import Eraser, ForgottenSubject
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.contract import BatchRequest
-from gradeloop.batches.judge_many import Judged, judge_many
+from gradeloop.batches.judge_many import RunVerdict, judge_many
 from gradeloop.batches.preview import preview_judgements
 from gradeloop.contract.thread import Priority, parse_request, tenant_named, tenant_value
 from gradeloop.contract.transcript import AgentRun
@@ -52,7 +52,7 @@ TENANTS = (None, "acme", "beta", "acme", None, "beta", "Acme")
 
 @pytest.mark.parametrize("stored", [False, True])
 async def test_no_tenant_is_given_the_judgement_of_another(client: Client, tmp_path: Path, stored: bool) -> None:
-    found: list[Judged] = []
+    found: list[RunVerdict] = []
     paid: list[int] = []
     async with batching(client, tmp_path, answers(MATCH)) as batches:
         for tenant in TENANTS:
@@ -69,7 +69,7 @@ async def test_no_tenant_is_given_the_judgement_of_another(client: Client, tmp_p
 
 async def test_a_run_that_is_judged_in_parts_is_judged_for_each_tenant(client: Client, tmp_path: Path) -> None:
     long = [PARIS["transcripts"][0]["messages"][0], {"role": "assistant", "content": "Paris. " * 160_000}]
-    run, found = AgentRun.model_validate({"id": "long", "transcripts": [{"messages": long}]}), list[Judged]()
+    run, found = AgentRun.model_validate({"id": "long", "transcripts": [{"messages": long}]}), list[RunVerdict]()
     async with batching(client, tmp_path, answers(MATCH | {"explanation": "It names Paris."})) as batches:
         for tenant in ("acme", "beta"):
             judge = Judge(FRANCE, client, task_queue=batches.served.task_queue, priority=Priority(tenant=tenant))
@@ -114,7 +114,7 @@ async def test_a_batch_is_neither_followed_nor_resumed_by_another_tenant(client:
 
 
 async def test_the_judgements_of_a_tenant_go_with_it_and_those_of_others_stay(client: Client, tmp_path: Path) -> None:
-    results: list[Judged] = []
+    results: list[RunVerdict] = []
     async with batching(client, tmp_path, answers(MATCH)) as batches:
         run, registry = AgentRun.model_validate(PARIS | {"id": tmp_path.name}), JudgeRegistry(batches.store)
         for tenant in ("acme", "beta"):

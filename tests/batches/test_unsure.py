@@ -19,7 +19,7 @@ from gradeloop.batches.cases import CaseConversation, result_of_answers, units_o
 from gradeloop.batches.contract import Case, CaseResult
 from gradeloop.batches.outputs import Outputs
 from gradeloop.batches.pages.read_batch import stored_batch_page
-from gradeloop.batches.undecided import undecided_batches
+from gradeloop.batches.unsure import unsure_batches
 from gradeloop.contract.evaluation import Verdict, VerdictRow
 from gradeloop.stats.votes import choose_band
 from tests.rig.batch_results import case as result_in
@@ -77,8 +77,8 @@ async def test_the_newest_batch_of_a_suite_leaves_its_unsure_cases_to_people(cli
         await batches.run([unsure("a"), unsure("b")], name="asked twice")
         again, _ = await batches.run([unsure("a"), unsure("b")], name="asked twice")
         other, _ = await batches.run([unsure("b")], name="decided")
-        found = [batch for batch in await undecided_batches(batches.reader) if batch.summary.batch_id in {again.batch_id, other.batch_id}]
-        names = [batch.summary.name for batch in await undecided_batches(batches.reader)]
+        found = [batch for batch in await unsure_batches(batches.reader) if batch.summary.batch_id in {again.batch_id, other.batch_id}]
+        names = [batch.summary.name for batch in await unsure_batches(batches.reader)]
 
     assert [(batch.summary.batch_id, batch.summary.unsure) for batch in found] == [(again.batch_id, 1)]
     assert [(case.id, failure_reason(case)) for case in found[0].cases] == [("a", "unsure of c1: 2 of 3 votes pass it")]

@@ -16,8 +16,7 @@ import typer
 import worker
 from gradeloop.cli.main import app
 from gradeloop.errors import WorkerFailed
-from gradeloop.temporal import connect as launching
-from gradeloop.temporal import process
+from gradeloop.temporal import connect, process
 from tests.rig.cli import CommandLine, Done, draft, verdict
 
 RUN = ("run", "task.yaml", "--json")
@@ -84,9 +83,9 @@ def test_every_command_that_starts_a_worker_ends_so(
     async def dies(*_: object) -> None:
         raise WorkerFailed("the worker ended before it was ready: no marbles left")
 
-    monkeypatch.setattr(launching, "until_ready", dies)
-    monkeypatch.setattr(launching, "launch", lambda *_: None)
-    monkeypatch.setattr(launching, "REPLACED_SECONDS", 0)
+    monkeypatch.setattr(connect, "until_ready", dies)
+    monkeypatch.setattr(connect, "launch", lambda *_: None)
+    monkeypatch.setattr(connect, "REPLACED_SECONDS", 0)
     folder = gradeloop.folder
     suite = {"rubric": "- it is good", "grader": "scripted:x", "scripted": "task.replies.yaml", "tests": [{"id": "a", "output": "o"}]}
     (folder / "suite.yaml").write_text(json.dumps(suite))

@@ -17,7 +17,7 @@ from gradeloop.contract.transcript import TRANSCRIPTS
 from gradeloop.errors import MISTAKES, InvalidRequest, explain
 from gradeloop.judges.contract import parse_judging
 from tests.rig.threads import draft, grade, refusal, request, serving, until
-from workflows.thread_state import Thread as State
+from workflows.thread_state import Thread
 
 GOOD, BAD = {"role": "user", "content": "hello"}, {"role": "user", "contnt": "hello"}
 MANY = 50_000
@@ -121,7 +121,7 @@ def test_a_checkpoint_lists_no_more_either(key: str) -> None:
     wrong = {str(at): {"a": 1} for at in range(MANY)} if key in {"rubrics", "verdicts"} else [{"a": 1}] * MANY
 
     with pytest.raises(ValidationError) as caught:
-        State.model_validate({"thread_id": "t", "generator": GENERATOR, "max_iterations": 3, "log": []} | {key: wrong})
+        Thread.model_validate({"thread_id": "t", "generator": GENERATOR, "max_iterations": 3, "log": []} | {key: wrong})
 
     assert caught.value.error_count() < 500
     assert mistakes(caught.value)[-1] == "and more"

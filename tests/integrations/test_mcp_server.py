@@ -277,10 +277,10 @@ async def test_the_budgets_of_running_threads_are_held_back() -> None:
     assert made._thread_budget(0.7) == 0.7
     spending.reserved_usd["agent-1"] = 0.7
     assert made._thread_budget(0.7) == pytest.approx(0.3)
-    spending.settle("agent-1", 0.1)
+    spending.count_charge("agent-1", 0.1)
     assert made.spent.cost_usd == 0.1
-    spending.settle("judging-1", 0.95)
-    spending.settle("judging-1", 0.95)  # read again, not paid again
+    spending.count_charge("judging-1", 0.95)
+    spending.count_charge("judging-1", 0.95)  # read again, not paid again
     with pytest.raises(ValueError, match=r"the budget of this server, \$1, is used up"):
         spending.begin()
 
@@ -294,7 +294,7 @@ async def test_a_budget_that_is_used_up_ends_a_call_for_many_runs_in_the_middle(
     (tmp_path / "runs.jsonl").write_text("\n".join(map(json.dumps, lines)))
 
     def spends(call: ModelCall) -> Reply:
-        made._spending.settle("what this one cost", 1.0)
+        made._spending.count_charge("what this one cost", 1.0)
         return {}
 
     models.script(verdicts=spends)

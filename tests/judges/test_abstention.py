@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from temporalio.client import Client
 
-from gradeloop.batches.judge_many import Judged, judge_many
+from gradeloop.batches.judge_many import RunVerdict, judge_many
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
@@ -27,7 +27,7 @@ TWO_OF_THREE = tuple(answers(said, at, usage={"input": 100, "output": 10}) for a
 async def test_a_verdict_of_two_of_three_votes_is_unsure_in_a_workflow_and_in_a_batch(client: Client, tmp_path: Path) -> None:
     async with batching(client, tmp_path, *TWO_OF_THREE) as batches:
         judge = Judge(SPLIT, client, task_queue=batches.served.task_queue)
-        found: list[Judged] = []
+        found: list[RunVerdict] = []
         run = parse_run("unsure")
         await judge_many(judge, [run], found.append, store=batches.store)
         alone = await judge(run)
@@ -53,7 +53,7 @@ async def test_criteria_are_unsure_by_their_votes(client: Client) -> None:
 
 async def test_an_escalation_judge_decides_what_is_unsure_once_within_the_budget(client: Client, tmp_path: Path) -> None:
     config = SPLIT | {"escalate": "scripted:dear"}
-    run, found = parse_run("escalated"), list[Judged]()
+    run, found = parse_run("escalated"), list[RunVerdict]()
 
     async with batching(client, tmp_path, *TWO_OF_THREE) as batches:
         judge = Judge(config, client, task_queue=batches.served.task_queue)
@@ -78,7 +78,7 @@ async def test_an_escalation_judge_decides_what_is_unsure_once_within_the_budget
 
 
 async def test_an_unsure_verdict_stays_one_where_the_escalation_judge_fails(client: Client, tmp_path: Path) -> None:
-    run, found = parse_run("unescalated"), list[Judged]()
+    run, found = parse_run("unescalated"), list[RunVerdict]()
 
     async with batching(client, tmp_path, *TWO_OF_THREE) as batches:
         judge = Judge(SPLIT | {"escalate": "anthropic:claude-of-nobody"}, client, task_queue=batches.served.task_queue)

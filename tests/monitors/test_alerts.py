@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
-from gradeloop.monitors.alerts import JudgedRun, rate_of, settle, settled_report
+from gradeloop.monitors.alerts import JudgedRun, alert_changes, finished_report, rate_of
 from gradeloop.monitors.contract import CLEAR_RUNS, AlertRule, AlwaysRule, MonitorDefinition, MonitorState, Rate, TickReport
 from gradeloop.monitors.ticks import choose, place_of
 
@@ -31,7 +31,7 @@ def watch(definition: MonitorDefinition, counts: Sequence[tuple[int, int]]) -> l
     state, said = MonitorState(), []
     for number, (passed, judged) in enumerate(counts, 1):
         report = TickReport(number=number, tick=str(number), time=f"t{number}", rate=Rate(passed=passed, judged=judged))
-        state, raised, cleared, _ = settle(definition, state, report, ["a", "b"])
+        state, raised, cleared, _ = alert_changes(definition, state, report, ["a", "b"])
         said += [f"{number} {alert.kind}" for alert in raised] + [f"{number} over: {kind}" for kind in cleared]
     return said
 
@@ -113,7 +113,7 @@ def test_the_state_of_an_older_release_is_read_and_its_alert_on_decline_ends() -
     state = MonitorState.model_validate_json(json.dumps(old))
 
     report = TickReport(number=41, tick="41", time="t41", rate=Rate(passed=19, judged=20))
-    found = settle(monitor(alerts=[AlertRule.parse("pass_rate < 0.9")]), state, report, [])
+    found = alert_changes(monitor(alerts=[AlertRule.parse("pass_rate < 0.9")]), state, report, [])
 
     assert found.cleared == ("decline",)
     assert found.raised == ()
@@ -134,7 +134,7 @@ def test_runs_that_a_rule_takes_and_errors_are_outside_of_the_rate() -> None:
         JudgedRun("e", "backfill", None, "failed"),
     ]
 
-    found = settled_report(TickReport(number=1, tick="1", time="t"), runs, 0.5, None)
+    found = finished_report(TickReport(number=1, tick="1", time="t"), runs, 0.5, None)
 
     assert (found.rate, found.errors, found.unjudged) == (rate_of(["passed"]), 1, 1)
     assert found.always_rate.judged == 1

@@ -15,7 +15,7 @@ from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import SchemaJudge, parse_judge
 from gradeloop.monitors import anchors
-from gradeloop.monitors.alerts import settle
+from gradeloop.monitors.alerts import alert_changes
 from gradeloop.monitors.anchor_runs import anchors_of, plan_of_anchors
 from gradeloop.monitors.anchors import ANCHOR_BASELINE, AnchorCounts, AnchorState, moved_of
 from gradeloop.monitors.cli.monitor import read_anchors
@@ -66,7 +66,7 @@ class Simulated:
         report = TickReport(
             number=number, tick=str(number), time=f"t{number}", rate=Rate(passed=passed, judged=self._runs), anchors=self._anchors(number)
         )
-        found = settle(self.definition, self.state, report, [])
+        found = alert_changes(self.definition, self.state, report, [])
         self.state, self.raised = found.state, [*self.raised, *found.raised]
 
     def _anchors(self, number: int) -> AnchorCounts:

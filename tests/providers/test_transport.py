@@ -11,9 +11,7 @@ import pytest
 from aiohttp import web
 from httpcore2 import AnyIOBackend, ConnectError
 
-from activities.providers import Providers
-from activities.providers import http as public_network
-from activities.providers import http as transport
+from activities.providers import Providers, http
 from activities.providers.environment import Environment
 from gradeloop.contract.messages import Message
 from gradeloop.contract.model_spec import ModelSpec
@@ -42,8 +40,8 @@ def endless(part: bytes, content_type: str, *, status: int = 200, pause: float =
 @pytest.mark.parametrize("model", SDKS)
 @pytest.mark.parametrize("status", [200, 500])
 async def test_a_body_without_end_is_cut_short(provider: ProviderServer, model: str, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transport, "BODY_BYTES", 2_000_000)
-    monkeypatch.setattr(transport, "ERROR_BYTES", 200_000)
+    monkeypatch.setattr(http, "BODY_BYTES", 2_000_000)
+    monkeypatch.setattr(http, "ERROR_BYTES", 200_000)
 
     fault = await provider.fault(model, endless(b" " * 65536, "application/json", status=status))
 
@@ -93,7 +91,7 @@ async def test_a_body_that_trickles_ends_with_the_deadline(provider: ProviderSer
 @pytest.mark.parametrize("model", MODELS)
 async def test_a_stream_that_says_nothing_is_hung(provider: ProviderServer, model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("activities.providers.base.IDLE_TIMEOUT", 0.3)
-    monkeypatch.setattr(transport, "IDLE_TIMEOUT", 0.3)
+    monkeypatch.setattr(http, "IDLE_TIMEOUT", 0.3)
     monkeypatch.setattr("activities.providers.base.CALL_SECONDS", 5.0)
     monkeypatch.setattr("gradeloop.settings.catalog.capability_of", lambda _: Capability(stream=True))
 
@@ -132,8 +130,8 @@ IPV4_IN_IPV6 = """
 async def test_a_public_name_that_leads_into_a_private_network_is_refused(addresses: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving(*addresses), raising=False)
 
-    with pytest.raises(public_network.PrivateAddress, match="which is not a public address; list the server in GRADELOOP_BASE_URLS"):
-        await public_network.public_address("llm.example.com", 443, public_network.LIST_SERVER)
+    with pytest.raises(http.PrivateAddress, match="which is not a public address; list the server in GRADELOOP_BASE_URLS"):
+        await http.public_address("llm.example.com", 443, http.LIST_SERVER)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +145,7 @@ async def test_a_public_name_that_leads_into_a_private_network_is_refused(addres
 async def test_a_public_address_is_called(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving(address), raising=False)
 
-    found = await public_network.public_address("llm.example.com", 443, public_network.LIST_SERVER)
+    found = await http.public_address("llm.example.com", 443, http.LIST_SERVER)
 
     assert found == str(ip_address(address))
 
@@ -172,10 +170,10 @@ async def test_a_private_network_that_is_listed_is_allowed_by_what_the_address_s
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving(address), raising=False)
 
     if allowed:
-        assert await public_network.public_address("a.example.com", 80, "cure", [ip_network(network)]) == str(ip_address(address))
+        assert await http.public_address("a.example.com", 80, "cure", [ip_network(network)]) == str(ip_address(address))
     else:
-        with pytest.raises(public_network.PrivateAddress, match="cure"):
-            await public_network.public_address("a.example.com", 80, "cure", [ip_network(network)])
+        with pytest.raises(http.PrivateAddress, match="cure"):
+            await http.public_address("a.example.com", 80, "cure", [ip_network(network)])
 
 
 @pytest.mark.parametrize(
@@ -198,7 +196,7 @@ async def test_the_address_that_was_looked_at_is_the_one_that_is_called(monkeypa
     monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolving("8.8.8.8"), raising=False)
     monkeypatch.setattr(AnyIOBackend, "connect_tcp", connect)
     with pytest.raises(ConnectError):
-        await public_network.PublicNetwork(public_network.LIST_SERVER).connect_tcp("llm.example.com", 443)
+        await http.PublicNetwork(http.LIST_SERVER).connect_tcp("llm.example.com", 443)
 
     assert called == ["8.8.8.8"]
 

@@ -24,7 +24,7 @@ from gradeloop.cli.main import main
 from gradeloop.errors import GradeloopError
 from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.settings.worker import WorkerSettings, load_settings
-from gradeloop.temporal import connect as launching
+from gradeloop.temporal import connect
 from gradeloop.temporal.process import DetachedProcess
 from gradeloop.temporal.worker_process import report_failure
 
@@ -135,7 +135,7 @@ def run(arguments: Sequence[str], environment: Mapping[str, str], folder: Path, 
         patch.setenv("GRADELOOP_DRAIN_SECONDS", "0")
         patch.setattr(worker, "find_sandboxes", _chosen)
         patch.setattr(worker, "LoadedObjects", _NothingLoaded)
-        patch.setattr(launching, "ask_worker", _answered)
+        patch.setattr(connect, "ask_worker", _answered)
         patch.setattr(doctor, "ask_worker", _answered)
         with _workers_in_threads(patch, workers):
             code = _exit_code()

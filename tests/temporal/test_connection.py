@@ -12,7 +12,7 @@ from temporalio.client import Client
 
 from gradeloop.contract.messages import Usage
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
-from gradeloop.temporal import connect as module
+from gradeloop.temporal import connect as connect_module
 from gradeloop.temporal.connect import Connection, connect, find
 from gradeloop.temporal.server import ServerInfo
 
@@ -72,7 +72,7 @@ async def test_without_any_the_embedded_server_is_used(monkeypatch: pytest.Monke
     async def stand_in() -> ServerInfo:
         return ServerInfo("127.0.0.1:4", "http://127.0.0.1:5", "a.invalid", 6, "today", "1")
 
-    monkeypatch.setattr(module, "ensure_server", stand_in)
+    monkeypatch.setattr(connect_module, "ensure_server", stand_in)
 
     assert await find() == Connection("127.0.0.1:4", "default", embedded=True)
 

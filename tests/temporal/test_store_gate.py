@@ -14,7 +14,7 @@ from gradeloop.settings.worker import TunerSettings
 from gradeloop.store.engine import Store
 from gradeloop.store.upgrade import VERSION, version_of
 from gradeloop.telemetry.health import HealthChecks
-from gradeloop.temporal import store_gate as gates
+from gradeloop.temporal import store_gate
 from gradeloop.temporal.connect import pollers
 from gradeloop.temporal.store_gate import StoreGate
 from rig.builds import NEXT
@@ -43,7 +43,7 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[StoreGate]:
 
     monkeypatch.setattr(StoreGate, "__init__", note)
     monkeypatch.setattr(StoreGate, "_look", count)
-    monkeypatch.setattr(gates, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(store_gate, "LOOK_SECONDS", 0.02)
     return found
 
 

@@ -21,7 +21,7 @@ from temporalio.worker import Worker
 
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, WorkerFailed
 from gradeloop.exit_codes import UNREACHABLE, code_of_error
-from gradeloop.temporal import connect as worker_process
+from gradeloop.temporal import connect as connect_module
 from gradeloop.temporal import process
 from gradeloop.temporal.connect import (
     Connection,
@@ -74,7 +74,7 @@ async def workers(environment: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIt
     """Put a stand-in in the place of worker.py, return the folder of the workers' files, and end all that still runs."""
     (environment / "app").mkdir()
     (environment / "app" / "worker.py").write_text(STAND_IN)
-    monkeypatch.setattr(worker_process, "application_folder", lambda: environment / "app")
+    monkeypatch.setattr(connect_module, "application_folder", lambda: environment / "app")
     folder = environment / "workers"
     yield folder
     for file in folder.glob("*.json"):
@@ -269,11 +269,11 @@ note, process.DetachedProcess.note = process.DetachedProcess.note, killed
 async def test_a_worker_outlives_the_command_that_started_it(workers: Path, environment: Path, ends: str) -> None:
     code = f"""
 import asyncio, os, pathlib, signal, time
-from gradeloop.temporal import connect as worker_process, process
+from gradeloop.temporal import connect as connect_module, process
 {ends if ends == KILLED_IN_START else ""}
-worker_process.application_folder = lambda: pathlib.Path({str(environment / "app")!r})
-server = worker_process.Connection("127.0.0.1:7233", "default", embedded=False)
-asyncio.run(worker_process.ensure_worker(worker_process.WorkerSpec(), server))
+connect_module.application_folder = lambda: pathlib.Path({str(environment / "app")!r})
+server = connect_module.Connection("127.0.0.1:7233", "default", embedded=False)
+asyncio.run(connect_module.ensure_worker(connect_module.WorkerSpec(), server))
 time.sleep(60)
 """
     command = subprocess.Popen([sys.executable, "-c", code])
@@ -413,7 +413,7 @@ async def test_a_worker_that_is_killed_while_it_starts_is_said_to_have_ended_wit
 async def test_a_dead_worker_of_a_command_that_is_followed_is_replaced_and_that_is_said(
     workers: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(worker_process, "WORKER_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(connect_module, "WORKER_POLL_SECONDS", 0.05)
     task_queue = await ensure_worker(WorkerSpec(), SERVER)
     keeping = asyncio.create_task(keep_worker_alive(task_queue, SERVER))
     end(workers, task_queue)
@@ -433,7 +433,7 @@ async def test_where_a_worker_cannot_be_replaced_a_process_that_serves_its_queue
     caplog: pytest.LogCaptureFixture,
     is_served: bool,
 ) -> None:
-    monkeypatch.setattr(worker_process, "WORKER_POLL_SECONDS", 0.05)
+    monkeypatch.setattr(connect_module, "WORKER_POLL_SECONDS", 0.05)
     server = Connection(temporal_server.address, "default", embedded=False)
     task_queue = await ensure_worker(WorkerSpec((tools,)), server)
     elsewhere = await Client.connect(temporal_server.address, identity="4711@another-machine")
@@ -462,7 +462,7 @@ def test_a_poller_is_dead_only_where_it_was_a_process_of_this_machine(identity: 
     ended = subprocess.Popen(["true"])
     ended.wait()
 
-    assert worker_process.is_dead(identity.format(dead=ended.pid, own=os.getpid(), host=socket.gethostname())) is is_dead
+    assert connect_module.is_dead(identity.format(dead=ended.pid, own=os.getpid(), host=socket.gethostname())) is is_dead
 
 
 @pytest.mark.parametrize(
@@ -534,8 +534,8 @@ async def test_a_queue_that_was_never_served_from_here_is_said_with_the_command_
 @pytest.fixture
 def real(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put worker.py back in its place, ending itself after a second without work."""
-    monkeypatch.setattr(worker_process, "application_folder", application_folder)
-    monkeypatch.setattr(worker_process, "IDLE_SECONDS", 1)
+    monkeypatch.setattr(connect_module, "application_folder", application_folder)
+    monkeypatch.setattr(connect_module, "IDLE_SECONDS", 1)
 
 
 @pytest.mark.usefixtures("real")
@@ -568,7 +568,7 @@ async def test_worker_py_says_which_tools_file_it_cannot_serve(tools: Path, temp
 @pytest.mark.usefixtures("real")
 @pytest.mark.slow
 async def test_worker_py_finds_the_embedded_server_again_after_its_restart(workers: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker_process, "IDLE_SECONDS", 60)
+    monkeypatch.setattr(connect_module, "IDLE_SECONDS", 60)
     server = await find()
     task_queue = await ensure_worker(WorkerSpec(), server)
     pid = pid_of(workers, task_queue)
@@ -586,7 +586,7 @@ async def test_worker_py_finds_the_embedded_server_again_after_its_restart(worke
 def test_the_application_is_the_installed_one_else_the_checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package = tmp_path / "src" / "gradeloop"
     (package / "_app").mkdir(parents=True)
-    monkeypatch.setattr(worker_process, "PACKAGE", package)
+    monkeypatch.setattr(connect_module, "PACKAGE", package)
 
     with pytest.raises(WorkerFailed, match=r"worker\.py is missing from the installation"):
         application_folder()

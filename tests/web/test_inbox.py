@@ -15,8 +15,8 @@ from rich.console import Console
 from temporalio.client import Client
 
 from gradeloop.batches.contract import BatchSummary, CaseResult
-from gradeloop.batches.undecided import UndecidedBatch
-from gradeloop.batches.undecided import questions as undecided_asked
+from gradeloop.batches.unsure import UnsureBatch
+from gradeloop.batches.unsure import questions as unsure_asked
 from gradeloop.cli.rubrics import inbox_lines
 from gradeloop.client.client import GradingClient
 from gradeloop.client.listing import ListedThread
@@ -132,10 +132,8 @@ async def test_unsure_cases_of_a_batch_are_in_the_inbox_with_links(client: Clien
 @pytest.mark.parametrize("total", [1, 21])
 def test_the_terminal_names_unsure_cases_and_the_command_that_shows_them(total: int) -> None:
     case = CaseResult(index=0, id="paris", status="unsure", unsure=("c1",), output="In France.")
-    batch = UndecidedBatch(
-        BatchSummary(batch_id="batch-1", name="capitals", created="", status="finished", total=total, unsure=total), [case]
-    )
-    lines = [str(line) for line in inbox_lines([], NOW, [undecided_asked([batch])])]
+    batch = UnsureBatch(BatchSummary(batch_id="batch-1", name="capitals", created="", status="finished", total=total, unsure=total), [case])
+    lines = [str(line) for line in inbox_lines([], NOW, [unsure_asked([batch])])]
 
     assert lines[0] == f"{total} unsure in batches: votes disagree, and no judge decides"
     assert "  paris: unsure of c1" in lines
@@ -148,7 +146,7 @@ def test_what_an_undecided_case_says_is_escaped_on_the_page() -> None:
     for payload in PAYLOADS[:20]:
         case = CaseResult(index=0, id=payload, status="unsure", unsure=(payload,), error=payload, output=payload)
         batch = BatchSummary(batch_id="b", name=payload, created="", status="finished", total=1, unsure=1)
-        page = inbox_page([], undecided_asked([UndecidedBatch(batch, [case])]).html(), token="t")
+        page = inbox_page([], unsure_asked([UnsureBatch(batch, [case])]).html(), token="t")
 
         assert payload not in page or "<" not in payload
 

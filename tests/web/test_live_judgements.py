@@ -5,7 +5,7 @@ from pathlib import Path
 
 from temporalio.client import Client
 
-from gradeloop.batches.judge_many import Judged, judge_many
+from gradeloop.batches.judge_many import RunVerdict, judge_many
 from gradeloop.client.client import GradingClient
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.judges.client import Judge
@@ -21,7 +21,7 @@ CRITERIA = {"rubric": {"criteria": [{"description": "names Paris"}]}, "grader": 
 
 
 async def test_judgements_without_a_rule_say_so_on_their_live_pages_and_name_the_command(client: Client, tmp_path: Path) -> None:
-    found: list[Judged] = []
+    found: list[RunVerdict] = []
     async with batching(client, tmp_path, answers(MATCH)) as batches:
         runs = [AgentRun.model_validate(fresh(name)) for name in ("a", "b")]
         await judge_many(Judge(FRANCE, client, task_queue=batches.served.task_queue), runs, found.append, store=batches.store)
@@ -39,7 +39,7 @@ async def test_judgements_without_a_rule_say_so_on_their_live_pages_and_name_the
 
 
 async def test_a_registered_judge_is_named_by_its_place_in_the_command_that_says_what_passes(client: Client, tmp_path: Path) -> None:
-    found: list[Judged] = []
+    found: list[RunVerdict] = []
     async with batching(client, tmp_path, answers(MATCH)) as batches:
         made = await JudgeRegistry(batches.store).create_rubric("my geo", parse_judge(FRANCE | {"id": "capital"}))
         judge = Judge(made, client, task_queue=batches.served.task_queue)
@@ -53,7 +53,7 @@ async def test_a_registered_judge_is_named_by_its_place_in_the_command_that_says
 
 
 async def test_judgements_by_criteria_say_how_many_passed(client: Client, tmp_path: Path) -> None:
-    found: list[Judged] = []
+    found: list[RunVerdict] = []
     async with batching(client, tmp_path, {"role": "grader", "verdict": verdict(row("c1", "it names Lyon"))}) as batches:
         judge = Judge(CRITERIA, client, task_queue=batches.served.task_queue)
         await judge_many(judge, [AgentRun.model_validate(fresh("a"))], found.append, store=batches.store)

@@ -19,10 +19,10 @@ from gradeloop.monitors.contract import (
     BackfillCall,
     BackfillReport,
     CollectedTick,
+    FinishedTick,
     MonitorBackfill,
     Monitoring,
     MonitorTick,
-    SettledTick,
     TickCall,
 )
 from workflows.activity_calls import NEVER_RETRIED, describe_error, temporal_priority
@@ -43,7 +43,7 @@ TRIES = 15
 
 @workflow.defn(name=MONITORING_WORKFLOW)
 class MonitoringWorkflow(Monitoring):
-    """A tick: collects, judges, settles; ticks that an earlier workflow left behind are settled first."""
+    """A tick: collects, judges, finishes; first it finishes the ticks that an earlier workflow left."""
 
     @workflow.run
     async def run(self, tick: MonitorTick) -> int:
@@ -56,13 +56,13 @@ class MonitoringWorkflow(Monitoring):
         for due in collected.due:
             problem = None if due.batch is None else await _judge(due.batch, priority)
             ended = call.model_copy(update={"number": due.number, "problem": problem})
-            settled = await call_store("settle", ended, SettledTick, priority, f"settle tick {due.number}")
-            await _announce(tick.monitor, due.number, settled, collected.webhooks, priority)
-            if settled.write_back is not None:
+            finished = await call_store("settle", ended, FinishedTick, priority, f"settle tick {due.number}")
+            await _announce(tick.monitor, due.number, finished, collected.webhooks, priority)
+            if finished.write_back is not None:
                 with suppress(WorkflowAlreadyStartedError):  # of an earlier attempt, which goes on
                     await workflow.start_child_workflow(
                         WRITE_BACK_WORKFLOW,
-                        settled.write_back,
+                        finished.write_back,
                         id=f"write-back/monitor/{tick.monitor}/{due.number}",
                         priority=priority,
                         parent_close_policy=workflow.ParentClosePolicy.ABANDON,
@@ -104,11 +104,11 @@ async def _judge(batch: BatchRequest, priority: Priority) -> str | None:
     return None if summary.status == "finished" else summary.reason or summary.status
 
 
-async def _announce(monitor: str, number: int, settled: SettledTick, webhooks: Webhooks, priority: Priority) -> None:
+async def _announce(monitor: str, number: int, finished: FinishedTick, webhooks: Webhooks, priority: Priority) -> None:
     """Start the delivery of what has begun and what is over, and go on without waiting for it."""
-    begun = [_notice("monitor.alert", monitor, settled.title, alert) for alert in settled.raised]
-    notices = [*begun, *(_notice("monitor.clear", monitor, settled.title, alert) for alert in settled.cleared)]
-    wanted = [(name, notice) for notice in notices for name in wanted_by(webhooks, notice.type) if name in (settled.notify or (name,))]
+    begun = [_notice("monitor.alert", monitor, finished.title, alert) for alert in finished.raised]
+    notices = [*begun, *(_notice("monitor.clear", monitor, finished.title, alert) for alert in finished.cleared)]
+    wanted = [(name, notice) for notice in notices for name in wanted_by(webhooks, notice.type) if name in (finished.notify or (name,))]
     if not wanted:
         return
     await workflow.start_child_workflow(

@@ -107,12 +107,12 @@ def back_up(store: Store, file: Path, *, overwrite: bool = False) -> dict[str, i
             copied = copy.do(lambda target: snapshot.do(lambda source: copy_rows(source, target)))
         copy.do(lambda connection: connection.exec_driver_sql("SELECT 1"))
         copy.close()
-        _settle(draft)
+        _close_file(draft)
         draft.replace(file)
     return copied
 
 
-def _settle(file: Path) -> None:
+def _close_file(file: Path) -> None:
     """Bring what stands in SQLite's log into the file itself, and the file to the disk."""
     import sqlite3
     from contextlib import closing

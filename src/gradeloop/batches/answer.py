@@ -1,4 +1,4 @@
-"""What a batch came to, in words: the labels of statuses, why a case failed, the gate on the whole, and the answer in one line."""
+"""Words for a batch's result: labels of statuses, why a case failed, the gate, and the answer in one line."""
 
 import re
 import shlex
@@ -284,7 +284,7 @@ class BatchAnswer:
     detail: str = ""
     """The figure or the reason that belongs to the word: `77% of 80%`, `11 errors`."""
     words: str = field(default="", compare=False)
-    """What the figure means, as a sentence: `77% of 13 judged cases passed, 80% wanted`; empty where the detail says it."""
+    """The figure as a sentence: `77% of 13 judged cases passed, 80% wanted`; empty if `detail` says it."""
 
     @property
     def text(self) -> str:

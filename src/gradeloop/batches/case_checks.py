@@ -1,4 +1,4 @@
-"""What is found of a case's output without a model: its transforms, and its checks of text, of code and of the call that drafted it."""
+"""Results about a case's output that need no model: transforms, and checks of text, code and the drafting call."""
 
 import asyncio
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,12 +39,12 @@ OWN_CHECKS = frozenset({TEXT_CHECK, CODE_CHECK, CALL_CHECK, COMPARISON_CHECK})
 
 @dataclass(frozen=True)
 class CheckedOutput:
-    """What is judged of a case, and what its checks say of it."""
+    """The judged output of a case, with the outcomes of its checks."""
 
     output: str
     checks: dict[str, CheckOutcome] = field(default_factory=dict)
     shown: dict[str, str] = field(default_factory=dict)
-    """What the graders of criteria with a transform of their own are shown instead of the output, by criterion."""
+    """The transformed outputs that graders see, by criterion that has its own transform."""
 
 
 def has_checks(case: Case) -> bool:

@@ -196,7 +196,7 @@ class CaseConversation(GraderConversation):
     prompt_sha256: str | None = Field(default=None, exclude_if=lambda value: value is None)
     """The sha256 of what was sent first, where a judgement is to say it."""
     notes: tuple[str, ...] = Field(default=(), exclude_if=lambda value: not value)
-    """What is to be known of the model, where a judgement is to say it."""
+    """Notes on the model, if the judgement reports them."""
 
     @property
     def ended(self) -> bool:
@@ -239,7 +239,7 @@ class ParkedCase(Tolerant):
     """A case that is judged but for what compares it with others."""
 
     output: str = ""
-    """What is judged of it."""
+    """The judged text."""
     checks: dict[str, CheckOutcome] = Field(default_factory=dict)
     """The outcomes of its own checks."""
     error: CaseResult | None = None
@@ -334,7 +334,7 @@ def not_judged(case: Case) -> str | None:
 
 
 NO_SECOND_JUDGE = "not escalated: the case has a workflow of its own, since it is judged with tools or shown in part"
-"""Why a case is unsure though its suite names an escalation model."""
+"""The reason why a case stays unsure although its suite names an escalation model."""
 
 
 def _decided(case: Case, status: CaseStatus, rows: tuple[CriterionRow, ...], *, impossible: bool) -> dict[str, Any]:
@@ -386,7 +386,7 @@ def result_of_judging(case: Case, output: str, result: JudgeResult) -> CaseResul
 
 
 CANNOT_JUDGE = "it says that this cannot be judged"
-"""Why an escalation model's answer decides nothing."""
+"""The reason why an escalation model's answer decides nothing."""
 
 
 def unsure_criteria(case: Case, judgement: Judgement) -> tuple[str, ...]:

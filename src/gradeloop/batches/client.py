@@ -254,7 +254,7 @@ class SpooledCases:
         """True if a verdict is asked for in any case."""
         self.repeats = False
         self.asks_all = ""
-        """Why all cases are asked, where what they say together counts; empty where each is judged alone."""
+        """The reason why all cases are asked: their results count together. Empty if each counts for itself."""
         for case in cases:
             self.add(case)
 

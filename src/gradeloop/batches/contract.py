@@ -90,7 +90,7 @@ class Case(Strict):
     follows: OmitEmpty[dict[str, CaseId]] = Field(default_factory=dict)
     """Cases that end first, by the names of the marks for their outputs: `draft/...` for the draft, others for what was judged of it."""
     left_out: OmitEmpty[tuple[str, ...]] = ()
-    """What the suite asks and is not judged, and why: the case never passes. With neither output nor generator it is not run either."""
+    """Assertions of the suite that are not judged, each with the reason. The case never passes; with nothing to judge it does not run."""
 
     @property
     def asks(self) -> bool:
@@ -243,8 +243,8 @@ class BatchRequest(Strict):
     delay: Annotated[int, Field(ge=0, le=60_000)] = Field(default=0, exclude_if=lambda value: not value)
     """Milliseconds to wait before every call; it is a pause between calls where `at_once` is 1."""
     again: Literal["errors", "invalid", "failures"] | None = None
-    """Which ended cases of a resumed batch run again: the errors; or with them the judgements whose judge's answers stayed invalid; or with
-    both the failures, which are then graded without the cache. A case whose calls lost their workers runs again only if it is named."""
+    """Ended cases that run again on resume: `errors`; `invalid` adds judgements without a valid answer; `failures` adds failures, which are
+    graded without the cache. A case whose calls lost their workers runs again only if it is named."""
     cases: OmitEmpty[tuple[str, ...]] = ()
     """Ids of the ended cases that run again; all that `again` says by default."""
     priority: Priority = BATCH_PRIORITY
@@ -337,11 +337,11 @@ class CaseResult(Strict):
     escalated_from: OmitEmpty[str | None] = None
     """The model that was unsure, where the model of `escalate` decided."""
     error: str | None = None
-    """Why there is no verdict, or why a `queued` case was not run."""
+    """The reason why there is no verdict, or why a `queued` case did not run."""
     metrics: OmitEmpty[tuple[MetricShare, ...]] = ()
     """The named metrics of the suite in which the criteria's scores count."""
     left_out: OmitEmpty[tuple[str, ...]] = ()
-    """What the suite asks and is not judged, and why."""
+    """Assertions of the suite that were not judged, each with the reason."""
     usage: Usage = Usage()
     """The usage of drafting and judging in this attempt; a cached draft or verdict costs nothing."""
     cached: bool = False
@@ -349,7 +349,7 @@ class CaseResult(Strict):
     grader: str | None = None
     """The model that judged; None where checks alone decided."""
     attempt: int = 0
-    """How many times the case was run again before."""
+    """Number of earlier attempts, from 0."""
     iterations: OmitEmpty[int | None] = None
     """The number of drafts of a case that loops."""
     thread_id: OmitEmpty[str | None] = None
@@ -402,7 +402,7 @@ class BatchSummary(Strict):
     """ISO 8601, UTC."""
     status: BatchStatus
     reason: str | None = None
-    """Why the batch is paused or stopped."""
+    """The reason why the batch is paused or stopped; null otherwise."""
     total: int
     passed: int = 0
     failed: int = 0
@@ -462,7 +462,7 @@ CaseKind = Literal["calls", "thread", "judging"]
 
 
 class CasePlan(Tolerant):
-    """How a case is run: by calls of the batch, or by a workflow of its own."""
+    """The way a case runs: as calls of the batch, or as its own workflow."""
 
     kind: CaseKind
     drafted: bool
@@ -544,7 +544,7 @@ class OpenedBatch(Tolerant):
     slots: int
     """The number of calls that all workers of the queue make at once."""
     webhooks: OmitEmpty[Webhooks] = Field(default_factory=dict)
-    """What each webhook of the worker is told of."""
+    """Events that each webhook of the worker receives."""
     in_turn: OmitEmpty[bool] = False
     """Whether cases follow others, so that one range runs after the other."""
 
@@ -558,7 +558,7 @@ class ShardOpened(Tolerant):
 
 
 class BatchClosing(Strict):
-    """How a batch ended."""
+    """The end of a batch."""
 
     batch_id: str
     why: str | None = None
@@ -579,7 +579,7 @@ class FailedCall(Strict):
 
     call: CaseCall
     what: Literal["draft", "unit", "case", "outage", "comparison"]
-    """What failed; after an `outage` what it cost is counted, and the case is left for later."""
+    """The part that failed; after an `outage` its cost is counted, and the case waits."""
     error: str
     usage: Usage = Usage()
     """The usage of the failed attempts."""
@@ -601,7 +601,7 @@ class BatchProgress(Strict):
     """The answer of the query `progress`."""
 
     held: str | None
-    """Why no further case is begun; None while cases are begun."""
+    """The reason why no further case begins; None while cases begin."""
     shards: tuple[str, ...]
     """The workflow ids of the open shards; each answers the query `in_flight` with a number."""
     passed: int

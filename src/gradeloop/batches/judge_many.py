@@ -52,13 +52,13 @@ PAUSE_SECONDS = 5.0
 BY_A_PERSON = "paused by a person"
 
 
-class Judged(NamedTuple):
+class RunVerdict(NamedTuple):
     """One result of `judge_many`, which sorts by run and repeat."""
 
     position: int
     """The run's position among the runs, from 0."""
     repeat: int
-    """Which judgement of the run, from 0."""
+    """Number of this judgement of the run, from 0."""
     result: JudgeResult
     first: JudgeResult | None = None
     """The judge's own result, where it was unsure and an escalation judge was asked."""
@@ -66,13 +66,13 @@ class Judged(NamedTuple):
     """The escalation judge's own judgement, where it was asked, also where that is a failure."""
 
 
-class WantedJudgement(NamedTuple):
+class JudgementRequest(NamedTuple):
     """One judgement to make: a run, and the judge that it is asked of."""
 
     judge: Judge
     run: AgentRun
     repeat: int = 0
-    """Which judgement of the run by this judge, from 0."""
+    """Number of this judgement of the run by this judge, from 0."""
 
 
 @dataclass
@@ -113,7 +113,7 @@ class _Wanted:
 
 
 async def judge_many(
-    judge: Judge, runs: Sequence[AgentRun], on_result: Callable[[Judged], object], *, repeats: int = 1, **options: Unpack[MakeOptions]
+    judge: Judge, runs: Sequence[AgentRun], on_result: Callable[[RunVerdict], object], *, repeats: int = 1, **options: Unpack[MakeOptions]
 ) -> None:
     """Judge every run, several at the same time; when this is cancelled, judgements in flight go on at the server.
 
@@ -134,7 +134,7 @@ async def judge_many(
     rows = [(position, repeat) for position in range(len(runs)) for repeat in range(repeats)]
     if (until := options.get("gate", EarlyGoal()).until) is not None:
         random.Random(until.seed).shuffle(rows)  # noqa: S311 - an order that can be had again
-    wanted = [WantedJudgement(judge, runs[position], repeat) for position, repeat in rows]
+    wanted = [JudgementRequest(judge, runs[position], repeat) for position, repeat in rows]
     second = escalation_judge(judge.config)
     escalation = None if second is None else Judge(second, await judge.connected(), task_queue=judge.task_queue, priority=judge.priority)
     unsure, spent = dict[int, JudgeResult](), dict[str, Usage]()
@@ -144,27 +144,27 @@ async def judge_many(
         if escalation is not None and result.unsure:
             unsure[at] = result
         else:
-            on_result(Judged(*rows[at], result))
+            on_result(RunVerdict(*rows[at], result))
 
     await make_judgements(wanted, report, **options)
     used, places, budget = sum(spent.values(), Usage()), list(unsure), options.get("budget")
     refusal = budget.refusal(used) if budget else None
     if escalation is None or refusal is not None:
         for at in places:
-            on_result(Judged(*rows[at], not_escalated(unsure[at], str(refusal), again=True), unsure[at]))
+            on_result(RunVerdict(*rows[at], not_escalated(unsure[at], str(refusal), again=True), unsure[at]))
         return
-    asked = [WantedJudgement(escalation, wanted[at].run, wanted[at].repeat) for at in places]
+    asked = [JudgementRequest(escalation, wanted[at].run, wanted[at].repeat) for at in places]
 
     def report_escalated(number: int, result: JudgeResult) -> None:
         at = places[number]
-        on_result(Judged(*rows[at], decided_by(unsure[at], result), unsure[at], result))
+        on_result(RunVerdict(*rows[at], decided_by(unsure[at], result), unsure[at], result))
 
     options["budget"], options["gate"] = _rest_of(budget, used), EarlyGoal()
     await make_judgements(asked, report_escalated, **options)
 
 
 async def make_judgements(
-    judgements: Sequence[WantedJudgement], on_result: Callable[[int, JudgeResult], object], **options: Unpack[MakeOptions]
+    judgements: Sequence[JudgementRequest], on_result: Callable[[int, JudgeResult], object], **options: Unpack[MakeOptions]
 ) -> None:
     """Make judgements of one or several judges, as `judge_many` does; the judges share client, task queue and priority.
 
@@ -203,23 +203,23 @@ async def make_judgements(
 class _InParts:
     """A judgement of a run in parts."""
 
-    def __init__(self, wanted: WantedJudgement, parts: list[RunPart]) -> None:
+    def __init__(self, wanted: JudgementRequest, parts: list[RunPart]) -> None:
         self.wanted = wanted
         self.parts = parts
         self.results: dict[int, JudgeResult] = {}
         """The judgements of its parts, by their indexes."""
         self.name = chunked_id(wanted.judge.config, wanted.run.sha256(), wanted.repeat, priority=wanted.judge.priority)
 
-    def asked(self) -> list[WantedJudgement]:
+    def asked(self) -> list[JudgementRequest]:
         """Return the judgements of its parts."""
         judge = _with_config(self.wanted.judge, judge_of_parts(self.wanted.judge.config))
-        return [WantedJudgement(judge, part.run, self.wanted.repeat) for part in self.parts]
+        return [JudgementRequest(judge, part.run, self.wanted.repeat) for part in self.parts]
 
-    def last(self) -> WantedJudgement:
+    def last(self) -> JudgementRequest:
         """Return the last judgement, which is shown what was found in the parts."""
         judge, run, repeat = self.wanted
         shown = findings_run(judge.config, run, self.parts, self._ordered())
-        return WantedJudgement(_with_config(judge, judge_of_findings(judge.config)), shown, repeat)
+        return JudgementRequest(_with_config(judge, judge_of_findings(judge.config)), shown, repeat)
 
     def failure(self, refusal: str | None = None) -> JudgeResult | None:
         """Return the failure of a run of which a part was not judged, or whose last call is refused; None for no failure."""
@@ -244,7 +244,7 @@ def _with_config(judge: Judge, config: JudgeConfig) -> Judge:
     return Judge(config, judge.client, task_queue=judge.task_queue, priority=judge.priority)
 
 
-def _in_parts(judgements: Sequence[WantedJudgement]) -> dict[int, _InParts]:
+def _in_parts(judgements: Sequence[JudgementRequest]) -> dict[int, _InParts]:
     """Return the judgements of runs that are too long to be shown whole, by their positions."""
     parts: dict[tuple[int, int], list[RunPart]] = {}
     found: dict[int, _InParts] = {}
@@ -259,13 +259,13 @@ def _in_parts(judgements: Sequence[WantedJudgement]) -> dict[int, _InParts]:
 
 
 async def _make_in_parts(
-    judgements: Sequence[WantedJudgement],
+    judgements: Sequence[JudgementRequest],
     chunked: Mapping[int, _InParts],
     on_result: Callable[[int, JudgeResult], object],
     options: MakeOptions,
 ) -> None:
     """Make judgements of which some are made in parts: first all parts and all other judgements, then the last calls."""
-    asked: list[WantedJudgement] = []
+    asked: list[JudgementRequest] = []
     targets: list[tuple[int, int]] = []
     for at, one in enumerate(judgements):
         made = chunked[at].asked() if at in chunked else [one]
@@ -309,7 +309,7 @@ def _rest_of(budget: Budget | None, spent: Usage) -> Budget | None:
     return Budget(max_tokens=left_tokens, max_cost_usd=None if cost is None else cost - (spent.cost_usd or 0))
 
 
-async def _wanted(judgements: Sequence[WantedJudgement]) -> dict[str, _Wanted]:
+async def _wanted(judgements: Sequence[JudgementRequest]) -> dict[str, _Wanted]:
     """Return the judgements by their ids; a run that is given twice is judged once."""
     wanted: dict[str, _Wanted] = {}
     shas: dict[int, str] = {}

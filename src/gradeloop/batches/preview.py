@@ -1,4 +1,4 @@
-"""What judgements would cost: the calls that are not in the cache of verdicts, and an estimate of their money."""
+"""Estimated cost of judgements: the calls that the cache of verdicts lacks, and their price."""
 
 import json
 import os
@@ -35,7 +35,7 @@ NONCE = "0" * 32
 
 
 class JudgingPreview(Strict):
-    """What a `gradeloop judge` would do; nothing was called for it."""
+    """Preview of a `gradeloop judge`, made without a call."""
 
     judgements: int
     """The judgements that were asked for."""

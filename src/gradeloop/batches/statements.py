@@ -34,7 +34,7 @@ _OPEN = f"""
     AND (most_usd IS NULL
         OR CASE WHEN b.calls > 0 AND b.unpriced = 0 THEN round(b.cost_usd::numeric, 10) < most_usd ELSE b.unreported = 0 END)
 """
-"""Whether `pause_reason` finds no limit; false where PostgreSQL cannot read the request, since a text in it has a zero character."""
+"""True if `pause_reason` finds no limit; false if PostgreSQL cannot read the request, because a text in it has a zero character."""
 
 _LOOK_UP = f"""
 WITH w AS MATERIALIZED (

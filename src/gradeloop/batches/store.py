@@ -111,7 +111,7 @@ class BatchStore:
         self._store = store
         self._worker = worker
         self._folded = 0.0
-        """When what is appended was last added to the batches' counters by this process."""
+        """Time at which this process last folded appended changes into the batches' counters."""
 
     async def add(self, upload: Upload) -> int:
         """Store a range of cases and return how many the batch has then; cases that are stored already stay as they are.

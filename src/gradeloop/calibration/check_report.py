@@ -58,7 +58,7 @@ class Question:
     """The key of the judge's output that says which of a pair is better, or how good an answer is; the rule that passes a verdict."""
     order: Order = "AB"
     repeat: int = 0
-    """Which judgement of the same question it is, from 0."""
+    """Number of this judgement of the question, from 0."""
     scaled: tuple[float, float] = (1.0, 0.0)
     """The factor and the summand that put a score of the judge on the labels' scale."""
 

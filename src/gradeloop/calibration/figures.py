@@ -75,7 +75,7 @@ def measure(key: ComparedKey, rated: Iterable[Rated] | Kinds, *, replicates: int
 
 
 FEW_CLUSTERS = 10
-"""With fewer clusters an interval says little: how far they differ is hardly known."""
+"""The least clusters for a useful interval: fewer hardly show how far they differ."""
 
 
 def cluster_line(clusters: int) -> str:

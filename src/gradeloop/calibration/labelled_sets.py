@@ -21,7 +21,7 @@ Form = Literal["pair", "verdict", "score"]
 """The question: which of two answers is better, whether one passes, or how good it is."""
 
 Preference = Literal["A", "B", "tie"]
-"""Which of two answers is better."""
+"""The better one of two answers."""
 
 Row = Mapping[str, Any]
 

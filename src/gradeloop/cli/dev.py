@@ -199,7 +199,7 @@ async def _receive(address: str | None, flags: Sequence[str]) -> AsyncIterator[s
 
 
 SERVER_SECONDS = 1.0
-"""How often it is looked whether the server still runs."""
+"""Seconds between two checks that the server still runs."""
 
 
 async def _wait_for_worker(worker: asyncio.subprocess.Process, server: ServerInfo, pressed: "asyncio.Queue[None]", console: Console) -> int:

@@ -1,4 +1,4 @@
-"""What a command takes from the folder it runs in: its gradeloop.toml, as far as it is trusted, and the folders that files may name."""
+"""The folder that a command runs in: its gradeloop.toml, as far as it is trusted, and the folders that files may name."""
 
 import os
 import sys

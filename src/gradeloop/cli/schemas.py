@@ -44,7 +44,7 @@ def schema(
 
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
-"""What the schemas are written in, which editors and validators look for."""
+"""The dialect of the schemas, which editors and validators look for."""
 
 _OWN = SchemaModels(
     {

@@ -248,12 +248,12 @@ async def _details(client: GradingClient, thread_id: str, event: Event) -> tuple
 
 
 STOP_SECONDS = 15.0
-"""How long an interrupted run may take to stop: above the 2 seconds within which a call in flight is cancelled."""
+"""Seconds that an interrupted run may take to stop; a call in flight is cancelled within 2."""
 
 
 @dataclass(frozen=True)
 class RunEnding:
-    """How a followed run ended for the terminal."""
+    """The end of a followed run, as the terminal reports it."""
 
     thread_id: str
     how: Literal["ended", "interrupted", "stopped", "detached", "left"]

@@ -14,7 +14,7 @@ from temporalio.client import Client
 
 from gradeloop.client.call_waits import call_waits
 from gradeloop.client.listing import ListedBatch, ListedThread, Since, batches, resolved, threads
-from gradeloop.client.thread import OWNER, ThreadHandle, Turn, fork_request
+from gradeloop.client.thread import OWNER, InvokeCall, ThreadHandle, fork_request
 from gradeloop.client.waiting import WaitingThread, waiting_threads
 from gradeloop.client.watch import PATIENCE_SECONDS, DetailedEvent, Until, watch_events, with_details
 from gradeloop.contract.base import Page
@@ -166,7 +166,7 @@ class GradingClient:
         if request is not None:
             fill(request.rubric, request.vars)
         handle = self._thread(thread_id)
-        work = handle.invoke(Turn(turn, request, named=key is not None))
+        work = handle.invoke(InvokeCall(turn, request, named=key is not None))
         return await (work if on_evaluation is None else _with_callbacks(self, thread_id, on_evaluation, work))
 
     async def resume(

@@ -25,7 +25,7 @@ BETWEEN = 1_000
 _STATUS, _RUN, _RUBRIC, _, _FORK = (SearchAttributeKey.for_keyword(name) for name in SEARCH_ATTRIBUTES)
 
 _CLOSED = {"canceled": "Canceled", "terminated": "Terminated", "timed_out": "TimedOut"}
-"""How a workflow closed that says nothing of its run, and what Temporal calls that."""
+"""Statuses of workflows that closed without a result, by our name, with Temporal's."""
 
 STATUSES = (*get_args(RunStatus), "ungraded", *_CLOSED)
 """The statuses that a thread may be listed with."""
@@ -52,7 +52,7 @@ class ListedBatch(Strict):
 
     batch_id: str
     status: str
-    """How its workflow fares: `running`, `completed`, `failed`, `canceled`, `terminated`, `timed_out`. A paused batch is completed."""
+    """Status of its workflow: `running`, `completed`, `failed`, `canceled`, `terminated`, `timed_out`. A paused batch is completed."""
     open: bool
     started: datetime
     closed: datetime | None

@@ -59,7 +59,7 @@ from gradeloop.temporal.histories import quoted
 logger = logging.getLogger(__name__)
 
 UNDECODED = frozenset({"Failed decoding arguments", "Encoded failure"})
-"""What a worker says to which a payload came that it cannot read."""
+"""Messages of a worker that cannot read a payload."""
 
 OTHER_KEYS = "; the worker may have other keys; give both the same GRADELOOP_ENCRYPTION_KEYS, and see the worker's log"
 
@@ -67,7 +67,7 @@ QUERY_SECONDS = 20.0
 """Seconds that a query waits for a worker. A worker that a command started here is asked again as long as it lives."""
 
 FIRST_POLL_SECONDS = 2.0
-"""How long a worker that has just started may take until the server sees its first poll; until then a query is refused at once."""
+"""Seconds until the server sees the first poll of a new worker; until then it refuses queries at once."""
 
 ACCEPT_SECONDS = 10.0
 """Seconds that a worker may take to accept an update that steers, before the signal of its name is sent instead."""
@@ -75,19 +75,19 @@ ACCEPT_SECONDS = 10.0
 POLL_SECONDS = 0.2
 
 EARLIER_RUNS = 20
-"""How many runs before the last one are searched for a checkpoint, because a start that was refused leaves none."""
+"""Earlier runs that are searched for a checkpoint: a refused start leaves none."""
 
 OWNER = "gradeloop_owner"
 """The field of a thread's memo with its owner's name; every run of the thread has it."""
 
 ATTEMPTS = 50
-"""How often one call follows a thread that closes, or goes on in a new run, while it waits."""
+"""Times that one call follows a thread that closes or continues in a new run."""
 
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class Turn:
+class InvokeCall:
     """A turn, and the request that starts its thread where there is none."""
 
     request: InvokeRequest
@@ -120,7 +120,7 @@ class ThreadHandle:
         except RPCError as error:
             raise error_of_rpc(error, self.thread_id) from None
 
-    async def invoke(self, turn: Turn) -> RunResult:
+    async def invoke(self, turn: InvokeCall) -> RunResult:
         """Do one turn, even if the thread's workflow closes or continues as a new run meanwhile."""
         request = turn.request if turn.named else turn.request.model_copy(update={"key": str(uuid4())})
         for _ in range(ATTEMPTS):
@@ -482,7 +482,7 @@ def error_of_workflow(error: WorkflowFailureError, thread_id: str) -> GradeloopE
 
 
 RECONNECT_SECONDS = 120.0
-"""How long a waiting call tries to reach a server that is gone."""
+"""Seconds for which a waiting call tries to reach a lost server."""
 
 REACHED_SECONDS = 30.0
 """An attempt that took longer had reached the server: the SDK itself gives up after some 10 seconds."""

@@ -32,13 +32,13 @@ CONCURRENCY = 8
 """Threads that are asked at once."""
 
 ANSWER_SECONDS = 6.0
-"""How long a thread's worker may take; a worker that is gone must not keep the others from being listed."""
+"""Seconds that a thread's worker may take; a lost worker must not block the list."""
 
 LAST_EVENTS = 50
-"""How many of a thread's last events are looked through for the one since which it waits."""
+"""Last events of a thread that are searched for the start of its wait."""
 
 LAST_EVALUATIONS = 40
-"""How many of a thread's last evaluations are looked through for what people rejected: more than a run has iterations."""
+"""Last evaluations of a thread that are searched for rejections: more than a run has iterations."""
 
 NEWEST = 10**9
 """A position after every event, for asking how many there are."""
@@ -79,15 +79,15 @@ class WaitingThread(Strict):
     thread_id: str
     started: datetime
     since: datetime
-    """Since when it waits; its start where its worker does not say."""
+    """Start of the wait; the thread's start if its worker does not answer."""
     task: str = ""
     """The beginning of the thread's first message, as one line."""
     waiting_for: WaitingFor | None = None
-    """What is asked; None where its worker does not answer."""
+    """The question; None if its worker does not answer."""
     rejections: OmitEmpty[tuple[Rejection, ...]] = ()
-    """What people rejected of the run's earlier drafts on the same criteria, the oldest first."""
+    """Rejections of the run's earlier drafts on the same criteria, the oldest first."""
     problem: str | None = None
-    """Why what is asked is not known."""
+    """The reason why the question is unknown."""
     task_queue: str
 
 

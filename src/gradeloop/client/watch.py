@@ -19,10 +19,10 @@ from gradeloop.contract.thread import ThreadState
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable
 
 SILENCE_SECONDS = 30.0
-"""How long a watcher goes without a query while nothing happens; the query finds out whether a worker still serves the thread."""
+"""Seconds of silence before a watcher queries: the query tells whether a worker still serves the thread."""
 
 PATIENCE_SECONDS = 120.0
-"""How long a watcher waits for a server or worker that is gone to come back."""
+"""Seconds that a watcher waits for a lost server or worker."""
 
 Until = Literal["turn", "closed"]
 
@@ -171,7 +171,7 @@ class HistoryPoll:
 
     def __init__(self, thread: ThreadHandle) -> None:
         self.closed = False
-        """Whether the thread has closed."""
+        """True once the thread has closed."""
         self._thread = thread
         self._changed = asyncio.Event()
         self._run_id: str | None = None

@@ -81,7 +81,7 @@ else:
 
 
 RECORDED = {"recorded": True}
-"""The validation context for data of a later version: every model ignores unknown keys, as `Recorded` does."""
+"""The validation context for data of a later version: every model ignores unknown keys, as `Tolerant` does."""
 
 
 class Strict(BaseModel):

@@ -1,4 +1,4 @@
-"""What one server for agents does and may spend: it judges, starts and reads threads, within limits that its user set."""
+"""Session of one server for agents: it judges, starts and reads threads within its user's limits."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ PACE_SECONDS = 5.0
 """The time from one notice to the next: clients give a call up that is silent for a minute or less."""
 
 DESCRIBED_SECONDS = 3.0
-"""How long the server may take to say what a judgement waits for."""
+"""Seconds that the server may take to describe a waiting judgement."""
 
 Report = Callable[[float, str], Awaitable[None]]
 """Takes the seconds since the call began, and where it is in words."""
@@ -117,7 +117,7 @@ JUDGEMENT = re.compile(r"judging-[0-9a-f]{64}")
 
 
 class SessionLimits(Strict):
-    """What the agents of one server may spend and read, all of them together until it ends."""
+    """Limits on what all agents of one server spend and read until it ends."""
 
     max_calls: Annotated[int, Field(ge=1)] = 200
     """The most judgements and threads that are begun."""
@@ -141,12 +141,12 @@ class SessionModels(Strict):
 
 
 class SpentSoFar(Strict):
-    """What a server's agents have begun and spent."""
+    """Calls and cost of a server's agents."""
 
     calls: int
     max_calls: int
     cost_usd: float
-    """What is known to be spent, and what running threads may still spend."""
+    """US dollars that are spent, plus those that running threads may still spend."""
     budget_usd: float | None
 
 
@@ -159,7 +159,7 @@ class _Spending:
     reserved_usd: dict[str, float] = field(default_factory=dict)
     """The budgets of threads whose end is not known yet, by thread."""
     known_usd: dict[str, float] = field(default_factory=dict)
-    """What judgements and threads cost, by id: one that is asked for again is not counted again."""
+    """Costs of judgements and threads in US dollars, by id: a repeated one counts once."""
 
     @property
     def committed_usd(self) -> float:
@@ -185,8 +185,8 @@ class _Spending:
         if self.left_usd is not None and self.left_usd <= 0:
             raise InvalidRequest(f"the budget of this server, ${self.limits.budget_usd:g}, is used up; ask its user")
 
-    def settle(self, name: str, cost_usd: float | None) -> None:
-        """Take down what a judgement or thread cost in the end."""
+    def count_charge(self, name: str, cost_usd: float | None) -> None:
+        """Record the final cost of a judgement or thread."""
         self.reserved_usd.pop(name, None)
         self.known_usd[name] = max(cost_usd or 0.0, self.known_usd.get(name, 0.0))
 
@@ -205,7 +205,7 @@ class AgentSession:
 
     @property
     def spent(self) -> SpentSoFar:
-        """What was begun and spent until now."""
+        """Calls and cost until now."""
         made = self._spending
         return SpentSoFar(
             calls=made.calls, max_calls=self.limits.max_calls, cost_usd=round(made.committed_usd, 6), budget_usd=self.limits.budget_usd
@@ -327,7 +327,7 @@ class AgentSession:
     async def _counted(self, judge: Judge, run: AgentRun) -> JudgeResult:
         """Judge a run, and take down what that cost."""
         result = await judge(run, retry=True)
-        self._spending.settle(f"{result.id} {uuid4()}" if result.failed else result.id, result.usage.cost_usd)
+        self._spending.count_charge(f"{result.id} {uuid4()}" if result.failed else result.id, result.usage.cost_usd)
         return result
 
     def _forget(self, judging: "asyncio.Task[JudgeResult]") -> None:
@@ -412,9 +412,9 @@ class AgentSession:
                 return thread_id
         raise InvalidRequest(f"thread {clip(thread_id)}: agents see threads that `revise` started here; take the id that it returned")
 
-    def settle_thread(self, thread_id: str, cost_usd: float | None) -> None:
-        """Take down what a thread cost that has ended."""
-        self._spending.settle(thread_id, cost_usd)
+    def count_thread(self, thread_id: str, cost_usd: float | None) -> None:
+        """Record the cost of an ended thread."""
+        self._spending.count_charge(thread_id, cost_usd)
 
 
 def rubric_of(config: JudgeConfig) -> Rubric:

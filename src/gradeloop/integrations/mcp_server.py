@@ -141,7 +141,7 @@ class CheckedCriterion(Strict):
 
 
 class RubricProblem(Strict):
-    """What makes a criterion hard to judge."""
+    """A problem that makes a criterion hard to judge."""
 
     criterion: str
     problem: str
@@ -150,7 +150,7 @@ class RubricProblem(Strict):
 
 
 class RubricCheck(Strict):
-    """How a rubric is read."""
+    """The criteria that gradeloop reads in a rubric, with their problems."""
 
     criteria: tuple[CheckedCriterion, ...]
     problems: tuple[RubricProblem, ...]
@@ -168,26 +168,26 @@ class GradedRow(Strict):
 
 
 class GradeAnswer(Strict):
-    """What `grade` returns: the verdict, its rows, and what is to be mended."""
+    """Result of `grade`: the verdict, its rows and the gaps to mend."""
 
     judgement_id: str
     result: Literal["satisfied", "needs_revision", "failed", "no verdict"]
     score: float | None
     rows: tuple[GradedRow, ...]
     gaps: tuple[str, ...]
-    """What failing criteria lack, one sentence each; empty where the text passes."""
+    """Gaps of failing criteria, one sentence each; empty if the text passes."""
     explanation: str
     spent: SpentSoFar
 
 
 class RunJudgement(Strict):
-    """What a judge says of one run."""
+    """A judge's result about one run."""
 
     judgement_id: str
     agent_run_id: str
     output: dict[str, Any]
     no_verdict: str | None
-    """Why there is no output; it says nothing about the run."""
+    """The reason why there is no output; it says nothing about the run."""
 
 
 class RunJudgements(Strict):
@@ -409,7 +409,7 @@ class AgentTools:
             result = await client.last_result(thread_id)
         ended = result is not None and state.status not in {"running", "waiting"}
         if ended:
-            self._session.settle_thread(thread_id, state.usage.cost_usd)
+            self._session.count_thread(thread_id, state.usage.cost_usd)
         last = result.evaluations[-1] if result is not None and result.evaluations else None
         return ThreadView(
             thread_id=thread_id,

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from pydantic import JsonValue, ValidationError
 
-from gradeloop.batches.judge_many import CONCURRENCY, Judged, judge_many
+from gradeloop.batches.judge_many import CONCURRENCY, RunVerdict, judge_many
 from gradeloop.client.loop_thread import LoopThread
 from gradeloop.contract.base import Strict
 from gradeloop.contract.rubric import Rubric
@@ -176,7 +176,7 @@ class RewardFunction:
             else:
                 judged.append((run, future))
 
-        def report(row: Judged) -> None:
+        def report(row: RunVerdict) -> None:
             run, future = judged[row.position]
             found = graded_completion(row.result)
             if found.reward is not None:

@@ -28,7 +28,7 @@ class Standing(NamedTuple):
 
     client: GradingClient
     queue: str
-    """That of the worker that grades."""
+    """Task queue of the worker that grades."""
     connection: Connection
     task: "asyncio.Task[None]"
 

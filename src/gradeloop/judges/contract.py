@@ -257,7 +257,7 @@ class SchemaJudge(Strict):
     judge_variant: Literal["majority", "multi-reflect"] = "majority"
     rollout_type: Literal["single_turn"] = "single_turn"
     bad_citations: Literal["flag", "fail"] = Field(default="flag", exclude_if=lambda value: value == "flag")
-    """Whether an answer with an unverified citation is only flagged, or invalid."""
+    """Treatment of an answer with an unverified citation: `flag` keeps it, `fail` makes it invalid."""
     require_citations: OmitEmpty[bool] = False
     """Whether an answer is invalid in which a text with `citations: true` has no verified citation."""
     show_metadata: OmitEmpty[bool] = False

@@ -71,10 +71,10 @@ def rate_of(verdicts: Iterable[MonitorVerdict]) -> Rate:
     return Rate(passed=passed, judged=len(decided), interval=wilson(passed, len(decided)) if decided else None)
 
 
-def settled_report(
+def finished_report(
     report: TickReport, runs: Sequence[JudgedRun], cost_usd: float | None, problem: str | None, anchors: AnchorCounts | None = None
 ) -> TickReport:
-    """Return a tick's report with what its runs and anchors came to; only sampled runs count in rates."""
+    """Return a tick's report with the results of its runs and anchors; rates count only sampled runs."""
     sampled = [run for run in runs if run.why == "sampled"]
     verdicts: list[MonitorVerdict] = [run.verdict for run in sampled]
     names = sorted({run.stratum for run in sampled if run.stratum is not None})
@@ -123,7 +123,7 @@ class _Watched:
         return max(self.usual - rate if self.test.direction == "down" else rate - self.usual, 0.0)
 
 
-def settle(definition: MonitorDefinition, state: MonitorState, report: TickReport, failed: Sequence[str]) -> AlertChanges:
+def alert_changes(definition: MonitorDefinition, state: MonitorState, report: TickReport, failed: Sequence[str]) -> AlertChanges:
     """Return what a tick changes.
 
     Args:
@@ -132,24 +132,24 @@ def settle(definition: MonitorDefinition, state: MonitorState, report: TickRepor
         report: The tick's report.
         failed: The ids of the newest failed runs, the newest first.
     """
-    settling = _Settling(definition, state, report, failed)
-    settling.watch_judge()
-    explained = settling.explain()
-    settling.watch_rates()
-    empty = settling.watch_silence()
-    changed = {"empty": empty, "tests": settling.tests, "anchors": settling.anchors, "open": settling.opened}
+    changing = _TickChanges(definition, state, report, failed)
+    changing.watch_judge()
+    explained = changing.explain()
+    changing.watch_rates()
+    empty = changing.watch_silence()
+    changed = {"empty": empty, "tests": changing.tests, "anchors": changing.anchors, "open": changing.opened}
     if report.rate.judged and _begins(definition, state):
         changed |= {
             "baseline_passed": state.baseline_passed + report.rate.passed,
             "baseline_judged": state.baseline_judged + report.rate.judged,
             "baseline_spread": state.baseline_spread.after(report.rate.passed / report.rate.judged, report.rate.judged),
         }
-    still = tuple(kind for kind in explained if kind in settling.opened)
-    return AlertChanges(state.model_copy(update=changed), tuple(settling.raised), tuple(settling.cleared), still)
+    still = tuple(kind for kind in explained if kind in changing.opened)
+    return AlertChanges(state.model_copy(update=changed), tuple(changing.raised), tuple(changing.cleared), still)
 
 
-class _Settling:
-    """One tick being settled: what it raises and clears, and the parts of the state that this changes."""
+class _TickChanges:
+    """The alerts that one tick raises and clears, and the state that they change."""
 
     def __init__(self, definition: MonitorDefinition, state: MonitorState, report: TickReport, failed: Sequence[str]) -> None:
         self._definition = definition

@@ -118,7 +118,7 @@ def ask_afresh(connection: Connection, batch_id: str, cases: Sequence[Case]) -> 
         connection.execute(rows.update().where(*mine).values(fresh=1))
 
 
-def settle_anchors(
+def count_anchors(
     connection: Connection, definition: MonitorDefinition, number: int, found: Mapping[str, tuple[str, str | None]]
 ) -> AnchorCounts:
     """Write what became of a tick's anchors, and return the counts.

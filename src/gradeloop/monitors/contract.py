@@ -456,7 +456,7 @@ class Alert(Strict):
     runs: tuple[str, ...] = ()
     """The ids of the newest failed runs."""
     moved: Moved | None = None
-    """Whether the world or the judge has moved, as the anchors say since; None where there are none, or they say nothing of it."""
+    """The cause that the anchors name since: the world or the judge. None without anchors, or while they cannot tell."""
     anchors: AnchorCounts = AnchorCounts()
     """The anchors that were judged in the alert's ticks, until they said which."""
     cleared: str | None = None
@@ -540,7 +540,7 @@ class CollectedTick(Tolerant):
     webhooks: OmitEmpty[Webhooks] = Field(default_factory=dict)
 
 
-class SettledTick(Tolerant):
+class FinishedTick(Tolerant):
     """Result of `settle`: the alerts to tell of, and those that are over."""
 
     raised: tuple[Alert, ...] = ()

@@ -94,7 +94,7 @@ class ReceivedLoad(NamedTuple):
     runs: int
 
 
-class SettledTraces(NamedTuple):
+class AssembledTraces(NamedTuple):
     """Outcome of traces that were silent, counted."""
 
     runs: int = 0
@@ -104,9 +104,9 @@ class SettledTraces(NamedTuple):
     empty: int = 0
     """Traces with neither messages nor a call of a model or a tool."""
 
-    def plus(self, other: "SettledTraces") -> "SettledTraces":
+    def plus(self, other: "AssembledTraces") -> "AssembledTraces":
         """Return both together."""
-        return SettledTraces(*(one + more for one, more in zip(self, other, strict=True)))
+        return AssembledTraces(*(one + more for one, more in zip(self, other, strict=True)))
 
 
 class ReceivedRun(Strict):
@@ -117,7 +117,7 @@ class ReceivedRun(Strict):
     problem: str | None = None
 
 
-class _Settling(NamedTuple):
+class _SilentTrace(NamedTuple):
     """A silent trace as it was read."""
 
     trace_id: str
@@ -158,13 +158,13 @@ class ReceivedSpans:
         """
         return await self._store.read(_load)
 
-    async def settle(self) -> SettledTraces:
-        """Put the traces together that have been silent for long enough, and return what became of them.
+    async def assemble_silent(self) -> AssembledTraces:
+        """Assemble the runs of traces that have been silent for long enough, and count the outcomes.
 
         Raises:
             StoreUnavailable: The store cannot be reached.
         """
-        total = SettledTraces()
+        total = AssembledTraces()
         while True:
             until = _now() - int(self._settings.settle * 1000)
             found = await asyncio.to_thread(self._read_silent, until)
@@ -172,23 +172,23 @@ class ReceivedSpans:
                 return total
             total = total.plus(await self._write(found))
 
-    async def _write(self, found: Sequence[_Settling]) -> SettledTraces:
+    async def _write(self, found: Sequence[_SilentTrace]) -> AssembledTraces:
         """Write what became of silent traces; a run that the store cannot hold is one that cannot be read."""
 
-        def write(traces: Sequence[_Settling]) -> Awaitable[SettledTraces]:
-            return self._store.write_soon(lambda connection: _write_settled(connection, traces))
+        def write(traces: Sequence[_SilentTrace]) -> Awaitable[AssembledTraces]:
+            return self._store.write_soon(lambda connection: _write_assembled(connection, traces))
 
         try:
             return await write(found)
         except ValueRefused:
             if len(found) == 1:
                 return await write([found[0]._replace(columns={"run": None, "problem": UNSTORABLE})])
-            return reduce(SettledTraces.plus, [await self._write([one]) for one in found])
+            return reduce(AssembledTraces.plus, [await self._write([one]) for one in found])
 
-    def _read_silent(self, until: int) -> list[_Settling]:
+    def _read_silent(self, until: int) -> list[_SilentTrace]:
         """Return the next silent traces with their runs, which are put together outside of any transaction."""
         found = self._store.do(lambda connection: _silent(connection, until))
-        return [_Settling(row["trace_id"], row["heard"], row["spans"], _columns_of(row["trace_id"], spans)) for row, spans in found]
+        return [_SilentTrace(row["trace_id"], row["heard"], row["spans"], _columns_of(row["trace_id"], spans)) for row, spans in found]
 
     async def clean(self) -> int:
         """Close the traces that no late span may join any more, remove what is older than it is kept, and return how many runs that were.
@@ -355,8 +355,8 @@ def _silent(connection: Connection, until: int) -> list[tuple[RowMapping, list[s
     return [(row, texts[row["trace_id"]]) for row in chosen]
 
 
-def _write_settled(connection: Connection, found: Sequence[_Settling]) -> SettledTraces:
-    """Write the runs of traces that are still as they were read; the others settle later."""
+def _write_assembled(connection: Connection, found: Sequence[_SilentTrace]) -> AssembledTraces:
+    """Write the runs of traces that have not changed since they were read."""
     traces, runs = table("received_traces"), table("received_runs")
     if connection.dialect.name == "postgresql":
         connection.execute(select(func.pg_advisory_xact_lock(LOCK)))
@@ -374,11 +374,11 @@ def _write_settled(connection: Connection, found: Sequence[_Settling]) -> Settle
     if settled:
         connection.execute(traces.update().where(traces.c.trace_id.in_([one.trace_id for one in settled])).values(settled=now))
     unreadable = sum(columns["run"] is None for columns in written.values())
-    return SettledTraces(len(written) - unreadable, len(before), unreadable, len(settled) - len(written))
+    return AssembledTraces(len(written) - unreadable, len(before), unreadable, len(settled) - len(written))
 
 
 def _close(connection: Connection, settled_before: int) -> int:
-    """Remove the spans of traces that have been settled for long enough; the traces themselves stay, to know what comes later."""
+    """Remove the spans of traces that were assembled long ago; the traces stay, to recognise late spans."""
     traces, spans = table("received_traces"), table("received_spans")
     old = select(traces.c.trace_id).where(traces.c.settled <= settled_before, traces.c.closed == 0).limit(REMOVED_AT_ONCE)
     names = list(connection.execute(old).scalars())

@@ -440,7 +440,7 @@ class OtlpReceiver:
         while True:
             now = asyncio.get_running_loop().time()
             try:
-                settled = await self._spans.settle()
+                assembled = await self._spans.assemble_silent()
                 self._load = await self._spans.load()
                 if now - cleaned >= CLEAN_SECONDS:
                     await self._spans.clean()
@@ -450,7 +450,7 @@ class OtlpReceiver:
                 logger.warning("traces are not put together now, and it is tried again: %s", why)
             else:
                 RECEIVER_OPEN.record(self._load.open)
-                for outcome, count in settled._asdict().items():
+                for outcome, count in assembled._asdict().items():
                     if count:
                         RECEIVED_RUNS.record(count, outcome=outcome)
             await asyncio.sleep(LOOK_SECONDS)

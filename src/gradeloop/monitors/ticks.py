@@ -20,8 +20,8 @@ from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import JudgingRequest
 from gradeloop.judges.pass_rule import PassRule
 from gradeloop.judges.write_back import TraceScore, WriteBackCall, WriteBackReport, scores_of
-from gradeloop.monitors.alerts import JudgedRun, settle, settled_report, verdict_of
-from gradeloop.monitors.anchor_runs import ask_afresh, settle_anchors, take_anchors
+from gradeloop.monitors.alerts import JudgedRun, alert_changes, finished_report, verdict_of
+from gradeloop.monitors.anchor_runs import ask_afresh, count_anchors, take_anchors
 from gradeloop.monitors.contract import (
     BACKFILL_RUNS,
     SHOWN_RUNS,
@@ -30,9 +30,9 @@ from gradeloop.monitors.contract import (
     Alert,
     AlwaysRule,
     DueTick,
+    FinishedTick,
     MonitorDefinition,
     MonitorState,
-    SettledTick,
     TickReport,
     Why,
 )
@@ -123,7 +123,7 @@ class MonitorStore:
         return await self._store.read(lambda connection: monitor_of(connection, name))
 
     async def begun(self, name: str, tick: str) -> tuple[DueTick, ...] | None:
-        """Return what is to be settled where this tick has read its source already; None where it has not."""
+        """Return the ticks to finish if this tick has read its source already, else None."""
 
         def read(connection: Connection) -> tuple[DueTick, ...] | None:
             ticks = table("monitor_ticks")
@@ -137,7 +137,7 @@ class MonitorStore:
         return await self._store.read(lambda connection: _known(connection, name, shas))
 
     async def collect(self, before: Monitor, tick: str, found: SourceReading, now: datetime) -> tuple[DueTick, ...]:
-        """Write what a tick has read, with its cases and the new cursor, and return the ticks to settle.
+        """Write what a tick has read, its cases and the new cursor; return the ticks to finish.
 
         Raises:
             CursorMoved: Another tick was faster.
@@ -155,9 +155,9 @@ class MonitorStore:
 
         return await self._store.write(write)
 
-    async def settle(self, name: str, number: int, problem: str | None) -> SettledTick:
-        """Write what a tick's runs came to, and return the alerts that begin and end; a tick that is settled says the same again."""
-        return await self._store.write(lambda connection: _settle(connection, name, number, problem))
+    async def finish_tick(self, name: str, number: int, problem: str | None) -> FinishedTick:
+        """Write a tick's result; return the alerts that begin and end, also if it was finished before."""
+        return await self._store.write(lambda connection: _finish_tick(connection, name, number, problem))
 
     async def scores(self, name: str, number: int) -> tuple[list[TraceScore], int]:
         """Return the scores of a tick's judged runs, and the number of runs whose trace is not known."""
@@ -361,28 +361,28 @@ def _due(connection: Connection, name: str) -> tuple[DueTick, ...]:
     return tuple(DueTick(number=number, batch=None if text is None else BatchRequest.model_validate_json(text)) for number, text in rows)
 
 
-def _settle(connection: Connection, name: str, number: int, problem: str | None) -> SettledTick:
+def _finish_tick(connection: Connection, name: str, number: int, problem: str | None) -> FinishedTick:
     lock_monitor(connection, name)
     monitor, ticks = monitor_of(connection, name), table("monitor_ticks")
     row = connection.execute(select(ticks).where(ticks.c.monitor == name, ticks.c.number == number)).mappings().first()
     if row is None:  # it was forgotten meanwhile
-        return SettledTick()
+        return FinishedTick()
     if not row["settled"]:
-        _settle_tick(connection, monitor, row, problem)
-    return _settled(connection, monitor.definition, number)
+        _write_tick_end(connection, monitor, row, problem)
+    return _finished_tick(connection, monitor.definition, number)
 
 
-def _settle_tick(connection: Connection, monitor: Monitor, row: RowMapping, problem: str | None) -> None:
+def _write_tick_end(connection: Connection, monitor: Monitor, row: RowMapping, problem: str | None) -> None:
     definition, number, name = monitor.definition, row["number"], monitor.definition.name
     cases = table("cases")
     statement = select(cases.c.case_id, cases.c.status, cases.c.result).where(cases.c.batch_id == row["batch_id"])
     found = {case_id: (status, result) for case_id, status, result in connection.execute(statement)}
     judged = _judged_runs(connection, definition, number, found)
-    anchors = settle_anchors(connection, definition, number, found)
+    anchors = count_anchors(connection, definition, number, found)
     cost = _cost_of(connection, row["batch_id"]) if row["batch_id"] else 0.0
     _leave_waiting(connection, name, number, row["batch_id"])
-    report = settled_report(TickReport.model_validate_json(row["report"]), judged, cost, problem, anchors)
-    outcome = settle(definition, monitor.state, report, _newest_failed(connection, name))
+    report = finished_report(TickReport.model_validate_json(row["report"]), judged, cost, problem, anchors)
+    outcome = alert_changes(definition, monitor.state, report, _newest_failed(connection, name))
     state = outcome.state.model_copy(update={"spent_usd": monitor.state.spent_usd + (cost or 0.0)})
     ticks, alerts, monitors = table("monitor_ticks"), table("monitor_alerts"), table("monitors")
     mine = (ticks.c.monitor == name, ticks.c.number == number)
@@ -410,12 +410,12 @@ def _change_alert(connection: Connection, name: str, kind: str, changes: Mapping
         connection.execute(alerts.update().where(*opened).values(alert=changed.model_dump_json(), **values))
 
 
-def _settled(connection: Connection, definition: MonitorDefinition, number: int) -> SettledTick:
+def _finished_tick(connection: Connection, definition: MonitorDefinition, number: int) -> FinishedTick:
     alerts = table("monitor_alerts")
     mine = select(alerts.c.alert).where(alerts.c.monitor == definition.name)
     raised = connection.execute(mine.where(alerts.c.number == number)).scalars()
     cleared = connection.execute(mine.where(alerts.c.cleared == number)).scalars()
-    return SettledTick(
+    return FinishedTick(
         raised=tuple(map(Alert.model_validate_json, raised)),
         cleared=tuple(map(Alert.model_validate_json, cleared)),
         notify=definition.notify,

@@ -52,7 +52,7 @@ async def read_thread_report(client: GradingClient, thread_id: str) -> RunReport
     """
     record = await read_thread_record(client, thread_id)
     tools, notes = await read_tool_calls(client.temporal, thread_id)
-    word, rubric, settled = _word(record), _rubric(record), record.settled
+    word, rubric, ended = _word(record), _rubric(record), record.ended_turn
     best = _best(record, rubric)
     overridden = record.own[-1].overridden_result if record.own else None
     return RunReport(
@@ -62,7 +62,7 @@ async def read_thread_report(client: GradingClient, thread_id: str) -> RunReport
         word=word,
         thread_id=thread_id,
         about=dict(_about(record)),
-        score=best.score if best else settled.score if settled else None,
+        score=best.score if best else ended.score if ended else None,
         error=_error(record, word),
         rubric=rubric,
         messages=record.messages,
@@ -111,7 +111,7 @@ class ThreadRecord:
         return tuple(evaluation for evaluation in self.evaluations if evaluation.grading_run_id == self.state.grading_run_id)
 
     @property
-    def settled(self) -> RunResult | None:
+    def ended_turn(self) -> RunResult | None:
         """The result of its last turn; None where another turn is in flight."""
         current = self.result is not None and self.result.grading_run_id == self.state.grading_run_id
         return self.result if current and self.state.status != "running" else None
@@ -145,15 +145,15 @@ async def _all(page: Callable[[int], Awaitable[Page[Item]]]) -> tuple[tuple[Item
 
 def _word(record: ThreadRecord) -> str:
     """Return the status of the run in flight, else of the last one."""
-    state, settled = record.state, record.settled
+    state, ended = record.state, record.ended_turn
     if state.status == "running":
         if record.is_open:
             return state.phase or "running"
         return record.described.status.name.lower() if record.described.status else "closed"
     if state.status in {"waiting", "interrupted"}:
         return state.status
-    if settled is not None and settled.status is not None:
-        return settled.status
+    if ended is not None and ended.status is not None:
+        return ended.status
     return record.own[-1].status if record.own else "ungraded" if record.messages else "idle"
 
 
@@ -172,8 +172,8 @@ def _best(record: ThreadRecord, rubric: Rubric | None) -> Evaluation | None:
     """Return the evaluation of the best draft: that of the run's result, else the best until now; none while a person is asked."""
     if record.state.status == "waiting":
         return None
-    if record.settled is not None and record.settled.best_iteration is not None:
-        chosen = [evaluation for evaluation in record.own if evaluation.iteration == record.settled.best_iteration]
+    if record.ended_turn is not None and record.ended_turn.best_iteration is not None:
+        chosen = [evaluation for evaluation in record.own if evaluation.iteration == record.ended_turn.best_iteration]
         if chosen:
             return chosen[-1]
     return best_evaluation(rubric, record.own) if rubric is not None else None
@@ -181,15 +181,15 @@ def _best(record: ThreadRecord, rubric: Rubric | None) -> Evaluation | None:
 
 def _ungraded(record: ThreadRecord) -> int | None:
     """Return the index of the last answer of a turn that was not graded."""
-    if record.settled is None or record.settled.status is not None:
+    if record.ended_turn is None or record.ended_turn.status is not None:
         return None
     answers = (at for at, message in enumerate(record.messages) if message.role == "assistant" and not message.tool_calls)
     return max(answers, default=None)
 
 
 def _error(record: ThreadRecord, word: str) -> str | None:
-    if record.settled is not None and record.settled.error is not None:
-        return record.settled.error
+    if record.ended_turn is not None and record.ended_turn.error is not None:
+        return record.ended_turn.error
     return record.own[-1].explanation if record.own and VERDICTS.get(word) == "error" else None
 
 

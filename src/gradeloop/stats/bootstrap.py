@@ -123,7 +123,7 @@ def _quantile(ordered: Sequence[float], share: float) -> float:
 
 
 _FEW_KINDS = 8
-"""With so many runs of a kind on average, drawing how many of a kind there are is faster than drawing every run."""
+"""Mean runs of a kind above which drawing counts of kinds is faster than drawing each run."""
 
 
 def _draws(counts: Sequence[int], replicates: int, seed: int) -> Iterator[Sequence[int]]:

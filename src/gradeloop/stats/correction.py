@@ -12,7 +12,7 @@ _Z = NormalDist().inv_cdf((1 + CONFIDENCE) / 2)
 
 
 class JudgeError(Figures):
-    """How often a judge was right where people said what holds: counts of labels."""
+    """Counts of labels by people that a judge got right."""
 
     passed: int
     """Runs that people passed."""

@@ -15,7 +15,7 @@ class EffectiveVotes(Figures):
 
     votes: int
     effective: float
-    """Between 1 and `votes`."""
+    """Independent votes that the panel is worth, 1 to `votes`."""
     correlation: float
     """The mean correlation of two judges."""
     low: float
@@ -26,7 +26,7 @@ class EffectiveVotes(Figures):
 
 
 LEAST_RUNS = 20
-"""With fewer runs nothing is said: a correlation of so few may be anything."""
+"""The least runs for a result: a correlation of fewer may be anything."""
 
 
 def effective_votes(rows: Sequence[Sequence[float]]) -> EffectiveVotes | None:

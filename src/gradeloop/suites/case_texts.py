@@ -177,7 +177,7 @@ CONVERSATION = "_conversation"
 """The variable that is the turns before: each has `prompt`, `input` and `output`."""
 
 
-class Turns:
+class FollowedCases:
     """The cases of a suite so far, as later ones follow them: conversations, and outputs that are stored under a name.
 
     What is said in a column, a prompt with a generator and a repetition, is known only there; `talks` says whether a prompt shows it.

@@ -30,7 +30,7 @@ from gradeloop.suites.assertions import AssertionList, located, shows_variables
 from gradeloop.suites.case_texts import (
     CaseIds,
     CasePrompt,
-    Turns,
+    FollowedCases,
     fill_messages,
     fill_prompt,
     fill_target,
@@ -302,7 +302,7 @@ class Plan:
         Raises:
             InvalidRequest: A test is invalid; the message names its place. Or nothing is left to run.
         """
-        ids, turns = CaseIds(), Turns(talks=any(mentions_conversation(named.prompt) for named in self.prompts))
+        ids, turns = CaseIds(), FollowedCases(talks=any(mentions_conversation(named.prompt) for named in self.prompts))
         runs = 0
         for located_test in self.tests():
             name = ids.derive(located_test.test)
@@ -318,7 +318,7 @@ class Plan:
         variables = {**self.defaults.vars, **located_test.test.vars, **located_test.late}
         return variables | {name: LateText(text) for name, text in variables.items() if isinstance(text, str) and late_names(text)}
 
-    def _cases_of(self, located_test: LocatedTest, name: str, turns: Turns) -> Iterator[Case]:
+    def _cases_of(self, located_test: LocatedTest, name: str, turns: FollowedCases) -> Iterator[Case]:
         variables = self._variables(located_test)
         try:
             built = self._build_rubric(located_test, variables) if located_test.runs else TestRubric(_NOTHING)

@@ -24,7 +24,7 @@ from gradeloop.batches.cli.judge_again import judged_runs, load_older_judge, pre
 from gradeloop.batches.cli.results_table import answer_line, failure_lines, result_table, results_line
 from gradeloop.batches.cli.runs import MappingFile, SkipBad, account_lines, read_as_lines
 from gradeloop.batches.gate import few_at_once, gate_rate, wish_of
-from gradeloop.batches.judge_many import CONCURRENCY, EarlyGoal, Judged, escalation_judge, judge_many
+from gradeloop.batches.judge_many import CONCURRENCY, EarlyGoal, RunVerdict, escalation_judge, judge_many
 from gradeloop.batches.pages.judgement_page import READ_BACK, JudgementOutputs, JudgementSource
 from gradeloop.batches.pages.subjects import judgement_story
 from gradeloop.cli.commands import (
@@ -338,7 +338,7 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     )
 
 
-async def _write_back(work: _Judging, finished: Sequence[Judged], client: Client, task_queue: str) -> None:
+async def _write_back(work: _Judging, finished: Sequence[RunVerdict], client: Client, task_queue: str) -> None:
     """Have the worker write the scores to the runs' traces, if that is asked for, and print what became of them; stopped, it goes on."""
     if (to := work.options.write_back) is None:
         return
@@ -362,7 +362,7 @@ async def _write_back(work: _Judging, finished: Sequence[Judged], client: Client
     work.say(sum(reports, WriteBackReport(untraced=untraced)).text)
 
 
-def _print_results(work: _Judging, finished: Sequence[Judged]) -> None:
+def _print_results(work: _Judging, finished: Sequence[RunVerdict]) -> None:
     """Print all results in a table, whether they pass, what there is of each, and what is to be done about failures."""
     results, options, rule = [row.result for row in finished], work.options, work.rule
     if not options.as_json and results:
@@ -385,7 +385,7 @@ def _print_hint(work: _Judging, results: Sequence[JudgeResult], gated: GatedRate
         work.say(hint, style="yellow")
 
 
-async def _write_outputs(work: _Judging, finished: Sequence[Judged], gated: GatedRate | None, client: Client) -> None:
+async def _write_outputs(work: _Judging, finished: Sequence[RunVerdict], gated: GatedRate | None, client: Client) -> None:
     """Write the files that are written when all is judged; pages begin with the corrected rate where that decides."""
     options, config = work.options, work.config
     rows = [(with_gate(row.result, options.rule), row.repeat) for row in finished]
@@ -415,7 +415,7 @@ def _print_next(work: _Judging, *, is_as_written: bool) -> None:
         work.say(f"next: gradeloop report {' '.join([shlex.quote(options.judge), *rule])} --open")
 
 
-async def _save(config: JudgeConfig, finished: Sequence[Judged], registry: "JudgeRegistry") -> None:
+async def _save(config: JudgeConfig, finished: Sequence[RunVerdict], registry: "JudgeRegistry") -> None:
     """Store what the judge said, and what the escalation judge said of what it was unsure of, as judgements of their own.
 
     Of the escalation judge's failures those are stored for which it was paid, so that a preview knows that they are only read.
@@ -428,7 +428,7 @@ async def _save(config: JudgeConfig, finished: Sequence[Judged], registry: "Judg
         await registry.save(escalation, [(result, repeat) for result, repeat in failed if not result.result_metadata.get("again")])
 
 
-async def _print_measures(work: _Judging, labels: LabelSet | None, finished: Sequence[Judged]) -> GatedRate | None:
+async def _print_measures(work: _Judging, labels: LabelSet | None, finished: Sequence[RunVerdict]) -> GatedRate | None:
     """Print how often repeated judgements differ, and the pass rate corrected by labels; return the latter."""
     results, config, registry = [row.first or row.result for row in finished], work.config, work.registry
     if any(row.repeat for row in finished):
@@ -483,7 +483,7 @@ async def _runs_to_replace(
     return await judged_runs((older, with_default), named, registry, client)
 
 
-async def _judge_all(work: _Judging, judge: Judge, task_queue: str, connection: Connection) -> list[Judged]:
+async def _judge_all(work: _Judging, judge: Judge, task_queue: str, connection: Connection) -> list[RunVerdict]:
     """Judge all runs as `_judge_readable` does; a refusal names the file of the run.
 
     Raises:
@@ -499,11 +499,11 @@ async def _judge_all(work: _Judging, judge: Judge, task_queue: str, connection: 
         raise (error if path is None else type(error)(f"{path}: {error}")) from None
 
 
-async def _judge_readable(work: _Judging, judge: Judge, task_queue: str, connection: Connection) -> list[Judged]:
+async def _judge_readable(work: _Judging, judge: Judge, task_queue: str, connection: Connection) -> list[RunVerdict]:
     """Judge all runs behind a progress bar, with an eye on the worker, and return the results in order; Ctrl-C leaves some out."""
     notes = TextColumn("{task.fields[failures]}{task.fields[wait]}", table_column=Column(no_wrap=True, overflow="ellipsis"))
     columns = (TextColumn("judging"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn(), notes)
-    finished: list[Judged] = []
+    finished: list[RunVerdict] = []
     options, console, asked = work.options, work.console, len(work.runs) * work.options.repeat
     failures, spoke, concurrency = 0, time.monotonic(), options.concurrency
     if work.gate.until is not None:
@@ -520,7 +520,7 @@ async def _judge_readable(work: _Judging, judge: Judge, task_queue: str, connect
                 spoke = time.monotonic()
                 work.say(f"{len(finished)} of {counted(asked, 'judgement')} made; {wait}")
 
-        def report(row: Judged) -> None:
+        def report(row: RunVerdict) -> None:
             nonlocal failures
             finished.append(row)
             failures += row.result.failed

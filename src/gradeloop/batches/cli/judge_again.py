@@ -103,11 +103,11 @@ async def preview_of(
     stored = {result.id: result for result in await registry.judgements(config)} if registry is not None else {}
     rows = [(run, repeat) for run in runs for repeat in range(repeats)]
     named = [_requests(config, run, repeat, priority, chunk=chunk) for run, repeat in rows]
-    judged = _settled(stored, retry=retry)
+    judged = _already_made(stored, retry=retry)
     escalated = []
     if (escalation := escalation_judge(config)) is not None and registry is not None:
         unsure = [row for row, (name, _) in zip(rows, named, strict=True) if name in judged and with_unsure(config, stored[name]).unsure]
-        decided = _settled({result.id: result for result in await registry.judgements(escalation)}, retry=retry)
+        decided = _already_made({result.id: result for result in await registry.judgements(escalation)}, retry=retry)
         asked = dict(_requests(escalation, run, repeat, priority, chunk=chunk) for run, repeat in unsure)
         escalated = [made for name, made in asked.items() if name not in decided]
     chosen = default_model(os.environ)
@@ -115,7 +115,7 @@ async def preview_of(
     return await preview_judgements(named, judged, chosen.spec if chosen else None, reader, escalated=escalated)
 
 
-def _settled(stored: Mapping[str, JudgeResult], *, retry: bool) -> set[str]:
+def _already_made(stored: Mapping[str, JudgeResult], *, retry: bool) -> set[str]:
     """Return the ids of the stored results that are read, rather than made again."""
     return {name for name, result in stored.items() if not (result.failed if retry else result.result_metadata.get("again"))}
 

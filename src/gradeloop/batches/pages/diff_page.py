@@ -167,7 +167,7 @@ class WorseCase:
     more: int
     """The number of further criteria that regressed."""
     why: str
-    """Why the first of them is not met; empty where nobody said it."""
+    """The judge's reason for the first of them; empty if it gave none."""
 
 
 def worse_cases(rows: Sequence[CaseComparison], places: Mapping[str, int]) -> list[WorseCase]:

@@ -44,7 +44,7 @@ from gradeloop.text import counted, money, objects_in, token_count
 
 @dataclass(frozen=True)
 class JudgementSource:
-    """Where the judgements of a page are from, and what passes them."""
+    """The source of a page's judgements, and the rule that passes them."""
 
     name: str
     """A file of results, or a judge: its file or its place in the registry."""

@@ -18,7 +18,7 @@ from rich.table import Table
 from gradeloop.batches.cli.judge import BudgetUsd, Concurrency, JudgeName, Retry, open_registry
 from gradeloop.batches.cli.judge_again import preview_lines, preview_requests
 from gradeloop.batches.cli.runs import MappingFile
-from gradeloop.batches.judge_many import MakeOptions, WantedJudgement, make_judgements
+from gradeloop.batches.judge_many import JudgementRequest, MakeOptions, make_judgements
 from gradeloop.batches.reader import BatchReader
 from gradeloop.calibration.agreement import Agreement, HumanCeiling, KeyAgreement, measure_agreement, measure_ratings
 from gradeloop.calibration.check_report import Answered, CheckReport, ProbeFinding, Question, ask_about, report_check
@@ -452,11 +452,11 @@ async def ask(
     local = frozenset[str]().union(*map(loopback_servers, [request.judge for request in requests] if own is None else own))
     spec = WorkerSpec(flags.tools, flags.scripted, config=own_config_file(trust=False), local_servers=local)
     task_queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)
-    judges, groups = dict[str, Judge](), dict[Priority | None, list[tuple[int, WantedJudgement]]]()
+    judges, groups = dict[str, Judge](), dict[Priority | None, list[tuple[int, JudgementRequest]]]()
     for at, request in enumerate(requests):
         name = f"{request.judge.sha256()} {request.priority}"
         judge = judges.setdefault(name, Judge(request.judge, client, task_queue=task_queue, priority=request.priority))
-        groups.setdefault(request.priority, []).append((at, WantedJudgement(judge, request.run, request.repeat)))
+        groups.setdefault(request.priority, []).append((at, JudgementRequest(judge, request.run, request.repeat)))
     if flags.budget is not None and len(groups) > 1:
         raise InvalidRequest(f"--budget-usd: {len(groups)} tenants are judged apart, each for its own money; name one by --tenant")
 

@@ -24,7 +24,7 @@ def page(results: list[CaseResult], **facts: Any) -> str:
     return batch_page(BatchReport(head_of(summary_of(results, **facts)), [(None, result) for result in results]))
 
 
-def what_failed(html: str) -> list[str]:
+def failure_lines(html: str) -> list[str]:
     """Return the heading and the lines of what failed, without markup."""
     block = html[html.index('<h2 class="failed-first">') :]
     lines = re.findall(r"<h2[^>]*>(.*?)</h2>|<li>(.*?)</li>", block[: block.index("</ul>")], re.DOTALL)
@@ -34,7 +34,7 @@ def what_failed(html: str) -> list[str]:
 def test_a_batch_names_the_first_three_that_failed_by_the_words_of_their_criteria_and_counts_the_rest() -> None:
     html = page([case(0), *(case(at, "failed") for at in range(1, 6))], pass_rate=0.8)
 
-    assert what_failed(html) == [
+    assert failure_lines(html) == [
         "What failed",
         *(f"case-{at} not met: the text of c2 c2 it says nothing" for at in (1, 2, 3)),
         "and 2 more: all failures",
@@ -47,10 +47,10 @@ def test_what_is_not_named_is_counted_by_its_verdict_with_a_filter_that_shows_it
     results = [case(0), *(case(at, "failed") for at in range(1, 4)), *(case(at, "error") for at in range(4, 6))]
     of_errors = page([case(0), case(1, "error"), *(case(at, "failed") for at in range(2, 5))])
 
-    assert what_failed(page(results))[-1] == "and 2 more: all failures"
-    assert what_failed(of_errors)[-1] == "and 1 more: all failures"
+    assert failure_lines(page(results))[-1] == "and 2 more: all failures"
+    assert failure_lines(of_errors)[-1] == "and 1 more: all failures"
     assert 'data-filter="failed" aria-pressed="false">all failures</button>' in of_errors
-    assert what_failed(page([*results, *(case(at, "error") for at in range(6, 9))]))[-1] == "and 5 more: all errors and all failures"
+    assert failure_lines(page([*results, *(case(at, "error") for at in range(6, 9))]))[-1] == "and 5 more: all errors and all failures"
 
 
 def test_errors_come_first_where_the_answer_is_about_them_and_unsure_cases_only_where_nothing_failed() -> None:
@@ -59,8 +59,8 @@ def test_errors_come_first_where_the_answer_is_about_them_and_unsure_cases_only_
     inconclusive = page([case(0), case(1, "failed"), case(2, "error")])
     undecided = page([case(0), unsure])
 
-    assert what_failed(inconclusive)[1:] == ["case-2 the provider says 529", "case-1 not met: the text of c2 c2 it says nothing"]
-    assert what_failed(undecided) == ["What is undecided", "case-9 Unsure of c1: 2 of 3 votes pass it"]
+    assert failure_lines(inconclusive)[1:] == ["case-2 the provider says 529", "case-1 not met: the text of c2 c2 it says nothing"]
+    assert failure_lines(undecided) == ["What is undecided", "case-9 Unsure of c1: 2 of 3 votes pass it"]
     assert 'class="failed-first"' not in page([case(0)])
     assert "Errors and criteria by how often</h2>" in inconclusive
     assert "Errors by how often</h2>" in page([case(0), case(1, "error")])
@@ -85,8 +85,8 @@ def test_the_figure_of_the_first_line_is_said_in_words_below_it(facts: dict[str,
 def test_judgements_have_a_heading_for_what_failed_and_say_the_rate_in_words() -> None:
     html = gated_page()
 
-    assert what_failed(html)[0] == "What failed"
-    assert "label is no match" in " ".join(what_failed(html))
+    assert failure_lines(html)[0] == "What failed"
+    assert "label is no match" in " ".join(failure_lines(html))
     assert '<p class="in-words">33.3% of 3 judged runs passed, 80% wanted</p>' in html
     assert 'class="failed-first"' not in gated_page(None)
 
@@ -95,7 +95,7 @@ def test_a_diff_names_what_got_worse_with_links(tmp_path: Path) -> None:
     html = page_of(tmp_path, [case(0), case(1), case(2)], [case(0), case(1, "failed"), case(2, "error")])
     same = page_of(tmp_path, [case(0)], [case(0)])
 
-    assert what_failed(html) == [
+    assert failure_lines(html) == [
         "What got worse",
         "case-1 regressed the text of c2 c2 it says nothing",
         "case-2 verdict -&gt; error the provider says 529",
@@ -110,7 +110,7 @@ def test_a_diff_names_every_criterion_that_regressed(tmp_path: Path) -> None:
     before = [case(0), case(1, criteria=(row("c1", passed=False), row("c2")))]
     html = page_of(tmp_path, before, [worse, mixed])
 
-    assert what_failed(html)[1:] == [
+    assert failure_lines(html)[1:] == [
         "case-0 regressed the text of c1 c1 ; the text of c2 c2 it says nothing",
         "case-1 regressed the text of c2 c2 it says nothing",
     ]
@@ -169,7 +169,7 @@ def test_an_optional_criterion_has_one_figure_and_a_mark_wherever_a_batch_is_sho
             ("c1", "", "1 of 5"),
             ("c2", "optional ", "3 of 4"),
         ]
-        assert what_failed(html)[1:] == ["case-2 not met: the text of c1 c1 it says nothing"]
+        assert failure_lines(html)[1:] == ["case-2 not met: the text of c1 c1 it says nothing"]
     assert "| c1 | the text of c1 | 1 of 5 |\n| c2 (optional) | the text of c2 | 3 of 4 |" in summary
     assert "c1: the text of c1: it says nothing\nc2: the text of c2: it says nothing (optional)" in junit
     assert "✗ c1  the text of c1\n" in shown
@@ -181,4 +181,4 @@ def test_a_run_of_which_nobody_says_what_decided_did_not_fail_on_an_optional_cri
     rows = (row("c1", passed=False), row("c2", passed=False))
     unsaid = case(0, "failed", criteria=rows, optional=("c2",))
 
-    assert what_failed(page([unsaid]))[1:] == ["case-0 not met: the text of c1 c1 it says nothing"]
+    assert failure_lines(page([unsaid]))[1:] == ["case-0 not met: the text of c1 c1 it says nothing"]

@@ -1,4 +1,4 @@
-"""The cases that no judge decided: what an inbox shows of batches, beside the threads that wait."""
+"""Unsure cases of batches, as an inbox shows them beside the threads that wait."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ from gradeloop.store.engine import Store
 from gradeloop.text import counted, headline, one_line
 
 LOOKED_AT = 50
-"""The newest batches of which the unsure cases are looked for."""
+"""Newest batches whose unsure cases are listed."""
 
 MOST_CASES = 20
 """The most cases of a batch that are named; its page has all."""
@@ -26,7 +26,7 @@ OUTPUT_CHARACTERS = 300
 
 
 @dataclass(frozen=True)
-class UndecidedBatch:
+class UnsureBatch:
     """A batch with cases that its judge does not decide."""
 
     summary: BatchSummary
@@ -34,10 +34,10 @@ class UndecidedBatch:
     """The first of them, in the order of the batch."""
 
 
-async def undecided_batches(reader: BatchReader) -> list[UndecidedBatch]:
+async def unsure_batches(reader: BatchReader) -> list[UnsureBatch]:
     """Return the batches whose judges leave cases to people, the oldest first.
 
-    Of the batches of a suite the newest alone counts: its cases were judged anew. A batch that still runs has not decided yet.
+    Only the newest batch of a suite counts, and no batch that still runs.
 
     Raises:
         StoreUnavailable: The store cannot be used.
@@ -45,30 +45,30 @@ async def undecided_batches(reader: BatchReader) -> list[UndecidedBatch]:
     newest = [suite[0] for suite in group_by_suite(await reader.summaries(LOOKED_AT))]
     unsure = [summary for summary in reversed(newest) if summary.unsure and summary.status != "running"]
     cases = await reader.first_results([summary.batch_id for summary in unsure], ["unsure"], MOST_CASES) if unsure else {}
-    return [UndecidedBatch(summary, cases.get(summary.batch_id, ())) for summary in unsure]
+    return [UnsureBatch(summary, cases.get(summary.batch_id, ())) for summary in unsure]
 
 
 async def waiting(store: Store, _person: str | None) -> StoredQuestions:
     """Return the cases that no judge decides, for an inbox."""
-    return questions(await undecided_batches(BatchReader(store)))
+    return questions(await unsure_batches(BatchReader(store)))
 
 
-def questions(found: Sequence[UndecidedBatch]) -> StoredQuestions:
+def questions(found: Sequence[UnsureBatch]) -> StoredQuestions:
     """Return batches with unsure cases as an inbox shows them."""
     values = {"why": failure_reason, "output": _output, "batch_path": batch_path, "case_path": case_path}
     what = counted(sum(batch.summary.unsure for batch in found), "unsure case") if found else ""
-    return StoredQuestions(lambda: _lines(found), lambda: part("live_undecided.html", undecided=found, **values) if found else "", what)
+    return StoredQuestions(lambda: _lines(found), lambda: part("live_unsure.html", unsure=found, **values) if found else "", what)
 
 
 def _output(case: CaseResult) -> str:
     return headline(case.output or "", OUTPUT_CHARACTERS)
 
 
-def _lines(undecided: Sequence[UndecidedBatch]) -> Iterator[Text | Rule]:
-    if undecided:
-        total = sum(batch.summary.unsure for batch in undecided)
+def _lines(unsure: Sequence[UnsureBatch]) -> Iterator[Text | Rule]:
+    if unsure:
+        total = sum(batch.summary.unsure for batch in unsure)
         yield Text(f"{total:,} unsure in batches: votes disagree, and no judge decides", "bold yellow")
-    for batch in undecided:
+    for batch in unsure:
         yield Rule(style="dim")
         name, total = batch.summary.batch_id, batch.summary.unsure
         yield Text(one_line(batch.summary.name or name), "bold").append(f"  {one_line(name)}", "dim")
