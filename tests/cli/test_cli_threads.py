@@ -18,7 +18,7 @@ from gradeloop.client.client import GradingClient
 from gradeloop.temporal.server import ServerInfo
 from tests.rig.cli import CommandLine, Done
 from tests.rig.failing_models import listening
-from tests.rig.threads import JUDGE, WRITER, answering, draft, grade, serving, verdict_text
+from tests.rig.threads import JUDGE, WRITER, answering, draft, grade, row, serving, verdict_text
 
 QUIET = Console(file=io.StringIO())
 
@@ -128,3 +128,36 @@ def test_a_draft_of_a_thread_is_forked_and_both_say_so(commands: CommandLine) ->
     assert "  forked from forked-1, draft 1" in shown[1].out
     assert "fork of" in listed.out
     assert (refused.code, refused.err.strip()) == (2, "gradeloop: forked-1: the run has no draft 7; it has 1 to 1")
+
+
+def test_a_fork_is_compared_with_its_thread_draft_by_draft(commands: CommandLine) -> None:
+    bad = grade(1, row("c1", "it is not better"))
+    task = commands.task(
+        "beside",
+        [
+            draft(0) | {"usage": {"input": 9, "output": 1}},
+            grade(0, row("c1", "it is not good")),
+            draft(1),
+            grade(1),
+            {**bad, "run": 1},
+            {**draft(2), "run": 1},
+            {**grade(2), "run": 1},
+        ],
+        thread="beside-1",
+    )
+    assert commands("run", task).code == 0
+    assert commands("fork", "beside-1@2", "--rubric", "- it is better", "--thread", "beside-1-b").code == 0
+
+    page = commands.folder / "beside.html"
+    shown, told = commands("diff", "beside-1", "beside-1-b", "-o", str(page)), commands("diff", "beside-1", "beside-1-b", "--json")
+    unknown, batch = commands("diff", "beside-1", "nothing"), commands("diff", "beside-1", "latest~999")
+    compared = json.loads(told.out)
+
+    assert shown.code == 0, shown.err
+    assert {case["id"]: case["outcome"] for case in compared["cases"]} == {"draft 1": "same", "draft 2": "regressed", "draft 3": "added"}
+    assert compared["a"]["cost"]["tokens"] == 10
+    assert "it is not better" in shown.out
+    assert "next: read the drafts of thread B with gradeloop report beside-1-b" in shown.out
+    assert "draft 2" in page.read_text()
+    assert (unknown.code, batch.code) == (2, 2)
+    assert "there is no batch" in unknown.err

@@ -15,6 +15,7 @@ from pydantic import Field, JsonValue, ValidationError
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult
 from gradeloop.batches.reader import BatchReader
 from gradeloop.contract.base import RECORDED, Tolerant
+from gradeloop.contract.messages import Usage
 from gradeloop.errors import InvalidRequest, explain
 from gradeloop.text import clip, counted, did_you_mean
 
@@ -39,12 +40,14 @@ class ReadBatch(Generic[Kept]):
     """The batch's id, or its file."""
     cases: Sequence[Kept]
     summary: BatchSummary | None = None
-    """None for a `.jsonl` file, which has cases alone."""
+    """None for a `.jsonl` file, which has only cases, and for a thread."""
     notes: tuple[str, ...] = ()
+    thread: Usage | None = None
+    """The usage of the thread whose drafts the cases are."""
 
 
 def read_batch(named: str, reader: Callable[[], BatchReader], keep: Callable[[CaseResult], Kept]) -> ReadBatch[Kept]:
-    """Read a batch by its id, as `latest` or `latest~N`, the Nth before the newest, or from a file.
+    """Read a batch by its id, as `latest` or `latest~N`, the Nth before the newest, or from a file; else the drafts of a thread.
 
     A name with a slash or with a file's suffix is a file: ids have no slash.
 
@@ -63,8 +66,16 @@ def read_batch(named: str, reader: Callable[[], BatchReader], keep: Callable[[Ca
         hint = "write its results to a .json or .jsonl file: gradeloop batches export BATCH -o results.json"
         raise InvalidRequest(f"{clip(named)}: a {suffix} file has no results by criterion; {hint}")
     batches = reader()
-    with batches.snapshot(asyncio.run(_batch_id(named, batches))) as found:
-        return ReadBatch(found.summary.batch_id, [keep(result) for result in found.results()], found.summary)
+    try:
+        with batches.snapshot(asyncio.run(_batch_id(named, batches))) as found:
+            return ReadBatch(found.summary.batch_id, [keep(result) for result in found.results()], found.summary)
+    except InvalidRequest:
+        from gradeloop.batches.compare.threads import read_drafts
+
+        drafts = None if _LATEST.fullmatch(named) else asyncio.run(read_drafts(named))
+        if drafts is None:
+            raise
+        return ReadBatch(named, [keep(draft) for draft in drafts[0]], thread=drafts[1])
 
 
 def is_batch_file(named: str) -> bool:

@@ -188,8 +188,8 @@ def pause(batch: BatchId) -> None:
 
 @app.command(epilog=codes_help("diff"))
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help="The batch before: an id, `latest~1`, or a file that eval wrote.")],
-    b: Annotated[str, typer.Argument(metavar="B", help="The batch after.")] = "latest",
+    a: Annotated[str, typer.Argument(metavar="A", help="The batch before: id, `latest~1`, results file; or a thread.")],
+    b: Annotated[str, typer.Argument(metavar="B", help="The batch or thread after.")] = "latest",
     *,
     fail_on: Annotated[
         list[ComparisonGate] | None,

@@ -22,7 +22,7 @@ from gradeloop.text import clip, counted, one_line, shortened
 
 
 class ComparisonGate(StrEnum):
-    """UnsupportedFeatures that make `gradeloop diff --fail-on` exit with 1."""
+    """Changes that make `gradeloop diff --fail-on` exit with 1."""
 
     REGRESSIONS = "regressions"
     """Cases that regressed."""
@@ -73,7 +73,7 @@ class BatchFacts(Strict):
     source: str
     """The batch or the file, as the user named it."""
     batch_id: str | None = None
-    """None for a `.jsonl` file, which has cases alone."""
+    """None for a `.jsonl` file, which has only cases, and for a thread, whose drafts are the cases."""
     suite: str | None = None
     created: str | None = None
     """ISO 8601, UTC."""
@@ -498,7 +498,7 @@ def _rate(rates: Sequence[float]) -> PassRate | None:
 
 def _facts(batch: BatchSource, runs: Iterable[Sequence[ComparedCase]]) -> BatchFacts:
     sides = [side for of_case in runs if (side := _side(of_case)) and side.judged]
-    known = batch.summary
+    known, spent = batch.summary, batch.summary.usage if batch.summary else batch.thread
     return BatchFacts(
         source=batch.source,
         batch_id=known and known.batch_id,
@@ -509,7 +509,7 @@ def _facts(batch: BatchSource, runs: Iterable[Sequence[ComparedCase]]) -> BatchF
         statuses=dict(Counter(case.status for case in batch.cases)),
         pass_rate=_rate([side.passed / side.judged for side in sides]),
         score=mean(case.score for case in batch.cases if case.judged and case.score is not None),
-        cost=Cost(tokens=known.usage.tokens, cost_usd=known.usage.cost_usd) if known else total_cost(batch.cases),
+        cost=Cost(tokens=spent.tokens, cost_usd=spent.cost_usd) if spent else total_cost(batch.cases),
     )
 
 
