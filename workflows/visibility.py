@@ -7,6 +7,7 @@ from typing import Any
 from temporalio import worker, workflow
 from temporalio.common import RawValue, SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
+from gradeloop.contract.base import refuse_other_than_numbers
 from gradeloop.contract.evaluation import CheckOutcome, Evaluation
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.thread import SEARCH_ATTRIBUTES, GivenPrompt, tenant_named, tenant_value
@@ -118,7 +119,12 @@ MASK = "(the run's random code)"
 
 
 def given_prompt(thread: Thread, index: int, number: int) -> GivenPrompt | None:
-    """Return the prompt of a call group's grader for an evaluation; None where there is no such evaluation, or its rubric is gone."""
+    """Return the prompt of a call group's grader for an evaluation; None where there is no such evaluation, or its rubric is gone.
+
+    Raises:
+        InvalidRequest: A number is another JSON value.
+    """
+    refuse_other_than_numbers(evaluation=index, group=number)
     if not 0 <= index < len(thread.evaluations):
         return None
     evaluation = thread.evaluations[index]

@@ -5,8 +5,9 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from temporalio.client import Client
+from temporalio.client import Client, WorkflowQueryFailedError
 
+from gradeloop.admin.forgetting import Eraser, ForgottenSubject
 from gradeloop.client.listing import threads
 from gradeloop.client.thread import fork_request
 from gradeloop.contract.thread import ResumeRequest
@@ -221,3 +222,26 @@ async def test_a_rubric_that_is_not_kept_any_more_is_asked_for(served: Served) -
 
     fork = await served.client.fork(thread, 0, rubric=BETTER, grading_run_id=first.grading_run_id)
     await served.until(fork, lambda state: state.status == "idle")
+
+
+@pytest.mark.parametrize("query", ["messages", "evaluations", "events", "prompt", "checkpoint"])
+async def test_a_query_whose_number_is_something_else_says_so(served: Served, query: str) -> None:
+    thread = await parent(served)
+
+    values: list[Any] = ["x", {}, 1.5, []]
+    for value in values:
+        with pytest.raises(WorkflowQueryFailedError, match=r"not a whole number|decoding arguments"):
+            await served.handle(thread).query(query, value)
+
+
+async def test_who_forgets_a_thread_is_told_of_its_forks(served: Served) -> None:
+    old = await parent(served)
+    fork = await served.client.fork(old, 0, rubric=BETTER)
+    await served.client.result(fork)
+    eraser = Eraser(served.temporal, None, None)
+
+    forgotten = await eraser.forget(ForgottenSubject(thread=old))
+    last = await eraser.forget(ForgottenSubject(thread=fork))
+
+    assert [f"gradeloop forget {fork}" in left for left in forgotten.left] == [True, False]
+    assert not any("fork" in left for left in last.left)

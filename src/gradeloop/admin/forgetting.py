@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote as quote_word
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote, urlsplit
 
@@ -16,6 +17,7 @@ from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 
 from gradeloop.admin.store_care import erase_freed
+from gradeloop.client.client import GradingClient
 from gradeloop.contract.base import Strict
 from gradeloop.errors import InvalidRequest
 from gradeloop.extensions import parts
@@ -327,6 +329,8 @@ class Eraser:
             yield f"{counted(found.stray, 'old large payload')} that no history names: run `gradeloop store prune --payloads`"
         if self._storage and self._folder is None and (subject.before or not self._storage.startswith(S3)):
             yield f"large payloads in {self._storage}: {LIFECYCLE}"
+        for fork in await GradingClient(self._client).forks(subject.thread) if subject.thread else ():
+            yield f"the fork {fork}, which has the conversation up to its draft: gradeloop forget {quote_word(fork)}"
         if self._store is None:
             yield "rows of a store: none is named here; set GRADELOOP_STORE"
         described = await self._client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=self._client.namespace))

@@ -3,6 +3,7 @@
 import ast
 import dataclasses
 import inspect
+import json
 import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from pydantic.fields import FieldInfo
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema, to_json
 
-from gradeloop.errors import MISTAKES
+from gradeloop.errors import MISTAKES, InvalidRequest
 from gradeloop.text import clip, did_you_mean, parse_share
 
 FieldT = TypeVar("FieldT")
@@ -211,8 +212,20 @@ class Page(Strict, Generic[PageItem]):
     """The position at which the list begins; earlier items were dropped."""
 
 
+def refuse_other_than_numbers(**numbers: object) -> None:
+    """Raise InvalidRequest where an argument of a query is not a whole number."""
+    for name, value in numbers.items():
+        if type(value) is not int:
+            raise InvalidRequest(f"{name} is {clip(json.dumps(value))}, not a whole number")
+
+
 def page_of(items: Sequence[Any], after: int, limit: int, *, first: int = 0) -> dict[str, Any]:
-    """Return the page of `items`, whose positions start at `first`, from position `after`."""
+    """Return the page of `items`, whose positions start at `first`, from position `after`.
+
+    Raises:
+        InvalidRequest: A number is another JSON value: Temporal decodes arguments by their types only where none is missing.
+    """
+    refuse_other_than_numbers(after=after, limit=limit)
     start = min(max(after - first, 0), len(items))
     page: list[Any] = []
     size = 0
