@@ -81,3 +81,15 @@ def test_all_is_asked_where_labels_correct_the_rate_of_repeated_cases(gradeloop:
 
     assert "all cases are asked, since labels correct a rate of repeated cases" in done.out
     assert "PASSED after" not in done.out
+
+
+def test_all_is_asked_where_the_labels_do_not_fit_into_the_request_of_a_batch(gradeloop: CommandLine) -> None:
+    with (gradeloop.folder / "labels.jsonl").open("a") as labels:
+        labels.writelines(
+            f'\n{{"agent_run_id": "other-{at}", "label_value": {{"status": "passed"}}, "output": "x"}}' for at in range(5_000)
+        )
+
+    done = ran(gradeloop, "--pass-rate", "0.4", "--until", "decided")
+
+    assert "all cases are asked, since the labels are more than 5,000" in done.out
+    assert "corrected" in done.out

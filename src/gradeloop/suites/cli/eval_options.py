@@ -68,6 +68,9 @@ RETRIES_HELP = "Retries per call after a transient error of one kind; 7 by defau
 SUITE_HELP = "The suite to run; by default this folder's gradeloop.yaml, suite.yaml or promptfooconfig.yaml."
 ENV_FILE_HELP = "Load the variables of this .env file first, over those that are set; repeatable."
 DELAY_HELP = "Wait this many milliseconds before every call, and make one call at a time."
+MOST_LABELS = 5_000
+"""The most labels that ride in a batch's request, for a rate that decides early: they take 190 bytes each, of 2 MB."""
+
 LABELS_HELP = "Correct the pass rate for the judge's error on people's labels in this file."
 GATE_HELP = "Hold the raw rate, or the corrected one, against --pass-rate; raw by default."
 TABLE_HELP = "Print the table of results, or the answer alone; by default a terminal gets it, and a pipe a line for each case."
@@ -372,6 +375,7 @@ class EvalOptions:
         if flags.until is None:
             return request, ()
         why = cases.asks_all or ("metrics have names" if request.derived_metrics else "")
+        why = why or (f"the labels are more than {MOST_LABELS:,}" if len(labels) > MOST_LABELS else "")
         if why := why or ("labels correct a rate of repeated cases" if labels and cases.repeats else ""):
             return request, (f"--until decided: all cases are asked, since {why}",)
         until = wish_of(flags.risk, flags.seed)
