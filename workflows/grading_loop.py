@@ -20,6 +20,10 @@ from workflows.thread_state import MESSAGES, Exchange, GradingRun, PassState, Th
 from workflows.tool_calls import ToolCalls
 
 
+ANSWERED = "end a turn whose last draft needs no grading"
+"""The patch since which a turn ends, also while it is stopped, where its draft came and its rubric had been cleared."""
+
+
 class DraftFailed(Exception):
     """No draft can be had: the run stops where it is, and can be resumed."""
 
@@ -56,7 +60,8 @@ class GradingLoop:
                 if must_end_turn(thread) and not self._run_has_ended():
                     raise
             if thread.supplied is not None:
-                if must_end_turn(thread):
+                answered = not thread.supplied.criteria and not draft_is_due(thread)  # nobody has to grade the draft
+                if must_end_turn(thread) and not (answered and workflow.patched(ANSWERED)):
                     raise Interrupted
                 thread_rules.take_supplied(thread)
                 forget_rubric_stop(thread)

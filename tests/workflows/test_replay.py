@@ -82,6 +82,18 @@ async def steered_by_updates(served: Served, thread: Thread) -> None:
     await thread.execute_update("resume", result_type=RunResult)
 
 
+async def cleared_and_stopped(served: Served, thread: Thread) -> None:
+    """Clear the rubric while the first draft is written, and interrupt the run as the draft comes."""
+    gate = served.models.gate("generator", 0)
+    await gate.reached.wait()
+    await thread.signal("supply_rubric", {"criteria": []})
+    await thread.signal("interrupt")
+    asked = EventType.EVENT_TYPE_ACTIVITY_TASK_CANCEL_REQUESTED
+    while not any(event.event_type == asked for event in (await thread.fetch_history()).events):
+        await asyncio.sleep(0.01)
+    gate.opened.set()
+
+
 async def asked_for_again(served: Served, thread: Thread) -> None:
     """Send a turn that waits again, while an interrupt that would drop it stops the run."""
     served.models.hold("generator")
@@ -391,6 +403,7 @@ STORIES = {
         out_of_budget,
     ),
     "asked_again": Story(request(HAIKU), REVISED, "satisfied", asked_again),
+    "cleared_and_stopped": Story(request(HAIKU), REVISED, "superseded", cleared_and_stopped),
     "asked_for_again": Story(request(HAIKU), REVISED, "satisfied", asked_for_again),
     "cut_short": Story(request(HAIKU), REVISED, "satisfied", cut_short),
     "fallen_back": Story(
