@@ -37,7 +37,7 @@ from gradeloop.contract.evaluation import EVIDENCE_BYTES, Event, RunStatus
 from gradeloop.contract.messages import RecordKind
 from gradeloop.contract.model_spec import PROVIDERS, ModelConfig, ModelSpec
 from gradeloop.contract.notice import ALL_KINDS
-from gradeloop.contract.thread import Generator, InvokeRequest, ThreadRequest
+from gradeloop.contract.thread import Generator, ThreadRequest
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading import json_schema, text_checks
 from gradeloop.grading.prompts import TRANSCRIPT_BUDGET
@@ -104,7 +104,6 @@ LIMITS = {
     },
     CONTRACT: {
         "a rubric": f"{rubric.RUBRIC_BYTES // KIB} KiB, {rubric.MAX_CRITERIA} criteria",
-        "`max_iterations`": f"1 to {thread.MAX_ITERATIONS}",
         "a `system_prompt`, a rubric's `prompt`": "65,536 characters",
         "`vars`": f"{VARS_BYTES // KIB} KiB",
         "votes on a criterion, conversations of a pass": f"{VOTES}, {rubric.CONVERSATIONS}",
@@ -116,9 +115,6 @@ LIMITS = {
         "the same with external storage": f"{thread.STORED_STATE_BYTES // MIB} MiB, {thread.STATE_BYTES // KIB:,} KiB at the start",
         "turns that wait": f"{thread.QUEUED}",
         "keys remembered": f"{thread_state.OUTCOMES_KEPT}",
-        "a `key`": f"{most(InvokeRequest, 'key')} characters",
-        "`idle_timeout`": f"{most(ThreadRequest, 'idle_timeout') // 86_400} days",
-        "`outage_timeout`": f"{most(ThreadRequest, 'outage_timeout') // 86_400} days",
         "tool calls of one conversation": (
             f"{model_spec.TOOL_CALLS}; with `max_tool_calls` 1 to {most(Generator, 'max_tool_calls')}, {model_spec.TOOL_CALLS} in one turn"
         ),
@@ -224,9 +220,8 @@ def test_a_worker_sends_heartbeats_as_often_as_the_architecture_says(monkeypatch
 
 
 DOOR = workflow._Definition.must_from_class(thread.GradingThread)
-REQUESTS: dict[str, type[BaseModel]] = {"Start a thread": ThreadRequest, "Further turns": InvokeRequest}
 CODES = (
-    *((CONTRACT, heading, set(model.model_fields)) for heading, model in REQUESTS.items()),
+    (CONTRACT, "Start a thread", set(ThreadRequest.model_fields)),
     (PYTHON, "The client", {name for name in vars(GradingClient) if not name.startswith("_")}),
     (MODELS, "Models", set(ModelConfig.model_fields) | set(ModelSpec.model_fields) - {"id", "config"}),
     (BATCHES, "Status of a case", set(get_args(CaseStatus))),
