@@ -10,6 +10,9 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from deploy.site.declare_contract import definitions, plain_name
 from gradeloop.cli.schemas import models
+from gradeloop.contract.model_spec import PROVIDERS
+from gradeloop.settings.endpoints import NamedEndpoint, presets_by_name
+from gradeloop.telemetry.metrics import METRICS, Metric
 
 HEAD = """# Reference of the wire contract
 
@@ -23,7 +26,24 @@ In what you receive, a field marked *optional* may be absent.
 Schemas of the files that people write are for editors: `Task`, `Suite`, `Rubric`, `CriteriaJudge`, `SchemaJudge`, `Label` and `Settings`.
 Print one by `gradeloop schema Task > task.schema.json`, and name it in the file's first line, as `gradeloop init` does:
 `# yaml-language-server: $schema=task.schema.json` in YAML, `#:schema settings.schema.json` in TOML.
-`gradeloop validate FILE...` reads these files as their commands do, and names file, line and cure of each mistake."""
+`gradeloop validate FILE...` reads these files as their commands do, and names file, line and cure of each mistake.
+
+Two tables at the end list the worker's [metrics](#metrics) and [endpoints with names](#endpoints-with-names)."""
+
+METRICS_HEAD = """## Metrics
+
+Metrics of a worker, as Prometheus sees them at `/metrics`. [Operating](operating.md#metrics) says how to switch them on.
+
+| metric | kind | labels | meaning |
+|---|---|---|---|"""
+
+ENDPOINTS_HEAD = """## Endpoints with names
+
+`NAME:model` is called at the endpoint of that name. `${NAME:-default}` in an address is a variable of the worker and its default.
+The first variable of a key that is set counts. [Models](models.md#endpoints-with-names) says how to add endpoints and what clouds need.
+
+| name | protocol | address | variables of its key |
+|---|---|---|---|"""
 
 BOUNDS = (
     ("minimum", "at least {}"),
@@ -45,7 +65,27 @@ def contract_reference() -> str:
     listed = (f"**{title}**: {', '.join(f'[{name}](#{name.lower()})' for name in names)}." for title, names in tops.items())
     names = dict.fromkeys([*(name for names in tops.values() for name in names), *inner])
     sent = {plain_name(name) for model in kinds["You send"].values() for name in _reached(model.__name__, found)}
-    return "\n\n".join([HEAD, *listed, *(_section(name, found, sent=name in sent) for name in names)]) + "\n"
+    sections = (_section(name, found, sent=name in sent) for name in names)
+    endpoints = (row for name, row in presets_by_name().items() if name not in PROVIDERS)
+    tables = ["\n".join([METRICS_HEAD, *map(_metric_row, METRICS)]), "\n".join([ENDPOINTS_HEAD, *map(_endpoint_row, endpoints)])]
+    return "\n\n".join([HEAD, *listed, *sections, *tables]) + "\n"
+
+
+def seen_name(metric: Metric) -> str:
+    """Return the name of a metric that Prometheus sees."""
+    return f"{metric.name}_total" if metric.kind == "counter" else metric.name
+
+
+def _metric_row(metric: Metric) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    return f"| `{seen_name(metric)}` | {metric.kind} | {labels or 'none'} | {metric.description} |"
+
+
+def _endpoint_row(row: NamedEndpoint) -> str:
+    keys = " or ".join(f"`{key}`" for key in row.keys)
+    optional = ", optional" if row.keyless and keys else ""
+    address = row.base_url.removesuffix(":-}") + "}" if row.base_url.endswith(":-}") else row.base_url
+    return f"| `{row.name}` | `{row.protocol}` | `{address}` | {keys or 'none'}{optional} |"
 
 
 def _variant(name: str, found: Mapping[str, Any]) -> Any:  # noqa: ANN401 - JSON of any shape

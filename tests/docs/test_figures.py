@@ -289,8 +289,8 @@ def test_every_line_that_the_example_task_offers_is_one_that_a_task_takes() -> N
 
 
 def test_the_variables_of_the_environment_are_the_ones_that_are_read() -> None:
-    pages = text_of(ENVIRONMENT) + text_of(MODELS)
-    named = set(re.findall(r"`(GRADELOOP_\w+|\w+_API_KEY|\w+_BASE_URL)`", pages))
+    pages = text_of(ENVIRONMENT) + text_of(MODELS) + section("docs/reference.md", "Endpoints with names")
+    named = set(re.findall(r"(?:`|\$\{)(GRADELOOP_\w+|\w+_API_KEY|\w+_BASE_URL)(?:`|\}|:-)", pages))
     nested = {name for name in named if "__" in name}
 
     assert {name for name in named if name.startswith("GRADELOOP_")} - nested == variables()
@@ -311,13 +311,12 @@ def provider_variables() -> set[str]:
     return {name for name in names if called(**{name: "https://example.com/v1"}) != called()}
 
 
-def test_the_presets_of_the_models_are_the_tables() -> None:
-    table = rows(MODELS, "Endpoints with names")
+def test_the_settings_of_an_endpoint_are_the_codes() -> None:
+    other = {name for name, preset in presets_by_name().items() if name not in PROVIDERS and preset.protocol != "openai_chat"}
 
     assert codes(MODELS, "Endpoints with names") >= set(EndpointSettings.model_fields)
-    assert {name.strip("`"): protocol.strip("`") for name, protocol, *_ in table if protocol[0] == "`"} == {
-        name: preset.protocol for name, preset in presets_by_name().items() if name not in PROVIDERS
-    }
+    assert other == {"bedrock", "vertex"}
+    assert "Chat Completions (`openai_chat`), except `bedrock` and `vertex` (`anthropic`)" in text_of(MODELS)
 
 
 def test_the_keywords_and_formats_of_output_schemas_are_the_codes() -> None:

@@ -19,21 +19,17 @@ from temporalio.client import Client
 from temporalio.runtime import BufferedMetricUpdate, MetricBuffer, Runtime, TelemetryConfig
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
-from gradeloop.telemetry.metrics import METRICS, Metric
+from deploy.site.describe_contract import seen_name
+from gradeloop.telemetry.metrics import METRICS
 from gradeloop.temporal.server import ServerInfo
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS, GRAFANA = ROOT / "deploy/prometheus", ROOT / "deploy/grafana"
-PAGE = (ROOT / "docs/operating.md").read_text()
+PAGE, REFERENCE = ((ROOT / f"docs/{name}.md").read_text() for name in ("operating", "reference"))
 RULES: list[dict[str, Any]] = [rule for group in YAML(typ="safe").load(PROMETHEUS / "rules.yaml")["groups"] for rule in group["rules"]]
 BOARDS = sorted(GRAFANA.glob("*.json"))
 
 NAME = r"\b(?:gradeloop|temporal)_[a-z_]+\b|\bup\b"
-
-
-def seen_name(metric: Metric) -> str:
-    """Return the name that Prometheus sees."""
-    return f"{metric.name}_total" if metric.kind == "counter" else metric.name
 
 
 def exposed() -> dict[str, tuple[str, ...]]:
@@ -85,11 +81,11 @@ def test_every_label_of_our_metrics_exists(subtests: pytest.Subtests) -> None:
                 assert set(labels.split(", ")) <= set(exposed()[name]), place
 
 
-def test_every_metric_is_on_a_dashboard_and_in_the_table_of_the_page() -> None:
+def test_every_metric_is_on_a_dashboard_and_in_the_table_of_the_reference() -> None:
     shown = " ".join(expression for _, expression in EXPRESSIONS)
 
     assert not [metric.name for metric in METRICS if metric.name not in shown]
-    assert not [metric.name for metric in METRICS if f"| `{seen_name(metric)}` |" not in PAGE]
+    assert not [metric.name for metric in METRICS if f"| `{seen_name(metric)}` |" not in REFERENCE]
 
 
 def test_every_alert_has_a_runbook_and_is_fired_in_a_test(subtests: pytest.Subtests) -> None:
