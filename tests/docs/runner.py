@@ -38,10 +38,10 @@ from gradeloop.calibration.cli.backtest import Backtest, Outcome, backtest_lines
 from gradeloop.cli.main import app
 from gradeloop.cli.schemas import json_schemas, models
 from gradeloop.cli.task_file import Task, TaskFlags, read_task
-from gradeloop.contract.base import Page, Strict
+from gradeloop.contract.base import Page
 from gradeloop.contract.criterion import Criterion
 from gradeloop.contract.evaluation import Event, Verdict
-from gradeloop.contract.messages import Message, Usage
+from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator, Grader
@@ -332,14 +332,6 @@ def asserts_a_rubric(block: Block) -> None:
 # Checks of JSON, YAML and TOML blocks
 
 
-class Asked(Strict):
-    """What a generator that is not ours is given."""
-
-    messages: tuple[Message, ...]
-    iteration: int
-    feedback: str | None
-
-
 UNPRINTED: dict[str, type[BaseModel]] = {
     "Generator": Generator,
     "Grader": Grader,
@@ -347,7 +339,6 @@ UNPRINTED: dict[str, type[BaseModel]] = {
     "RunMessage": RunMessage,
     "case label": Label,
     "events": Page[Event],
-    "foreign": Asked,
 }
 """The models that `gradeloop schema` does not print under this name; all others it has to print."""
 
@@ -687,7 +678,6 @@ RULES = (
     Rule("docs/models.md", "toml", is_table_of_models),
     Rule("docs/models.md", "toml providers", shows(lambda block: set(settings_of(block).providers), {"house", "azure-eu", "anthropic"})),
     Rule("docs/remote.md", "json Generator", is_the_model_that_it_names, "generator"),
-    Rule("docs/remote.md", "json foreign", is_the_model_that_it_names, "generator"),
     Rule("docs/remote.md", "json *", is_the_model_that_it_names),
     Rule("docs/suites.md", "json", is_a_chat_of_a_loop),
     Rule("docs/suites.md", "yaml", is_value),  # read by tests/suites/test_suites.py

@@ -251,8 +251,9 @@ async def run_generator(desk: Desk, *_: Block) -> None:
         result = await (await run_thread(desk.client, "own", generator=shown("Generator"))).result()
 
     assert (result["status"], result["output"]) == ("satisfied", drafts()[1])
-    assert asked[0]["feedback"] is None
-    assert same_but_for_ids(asked[1], shown("foreign"))
+    conversation = shown("RunResult")["messages"][:-1]
+    assert asked[0] == {"messages": conversation[:1], "iteration": 0, "feedback": None}
+    assert asked[1] == {"messages": conversation, "iteration": 1, "feedback": conversation[-1]["content"]}
 
 
 async def run_batch(desk: Desk, upload: Block, request: Block) -> None:
