@@ -9,7 +9,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 from deploy.site.declare_contract import definitions, plain_name
-from gradeloop.cli.schemas import models
+from gradeloop.cli.schemas import json_schemas, models
 from gradeloop.contract.model_spec import PROVIDERS
 from gradeloop.settings.endpoints import NamedEndpoint, presets_by_name
 from gradeloop.telemetry.metrics import METRICS, Metric
@@ -28,7 +28,10 @@ Print one by `gradeloop schema Task > task.schema.json`, and name it in the file
 `# yaml-language-server: $schema=task.schema.json` in YAML, `#:schema settings.schema.json` in TOML.
 `gradeloop validate FILE...` reads these files as their commands do, and names file, line and cure of each mistake.
 
-Two tables at the end list the worker's [metrics](#metrics) and [endpoints with names](#endpoints-with-names)."""
+At the end stand the worker's [settings](#settings), its [metrics](#metrics) and its [endpoints with names](#endpoints-with-names)."""
+
+SETTINGS = """The keys of a worker's `gradeloop.toml`, which are also its flags and variables `GRADELOOP_*`.
+[Tools](tools/README.md#settings) has an example, and says which file is read and when it is trusted."""
 
 METRICS_HEAD = """## Metrics
 
@@ -68,7 +71,18 @@ def contract_reference() -> str:
     sections = (_section(name, found, sent=name in sent) for name in names)
     endpoints = (row for name, row in presets_by_name().items() if name not in PROVIDERS)
     tables = ["\n".join([METRICS_HEAD, *map(_metric_row, METRICS)]), "\n".join([ENDPOINTS_HEAD, *map(_endpoint_row, endpoints)])]
-    return "\n\n".join([HEAD, *listed, *sections, *tables]) + "\n"
+    return "\n\n".join([HEAD, *listed, *sections, *_settings(found), *tables]) + "\n"
+
+
+def _settings(found: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the worker's settings: the keys of its file, and the types inside them that the contract does not have."""
+    schema = json_schemas("Settings")
+    for field in schema["properties"].values():
+        if "$ref" in field:
+            del field["default"]  # the defaults of the type that it names
+    inner = {name: one for name, one in schema["$defs"].items() if name not in found and name != "JsonValue"}
+    yield _section("Settings", {"Settings": schema | {"description": SETTINGS}}, sent=True)
+    yield from (_section(name, inner, sent=True) for name in sorted(inner))
 
 
 def seen_name(metric: Metric) -> str:
@@ -124,8 +138,12 @@ def _cell(field: Mapping[str, Any]) -> str:
 def _more(field: Mapping[str, Any], required: bool, sent: bool) -> str:
     if not sent:
         return "" if required else "; *optional*"
+    if required:
+        return "; **required**"
     default = field.get("default")
-    return "; **required**" if required else f"; default `{json.dumps(default)}`" if default not in (None, [], {}, "") else ""
+    if isinstance(default, Mapping):
+        default = {key: value for key, value in default.items() if value is not None}
+    return "" if default in (None, [], {}, "") else f"; default `{json.dumps(default)}`"
 
 
 def _type(schema: Any) -> str:  # noqa: ANN401 - JSON of any shape
@@ -148,7 +166,7 @@ def _kind(schema: Mapping[str, Any]) -> str:
     if kind == "array":
         return f"list of {_type(schema.get('items'))}"
     if kind == "object":
-        more = schema.get("additionalProperties")
+        more = schema.get("additionalProperties") or next(iter(schema.get("patternProperties", {}).values()), None)
         named = [f"`{name}`" for name in schema.get("properties", ())]
         return f"object with {', '.join(named)}" if named else f"object of {_type(more)}" if isinstance(more, Mapping) else "object"
     return kind if kind in PLAIN else "any JSON"

@@ -56,7 +56,7 @@ from gradeloop.sandbox.choice import SandboxChoice
 from gradeloop.sandbox.monty import Monty
 from gradeloop.settings.catalog import capability_of, load_catalogue
 from gradeloop.settings.paths import state_folder
-from gradeloop.settings.worker import FetchSettings, McpSettings, NotifySettings, SandboxSettings, WorkerSettings, load_settings
+from gradeloop.settings.worker import NotifySettings, SandboxSettings, WorkerSettings, load_settings
 from gradeloop.stats.decided import EarlyAnswer
 from gradeloop.stats.intervals import Estimate
 from gradeloop.suites.chats import read_chat
@@ -512,24 +512,14 @@ def settings_of(block: Block) -> WorkerSettings:
     return load_settings(["--config", str(in_file(block, "gradeloop.toml"))])
 
 
-FOLDERS = {"read_only": None, "imports": None}
-
-
-def is_whole_settings(block: Block) -> None:
-    """Require that the page's settings are read, that they are all there, and that what is shown of the sandbox are the defaults."""
+def is_settings_file(block: Block) -> None:
+    """Require that the page's settings are read, and that what is shown of the sandbox are the defaults."""
     path = in_file(block, "project.toml").parent / "project" / "gradeloop.toml"
-    for name in ("docs", "tests/duplicates", "../prompts", "suite", "venv"):
-        (path.parent / name).mkdir(parents=True)
+    (path.parent / "docs").mkdir(parents=True)
     path.write_text(block.text.replace('"ruff"', '"/bin/sh"'))
     settings, documented = load_settings(["--config", str(path)]), tomllib.loads(block.text)
 
-    assert set(documented["sandbox"]) == set(SandboxSettings.model_fields)
-    assert documented["sandbox"] | FOLDERS == SandboxSettings().model_dump() | FOLDERS
-    assert set(documented["fetch"]) == set(FetchSettings.model_fields)
-    assert set(McpSettings.model_fields) - set(documented["mcp"]["wiki"]) == {"url", "headers"}
-    beside = set(re.findall(r"`(\w+)`", text_of(block.page).split("Beside these: ")[1].split("as `gradeloop worker")[0]))
-    private = {"config", "folder", "trust", "ready_file", "until_idle", "examine"}
-    assert set(WorkerSettings.model_fields) == set(documented) | beside | private
+    assert documented["sandbox"].items() <= SandboxSettings().model_dump().items()
     assert settings.mcp["wiki"].tools == ("search", "read")
 
 
@@ -687,7 +677,7 @@ RULES = (
     Rule("docs/testing.md", "yaml", lambda block: Script.model_validate(block.value)),
     Rule("docs/tools/README.md", "python", is_python, "reply"),
     Rule("docs/tools/README.md", "yaml task", read_as_task, "reply"),
-    Rule("docs/tools/README.md", "toml", is_whole_settings),
+    Rule("docs/tools/README.md", "toml", is_settings_file),
     Rule("docs/tools/*.md", "python", is_signature),
     Rule("docs/tools/*.md", "yaml", is_criterion_of_the_tool),
     Rule("docs/operating.md", "text", is_the_plan_that_is_printed, having="calls in flight:"),
