@@ -32,12 +32,11 @@ from gradeloop.client.client import GradingClient
 from gradeloop.client.watch import PATIENCE_SECONDS
 from gradeloop.contract import base as contract_base
 from gradeloop.contract import messages, model_spec, rubric, thread, transcript
-from gradeloop.contract.criterion import VOTES
 from gradeloop.contract.evaluation import EVIDENCE_BYTES, Event, RunStatus
 from gradeloop.contract.messages import RecordKind
-from gradeloop.contract.model_spec import PROVIDERS, ModelConfig, ModelSpec
+from gradeloop.contract.model_spec import PROVIDERS
 from gradeloop.contract.notice import ALL_KINDS
-from gradeloop.contract.thread import Generator, ThreadRequest
+from gradeloop.contract.thread import Generator
 from gradeloop.errors import InvalidRequest
 from gradeloop.grading import json_schema, text_checks
 from gradeloop.grading.prompts import TRANSCRIPT_BUDGET
@@ -104,9 +103,7 @@ LIMITS = {
     },
     CONTRACT: {
         "a rubric": f"{rubric.RUBRIC_BYTES // KIB} KiB, {rubric.MAX_CRITERIA} criteria",
-        "a `system_prompt`, a rubric's `prompt`": "65,536 characters",
         "`vars`": f"{VARS_BYTES // KIB} KiB",
-        "votes on a criterion, conversations of a pass": f"{VOTES}, {rubric.CONVERSATIONS}",
         "a row's `metadata`": f"{METADATA_BYTES // KIB} KiB",
         "a message, as JSON": f"{messages.MESSAGE_BYTES // KIB:,} KiB",
         "an image or file inside of a message; in one message": f"{messages.IMAGE_BYTES // KIB} KiB; {messages.IMAGES}",
@@ -121,7 +118,6 @@ LIMITS = {
         "turns of one conversation": f"{model_spec.TURNS}; with `max_turns` 1 to {most(Generator, 'max_turns')}",
         "turns to repair a verdict": f"{REPAIRS}",
         "a tool's output": f"{EVIDENCE_BYTES // KIB} KiB",
-        "the `parameters` of a remote tool": f"{model_spec.PARAMETERS_BYTES // KIB} KiB",
         "the arguments of a call that a person approves": f"{tool_calls.APPROVED_BYTES // KIB} KiB",
         "a tool's time": f"{tool_call.TOOL_SECONDS:.0f} s",
         "a generator of your own": foreign_limits(),
@@ -221,9 +217,7 @@ def test_a_worker_sends_heartbeats_as_often_as_the_architecture_says(monkeypatch
 
 DOOR = workflow._Definition.must_from_class(thread.GradingThread)
 CODES = (
-    (CONTRACT, "Start a thread", set(ThreadRequest.model_fields)),
     (PYTHON, "The client", {name for name in vars(GradingClient) if not name.startswith("_")}),
-    (MODELS, "Models", set(ModelConfig.model_fields) | set(ModelSpec.model_fields) - {"id", "config"}),
     (BATCHES, "Status of a case", set(get_args(CaseStatus))),
     (JUDGING, "A judge", set(judge_contract.SchemaJudge.model_fields)),
 )
