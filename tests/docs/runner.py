@@ -675,7 +675,6 @@ RULES = (
     Rule("docs/tools/*.md", "yaml", is_criterion_of_the_tool),
     Rule("docs/transcripts.md", "text", is_line_about_a_format),
     Rule("docs/transcripts.md", "yaml mapping *", lambda block: Mapping.model_validate(block.value)),  # run by test_mapped_shapes.py
-    Rule("docs/turns.md", "json *", is_the_model_that_it_names),
     Rule("docs/turns.md", "python", is_python, "two calls"),
     Rule("docs/tutorials/*.md", "text", is_text, "tutorial"),
     Rule("docs/tutorials/*.md", "sh later", names_commands),
