@@ -344,7 +344,7 @@ def unknown_provider(provider: str, own: Collection[str]) -> str | None:
     cure = f"an endpoint of your own is a table [providers.{provider}] in the worker's gradeloop.toml"
     close = closest(provider, sorted(known))
     usual = {rule.provider for rule in DEFAULTS} | (set(own) - presets_by_name().keys())
-    some = f"Known: {', '.join(sorted(usual))}, and {len(known)} in all, in docs/models.md."
+    some = f"Known: {', '.join(sorted(usual))}, and {len(known)} in all, in docs/reference.md."
     return f"unknown provider {provider!r}. {f'Did you mean {close!r}?' if close else some} Or else: {cure}."
 
 
