@@ -188,7 +188,6 @@ SENTENCES = {
     MODELS: tuple(f"`{name}`" for name in PROVIDERS),
     WATCHING: tuple(f"`{name}`" for name in (*thread.SEARCH_ATTRIBUTES, *Event.model_json_schema()["properties"]["type"]["enum"])),
     JUDGING: (
-        *(f"`{name}`" for name in judge_contract.JudgeResult.model_fields),
         *(f"`<{name}>`" for name in judge_contract.REASONING),
         *(f"`{name}`" for name in ("JudgeFailed", "AssertionError", "tools", "scripted")),
     ),
@@ -219,7 +218,6 @@ DOOR = workflow._Definition.must_from_class(thread.GradingThread)
 CODES = (
     (PYTHON, "The client", {name for name in vars(GradingClient) if not name.startswith("_")}),
     (BATCHES, "Status of a case", set(get_args(CaseStatus))),
-    (JUDGING, "A judge", set(judge_contract.SchemaJudge.model_fields)),
 )
 
 
@@ -322,13 +320,11 @@ def test_the_keywords_and_formats_of_output_schemas_are_the_codes() -> None:
 
 def test_the_commands_and_flags_of_pages_are_the_command_lines() -> None:
     of_eval = codes(BATCHES, "Running a suite", r"`(--[\w-]+)`")
-    of_judge = {re.split(r"[A-Z]", name)[0].strip() for name in codes(JUDGING, "The store", r"`([^`]+)`")}
     of_report, of_diff = (set(re.findall(r"(--[a-z][a-z-]*)", part)) for part in text_of(REPORTS).split("## The page as it changes"))
 
     assert (of_report, of_diff) == (flags("report"), flags("diff"))
     assert len(of_eval) > 20
     assert of_eval <= flags("eval")
-    assert of_judge == {"judge", "agreement", *(name for name in commands() if name.startswith("registry "))}
     assert set(re.findall(r"`(?:gradeloop )?(batches \w+)", text_of(BATCHES))) == {
         name for name in commands() if name.startswith("batches ")
     }

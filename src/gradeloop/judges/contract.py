@@ -69,11 +69,11 @@ class JudgeResult(Tolerant):
     batch_id: OmitEmpty[str | None] = None
     """The batch that judged; None where a workflow of the judgement's own did."""
     unsure: OmitEmpty[tuple[str, ...]] = ()
-    """The keys on whose verdict fewer of the votes agree than the judge's `abstain` says: neither a pass nor a fail."""
+    """The keys with fewer agreeing votes than `abstain` says: neither a pass nor a fail."""
     escalated_from: OmitEmpty[str | None] = None
-    """The id of the unsure judgement that this one, by the model of the judge's `escalate`, stands for; None for any other."""
+    """The id of the unsure judgement that this one replaces, by the model of `escalate`; None for any other."""
     passed: OmitEmpty[bool | None] = None
-    """Whether it passes by `gate`; None where that says nothing of it: for a `FAILURE`, for an unsure one, and without a gate."""
+    """Whether it passes by `gate`; None for a `FAILURE`, for an unsure one, and without a gate."""
     gate: OmitEmpty[PassGate | None] = None
     """The rule that the command had; None without one, and in the workflow's own results."""
 
@@ -211,10 +211,7 @@ def default_templates(mode: ParsingMode, key: str) -> tuple[PromptTemplate, ...]
 
 
 Abstain = OmitEmpty[Annotated[dict[str, Annotated[float, Field(gt=0, le=1)]] | None, READS_SHARES]]
-"""The least share of votes, 0 to 1, with which a verdict on a key decides; with a smaller one it is unsure. Chosen on labels."""
-
 Escalate = OmitEmpty[ModelSpec | None]
-"""The model that is asked anew what the judge is unsure of; by default nobody is, and a person decides."""
 
 
 def refuse_abstention(abstain: dict[str, float] | None, escalate: ModelSpec | None, voted: Sequence[str], cure: str) -> None:
@@ -240,52 +237,50 @@ class SchemaJudge(Strict):
     version: Annotated[int, Field(ge=1)] = 1
     name: OmitEmpty[Annotated[str, Field(max_length=200)] | None] = None
     rubric_text: str
+    """Question of the judge, and how it decides."""
     output_schema: dict[str, Any] = Field(default_factory=lambda: dict(DEFAULT_SCHEMA))
+    """Shape of the answer; by default a label `match` or `no match`, and an explanation with citations."""
     prompt_templates: Items[PromptTemplate] | None = None
-    """The messages that are sent; by default one that gradeloop brings."""
+    """Messages with `{agent_run}`, `{rubric}`, `{output_schema}` and the tag; literal braces are doubled; one of gradeloop by default."""
     judge_model: ModelSpec | None = None
-    """The model that judges; by default the first of a table for which the worker has a key."""
+    """The model that judges; the worker's default grader if it is absent."""
     panel: OmitEmpty[Annotated[tuple[ModelSpec, ...], Field(min_length=2, max_length=MAX_ROLLOUTS)] | None] = None
-    """Several models that judge side by side, each with `n_rollouts_per_input` rollouts, instead of one `judge_model`."""
+    """Several models instead of one `judge_model`, each with `n_rollouts_per_input` rollouts."""
     output_parsing_mode: ParsingMode = "XML_KEY"
+    """Form of the answer: between tags, or as the provider enforces it."""
     response_xml_key: str = "response"
+    """Name of the tags around the answer."""
     output_format: Literal["json", "yaml"] = "json"
-    """The format of the answer between the tags; Docent's newer rubrics say yaml."""
+    """The format of the answer between the tags."""
     n_rollouts_per_input: Annotated[int, Field(ge=1, le=MAX_ROLLOUTS)] = 1
+    """Number of answers to the same question."""
     quorum: OmitEmpty[Annotated[int, Field(ge=1, le=MAX_ROLLOUTS)] | None] = None
-    """Number of rollouts that must have a valid answer for a result; by default more than half of them."""
+    """Number of rollouts that must have a valid answer; by default more than half of them."""
     judge_variant: Literal["majority", "multi-reflect"] = "majority"
+    """Decision by the rollouts' majority, or by as many reflections on their answers."""
     rollout_type: Literal["single_turn"] = "single_turn"
     bad_citations: Literal["flag", "fail"] = Field(default="flag", exclude_if=lambda value: value == "flag")
     """Treatment of an answer with an unverified citation: `flag` keeps it, `fail` makes it invalid."""
     require_citations: OmitEmpty[bool] = False
-    """Whether an answer is invalid in which a text with `citations: true` has no verified citation."""
+    """Whether every text with `citations: true` needs a verified citation."""
     show_metadata: OmitEmpty[bool] = False
     """Whether the judge sees the run's metadata, which may hold the expected answer."""
     abstain: Abstain = None
+    """Least share of agreeing votes by key; a verdict with a smaller one is unsure."""
     escalate: Escalate = None
+    """Model that is asked once about unsure verdicts."""
     pass_if: OmitEmpty[Annotated[dict[str, bool | int | float | str], Field(min_length=1)] | None] = None
     """The values that an output must have to pass, by key; by default nothing says what passes."""
 
-    @model_validator(mode="before")
+    @field_validator("output_parsing_mode", mode="before")
     @classmethod
     def _reads_mode(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-        if not isinstance(value, dict):
-            return value
-        mode = value.get("output_parsing_mode")
-        return value | {"output_parsing_mode": mode.upper()} if isinstance(mode, str) else value
+        return value.upper() if isinstance(value, str) else value
 
-    @field_validator("judge_model", mode="before")
+    @field_validator("judge_model", "panel", mode="before")
     @classmethod
-    def _reads_model(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-        return _docent_model(value) if isinstance(value, dict) and ("provider" in value or "model_name" in value) else value
-
-    @field_validator("panel", mode="before")
-    @classmethod
-    def _reads_panel(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
-        if not isinstance(value, list | tuple):
-            return value
-        return tuple(_docent_model(one) if isinstance(one, dict) and ("provider" in one or "model_name" in one) else one for one in value)
+    def _reads_models(cls, value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
+        return tuple(map(_read_model, value)) if isinstance(value, list | tuple) else _read_model(value)
 
     @field_validator("rubric_text")
     @classmethod
@@ -379,8 +374,10 @@ class SchemaJudge(Strict):
         return self.id or f"rubric-{self.sha256()[:12]}"
 
 
-def _docent_model(value: dict[str, Any]) -> dict[str, Any]:
+def _read_model(value: Any) -> Any:  # noqa: ANN401 - raw input of any shape
     """Turn Docent's `{provider, model_name, reasoning_effort?, served_providers?}` into a model spec."""
+    if not isinstance(value, dict) or not value.keys() & {"provider", "model_name"}:
+        return value
     known = ["provider", "model_name", "reasoning_effort", "served_providers", *_DOCENT_NOTES]
     if unknown := next((key for key in value if key not in known), None):
         raise ValueError(f"unknown key {clip(str(unknown))}.{did_you_mean(str(unknown), known)}")
@@ -443,7 +440,9 @@ class CriteriaJudge(Strict):
     grader: OwnGrader | None = None
     """The grader, as a thread has it: model, system_prompt and tools, or a remote grader."""
     abstain: Abstain = None
+    """Least share of agreeing votes by key; a verdict with a smaller one is unsure."""
     escalate: Escalate = None
+    """Model that is asked once about unsure verdicts."""
 
     @model_validator(mode="after")
     def _abstains_on_votes(self) -> "CriteriaJudge":
