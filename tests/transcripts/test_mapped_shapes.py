@@ -1,4 +1,4 @@
-"""The mappings of the documentation, each on a sample of the shape that it is for: all that was said is shown, in its order."""
+"""The mappings of the examples, each on a sample of the shape that it is for: all that was said is shown, in its order."""
 
 import json
 from pathlib import Path
@@ -8,13 +8,12 @@ import pytest
 
 from gradeloop.transcripts.mapping import read_mapping
 from gradeloop.transcripts.readers import Reading, read_run_file
-from tests.docs.runner import blocks
+from tests.conftest import ROOT
+from tests.docs.runner import block_of
 
 LONG = "it says so because of what it was shown, of what the reference says, and of how the two of them are to be compared here."
 
-MAPPINGS = {
-    block.about.removeprefix("mapping "): block.text for block in blocks("docs/transcripts.md") if block.about.startswith("mapping ")
-}
+MAPPINGS = {path.stem: path.read_text() for path in (ROOT / "examples/mappings").glob("*.yaml")}
 
 
 def node(name: str, parent: str | None, role: str, content: dict[str, Any], at: float | None) -> dict[str, Any]:
@@ -162,8 +161,11 @@ SAMPLES: dict[str, tuple[str, Any, list[tuple[str, list[str]]]]] = {
 }
 
 
-def test_every_mapping_of_the_page_has_a_sample() -> None:
-    assert list(MAPPINGS) == list(SAMPLES)
+def test_every_mapping_has_a_sample_and_the_page_shows_one_of_them() -> None:
+    shown = block_of("docs/transcripts.md", "yaml mapping helm").text
+
+    assert set(MAPPINGS) == set(SAMPLES)
+    assert shown in MAPPINGS["helm"]
 
 
 @pytest.mark.parametrize("shape", SAMPLES)
