@@ -59,7 +59,6 @@ from gradeloop.settings.worker import NotifySettings, SandboxSettings, WorkerSet
 from gradeloop.stats.decided import EarlyAnswer
 from gradeloop.stats.intervals import Estimate
 from gradeloop.suites.chats import read_chat
-from gradeloop.suites.convert import from_mastra, from_promptfoo
 from gradeloop.suites.flags import SuiteFlags
 from gradeloop.suites.load import read_suite
 from gradeloop.transcripts.mapping import Mapping
@@ -693,12 +692,6 @@ RULES = (
     Rule(WRITING, "yaml rubric", lambda block: Rubric.model_validate(block.value)),
     Rule(WRITING, "yaml verdict", is_verdict),
     Rule(WRITING, "yaml task", shows(filled_criteria, ["Addresses Ada by name", "At most 40 words"])),
-    Rule(
-        WRITING,
-        "yaml promptfoo",
-        shows(lambda block: criteria_of(from_promptfoo(block.value)), ["Names the price of the pump", "Apologizes"]),
-    ),
-    Rule(WRITING, "yaml mastra", shows(lambda block: [group.group for group in from_mastra(block.value).groups], ["short", "thorough"])),
     Rule("docs/*.md", "python", is_python),
     Rule("docs/calibration.md", "json *", is_the_model_that_it_names),
     Rule("docs/agents.md", "json", is_value),
