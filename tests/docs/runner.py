@@ -420,9 +420,7 @@ def is_suite(block: Block) -> None:
 
 def is_judge(block: Block) -> None:
     """Require that a judge is of the kind that its name says."""
-    judge = parse_judge(block.value)
-    assert isinstance(judge, CriteriaJudge if block.about == "criteria" else SchemaJudge)
-    assert (judge.abstain == {"label": 0.8}) == (block.about == "unsure")
+    assert isinstance(parse_judge(block.value), CriteriaJudge if block.about == "criteria" else SchemaJudge)
 
 
 def is_verdict(block: Block) -> None:
@@ -650,7 +648,6 @@ RULES = (
     Rule("docs/generators.md", "python", is_python, NOT_RUN),
     Rule("docs/generators.md", "yaml", read_as_task),
     Rule("docs/judging.md", "json AgentRun", is_the_model_that_it_names, "judgement"),
-    Rule("docs/judging.md", "json *", is_the_model_that_it_names),
     Rule("docs/judging.md", "python", is_python, "judge"),
     Rule("docs/judging.md", "python tests", asserts_a_rubric),
     Rule("docs/judging.md", "python docent", is_python),  # the example is run by tests/integrations/test_docent.py
