@@ -29,7 +29,6 @@ from activities.notify import NotifyActivities
 from activities.providers.scripted import Script
 from activities.tools.base import Tool, ToolContext, tool_of
 from activities.tools.registry import build_rows
-from gradeloop import testing
 from gradeloop.batches.answer import answer_of, results_line
 from gradeloop.batches.contract import BatchRequest, BatchSummary
 from gradeloop.batches.gate import expectation
@@ -308,17 +307,6 @@ def is_signature(block: Block) -> None:
     for name, parameter in shown.items():
         assert parameters[name] == (None if parameter.default is inspect.Parameter.empty else parameter.default), name
     assert tool.required == tuple(name for name, parameter in shown.items() if parameter.default is inspect.Parameter.empty)
-
-
-def asserts_a_rubric(block: Block) -> None:
-    """Require that the example of a test calls `assert_rubric` with arguments that it takes."""
-    asserted: dict[str, Any] = {}
-    signature, names = inspect.signature(testing.assert_rubric), {"my_agent": lambda question: f"{question} Paris."}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(testing, "assert_rubric", lambda *given, **more: asserted.update(signature.bind(*given, **more).arguments))
-        exec(block.text, names)
-        names["test_the_answer_names_the_capital"]()  # type: ignore[call-arg]  # the page's function
-    assert asserted["output"] == "What is the capital of France? Paris."
 
 
 # Checks of JSON, YAML and TOML blocks
@@ -649,7 +637,6 @@ RULES = (
     Rule("docs/generators.md", "yaml", read_as_task),
     Rule("docs/judging.md", "json AgentRun", is_the_model_that_it_names, "judgement"),
     Rule("docs/judging.md", "python", is_python, "judge"),
-    Rule("docs/judging.md", "python tests", asserts_a_rubric),
     Rule("docs/judging.md", "python docent", is_python),  # the example is run by tests/integrations/test_docent.py
     Rule("docs/judging.md", "yaml schema", is_judge, "judgement"),
     Rule("docs/judging.md", "yaml *", is_judge),

@@ -186,10 +186,8 @@ SENTENCES = {
     ENCRYPTION: (f"from {codec.THRESHOLD // KIB} KiB on",),
     MODELS: tuple(f"`{name}`" for name in PROVIDERS),
     WATCHING: tuple(f"`{name}`" for name in (*thread.SEARCH_ATTRIBUTES, *Event.model_json_schema()["properties"]["type"]["enum"])),
-    JUDGING: (
-        *(f"`<{name}>`" for name in judge_contract.REASONING),
-        *(f"`{name}`" for name in ("JudgeFailed", "AssertionError", "tools", "scripted")),
-    ),
+    JUDGING: tuple(f"`<{name}>`" for name in judge_contract.REASONING),
+    "docs/testing.md": tuple(f"`{name}`" for name in ("JudgeFailed", "AssertionError", "tools", "scripted")),
     REPORTS: (f"{read_batch.THREADS:,} at most", f"port {DEFAULT}, or `{VARIABLE}`", *MARKS.values()),
     TOOLS: (f'`_meta["{mcp.OPERATION_META}"]`',),
     "docs/threat-model.md": (f"{len(HOSTILE)} hostile programs and {len(INTERPRETER)} attacks",),

@@ -42,7 +42,7 @@ def test_every_path_that_stands_as_code_exists(page: str) -> None:
 
 
 def test_the_readme_is_short() -> None:
-    assert len(text_of("README.md").split()) <= 900
+    assert len(text_of("README.md").split()) <= 830
 
 
 def test_no_file_names_the_host_of_a_package_index() -> None:
