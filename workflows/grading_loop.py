@@ -19,7 +19,6 @@ from workflows.stop_rule import draft_is_due, forget_rubric_stop, must_end_turn
 from workflows.thread_state import MESSAGES, Exchange, GradingRun, PassState, Thread, join_notes
 from workflows.tool_calls import ToolCalls
 
-
 ANSWERED = "end a turn whose last draft needs no grading"
 """The patch since which a turn ends, also while it is stopped, where its draft came and its rubric had been cleared."""
 

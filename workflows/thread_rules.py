@@ -322,7 +322,7 @@ def enqueue(thread: Thread, turn: Invocation) -> None:
 
 
 def _spare(thread: Thread, turn: Invocation) -> None:
-    """Have a turn that the stop in progress would drop be served after it: somebody asks for it since."""
+    """Have a turn that the stop in progress would drop be served after it, since its caller asks again."""
     if any(dropped is turn for dropped in thread.queue[: thread.dropping]) and workflow.patched(SPARED):
         thread.queue = [*(other for other in thread.queue if other is not turn), turn]
         thread.dropping -= 1

@@ -70,7 +70,7 @@ def read_batch(named: str, reader: Callable[[], BatchReader], keep: Callable[[Ca
         with batches.snapshot(asyncio.run(_batch_id(named, batches))) as found:
             return ReadBatch(found.summary.batch_id, [keep(result) for result in found.results()], found.summary)
     except InvalidRequest:
-        from gradeloop.batches.compare.threads import read_drafts
+        from gradeloop.batches.compare.graded_drafts import read_drafts
 
         drafts = None if _LATEST.fullmatch(named) else asyncio.run(read_drafts(named))
         if drafts is None:
