@@ -159,11 +159,7 @@ class WorkerServices:
                 self.refuse_without_price(asked)
 
     def refuse_without_price(self, model: ModelSpec) -> None:
-        """Refuse a budget in money where it is not known what a model costs.
-
-        Raises:
-            InvalidRequest: The model has no price on this worker.
-        """
+        """Raise InvalidRequest where there is a budget in money and the model has no price on this worker."""
         if self.providers.cost(model, Usage(calls=1)) is None:
             cure = "add its price to the file that GRADELOOP_PRICES names, or set budget.max_tokens instead"
             raise InvalidRequest(f"budget.max_cost_usd: the price of {model.id!r} is not known on this worker; {cure}")
@@ -215,11 +211,7 @@ class CapabilityActivities:
 
     @activity.defn(name="admit")
     async def admit(self, reference: GradingSettingsRef) -> WorkerCapabilities:
-        """Refuse what this worker cannot serve, and return what it offers.
-
-        Raises:
-            ApplicationError: Of type `InvalidRequest`.
-        """
+        """Return what this worker offers; raise ApplicationError of type `InvalidRequest` for what it cannot serve."""
         settings = await self._services.threads.settings(reference)
         self._services.refuse_unservable(settings)
         return self._services.capabilities_for(settings)

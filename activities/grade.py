@@ -105,11 +105,7 @@ class GraderActivities:
 
     @activity.defn(name="grade")
     async def grade(self, call: GradeCall) -> GraderTurn | UnansweredAttempt:
-        """Make one model call and read its answer strictly.
-
-        Raises:
-            ApplicationError: Its type is the kind of failure.
-        """
+        """Make one model call and read its answer strictly. An ApplicationError's type is the kind of failure."""
         return await self._services.calls.answer(call, self._turn)
 
     async def _turn(self, call: GradeCall, state: AttemptState) -> GraderTurn:

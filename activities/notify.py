@@ -48,11 +48,7 @@ class Webhook:
 
     @classmethod
     def find(cls, name: str, settings: NotifySettings, environment: Mapping[str, str]) -> "Webhook":
-        """Resolve a webhook's variables.
-
-        Raises:
-            InvalidRequest: A variable is not set, or has no address.
-        """
+        """Resolve a webhook's variables; raise InvalidRequest where a variable is not set, or has no address."""
         url = settings.url if settings.has_address else _variable(name, "url", settings.url, environment)
         if not settings.has_address:
             remember_secret(url)
@@ -144,11 +140,7 @@ class NotifyActivities:
 
     @activity.defn(name=NOTIFY)
     async def notify(self, call: NoticeCall) -> None:
-        """Post a notice.
-
-        Raises:
-            ApplicationError: The webhook did not take it; of type `WebhookRefused` where it never will.
-        """
+        """Post a notice; raise ApplicationError where the webhook did not take it, of type `WebhookRefused` where it never will."""
         webhook = self._webhooks.get(call.webhook)
         if webhook is None:
             raise ApplicationError(f"this worker has no webhook {call.webhook!r}; add it to [notify]", type=REFUSED, non_retryable=True)

@@ -328,11 +328,7 @@ class ActivityCalls:
             run.pins = {**{name: facts.sha256 for name, facts in capabilities.facts.items()}, **run.pins}
 
     async def ask_capabilities(self) -> WorkerCapabilities:
-        """Ask a worker what it can do.
-
-        Raises:
-            ActivityError: It cannot serve the thread, or no worker answers.
-        """
+        """Ask a worker what it can do; raise ActivityError where it cannot serve the thread, or no worker answers."""
         return await self.make("admit", self.settings(), ADMIT, summary="admit", result=WorkerCapabilities)
 
     async def find_capabilities(self) -> WorkerCapabilities | None:

@@ -13,11 +13,7 @@ NO_VALUE = RawValue(Payload(metadata={"encoding": b"binary/null"}))
 
 
 def decode(raw: RawValue, what: str) -> object:
-    """Return the JSON value of a raw argument.
-
-    Raises:
-        InvalidRequest: It cannot be decoded.
-    """
+    """Return the JSON value of a raw argument; raise InvalidRequest where it cannot be decoded."""
     try:
         return workflow.payload_converter().from_payload(raw.payload)
     except Exception as error:  # noqa: BLE001 - a converter raises many kinds, each the sender's mistake
@@ -42,10 +38,6 @@ def decode_result(raw: RawValue) -> object:
 
 
 def parse_rubric(raw: RawValue) -> Rubric:
-    """Return the rubric of a signal.
-
-    Raises:
-        InvalidRequest: It is malformed.
-    """
+    """Return the rubric of a signal; raise InvalidRequest where it is malformed."""
     with explained():
         return Rubric.model_validate(decode(raw, "the rubric"))

@@ -63,11 +63,7 @@ def case_settings(case: Case, *, priced: bool = False) -> GradingSettings:
 
 
 async def refuse_case(services: WorkerServices, case: Case) -> None:
-    """Refuse a case of a batch that a worker cannot serve.
-
-    Raises:
-        ApplicationError: Of type `InvalidRequest`; its message names the case.
-    """
+    """Raise ApplicationError of type `InvalidRequest`, which names the case, for a case that a worker cannot serve."""
     settings = case_settings(case)
     try:
         if case.judging is not None:
@@ -154,11 +150,7 @@ class CaseQuestion(ABC):
 
     @abstractmethod
     async def request(self, call: CaseCall, conversation: CaseConversation) -> ModelRequest:
-        """Return the call to the model.
-
-        Raises:
-            ApplicationError: Of type `config`: the model cannot answer as it is asked to.
-        """
+        """Return the call to the model; raise ApplicationError of type `config` where the model cannot answer as it is asked to."""
 
     @abstractmethod
     async def take(self, reply: ModelReply, request: ModelRequest, conversation: CaseConversation) -> None:

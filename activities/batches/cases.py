@@ -133,11 +133,7 @@ class BatchActivities:
 
     @activity.defn(name="open_batch")
     async def open_batch(self, request: BatchRequest) -> OpenedBatch:
-        """Begin a batch, or resume it.
-
-        Raises:
-            ApplicationError: `InvalidRequest`.
-        """
+        """Begin a batch, or resume it; raise ApplicationError of type `InvalidRequest` where that is refused."""
         async with store_attempt():
             stretches, in_turn = await self._store.open(request)
         webhooks = self._services.capabilities.webhooks
@@ -170,11 +166,7 @@ class BatchActivities:
 
     @activity.defn(name="draft_case")
     async def draft_case(self, call: CaseCall) -> CaseAnswer:
-        """Draft a case, and store the draft before the workflow learns of it.
-
-        Raises:
-            ApplicationError: Its type is the kind of failure.
-        """
+        """Draft a case, and store the draft before the workflow learns of it. An ApplicationError's type is the kind of failure."""
         async with self._paying(call) as state:
             stored = await self._reload(call)
             if is_over(stored, call):
@@ -201,11 +193,7 @@ class BatchActivities:
 
     @activity.defn(name="grade_case")
     async def grade_case(self, call: CaseCall) -> CaseAnswer:
-        """Answer one question about a case; the last one ends the case.
-
-        Raises:
-            ApplicationError: Its type is the kind of failure.
-        """
+        """Answer one question about a case; the last one ends the case. An ApplicationError's type is the kind of failure."""
         async with self._paying(call) as state:
             stored = await self._cases.load(call.batch_id, call.position, call.attempt)
             if (known := await self._known(call, stored)) is not None:
@@ -234,11 +222,7 @@ class BatchActivities:
 
     @activity.defn(name="compare_cases")
     async def compare_cases(self, call: CaseCall) -> CaseAnswer:
-        """Answer one question that compares a case with others; the last one ends them all.
-
-        Raises:
-            ApplicationError: Its type is the kind of failure.
-        """
+        """Answer one question that compares cases; the last one ends them all. An ApplicationError's type is the kind of failure."""
         async with self._paying(call) as state:
             stored = await self._reload(call)
             if is_over(stored, call):
@@ -544,11 +528,7 @@ class BatchActivities:
         return result.model_copy(update={"usage": usage})
 
     async def _transformed(self, stored: StoredCase) -> str:
-        """Return what is judged of a case.
-
-        Raises:
-            ValueError: A transform or a check cannot decide.
-        """
+        """Return what is judged of a case; raise ValueError where a transform or a check cannot decide."""
         output = stored.output or ""
         return (await self._found(stored, output)).output if stored.case.transforms else output
 

@@ -126,11 +126,7 @@ class JudgeActivities:
 
     @activity.defn(name="judge")
     async def judge(self, call: JudgeCall) -> JudgeTurn | UnansweredAttempt:
-        """Make one model call and read its answer strictly.
-
-        Raises:
-            ApplicationError: Its type is the kind of failure.
-        """
+        """Make one model call and read its answer strictly. An ApplicationError's type is the kind of failure."""
         return await self._services.calls.answer(call, self._turn)
 
     async def _turn(self, call: JudgeCall, state: AttemptState) -> JudgeTurn:

@@ -114,11 +114,7 @@ class Providers:
         return self._memories.setdefault((endpoint.provider, endpoint.base_url), {})
 
     def check(self, spec: ModelSpec) -> None:
-        """Refuse a model that this worker cannot call.
-
-        Raises:
-            ModelFault: Of kind `config`; its message is one sentence that names the cure.
-        """
+        """Raise ModelFault of kind `config`, in one sentence that names the cure, for a model that this worker cannot call."""
         complaint = self._complaint(spec)
         if complaint:
             raise ModelFault("config", complaint, model=spec.id)
@@ -158,11 +154,7 @@ class Providers:
         return self._environment.secrets
 
     def default_grader(self) -> ModelSpec:
-        """Return the model that judges where none is named.
-
-        Raises:
-            ModelFault: Of kind `config`: this worker has no key.
-        """
+        """Return the model that judges where none is named; raise ModelFault of kind `config` where this worker has no key."""
         if self._environment.default is None:
             names = ", ".join(dict.fromkeys(row.variables[0] for row in DEFAULTS))
             raise ModelFault("config", f"no grader is named and no provider key is set; name one in grader.model, or set one of {names}")
@@ -246,11 +238,7 @@ class Providers:
         return facts.slots or SLOTS
 
     async def describe(self, spec: ModelSpec, *, trial: bool) -> Description:
-        """Ask a model's server of Chat Completions what it is.
-
-        Raises:
-            Exception: It cannot be asked.
-        """
+        """Ask a model's server of Chat Completions what it is; raise Exception where it cannot be asked."""
         for package, _ in self._packages(spec.provider):
             await self._load(package)
         if server := self._environment.servers.get(spec.provider):
@@ -332,11 +320,7 @@ class Providers:
             await pool.aclose()
 
     def refuse_without_logprobs(self, spec: ModelSpec) -> None:
-        """Refuse a model whose protocol has no log probabilities, and one with such a fallback.
-
-        Raises:
-            ModelFault: Of kind `config`.
-        """
+        """Raise ModelFault of kind `config` for a model whose protocol has no log probabilities, and one with such a fallback."""
         for model in spec.chain:
             protocol = self._environment.protocol(model.provider)
             if protocol and not PROTOCOLS.find(protocol).log_probs:
@@ -468,11 +452,7 @@ class WorkerExamination(Strict):
 
 
 async def examine(environment: Environment) -> WorkerExamination:
-    """Ask every provider whose key is set.
-
-    Raises:
-        InvalidRequest: The user's own prices cannot be read.
-    """
+    """Ask every provider whose key is set; raise InvalidRequest where the user's own prices cannot be read."""
     providers, table = Providers(environment), load_prices(environment.prices)
     places = list(_asked(environment))
     for protocol in dict.fromkeys(str(place.protocol) for _, place in places):

@@ -286,11 +286,7 @@ def _wire_id(identifier: str) -> str:
 
 
 def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
-    """Read the reply's body.
-
-    Raises:
-        ModelFault: It is not an answer.
-    """
+    """Read the reply's body; raise ModelFault where it is not an answer."""
     if body.get("type") == "error":
         raise error_in_reply(body.get("error"), status=200)
     with paid_reply(body, "usage", _usage) as usage:

@@ -223,11 +223,7 @@ def log_probs(tokens: JsonValue, name: str = "logprob") -> LogProbs | None:
 def assistant_reply(
     text: str, calls: Sequence[ToolCall], vendor: JsonObject | None, usage: Usage, logprobs: LogProbs | None = None
 ) -> ModelReply:
-    """Return a finished reply.
-
-    Raises:
-        ModelFault: It is empty.
-    """
+    """Return a finished reply; raise ModelFault where it is empty."""
     if not text.strip() and not calls:
         raise malformed("the reply is empty: no text and no tool call", usage)
     if depth(vendor) > NESTING_DEPTH:
@@ -319,11 +315,7 @@ def call_id(step: Step, ordinal: int) -> str:
 
 
 def tool_call(identifier: str, name: JsonValue, arguments: JsonValue) -> ToolCall:
-    """Build a tool call; arguments that are no JSON object are kept as written.
-
-    Raises:
-        ModelFault: The call names no tool.
-    """
+    """Build a tool call; arguments that are no JSON object are kept as written. Raise ModelFault where the call names no tool."""
     if not isinstance(name, str) or not name:
         raise malformed(f"a tool call names no tool: {name!r}")
     parsed = _parsed(arguments)
@@ -368,11 +360,7 @@ class Assembly(Protocol):
     """Puts the events of a stream together to what the same call returns without streaming."""
 
     def add(self, event: JsonObject) -> None:
-        """Take the next event in.
-
-        Raises:
-            ModelFault: It reports an error.
-        """
+        """Take the next event in; raise ModelFault where it reports an error."""
         ...
 
     def body(self) -> JsonObject | None:
@@ -579,11 +567,7 @@ BLANK = "\u2014"
 
 
 async def embed_openai(client: "AsyncOpenAI", request: ModelRequest) -> ModelReply:
-    """Make one call of OpenAI's embeddings, and return the verdict.
-
-    Raises:
-        ModelFault: The reply has not one vector for each text.
-    """
+    """Make one call of OpenAI's embeddings, and return the verdict; raise ModelFault where the reply has not one vector for each text."""
     body: JsonObject = {"model": request.spec.model, "input": _texts(request), "encoding_format": "float", **request.spec.config.extra}
     call = client.embeddings.with_streaming_response.create
     async with call(model=request.spec.model, input=[], extra_body=body, timeout=reply_timeout(request, streamed=False)) as response:
@@ -596,11 +580,7 @@ async def embed_openai(client: "AsyncOpenAI", request: ModelRequest) -> ModelRep
 
 
 async def embed_google(client: "Client", request: ModelRequest) -> ModelReply:
-    """Make one call of Gemini's embeddings, and return the verdict.
-
-    Raises:
-        ModelFault: The reply has not one vector for each text.
-    """
+    """Make one call of Gemini's embeddings, and return the verdict; raise ModelFault where the reply has not one vector for each text."""
     api = client._api_client  # noqa: SLF001 - the one place that gives raw replies
     if api.vertexai:
         raise ModelFault("config", "embeddings of Vertex AI are not called; name a model of Google AI Studio or of OpenAI")

@@ -210,11 +210,7 @@ class KeySource(ABC):
         """Return the key as it is now; None where there is none."""
 
     async def renew(self) -> None:  # noqa: B027 - most keys are there
-        """Fetch a key where one has to be fetched, before a call.
-
-        Raises:
-            ModelFault: None can be had.
-        """
+        """Fetch a key where one has to be fetched, before a call; raise ModelFault where none can be had."""
 
     def forget(self) -> None:  # noqa: B027 - a process's variables do not change
         """Read the key anew at its next use, since the endpoint refused it."""

@@ -207,11 +207,7 @@ def _image(image: Attachment) -> JsonValue:
 
 
 def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
-    """Read the reply's body.
-
-    Raises:
-        ModelFault: It is not an answer.
-    """
+    """Read the reply's body; raise ModelFault where it is not an answer."""
     with paid_reply(body, "usageMetadata", _usage) as usage:
         candidate = _candidate(body)
         parts = _named(_parts(candidate), request.step)

@@ -18,11 +18,7 @@ if TYPE_CHECKING:
 
 
 def read_call(spec: ModelSpec) -> HttpCall:
-    """Return what a model of this kind sends.
-
-    Raises:
-        ModelFault: Its settings are none of a request.
-    """
+    """Return what a model of this kind sends; raise ModelFault where its settings are none of a request."""
     try:
         return HttpCall.model_validate({"method": spec.model.upper(), **spec.config.extra})
     except ValidationError as error:
@@ -76,11 +72,7 @@ def _refused(response: "httpx2.Response", text: str) -> ModelFault:
 
 
 def draft_of(text: str, call: HttpCall) -> str:
-    """Return the draft in a reply.
-
-    Raises:
-        ModelFault: It is not where it should be.
-    """
+    """Return the draft in a reply; raise ModelFault where there is none in its place."""
     if not call.path:
         return text
     try:

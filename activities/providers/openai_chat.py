@@ -347,11 +347,7 @@ def _message(message: Message, provider: str, *, with_reasoning: bool) -> dict[s
 
 
 def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
-    """Read the reply's body.
-
-    Raises:
-        ModelFault: It is not an answer.
-    """
+    """Read the reply's body; raise ModelFault where it is not an answer."""
     with paid_reply(body, "usage", _usage) as usage:
         choice = _choice(body)
         message = choice.get("message")

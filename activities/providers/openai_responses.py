@@ -173,11 +173,7 @@ def _without_reasoning(items: list[JsonObject]) -> Iterator[JsonValue]:
 
 
 def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
-    """Read the reply's body.
-
-    Raises:
-        ModelFault: It is not an answer.
-    """
+    """Read the reply's body; raise ModelFault where it is not an answer."""
     with paid_reply(body, "usage", _usage) as usage:
         if not isinstance(body.get("output"), list) and not body.get("error"):
             raise malformed(f"the reply has no list of output items; its keys: {', '.join(body) or 'none'}")

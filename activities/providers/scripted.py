@@ -125,11 +125,7 @@ class Script(Strict):
 
     @classmethod
     def read(cls, path: Path) -> "Script":
-        """Read the file.
-
-        Raises:
-            InvalidRequest: It is not such a file; the message names file and row.
-        """
+        """Read the file; raise InvalidRequest, which names file and row, where it is not such a file."""
         value = read_yaml(path, "the scripted file")
         if not isinstance(value, dict):
             raise InvalidRequest(f"the scripted file {str(path)!r} holds no mapping; write `replies:` and a list of rows under it")

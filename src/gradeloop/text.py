@@ -316,11 +316,7 @@ def _whole_numbers(value: Any) -> Any:  # noqa: ANN401 - JSON of any shape
 
 
 def refuse_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs as an object, as a hook of `json`.
-
-    Raises:
-        ValueError: A key appears twice.
-    """
+    """Return the pairs as an object, as a hook of `json`; raise ValueError where a key appears twice."""
     read: dict[str, Any] = {}
     for key, value in pairs:
         if key in read:
@@ -351,11 +347,7 @@ JSON_BYTES = 1024 * 1024
 
 
 def read_json(text: str) -> Any:  # noqa: ANN401 - JSON of any shape
-    """Parse a text as JSON, within bounds.
-
-    Raises:
-        ValueError: It is no JSON, or too large or too deeply nested to be checked.
-    """
+    """Parse a text as JSON, within bounds; raise ValueError where it is no JSON, or too large or too deeply nested to be checked."""
     if len(text.encode(errors="replace")) > JSON_BYTES:
         raise ValueError(f"the JSON has more than {JSON_BYTES} bytes")
     try:

@@ -598,11 +598,7 @@ async def _start_when_free(
 
 
 async def call_store(activity: str, argument: object, result: type[Result], priority: Priority, summary: str) -> Result:
-    """Call an activity that reads or writes the store.
-
-    Raises:
-        ApplicationError: It was refused, or the store is unavailable.
-    """
+    """Call an activity that reads or writes the store; raise ApplicationError where it was refused, or the store is unavailable."""
     try:
         return await _execute(activity, argument, result, STORE_CALL, priority, summary)
     except ActivityError as error:

@@ -169,11 +169,7 @@ class JudgingWorkflow(Judging):
         return self._result("FAILURE", {}, metadata, grading.judged_by, grading.prompt_sha256)
 
     async def _by_schema(self, judging: "Rollouts") -> JudgeResult:
-        """Judge the run by the rollouts of its schema.
-
-        Raises:
-            NoJudgeAvailable: No model could be reached.
-        """
+        """Judge the run by the rollouts of its schema; raise NoJudgeAvailable where no model could be reached."""
         rollouts, reflections = await judging.all()
         model = answered_by(judging.model.id if judging.model else None, [*rollouts, *reflections])
         prompt = next((rollout.prompt_sha256 for rollout in rollouts if rollout.prompt_sha256), None)

@@ -183,11 +183,7 @@ def parse_rate(text: str) -> float:
 
 
 def parse_seconds(text: str) -> float:
-    """Return the seconds of `800ms`, `5s` or `2min`.
-
-    Raises:
-        InvalidRequest: It is none, or not above 0.
-    """
+    """Return the seconds of `800ms`, `5s` or `2min`; raise InvalidRequest where it is none, or not above 0."""
     return _positive(text, r"(\d{1,9}(?:\.\d{1,9})?)(ms|s|min)", "--latency", "800ms, 5s or 2min", divide=False)
 
 

@@ -119,11 +119,7 @@ def remove_rows(connection: "Connection", subject: ForgottenSubject, batches: Se
 
 
 def past_moment(text: str) -> datetime:
-    """Read a date or a time, in UTC where it does not say otherwise.
-
-    Raises:
-        InvalidRequest: It is none, or is yet to come.
-    """
+    """Read a date or a time, in UTC where it does not say otherwise; raise InvalidRequest where it is none, or is yet to come."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:

@@ -51,11 +51,7 @@ class Pruned(Strict):
 
 
 def check_store(store: Store) -> StoreCheck:
-    """Look at a store as it is, without an upgrade of it.
-
-    Raises:
-        StoreUnavailable: The database cannot be reached.
-    """
+    """Look at a store as it is, without an upgrade of it; raise StoreUnavailable where the database cannot be reached."""
     if store.file is not None and not store.file.exists():
         raise InvalidRequest(f"there is no store at {store.file}; the first batch makes one")
 

@@ -117,11 +117,7 @@ class Choice:
         return ModelSpec.model_validate(named) if named is not None else None
 
     def chosen(self, rollout: Rollout, count: int) -> tuple[int, str]:
-        """Return which output was chosen, from 0 in the cases' order, and why.
-
-        Raises:
-            ValueError: The judge gave no valid answer.
-        """
+        """Return which output was chosen, from 0 in the cases' order, and why; raise ValueError where the judge gave no valid answer."""
         if rollout.output is None:
             raise ValueError(f"the judge gave no valid answer: {rollout.invalid}")
         number = int(str(rollout.output["best"])) - 1
@@ -159,11 +155,7 @@ def compare(contenders: Sequence[Contender], answers: Mapping[int, CaseConversat
 
 
 def _agreed(choices: Sequence[Choice], answers: Mapping[int, CaseConversation], contenders: Sequence[Contender]) -> tuple[int, str]:
-    """Return the output that was chosen in both orders.
-
-    Raises:
-        ValueError: There is none.
-    """
+    """Return the output that was chosen in both orders; raise ValueError where there is none."""
     said: list[tuple[int, str]] = []
     for choice in choices:
         conversation = answers[choice.unit]

@@ -260,11 +260,7 @@ class Upload(Strict):
 
 
 def parse_batch(raw: object) -> BatchRequest:
-    """Validate the raw argument of `GradingBatch`.
-
-    Raises:
-        InvalidRequest: With field, value and cure.
-    """
+    """Validate the raw argument of `GradingBatch`; raise InvalidRequest with field, value and cure."""
     return _parse(BatchRequest, raw, "batch_id and total")
 
 

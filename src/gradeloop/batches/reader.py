@@ -45,19 +45,11 @@ class BatchReader:
         return self._store
 
     async def open(self) -> None:
-        """Open the store.
-
-        Raises:
-            StoreUnavailable: The store cannot be used.
-        """
+        """Open the store; raise StoreUnavailable where the store cannot be used."""
         await self._store.read(lambda _: None)
 
     async def summary(self, batch_id: str) -> BatchSummary:
-        """Return the summary of a batch; `latest` is the newest one.
-
-        Raises:
-            InvalidRequest: The store has no such batch.
-        """
+        """Return the summary of a batch; `latest` is the newest one. Raise InvalidRequest where the store has no such batch."""
         return await self._store.read(lambda connection: _read_summary(connection, batch_id))
 
     @contextmanager
@@ -158,11 +150,7 @@ class BatchReader:
         return [row["case_id"] for row in sorted(rows, key=lambda row: bool(row["status"] == "error"))]
 
     async def case(self, batch_id: str, case_id: str) -> tuple[Case, CaseResult]:
-        """Return one case with its result.
-
-        Raises:
-            InvalidRequest: The batch has no case with this id.
-        """
+        """Return one case with its result; raise InvalidRequest where the batch has no case with this id."""
         cases = table("cases")
         rows = await self._store.read(_fetch(_select(cases).where(cases.c.batch_id == batch_id, cases.c.case_id == case_id)))
         if rows:
@@ -225,11 +213,7 @@ class BatchSnapshot:
 
 
 def _read_summary(connection: "Connection", batch_id: str) -> BatchSummary:
-    """Return the summary of a batch.
-
-    Raises:
-        InvalidRequest: The store has no such batch.
-    """
+    """Return the summary of a batch; raise InvalidRequest where the store has no such batch."""
     named = table("batches").c.id == batch_id
     statement = _select_newest(1) if batch_id == LATEST else select_batches().where(named)
     if rows := _fetch(statement)(connection):

@@ -178,11 +178,7 @@ class BatchStore:
         await self.do(lambda connection: connection.execute(_CASES.update().where(*mine).values(spec=case.model_dump_json())), alone=True)
 
     async def case(self, batch_id: str, position: int) -> StoredCase:
-        """Return a case.
-
-        Raises:
-            LookupError: The batch has no case at this position.
-        """
+        """Return a case; raise LookupError where the batch has no case at this position."""
         return (await self.cases_from(batch_id, position, 0))[position]
 
     async def cases_from(self, batch_id: str, position: int, ahead: int = AHEAD) -> dict[int, StoredCase]:

@@ -113,11 +113,7 @@ def read_labelled_set(path: Path) -> LabelledSet:
 
 
 def _scale_of(items: Sequence[Item]) -> tuple[int, int]:
-    """Return the scale of scores: the first usual one that has all of them.
-
-    Raises:
-        InvalidRequest: None has.
-    """
+    """Return the scale of scores: the first usual one that has all of them. Raise InvalidRequest where none has."""
     values = [float(one.value) for item in items for one in item.annotations if not isinstance(one.value, str)]
     found = next((scale for scale in SCALES if scale[0] <= min(values) and max(values) <= scale[1]), None)
     if found is None:

@@ -326,11 +326,7 @@ def docs(
 
 
 def find_pages() -> dict[str, Path]:
-    """Return the pages by name, those of a folder below it as `tools/run_python`.
-
-    Raises:
-        InvalidRequest: This installation has none.
-    """
+    """Return the pages by name, those of a folder below it as `tools/run_python`; raise InvalidRequest where this installation has none."""
     folder = application_folder() / "docs"
     found = {file.relative_to(folder).with_suffix("").as_posix().lower(): file for file in sorted(folder.rglob("*.md"))}
     pages = {name.removesuffix("/readme"): file for name, file in found.items()}

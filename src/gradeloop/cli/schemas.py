@@ -84,11 +84,7 @@ _NOT_IN_FILE = ("config", "folder", "trust", "ready_file", "examine")
 
 
 def json_schemas(name: str | None = None) -> dict[str, Any]:
-    """Return the JSON Schema of one model by its name on the wire, or of all by name.
-
-    Raises:
-        InvalidRequest: There is no such name.
-    """
+    """Return the JSON Schema of one model by its name on the wire, or of all by name. Raise InvalidRequest where there is no such name."""
     sent = models(lambda owner: {**owner.sent, **owner.files})
     schemas = {key: model.model_json_schema(mode="validation") for key, model in sent.items()}
     for key in _NOT_IN_FILE:

@@ -153,11 +153,7 @@ def read_rubric(flag: str, outside: Sequence[Path] = ()) -> JsonValue:
 
 
 def budget_of(tokens: int | None, usd: float | None) -> Budget | None:
-    """Return the budget that the flags set; None if they set none.
-
-    Raises:
-        InvalidRequest: A value is out of range.
-    """
+    """Return the budget that the flags set; None if they set none. Raise InvalidRequest where a value is out of range."""
     given = {"max_tokens": tokens, "max_cost_usd": usd}
     try:
         return Budget.model_validate(given) if any(value is not None for value in given.values()) else None

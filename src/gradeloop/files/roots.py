@@ -38,11 +38,7 @@ class Roots:
     folders: dict[str, Path]
 
     def split(self, path: str) -> tuple[Path, tuple[str, ...]]:
-        """Return the root of a path, and its further parts.
-
-        Raises:
-            ValueError: It leads out of the roots.
-        """
+        """Return the root of a path, and its further parts; raise ValueError where it leads out of the roots."""
         parts = PurePosixPath(path).parts
         if not parts or parts[0] not in self.folders:
             raise ValueError(f"{path!r} is under no root; paths begin with one of: {', '.join(sorted(self.folders))}")
@@ -123,11 +119,7 @@ class FileScope:
 
 
 def data_url(path: Path, where: Location | str) -> str:
-    """Return the file of an image or a PDF as a `data:` URL.
-
-    Raises:
-        InvalidRequest: It is neither, cannot be read, or is too large.
-    """
+    """Return the file of an image or a PDF as a `data:` URL. Raise InvalidRequest where it is neither, cannot be read, or is too large."""
     if (media := MEDIA_TYPES.get(path.suffix.lower())) is None:
         raise InvalidRequest(f"{where}: {clip(str(path))} is neither an image nor a PDF; its name may end in {', '.join(MEDIA_TYPES)}")
     try:

@@ -41,11 +41,7 @@ def read_rubric_file(path: Path, scope: FileScope | None = None) -> JsonValue:
 
 
 def load_rubric(path: Path, scope: FileScope | None = None) -> JsonValue:
-    """Read a rubric and validate it, one in text too.
-
-    Raises:
-        InvalidRequest: The file does not exist, or holds no rubric.
-    """
+    """Read a rubric and validate it, one in text too; raise InvalidRequest where the file does not exist, or holds no rubric."""
     if not path.is_file():
         raise InvalidRequest(f"the rubric {str(path)!r} does not exist; name a file")
     value = read_rubric_file(path, scope)

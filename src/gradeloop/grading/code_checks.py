@@ -32,11 +32,7 @@ class CodeCheck(CodeText):
 
 
 def parse_code_check(arguments: Mapping[str, JsonValue]) -> CodeCheck:
-    """Parse the arguments of an assertion in code.
-
-    Raises:
-        ValueError: They are none; the message names the argument.
-    """
+    """Parse the arguments of an assertion in code; raise ValueError, which names the argument, where they are invalid."""
     try:
         return CodeCheck.model_validate(dict(arguments))
     except ValidationError as error:
@@ -107,11 +103,7 @@ def _number(value: Any, what: str) -> float:  # noqa: ANN401 - JSON of any shape
 
 
 def read_text(result: CodeResult) -> JsonValue:
-    """Return what a transform's function returned.
-
-    Raises:
-        ValueError: It raised something, or returned nothing.
-    """
+    """Return what a transform's function returned; raise ValueError where it raised something, or returned nothing."""
     if result.error is not None:
         raise ValueError(result.error)
     if result.value is None:

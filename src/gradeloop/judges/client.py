@@ -215,11 +215,7 @@ async def served_judge(config: JudgeConfig, spec: WorkerSpec | None = None) -> t
 
 
 def parse_run(value: AgentRun | Mapping[str, Any]) -> AgentRun:
-    """Return a run as it is, or validated from its JSON.
-
-    Raises:
-        InvalidRequest: The value is no run.
-    """
+    """Return a run as it is, or validated from its JSON; raise InvalidRequest where the value is no run."""
     if isinstance(value, AgentRun):
         return value
     with explained("the run: "):

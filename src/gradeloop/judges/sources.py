@@ -149,11 +149,7 @@ async def read_thread(reader: GradingClient, thread_id: str) -> AgentRun:
 
 
 def thread_as_run(thread_id: str, messages: Sequence[Message], result: RunResult | None) -> AgentRun:
-    """Return a thread as a run, with its drafts and feedback as they were sent.
-
-    Raises:
-        InvalidRequest: The thread has no draft.
-    """
+    """Return a thread as a run, with its drafts and feedback as they were sent; raise InvalidRequest where the thread has no draft."""
     if not any(item.role == "assistant" and (item.content.strip() or item.tool_calls) for item in messages):
         raise InvalidRequest(f"{THREAD}{thread_id}: the thread has no draft, so there is nothing to judge; run it first")
     said = [

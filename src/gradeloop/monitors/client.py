@@ -90,20 +90,12 @@ class MonitorSchedules:
         )
 
     async def unserved(self, names: Sequence[str]) -> frozenset[str]:
-        """Return those of some monitors for whose ticks no worker is there.
-
-        Raises:
-            ServerUnreachable: The server does not answer.
-        """
+        """Return those of some monitors for whose ticks no worker is there; raise ServerUnreachable where the server does not answer."""
         found = await asyncio.gather(*(self.find(name) for name in names))
         return frozenset(name for name, schedule in zip(names, found, strict=True) if schedule is not None and not schedule.is_served)
 
     async def queue_of(self, name: str) -> str:
-        """Return the task queue of a monitor's ticks.
-
-        Raises:
-            InvalidRequest: The server has no schedule of it.
-        """
+        """Return the task queue of a monitor's ticks; raise InvalidRequest where the server has no schedule of it."""
         action = (await _reached(self._handle(name).describe)).schedule.action
         return action.task_queue if isinstance(action, ScheduleActionStartWorkflow) else ""
 

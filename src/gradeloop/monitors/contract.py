@@ -276,11 +276,7 @@ class AlertRule(Strict):
 
     @classmethod
     def parse(cls, text: str) -> "AlertRule":
-        """Read a rule such as `pass_rate < 0.9`.
-
-        Raises:
-            InvalidRequest: The text is no rule.
-        """
+        """Read a rule such as `pass_rate < 0.9`; raise InvalidRequest where the text is no rule."""
         found = _RULE.fullmatch(text)
         limit = float(found[3]) / (100 if found[4] else 1) if found else 0.0
         if found is None or not 0 < limit < 1:

@@ -120,11 +120,7 @@ class MonitorLabels:
         return await self._store.write(write)
 
     async def given(self, name: str) -> tuple[LabelledRun, ...]:
-        """Return what people have said, the oldest first, with what the judge says.
-
-        Raises:
-            InvalidRequest: There is no such monitor.
-        """
+        """Return what people have said, the oldest first, with what the judge says; raise InvalidRequest where there is no such monitor."""
 
         def read(connection: Connection) -> tuple[LabelledRun, ...]:
             monitor_of(connection, name)

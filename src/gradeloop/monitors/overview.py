@@ -294,11 +294,7 @@ class MonitorReader:
         return await self._store.write(write)
 
     async def require(self, name: str) -> Monitor:
-        """Return a monitor.
-
-        Raises:
-            InvalidRequest: There is none of this name.
-        """
+        """Return a monitor; raise InvalidRequest where there is none of this name."""
         return await self._store.read(lambda connection: monitor_of(connection, name))
 
     async def summaries(self) -> list[MonitorSummary]:
@@ -336,11 +332,7 @@ class MonitorReader:
         return await self._store.read(lambda connection: _summary(connection, name, ticks))
 
     async def runs(self, name: str) -> list[MonitoredRun]:
-        """Return every run that was chosen, in the order of the ticks.
-
-        Raises:
-            InvalidRequest: There is no such monitor.
-        """
+        """Return every run that was chosen, in the order of the ticks; raise InvalidRequest where there is no such monitor."""
         return await self._store.read(lambda connection: _runs(connection, monitor_of(connection, name).definition.name))
 
     async def failed_cases(self, name: str) -> list[tuple[MonitoredRun, Case]]:

@@ -151,11 +151,7 @@ class ReceivedSpans:
             return KeptSpans(rejected=1, why=UNSTORABLE)
 
     async def load(self) -> ReceivedLoad:
-        """Return how many open traces and runs there are.
-
-        Raises:
-            StoreUnavailable: The store cannot be reached.
-        """
+        """Return how many open traces and runs there are; raise StoreUnavailable where the store cannot be reached."""
         return await self._store.read(_load)
 
     async def assemble_silent(self) -> AssembledTraces:

@@ -163,11 +163,7 @@ def _is_of_models(row: Mapping[str, Any]) -> bool:
 
 
 def _received(row: dict[str, Any], kind: str) -> ReceivedSpan | None:
-    """Return a row as it is kept; None for one of other things.
-
-    Raises:
-        InvalidRequest: It has no place, or cannot be kept as it is.
-    """
+    """Return a row as it is kept; None for one of other things. Raise InvalidRequest where it has no place, or cannot be kept as it is."""
     if not _is_of_models(row):
         return None
     if not _TRACE_ID.fullmatch(row["traceId"]):

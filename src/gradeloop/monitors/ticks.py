@@ -115,11 +115,7 @@ class MonitorStore:
         self._store = store
 
     async def monitor(self, name: str) -> Monitor:
-        """Return a monitor.
-
-        Raises:
-            InvalidRequest: There is none of this name.
-        """
+        """Return a monitor; raise InvalidRequest where there is none of this name."""
         return await self._store.read(lambda connection: monitor_of(connection, name))
 
     async def begun(self, name: str, tick: str) -> tuple[DueTick, ...] | None:
@@ -189,11 +185,7 @@ def lock_monitor(connection: Connection, name: str) -> None:
 
 
 def monitor_of(connection: Connection, name: str) -> Monitor:
-    """Return a monitor.
-
-    Raises:
-        InvalidRequest: There is none of this name.
-    """
+    """Return a monitor; raise InvalidRequest where there is none of this name."""
     monitors = table("monitors")
     row = connection.execute(select(monitors).where(monitors.c.name == name)).mappings().first()
     if row is None:

@@ -119,11 +119,7 @@ class CodeSandbox:
         return [results[at] for at in range(len(calls))]
 
     def engine(self, language: Language) -> Engine:
-        """Return what runs a language here.
-
-        Raises:
-            SandboxError: Nothing does.
-        """
+        """Return what runs a language here; raise SandboxError where nothing does."""
         if language not in self._found:
             self._found[language] = self._find(language)
         return self._found[language]

@@ -227,11 +227,7 @@ def _remove(folder: Path) -> None:
 
 
 def supervise(launch: Launch, limits: Limits) -> Execution:
-    """Run the program and return how it ended.
-
-    Raises:
-        SandboxError: The program could not be confined, so it did not run.
-    """
+    """Run the program and return how it ended; raise SandboxError where the program could not be confined, so it did not run."""
     with _slots, contextlib.ExitStack() as stack:
         try:
             group = stack.enter_context(run_group(limits))

@@ -55,11 +55,7 @@ def _tables() -> dict[str, dict[str, list[int]]]:
 
 
 def architecture() -> Architecture:
-    """Return this machine's architecture.
-
-    Raises:
-        SandboxError: It is neither x86_64 nor aarch64.
-    """
+    """Return this machine's architecture; raise SandboxError where it is neither x86_64 nor aarch64."""
     machine = platform.machine()
     if machine == "x86_64":
         return "x86_64"

@@ -28,11 +28,7 @@ Thinking = Literal["adaptive", "budget", "between_tools", "disabled"]
 
 
 def refuse_non_pattern(value: str) -> str:
-    """Return a regular expression as it is.
-
-    Raises:
-        ValueError: It is none.
-    """
+    """Return a regular expression as it is; raise ValueError where it is none."""
     try:
         re.compile(value)
     except re.error as error:

@@ -478,11 +478,7 @@ WITHOUT_KEY = (
 
 
 def require_default_model(environ: Mapping[str, str], role: str) -> DefaultModel:
-    """Return the default model for a role of the command line.
-
-    Raises:
-        InvalidRequest: No provider's key is set.
-    """
+    """Return the default model for a role of the command line; raise InvalidRequest where no provider's key is set."""
     if found := default_model(environ):
         return found
     names = ", ".join(dict.fromkeys(rule.variables[0] for rule in DEFAULTS))

@@ -54,11 +54,7 @@ class ConfigFile:
     """Whether a flag or a variable names it, which is trust already; the current folder's file is not."""
 
     def read(self) -> dict[str, Any]:
-        """Read the file as TOML.
-
-        Raises:
-            InvalidRequest: It cannot be read, or is no TOML.
-        """
+        """Read the file as TOML; raise InvalidRequest where it cannot be read, or is no TOML."""
         try:
             return tomllib.loads(self.path.read_text())
         except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
@@ -148,11 +144,7 @@ def trust(file: Path) -> ConfigFile:
 
 
 def revoke_trust(file: Path) -> Path:
-    """Trust a folder's settings no longer, and return their file's path.
-
-    Raises:
-        InvalidRequest: They were not trusted.
-    """
+    """Trust a folder's settings no longer, and return their file's path; raise InvalidRequest where they were not trusted."""
     path = (file / CONFIG_FILE if file.is_dir() else file).absolute()
     if str(path) not in _read_trust():
         raise InvalidRequest(f"{str(path)!r} is not trusted; there is nothing to revoke")

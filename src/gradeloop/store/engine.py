@@ -546,11 +546,7 @@ class StoreSnapshot:
         self._do = do
 
     def do(self, work: Callable[["Connection"], T]) -> T:
-        """Read in this thread.
-
-        Raises:
-            StoreUnavailable: The database cannot be reached any more.
-        """
+        """Read in this thread; raise StoreUnavailable where the database cannot be reached any more."""
         return self._do(work)  # type: ignore[no-any-return]  # whatever the work returns
 
 

@@ -124,11 +124,7 @@ def _read_version(engine: "Engine") -> int:
 
 
 def version_of(connection: "Connection") -> int:
-    """Return the version of a store's tables; 0 where it has none.
-
-    Raises:
-        ForeignStore: It was made before 0.2.0.
-    """
+    """Return the version of a store's tables; 0 where it has none. Raise ForeignStore where it was made before 0.2.0."""
     from sqlalchemy import column, inspect, select, table
 
     names = inspect(connection).get_table_names()

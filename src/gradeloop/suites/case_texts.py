@@ -62,11 +62,7 @@ class CaseIds:
         return derived if self._derived[derived] == 1 else f"{derived}-{self._derived[derived]}"
 
     def take(self, name: str, spot: Location) -> None:
-        """Take an id for a case.
-
-        Raises:
-            InvalidRequest: Another case has the id; the message names both places.
-        """
+        """Take an id for a case; raise InvalidRequest, which names both places, where another case has the id."""
         first = self._places.setdefault(name, spot)
         if first is not spot:
             raise InvalidRequest(f"{spot}: the id {clip(name)} is that of {first}, too; give each test an id of its own")

@@ -79,11 +79,7 @@ def refuse_code(where: Location, what: str) -> InvalidRequest:
 
 
 def parse_transform(value: JsonValue, default: str, where: Location) -> CodeText:
-    """Parse a transform: an inline text of JavaScript, or a file that was read.
-
-    Raises:
-        InvalidRequest: It is none.
-    """
+    """Parse a transform: an inline text of JavaScript, or a file that was read. Raise InvalidRequest where it is none."""
     if isinstance(value, dict) and is_code_file(value):
         function = str(value.get("function") or (default if value.get("language") == "python" else ""))
         return CodeText.model_validate({**value, "function": function})

@@ -169,11 +169,7 @@ def _split_cells(row: DatasetRow) -> dict[str, JsonValue]:
 
 
 def parse_number(cell: str, spot: Location) -> float:
-    """Parse the number in a cell.
-
-    Raises:
-        InvalidRequest: The cell is not a number.
-    """
+    """Parse the number in a cell; raise InvalidRequest where the cell is not a number."""
     try:
         return float(cell)
     except ValueError:

@@ -44,11 +44,7 @@ class Overrides:
         return tuple(path for name in (*self.prompts, *filter(None, [self.tests])) for path in _matching(name))
 
     def apply(self, value: Mapping[str, JsonValue], *, promptfoo: bool) -> dict[str, JsonValue]:
-        """Return a suite's value with the parts that are replaced.
-
-        Raises:
-            InvalidRequest: A file does not exist.
-        """
+        """Return a suite's value with the parts that are replaced; raise InvalidRequest where a file does not exist."""
         changed: dict[str, JsonValue] = dict(value)
         if self.prompts:
             changed["prompts"] = [entry for name in self.prompts for entry in _prompts(name)]
@@ -155,11 +151,7 @@ class CaseFilters:
     """The most tests whose cases run."""
 
     def __post_init__(self) -> None:
-        """Refuse what is not a regular expression or not a pair.
-
-        Raises:
-            InvalidRequest: The message names the flag and its value.
-        """
+        """Raise InvalidRequest, which names the flag, where a value is not a regular expression or not a pair."""
         for flag, pattern in (("--filter-pattern", self.description), ("--filter-providers", self.providers)):
             try:
                 re.compile(pattern or "")

@@ -575,10 +575,6 @@ def with_rivals(planned: Iterable[PlannedCase]) -> Iterator[Case]:
 
 
 def parse_grader(flag: str | None) -> Grader | None:
-    """Return the grader that `--grader` names.
-
-    Raises:
-        InvalidRequest: The flag names no model.
-    """
+    """Return the grader that `--grader` names; raise InvalidRequest where the flag names no model."""
     with explained("--grader: "):
         return None if flag is None else TypeAdapter(GraderSetting).validate_python(flag)

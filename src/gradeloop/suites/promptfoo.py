@@ -411,11 +411,7 @@ def is_address(name: str) -> bool:
 
 
 def read_target(name: str, config: Mapping[str, JsonValue], where: Location) -> HttpTarget:
-    """Read a provider that is an address.
-
-    Raises:
-        InvalidRequest: It has no address, or something in its config is not supported.
-    """
+    """Read a provider that is an address; raise InvalidRequest where it has no address, or something in its config is not supported."""
     if odd := sorted(set(config) - _READ - _DECIDED_BY_SETTINGS):
         known = ", ".join(sorted(_READ))
         cure = f"serve the provider as an activity. Known: {known}"
@@ -447,11 +443,7 @@ def _texts(value: JsonValue, where: Location) -> dict[str, JsonValue]:
 
 
 def _read_response(value: JsonValue, where: Location) -> tuple[tuple[str | int, ...], CodeText | None]:
-    """Return where in the reply's JSON the draft is, or the code that makes it of the reply.
-
-    Raises:
-        InvalidRequest: It is neither.
-    """
+    """Return where in the reply's JSON the draft is, or the code that makes it of the reply; raise InvalidRequest where it is neither."""
     if value is None:
         return (), None
     if isinstance(value, str) and _PATH.fullmatch(value.strip()):

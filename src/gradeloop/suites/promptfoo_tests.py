@@ -427,11 +427,7 @@ def _metadata_of(row: DatasetRow) -> dict[str, JsonValue]:
 
 
 def parse_cells(row: DatasetRow) -> dict[str, JsonValue]:
-    """Parse a row of CSV into a raw test.
-
-    Raises:
-        InvalidRequest: A column or an assertion is not supported.
-    """
+    """Parse a row of CSV into a raw test; raise InvalidRequest where a column or an assertion is not supported."""
     fields: dict[str, JsonValue] = {}
     variables: dict[str, JsonValue] = {}
     assertions: dict[str, dict[str, JsonValue]] = {}

@@ -268,11 +268,7 @@ def is_file(value: JsonValue) -> bool:
 
 
 def read_text(path: Path, where: Location) -> str:
-    """Read a text file.
-
-    Raises:
-        InvalidRequest: The file does not exist, is no UTF-8, or is larger than a message.
-    """
+    """Read a text file; raise InvalidRequest where the file does not exist, is no UTF-8, or is larger than a message."""
     try:
         with path.open("rb") as file:
             raw = file.read(MESSAGE_BYTES + 1)
@@ -286,11 +282,7 @@ def read_text(path: Path, where: Location) -> str:
 
 
 def resolve_files(value: JsonValue, scope: FileScope, where: Location) -> JsonValue:
-    """Return JSON with the contents of the files that its `file://` texts name.
-
-    Raises:
-        InvalidRequest: A file cannot be read.
-    """
+    """Return JSON with the contents of the files that its `file://` texts name; raise InvalidRequest where a file cannot be read."""
     if isinstance(value, dict):
         return {key: resolve_files(item, scope, where.at(key)) for key, item in value.items()}
     if isinstance(value, list):

@@ -18,11 +18,7 @@ from gradeloop.text import clip
 
 
 def as_object(value: JsonValue, where: str | Location) -> dict[str, JsonValue]:
-    """Return a value that must be an object; null is an empty one.
-
-    Raises:
-        InvalidRequest: The value is not an object.
-    """
+    """Return a value that must be an object; null is an empty one. Raise InvalidRequest where the value is not an object."""
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -31,11 +27,7 @@ def as_object(value: JsonValue, where: str | Location) -> dict[str, JsonValue]:
 
 
 def as_list(value: JsonValue, where: str | Location) -> list[JsonValue]:
-    """Return a value that must be a list; null is an empty one.
-
-    Raises:
-        InvalidRequest: The value is not a list.
-    """
+    """Return a value that must be a list; null is an empty one. Raise InvalidRequest where the value is not a list."""
     if value is None:
         return []
     if not isinstance(value, list):
@@ -124,11 +116,7 @@ class UnsupportedFeatures:
     _known: set[Unsupported] = field(default_factory=set, repr=False)
 
     def leave_out(self, error: InvalidRequest, effect: Effect) -> str:
-        """Leave a thing out, and return why in words without its place.
-
-        Raises:
-            InvalidRequest: Nothing may be left out.
-        """
+        """Leave a thing out, and return why in words without its place; raise InvalidRequest where nothing may be left out."""
         if not self.skips:
             raise error
         found = Unsupported(str(error), effect)

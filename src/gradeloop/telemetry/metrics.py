@@ -99,11 +99,7 @@ class MetricRecorder:
         self._models: dict[tuple[str, str], dict[str, str]] = {}
 
     def record(self, metric: Metric, value: float, labels: Mapping[str, str]) -> None:
-        """Record, unless a workflow is replayed: it was recorded then.
-
-        Raises:
-            ValueError: The labels are not the metric's.
-        """
+        """Record, unless a workflow is replayed: it was recorded then. Raise ValueError where the labels are not the metric's."""
         from temporalio import workflow
 
         if workflow.in_workflow() and workflow.unsafe.is_replaying():

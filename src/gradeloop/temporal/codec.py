@@ -204,11 +204,7 @@ def load_ring(environ: Mapping[str, str] = os.environ) -> KeyRing | None:
 
 
 def is_required(environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether plain payloads are refused.
-
-    Raises:
-        InvalidRequest: `GRADELOOP_ENCRYPTION` has another value.
-    """
+    """Return whether plain payloads are refused; raise InvalidRequest where `GRADELOOP_ENCRYPTION` has another value."""
     policy = environ.get(POLICY, "").strip()
     if policy not in {"", REQUIRED}:
         raise InvalidRequest(f"{POLICY} is {clip(policy)}; write {REQUIRED}, or unset it to read what is plain, too")

@@ -122,11 +122,7 @@ def is_embedded(connection: Connection) -> bool:
 
 
 async def check_server(client: Client) -> None:
-    """Ask the server for the client's namespace.
-
-    Raises:
-        RPCError: The server refuses, or is away.
-    """
+    """Ask the server for the client's namespace; raise RPCError where the server refuses, or is away."""
     await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
 
 

@@ -158,22 +158,14 @@ async def _request(client: Client, event: HistoryEvent) -> list[Any] | None:
 
 
 async def runs_still(client: Client, run: WorkflowRun) -> bool:
-    """Return whether a run is open: the list, which found it, lags behind.
-
-    Raises:
-        ServerUnreachable: The server does not answer.
-    """
+    """Return whether a run is open: the list, which found it, lags behind. Raise ServerUnreachable where the server does not answer."""
     with _unless_gone(f"the workflow {run.workflow_id!r} cannot be described"):
         return (await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).describe()).status == WorkflowExecutionStatus.RUNNING
     return False
 
 
 async def end_run(client: Client, run: WorkflowRun) -> None:
-    """Terminate a run that was open; one that has closed since is left alone.
-
-    Raises:
-        ServerUnreachable: The server refuses.
-    """
+    """Terminate a run that was open; one that has closed since is left alone. Raise ServerUnreachable where the server refuses."""
     with _unless_gone(f"{run.workflow_id!r} cannot be terminated"):
         if run.is_open:
             await client.get_workflow_handle(run.workflow_id, run_id=run.run_id).terminate("it is forgotten")

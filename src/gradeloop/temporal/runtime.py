@@ -92,11 +92,7 @@ def _period(environ: Mapping[str, str]) -> timedelta:
 
 
 def otlp_protocol(environ: Mapping[str, str]) -> str:
-    """Return the protocol of OTLP: `http/protobuf`, as OpenTelemetry's default is, or `grpc`.
-
-    Raises:
-        InvalidRequest: It is neither.
-    """
+    """Return the protocol of OTLP: `http/protobuf`, as OpenTelemetry's default is, or `grpc`. Raise InvalidRequest where it is neither."""
     named = environ.get("OTEL_EXPORTER_OTLP_PROTOCOL", "").strip() or "http/protobuf"
     if named not in {_GRPC, "http/protobuf"}:
         raise InvalidRequest(f"OTEL_EXPORTER_OTLP_PROTOCOL is {named!r}; write http/protobuf or grpc")

@@ -39,11 +39,7 @@ def id_of(value: dict[str, Json], name: str, *keys: str) -> str:
 
 
 def build_run(name: str, transcripts: Sequence[RunTranscript], metadata: dict[str, JsonValue]) -> AgentRun:
-    """Return a run.
-
-    Raises:
-        UnreadableMessage: Nothing is said in it, or it breaks a limit.
-    """
+    """Return a run; raise UnreadableMessage where nothing is said in it, or it breaks a limit."""
     if len(transcripts) > TRANSCRIPTS:
         why = f"the run {name!r} has {len(transcripts):,} conversations of which none goes on with another, {TRANSCRIPTS:,} at most"
         raise UnreadableMessage(f"{why}; make them runs of their own: for spans, a trace for each")
@@ -124,20 +120,12 @@ def run_of_each(parts: Sequence[_Part], name: str, read: Callable[[_Part, str], 
 
 
 def run_of(name: str, messages: Sequence[RunMessage], metadata: dict[str, JsonValue] | None = None) -> AgentRun:
-    """Return a run of one conversation.
-
-    Raises:
-        UnreadableMessage: There are no messages, or nothing is said in them.
-    """
+    """Return a run of one conversation; raise UnreadableMessage where there are no messages, or nothing is said in them."""
     return build_run(name, [transcript_of(messages)], metadata or {})
 
 
 def transcript_of(messages: Sequence[RunMessage], **fields: object) -> RunTranscript:
-    """Return a transcript.
-
-    Raises:
-        UnreadableMessage: There are no messages, or it breaks a limit.
-    """
+    """Return a transcript; raise UnreadableMessage where there are no messages, or it breaks a limit."""
     with inside():
         return RunTranscript.model_validate({"messages": tuple(require_messages(messages)), **fields})
 

@@ -38,11 +38,7 @@ def inside(*path: int | str) -> Iterator[None]:
 
 
 def object_at(value: dict[str, Json], key: str) -> dict[str, JsonValue]:
-    """Return the object at a key; empty where there is none.
-
-    Raises:
-        UnreadableMessage: There is something else.
-    """
+    """Return the object at a key; empty where there is none. Raise UnreadableMessage where there is something else."""
     inner = value.get(key)
     if inner is not None and not isinstance(inner, dict):
         raise UnreadableMessage(f"{key} is {clip(str(inner))}; write an object", key)
@@ -50,11 +46,7 @@ def object_at(value: dict[str, Json], key: str) -> dict[str, JsonValue]:
 
 
 def list_at(value: dict[str, Json], key: str) -> list[Json]:
-    """Return the list at a key; empty where there is none.
-
-    Raises:
-        UnreadableMessage: There is something else.
-    """
+    """Return the list at a key; empty where there is none. Raise UnreadableMessage where there is something else."""
     inner = value.get(key)
     if inner is not None and not isinstance(inner, list):
         raise UnreadableMessage(f"{key} is {clip(str(inner))}; write a list", key)

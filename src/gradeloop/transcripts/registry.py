@@ -50,11 +50,7 @@ def find_format(value: Json, *, lines: bool = False) -> Detected | None:
 
 
 def detect(value: Json) -> Detected:
-    """Return the format of a run, of a list of runs, or of a conversation.
-
-    Raises:
-        UnreadableMessage: It is of no known format.
-    """
+    """Return the format of a run, of a list of runs, or of a conversation; raise UnreadableMessage where it is of no known format."""
     if (found := find_format(value)) is not None:
         return found
     if not isinstance(value, dict):

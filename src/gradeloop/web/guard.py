@@ -28,11 +28,7 @@ _PORTS = 65536
 
 
 def asked_port(environment: Mapping[str, str] = os.environ) -> int | None:
-    """Return the port that the environment names; None where it names none.
-
-    Raises:
-        InvalidRequest: It is no port.
-    """
+    """Return the port that the environment names; None where it names none. Raise InvalidRequest where it is no port."""
     named = environment.get(VARIABLE, "").strip()
     if not named:
         return None

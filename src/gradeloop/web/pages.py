@@ -319,11 +319,7 @@ def _names_a_file(value: JsonValue) -> bool:
 
 
 async def read_body(request: Request) -> dict[str, JsonValue]:
-    """Return the object that a script sent; an empty body is an empty object.
-
-    Raises:
-        InvalidRequest: It is no JSON object.
-    """
+    """Return the object that a script sent; an empty body is an empty object. Raise InvalidRequest where it is no JSON object."""
     try:
         body = json.loads(await request.body() or b"{}")
     except (ValueError, RecursionError):

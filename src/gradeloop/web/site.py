@@ -247,11 +247,7 @@ class Site:
 
 
 async def in_time(work: "Coroutine[Any, Any, object]", seconds: float, message: str) -> None:
-    """Do work within a time.
-
-    Raises:
-        ServerUnreachable: It took longer; with this message.
-    """
+    """Do work within a time; raise ServerUnreachable with this message where it took longer."""
     try:
         async with asyncio.timeout(seconds):
             await work

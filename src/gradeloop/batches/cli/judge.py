@@ -484,11 +484,7 @@ async def _runs_to_replace(
 
 
 async def _judge_all(work: _Judging, judge: Judge, task_queue: str, connection: Connection) -> list[RunVerdict]:
-    """Judge all runs as `_judge_readable` does; a refusal names the file of the run.
-
-    Raises:
-        InvalidRequest: A run is refused.
-    """
+    """Judge all runs as `_judge_readable` does; a refusal names the file of the run. Raise InvalidRequest where a run is refused."""
     try:
         for run in work.runs:  # one that is refused, or of which a part is, is refused before the first of them is paid for
             for asked in [part.run for part in parts_of(judge.config, run)] if work.options.chunk and is_too_long(run) else [run]:

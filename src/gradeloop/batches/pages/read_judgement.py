@@ -328,11 +328,7 @@ def _by_criteria(judgement: _Judgement) -> RunReport:
 
 
 def _evaluation(judgement: _Judgement, log: list[Message]) -> Evaluation:
-    """Return a judgement by criteria as one pass.
-
-    Raises:
-        ValidationError: It is none.
-    """
+    """Return a judgement by criteria as one pass; raise ValidationError where it is none."""
     result, judge = judgement.result, judgement.record.judge
     rows = [CriterionRow.model_validate(row) for row in _list(result.output.get("criteria"))]
     facts = {

@@ -118,11 +118,7 @@ def _gated_file(results: Sequence[JudgeResult], options: ReportOptions) -> list[
 
 
 def _gate_with_rate(gate: PassGate | None, options: ReportOptions) -> PassGate | None:
-    """Return the gate as it is.
-
-    Raises:
-        InvalidRequest: A rate is wanted, and nothing says what passes.
-    """
+    """Return the gate as it is; raise InvalidRequest where a rate is wanted, and nothing says what passes."""
     if gate is None and options.pass_rate is not None:
         raise InvalidRequest("--pass-rate needs a rule for what passes; add --pass KEY=VALUE")
     return gate

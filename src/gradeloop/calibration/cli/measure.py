@@ -343,11 +343,7 @@ def parse_probes(names: Sequence[str]) -> tuple[ProbeName, ...]:
 
 
 def parse_bounds(texts: Sequence[str]) -> dict[str, float]:
-    """Return the least value of figures by name.
-
-    Raises:
-        InvalidRequest: A text is not FIGURE=VALUE.
-    """
+    """Return the least value of figures by name; raise InvalidRequest where a text is not FIGURE=VALUE."""
     bounds: dict[str, float] = {}
     for text in texts:
         name, _, value = text.partition("=")

@@ -142,11 +142,7 @@ class EarlyFlags:
     rest: Annotated[bool, typer.Option("--all", help="With --resume: ask the cases that were not asked, too.")] = False
 
     def refuse_mixed(self, options: "EvalOptions") -> None:
-        """Refuse flags that exclude one another.
-
-        Raises:
-            InvalidRequest: Two flags exclude one another.
-        """
+        """Raise InvalidRequest where two flags exclude one another."""
         self.flags.refuse_alone(preview=self.preview)
         if self.rest and not (options.resume or options.retry):
             raise InvalidRequest("--all asks the rest of a batch that ended early; name the batch with --resume, or add it to --retry")
@@ -308,11 +304,7 @@ class EvalOptions:
         return self.resume is not None or self.retry is not None
 
     def refuse_mixed(self) -> None:
-        """Refuse flags that exclude one another.
-
-        Raises:
-            InvalidRequest: Two flags exclude one another.
-        """
+        """Raise InvalidRequest where two flags exclude one another."""
         known = [name for name, value in (("--attach", self.attach), ("--resume", self.resume), ("--retry", self.retry)) if value]
         if self.suite is not None and known:
             raise InvalidRequest(f"{known[0]} uses a batch whose cases are stored already; leave the suite {str(self.suite)!r} out")
@@ -332,11 +324,7 @@ class EvalOptions:
             raise InvalidRequest(f"--watch runs a suite again and again; leave {known[0] if known else '--detach'} out")
 
     def request(self, suite: Suite, cases: SpooledCases) -> BatchRequest:
-        """Return the request that starts the suite's batch.
-
-        Raises:
-            InvalidRequest: A limit is out of range.
-        """
+        """Return the request that starts the suite's batch; raise InvalidRequest where a limit is out of range."""
         name, settings = self.presentation.description or suite.name or suite.path.stem, suite.settings
         given = {"batch_id": new_batch_id(name), "total": cases.total, "name": name[:200], "cache": settings.cache and self.cache}
         own_name = (suite.name or suite.path.stem)[:200]

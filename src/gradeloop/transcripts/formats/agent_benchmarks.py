@@ -271,11 +271,7 @@ def _parse_inspect(log: dict[str, Json], name: str) -> Iterator[AgentRun]:
 
 
 def parse_sample(sample: Json, task: str, model: object = None) -> AgentRun:
-    """Return a sample of an Inspect log as a run.
-
-    Raises:
-        UnreadableMessage: The value is not a sample, or it has no messages.
-    """
+    """Return a sample of an Inspect log as a run; raise UnreadableMessage where the value is not a sample, or it has no messages."""
     if not isinstance(sample, dict) or not (isinstance(sample.get("messages"), list) or isinstance(sample.get("events"), list)):
         raise UnreadableMessage(f"{clip(str(sample))} is not a sample of an Inspect log: it has no messages")
     attached = dict_of(sample.get("attachments"))

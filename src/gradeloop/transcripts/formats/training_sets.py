@@ -280,11 +280,7 @@ def _recognise_reply(value: Json) -> str | None:
 
 
 def parse_reply(value: Json, name: str) -> Iterator[AgentRun]:
-    """Yield the run of a reply, with its request where that is beside it.
-
-    Raises:
-        UnreadableMessage: A message cannot be read.
-    """
+    """Yield the run of a reply, with its request where that is beside it; raise UnreadableMessage where a message cannot be read."""
     metadata = without(value, *_REPLY, "type")
     run_id = id_of(value, name, "id", "responseId", "response_id")
     if "promptFeedback" in value and not value.get("candidates") and not value.get("contents"):
