@@ -121,15 +121,8 @@ def build(  # noqa: PLR0913 - one argument a part of the worker
 ) -> Worker:
     """Return a worker that serves threads on `client`.
 
-    Args:
-        client: Connected with the pydantic data converter.
-        providers: The models that it can call.
-        tools: The tools that it has.
-        settings: The queue that it serves, and its limits.
-        search_attributes: Whether the namespace has the search attributes of threads.
-        store: The store of the cases and results of batches; without one batches are refused.
-        activations: Is told of every step of its workflows.
-        fleet: Registers it in the store; by default as a worker of the settings' slots.
+    `store`: the store of the cases and results of batches; without one batches are refused.
+    `fleet`: registers it in the store; by default as a worker of the settings' slots.
     """
     settings = settings or WorkerSettings()
     evidence, versioning = settings.role == "evidence", _versioning(settings)

@@ -177,13 +177,7 @@ class ActivityCalls:
     ) -> Result:
         """Call an activity and return its result.
 
-        Args:
-            activity: The type of the activity.
-            argument: What it gets.
-            options: Its timeouts and retries.
-            summary: The line that Temporal shows for the call.
-            result: The type that is returned.
-            spend: Counts what a call cost that was not done because the thread is stopping.
+        `spend`: counts what a call cost that was not done because the thread is stopping.
 
         Raises:
             Interrupted: The thread is stopping, and the call is not done.
@@ -246,14 +240,6 @@ class ActivityCalls:
         """Make a model call within the budget; a paid attempt without an answer is counted before the call is made again.
 
         Which attempt is the last one, the call itself decides. After a reply that was cut, it is made with a larger completion.
-
-        Args:
-            activity: The type of the activity.
-            call: Builds the argument, anew for each attempt.
-            exchange: The conversation that the call belongs to.
-            spend: Counts what a failed attempt cost.
-            summary: The line that Temporal shows for the call.
-            result: The type that is returned.
 
         Raises:
             Interrupted: The thread is stopping, and the call is not done.

@@ -108,14 +108,6 @@ async def remote_verdict(
 ) -> Verdict:
     """Return the verdict of a remote grader on a call group.
 
-    Args:
-        grader: The activity or function that judges.
-        group: The criteria that it judges.
-        question: Its argument: messages, draft, criteria, iteration, sample.
-        step: The step of the call's id.
-        calls: The thread's calls.
-        tools: The grader's tools, of which a function is one.
-
     Raises:
         GraderFailed: It failed, no worker serves it, or it returned something else.
         Interrupted: The thread is stopping.

@@ -69,10 +69,8 @@ class RecordedTasksRunner(UnsandboxedWorkflowRunner):
 
     Whatever workflows import late is imported when it is made.
 
-    Args:
-        versioned: Whether the worker has a version. Only then workflows with `UPGRADED` may say that every build goes on with them: a
-            server refuses all that a worker without a version says of versions.
-        activations: Is told of every step of a workflow.
+    `versioned`: whether the worker has a version. Only then workflows with `UPGRADED` may say that every build goes on with them: a server
+    refuses all that a worker without a version says of versions.
     """
 
     def __init__(self, *, versioned: bool = False, activations: Activations | None = None) -> None:
@@ -95,10 +93,7 @@ class ReplayGuard(WorkflowInstance):
     after the last task keep that task's time, which a replay does not repeat. So do those of a task that the worker has seen in such a
     history, and that the server had to give up. Neither activation can be failed: the worker would hang.
 
-    Args:
-        instance: The workflow.
-        clock: Says seconds, for `REST_SECONDS`.
-        activations: Is told of every step.
+    `clock`: says seconds, for `REST_SECONDS`.
     """
 
     def __init__(self, instance: WorkflowInstance, clock: Callable[[], float] = monotonic, activations: Activations | None = None) -> None:

@@ -46,13 +46,6 @@ class ToolCalls:
     ) -> list[Message]:
         """Run the calls that have no result yet and return all results in order.
 
-        Args:
-            exchange: The model's conversation, which keeps the results.
-            wanted: The calls of the turn.
-            offered: The tools that the model was given.
-            step: The turn's part of its calls' ids.
-            draft: The judged draft, for a grader's tools.
-
         Raises:
             Interrupted: The thread is stopping; the results that came are kept in `exchange`.
             WaitingForPerson: A person has to approve a call; the results of the others are kept.

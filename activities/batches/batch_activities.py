@@ -19,13 +19,7 @@ ADMISSION = Admission(Case, refuse_case)
 
 
 def batch_activities(services: WorkerServices, store: Store | None, fleet: Fleet) -> list[Callable[..., Any]]:
-    """Return the activities of batches; on a worker without a store, two that refuse every batch with the cure.
-
-    Args:
-        services: What calls need.
-        store: Where batches are kept.
-        fleet: The worker, among those that share its store.
-    """
+    """Return the activities of batches; on a worker without a store, two that refuse every batch with the cure."""
     if store is None:
         return _refusing_activities(f"{NO_STORE}, in which a batch's cases are kept; {STORE_CURE}, for the worker too")
     kept = BatchStore(store, fleet.worker_id)

@@ -346,14 +346,7 @@ class CaseComparisons:
     async def results(
         self, call: CaseCall, contenders: Sequence[Contender], failed: str | None = None, lost: Usage | None = None
     ) -> dict[int, CaseResult]:
-        """Return what all cases come to, by their positions; what the questions cost is that of the one that compares.
-
-        Args:
-            call: The call that compares.
-            contenders: The cases.
-            failed: Why they could not be compared.
-            lost: What the call cost that failed.
-        """
+        """Return what all cases come to, by their positions; what the questions cost is that of the one that compares."""
         able = [contender for contender in contenders if not contender.is_error]
         mine = next(contender for contender in contenders if contender.position == call.position)
         choices = choices_of(mine.stored.case) if len(able) > 1 else []

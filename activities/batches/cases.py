@@ -561,13 +561,8 @@ class BatchActivities:
     ) -> CaseAnswer:
         """Store the result of a case.
 
-        Args:
-            call: The call that ended it.
-            stored: The case.
-            result: What it came to, with the usage of what came after its draft.
-            cost: What of it is not counted in the batch yet.
-            key: The key of the verdict on its only question.
-            conversation: The conversation about that question.
+        `result`: what it came to, with the usage of what came after its draft.
+        `cost`: what of it is not counted in the batch yet.
         """
         if stored.case.compared_with:
             return await self._park(call, stored, result, cost)

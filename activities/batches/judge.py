@@ -219,17 +219,9 @@ async def judge_request(  # noqa: PLR0913 - what is asked, of whom, and which tu
 ) -> tuple[ModelRequest, str]:
     """Return the call of a schema judge, and the sha256 of its prompt.
 
-    Args:
-        judge: The judge.
-        run: The finished run.
-        nonce: The random code in the fence around the run.
-        scratch: The conversation after the prompt.
-        model: The model that is asked; it gets the seed of the step's sample.
-        step: Which turn of which sample it is.
-        repeat: Which judgement of the same run it is.
-        again: Whether the same prompt is sent more than once, so that a provider may cache it.
-        raised: Whether a reply was cut before.
-        is_large: Whether the run is large, so that the prompt is built in a thread.
+    `model`: the model that is asked; it gets the seed of the step's sample.
+    `again`: whether the same prompt is sent more than once, so that a provider may cache it.
+    `is_large`: whether the run is large, so that the prompt is built in a thread.
     """
 
     def build() -> tuple[ModelRequest, str]:

@@ -160,9 +160,7 @@ class AttemptState:
     def choose(self, spec: ModelSpec, taken: Collection[str] = ()) -> ModelChoice:
         """Return the model that this attempt asks, of the model that is to answer and its fallbacks.
 
-        Args:
-            spec: The model that is to answer.
-            taken: Ids of the models to which the call may not fall back.
+        `taken`: ids of the models to which the call may not fall back.
         """
         choice = choose_model(spec, self.position, self.failed, time.time(), taken)
         if choice.position != self.position:
@@ -281,10 +279,7 @@ class AbandonedAttempts:
     ) -> Reply:
         """Do the work that pays for a call, and keep its reply for a next attempt.
 
-        Args:
-            state: What this attempt knows.
-            work: Makes the call.
-            size: Returns the bytes of a reply, which is kept while there is room for it; without this, it is kept until `forget`.
+        `size`: returns the bytes of a reply, which is kept while there is room for it; without this, it is kept until `forget`.
         """
         call, working = activity_call(), asyncio.create_task(work())
         mine = _Attempt(activity.info().attempt, state, working, unwritten=size is None)

@@ -188,10 +188,7 @@ class ModelLimiter:
     async def enter(self, call: str, since: float, characters: int) -> Permit:
         """Wait for a call's turn, in the order of their first attempts.
 
-        Args:
-            call: The call, whose next attempt keeps its place.
-            since: When it first asked, in seconds since 1970.
-            characters: The length of its prompt.
+        `since`: when it first asked, in seconds since 1970.
 
         Raises:
             MustWait: That takes longer than a call may wait in the worker.
@@ -456,11 +453,7 @@ class CallLimiter:
     def limiter(self, provider: str, address: str, model: str, slots: int | None = None) -> ModelLimiter:
         """Return the limiter of a model at an endpoint.
 
-        Args:
-            provider: The provider's name.
-            address: The base URL.
-            model: The model's own name.
-            slots: The most calls in flight at the endpoint, where no setting says how many; None where no number is known.
+        `slots`: the most calls in flight at the endpoint, where no setting says how many; None where no number is known.
         """
         key, names = (provider, address, model), [name for name in (provider, f"{provider}:{model}") if name in self._asked]
         of_server = self._ceilings.setdefault(address, Ceiling(CallCeilings()))

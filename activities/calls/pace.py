@@ -156,11 +156,7 @@ class Pace(Tolerant):
 
         Where a rate holds, the calls of the next second are started together, one after the other from `next_at` on.
 
-        Args:
-            now: The time.
-            waiting: How many calls wait, this one among them.
-            ceiling: The highest rate, in calls a second; None where there is none.
-            most: The most calls that are started.
+        `ceiling`: the highest rate, in calls a second; None where there is none.
         """
         if now < self.cool_until:
             if self.probe_at is None or waiting < MANY_WAIT:

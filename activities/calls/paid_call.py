@@ -137,10 +137,6 @@ class ModelCalls:
         Temporal's own retries are for attempts that cost nothing: an activity that is stopped between two of them ends without a word of
         the first, and no budget is asked before the second.
 
-        Args:
-            call: The call.
-            work: Makes the call and reads its reply.
-
         Raises:
             ApplicationError: The attempt failed for good, or has cost nothing.
         """
@@ -195,11 +191,7 @@ class ModelCalls:
     ) -> ModelReply:
         """Call a model once, when its limiter says so, and record the exchange where the worker has a recording.
 
-        Args:
-            request: The request, of the model that this attempt asks.
-            state: The attempt.
-            choice: The model that is asked among its fallbacks.
-            before: What is done once the call may be made, before it is sent.
+        `before`: what is done once the call may be made, before it is sent.
 
         Raises:
             ApplicationError: Its type is the kind of failure, `outage` where the provider was away for as long as the limits say,
@@ -450,12 +442,8 @@ def count_wait(request: ModelRequest, seconds: float) -> None:
 def count_failure(request: ModelRequest, kind: str, usage: Usage | None, *, final: bool, away: bool = False) -> None:
     """Count a request that failed.
 
-    Args:
-        request: The request.
-        kind: The kind of failure.
-        usage: What it cost; None where that is not known.
-        final: Whether it is not made again.
-        away: Whether that is so since its provider was away for too long.
+    `usage`: what it cost; None where that is not known.
+    `away`: whether that is so since its provider was away for too long.
     """
     model = _labels(request)
     count_reply(request, usage or Usage(), "error")

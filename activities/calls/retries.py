@@ -132,11 +132,8 @@ class FailedAttempts(Tolerant):
     def judge(self, fault: ModelFault, limits: CallLimits, now: float, answered_since: Callable[[float], bool]) -> RetryDecision:
         """Return what the newest failure, which is counted already, means for the call.
 
-        Args:
-            fault: The newest failure.
-            limits: The limits of the call.
-            now: Seconds since 1970.
-            answered_since: Whether the endpoint has answered another call since that time.
+        `now`: seconds since 1970.
+        `answered_since`: whether the endpoint has answered another call since that time.
         """
         kind = _kind(fault)
         if fault.kind not in RETRYABLE:
@@ -164,13 +161,8 @@ def failed_call(
 ) -> ApplicationError:
     """Return the failure of a call for Temporal.
 
-    Args:
-        fault: Why the call gave no answer.
-        decision: What that means for the call.
-        spent: What all attempts have cost.
-        endpoint: The base URL that was called; empty where there is none.
-        pause: Seconds after which Temporal makes the next attempt; None where that is not known.
-        waits_for: The model whose rate limit is waited for.
+    `endpoint`: the base URL that was called; empty where there is none.
+    `pause`: seconds after which Temporal makes the next attempt; None where that is not known.
     """
     if decision.final and decision.away is not None:
         who = f"{fault.model} at {endpoint}" if endpoint else fault.model
@@ -236,12 +228,8 @@ class ModelChoice:
     ) -> RetryDecision:
         """Return what a failure of the model means, which is counted in `failed` already.
 
-        Args:
-            fault: The failure.
-            failed: The failures of this model in this call.
-            decision: What the failure means where no other model is asked.
-            limits: The limits of the call.
-            now: Seconds since 1970.
+        `decision`: what the failure means where no other model is asked.
+        `now`: seconds since 1970.
         """
         since, left = None, None
         if failed.away_since is not None:
@@ -268,12 +256,8 @@ class ModelChoice:
 def choose_model(spec: ModelSpec, position: ChainPosition, failed: FailedAttempts, now: float, taken: Collection[str] = ()) -> ModelChoice:
     """Return the model that an attempt asks: one that has been away for long enough is not asked once more.
 
-    Args:
-        spec: The model that is to answer, with its fallbacks.
-        position: The record of the attempts before this one.
-        failed: The failures of the model that was asked last.
-        now: Seconds since 1970.
-        taken: Ids of the models to which this call may not fall back, such as those that vote already.
+    `now`: seconds since 1970.
+    `taken`: ids of the models to which this call may not fall back, such as those that vote already.
     """
     after = FALLBACK_SECONDS if spec.fallback_after is None else spec.fallback_after
     choice = ModelChoice(spec.chain, position, after, spec.on_refusal, frozenset(taken))
@@ -296,10 +280,6 @@ def fit_for(request: ModelRequest, first: ModelSpec) -> ModelRequest:
     """Return the request without what other models' providers wrote only for themselves.
 
     Signed and encrypted thinking is of use to the model that thought it, and an error to another.
-
-    Args:
-        request: The request, with the model that is asked.
-        first: The model that wrote the messages that name none.
     """
     spec = request.spec
     messages = tuple(

@@ -53,11 +53,7 @@ class TenantBudgets:
     async def require_left(self, tenant: str, model: str, spent: Usage, *, priced: bool) -> None:
         """Refuse a call of a tenant that has used up its budget of today.
 
-        Args:
-            tenant: Whose call it is.
-            model: The model that it asks.
-            spent: What earlier attempts of the call have used, for the failure's details.
-            priced: Whether the price of the model is known.
+        `spent`: what earlier attempts of the call have used, for the failure's details.
 
         Raises:
             ApplicationError: Of type `tenant_budget`; `InvalidRequest` where the budget is one in money and the model has no price;

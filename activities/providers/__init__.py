@@ -79,10 +79,7 @@ class Providers:
     def __init__(self, environment: Environment, script: Script | None = None, *, call_timeout: float | None = None) -> None:
         """Read what the models cost.
 
-        Args:
-            environment: The worker's keys and endpoints.
-            script: What the scripted models say.
-            call_timeout: Seconds that a call may take in all, unless its model or its completion needs more; 540 by default.
+        `call_timeout`: seconds that a call may take in all, unless its model or its completion needs more; 540 by default.
         """
         self._call_timeout = call_timeout
         self._environment = environment

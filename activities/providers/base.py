@@ -185,13 +185,7 @@ def sendable(message: Message) -> Message:
 
 @contextmanager
 def paid_reply(body: JsonObject, key: str, read: Callable[[JsonValue], Usage]) -> Iterator[Usage]:
-    """Yield what a reply cost; where it is not an answer, the fault says so, provided that the server did.
-
-    Args:
-        body: The reply, as far as it has come.
-        key: The key under which the server reports its usage.
-        read: Reads that report.
-    """
+    """Yield what a reply cost; where it is not an answer, the fault says so, provided that the server did."""
     try:
         yield read(body.get(key))
     except ModelFault as fault:
@@ -209,12 +203,7 @@ def error_in_reply(error: JsonValue, status: int) -> ModelFault:
 
 
 def log_probs(tokens: JsonValue, name: str = "logprob") -> LogProbs | None:
-    """Return what a reply's tokens say of their probabilities; None unless every one of them says it.
-
-    Args:
-        tokens: The tokens as the server lists them.
-        name: The key under which each has its log probability.
-    """
+    """Return what a reply's tokens say of their probabilities; None unless every one of them says it."""
     found = [token.get(name) for token in objects_in(tokens)]
     known = [float(value) for value in found if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)]
     return LogProbs(total=math.fsum(known), tokens=len(known)) if known and len(known) == len(found) else None
@@ -374,12 +363,7 @@ class Assembly(Protocol):
 
 @contextmanager
 def paid_until_cut(usage: Callable[[], JsonValue], read: Callable[[JsonValue], Usage]) -> Iterator[None]:
-    """Have whatever cuts a reply short say what it had cost by then, as far as the server has reported that.
-
-    Args:
-        usage: Returns what the server has reported so far.
-        read: Reads that report.
-    """
+    """Have whatever cuts a reply short say what it had cost by then, as far as the server has reported that."""
     try:
         yield
     except ModelFault as fault:
@@ -404,12 +388,7 @@ async def reply_body(
 ) -> JsonObject:
     """Read a reply, streamed or not: servers that know no streams answer with one JSON object.
 
-    Args:
-        response: The response, whose body is still to come.
-        assembly: Puts the events of a stream together.
-        read: Reads the server's report of its usage.
-        request: The call.
-        quiet: Seconds without an event after which the stream is over, once something was said; None where only bytes are waited for.
+    `quiet`: seconds without an event after which the stream is over, once something was said; None where only bytes are waited for.
 
     Raises:
         ModelFault: It is no JSON, too large, reports an error, ends early, says no more, or repeats itself.
@@ -505,9 +484,7 @@ ALONE = "alone"
 def circumstances(request: ModelRequest, account: str) -> str:
     """Return a short sum of what a reply's thinking is bound to, beside the messages: model, system prompt, tools and account.
 
-    Args:
-        request: The call.
-        account: What tells the account from others: the key, which cannot be had from the sum.
+    `account`: what tells the account from others: the key, which cannot be had from the sum.
     """
     tools = [tool.model_dump(mode="json") for tool in request.tools]
     parts = [request.spec.model, request.system, tools, hashlib.sha256(account.encode()).hexdigest()]
@@ -520,9 +497,7 @@ def first_with_thinking(request: ModelRequest, bound: str | None = None) -> int:
     One message whose thinking is bound to something else invalidates all thinking before it too: the oldest thinking may be left out, but
     none from the middle. So the same thinking is sent behind each message as when it was written.
 
-    Args:
-        request: The call.
-        bound: Its own circumstances; None where none count.
+    `bound`: its own circumstances; None where none count.
     """
     if request.without_thinking:
         return len(request.messages)
@@ -544,11 +519,8 @@ def _current_turn(request: ModelRequest) -> int:
 def with_circumstances(reply: ModelReply, request: ModelRequest, provider: str, bound: str | None = None) -> ModelReply:
     """Return a reply that says to what its thinking is bound, and whether the thinking before it was left out.
 
-    Args:
-        reply: The reply.
-        request: The call.
-        provider: The name under which the reply's own parts are kept.
-        bound: The circumstances of the call; None where none count.
+    `provider`: the name under which the reply's own parts are kept.
+    `bound`: the circumstances of the call; None where none count.
     """
     vendor = reply.message.vendor
     if not request.without_thinking and (vendor is None or bound is None):

@@ -359,10 +359,6 @@ class NamedServer:
 def named_servers(own: Mapping[str, EndpointSettings], environ: Mapping[str, str]) -> dict[str, NamedServer]:
     """Return the endpoints that can be called by name.
 
-    Args:
-        own: The worker's own tables.
-        environ: The worker's variables.
-
     Raises:
         InvalidRequest: An address that is named here is not a base URL.
     """
@@ -481,10 +477,7 @@ class Environment:
     ) -> "Environment":
         """Read the variables; white space around a value is dropped, an empty one counts as unset.
 
-        Args:
-            environ: The variables.
-            endpoints: The endpoints of the worker's settings, by name.
-            local: Servers of models on this machine that requests may name.
+        `local`: servers of models on this machine that requests may name.
 
         Raises:
             InvalidRequest: A variable, or an endpoint, holds no base URL.

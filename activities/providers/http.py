@@ -42,10 +42,7 @@ LIST_SERVER = "list the server in GRADELOOP_BASE_URLS"
 def sdk_headers(connections: Connections, endpoint: Endpoint, omit: object) -> dict[str, Any]:
     """Return the headers of an SDK's calls, without those that `*_CUSTOM_HEADERS` would add, but for a pinned version of the protocol.
 
-    Args:
-        connections: Knows which headers those are.
-        endpoint: The endpoint, whose own headers come last. A cloud's client writes the key itself.
-        omit: The SDK's own way to leave a header out.
+    `endpoint`: the endpoint, whose own headers come last. A cloud's client writes the key itself.
     """
     left_out: dict[str, Any] = {name: omit for name in connections.ambient_headers if name.lower() != "anthropic-version"}
     own = {name.lower() for name in endpoint.headers}
@@ -100,10 +97,6 @@ class PooledTransport(httpx2.AsyncBaseTransport):
 
     The first pool that has room is used, so that few requests at once use few connections, again and again. All connections may be in use
     at once: those are bounded by the worker's own slots for activities.
-
-    Args:
-        make: Makes a pool.
-        first: The first one, where it is there already.
     """
 
     def __init__(self, make: Callable[[], httpx2.AsyncBaseTransport], first: httpx2.AsyncBaseTransport | None = None) -> None:

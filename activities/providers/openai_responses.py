@@ -114,9 +114,7 @@ _FUNCTION: JsonObject = {
 def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
     """Return the request's body, without `stream` and the request's own extras.
 
-    Args:
-        request: The call.
-        first: The index of the first message whose reasoning is sent.
+    `first`: the index of the first message whose reasoning is sent.
     """
     config, (functions, choice) = request.spec.config, callables(request)
     effort = config.reasoning_effort or ("none" if config.thinking == "disabled" else None)  # this API has no other `thinking`

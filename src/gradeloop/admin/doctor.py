@@ -224,12 +224,7 @@ def server_finding(address: str, facts: ServerFacts) -> Finding:
 
 
 def tables_finding(report: dict[str, Any], today: date) -> Finding:
-    """Return when the tables of models and prices were made, and that they are old where they are.
-
-    Args:
-        report: The worker's examination.
-        today: The day from which their age is counted.
-    """
+    """Return when the tables of models and prices were made, and that they are old where they are."""
     dates = {"models": report["models_as_of"], "prices": report["prices_as_of"]}
     shown = f"models as of {dates['models']}, prices as of {dates['prices']} (genai-prices {report['published_prices']})"
     for kind in ("models", "prices"):
@@ -285,9 +280,7 @@ def _read_evidence(report: dict[str, Any]) -> Iterator[Finding]:
 async def receiver_finding(settings: ReceiverSettings | None, environment: Mapping[str, str]) -> Finding:
     """Return whether the OTLP receiver answers on this machine, takes requests and reaches its store.
 
-    Args:
-        settings: The receiver's settings; None where none is set up.
-        environment: The variables, of which one has the token.
+    `settings`: the receiver's settings; None where none is set up.
     """
     if settings is None:
         place = ReceiverSettings().address

@@ -209,11 +209,7 @@ def what_is_lost(store: Store, version: int) -> list[str]:
 def prune(store: Store, before: datetime, kinds: Sequence[str], *, dry_run: bool = False) -> Pruned:
     """Delete what is older than a moment, and give the space back; with `dry_run` only count it.
 
-    Args:
-        store: The store.
-        before: What was created earlier goes.
-        kinds: Names of `prune_kinds`: of batches those that have ended go, of monitors the ticks, runs and past alerts; the monitors stay.
-        dry_run: Whether everything stays.
+    `kinds`: names of `prune_kinds`: of batches those that have ended go, of monitors the ticks, runs and past alerts; the monitors stay.
 
     Raises:
         StoreUnavailable: The store cannot be reached.
@@ -241,10 +237,6 @@ def prune_kinds() -> dict[str, Prune]:
 
 def erase_freed(store: Store, names: Sequence[str]) -> list[str]:
     """Write the database anew, so that nothing of what was deleted is left in its files, and return what still is, in words.
-
-    Args:
-        store: The store.
-        names: The tables that rows were deleted from.
 
     Raises:
         StoreUnavailable: Others keep the database busy.

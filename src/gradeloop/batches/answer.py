@@ -109,9 +109,7 @@ def hint_of_verdicts(judged: Iterable[ModelVerdicts], error: JudgeError | None) 
     Equal verdicts alone prove nothing: a good suite passes. They count where people's labels differ, and where the model is of the kind
     that answers so.
 
-    Args:
-        judged: The verdicts on each case.
-        error: The judge's error rates, measured where people labelled; None where nobody did.
+    `error`: the judge's error rates, measured where people labelled; None where nobody did.
     """
     counts, models = dict[str, Counter[bool]](), dict[str | None, None]()
     for verdicts, model in judged:

@@ -415,11 +415,7 @@ def _hangs_on(rubric: Rubric, rows: Sequence[CriterionRow], doubtful: Sequence[s
 def decide_by(rubric: Rubric, judgement: Judgement, unsure: Sequence[str], answers: Mapping[int, GraderAnswer]) -> Judgement:
     """Return a judgement with the rows of an escalation model where its graders are unsure: such a row is decided, and has no votes.
 
-    Args:
-        rubric: The rubric.
-        judgement: What the graders' votes came to.
-        unsure: The ids of the criteria that they do not decide.
-        answers: The answers of the escalation model, by call group.
+    `unsure`: the ids of the criteria that they do not decide.
     """
     group_of = {name: group.index for group in call_groups(rubric) for name in group.ids}
     decided: dict[str, CriterionRow] = {}

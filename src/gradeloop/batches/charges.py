@@ -53,11 +53,7 @@ def charged(batch_id: str, cost: CallCost) -> dict[str, Any]:
 def count_lost(connection: Connection, call: str, closed: int, worker: str | None) -> int:
     """Return how many workers were lost with a call in flight, as its newest reservation says that is not counted.
 
-    Args:
-        connection: The transaction.
-        call: The call.
-        closed: The last attempt that is known to have ended in an orderly way.
-        worker: The worker that asks, which is not lost.
+    `closed`: the last attempt that is known to have ended in an orderly way.
     """
     charges, workers = table("charges"), table("workers")
     is_here = func.coalesce((workers.c.left == 1) | is_live(connection, workers), false())

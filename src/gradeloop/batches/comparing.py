@@ -133,9 +133,7 @@ def choices_of(case: Case) -> list[Choice]:
 def compare(contenders: Sequence[Contender], answers: Mapping[int, CaseConversation]) -> list[dict[str, CheckOutcome]]:
     """Return what the comparisons say of each case, in order.
 
-    Args:
-        contenders: The cases that have a verdict by themselves.
-        answers: The conversations about the questions of `choices_of`, by their `unit`.
+    `answers`: the conversations about the questions of `choices_of`, by their `unit`.
 
     Raises:
         ValueError: A judge cannot tell which output is the best.

@@ -111,9 +111,7 @@ class _ExportHead(Tolerant):
 def read_export(path: Path, keep: Callable[[CaseResult], Kept]) -> ReadBatch[Kept]:
     """Read the batch in a `.json` or `.jsonl` file; the first line shows which of them it is.
 
-    Args:
-        path: The file.
-        keep: Returns what to keep of a case, so that a large file need not fit into memory.
+    `keep`: returns what to keep of a case, so that a large file need not fit into memory.
 
     Raises:
         InvalidRequest: The file cannot be read, or holds no results; the message names file, line and cure.

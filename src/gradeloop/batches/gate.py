@@ -72,11 +72,7 @@ async def gate_batch(reader: BatchReader, summary: BatchSummary, labels: Sequenc
     A label counts for the output that it names, wherever this batch or an earlier one of the same suite asked the same of it: the same
     rubric and conversation, judged by the same model.
 
-    Args:
-        reader: Reads the store.
-        summary: The batch.
-        labels: What people say of outputs.
-        threshold: The least rate, 0 to 1; None to decide nothing.
+    `threshold`: the least rate, 0 to 1; None to decide nothing.
     """
     rows, known = await _rated(reader, summary.batch_id, summary.name, labels)
     return hold_verdicts(rows, threshold, known)

@@ -121,12 +121,8 @@ async def judge_many(
     With a store the judgements are a batch: what was asked before, by any judge, about the same content comes from the cache of verdicts.
     A judgement that needs tools, checks or a second round, or is too large for a case, has a workflow of its own.
 
-    Args:
-        judge: The judge.
-        runs: What it judges.
-        on_result: Called with each result as soon as it is there, in no particular order.
-        repeats: How often each run is judged.
-        options: See `MakeOptions`.
+    `on_result`: called with each result as soon as it is there, in no particular order.
+    `options`: see `MakeOptions`.
 
     Raises:
         GradeloopError: A run is refused, or the server stays unreachable.

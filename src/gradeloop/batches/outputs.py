@@ -410,9 +410,7 @@ def renderers_by_suffix() -> dict[str, Renderer]:
 class Outputs:
     """Writes the files of results: `.jsonl` as cases finish, all others at the end; `pages` are left to the caller.
 
-    Args:
-        paths: The files.
-        overwrite: Whether they may replace files that gradeloop did not write.
+    `overwrite`: whether they may replace files that gradeloop did not write.
 
     Raises:
         InvalidRequest: A suffix is not known, or a file cannot be written or is not ours; no file is written then.

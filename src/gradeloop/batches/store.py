@@ -102,9 +102,7 @@ class CaseLookup:
 class BatchStore:
     """Writes the batches of a store; each method is one transaction.
 
-    Args:
-        store: The store.
-        worker: The id under which the worker that writes is registered in the store; None where it is not.
+    `worker`: the id under which the worker that writes is registered in the store; None where it is not.
     """
 
     def __init__(self, store: Store, worker: str | None = None) -> None:
@@ -302,13 +300,7 @@ class BatchStore:
     ) -> str:
         """Store a case's result once, and return its status; a case that has ended keeps the result it has.
 
-        Args:
-            batch_id: The batch.
-            position: The case's position in the batch.
-            result: The result of the attempt that it names.
-            cost: What is not counted in the batch yet.
-            key: The cache key of the verdict on the case's only question; None where the verdict must not be reused.
-            conversation: The conversation about that question.
+        `key`: the cache key of the verdict on the case's only question; None where the verdict must not be reused.
         """
         if fold := time.monotonic() - self._folded > FOLD_SECONDS:
             self._folded = time.monotonic()
@@ -319,15 +311,7 @@ class BatchStore:
         return result.status
 
     async def park(self, batch_id: str, place: tuple[int, int], ids: tuple[str, ...], parked: ParkedCase, cost: CallCost) -> ParkedCase:
-        """Store what is known of a case until it is compared, and return that; the last of the cases to come compares them.
-
-        Args:
-            batch_id: The batch.
-            place: The case's position, and its attempt.
-            ids: The cases that are compared.
-            parked: What is known of it.
-            cost: What is not counted in the batch yet.
-        """
+        """Store what is known of a case until it is compared, and return that; the last of the cases to come compares them."""
 
         def write(connection: Connection) -> ParkedCase:
             _lock(connection, batch_id)

@@ -131,13 +131,8 @@ def measure_agreement(
 ) -> Agreement:
     """Measure how far a judge agrees with labels; a run without an answer is unanswered, and counts in coverage.
 
-    Args:
-        judge: The judge.
-        labels: What people say.
-        judgements: What the judge says of these runs.
-        ordered: Enums whose values are written from least to most.
-        passes: The value that passes, by key, as KEY=VALUE; by default what the judge's own `pass_if` says.
-        risk: The error rate below which a band of trusted verdicts is chosen; None for no band.
+    `passes`: the value that passes, by key, as KEY=VALUE; by default what the judge's own `pass_if` says.
+    `risk`: the error rate below which a band of trusted verdicts is chosen; None for no band.
 
     Raises:
         InvalidRequest: No labelled run was judged, no key can be compared, or nothing says which value of a key passes.
@@ -344,12 +339,6 @@ def measure_panel(judge: JudgeConfig, key: ComparedKey, judgements: Judgements, 
     """Return what the votes within one judgement are worth: rollouts of a schema, graders of a criterion.
 
     Votes count as right or wrong by the labels: it is errors in common that make them worth less.
-
-    Args:
-        judge: The judge.
-        key: The key that is voted on.
-        judgements: Its judgements.
-        labels: What people say of runs, for this key.
     """
     rows: list[list[float]] = []
     for run in judgements.by_run:
@@ -376,12 +365,8 @@ def measure_band(
 ) -> Band | None:
     """Return from which share of votes on the judge may decide alone, so that its error stays below a risk.
 
-    Args:
-        judge: The judge.
-        key: The key that is decided.
-        judgements: Its judgements; votes are those within one, else the repeated judgements of a run.
-        labels: What people say of runs, for this key; most of them decide, and people who are split say nothing.
-        risk: The error rate to stay below.
+    `judgements`: its judgements; votes are those within one, else the repeated judgements of a run.
+    `labels`: what people say of runs, for this key; most of them decide, and people who are split say nothing.
     """
     verdicts: list[tuple[float, bool]] = []
     for run, said in labels.items():

@@ -304,13 +304,8 @@ def report_check(
 ) -> CheckReport:
     """Return the report of a judge on a labelled set.
 
-    Args:
-        judge: The judge.
-        labelled: The set.
-        answers: What it answered, for every question about every item.
-        probes: What probes found.
-        asked: How many judgements there were in all, those of probes included; as many as answers by default.
-        replicates: How often items are drawn for the bootstrap of the figures of the whole set.
+    `asked`: how many judgements there were in all, those of probes included; as many as answers by default.
+    `replicates`: how often items are drawn for the bootstrap of the figures of the whole set.
     """
     verdicts, key = verdicts_of(answers), KEYS[labelled.form]
     rated = {one.id: key.rated(verdicts.get(one.id), (said.value for said in one.annotations), one.cluster) for one in labelled.items}

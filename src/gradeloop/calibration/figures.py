@@ -57,10 +57,7 @@ class Kinds:
 def measure(key: ComparedKey, rated: Iterable[Rated] | Kinds, *, replicates: int = REPLICATES) -> dict[str, Estimate]:
     """Return the figures of a key, by name.
 
-    Args:
-        key: The key.
-        rated: Every labelled run.
-        replicates: How often runs, or clusters, are drawn for the bootstrap.
+    `replicates`: how often runs, or clusters, are drawn for the bootstrap.
     """
     runs = rated if isinstance(rated, Kinds) else Kinds(rated)
     sums, counts = _Sums(key, runs.kinds), runs.counts

@@ -43,11 +43,7 @@ def probe_questions(name: ProbeName, questions: Sequence[Question]) -> list[Ques
 def probe_finding(name: ProbeName, labelled: LabelledSet, answers: Sequence[Answered], probed: Sequence[Answered]) -> ProbeFinding:
     """Return what a probe found.
 
-    Args:
-        name: The probe.
-        labelled: The set.
-        answers: The answers without the change.
-        probed: The answers with it.
+    `answers`: the answers without the change.
     """
     if name == "self-preference":
         return _self_preference(labelled, answers)

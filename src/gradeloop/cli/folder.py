@@ -15,9 +15,6 @@ from gradeloop.text import clip
 def own_config_file(*, trust: bool) -> ConfigFile | None:
     """Return the settings file of this command's worker; what does not count in it is said on stderr.
 
-    Args:
-        trust: Whether to trust the folder's file first.
-
     Raises:
         InvalidRequest: The file that a variable names does not exist, or the file is no TOML.
     """

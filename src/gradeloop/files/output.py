@@ -66,10 +66,7 @@ def is_written_by_us(path: Path) -> bool:
 def resolve_writable(given: Path, suffixes: Sequence[str], *, overwrite: bool = False) -> Path:
     """Return the absolute path of an output, after making its folder and checking that it can be written.
 
-    Args:
-        given: The path as the user gave it.
-        suffixes: The suffixes that it may have.
-        overwrite: Whether it may replace a file that gradeloop did not write.
+    `overwrite`: whether it may replace a file that gradeloop did not write.
 
     Raises:
         InvalidRequest: It cannot be written, has another suffix, or would replace a file of others; the message says what to do.

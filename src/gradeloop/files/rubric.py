@@ -21,9 +21,7 @@ _FILE = "file://"
 def read_rubric_file(path: Path, scope: FileScope | None = None) -> JsonValue:
     """Read a rubric, YAML or JSON by its suffix, else text, with the prompts that stand in files of their own.
 
-    Args:
-        path: The rubric's file.
-        scope: The files that it may name; those below its own folder by default.
+    `scope`: the files that it may name; those below its own folder by default.
 
     Raises:
         InvalidRequest: The file holds no rubric; the message names file, line, column, field and cure.
@@ -86,11 +84,7 @@ def _read_prompt(scope: FileScope, name: str, where: Location) -> JsonValue:
 def refuse_bad_rubric(value: JsonValue, placed: Places, prefix: tuple[int | str, ...], where: str) -> None:
     """Raise InvalidRequest for a rubric that is none, with the place of the first mistake and a message about all.
 
-    Args:
-        value: The rubric as it was read.
-        placed: The places of the file's values.
-        prefix: The path of the rubric in the file.
-        where: The file as a message names it: `the rubric 'a.yaml'`.
+    `where`: the file as a message names it: `the rubric 'a.yaml'`.
     """
     try:
         Rubric.model_validate(value)

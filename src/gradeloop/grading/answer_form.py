@@ -86,10 +86,7 @@ def verdict_schema(group: CallGroup, asked: Sequence[str], form: AnswerForm) -> 
     The short profile has no text beside the rows: small models fill each text that they are offered, also one that says that nothing could
     be judged. Equal shapes have equal schemas, whatever their criteria are called, so that a provider compiles one grammar for them.
 
-    Args:
-        group: The call group.
-        asked: The ids of the group that the answer is about.
-        form: The dialect and the profile.
+    `asked`: the ids of the group that the answer is about.
     """
     longest = {"maxLength": LONGEST_TEXT[form.profile]} if form.bounds == "all" else {}
     text: dict[str, Any] = {"type": "string"} | longest

@@ -50,17 +50,10 @@ def reuse_key(  # noqa: PLR0913 - one argument a part of the question
 ) -> str:
     """Return the sha256 of everything that a grader is asked, without the fence's random code and the tag, which every run changes.
 
-    Args:
-        rubric: The whole rubric.
-        group: The criteria that are answered together.
-        sample: The number of the group's vote.
-        judge: The model that gives the verdict, with its settings; its fallbacks play no part.
-        instructions: The user's grading instructions.
-        tools: The sha256 of the tools that the grader is offered, with their versions.
-        records: The running sha256 of all messages up to the draft, which is the last of them.
-        request: Index of the user's current message.
-        checks: The outcomes of checks, by criterion; they count where the grader is told of them.
-        form: The form in which the judge is asked.
+    `judge`: the model that gives the verdict, with its settings; its fallbacks play no part.
+    `tools`: the sha256 of the tools that the grader is offered, with their versions.
+    `records`: the running sha256 of all messages up to the draft, which is the last of them.
+    `checks`: the outcomes of checks, by criterion; they count where the grader is told of them.
     """
     question = {
         "criteria": [criterion.model_dump(mode="json") for criterion in group.criteria],

@@ -123,9 +123,7 @@ def run_text_check(draft: str, arguments: Arguments) -> CheckOutcome:
 def run_text_checks(output: str, checks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Run the text checks of a rubric on an output, and return their outcomes as JSON by criterion.
 
-    Args:
-        output: The whole text.
-        checks: For each criterion its `id`, the check's `arguments`, and what it `extract`s.
+    `checks`: for each criterion its `id`, the check's `arguments`, and what it `extract`s.
 
     Raises:
         ValueError: A check cannot decide; the message names it.

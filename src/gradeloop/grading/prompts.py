@@ -311,10 +311,7 @@ def _criterion_line(criterion: Criterion, decisive: AbstractSet[str], names: Map
 def feedback_message(rubric: Rubric, evaluation: Evaluation, remarks: Sequence[str] = ()) -> Message:
     """Return the message that asks for a revision: what fails and why, what is unverified, what graders say beside, and what must stay.
 
-    Args:
-        rubric: The rubric in force.
-        evaluation: The pass that the draft failed.
-        remarks: Explanations of its graders; those that only repeat its rows are left out.
+    `remarks`: explanations of its graders; those that only repeat its rows are left out.
     """
     rows, phrases = [row for row in evaluation.criteria if row.by != "nobody"], rubric.phrases
     failing = [row for row in rows if not row.passed and not row.unverified]
@@ -512,10 +509,7 @@ def exceeds(budget: int, lengths: Iterable[int]) -> bool:
 def cut_to(budget: int, lengths: Sequence[int], shown: Sequence[int] = ()) -> RecordCut:
     """Return the part of records that fits a budget: the longest are cut first, then those in the middle are left out.
 
-    Args:
-        budget: Characters in all; beyond `FEW_RECORDS`, what each record takes beside its text counts too.
-        lengths: The length of each text.
-        shown: Indexes of records that are not left out.
+    `budget`: characters in all; beyond `FEW_RECORDS`, what each record takes beside its text counts too.
     """
     around = RECORD_CHARACTERS * max(len(lengths) - FEW_RECORDS, 0)
     cap = longest_shown(lengths, max(budget - around, budget // 2) if exceeds(budget, lengths) else budget)

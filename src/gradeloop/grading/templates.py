@@ -99,11 +99,8 @@ def fill_rubric(
 ) -> Rubric:
     """Return the rubric with the variables filled into its texts.
 
-    Args:
-        rubric: The rubric.
-        variables: The variables by name.
-        describe: Returns how a message names a field of a criterion, by the criterion's position: `criteria[0].description` by default.
-        work: The steps that all its texts share; those of a suite's rubric by default.
+    `describe`: returns how a message names a field of a criterion, by the criterion's position: `criteria[0].description` by default.
+    `work`: the steps that all its texts share; those of a suite's rubric by default.
 
     Raises:
         InvalidRequest: A template is invalid or names an unknown variable; the message names the field.
@@ -144,13 +141,9 @@ def fill_text(
 ) -> str:
     """Return the text with the variables filled in.
 
-    Args:
-        text: The template.
-        variables: The variables by name.
-        where: How a message names the text.
-        limit: The most characters of the filled text.
-        empty: The names of variables that are not there, and whose place, and that of whatever they should have, stays empty.
-        work: The steps that are left to this text and those that share them; its own by default.
+    `limit`: the most characters of the filled text.
+    `empty`: the names of variables that are not there, and whose place, and that of whatever they should have, stays empty.
+    `work`: the steps that are left to this text and those that share them; its own by default.
 
     Raises:
         InvalidRequest: The template is invalid, names an unknown variable or takes too long; the message begins with `where`.

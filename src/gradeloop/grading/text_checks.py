@@ -52,13 +52,9 @@ def text_kind(
 ) -> CheckKind:
     """Return a kind of check that a text passes or not.
 
-    Args:
-        name: Its name.
-        gap: Returns why a text does not pass, by the check's value; None where it does.
-        holds: The requirement as a sentence: `it contains`.
-        fails: Its negation.
-        validate: Raises ValueError where the value is unfit.
-        value: The end of the sentence where there is a value, which is put in for `{}`.
+    `gap`: returns why a text does not pass, by the check's value; None where it does.
+    `holds`: the requirement as a sentence: `it contains`.
+    `value`: the end of the sentence where there is a value, which is put in for `{}`.
     """
 
     def measure(draft: str, wanted: JsonValue, _: float) -> tuple[bool, float | None, str]:

@@ -265,14 +265,8 @@ def _merge_rows(
     A row counts instead of an earlier one for its criterion; rows that nobody asked for are dropped, whatever they say. An explanation
     comes after that of known rows that stay.
 
-    Args:
-        own: The rows of this answer.
-        explanation: What it says beside them.
-        group: The criteria that are answered together.
-        asked: The ids of the group that must have a row.
-        known: The rows of earlier answers.
-        strangers: The names of rows that nobody asked for.
-        names: What the answer calls the criteria, by id: their keys by default.
+    `asked`: the ids of the group that must have a row.
+    `names`: what the answer calls the criteria, by id: their keys by default.
     """
     names = names or names_of(group.ids)
     problems = tuple(islice(_row_problems(own, group, names), MISTAKES))

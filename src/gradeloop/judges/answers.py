@@ -386,10 +386,7 @@ def shorten_raw(text: str) -> str:
 def summarize(judge: SchemaJudge, rollouts: Sequence[Rollout], reflections: Sequence[Rollout] = ()) -> Summary:
     """Aggregate rollouts into one output; reflections over them count instead where there are any.
 
-    Args:
-        judge: The judge by whose schema they are compared.
-        rollouts: All of them in order, at least one with an output.
-        reflections: The rollouts of a second round.
+    `rollouts`: all of them in order, at least one with an output.
     """
     answered = [reflection for reflection in reflections if reflection.output is not None] or [
         rollout for rollout in rollouts if rollout.output is not None

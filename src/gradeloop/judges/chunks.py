@@ -188,11 +188,7 @@ def chunked_id(judge: JudgeConfig, run_sha256: str, repeat: int = 0, *, priority
 def findings_run(judge: JudgeConfig, run: AgentRun, parts: Sequence[RunPart], results: Sequence[JudgeResult]) -> AgentRun:
     """Return what the last call is shown: the findings on all parts, and the messages of the run that they cite.
 
-    Args:
-        judge: The judge of the whole run.
-        run: The whole run.
-        parts: Its parts, as `parts_of` returns them.
-        results: The judgement of each part.
+    `parts`: its parts, as `parts_of` returns them.
     """
     outputs = [_shown_output(part.run, result) for part, result in zip(parts, results, strict=True)]
     texts = [json.dumps(output, ensure_ascii=False) for output in outputs]
@@ -267,12 +263,7 @@ def judgement_of_whole(
 ) -> JudgeResult:
     """Return the judgement of a run that was judged in parts: what the last call says, with what all calls cost.
 
-    Args:
-        name: The judgement's id.
-        run: The whole run.
-        parts: Its parts.
-        results: The judgement of each part.
-        last: What the last call was shown, and what it says.
+    `last`: what the last call was shown, and what it says.
     """
     shown, found = last
     usage = sum((result.usage for result in results), found.usage)

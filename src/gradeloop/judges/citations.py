@@ -96,9 +96,7 @@ def citations_of(texts: Sequence[tuple[str, str]], run: AgentRun) -> list[Citati
     A citation is `[T0B3]`, `[T0B3: words]`, `[T0B3:<RANGE>words</RANGE>]`, metadata as `[R0M.model]`, several of these in one bracket, or
     a range, `[T0B3-T0B5]`. A bracket that names a block and cannot be read as one of these is a citation that is not verified.
 
-    Args:
-        texts: Each text with its path in the output, in order.
-        run: The run that is cited.
+    `texts`: each text with its path in the output, in order.
     """
     cited_blocks = {block.label: CitedBlock(block) for block in blocks_of(run)}
     written = (citation for path, text in texts for citation in _written_citations(path, text))

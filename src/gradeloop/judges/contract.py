@@ -147,9 +147,7 @@ def _refuse_slot(name: str, spec: str, conversion: str | None) -> None:
 def refuse_templates(templates: Sequence[PromptTemplate], key: str | None) -> None:
     """Raise ValueError where templates lack a slot, or the opening tag of the answer, or cannot be sent.
 
-    Args:
-        templates: All templates of a judge.
-        key: The name of the tags between which the answer stands; None where the provider enforces the schema.
+    `key`: the name of the tags between which the answer stands; None where the provider enforces the schema.
     """
     if not templates:
         raise ValueError("prompt_templates is empty; give at least one message, or leave it out for ours")
@@ -215,14 +213,7 @@ Escalate = OmitEmpty[ModelSpec | None]
 
 
 def refuse_abstention(abstain: dict[str, float] | None, escalate: ModelSpec | None, voted: Sequence[str], cure: str) -> None:
-    """Raise ValueError where `abstain` names a key on which a judgement has no votes, or `escalate` has nothing to do.
-
-    Args:
-        abstain: The least shares of votes by key.
-        escalate: The escalation model.
-        voted: The keys on which a judgement has several votes.
-        cure: How a key gets votes.
-    """
+    """Raise ValueError where `abstain` names a key on which a judgement has no votes, or `escalate` has nothing to do."""
     if escalate is not None and not abstain:
         raise ValueError("escalate names a model for unsure verdicts, and abstain says of none that it is; add abstain: {KEY: SHARE}")
     if odd := next((key for key in abstain or {} if key not in voted), None):
@@ -558,12 +549,7 @@ def refuse_unanswered(run: AgentRun) -> None:
 
 
 def refuse_large(run: AgentRun, *, stored: bool) -> None:
-    """Raise RunTooLarge where a run does not fit into a history.
-
-    Args:
-        run: The run, measured as JSON.
-        stored: Whether large payloads are kept outside of Temporal.
-    """
+    """Raise RunTooLarge where a run does not fit into a history."""
     size, most = len(run.json_bytes()), STORED_RUN_BYTES if stored else RUN_BYTES
     if size > most:
         cure = "split it" if stored else "configure external storage (GRADELOOP_STORAGE), or split it"

@@ -131,10 +131,7 @@ def read_case_labels(path: Path) -> LabelSet:
 def read_labels(path: Path, judge: JudgeConfig | None = None, *, schema: Mapping[str, Any] = _ANYTHING) -> LabelSet:
     """Read labels from JSON lines; a first line `{"label_schema": {...}}` gives them a schema of their own.
 
-    Args:
-        path: The labels.
-        judge: The judge whose output they follow.
-        schema: The schema of their values, without a judge; by default any values are taken.
+    `schema`: the schema of their values, without a judge; by default any values are taken.
 
     Raises:
         InvalidRequest: A line is no label, or breaks the schema; the message names file and line.
@@ -213,10 +210,7 @@ def compared_keys(
 ) -> list[ComparedKey]:
     """Return the keys of a label schema that can be compared: choices, numbers, and lists as sets; texts cannot.
 
-    Args:
-        schema: The schema of the labels.
-        ordered: Names of enums whose values are written from least to most; enums of numbers are ordered anyway.
-        positive: The value that passes, by the key's name.
+    `ordered`: names of enums whose values are written from least to most; enums of numbers are ordered anyway.
 
     Raises:
         InvalidRequest: A name is that of no key, or a value is none of its key's.
@@ -276,10 +270,7 @@ class Judgements:
 def select_judgements(judge: JudgeConfig, results: Sequence[JudgeResult], runs: Sequence[AgentRun] | None = None) -> Judgements:
     """Return the results that count for a judge: of these very runs by their content, and where no runs are given, of the newest content.
 
-    Args:
-        judge: The judge.
-        results: Its results, the newest first.
-        runs: The runs that are meant; None for whatever run has a label's id.
+    `runs`: the runs that are meant; None for whatever run has a label's id.
     """
     grouped: dict[str, list[JudgeResult]] = {}
     for result in {result.id: result for result in reversed(results)}.values():

@@ -72,11 +72,7 @@ def render_run(run: AgentRun, nonce: str, *, metadata: bool = False, budget: int
 
     Over `budget` characters, the longest records lose their middle; of very many short ones, those in the middle are left out.
 
-    Args:
-        run: The run.
-        nonce: The judgement's random code, which no content can hold.
-        metadata: Whether the run's metadata is shown too.
-        budget: Characters of text shown in all.
+    `budget`: characters of text shown in all.
     """
     records = (record_line(record, nonce) for record in _records(run, budget, metadata=metadata))
     lines = [f"=== agent run {nonce} ===", *records, f"=== end of agent run {nonce} ==="]
@@ -167,11 +163,7 @@ class JudgePrompt:
 def build_judge_prompt(judge: SchemaJudge, run: AgentRun, nonce: str, *, budget: int = TRANSCRIPT_BUDGET) -> JudgePrompt:
     """Build what a judge is sent about a run; equal input gives equal bytes.
 
-    Args:
-        judge: The judge, with its rubric, schema and templates.
-        run: The run that is judged.
-        nonce: The judgement's random code.
-        budget: Characters of the run shown in all.
+    `budget`: characters of the run shown in all.
     """
     values = {
         "rubric": judge.rubric_text,

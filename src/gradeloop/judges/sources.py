@@ -33,9 +33,7 @@ THREAD = "thread:"
 def read_judge(path: Path, outside: Sequence[Path] = ()) -> JudgeConfig:
     """Read a judge from YAML, JSON (Docent's too), or a rubric as plain text.
 
-    Args:
-        path: The judge's file.
-        outside: The folders besides its own in which it may name files.
+    `outside`: the folders besides its own in which it may name files.
 
     Raises:
         InvalidRequest: The file holds no judge; the message names the file, and the place in it where one is known.
@@ -164,11 +162,8 @@ def thread_as_run(thread_id: str, messages: Sequence[Message], result: RunResult
 def with_model(judge: JudgeConfig, model: str | None, *, scripted: bool, own_keys: bool = True) -> tuple[JudgeConfig, str | None]:
     """Return the judge with the model that a command names, and a note on the model where a default was chosen.
 
-    Args:
-        judge: The judge.
-        model: The model's name on the command line; None for the judge's own, or the default one.
-        scripted: Whether the worker has a file of scripted replies.
-        own_keys: Whether the worker has this process's keys; one that somebody else started is not asked for its own.
+    `model`: the model's name on the command line; None for the judge's own, or the default one.
+    `own_keys`: whether the worker has this process's keys; one that somebody else started is not asked for its own.
 
     Raises:
         InvalidRequest: The model is unknown, or its key is missing.

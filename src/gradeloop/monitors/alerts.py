@@ -30,11 +30,7 @@ from gradeloop.text import percent
 def verdict_of(judge: CriteriaJudge | SchemaJudge, passes: Sequence[str], status: str, result: str | None) -> MonitorVerdict:
     """Return what a judge says of a run.
 
-    Args:
-        judge: The judge.
-        passes: What passes a judgement by a schema, as KEY=VALUE.
-        status: The status of the case that judges the run.
-        result: The case's result as JSON; None where it has none.
+    `result`: the case's result as JSON; None where it has none.
     """
     if result is None:
         return "error" if status == "error" else "unjudged"
@@ -126,11 +122,7 @@ class _Watched:
 def alert_changes(definition: MonitorDefinition, state: MonitorState, report: TickReport, failed: Sequence[str]) -> AlertChanges:
     """Return what a tick changes.
 
-    Args:
-        definition: The monitor.
-        state: What it remembers.
-        report: The tick's report.
-        failed: The ids of the newest failed runs, the newest first.
+    `failed`: the ids of the newest failed runs, the newest first.
     """
     changing = _TickChanges(definition, state, report, failed)
     changing.watch_judge()

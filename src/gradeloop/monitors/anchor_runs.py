@@ -123,11 +123,7 @@ def count_anchors(
 ) -> AnchorCounts:
     """Write what became of a tick's anchors, and return the counts.
 
-    Args:
-        connection: A transaction of the store.
-        definition: The monitor.
-        number: The tick.
-        found: Status and result of the cases of its batch, by their ids.
+    `found`: status and result of the cases of its batch, by their ids.
     """
     if definition.anchors is None:
         return AnchorCounts()

@@ -133,12 +133,8 @@ def moved_of(state: AnchorState, counts: AnchorCounts, fall: float, usual: float
 
     Had the judge moved, it would say something else of as large a share of the anchors as of the runs; had the world, of no more than ever.
 
-    Args:
-        state: How steady the judge was at first.
-        counts: The anchors since the change.
-        fall: By how much the rate has changed.
-        usual: The pass rate from which it fell: the anchors are then those that the judge passed at first, of which a stricter judge fails
-            the same share as of the runs that it passed. None for any other rate, of which all anchors speak.
+    `usual`: the pass rate from which it fell: the anchors are then those that the judge passed at first, of which a stricter judge fails
+    the same share as of the runs that it passed. None for any other rate, of which all anchors speak.
     """
     known = (state.same, state.repeated, counts.same, counts.repeated)
     if usual:

@@ -80,11 +80,6 @@ needs none."""
 def require_quiet(seconds: float, kind: str, written: str) -> float:
     """Return for how long a source is left to settle.
 
-    Args:
-        seconds: The time.
-        kind: The kind of source.
-        written: The time as it was written, for the message.
-
     Raises:
         ValueError: A source that tells changes late has too little.
     """

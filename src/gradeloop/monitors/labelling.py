@@ -93,12 +93,7 @@ class MonitorLabels:
     async def give(self, name: str, run: str, person: str, *, passed: bool, reason: str = "") -> str:
         """Write what a person says of a run, in place of what the same person has said before, and return the run's id.
 
-        Args:
-            name: The monitor.
-            run: The run's id or its sha256.
-            person: Who says so.
-            passed: Whether the run passes.
-            reason: Why.
+        `run`: the run's id or its sha256.
 
         Raises:
             InvalidRequest: There is no such monitor, or no such run that was judged.

@@ -292,13 +292,7 @@ def answer(signal: Signal, encoding: Encoding, rejected: int, why: str) -> bytes
 
 
 def refusal(encoding: Encoding, code: int, why: str) -> bytes:
-    """Return the body of a refusal: a `google.rpc.Status`, which is, in bytes, a partial success of the same number and text.
-
-    Args:
-        encoding: How the request was written.
-        code: One of gRPC's codes.
-        why: Why.
-    """
+    """Return the body of a refusal: a `google.rpc.Status`, which is, in bytes, a partial success of the same number and text."""
     if encoding == "json":
         return json.dumps({"code": code, "message": why}).encode()
     return bytes(ExportTracePartialSuccess(rejected_spans=code, error_message=why).SerializeToString())

@@ -217,11 +217,8 @@ async def read_chunks(
 ) -> AsyncGenerator[list[tuple[SourceItem, str]], None]:
     """Yield what a source has behind a cursor, some at a time, with the sums of the runs; what was read before may come again.
 
-    Args:
-        source: The source.
-        cursor: The place of the last tick; None to begin.
-        access: What it is read with.
-        until: The last place that is read; None to read all that there is.
+    `cursor`: the place of the last tick; None to begin.
+    `until`: the last place that is read; None to read all that there is.
 
     Raises:
         InvalidRequest: The source cannot be read; the message says what to do.

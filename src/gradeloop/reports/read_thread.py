@@ -246,9 +246,7 @@ def _notes(record: ThreadRecord, rubric: Rubric | None) -> Iterator[str]:
 async def read_tool_calls(temporal: Client, workflow_id: str) -> tuple[list[ToolEvidence], list[str]]:
     """Read the tool calls of all runs of a workflow, in the order in which they were made, and notes about what cannot be read.
 
-    Args:
-        temporal: Connected as the worker is, so that it reads what the worker wrote.
-        workflow_id: The id of a thread, or of a judgement.
+    `temporal`: connected as the worker is, so that it reads what the worker wrote.
     """
     histories = await read_histories(temporal, workflow_id)
     reader = _ToolCallReader(temporal, workflow_id)

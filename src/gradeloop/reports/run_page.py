@@ -33,13 +33,7 @@ class FailureSteps:
 
 
 def failure_steps(failing: Sequence[str], case_id: str, path: Callable[[str], str]) -> FailureSteps:
-    """Return the way from a case to the failures around it.
-
-    Args:
-        failing: The ids of the failures in their order.
-        case_id: The case.
-        path: Returns the path of a case's page.
-    """
+    """Return the way from a case to the failures around it."""
     place = failing.index(case_id) if case_id in failing else None
     after = 0 if place is None else place + 1
     return FailureSteps(
@@ -53,10 +47,7 @@ def failure_steps(failing: Sequence[str], case_id: str, path: Callable[[str], st
 def run_page(report: RunReport, *, live: Live | None = None, steps: FailureSteps | None = None) -> str:
     """Return the page of a run: one HTML document that needs nothing else.
 
-    Args:
-        report: The run.
-        live: What a page needs that is served.
-        steps: The way to the other failures of its batch; None where it has none.
+    `steps`: the way to the other failures of its batch; None where it has none.
     """
     context = _context(report, "r") | {"failing": failing_rows(report), "steps": steps}
     return document("run.html", title=f"{report.name} · gradeloop", scripts=(), live=live, **context)
@@ -163,9 +154,7 @@ def run_next_step(report: RunReport) -> NextStep | None:
 class RunView:
     """Content of a run's page beside the fields of its report, by the index of a message or of an evaluation.
 
-    Args:
-        report: The run.
-        key: Begins all anchors, so that several runs can stand in one page.
+    `key`: begins all anchors, so that several runs can stand in one page.
     """
 
     def __init__(self, report: RunReport, key: str = "r") -> None:

@@ -37,11 +37,6 @@ class ReportOptions:
     def refuse_judging(self, name: str, kind: str, cure: str) -> None:
         """Refuse what only judgements have.
 
-        Args:
-            name: What the report is of.
-            kind: What that is.
-            cure: What to do instead of a summary as Markdown.
-
         Raises:
             InvalidRequest: It is asked for.
         """

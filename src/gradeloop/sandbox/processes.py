@@ -222,13 +222,7 @@ _NOT_FOR_THE_LOOP = (SystemExit, KeyboardInterrupt, StopIteration, asyncio.Cance
 
 
 async def await_in_thread(function: Callable[[], Any], name: str, give_up: Callable[[], object] = lambda: None) -> Any:  # noqa: ANN401 - as above
-    """Call a function in a thread and return its value; where the wait is cancelled, the thread goes on, since Python cannot end it.
-
-    Args:
-        function: What is called.
-        name: The thread's name.
-        give_up: Is called where the wait is cancelled.
-    """
+    """Call a function in a thread and return its value; where the wait is cancelled, the thread goes on, since Python cannot end it."""
     loop = asyncio.get_running_loop()
     returned: asyncio.Future[Any] = loop.create_future()
 

@@ -63,10 +63,7 @@ def exceeded(run: Run, limits: Limits) -> str:
 def overfull(folder: Path, limits: Limits, more_bytes: int = 0) -> str:
     """Return which limit a folder exceeds, else nothing; it reads at most as many entries as the folder may have.
 
-    Args:
-        folder: The program's folder.
-        limits: The run's limits.
-        more_bytes: What the run has on this disk beside the folder.
+    `more_bytes`: what the run has on this disk beside the folder.
     """
     most = most_files(limits)
     entries, total = 0, more_bytes
@@ -262,10 +259,6 @@ def find_delegated(mounted: Path, own: Path) -> Path | None:
 
     It is the parent of the process's own group, as with systemd's `Delegate=` and `DelegateSubgroup=`, or the own one: a group with
     processes has none with limits below it, unless it is the root.
-
-    Args:
-        mounted: Where the tree of groups is mounted.
-        own: The file that names the process's own group.
     """
     try:
         name = next(line[3:] for line in own.read_text().splitlines() if line.startswith("0::"))

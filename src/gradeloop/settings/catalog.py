@@ -261,10 +261,7 @@ def _spoken(takes: Capability, name: str, said: AbstractSet[str]) -> Capability:
 def _family(own: str, provider: str, model: str) -> Capability:
     """Return what a model takes.
 
-    Args:
-        own: The name of the user's own file, by which a result is remembered.
-        provider: The model's provider.
-        model: Its name there.
+    `own`: the name of the user's own file, by which a result is remembered.
     """
     for family in load_catalogue().families:
         match = re.fullmatch(family.models, model) if family.provider == provider else None
@@ -429,10 +426,7 @@ class PriceTable(Strict):
     def price(self, spec: ModelSpec, tokens: int = 0, *, address: str = "") -> Price | None:
         """Return the row that applies to one call; None where the model's price is not known.
 
-        Args:
-            spec: The model.
-            tokens: The prompt's tokens, by which the tier is found.
-            address: The base URL at which it is called, by which the price of a compatible server's model is found.
+        `address`: the base URL at which it is called, by which the price of a compatible server's model is found.
         """
         listed = listed_model(spec.provider, spec.model)
         rows = self._rows(spec.provider, spec.model) or self._rows(*listed)

@@ -455,9 +455,7 @@ class DefaultModel:
 def default_model(environ: Mapping[str, str], keyed: Collection[str] = ()) -> DefaultModel | None:
     """Return the model of the first rule that applies; None if no provider's key is set.
 
-    Args:
-        environ: The variables.
-        keyed: The providers whose keys the worker's own endpoints name, in a file or another variable.
+    `keyed`: the providers whose keys the worker's own endpoints name, in a file or another variable.
     """
     for rule in DEFAULTS:
         if rule.provider in keyed and rule.base_url is None:
@@ -498,13 +496,8 @@ def refuse_unservable(
 ) -> None:
     """Refuse a request that a worker with this environment would refuse, before one is started.
 
-    Args:
-        request: The request; every model in it is looked at.
-        environ: The worker's variables.
-        scripted: Whether the worker has a file of scripted replies.
-        endpoints: The names of the worker's own endpoints.
-        calls: Whether models are going to be called, and so need their keys and servers.
-        place: What the message begins with.
+    `request`: the request; every model in it is looked at.
+    `calls`: whether models are going to be called, and so need their keys and servers.
 
     Raises:
         InvalidRequest: A model's provider is unknown, or its key, or the file of scripted replies, is missing.

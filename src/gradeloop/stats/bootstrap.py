@@ -28,12 +28,7 @@ def bootstrap(
 
     Runs that say the same are drawn together: what counts is how often each kind of run occurs.
 
-    Args:
-        counts: How many runs there are of each kind.
-        statistic: Called with as many counts as there are kinds.
-        replicates: How often runs are drawn.
-        seed: The seed of the draws.
-        few: Whether the tails are those of Student's t, since what is drawn is few: clusters of runs.
+    `few`: whether the tails are those of Student's t, since what is drawn is few: clusters of runs.
 
     Returns:
         An interval per figure; None where the figure is undefined, or is so in more than half of the draws.
@@ -57,9 +52,7 @@ def bootstrap(
 def over_clusters(clusters: Sequence[Sequence[int]], statistic: Statistic) -> Statistic:
     """Return a statistic of how often each cluster occurs, of one that asks how often each kind of run does.
 
-    Args:
-        clusters: How many runs of each kind a cluster has; a draw of clusters draws all of their runs.
-        statistic: The statistic of kinds.
+    `clusters`: how many runs of each kind a cluster has; a draw of clusters draws all of their runs.
     """
     members = [[(kind, count) for kind, count in enumerate(counts) if count] for counts in clusters]
 
@@ -78,11 +71,7 @@ def accelerated_interval(
 ) -> Interval | None:
     """Return the bias-corrected and accelerated interval of a figure.
 
-    Args:
-        measured: The figure itself.
-        drawn: The figure of every draw.
-        without: The figure without one run, with the number of runs of that kind.
-        tail: The probability beyond each end.
+    `without`: the figure without one run, with the number of runs of that kind.
     """
     known = sorted(value for value in drawn if value is not None)
     if measured is None or not known or 2 * len(known) <= len(drawn):

@@ -42,10 +42,7 @@ class CorrectedRate(Figures):
 def corrected_rate(passed: float, runs: float, error: JudgeError) -> CorrectedRate | None:
     """Return the pass rate corrected for the judge's sensitivity and specificity, with an interval for all three estimates.
 
-    Args:
-        passed: How many runs the judge passed.
-        runs: How many it judged.
-        error: How often it was right where people labelled; these runs are not among those of the rate.
+    `error`: how often it was right where people labelled; these runs are not among those of the rate.
 
     Returns:
         The estimate, clipped to 0 to 1; None where nothing can be corrected: there are no runs, a class has no labels, or the judge is
@@ -101,11 +98,8 @@ def labels_wanted(passed: float, runs: float, error: JudgeError, threshold: floa
 
     It is assumed that more labels find the same rates in the same proportion of good and bad runs.
 
-    Args:
-        passed: How many runs the judge passed.
-        runs: How many it judged.
-        error: The labels so far; with none of a class, 9 of 10 right are assumed for it.
-        threshold: The rate that is asked for, 0 to 1.
+    `error`: the labels so far; with none of a class, 9 of 10 right are assumed for it.
+    `threshold`: the rate that is asked for, 0 to 1.
 
     Returns:
         The number, at least what there is; None where no number of labels would do, since the rate itself is too close to the threshold.
@@ -214,11 +208,6 @@ def labelled_rate(passed: float, judged: float, labels: SampleLabels) -> Correct
 
     Each label counts for as many runs as it stands for: a run that the judge failed had another chance to be labelled than one that it
     passed, and each is weighed by the inverse of its chance (Horvitz and Thompson, stratified by what the judge said).
-
-    Args:
-        passed: How many runs the judge passed.
-        judged: How many it passed or failed.
-        labels: What people say of a sample of them.
 
     Returns:
         The estimate; None where a group that there is has too few labels.

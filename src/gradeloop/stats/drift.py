@@ -63,9 +63,7 @@ class Spread(Figures):
 
         It is the largest of all scales, where a scale with few pairs of blocks is taken to be twice the one before.
 
-        Args:
-            rate: The rate that is tested, of which the variance is a share before a window was seen.
-            longest: The windows of the longest blocks.
+        `rate`: the rate that is tested, of which the variance is a share before a window was seen.
         """
         noise = self.noise / max(self.windows, 1)
         most, known = 0.0, _PRIOR / 2 * rate * (1 - rate)

@@ -158,9 +158,7 @@ def _float_ranks(totals: Mapping[float, int]) -> dict[float, float]:
 def f1(counts: Mapping[tuple[Rating, Rating], float], positive: Rating) -> float | None:
     """Return the F1 of one value, the positive one, against all others; None where neither rater ever says it.
 
-    Args:
-        counts: How often the label was the one value and the judge's the other.
-        positive: The value that counts as positive.
+    `counts`: how often the label was the one value and the judge's the other.
     """
     hits = counts.get((positive, positive), 0.0)
     said = sum(count * ((label == positive) + (judged == positive)) for (label, judged), count in counts.items())

@@ -50,9 +50,6 @@ class BoundedConnections:
     The server bounds statements, waits for locks and idle transactions. It cannot bound the wait for an answer that never comes: where
     a firewall or a proxy takes bytes and says nothing, the thread would read for ever. So a connection that is not given back in time is
     shut down under its reader, who sees it end as any that is lost, and its work is done anew.
-
-    Args:
-        engine: The engine, which has not connected yet.
     """
 
     def __init__(self, engine: "Engine") -> None:

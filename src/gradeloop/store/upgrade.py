@@ -84,9 +84,7 @@ def require_writable(connection: "Connection") -> None:
 def require_known(connection: "Connection", *, entirely: bool = False) -> None:
     """Refuse a newer store that this gradeloop may not use.
 
-    Args:
-        connection: A connection to the store.
-        entirely: Whether all tables have to be known, as to whoever copies the store or erases from it.
+    `entirely`: whether all tables have to be known, as to whoever copies the store or erases from it.
 
     Raises:
         ForeignStore: It is of such a version.

@@ -194,9 +194,7 @@ def _written_prompt(messages: tuple[object, ...]) -> JsonValue:
 def convert_configuration(path: Path, outside: Sequence[Path] = ()) -> str:
     """Return a configuration of promptfoo as the YAML of a suite of ours that makes the same cases; comments say what changed.
 
-    Args:
-        path: The configuration.
-        outside: The folders besides its own in which it may name files.
+    `outside`: the folders besides its own in which it may name files.
 
     Raises:
         InvalidRequest: It is not a configuration of promptfoo, or something in it is not supported.

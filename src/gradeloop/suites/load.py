@@ -31,11 +31,7 @@ def read_suite(
 ) -> Suite:
     """Load a suite, our own or a `promptfooconfig.yaml`; files of tests are read when the cases are iterated.
 
-    Args:
-        path: The suite's file.
-        flags: The flags that override it.
-        outside: The folders besides its own in which it may name files.
-        findings: Takes what of a promptfoo configuration is not supported.
+    `outside`: the folders besides its own in which it may name files.
 
     Raises:
         InvalidRequest: Something is missing or invalid; the message names file, line, field and cure.

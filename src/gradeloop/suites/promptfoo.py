@@ -38,12 +38,7 @@ def parse_generators(
 ) -> tuple[SuiteGenerator, ...]:
     """Parse the providers of a configuration; `echo` is the one that returns the prompt.
 
-    Args:
-        value: The providers.
-        where: Their place.
-        scope: The files that they may name.
-        findings: Takes what is not supported.
-        own: Settings of a prompt, which take the place of the providers' own.
+    `own`: settings of a prompt, which take the place of the providers' own.
 
     Raises:
         InvalidRequest: A provider is not supported.

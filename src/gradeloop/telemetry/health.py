@@ -40,10 +40,6 @@ Check = Callable[[], Awaitable[None]]
 def parse_address(text: str, name: str) -> tuple[str, int]:
     """Return host and port of an address to listen at, `127.0.0.1:9464` or `[::]:9464`.
 
-    Args:
-        text: The address.
-        name: The setting that names it.
-
     Raises:
         InvalidRequest: It is malformed.
     """
@@ -88,12 +84,7 @@ class HealthChecks:
     """The checks of a process, made in its event loop, with results that stay good for a moment."""
 
     def __init__(self, checks: Mapping[str, Check], clean: Callable[[str], str]) -> None:
-        """Take the checks by name.
-
-        Args:
-            checks: The checks.
-            clean: Returns a text without secrets.
-        """
+        """Take the checks by name."""
         self._checks = checks
         self._clean = clean
         self._made: tuple[float, dict[str, str]] = (float("-inf"), {})

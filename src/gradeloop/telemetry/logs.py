@@ -56,12 +56,7 @@ class TextFormatter(logging.Formatter):
     """Writes a record on one line, without secrets and what a terminal or a CI system would take for a command."""
 
     def __init__(self, clean: Callable[[str], str], pattern: str = TEXT) -> None:
-        """Make a formatter.
-
-        Args:
-            clean: Returns a text without secrets.
-            pattern: The pattern of a line.
-        """
+        """Make a formatter."""
         super().__init__(pattern)
         self._clean = clean
 
@@ -81,11 +76,7 @@ class JsonFormatter(logging.Formatter):
     """Writes a record as one JSON object: `time`, `level`, `logger`, `message`, ids, and `error` with its `type` and `stack`."""
 
     def __init__(self, clean: Callable[[str], str]) -> None:
-        """Make a formatter.
-
-        Args:
-            clean: Returns a text without secrets.
-        """
+        """Make a formatter."""
         super().__init__()
         self._clean = clean
 
@@ -145,9 +136,7 @@ def _without_text(record: logging.LogRecord) -> logging.LogRecord:
 def configure_logging(kind: LogFormat, clean: Callable[[str], str]) -> None:
     """Write this process's log to standard error, from level INFO on.
 
-    Args:
-        kind: `text` or `json`.
-        clean: Returns a text without secrets.
+    `kind`: `text` or `json`.
     """
     ours = [handler for handler in logging.getLogger().handlers if isinstance(handler.formatter, JsonFormatter | TextFormatter)]
     for handler in ours or [logging.StreamHandler(sys.stderr)]:

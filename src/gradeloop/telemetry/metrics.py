@@ -35,9 +35,7 @@ class Metric:
     def record(self, value: float = 1, /, **labels: str) -> None:
         """Add to a counter, set a gauge, or note an observation; does nothing where nobody exports metrics, or a workflow is replayed.
 
-        Args:
-            value: How much; a counter takes whole numbers.
-            labels: Values of all of its labels.
+        `value`: how much; a counter takes whole numbers.
         """
         if _recorder is not None:
             _recorder.record(self, value, labels)

@@ -62,10 +62,6 @@ def tracing() -> Tracing | None:
 def start_tracing(exporter: "SpanExporter", *, content: bool) -> Tracing:
     """Trace this process, and send its spans by an exporter.
 
-    Args:
-        exporter: Where spans go.
-        content: Whether they may quote what models and people wrote.
-
     Raises:
         ModuleNotFoundError: The extra `telemetry` is not installed.
     """
@@ -233,9 +229,7 @@ class EvaluationResult:
 def trace_evaluation(results: Sequence[EvaluationResult], more: Mapping[str, str | int]) -> None:
     """Add a grading's results to the trace, as events `gen_ai.evaluation.result`; a replay adds nothing.
 
-    Args:
-        results: The grading as a whole, and each criterion.
-        more: Attributes of the span: thread, run and iteration, or batch and case.
+    `more`: attributes of the span: thread, run and iteration, or batch and case.
     """
     if _tracing is None:
         return

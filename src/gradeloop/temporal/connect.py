@@ -163,11 +163,7 @@ async def follow_credentials(client: Client, connection: Connection, moved: Call
     Calls in flight end on the connection that they began on. What cannot be read or does not connect is tried again: files are renewed
     one after the other.
 
-    Args:
-        client: What `connect` returned for the connection.
-        connection: The server, and what it was connected with.
-        moved: Has the client's worker use its new connection.
-        seconds: The pause between two looks.
+    `client`: what `connect` returned for the connection.
     """
     in_use, reported = connection.options, ""
     while True:

@@ -174,11 +174,7 @@ def _enter() -> None:
 def _add_span(name: str, kind: SpanKind, *, sender: Headers | None = None, error: FailureError | None = None) -> None:
     """Add a span without duration, unless a replay asks for it again, or nobody began the trace.
 
-    Args:
-        name: The span's name.
-        kind: Its kind.
-        sender: The headers of whoever sent the signal or update, whose span it links to.
-        error: What the workflow failed with.
+    `sender`: the headers of whoever sent the signal or update, whose span it links to.
     """
     known, info = tracing(), workflow.info()
     if known is None or CONTEXT not in info.headers or workflow.unsafe.is_replaying():

@@ -86,12 +86,7 @@ def account_of(
 ) -> Account:
     """Return the account of a record from all runs that were read of it.
 
-    Args:
-        value: The record.
-        runs: Its runs.
-        unshown: A pattern of the keys, and the types of objects, that are not shown on purpose.
-        left_out: The places that are not shown on purpose.
-        apart: The places that have accounts of their own.
+    `unshown`: a pattern of the keys, and the types of objects, that are not shown on purpose.
 
     Raises:
         UnreadableMessage: A longer text of several words is neither shown nor named as one that is not.

@@ -61,12 +61,6 @@ _NOT_RECORDED = {"", "{}", "[]", "null", "__REDACTED__", "<fully masked due to f
 def build_trace(name: str, transcripts: Sequence[RunTranscript], metadata: dict[str, JsonValue], cure: str) -> AgentRun:
     """Return the run of a trace, whose writer may have been told to record no content.
 
-    Args:
-        name: Its id.
-        transcripts: Its conversations.
-        metadata: Its metadata.
-        cure: How the content is recorded.
-
     Raises:
         UnreadableMessage: Nothing but roles, and names of tools, is recorded of it; or as `build_run` says.
     """
@@ -446,11 +440,8 @@ def join_steps(steps: Sequence[TraceStep], conversations: Sequence[Sequence[RunM
     A result that a conversation has is one that failed where the tool's own record says so. An error that a tool returned, or that a step
     below has, is not said again.
 
-    Args:
-        steps: The steps, in the order in which they began.
-        conversations: Its conversations.
-        in_order: Whether a record that names no call, and whose arguments are those of none, is the next call of its tool, as where
-            exporters wrap arguments and results.
+    `in_order`: whether a record that names no call, and whose arguments are those of none, is the next call of its tool, as where exporters
+    wrap arguments and results.
     """
     tools = [step.tool for step in steps if step.tool]
     spoken = _Spoken(conversations, {tool.call for tool in tools if tool.call})

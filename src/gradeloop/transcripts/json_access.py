@@ -61,10 +61,6 @@ def dict_of(value: Json) -> dict[str, Json]:
 def require_rows(value: Json, *path: int | str) -> list[dict[str, Json]]:
     """Return the objects of a list; none where there is nothing.
 
-    Args:
-        value: The list.
-        path: The way to it, for the error.
-
     Raises:
         UnreadableMessage: It is not a list, or one of its items is not an object.
     """

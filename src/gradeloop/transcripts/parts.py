@@ -192,13 +192,8 @@ def read_file(
 ) -> FilePart:
     """Return a file; of its content only the size is kept, of a data URL the media type and the size.
 
-    Args:
-        data: Its content, in base64.
-        name: Its name.
-        media_type: Its media type.
-        text: Its text, or a transcript of it.
-        url: Its address, or a data URL.
-        kind: What it is where no media type says it: `image`.
+    `data`: its content, in base64.
+    `kind`: what it is where no media type says it: `image`.
     """
     link, size = url if isinstance(url, str) else None, _decoded_bytes(data) if isinstance(data, str) else 0
     if link and (found := _DATA_URL.match(link)):

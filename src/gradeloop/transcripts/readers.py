@@ -83,10 +83,6 @@ class Reading:
 def read_run_file(path: Path, reading: Reading | None = None) -> Iterator[AgentRun]:
     """Yield the runs of a file: JSON, JSON lines, an Inspect log (`.json` or `.eval`), or plain text, which is one answer.
 
-    Args:
-        path: The file.
-        reading: Where formats and what is left out are noted.
-
     Raises:
         InvalidRequest: The file cannot be read; the message names file and line. What can be left out is raised only where `reading` does
             not say to skip it.

@@ -126,14 +126,7 @@ def inbox_page(
     token: str,
     problem: str = "",
 ) -> str:
-    """Return the page of what waits for a person.
-
-    Args:
-        waiting: The threads that wait.
-        others: What extensions ask, as HTML.
-        token: The secret of the site.
-        problem: Why what extensions ask cannot be read.
-    """
+    """Return the page of what waits for a person."""
     return document(
         "live_inbox.html",
         title=f"Inbox ({len(waiting)}) · gradeloop" if waiting else "Inbox · gradeloop",

@@ -75,10 +75,6 @@ def _bound(port: int) -> socket.socket:
 def open_socket(address: str, name: str) -> socket.socket:
     """Return a socket that listens at HOST:PORT.
 
-    Args:
-        address: The address.
-        name: The setting that names it.
-
     Raises:
         InvalidRequest: It is malformed, or cannot be opened.
     """

@@ -114,13 +114,9 @@ BODY_BYTES = 64 * 1024 * 1024
 def codec_application(codec: PayloadCodec, token: str, origins: Sequence[str], port: int, *, any_host: bool) -> Guard:
     """Return the application: `POST /encode` and `POST /decode`, as Temporal's UI and its command line call them.
 
-    Args:
-        codec: What encrypts and decrypts.
-        token: Whoever calls must send it, as `Authorization: Bearer`, or as the first part of the path: the UI of a development server
-            sends no such header.
-        origins: The addresses of the UIs whose pages may call, such as `http://127.0.0.1:8233`.
-        port: The port of the server.
-        any_host: Whether any name may address the server.
+    `token`: whoever calls must send it, as `Authorization: Bearer`, or as the first part of the path: the UI of a development server sends
+    no such header.
+    `origins`: the addresses of the UIs whose pages may call, such as `http://127.0.0.1:8233`.
     """
 
     async def convert(request: Request) -> Response:

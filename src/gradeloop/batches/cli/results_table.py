@@ -110,10 +110,7 @@ def _cell(result: CaseResult, characters: int) -> _Cell:
 def result_lines(results: Iterable[CaseResult], width: int, characters: int | None = None) -> Iterator[Table | Text]:
     """Yield the results as a table, for a terminal of that width; above 50 tests, only those that did not pass, and a count of the rest.
 
-    Args:
-        results: The results in the order of the batch.
-        width: The columns of the terminal.
-        characters: The most characters of an output; 250 by default.
+    `characters`: the most characters of an output; 250 by default.
     """
     shown = _Shown(results, characters or CELL_CHARACTERS)
     cells = [cell for row in shown.rows.values() for cell in row]

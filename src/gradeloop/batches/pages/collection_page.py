@@ -342,12 +342,7 @@ def _finding(report: RunReport, worst: CriterionRow | None) -> str:
 
 
 def _written(report: RunReport, key: str) -> tuple[OutputPart, ...]:
-    """Return what a judge wrote beside its labels, with its citations; the values of lists and objects are on its own page.
-
-    Args:
-        report: The judgement.
-        key: What the anchors of its page begin with.
-    """
+    """Return what a judge wrote beside its labels, with its citations; the values of lists and objects are on its own page."""
     known = dict(labels_of(report))
     texts = [(path, parts) for path, parts in RunView(report, key).output if path not in known and "." not in path and "[" not in path]
     found = list[OutputPart]()

@@ -99,10 +99,7 @@ def _differ(pieces: Sequence[DraftPiece], a: str, b: str) -> bool:
 def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = (), gates: Sequence[ComparisonGate] = ()) -> str:
     """Return the page: one HTML document that needs nothing else.
 
-    Args:
-        found: The comparison.
-        pairs: The outputs of changed cases, which it shows side by side.
-        gates: What it fails on.
+    `pairs`: the outputs of changed cases, which it shows side by side.
     """
     answer, passes = gated_answer(found, gates)
     best = "error" if found.overall is None else "passed"
@@ -173,9 +170,7 @@ class WorseCase:
 def worse_cases(rows: Sequence[CaseComparison], places: Mapping[str, int]) -> list[WorseCase]:
     """Return the cases that are worse in B, in their order, which has those that regressed first.
 
-    Args:
-        rows: The cases as the page lists them.
-        places: The positions of their outputs on the page, where they stand side by side.
+    `places`: the positions of their outputs on the page, where they stand side by side.
     """
     found = []
     for at, row in enumerate(rows):

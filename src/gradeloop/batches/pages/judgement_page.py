@@ -109,13 +109,8 @@ def judgement_head(
 ) -> PageHeader:
     """Return what the page of judgements, and their summary as Markdown, begin with.
 
-    Args:
-        name: The heading.
-        reports: The judgements.
-        about: Facts about all of them.
-        notes: Sentences about all of them.
-        question: What the judge asks; empty where that is not known.
-        source: Where they are from; None where no command leads to them.
+    `question`: what the judge asks; empty where that is not known.
+    `source`: where they are from; None where no command leads to them.
     """
     usage = sum((report.usage for report in reports), Usage())
     counts: Counter[Verdict] = Counter(report.verdict for report in reports)
@@ -188,9 +183,7 @@ def judgements_next(reports: Sequence[RunReport], source: JudgementSource) -> Ne
 def live_next(report: RunReport, judge: str = "") -> NextStep | None:
     """Return how a judgement of the store gets a rule for what passes; None for a run that has a verdict.
 
-    Args:
-        report: The judgement.
-        judge: The judge's place in the registry, under which the store's judgements are shown; empty where it is not registered.
+    `judge`: the judge's place in the registry, under which the store's judgements are shown; empty where it is not registered.
     """
     if report.judged is None or report.verdict != "none":
         return None
@@ -205,13 +198,7 @@ def _rule_step(command: str, key: str, values: Sequence[str]) -> NextStep:
 
 
 def judging_head(head: PageHeader, summary: BatchSummary, step: NextStep | None = None) -> PageHeader:
-    """Return the head of the page of a batch that `gradeloop judge` or a monitor made: by a schema nothing passes or fails in a batch.
-
-    Args:
-        head: The head of a batch.
-        summary: The batch.
-        step: How its judgements get a rule for what passes.
-    """
+    """Return the head of the page of a batch that `gradeloop judge` or a monitor made: by a schema nothing passes or fails in a batch."""
     by_schema = not summary.passed and not summary.failed
     shown = [tile for tile in head.tiles if " wanted" not in tile.label and not (by_schema and tile.label in {"passed", "failed"})]
     tiles = tuple(replace(tile, label="judged") if tile.label == "ungraded" else tile for tile in shown)
@@ -245,9 +232,7 @@ def _counts_of(counts: Mapping[Verdict, int]) -> JudgementCounts:
 def answer_of_judgements(counts: Mapping[Verdict, int], gate: PassGate | None = None) -> tuple[str, Verdict]:
     """Return the first line of a page of judgements and its colour: whether enough passed, or how many of those with a verdict.
 
-    Args:
-        counts: How many judgements have each verdict.
-        gate: What passes, and how many have to; None where nothing says it.
+    `gate`: what passes, and how many have to; None where nothing says it.
     """
     passed, judged, errors, unsure = _counts_of(counts)
     if (decided := decided_by_gate(counts, gate)) is not None:
@@ -274,9 +259,7 @@ Judgements = Sequence[tuple[JudgeResult, int]]
 class JudgementOutputs:
     """Writes the files of judgements: `.jsonl` as they come, all others when all are there.
 
-    Args:
-        paths: The files.
-        overwrite: Whether they may replace files that gradeloop did not write.
+    `overwrite`: whether they may replace files that gradeloop did not write.
 
     Raises:
         InvalidRequest: A suffix is not known, or a file cannot be written or is not ours; no file is written then.

@@ -79,11 +79,8 @@ KEPT_RESULTS = 10_000
 async def stored_batch_page(reader: BatchReader, name: str, open_threads: ThreadsOpener | None = None, *, live: Live | None = None) -> str:
     """Return the page of a batch of the store, whose numbers and cases are of one moment.
 
-    Args:
-        reader: The reader of the store.
-        name: The batch's id, or `latest`.
-        open_threads: Called where a case has a thread; without it, or where it fails, such cases show their last draft alone.
-        live: What a page needs that is served.
+    `name`: the batch's id, or `latest`.
+    `open_threads`: called where a case has a thread; without it, or where it fails, such cases show their last draft alone.
 
     Raises:
         InvalidRequest: There is no such batch.

@@ -85,12 +85,8 @@ async def judgement_story(
 ) -> JudgementStory:
     """Return judgements as their page shows them.
 
-    Args:
-        results: The judgements.
-        source: Where they are from, and what passes them.
-        judge: The judge's id and version, as the page names it.
-        known: The judged runs that are known, by their ids.
-        temporal: The server that is asked for the other runs; None asks none.
+    `judge`: the judge's id and version, as the page names it.
+    `temporal`: the server that is asked for the other runs; None asks none.
     """
     reports = await read_judgement_reports(results, known, temporal)
     stale = await stale_notes(results)

@@ -205,11 +205,8 @@ def part_of(rubric: Rubric, ids: set[str]) -> Rubric | None:
 def story_of(thread: Mapping[str, Any], rubric: Rubric, of: Rubric | None, grader: ModelSpec | None) -> Story | None:
     """Return the last run of a checkpoint's thread; None where it has not ended, or was graded by a rubric that is not meant.
 
-    Args:
-        thread: The thread.
-        rubric: The other rubric, before variables are filled in.
-        of: The rubric of the runs that are meant; by default those whose rubric shares a question with the other one.
-        grader: The model that judges; by default the thread's own, and then only what changed is asked.
+    `of`: the rubric of the runs that are meant; by default those whose rubric shares a question with the other one.
+    `grader`: the model that judges; by default the thread's own, and then only what changed is asked.
 
     Raises:
         InvalidRequest: A rubric cannot be filled.

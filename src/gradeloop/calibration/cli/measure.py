@@ -431,11 +431,7 @@ async def ask(
 ) -> list[JudgeResult]:
     """Have all judgements made behind a progress bar, tenant by tenant, and return their results in order.
 
-    Args:
-        flags: The flags.
-        requests: What is judged.
-        console: Where progress is shown.
-        own: The judges of the user's own files, which may name servers on loopback; by default all.
+    `own`: the judges of the user's own files, which may name servers on loopback; by default all.
 
     Raises:
         Exit: Ctrl-C was pressed.

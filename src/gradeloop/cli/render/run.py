@@ -131,9 +131,7 @@ def summary(result: RunResult, width: int) -> Iterator[Text | Rule | Table]:
 def question_lines(waiting: WaitingFor, text: str | None) -> Iterator[Text | Rule]:
     """Yield the draft about which a person is asked, what changed since they were last asked, and its verdicts.
 
-    Args:
-        waiting: What waits for a person.
-        text: The draft; None where it is too long to be shown.
+    `text`: the draft; None where it is too long to be shown.
     """
     draft = waiting.draft
     if draft is None:

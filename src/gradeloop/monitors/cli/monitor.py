@@ -559,11 +559,8 @@ _WORDS = {"passed": True, "pass": True, "true": True, "failed": False, "fail": F
 def read_anchors(runs: Path, labels: Path | None, judge: CriteriaJudge | SchemaJudge, passes: tuple[str, ...]) -> tuple[Anchor, ...]:
     """Read labelled runs as the anchors of a monitor.
 
-    Args:
-        runs: The runs, in any format that is read.
-        labels: What people say, as `gradeloop agreement` takes it; by default each run's metadata has a `label`, passed or failed.
-        judge: The judge that is watched.
-        passes: What passes a judgement by a schema, and so a label.
+    `labels`: what people say, as `gradeloop agreement` takes it; by default each run's metadata has a `label`, passed or failed.
+    `passes`: what passes a judgement by a schema, and so a label.
 
     Raises:
         InvalidRequest: A file cannot be read, or a run has no label that passes or fails it.

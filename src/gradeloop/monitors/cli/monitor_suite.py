@@ -34,12 +34,7 @@ def write_suite(
 
     Without a generator each test has the output that failed; with one it has the conversation that the generator is to answer.
 
-    Args:
-        path: The suite's file, YAML.
-        definition: The monitor, whose judge's rubric is the suite's.
-        failed: The runs, with the cases that judged them.
-        generator: The model that is to answer; None to keep the outputs.
-        overwrite: Whether a file that is there is replaced.
+    `generator`: the model that is to answer; None to keep the outputs.
 
     Raises:
         InvalidRequest: The judge has no rubric of criteria, the file cannot be written, or there is no run to write.

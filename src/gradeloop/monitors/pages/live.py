@@ -108,11 +108,8 @@ def _seconds(time: str) -> float:
 def monitor_page(found: MonitorSummary, schedule: MonitorSchedule | None, problem: str, *, live: Live) -> str:
     """Return the page of a monitor.
 
-    Args:
-        found: The monitor with its newest ticks.
-        schedule: Its schedule; None where the server has none, or cannot be asked.
-        problem: Why the schedule cannot be read; empty where it can.
-        live: The facts of the page.
+    `schedule`: its schedule; None where the server has none, or cannot be asked.
+    `problem`: why the schedule cannot be read; empty where it can.
     """
     return document(
         "live_monitor.html",

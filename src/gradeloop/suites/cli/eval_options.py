@@ -423,9 +423,7 @@ def one_suite(suites: Sequence[Path], config: Path | None, *, check: bool) -> Pa
 def find_suite(folder: Path, *, flags_make_one: bool = False) -> Path:
     """Return the suite in a folder that has the first of the names which `SUITE_NAMES` lists.
 
-    Args:
-        folder: The folder.
-        flags_make_one: Whether the command line gives prompts and providers, so that there need be no file.
+    `flags_make_one`: whether the command line gives prompts and providers, so that there need be no file.
 
     Raises:
         InvalidRequest: There is none.

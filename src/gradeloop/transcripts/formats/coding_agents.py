@@ -302,10 +302,7 @@ def _parse_mini_swe(value: Json, name: str) -> Iterator[AgentRun]:
 def _mini_swe_message(row: Json, at: int, waiting: list[str]) -> Iterator[RunMessage]:
     """Yield the messages of a row.
 
-    Args:
-        row: The row.
-        at: Its place.
-        waiting: The ids of commands that are not calls of a tool, and whose outputs are still to come.
+    `waiting`: the ids of commands that are not calls of a tool, and whose outputs are still to come.
     """
     if not isinstance(row, dict):
         yield from parse_messages([row])
