@@ -201,7 +201,7 @@ KINDS = (
 """The kinds of checks of a call, and of comparisons by promptfoo's names."""
 
 
-def call_check(
+def call_check(  # noqa: D417 - a tool's draft is not shown
     kind: Annotated[str, KindOf(CALL_CHECK)],
     draft: str,
     value: JsonValue = None,
@@ -209,13 +209,16 @@ def call_check(
 ) -> dict[str, Any]:
     """Check the call that drafted an output of a batch: time, cost, end, probability of its tokens; elsewhere no call is known.
 
-    `value`: the most milliseconds or US dollars, the reason for which it ended, the highest perplexity, or its lowest score.
+    Args:
+        kind: What of the call is checked.
+        value: The most milliseconds or US dollars, the reason for which it ended, the highest perplexity, or its lowest score.
+        negate: True passes where it does not hold.
     """
     outcome = run_check(CALL_CHECK, CheckedDraft(draft), {"kind": kind, "value": value, "negate": negate})
     return {"ok": outcome.passed}
 
 
-def comparison_check(
+def comparison_check(  # noqa: D417 - the same
     kind: Annotated[str, KindOf(COMPARISON_CHECK)],
     draft: str,
     value: str | None = None,
@@ -226,7 +229,13 @@ def comparison_check(
 ) -> dict[str, Any]:
     """Compare a draft with those of the other cases of its test, in a batch; elsewhere there are no others.
 
-    `kind`: whether a judge chooses the best, or the scores of the other criteria decide.
+    Args:
+        kind: Whether a judge chooses the best, or the scores of the other criteria decide.
+        value: By what the judge chooses.
+        grader: The model that judges.
+        method: What of the scores decides.
+        weights: The weights of criteria by their ids.
+        threshold: The least that the best scores must come to.
     """
     del draft, value, grader, method, weights, threshold
     raise ValueError(f"{kind}: the other outputs are known in a batch alone, with compared_with")
