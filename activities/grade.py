@@ -21,13 +21,7 @@ from gradeloop.contract.provider import ModelRequest, Step, ToolSpec
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Grader
 from gradeloop.errors import InvalidRequest
-from gradeloop.grading.answer_form import (
-    AnswerForm,
-    asked_first,
-    completion_tokens,
-    pass_score_schema,
-    verdict_schema,
-)
+from gradeloop.grading.answer_form import AnswerForm, asked_first, completion_tokens, pass_score_schema, verdict_schema
 from gradeloop.grading.prompts import TRANSCRIPT_BUDGET, JudgedDraft, build_grader_prompt, is_turn_limit, last_turn_message, sent_sha256
 from gradeloop.grading.quotes import verify_quotes
 from gradeloop.grading.scoring import CallGroup, call_groups

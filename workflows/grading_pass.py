@@ -14,27 +14,11 @@ from gradeloop.contract.messages import Log, Message, Usage, code_of, unanswered
 from gradeloop.contract.model_spec import GraderSpec, ModelSpec, RemoteGrader
 from gradeloop.contract.provider import Step
 from gradeloop.contract.rubric import Rubric
+from gradeloop.grading import scoring
 from gradeloop.grading.answer_form import AnswerForm, model_key, most_criteria
 from gradeloop.grading.cache_key import KEPT, reuse_key
-from gradeloop.grading.scoring import (
-    CallGroup,
-    aggregate,
-    call_groups,
-    could_be_satisfied,
-    row_characters,
-    samples_due,
-    scores_of,
-    shorten_verdict,
-)
 from workflows import observed
-from workflows.activity_calls import (
-    WARMED_CHARACTERS,
-    ActivityCalls,
-    GraderFailed,
-    Interrupted,
-    WaitingForPerson,
-    describe_error,
-)
+from workflows.activity_calls import WARMED_CHARACTERS, ActivityCalls, GraderFailed, Interrupted, WaitingForPerson, describe_error
 from workflows.remote import remote_verdict
 from workflows.thread_state import Conversation, GradingRun, PassState, Thread, join_notes
 from workflows.tool_calls import READ_TRANSCRIPT, ToolCalls, ToolFailed
@@ -49,7 +33,7 @@ class GradingPass:
         self._state = state
         self._rubric = rubric
         self._calls = calls
-        self._groups = call_groups(rubric)
+        self._groups = scoring.call_groups(rubric)
         self._checks = ToolCalls(thread, calls, "check")
         self._tools = ToolCalls(thread, calls, "grader")
         self._draft = thread.log[state.draft].content
@@ -71,12 +55,12 @@ class GradingPass:
         judgement = self._aggregate()
         undecided = [person for person in self._rubric.asked_of_people if person.id not in self._state.decisions]
         sound = judgement.error is None and not judgement.impossible
-        if undecided and sound and could_be_satisfied(self._rubric, scores_of(self._rubric, judgement.rows)):
+        if undecided and sound and scoring.could_be_satisfied(self._rubric, scoring.scores_of(self._rubric, judgement.rows)):
             raise WaitingForPerson
         return judgement
 
     def _aggregate(self) -> Judgement:
-        return aggregate(self._rubric, self._state.findings(self._rubric))
+        return scoring.aggregate(self._rubric, self._state.findings(self._rubric))
 
     async def _check_all(self) -> None:
         due = [(criterion.id, check) for criterion, check in self._rubric.checks() if criterion.id not in self._state.checks]
@@ -110,17 +94,17 @@ class GradingPass:
             await _finish_all(self._ask(group, at) for group, at in due)
             due = self._due() if self._run.until_decided else []
 
-    def _due(self) -> list[tuple[CallGroup, int]]:
+    def _due(self) -> list[tuple[scoring.CallGroup, int]]:
         """Return the conversations that have not ended; where votes are asked until they decide, those that come next."""
         due = []
         for group in self._groups:
             samples = range(len(group.judges))
             answers = {at: one.answer() for at in samples if (one := self._conversation(group, at)).ended}
-            wanted = samples_due(self._rubric, group, answers) if self._run.until_decided else sorted(set(samples) - answers.keys())
+            wanted = scoring.samples_due(self._rubric, group, answers) if self._run.until_decided else sorted(set(samples) - answers.keys())
             due += [(group, at) for at in wanted]
         return due
 
-    def _first_call(self, due: list[tuple[CallGroup, int]]) -> tuple[CallGroup, int] | None:
+    def _first_call(self, due: list[tuple[scoring.CallGroup, int]]) -> tuple[scoring.CallGroup, int] | None:
         """Return the first of several calls that one model gets over a long transcript."""
         if sum(len(message.content) for message in self._thread.log.slice(0)) < WARMED_CHARACTERS:
             return None
@@ -128,10 +112,10 @@ class GradingPass:
         shared = (at for at, judge in enumerate(judges) if not isinstance(judge, RemoteGrader) and judges.count(judge) > 1)
         return next((due[at] for at in shared), None)
 
-    def _conversation(self, group: CallGroup, sample: int) -> Conversation:
+    def _conversation(self, group: scoring.CallGroup, sample: int) -> Conversation:
         return self._state.conversations.setdefault(f"{group.index}/{sample}", Conversation(log=Log()))
 
-    async def _ask(self, group: CallGroup, sample: int) -> None:
+    async def _ask(self, group: scoring.CallGroup, sample: int) -> None:
         judge, conversation = self._judge(group, sample), self._conversation(group, sample)
         try:
             if isinstance(judge, RemoteGrader):
@@ -145,10 +129,10 @@ class GradingPass:
         conversation.name_judge(self._name(group, sample))
         if conversation.verdict is not None:
             rows = sum(len(group.ids) * len(group.judges) for group in self._groups)
-            conversation.verdict = shorten_verdict(conversation.verdict, row_characters(rows))
+            conversation.verdict = scoring.shorten_verdict(conversation.verdict, scoring.row_characters(rows))
             self._remember(group, sample, conversation)
 
-    def _remote_question(self, group: CallGroup, sample: int) -> dict[str, Any]:
+    def _remote_question(self, group: scoring.CallGroup, sample: int) -> dict[str, Any]:
         messages = self._thread.log.slice(0, None if self._run.finished else self._state.draft + 1)
         return {
             "messages": [message.model_dump(mode="json") for message in messages if not message.hidden],
@@ -158,7 +142,7 @@ class GradingPass:
             "sample": sample,
         }
 
-    async def _converse(self, group: CallGroup, sample: int, conversation: Conversation) -> None:
+    async def _converse(self, group: scoring.CallGroup, sample: int, conversation: Conversation) -> None:
         """Ask a model until there is a verdict or there will be none; the conversation says which.
 
         Raises:
@@ -208,7 +192,7 @@ class GradingPass:
         self._state.usage += usage
         self._thread.spend(usage)
 
-    async def _call_grader(self, group: CallGroup, sample: int, conversation: Conversation, key: str) -> GraderTurn:
+    async def _call_grader(self, group: scoring.CallGroup, sample: int, conversation: Conversation, key: str) -> GraderTurn:
         conversation.exhausted = conversation.exhausted or conversation.steps >= self._thread.limits("grader").turns
         place = {"run": self._run.ordinal, "iteration": self._run.iteration, "group": group.index, "sample": sample}
         step = Step.model_validate({"role": "grader", "step": conversation.steps} | place)
@@ -238,12 +222,12 @@ class GradingPass:
         except ActivityError as error:
             raise GraderFailed(describe_error(error)) from None
 
-    def _known_form(self, group: CallGroup, sample: int, fallback: ModelSpec | None = None) -> AnswerForm | None:
+    def _known_form(self, group: scoring.CallGroup, sample: int, fallback: ModelSpec | None = None) -> AnswerForm | None:
         """Return the form in which the judge has answered in this thread; None where it has not."""
         judge = fallback or self._judge(group, sample)
         return self._thread.forms.get(model_key(judge)) if isinstance(judge, ModelSpec) else None
 
-    def _taken(self, group: CallGroup, sample: int) -> tuple[str, ...]:
+    def _taken(self, group: scoring.CallGroup, sample: int) -> tuple[str, ...]:
         """Return the ids of the models that other graders of the same criteria vote with, to which this one must not fall back."""
         own, others = self._judge(group, sample), range(len(group.judges))
         if not isinstance(own, ModelSpec) or not own.fallback:
@@ -252,12 +236,12 @@ class GradingPass:
         models = (self._conversation(group, at).fallback for at in rivals)
         return tuple(sorted({*(self._name(group, at) or "" for at in rivals), *(model.id for model in models if model)}))
 
-    def _judge(self, group: CallGroup, sample: int) -> GraderSpec | None:
+    def _judge(self, group: scoring.CallGroup, sample: int) -> GraderSpec | None:
         """Return the grader; None where that is the worker's default, which is not known yet."""
         own = self._thread.grader.remote if self._thread.grader else None
         return group.judges[sample] or own or self._thread.judge
 
-    def _name(self, group: CallGroup, sample: int) -> str | None:
+    def _name(self, group: scoring.CallGroup, sample: int) -> str | None:
         judge = self._judge(group, sample)
         return judge.id if judge else None
 
@@ -275,7 +259,7 @@ class GradingPass:
                     conversation.verdict, conversation.cached, conversation.judge = verdict, True, self._name(group, sample)
                     observed.reused()
 
-    def _remember(self, group: CallGroup, sample: int, conversation: Conversation) -> None:
+    def _remember(self, group: scoring.CallGroup, sample: int, conversation: Conversation) -> None:
         """Keep a verdict for the same question, unless it rests on a tool whose result may change."""
         capabilities, verdict = self._calls.capabilities, conversation.verdict
         key = self._question_key(group, sample, conversation.fallback)
@@ -286,7 +270,7 @@ class GradingPass:
         for oldest in list(self._thread.verdicts)[:-KEPT]:
             del self._thread.verdicts[oldest]
 
-    def _question_key(self, group: CallGroup, sample: int, fallback: ModelSpec | None = None) -> str | None:
+    def _question_key(self, group: scoring.CallGroup, sample: int, fallback: ModelSpec | None = None) -> str | None:
         """Return the key of a question; None where no model answers it, or where the worker has not yet said what it can do."""
         judge, grader, capabilities = fallback or self._judge(group, sample), self._thread.grader, self._calls.capabilities
         form = self._known_form(group, sample, fallback)
@@ -306,7 +290,7 @@ class GradingPass:
         )
 
 
-def _summary(step: Step, group: CallGroup) -> str:
+def _summary(step: Step, group: scoring.CallGroup) -> str:
     number = f"{step.iteration + 1}.{step.step + 1}" if step.step else f"{step.iteration + 1}"
     about = "" if group.alone else f" {group.ids[0]}{' …' if len(group.ids) > 1 else ''}"
     return f"grade #{number}{about}{f', vote {step.sample + 1}' if len(group.judges) > 1 else ''}"

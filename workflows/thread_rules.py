@@ -13,16 +13,7 @@ from gradeloop.contract.evaluation import Evaluation, InterruptReason, Judgement
 from gradeloop.contract.messages import FEEDBACK_SOURCE, Log, Message, Usage, unanswered
 from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.rubric import Rubric
-from gradeloop.contract.thread import (
-    QUEUED,
-    Grader,
-    InvokeRequest,
-    ResumeRequest,
-    ThreadRequest,
-    parse_update,
-    refuse_oversize,
-    with_model,
-)
+from gradeloop.contract.thread import QUEUED, Grader, InvokeRequest, ResumeRequest, ThreadRequest, parse_update, refuse_oversize, with_model
 from gradeloop.errors import InvalidRequest, explained
 from gradeloop.grading.prompts import PROMPT_VERSION
 from gradeloop.grading.scoring import best_evaluation, result_of, score_of, status_of

@@ -13,28 +13,14 @@ from temporalio import activity
 from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 
-from activities.batches.case_questions import (
-    NOBODY,
-    CaseComparisons,
-    CaseEscalations,
-    CaseLoader,
-    CaseQuestion,
-    RolloutQuestion,
-    VoteQuestion,
-    case_settings,
-    draft_request,
-    draft_text,
-    key_of_draft,
-    place_of,
-    refuse_case,
-    waiting,
-)
+from activities.batches import case_questions
 from activities.calls.attempts import AttemptState, given_up, heartbeats
 from activities.calls.paid_call import CANCELLED
 from activities.calls.retries import OUTAGE, TENANT_BUDGET, ModelChoice
 from activities.capabilities import WorkerServices
 from activities.errors import activity_call, invalid, store_attempt, store_away
 from activities.generate import drafting_model
+from gradeloop.batches import contract
 from gradeloop.batches.case_checks import CheckedOutput, find, has_checks
 from gradeloop.batches.cases import (
     CaseConversation,
@@ -51,23 +37,6 @@ from gradeloop.batches.cases import (
     with_outputs,
 )
 from gradeloop.batches.charges import CallCost, WaitNote
-from gradeloop.batches.contract import (
-    CONCURRENCY,
-    NO_OUTPUT,
-    BatchClosing,
-    BatchRequest,
-    BatchSummary,
-    CaseAnswer,
-    CaseCall,
-    CaseRange,
-    CaseResult,
-    ChildEnded,
-    ChildRequest,
-    FailedCall,
-    OpenedBatch,
-    ShardOpened,
-    parse_upload,
-)
 from gradeloop.batches.early import EarlyGates
 from gradeloop.batches.judged import records_of, result_of_judged
 from gradeloop.batches.store import BatchStore, CaseLookup, StoredCase, write_draft
@@ -102,13 +71,13 @@ class BatchActivities:
         self._services = services
         self._abandoned = services.calls.abandoned
         self._store = store
-        self._cases = CaseLoader(store)
+        self._cases = case_questions.CaseLoader(store)
         self._gates = gates
         self._fleet = fleet
         self._findings: dict[str, CheckedOutput] = {}
         """UnsupportedFeatures without a model about the cases in flight."""
-        self._comparisons = CaseComparisons(services, store, self._ask_more)
-        self._escalations = CaseEscalations(services, store, self._found, self._ask_more)
+        self._comparisons = case_questions.CaseComparisons(services, store, self._ask_more)
+        self._escalations = case_questions.CaseEscalations(services, store, self._found, self._ask_more)
 
     @activity.defn(name="store_cases")
     async def store_cases(self, raw: dict[str, Any]) -> int:
@@ -118,38 +87,38 @@ class BatchActivities:
             ApplicationError: `InvalidRequest`.
         """
         try:
-            upload = parse_upload(raw)
+            upload = contract.parse_upload(raw)
         except InvalidRequest as error:
             raise invalid(str(error)) from None
         async with heartbeats():
             checked: set[str] = set()
             for case in upload.cases:
-                models = f"{case_settings(case).sha256()} {case.escalate and case.escalate.model_dump_json()}"
+                models = f"{case_questions.case_settings(case).sha256()} {case.escalate and case.escalate.model_dump_json()}"
                 if models not in checked or case.judging is not None:  # whose run is its own
                     checked.add(models)
-                    await refuse_case(self._services, case)
+                    await case_questions.refuse_case(self._services, case)
             async with store_attempt():
                 return await self._store.add(upload)
 
     @activity.defn(name="open_batch")
-    async def open_batch(self, request: BatchRequest) -> OpenedBatch:
+    async def open_batch(self, request: contract.BatchRequest) -> contract.OpenedBatch:
         """Begin a batch, or resume it; raise ApplicationError of type `InvalidRequest` where that is refused."""
         async with store_attempt():
             stretches, in_turn = await self._store.open(request)
         webhooks = self._services.capabilities.webhooks
-        return OpenedBatch(stretches=tuple(stretches), slots=self._fleet.slots, webhooks=webhooks, in_turn=in_turn)
+        return contract.OpenedBatch(stretches=tuple(stretches), slots=self._fleet.slots, webhooks=webhooks, in_turn=in_turn)
 
     @activity.defn(name="open_shard")
-    async def open_shard(self, stretch: CaseRange) -> ShardOpened:
+    async def open_shard(self, stretch: contract.CaseRange) -> contract.ShardOpened:
         """Return the cases of a stretch that have not ended."""
         async with store_attempt():
             cases = await self._store.due(stretch.batch_id, stretch.first, stretch.last)
         for due, stored in cases:
             self._cases.put(stretch.batch_id, due.position, stored)
-        return ShardOpened(due=tuple(due for due, _ in cases), slots=self._fleet.slots)
+        return contract.ShardOpened(due=tuple(due for due, _ in cases), slots=self._fleet.slots)
 
     @activity.defn(name="fill_case")
-    async def fill_case(self, call: CaseCall) -> CaseAnswer:
+    async def fill_case(self, call: contract.CaseCall) -> contract.CaseAnswer:
         """Fill the outputs of the cases that a case follows into its texts; without one of them it ends as an error."""
         async with store_attempt():
             stored = await self._reload(call)
@@ -162,37 +131,37 @@ class BatchActivities:
                 return await self.end_case(call, stored, build_result(stored.case, "error", error=shortened(why)), CallCost())
             await self._store.fill(call.batch_id, call.position, filled)
             self._cases.drop(call.batch_id, call.position)
-            return CaseAnswer()
+            return contract.CaseAnswer()
 
     @activity.defn(name="draft_case")
-    async def draft_case(self, call: CaseCall) -> CaseAnswer:
+    async def draft_case(self, call: contract.CaseCall) -> contract.CaseAnswer:
         """Draft a case, and store the draft before the workflow learns of it. An ApplicationError's type is the kind of failure."""
         async with self._paying(call) as state:
             stored = await self._reload(call)
             if is_over(stored, call):
                 return self._ended(stored.status)
             if stored.output is not None:
-                return CaseAnswer()
+                return contract.CaseAnswer()
             if (known := await self._comparisons.known(call, stored)) is not None:  # an error that the others wait for
                 return known
-            choice = state.choose(drafting_model(stored.case.generator or NOBODY))
-            request = draft_request(stored.case, call, choice.model)
-            key = key_of_draft(request, call, stored, self._services.providers.script)
+            choice = state.choose(drafting_model(stored.case.generator or case_questions.NOBODY))
+            request = case_questions.draft_request(stored.case, call, choice.model)
+            key = case_questions.key_of_draft(request, call, stored, self._services.providers.script)
             async with self._looked_up(call, state, choice, key) as lookup:
                 if lookup.verdict is not None and self._abandoned.unwritten() is None:
                     draft, cost, key = lookup.verdict, self._cost_before(state), None
                 elif (limit := await self._limit(call, lookup, state)) is not None:
-                    return CaseAnswer(held=limit)
+                    return contract.CaseAnswer(held=limit)
                 else:
                     paid = await self._paid_call(call, lookup, request, state, choice)
-                    draft, cost = write_draft(draft_text(stored.case, paid.reply.message), paid.reply.logprobs), paid.cost
+                    draft, cost = write_draft(case_questions.draft_text(stored.case, paid.reply.message), paid.reply.logprobs), paid.cost
             await self._store.keep_draft(call.batch_id, (call.position, call.attempt), draft, cost, key)
             self._abandoned.forget()
             self._cases.drop(call.batch_id, call.position)
-            return CaseAnswer()
+            return contract.CaseAnswer()
 
     @activity.defn(name="grade_case")
-    async def grade_case(self, call: CaseCall) -> CaseAnswer:
+    async def grade_case(self, call: contract.CaseCall) -> contract.CaseAnswer:
         """Answer one question about a case; the last one ends the case. An ApplicationError's type is the kind of failure."""
         async with self._paying(call) as state:
             stored = await self._cases.load(call.batch_id, call.position, call.attempt)
@@ -201,7 +170,7 @@ class BatchActivities:
             if stored.output is None:  # drafted since it was read
                 stored = await self._reload(call)
             if stored.output is None:
-                raise ApplicationError("the case has no draft", type=NO_OUTPUT, non_retryable=True)
+                raise ApplicationError("the case has no draft", type=contract.NO_OUTPUT, non_retryable=True)
             try:
                 found = await self._found(stored, stored.output)
             except ValueError as error:
@@ -215,25 +184,25 @@ class BatchActivities:
             await self._services.calls.understand(question.choice.model, state)
             key = question.key(call, stored)
             async with self._looked_up(call, state, question.choice, key) as lookup:
-                cost: CallCost | CaseAnswer = CallCost()
+                cost: CallCost | contract.CaseAnswer = CallCost()
                 if not lookup.conversation.ended:
                     cost = await self._ask(call, question, lookup, state)
-            return cost if isinstance(cost, CaseAnswer) else await self._keep(call, stored, lookup.conversation, cost, key)
+            return cost if isinstance(cost, contract.CaseAnswer) else await self._keep(call, stored, lookup.conversation, cost, key)
 
     @activity.defn(name="compare_cases")
-    async def compare_cases(self, call: CaseCall) -> CaseAnswer:
+    async def compare_cases(self, call: contract.CaseCall) -> contract.CaseAnswer:
         """Answer one question that compares cases; the last one ends them all. An ApplicationError's type is the kind of failure."""
         async with self._paying(call) as state:
             stored = await self._reload(call)
             if is_over(stored, call):
                 return self._ended(stored.status)
             answered = await self._comparisons.answer(call, stored, state)
-            if isinstance(answered, CaseAnswer):
+            if isinstance(answered, contract.CaseAnswer):
                 return answered
             return await self._end_together(call, await self._comparisons.results(call, answered), CallCost())
 
     @activity.defn(name="fail_case")
-    async def fail_case(self, failed: FailedCall) -> CaseAnswer:
+    async def fail_case(self, failed: contract.FailedCall) -> contract.CaseAnswer:
         """Store what failed for good, neither a pass nor a fail; after an outage the case is left for later."""
         call, cost = failed.call, CallCost(failed.usage, activity_call())
         async with store_attempt():
@@ -242,24 +211,24 @@ class BatchActivities:
                 return self._ended(stored.status)
             if failed.what == "outage":
                 await self._store.count_failed(call.batch_id, cost)
-                return CaseAnswer(held=failed.error)
+                return contract.CaseAnswer(held=failed.error)
             if failed.what == "comparison":
                 contenders = await self._comparisons.contenders(call, stored)
                 return await self._end_together(call, await self._comparisons.results(call, contenders, failed.error, failed.usage), cost)
             if failed.what != "unit":
                 result = build_result(stored.case, "error", output=stored.output, error=failed.error, usage=failed.usage)
                 return await self.end_case(call, stored, result, cost)
-            conversation = (await self._store.look_up(call.batch_id, place_of(call))).conversation
+            conversation = (await self._store.look_up(call.batch_id, case_questions.place_of(call))).conversation
             if conversation.ended and (unit := await self._escalations.failing(call, stored)) is not None:
                 call = call.model_copy(update={"unit": unit})
-                asked = (await self._store.look_up(call.batch_id, place_of(call))).conversation
+                asked = (await self._store.look_up(call.batch_id, case_questions.place_of(call))).conversation
                 conversation = self._escalations.failed(stored, unit).model_copy(update={"usage": asked.usage})
             if not conversation.ended:  # by an earlier attempt of this
                 conversation.error, conversation.scratch, conversation.usage = failed.error, [], conversation.usage + failed.usage
             return await self._keep(call, stored, conversation, cost)
 
     @activity.defn(name="case_workflow")
-    async def case_workflow(self, call: CaseCall) -> ChildRequest:
+    async def case_workflow(self, call: contract.CaseCall) -> contract.ChildRequest:
         """Return what the workflow of a case is started with, or why it is not.
 
         Raises:
@@ -268,26 +237,26 @@ class BatchActivities:
         async with store_attempt():
             stored = await self._reload(call)
             if is_over(stored, call):
-                return ChildRequest(known=self._ended(stored.status))
-            lookup = await self._store.look_up(call.batch_id, place_of(call))
+                return contract.ChildRequest(known=self._ended(stored.status))
+            lookup = await self._store.look_up(call.batch_id, case_questions.place_of(call))
             if lookup.pause_reason:
-                return ChildRequest(known=CaseAnswer(held=lookup.pause_reason))
+                return contract.ChildRequest(known=contract.CaseAnswer(held=lookup.pause_reason))
             await self._store.require_writable(call.batch_id, CallCost(call=activity_call()))
         await asyncio.sleep(lookup.request.delay / 1000)
         if _limits_cost(lookup.request):
-            self._services.refuse_unservable(case_settings(stored.case, priced=True))
+            self._services.refuse_unservable(case_questions.case_settings(stored.case, priced=True))
         priority = lookup.request.priority
         try:
             if stored.plan.kind == "thread":
                 thread = build_thread_request(stored.case, priority)
-                return ChildRequest(type="GradingThread", argument=thread.model_dump(mode="json"))
+                return contract.ChildRequest(type="GradingThread", argument=thread.model_dump(mode="json"))
             judging = build_judging_request(stored.case, await self._transformed(stored), priority, early=call.decides)
         except ValueError as error:
-            raise ApplicationError(str(error), type=NO_OUTPUT, non_retryable=True) from None
-        return ChildRequest(type="Judging", argument=judging.model_dump(mode="json"))
+            raise ApplicationError(str(error), type=contract.NO_OUTPUT, non_retryable=True) from None
+        return contract.ChildRequest(type="Judging", argument=judging.model_dump(mode="json"))
 
     @activity.defn(name="settle_case")
-    async def finish_case(self, child: ChildEnded) -> CaseAnswer:
+    async def finish_case(self, child: contract.ChildEnded) -> contract.CaseAnswer:
         """Store the result of a case that had a workflow of its own; one whose provider was away is left for later."""
         call = child.call
         async with store_attempt():
@@ -306,20 +275,20 @@ class BatchActivities:
             elif returned.reason in {"outage", "budget"}:
                 async with store_attempt():
                     await self._store.count_failed(call.batch_id, CallCost(returned.usage, activity_call()))
-                return CaseAnswer(held=returned.error)
+                return contract.CaseAnswer(held=returned.error)
             else:
                 result = result_of_thread(stored.case, returned)
         async with store_attempt():
             return await self.end_case(call, stored, result, CallCost(result.usage, activity_call()))
 
     @activity.defn(name="close_batch")
-    async def close_batch(self, closing: BatchClosing) -> BatchSummary:
+    async def close_batch(self, closing: contract.BatchClosing) -> contract.BatchSummary:
         """Store how the batch ended."""
         async with store_attempt():
             return await self._store.close(closing.batch_id, closing.why, stopped=closing.stopped)
 
     @asynccontextmanager
-    async def _paying(self, call: CaseCall) -> AsyncIterator[AttemptState]:
+    async def _paying(self, call: contract.CaseCall) -> AsyncIterator[AttemptState]:
         """Do an attempt of a call that pays; it waits for the store, and what it has cost is counted if it is not made again."""
         state, counted = None, False
         try:
@@ -346,7 +315,7 @@ class BatchActivities:
                 await self._count_unwritten(call, state, stopped=True)
 
     async def _count_unwritten(
-        self, call: CaseCall, state: AttemptState, on_wait: WaitNote | None = None, *, stopped: bool = False
+        self, call: contract.CaseCall, state: AttemptState, on_wait: WaitNote | None = None, *, stopped: bool = False
     ) -> None:
         """Count a call that is not made again and wrote nothing: all its cost where it was stopped, else what its failure does not say.
 
@@ -360,7 +329,7 @@ class BatchActivities:
             cost = kept.cost
         await self._store.count_failed(call.batch_id, replace(cost, usage=cost.usage if stopped else Usage(), on_wait=on_wait))
 
-    async def _known(self, call: CaseCall, stored: StoredCase) -> CaseAnswer | None:
+    async def _known(self, call: contract.CaseCall, stored: StoredCase) -> contract.CaseAnswer | None:
         """Return the answer about a case that has ended, waits for others, or is only reported; None of any other."""
         if is_over(stored, call):
             return self._ended(stored.status)
@@ -368,7 +337,7 @@ class BatchActivities:
             return await self.end_case(call, stored, result_of_answers(stored.case, None, []), CallCost())
         return await self._comparisons.known(call, stored)
 
-    async def _limit(self, call: CaseCall, lookup: CaseLookup, state: AttemptState) -> str | None:
+    async def _limit(self, call: contract.CaseCall, lookup: CaseLookup, state: AttemptState) -> str | None:
         """Return which limit of its batch keeps a call from beginning, and count what it has cost before; None where it may begin."""
         if not lookup.pause_reason or self._abandoned.unwritten() is not None:
             return None
@@ -376,19 +345,21 @@ class BatchActivities:
             await self._count_unwritten(call, state, state.wait_for, stopped=True)
         return lookup.pause_reason
 
-    def _ended(self, status: str) -> CaseAnswer:
+    def _ended(self, status: str) -> contract.CaseAnswer:
         """Return that a case has ended, and how many slots there are now."""
-        return CaseAnswer.model_validate({"status": status, "slots": self._fleet.slots})
+        return contract.CaseAnswer.model_validate({"status": status, "slots": self._fleet.slots})
 
-    async def _reload(self, call: CaseCall) -> StoredCase:
+    async def _reload(self, call: contract.CaseCall) -> StoredCase:
         return await self._cases.reload(call.batch_id, call.position)
 
-    async def _question(self, stored: StoredCase, found: CheckedOutput, call: CaseCall, state: AttemptState) -> CaseQuestion:
+    async def _question(
+        self, stored: StoredCase, found: CheckedOutput, call: contract.CaseCall, state: AttemptState
+    ) -> case_questions.CaseQuestion:
         case, kept = stored.case, self._abandoned.unwritten()
         if case.judging is not None and isinstance(judge := case.judging.judge, SchemaJudge):
             model = judge.model_at(call.unit) or self._services.providers.default_grader()
             choice = kept.choice if kept else state.choose(model)
-            return RolloutQuestion(case, call.unit, model, choice, judge, case.judging.run, self._services.providers)
+            return case_questions.RolloutQuestion(case, call.unit, model, choice, judge, case.judging.run, self._services.providers)
         group, sample = units_of(case)[call.unit]
         own = case.grader.model if case.grader else None
         judges = [judge if isinstance(judge, ModelSpec) else own or self._services.providers.default_grader() for judge in group.judges]
@@ -400,9 +371,11 @@ class BatchActivities:
                 taken.add(other.fallback.id)
         choice = kept.choice if kept else state.choose(asked, taken)
         shown = found.shown.get(group.criteria[0].id, found.output)
-        return VoteQuestion(case, sample, asked, choice, group, records_of(case, shown), found.checks)
+        return case_questions.VoteQuestion(case, sample, asked, choice, group, records_of(case, shown), found.checks)
 
-    async def _ask(self, call: CaseCall, question: CaseQuestion, lookup: CaseLookup, state: AttemptState) -> CallCost | CaseAnswer:
+    async def _ask(
+        self, call: contract.CaseCall, question: case_questions.CaseQuestion, lookup: CaseLookup, state: AttemptState
+    ) -> CallCost | contract.CaseAnswer:
         """Add the answer of the cache or of a paid call to the conversation, and return its cost; else which limit holds the call."""
         conversation = lookup.conversation
         conversation.fallback, conversation.group = question.choice.fallback, question.group_index
@@ -413,7 +386,7 @@ class BatchActivities:
             conversation.usage += cost.usage
         else:
             if (limit := await self._limit(call, lookup, state)) is not None:
-                return CaseAnswer(held=limit)
+                return contract.CaseAnswer(held=limit)
             request = await question.request(call, conversation)
             paid = await self._paid_call(call, lookup, request, state, question.choice)
             conversation.usage += paid.cost.usage
@@ -428,13 +401,13 @@ class BatchActivities:
 
     @asynccontextmanager
     async def _looked_up(
-        self, call: CaseCall, state: AttemptState, choice: ModelChoice, key: str | None = None
+        self, call: contract.CaseCall, state: AttemptState, choice: ModelChoice, key: str | None = None
     ) -> AsyncIterator[CaseLookup]:
         """Yield what is known before a question is asked; where its call may be sent at once, it is reserved, and released if it is not."""
         cost = CallCost(call.carried, activity_call(), activity.info().attempt)
         ordinary = state.is_in_order and not state.lost and self._abandoned.unwritten() is None
         at_once = ordinary and self._services.calls.may_start(choice.model)
-        lookup = await self._store.look_up(call.batch_id, place_of(call), key, cost if at_once else None)
+        lookup = await self._store.look_up(call.batch_id, case_questions.place_of(call), key, cost if at_once else None)
         try:
             yield lookup
         finally:
@@ -443,7 +416,7 @@ class BatchActivities:
                 with suppress(StoreUnavailable):
                     await self._store.release(cost)
 
-    async def _count_lost(self, call: CaseCall, state: AttemptState) -> None:
+    async def _count_lost(self, call: contract.CaseCall, state: AttemptState) -> None:
         """Have the store say how many workers were lost with the call, where an attempt before this one may have been."""
         if state.lost or not state.is_in_order:
             state.lost = await self._store.count_lost(activity_call(), state.closed)
@@ -451,7 +424,7 @@ class BatchActivities:
             state.cure = f"run: gradeloop eval --attach {call.batch_id} --retry errors --case {shlex.quote(name)}"
 
     async def _paid_call(
-        self, call: CaseCall, lookup: CaseLookup, request: ModelRequest, state: AttemptState, choice: ModelChoice
+        self, call: contract.CaseCall, lookup: CaseLookup, request: ModelRequest, state: AttemptState, choice: ModelChoice
     ) -> UnwrittenReply:
         """Reserve and make a model call for a case, or return the reply that an earlier attempt could not write down.
 
@@ -479,7 +452,7 @@ class BatchActivities:
 
         async def pay() -> UnwrittenReply:
             await asyncio.sleep(lookup.request.delay / 1000)
-            state.at_once = None if lookup.request.at_once == CONCURRENCY else lookup.request.at_once
+            state.at_once = None if lookup.request.at_once == contract.CONCURRENCY else lookup.request.at_once
             for model in choice.chain if _limits_cost(lookup.request) else ():
                 self._services.refuse_without_price(model)
             reply = await self._services.calls.send(request, state, choice, reserve)
@@ -496,25 +469,25 @@ class BatchActivities:
             raise
 
     async def _keep(
-        self, call: CaseCall, stored: StoredCase, conversation: CaseConversation, cost: CallCost, key: str | None = None
-    ) -> CaseAnswer:
+        self, call: contract.CaseCall, stored: StoredCase, conversation: CaseConversation, cost: CallCost, key: str | None = None
+    ) -> contract.CaseAnswer:
         """Store a conversation; where it is the last of the case's to end, the case ends."""
         count = count_units(stored.case)
         if count == 1 and conversation.ended and not stored.case.compared_with:
             result = await self._result(stored, [conversation])
             return await self.end_case(call, stored, result, cost, key=key, conversation=conversation)
-        conversations = await self._store.keep_conversation(call.batch_id, place_of(call), conversation, cost, key)
+        conversations = await self._store.keep_conversation(call.batch_id, case_questions.place_of(call), conversation, cost, key)
         self._abandoned.forget()
         if not conversation.ended:
-            return CaseAnswer(again=True)
+            return contract.CaseAnswer(again=True)
         if due := units_due(stored.case, conversations, early=call.decides):
-            return CaseAnswer(due=due if call.decides else ())
+            return contract.CaseAnswer(due=due if call.decides else ())
         if await self._escalations.is_due(stored, conversations):
-            return CaseAnswer(again=True)
+            return contract.CaseAnswer(again=True)
         result = await self._result(stored, conversations)
         return await self.end_case(call, stored, result, CallCost(on_wait=cost.on_wait))
 
-    async def _result(self, stored: StoredCase, conversations: Sequence[CaseConversation]) -> CaseResult:
+    async def _result(self, stored: StoredCase, conversations: Sequence[CaseConversation]) -> contract.CaseResult:
         """Return the result of a case with what its questions cost; what cannot be decided is an error that was paid for all the same."""
         if stored.case.judging is not None:
             return result_of_judged(stored.case, conversations)
@@ -551,14 +524,14 @@ class BatchActivities:
 
     async def end_case(
         self,
-        call: CaseCall,
+        call: contract.CaseCall,
         stored: StoredCase,
-        result: CaseResult,
+        result: contract.CaseResult,
         cost: CallCost,
         *,
         key: str | None = None,
         conversation: CaseConversation | None = None,
-    ) -> CaseAnswer:
+    ) -> contract.CaseAnswer:
         """Store the result of a case.
 
         `result`: what it came to, with the usage of what came after its draft.
@@ -573,7 +546,7 @@ class BatchActivities:
         why = await self._gates.decide(call.batch_id, activity.info().workflow_run_id or "") if call.decides else None
         return self._ended(status).model_copy(update={"held": why})
 
-    async def _park(self, call: CaseCall, stored: StoredCase, result: CaseResult, cost: CallCost) -> CaseAnswer:
+    async def _park(self, call: contract.CaseCall, stored: StoredCase, result: contract.CaseResult, cost: CallCost) -> contract.CaseAnswer:
         """Store what is known of a case until it is compared with others."""
         parked = ParkedCase(output=result.output or "", error=result if result.status == "error" else None)
         if result.status != "error":
@@ -585,33 +558,37 @@ class BatchActivities:
                 parked = ParkedCase(output=stored.output or "", error=failed)
         kept = await self._store.park(call.batch_id, (call.position, call.attempt), stored.case.compared_with, parked, cost)
         self._abandoned.forget()
-        return waiting(kept)
+        return case_questions.waiting(kept)
 
-    async def _end_together(self, call: CaseCall, results: Mapping[int, CaseResult], cost: CallCost) -> CaseAnswer:
+    async def _end_together(
+        self, call: contract.CaseCall, results: Mapping[int, contract.CaseResult], cost: CallCost
+    ) -> contract.CaseAnswer:
         """Store the results of cases that were compared."""
         await self._store.end_together(call.batch_id, results, cost)
         for position in results:
             self._cases.drop(call.batch_id, position)
         return self._ended(results[call.position].status)
 
-    async def _ask_more(self, call: CaseCall, question: CaseQuestion, key: str, lookup: CaseLookup, state: AttemptState) -> CaseAnswer:
+    async def _ask_more(
+        self, call: contract.CaseCall, question: case_questions.CaseQuestion, key: str, lookup: CaseLookup, state: AttemptState
+    ) -> contract.CaseAnswer:
         """Answer a question beyond those about a case alone by the cache or a paid call, and store the conversation."""
         cost = await self._ask(call, question, lookup, state)
-        if isinstance(cost, CaseAnswer):
+        if isinstance(cost, contract.CaseAnswer):
             return cost
-        await self._store.keep_conversation(call.batch_id, place_of(call), lookup.conversation, cost, key)
+        await self._store.keep_conversation(call.batch_id, case_questions.place_of(call), lookup.conversation, cost, key)
         self._abandoned.forget()
-        return CaseAnswer(again=True)
+        return contract.CaseAnswer(again=True)
 
 
 _UNSAID = frozenset({OUTAGE, TENANT_BUDGET, InvalidRequest.__name__})
 """Types of errors behind which no error is stored of the case, so that nothing else says what its call cost."""
 
 
-def is_over(stored: StoredCase, call: CaseCall) -> bool:
+def is_over(stored: StoredCase, call: contract.CaseCall) -> bool:
     """Return whether a case has ended, or another attempt is under way."""
     return stored.status != "queued" or stored.attempt != call.attempt
 
 
-def _limits_cost(request: BatchRequest) -> bool:
+def _limits_cost(request: contract.BatchRequest) -> bool:
     return request.budget is not None and request.budget.max_cost_usd is not None

@@ -13,24 +13,11 @@ from pydantic_core import PydanticSerializationError, to_json
 from temporalio import activity
 from temporalio.exceptions import ApplicationError, ApplicationErrorCategory, FailureError
 
+from activities.calls import retries
 from activities.calls.attempts import AbandonedAttempts, AttemptState, PaidCall, PaidTurn, UnansweredAttempt, heartbeats, stop_requested
 from activities.calls.limiter import CHARACTERS_A_TOKEN, LIMITED, CallLimiter, MustWait, Permit
 from activities.calls.quarantine import LOST, Quarantine
 from activities.calls.rate_headers import kept_headers
-from activities.calls.retries import (
-    ATTEMPTS,
-    FALLBACK,
-    MALFORMED_ATTEMPTS,
-    OUTAGE,
-    WAITING,
-    CallLimits,
-    FailedAttempts,
-    ModelChoice,
-    RetryDecision,
-    failed_call,
-    fit_for,
-    next_pause,
-)
 from activities.calls.tenant_budgets import TenantBudgets
 from activities.errors import FailureDetails, activity_call, conceal, failure, first_detail, model_fault, paid_by, priced_failure
 from activities.providers import Providers
@@ -40,17 +27,7 @@ from gradeloop.contract.messages import MESSAGE_BYTES, Usage
 from gradeloop.contract.model_spec import ModelSpec
 from gradeloop.contract.provider import ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.contract.thread import OUTAGE_SECONDS
-from gradeloop.telemetry.metrics import (
-    COST,
-    GRADER_ERRORS,
-    MODEL_CALLS,
-    MODEL_ERRORS,
-    MODEL_RETRIES,
-    MODEL_SECONDS,
-    MODEL_WAIT_SECONDS,
-    MODEL_WAITS,
-    TOKENS,
-)
+from gradeloop.telemetry import metrics
 from gradeloop.telemetry.traces import model_call
 
 CANCELLED = "cancelled"
@@ -90,12 +67,12 @@ class ModelCalls:
     abandoned: AbandonedAttempts = field(default_factory=AbandonedAttempts)
     quarantine: Quarantine = field(default_factory=Quarantine)
 
-    def limits(self, outage_timeout: float | None = None, attempts: int = ATTEMPTS) -> CallLimits:
+    def limits(self, outage_timeout: float | None = None, attempts: int = retries.ATTEMPTS) -> retries.CallLimits:
         """Return the limits of a call: the thread's own wait for a provider that is away, or this worker's."""
-        return CallLimits(attempts=attempts, outage_seconds=outage_timeout or self.outage_timeout)
+        return retries.CallLimits(attempts=attempts, outage_seconds=outage_timeout or self.outage_timeout)
 
     @asynccontextmanager
-    async def attempt(self, attempts: int = ATTEMPTS, earlier: UnansweredAttempt | None = None) -> AsyncIterator[AttemptState]:
+    async def attempt(self, attempts: int = retries.ATTEMPTS, earlier: UnansweredAttempt | None = None) -> AsyncIterator[AttemptState]:
         """Send heartbeats while an activity that pays runs; an error of our own is final at its last attempt.
 
         Args:
@@ -124,7 +101,7 @@ class ModelCalls:
                 raise
             except Exception as error:
                 state.fail(state.failed.after_unexpected(time.time()))
-                if state.failed.unexpected < (min(attempts, MALFORMED_ATTEMPTS) if state.spent.calls else attempts):
+                if state.failed.unexpected < (min(attempts, retries.MALFORMED_ATTEMPTS) if state.spent.calls else attempts):
                     raise
                 raise failure(error, model="", spent=state.spent, final=True) from error
             finally:
@@ -154,7 +131,7 @@ class ModelCalls:
             raisable = details is not None and details.raisable and not call.raised
             if isinstance(error, ApplicationError) and error.non_retryable and not raisable:
                 raise
-            pause = next_pause(activity.info().retry_policy, sum(state.failed.counts.values())) or 0.0
+            pause = retries.next_pause(activity.info().retry_policy, sum(state.failed.counts.values())) or 0.0
             if reported.next_retry_delay is not None:
                 pause = reported.next_retry_delay.total_seconds()
             activity.logger.warning("a paid attempt gave no answer (%s) and is counted; the call is made again", reported.type)
@@ -163,7 +140,7 @@ class ModelCalls:
                 raisable=raisable,
                 search_attributes=self.search_attributes,
                 problem=f"{reported.type}: {reported.message}",
-                pause=0.0 if raisable or reported.type == FALLBACK else pause,
+                pause=0.0 if raisable or reported.type == retries.FALLBACK else pause,
                 failed=state.failed,
                 turn=state.position,
                 since=state.progress.since,
@@ -187,7 +164,7 @@ class ModelCalls:
                     await self.budgets.count(tenant, usage)
 
     async def send(
-        self, request: ModelRequest, state: AttemptState, choice: ModelChoice, before: Callable[[], Awaitable[None]] | None = None
+        self, request: ModelRequest, state: AttemptState, choice: retries.ModelChoice, before: Callable[[], Awaitable[None]] | None = None
     ) -> ModelReply:
         """Call a model once, when its limiter says so, and record the exchange where the worker has a recording.
 
@@ -200,7 +177,9 @@ class ModelCalls:
                 the reply has more than 1 MiB, since a larger payload would wedge the workflow. `worker_lost` where it is not made again.
         """
         await self.understand(request.spec, state, trial=False)
-        request = fit_for(request if request.thread else replace(request, thread=activity.info().workflow_id or ""), choice.chain[0])
+        request = retries.fit_for(
+            request if request.thread else replace(request, thread=activity.info().workflow_id or ""), choice.chain[0]
+        )
         async with self._place(state, reserves=before is not None):
             with await self._permit(request, state, choice) as permit:
                 tenant, earlier = self.budgets.limited(current_tenant()), state.spent
@@ -250,7 +229,7 @@ class ModelCalls:
         """Return whether a call of a model would not have to wait for its turn now, as far as this worker knows."""
         return self.quarantine.is_free and self.limiter.is_free(spec.provider, self.providers.address_of(spec), spec.model)
 
-    async def _permit(self, request: ModelRequest, state: AttemptState, choice: ModelChoice) -> Permit:
+    async def _permit(self, request: ModelRequest, state: AttemptState, choice: retries.ModelChoice) -> Permit:
         """Wait for the call's turn where that is soon; else end the attempt, so that the call waits in no slot of the worker."""
         spec, endpoint = request.spec, self.providers.address_of(request.spec)
         slots = self.providers.slots(spec)
@@ -267,17 +246,19 @@ class ModelCalls:
             away = now - away_since
             fault = ModelFault("rate_limited", "its rate limit left no room for the call", model=spec.id)
             most = state.limits.outage_seconds
-            decision = choice.after_failure(fault, FailedAttempts(away_since=away_since), RetryDecision(left=most), state.limits, now)
+            decision = choice.after_failure(
+                fault, retries.FailedAttempts(away_since=away_since), retries.RetryDecision(left=most), state.limits, now
+            )
             if (following := decision.model) is not None:
                 raise _follow(state, decision, f"{fault}; {following.id} is asked instead") from None
             if away < most:
                 details = FailureDetails(usage=state.spent, waits_for=spec.id)
                 delay = timedelta(seconds=min(wait.seconds, most - away, decision.left or most))
-                raise priced_failure(f"waiting for {spec.id}'s rate limit", WAITING, details, delay=delay, benign=True) from None
-            final = RetryDecision(final=True, away=away)
-            raise failed_call(fault, final, state.spent, endpoint=endpoint, pause=None) from None
+                raise priced_failure(f"waiting for {spec.id}'s rate limit", retries.WAITING, details, delay=delay, benign=True) from None
+            final = retries.RetryDecision(final=True, away=away)
+            raise retries.failed_call(fault, final, state.spent, endpoint=endpoint, pause=None) from None
 
-    async def _send(self, request: ModelRequest, state: AttemptState, choice: ModelChoice, permit: Permit) -> ModelReply:
+    async def _send(self, request: ModelRequest, state: AttemptState, choice: retries.ModelChoice, permit: Permit) -> ModelReply:
         """Call a model once, and tell its limiter how that went."""
         clock = asyncio.get_running_loop().time
         began = clock()
@@ -318,7 +299,7 @@ class ModelCalls:
         return await self.providers.complete(replace(request, without_thinking=True))
 
     async def _failed(
-        self, request: ModelRequest, state: AttemptState, choice: ModelChoice, permit: Permit, error: Exception
+        self, request: ModelRequest, state: AttemptState, choice: retries.ModelChoice, permit: Permit, error: Exception
     ) -> ApplicationError:
         """Count a failed attempt, and return its failure for Temporal."""
         spec, providers, now = request.spec, self.providers, time.time()
@@ -332,7 +313,7 @@ class ModelCalls:
         state.fail(state.failed.after(fault, now))
         alone = state.failed.judge(fault, state.limits, now, lambda moment: providers.answered_since(spec, moment))
         decision = choice.after_failure(fault, state.failed, alone, state.limits, now)
-        pause, waits = next_pause(activity.info().retry_policy, sum(state.failed.counts.values())), None
+        pause, waits = retries.next_pause(activity.info().retry_policy, sum(state.failed.counts.values())), None
         if fault.kind in LIMITED:
             since = state.failed.waiting_since or now
             state.fail(state.failed.after_wait(since))
@@ -348,7 +329,7 @@ class ModelCalls:
         if decision.final and (more := choice.blame(decision.position) + providers.cure(spec, fault.kind)):
             fault.message = fault.message.removesuffix(".") + more
         endpoint = providers.address_of(spec)
-        return failed_call(fault, decision, state.spent, endpoint=endpoint, pause=pause, waits_for=waits)
+        return retries.failed_call(fault, decision, state.spent, endpoint=endpoint, pause=pause, waits_for=waits)
 
 
 async def _sendable_turn(work: Awaitable[Turn], state: AttemptState) -> Turn:
@@ -369,10 +350,10 @@ async def _sendable_turn(work: Awaitable[Turn], state: AttemptState) -> Turn:
     return turn
 
 
-def _follow(state: AttemptState, decision: RetryDecision, why: str) -> ApplicationError:
+def _follow(state: AttemptState, decision: retries.RetryDecision, why: str) -> ApplicationError:
     """Have the next attempt ask another model at once, and return what ends this one."""
     state.follow(decision)
-    return priced_failure(why, FALLBACK, state.details(), delay=RETRY_IMMEDIATELY)
+    return priced_failure(why, retries.FALLBACK, state.details(), delay=RETRY_IMMEDIATELY)
 
 
 def current_tenant() -> str | None:
@@ -422,21 +403,21 @@ def _labels(request: ModelRequest) -> dict[str, str]:
 def count_reply(request: ModelRequest, usage: Usage, outcome: str = "ok") -> None:
     """Count a request that was answered, or how else it ended."""
     model = _labels(request)
-    MODEL_CALLS.record(**model, role=request.step.role, outcome=outcome)
+    metrics.MODEL_CALLS.record(**model, role=request.step.role, outcome=outcome)
     if usage.seconds:
-        MODEL_SECONDS.record(usage.seconds, **model)
+        metrics.MODEL_SECONDS.record(usage.seconds, **model)
     if usage.cost_usd:
-        COST.record(usage.cost_usd, **model)
+        metrics.COST.record(usage.cost_usd, **model)
     counts = {"input": usage.input, "output": usage.output, "cached": usage.cached, "cache_written": usage.cache_written}
     for name, count in counts.items():
         if count:
-            TOKENS.record(count, **model, type=name)
+            metrics.TOKENS.record(count, **model, type=name)
 
 
 def count_wait(request: ModelRequest, seconds: float) -> None:
     """Count a call that was handed back to wait for its turn."""
-    MODEL_WAITS.record(**_labels(request))
-    MODEL_WAIT_SECONDS.record(seconds, **_labels(request))
+    metrics.MODEL_WAITS.record(**_labels(request))
+    metrics.MODEL_WAIT_SECONDS.record(seconds, **_labels(request))
 
 
 def count_failure(request: ModelRequest, kind: str, usage: Usage | None, *, final: bool, away: bool = False) -> None:
@@ -447,8 +428,8 @@ def count_failure(request: ModelRequest, kind: str, usage: Usage | None, *, fina
     """
     model = _labels(request)
     count_reply(request, usage or Usage(), "error")
-    MODEL_ERRORS.record(**model, kind=kind)
+    metrics.MODEL_ERRORS.record(**model, kind=kind)
     if not final:
-        MODEL_RETRIES.record(**model)
+        metrics.MODEL_RETRIES.record(**model)
     elif request.step.role == "grader":
-        GRADER_ERRORS.record(kind=OUTAGE if away else kind)
+        metrics.GRADER_ERRORS.record(kind=retries.OUTAGE if away else kind)

@@ -26,18 +26,7 @@ from gradeloop.contract.messages import Usage
 from gradeloop.contract.model_spec import HTTP_REQUEST, PROVIDERS, ModelSpec
 from gradeloop.contract.provider import Endpoint, FailureKind, ModelFault, ModelReply, ModelRequest, Provider
 from gradeloop.extensions import load
-from gradeloop.settings.catalog import (
-    PUBLISHED,
-    PriceTable,
-    ServerFacts,
-    declare_facts,
-    is_answer_open,
-    load_catalogue,
-    load_prices,
-    published_version,
-    retirement_of,
-    server_facts,
-)
+from gradeloop.settings import catalog
 from gradeloop.settings.endpoints import CLOUD_PACKAGES, DEFAULTS, PROTOCOLS, unknown_provider
 from gradeloop.text import clip
 
@@ -84,8 +73,8 @@ class Providers:
         self._call_timeout = call_timeout
         self._environment = environment
         self.script = script
-        self._prices = load_prices(environment.prices)
-        load_catalogue()  # so that a table that cannot be read is refused at the start
+        self._prices = catalog.load_prices(environment.prices)
+        catalog.load_catalogue()  # so that a table that cannot be read is refused at the start
         self._adapters: dict[tuple[str, str], tuple[Endpoint, Provider]] = {}
         self._memories: dict[tuple[str, str], dict[str, str]] = {}
         self._pools: dict[bool, httpx2.AsyncClient] = {}
@@ -210,7 +199,7 @@ class Providers:
         async with asked.lock:
             if clock() < asked.until and (asked.tried or not trial):
                 return None
-            started, asked.tried, known = clock(), trial, server_facts(spec)
+            started, asked.tried, known = clock(), trial, catalog.server_facts(spec)
             try:
                 found = await self.describe(spec, trial=trial)
             except Exception as error:  # noqa: BLE001 - whatever goes wrong, the call goes on, and tells it
@@ -218,18 +207,18 @@ class Providers:
                 asked.until = clock() + FAILED_SECONDS
                 return None
             looked = found.facts.model_dump(include={"kind", "models", "context", "slots", "parameters"})
-            declare_facts(spec, found.facts if (trial and found.settled) or known is None else known.model_copy(update=looked))
+            catalog.declare_facts(spec, found.facts if (trial and found.settled) or known is None else known.model_copy(update=looked))
             asked.until = clock() + (FRESH_SECONDS if found.settled else FAILED_SECONDS)
             attempts = found.usage.attempts
             return self._metered(spec, found.usage, clock() - started).model_copy(update={"attempts": attempts}) if attempts else None
 
     def asks(self, spec: ModelSpec) -> bool:
         """Return whether the server of a model is asked what it is, before its first call."""
-        return self.probe and self._environment.protocol(spec.provider) == "openai_chat" and is_answer_open(spec)
+        return self.probe and self._environment.protocol(spec.provider) == "openai_chat" and catalog.is_answer_open(spec)
 
     def slots(self, spec: ModelSpec) -> int | None:
         """Return how many calls a local server makes at once, `SLOTS` where it does not say; None for servers that batch whatever comes."""
-        facts = server_facts(spec)
+        facts = catalog.server_facts(spec)
         if facts is None or not facts.models or facts.kind in BATCHING or not is_local(self.address_of(spec)):
             return None
         return facts.slots or SLOTS
@@ -305,7 +294,7 @@ class Providers:
         It takes seconds on a busy machine, in which all calls must send heartbeats.
         """
         if package not in self._loaded and _installed(package):
-            for module in (package, PUBLISHED):
+            for module in (package, catalog.PUBLISHED):
                 await asyncio.to_thread(import_module, module)
             self._loaded.add(package)
 
@@ -428,7 +417,7 @@ class ServerReport(Strict):
     """A local model server that answers."""
 
     address: str
-    facts: ServerFacts
+    facts: catalog.ServerFacts
 
 
 class WorkerExamination(Strict):
@@ -450,7 +439,7 @@ class WorkerExamination(Strict):
 
 async def examine(environment: Environment) -> WorkerExamination:
     """Ask every provider whose key is set; raise InvalidRequest where the user's own prices cannot be read."""
-    providers, table = Providers(environment), load_prices(environment.prices)
+    providers, table = Providers(environment), catalog.load_prices(environment.prices)
     places = list(_asked(environment))
     for protocol in dict.fromkeys(str(place.protocol) for _, place in places):
         with suppress(ModuleNotFoundError, ValueError):  # which the report says; or there is none
@@ -464,13 +453,13 @@ async def examine(environment: Environment) -> WorkerExamination:
         found = await asyncio.gather(*(_server_report(providers, name, address) for address, name in local.items()))
     finally:
         await providers.aclose()
-    models = load_catalogue()
+    models = catalog.load_catalogue()
     return WorkerExamination(
         keys=tuple(reports),
         servers=tuple(report for report in found if report is not None),
         models_as_of=models.as_of,
         prices_as_of=table.as_of,
-        published_prices=published_version(),
+        published_prices=catalog.published_version(),
         own_models=models.own,
         own_models_as_of=models.own_as_of,
         own_prices=table.own,
@@ -480,7 +469,7 @@ async def examine(environment: Environment) -> WorkerExamination:
 
 async def _server_report(providers: Providers, name: str, address: str) -> ServerReport | None:
     """Return what a local server is; None where none answers. A trial is made where it has one model, so that none has to be loaded."""
-    facts = ServerFacts()
+    facts = catalog.ServerFacts()
     with suppress(Exception):  # nobody listens, or somebody else
         facts = (await providers.describe(ModelSpec(id=f"{name}:any"), trial=False)).facts
         if len(facts.models) == 1:
@@ -513,7 +502,7 @@ SOON = timedelta(days=60)
 """The time before its last day in which a model is named."""
 
 
-async def _report(name: str, place: Endpoint, providers: Providers, environment: Environment, table: PriceTable) -> KeyReport:
+async def _report(name: str, place: Endpoint, providers: Providers, environment: Environment, table: catalog.PriceTable) -> KeyReport:
     server, report = environment.servers.get(name), partial(KeyReport, provider=name, address=place.base_url)
     if server and (missing := server.complaint or (None if place.key or place.project else f"{server.source.origin} has none")):
         return report(verdict="not set", why=missing)
@@ -532,5 +521,5 @@ async def _report(name: str, place: Endpoint, providers: Providers, environment:
         return report(verdict="refused" if refused else "unreachable", why=why)
     specs, until = [ModelSpec(id=f"{name}:{model}") for model in listed if model.strip()], datetime.now(UTC).date() + SOON
     unpriced = [spec.model for spec in specs if TEXT.match(spec.model) and table.price(spec, address=place.base_url) is None]
-    retiring = [f"{spec.model} ({end.on})" for spec in specs if (end := retirement_of(spec)) and end.on <= until]
+    retiring = [f"{spec.model} ({end.on})" for spec in specs if (end := catalog.retirement_of(spec)) and end.on <= until]
     return report(verdict="accepted", unpriced=tuple(unpriced), retiring=tuple(retiring))

@@ -8,33 +8,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 from pydantic_core import from_json
 
-from activities.providers.base import (
-    MODELS_PAGE,
-    THINKING,
-    JsonObject,
-    answer_form,
-    assistant_reply,
-    call_id,
-    callables,
-    circumstances,
-    completion_cap,
-    count,
-    error_in_reply,
-    first_with_thinking,
-    listed,
-    malformed,
-    opaque,
-    paid_reply,
-    refused,
-    reply_body,
-    reply_timeout,
-    reported,
-    request_body,
-    tool_call,
-    truncated,
-    unknown_end,
-    with_circumstances,
-)
+from activities.providers import base
 from gradeloop.contract.messages import Attachment, Message, Usage
 from gradeloop.contract.provider import Cloud, Connections, Endpoint, ModelFault, ModelReply, ModelRequest, Step
 from gradeloop.settings.catalog import capability_of
@@ -92,16 +66,16 @@ class MessageAssembly:
     """Merges events to the message that a reply without streaming is."""
 
     def __init__(self) -> None:
-        self._message: JsonObject = {}
-        self._blocks: dict[int, JsonObject] = {}
+        self._message: base.JsonObject = {}
+        self._blocks: dict[int, base.JsonObject] = {}
         self._inputs: dict[int, str] = {}
         self._ended = False
 
-    def add(self, event: JsonObject) -> None:
+    def add(self, event: base.JsonObject) -> None:
         """Take the next event in; unknown ones are ignored."""
         kind, index = event.get("type"), event.get("index")
         if kind == "error":
-            raise error_in_reply(event.get("error"), status=200)
+            raise base.error_in_reply(event.get("error"), status=200)
         if kind == "message_start" and isinstance(event.get("message"), dict):
             self._message = dict(event["message"])  # type: ignore[arg-type]  # just seen to be one
         elif kind == "content_block_start" and isinstance(index, int) and isinstance(event.get("content_block"), dict):
@@ -112,7 +86,7 @@ class MessageAssembly:
             self._finish(event)
         self._ended = self._ended or kind == "message_stop"
 
-    def _grow(self, index: int, delta: JsonObject) -> None:
+    def _grow(self, index: int, delta: base.JsonObject) -> None:
         block, kind = self._blocks.setdefault(index, {}), str(delta.get("type"))
         if kind == "input_json_delta":
             self._inputs[index] = f"{self._inputs.get(index, '')}{delta.get('partial_json') or ''}"
@@ -122,7 +96,7 @@ class MessageAssembly:
             earlier = block.get("citations")
             block["citations"] = [*(earlier if isinstance(earlier, list) else []), delta.get("citation")]
 
-    def _finish(self, event: JsonObject) -> None:
+    def _finish(self, event: base.JsonObject) -> None:
         delta, usage, earlier = event.get("delta"), event.get("usage"), self._message.get("usage")
         if isinstance(delta, dict):
             self._message |= delta
@@ -130,7 +104,7 @@ class MessageAssembly:
             newest = {name: value for name, value in usage.items() if value is not None}
             self._message["usage"] = {**(earlier if isinstance(earlier, dict) else {}), **newest}
 
-    def body(self) -> JsonObject | None:
+    def body(self) -> base.JsonObject | None:
         """Return the message; None where its last event, or the reason for its end, has not come."""
         if not self._ended and self._message.get("stop_reason") is None:
             return None
@@ -141,7 +115,7 @@ class MessageAssembly:
         """Return what the server has reported of the usage so far."""
         return self._message.get("usage")
 
-    def _input(self, index: int) -> JsonObject:
+    def _input(self, index: int) -> base.JsonObject:
         """Return a tool call's input; one that is no JSON stays as written."""
         text = self._inputs.get(index)
         if not text:
@@ -153,7 +127,7 @@ class MessageAssembly:
 
 
 _DONE = {"end_turn", "stop_sequence", "tool_use"}
-CACHED: JsonObject = {"type": "ephemeral"}
+CACHED: base.JsonObject = {"type": "ephemeral"}
 """The mark up to which the provider caches a prompt, for five minutes from its last use."""
 
 BREAKPOINTS = 3
@@ -178,8 +152,8 @@ class AnthropicMessages:
         if request.embedded:
             raise ModelFault("config", f"{request.spec.id!r} makes no embeddings; name an embedding model of OpenAI or Google")
         account = getattr(self._client, "api_key", None)  # a cloud's client has none
-        bound = circumstances(request, f"{self._client.base_url} {account}")
-        body, streamed = wire_request(request, first_with_thinking(request, bound)), capability_of(request.spec).stream
+        bound = base.circumstances(request, f"{self._client.base_url} {account}")
+        body, streamed = wire_request(request, base.first_with_thinking(request, bound)), capability_of(request.spec).stream
         config = request.spec.config
         extra: dict[str, Any] = config.extra | ({} if config.temperature is None else {"temperature": config.temperature})
         # Only the older protocol takes a temperature, of the older models that have one.
@@ -187,15 +161,15 @@ class AnthropicMessages:
         streamed = streamed and self._cloud != "bedrock"  # which streams in a form of its own
         if headers and self._cloud in _OLDER_VERSIONS:
             extra["anthropic_version"] = _OLDER_VERSIONS[self._cloud]
-        call, sent = self._client.messages.with_streaming_response.create, request_body(body, extra)
-        known, wait = {"model": body["model"], "max_tokens": body["max_tokens"]}, reply_timeout(request, streamed=streamed)
+        call, sent = self._client.messages.with_streaming_response.create, base.request_body(body, extra)
+        known, wait = {"model": body["model"], "max_tokens": body["max_tokens"]}, base.reply_timeout(request, streamed=streamed)
         async with call(**known, messages=[], stream=streamed, extra_body=sent, extra_headers=headers, timeout=wait) as response:
-            reply = model_reply(await reply_body(response.http_response, MessageAssembly(), _usage, request), request)
-        return with_circumstances(reply, request, "anthropic", bound)
+            reply = model_reply(await base.reply_body(response.http_response, MessageAssembly(), _usage, request), request)
+        return base.with_circumstances(reply, request, "anthropic", bound)
 
     async def models(self) -> tuple[str, ...]:
         """Return the models that the endpoint lists; see `ListsModels`."""
-        return listed(await self._client.get("/v1/models", cast_to=object, options={"params": {"limit": MODELS_PAGE}}))
+        return base.listed(await self._client.get("/v1/models", cast_to=object, options={"params": {"limit": base.MODELS_PAGE}}))
 
 
 def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
@@ -206,13 +180,13 @@ def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
     """
     config = request.spec.config
     output: dict[str, Any] = {"effort": config.reasoning_effort} if config.reasoning_effort else {}
-    if (form := answer_form(request)) is not None:
+    if (form := base.answer_form(request)) is not None:
         if form.json_schema is None:
             raise ModelFault("bad_request", "output_form has no json_schema, which Anthropic's API asks for; give it one")
         output["format"] = {"type": "json_schema", "schema": form.json_schema}
     body: dict[str, Any] = {
         "model": request.spec.model,
-        "max_tokens": completion_cap(request),
+        "max_tokens": base.completion_cap(request),
         "messages": _messages(request, first),
     }
     if request.system:
@@ -222,7 +196,7 @@ def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
         body["thinking"] = {"type": config.thinking} if isinstance(config.thinking, str) else budget
     if output:
         body["output_config"] = output
-    functions, choice = callables(request)
+    functions, choice = base.callables(request)
     if functions:
         body["tools"] = [{"input_schema": row.pop("parameters", _ANY), **row} for row in functions]
     if choice is not None:
@@ -258,9 +232,9 @@ def _marked(blocks: list[JsonValue]) -> list[JsonValue]:
 
 
 def _blocks(message: Message, request: ModelRequest, *, with_thinking: bool) -> Iterator[JsonValue]:
-    content = opaque(message.vendor, "anthropic", "content")
+    content = base.opaque(message.vendor, "anthropic", "content")
     if isinstance(content, list):
-        yield from (block for block in content if with_thinking or not (isinstance(block, dict) and block.get("type") in THINKING))
+        yield from (block for block in content if with_thinking or not (isinstance(block, dict) and block.get("type") in base.THINKING))
         return
     if message.role == "tool":
         yield {"type": "tool_result", "tool_use_id": _wire_id(message.tool_call_id or ""), "content": message.content}
@@ -285,53 +259,53 @@ def _wire_id(identifier: str) -> str:
     return re.sub(r"[^a-zA-Z0-9_-]", "_", identifier)
 
 
-def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
+def model_reply(body: base.JsonObject, request: ModelRequest) -> ModelReply:
     """Read the reply's body; raise ModelFault where it is not an answer."""
     if body.get("type") == "error":
-        raise error_in_reply(body.get("error"), status=200)
-    with paid_reply(body, "usage", _usage) as usage:
+        raise base.error_in_reply(body.get("error"), status=200)
+    with base.paid_reply(body, "usage", _usage) as usage:
         content = _content(body, request.step)
         _refuse_unfinished(body, request, usage)
         text = "".join(str(block.get("text") or "") for block in content if block.get("type") == "text")
         tool_uses = [block for block in content if block.get("type") == "tool_use"]
-        calls = [tool_call(str(block["id"]), block.get("name"), block.get("input")) for block in tool_uses]
+        calls = [base.tool_call(str(block["id"]), block.get("name"), block.get("input")) for block in tool_uses]
         plain = all(block.get("type") in {"text", "tool_use"} for block in content)
-        vendor: JsonObject | None = None if plain else {"provider": "anthropic", "content": list(content)}
-        return assistant_reply(text, calls, vendor, usage)
+        vendor: base.JsonObject | None = None if plain else {"provider": "anthropic", "content": list(content)}
+        return base.assistant_reply(text, calls, vendor, usage)
 
 
-def _content(body: JsonObject, step: Step) -> list[JsonObject]:
+def _content(body: base.JsonObject, step: Step) -> list[base.JsonObject]:
     """Return the content blocks, each tool call with an id."""
     content = body.get("content")
     if not isinstance(content, list):
-        raise malformed(f"the reply has no list of content blocks; its keys: {', '.join(body) or 'none'}")
+        raise base.malformed(f"the reply has no list of content blocks; its keys: {', '.join(body) or 'none'}")
     blocks = [block for block in content if isinstance(block, dict)]
     return [
-        {**block, "id": block.get("id") or call_id(step, ordinal)} if block.get("type") == "tool_use" else block
+        {**block, "id": block.get("id") or base.call_id(step, ordinal)} if block.get("type") == "tool_use" else block
         for ordinal, block in enumerate(blocks)
     ]
 
 
-def _refuse_unfinished(body: JsonObject, request: ModelRequest, usage: Usage) -> None:
+def _refuse_unfinished(body: base.JsonObject, request: ModelRequest, usage: Usage) -> None:
     reason = body.get("stop_reason")
     if reason == "refusal":
         details = body.get("stop_details")
         given = [str(details[part]) for part in ("category", "explanation") if details.get(part)] if isinstance(details, dict) else []
-        raise refused(": ".join(given) or "no reason given", usage)
+        raise base.refused(": ".join(given) or "no reason given", usage)
     if reason in _CUT:
-        raise truncated(str(reason), request, usage, body.get("content"), at_own_cap=reason == "max_tokens")
+        raise base.truncated(str(reason), request, usage, body.get("content"), at_own_cap=reason == "max_tokens")
     if reason not in _DONE:
-        raise unknown_end(f"stop_reason {reason!r}", usage)
+        raise base.unknown_end(f"stop_reason {reason!r}", usage)
 
 
 def _usage(usage: JsonValue) -> Usage:
     """Read the usage; the cached tokens are added to the input, which leaves them out here."""
-    cached, fresh = count(usage, "cache_read_input_tokens"), reported(usage, "input_tokens")
+    cached, fresh = base.count(usage, "cache_read_input_tokens"), base.reported(usage, "input_tokens")
     return Usage(
-        input=None if fresh is None else fresh + count(usage, "cache_creation_input_tokens") + cached,
+        input=None if fresh is None else fresh + base.count(usage, "cache_creation_input_tokens") + cached,
         cached=cached,
-        cache_written=count(usage, "cache_creation_input_tokens"),
-        output=reported(usage, "output_tokens"),
-        reasoning=count(usage, "output_tokens_details", "thinking_tokens"),
+        cache_written=base.count(usage, "cache_creation_input_tokens"),
+        output=base.reported(usage, "output_tokens"),
+        reasoning=base.count(usage, "output_tokens_details", "thinking_tokens"),
         calls=1,
     )

@@ -9,31 +9,7 @@ from urllib.parse import urlencode
 from pydantic import JsonValue
 
 from activities.errors import excerpt
-from activities.providers.base import (
-    MODELS_PAGE,
-    SILENCE,
-    JsonObject,
-    answer_form,
-    assistant_reply,
-    call_id,
-    callables,
-    completion_cap,
-    count,
-    embed_google,
-    error_in_reply,
-    json_value,
-    log_probs,
-    malformed,
-    opaque,
-    paid_reply,
-    paid_until_cut,
-    reported,
-    silence,
-    tool_call,
-    truncated,
-    unknown_end,
-    whole_object,
-)
+from activities.providers import base
 from gradeloop.contract.messages import Attachment, Message, Usage
 from gradeloop.contract.model_spec import LONGEST_TIMEOUT
 from gradeloop.contract.provider import Connections, Endpoint, ModelFault, ModelReply, ModelRequest, Step
@@ -80,52 +56,52 @@ class GoogleGenAI:
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
         if request.embedded:
-            return await embed_google(self._client, request)
+            return await base.embed_google(self._client, request)
         api = self._client._api_client  # noqa: SLF001 - the one place that gives raw chunks
         model = f"models/{request.spec.model}"
         path = f"publishers/google/{model}" if api.vertexai else model
-        SILENCE.set(silence(request))
+        base.SILENCE.set(base.silence(request))
         chunks = await api.async_request_streamed("post", f"{path}:streamGenerateContent?{self._query}", wire_request(request))
-        body: JsonObject = {}
-        with paid_until_cut(lambda: body.get("usageMetadata"), _usage):
+        body: base.JsonObject = {}
+        with base.paid_until_cut(lambda: body.get("usageMetadata"), _usage):
             try:
                 async for chunk in chunks:
-                    value = json_value(chunk.body or "{}")
+                    value = base.json_value(chunk.body or "{}")
                     if not isinstance(value, dict):
-                        raise malformed(f"an event of the stream is not an object: {excerpt(str(value))}")
+                        raise base.malformed(f"an event of the stream is not an object: {excerpt(str(value))}")
                     _merge(body, value)
             except (ValueError, RecursionError) as error:  # the SDK's own parser's too
-                raise malformed(f"an event of the stream cannot be read: {type(error).__name__}: {error}") from None
-        return model_reply(whole_object(body), request)
+                raise base.malformed(f"an event of the stream cannot be read: {type(error).__name__}: {error}") from None
+        return model_reply(base.whole_object(body), request)
 
     async def models(self) -> tuple[str, ...]:
         """Return the models that the endpoint lists; see `ListsModels`."""
-        page = await self._client.aio.models.list(config={"page_size": MODELS_PAGE})
+        page = await self._client.aio.models.list(config={"page_size": base.MODELS_PAGE})
         return tuple((model.name or "").removeprefix("models/") for model in page.page)
 
 
-def _merge(body: JsonObject, chunk: JsonObject) -> None:
+def _merge(body: base.JsonObject, chunk: base.JsonObject) -> None:
     """Take the next chunk of a reply in: parts are added, all else is the newest."""
     if chunk.get("error"):
-        raise error_in_reply(chunk["error"], status=200)
+        raise base.error_in_reply(chunk["error"], status=200)
     candidate, newest = _candidate(body), _candidate(chunk)
     parts, tokens = [*_parts(candidate), *_parts(newest)], [*_tokens(candidate), *_tokens(newest)]
     body.update(chunk)
     if candidate or newest:
-        whole: JsonObject = {**candidate, **newest, "content": {"role": "model", "parts": list(parts)}}
+        whole: base.JsonObject = {**candidate, **newest, "content": {"role": "model", "parts": list(parts)}}
         body["candidates"] = [whole | ({"logprobsResult": {"chosenCandidates": list(tokens)}} if tokens else {})]
 
 
-def _candidate(body: JsonObject) -> JsonObject:
+def _candidate(body: base.JsonObject) -> base.JsonObject:
     return next(iter(objects_in(body.get("candidates"))), {})
 
 
-def _parts(candidate: JsonObject) -> list[JsonObject]:
+def _parts(candidate: base.JsonObject) -> list[base.JsonObject]:
     content = candidate.get("content")
     return objects_in(content.get("parts")) if isinstance(content, dict) else []
 
 
-def _tokens(candidate: JsonObject) -> list[JsonObject]:
+def _tokens(candidate: base.JsonObject) -> list[base.JsonObject]:
     """Return the tokens of a candidate with their log probabilities; none where it says nothing of them."""
     result = candidate.get("logprobsResult")
     return objects_in(result.get("chosenCandidates")) if isinstance(result, dict) else []
@@ -139,7 +115,7 @@ def wire_request(request: ModelRequest) -> dict[str, Any]:
     body: dict[str, Any] = {"contents": contents, "generationConfig": _settings(request)}
     if request.system:
         body["systemInstruction"] = {"parts": [{"text": request.system}]}
-    functions, choice = callables(request)
+    functions, choice = base.callables(request)
     if functions:
         fields = {"name": "name", "description": "description", "parameters": "parametersJsonSchema"}
         declared = [{fields[name]: value for name, value in row.items() if name in fields} for row in functions]
@@ -159,13 +135,13 @@ _MODES = {"auto": "AUTO", "none": "NONE", "required": "ANY"}
 def _settings(request: ModelRequest) -> dict[str, Any]:
     config = request.spec.config
     settings: dict[str, Any] = {
-        "maxOutputTokens": completion_cap(request),
+        "maxOutputTokens": base.completion_cap(request),
         "temperature": config.temperature,
         "seed": config.seed,
         "thinkingConfig": _thinking(request),
         "responseLogprobs": request.logprobs or None,
     }
-    if (form := answer_form(request)) is not None:
+    if (form := base.answer_form(request)) is not None:
         settings |= {"responseMimeType": "application/json", "responseJsonSchema": form.json_schema}
     return {name: value for name, value in settings.items() if value is not None}
 
@@ -181,12 +157,12 @@ def _thinking(request: ModelRequest) -> dict[str, Any] | None:
 
 
 def _wire_parts(message: Message, request: ModelRequest) -> Iterator[JsonValue]:
-    parts = opaque(message.vendor, "google_genai", "parts")
+    parts = base.opaque(message.vendor, "google_genai", "parts")
     if isinstance(parts, list):
         yield from parts
         return
     if message.role == "tool":
-        answer: JsonObject = {"id": message.tool_call_id, "name": message.name or "tool", "response": {"output": message.content}}
+        answer: base.JsonObject = {"id": message.tool_call_id, "name": message.name or "tool", "response": {"output": message.content}}
         yield {"functionResponse": answer}
         return
     for part in request.parts(message):
@@ -206,53 +182,53 @@ def _image(image: Attachment) -> JsonValue:
     return {"inlineData": {"mimeType": image.media_type, "data": image.data}}
 
 
-def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
+def model_reply(body: base.JsonObject, request: ModelRequest) -> ModelReply:
     """Read the reply's body; raise ModelFault where it is not an answer."""
-    with paid_reply(body, "usageMetadata", _usage) as usage:
+    with base.paid_reply(body, "usageMetadata", _usage) as usage:
         candidate = _candidate(body)
         parts = _named(_parts(candidate), request.step)
         _refuse_unfinished(body, candidate, request, usage)
         text = "".join(str(part.get("text") or "") for part in parts if not part.get("thought"))
         functions = [part["functionCall"] for part in parts if isinstance(part.get("functionCall"), dict)]
-        calls = [tool_call(str(function["id"]), function.get("name"), function.get("args")) for function in objects_in(functions)]
+        calls = [base.tool_call(str(function["id"]), function.get("name"), function.get("args")) for function in objects_in(functions)]
         plain = all(set(part) <= {"text"} for part in parts)
-        vendor: JsonObject = {"provider": "google_genai", "parts": [part for part in parts if part != {"text": ""}]}
-        probable = log_probs(list(_tokens(candidate)), "logProbability") if request.logprobs else None
-        return assistant_reply(text, calls, None if plain else vendor, usage, probable)
+        vendor: base.JsonObject = {"provider": "google_genai", "parts": [part for part in parts if part != {"text": ""}]}
+        probable = base.log_probs(list(_tokens(candidate)), "logProbability") if request.logprobs else None
+        return base.assistant_reply(text, calls, None if plain else vendor, usage, probable)
 
 
-def _named(parts: list[JsonObject], step: Step) -> list[JsonObject]:
+def _named(parts: list[base.JsonObject], step: Step) -> list[base.JsonObject]:
     """Return the parts, each function call with an id."""
     return [
-        {**part, "functionCall": {**call, "id": call.get("id") or call_id(step, ordinal)}}
+        {**part, "functionCall": {**call, "id": call.get("id") or base.call_id(step, ordinal)}}
         if isinstance(call := part.get("functionCall"), dict)
         else part
         for ordinal, part in enumerate(parts)
     ]
 
 
-def _refuse_unfinished(body: JsonObject, candidate: JsonObject, request: ModelRequest, usage: Usage) -> None:
+def _refuse_unfinished(body: base.JsonObject, candidate: base.JsonObject, request: ModelRequest, usage: Usage) -> None:
     feedback, reason = body.get("promptFeedback"), candidate.get("finishReason")
     blocked = feedback.get("blockReason") if isinstance(feedback, dict) else None
     if blocked or reason in _BLOCKED:
         raise ModelFault("refused", f"the provider blocked the {'prompt' if blocked else 'reply'} ({blocked or reason})", usage=usage)
     if not candidate:
-        raise malformed(f"the reply has no candidates; its keys: {', '.join(body) or 'none'}")
+        raise base.malformed(f"the reply has no candidates; its keys: {', '.join(body) or 'none'}")
     if reason is None:
-        raise malformed("the stream ended before the reply was complete", usage)
+        raise base.malformed("the stream ended before the reply was complete", usage)
     if reason == "MAX_TOKENS":
-        raise truncated("MAX_TOKENS", request, usage, candidate)
+        raise base.truncated("MAX_TOKENS", request, usage, candidate)
     if reason != "STOP":
-        raise unknown_end(f"finishReason {reason!r}", usage)
+        raise base.unknown_end(f"finishReason {reason!r}", usage)
 
 
 def _usage(usage: JsonValue) -> Usage:
     """Read the usage, which leaves out what is 0; the tokens that the model thought are added to its output, which leaves them out here."""
-    thoughts, prompt = count(usage, "thoughtsTokenCount"), reported(usage, "promptTokenCount")
+    thoughts, prompt = base.count(usage, "thoughtsTokenCount"), base.reported(usage, "promptTokenCount")
     return Usage(
-        input=None if prompt is None else prompt + count(usage, "toolUsePromptTokenCount"),
-        cached=count(usage, "cachedContentTokenCount"),
-        output=None if prompt is None else count(usage, "candidatesTokenCount") + thoughts,
+        input=None if prompt is None else prompt + base.count(usage, "toolUsePromptTokenCount"),
+        cached=base.count(usage, "cachedContentTokenCount"),
+        output=None if prompt is None else base.count(usage, "candidatesTokenCount") + thoughts,
         reasoning=thoughts,
         calls=1,
     )

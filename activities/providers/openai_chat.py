@@ -14,37 +14,7 @@ from pydantic import JsonValue
 from pydantic_core import to_json
 
 from activities.errors import failure_facts, note_paid, paid_by
-from activities.providers.base import (
-    IDLE_TIMEOUT,
-    QUIET_SECONDS,
-    UNMETERED,
-    JsonObject,
-    answer_form,
-    assistant_reply,
-    call_id,
-    callables,
-    circumstances,
-    completion_cap,
-    count,
-    embed_openai,
-    error_in_reply,
-    first_with_thinking,
-    listed,
-    log_probs,
-    malformed,
-    opaque,
-    paid_reply,
-    refused,
-    reply_body,
-    reply_timeout,
-    reported,
-    request_body,
-    silence,
-    tool_call,
-    truncated,
-    unknown_end,
-    with_circumstances,
-)
+from activities.providers import base
 from activities.providers.environment import is_local
 from activities.providers.probe import TRIAL_SECONDS, Description, Trial, describe
 from gradeloop.contract.messages import CHOICES, Attachment, Message, Usage
@@ -66,27 +36,27 @@ class ChatAssembly:
     """Merges deltas to the one choice of a reply that was not streamed."""
 
     def __init__(self) -> None:
-        self._reply: JsonObject = {}
-        self._message: JsonObject = {"role": "assistant"}
-        self._calls: dict[int, JsonObject] = {}
+        self._reply: base.JsonObject = {}
+        self._message: base.JsonObject = {"role": "assistant"}
+        self._calls: dict[int, base.JsonObject] = {}
         self._reason: JsonValue = None
         self._logprobs: list[JsonValue] = []
 
-    def add(self, event: JsonObject) -> None:
+    def add(self, event: base.JsonObject) -> None:
         """Take the next chunk in."""
         if event.get("error"):
-            raise error_in_reply(event["error"], status=200)
+            raise base.error_in_reply(event["error"], status=200)
         self._reply |= {name: value for name, value in event.items() if name in {"id", "model", "usage"} and value}
         for choice in objects_in(event.get("choices")):
             if choice.get("error"):
-                raise error_in_reply(choice["error"], status=200)
+                raise base.error_in_reply(choice["error"], status=200)
             self._reason = choice.get("finish_reason") or self._reason
             self._logprobs += _token_list(choice)
             delta = choice.get("delta")
             if isinstance(delta, dict):
                 self._merge(delta)
 
-    def _merge(self, delta: JsonObject) -> None:
+    def _merge(self, delta: base.JsonObject) -> None:
         for name in _TEXTS:
             if isinstance(delta.get(name), str):
                 self._message[name] = f"{self._message.get(name) or ''}{delta[name]}"
@@ -96,7 +66,7 @@ class ChatAssembly:
             index = call.get("index")
             self._extend(index if isinstance(index, int) else ordinal, call)
 
-    def _extend(self, index: int, call: JsonObject) -> None:
+    def _extend(self, index: int, call: base.JsonObject) -> None:
         merged = self._calls.setdefault(index, {"type": "function", "function": {"name": "", "arguments": ""}})
         function, delta = merged["function"], call.get("function")
         merged |= {name: value for name, value in call.items() if name not in {"index", "function"} and value}
@@ -104,17 +74,17 @@ class ChatAssembly:
             for name in ("name", "arguments"):
                 function[name] = f"{function[name]}{delta.get(name) or ''}"
 
-    def body(self) -> JsonObject | None:
+    def body(self) -> base.JsonObject | None:
         """Return the reply; None without the reason for which it ended."""
         if self._reason is None:
             return None
-        calls: JsonObject = {"tool_calls": [self._calls[index] for index in sorted(self._calls)]} if self._calls else {}
-        choice: JsonObject = {"index": 0, "message": self._message | calls, "finish_reason": self._reason}
+        calls: base.JsonObject = {"tool_calls": [self._calls[index] for index in sorted(self._calls)]} if self._calls else {}
+        choice: base.JsonObject = {"index": 0, "message": self._message | calls, "finish_reason": self._reason}
         choice |= {"logprobs": {"content": self._logprobs}} if self._logprobs else {}
         return {**self._reply, "choices": [choice]}
 
     @property
-    def message(self) -> JsonObject:
+    def message(self) -> base.JsonObject:
         """The message as far as it has come; empty where nothing was said."""
         return self._message if len(self._message) > 1 else {}
 
@@ -123,7 +93,7 @@ class ChatAssembly:
         return self._reply.get("usage")
 
 
-def _token_list(choice: JsonObject) -> list[JsonValue]:
+def _token_list(choice: base.JsonObject) -> list[JsonValue]:
     """Return the tokens of a choice with their log probabilities; none where it says nothing of them."""
     logprobs = choice.get("logprobs")
     return [*objects_in(logprobs.get("content"))] if isinstance(logprobs, dict) else []
@@ -163,14 +133,14 @@ class OpenAIChat:
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call, and the same one once more where the server does not know the cap by its name; see `Provider`."""
         if request.embedded:
-            return await embed_openai(self._client, request)
-        bound = circumstances(request, f"{self._client.base_url} {self._client.api_key}")
-        first = first_with_thinking(request, bound) if _is_claude(request) or request.without_thinking else 0
+            return await base.embed_openai(self._client, request)
+        bound = base.circumstances(request, f"{self._client.base_url} {self._client.api_key}")
+        first = base.first_with_thinking(request, bound) if _is_claude(request) or request.without_thinking else 0
         streamed = capability_of(request.spec).stream
         async with self._sent(request, first, streamed=streamed) as response:
-            quiet = QUIET_SECONDS if is_local(self._endpoint.base_url) and silence(request) == IDLE_TIMEOUT else None
-            reply = model_reply(await reply_body(response, ChatAssembly(), _usage, request, quiet), request)
-        return with_circumstances(reply, request, request.spec.provider, bound) if _is_claude(request) else reply
+            quiet = base.QUIET_SECONDS if is_local(self._endpoint.base_url) and base.silence(request) == base.IDLE_TIMEOUT else None
+            reply = model_reply(await base.reply_body(response, ChatAssembly(), _usage, request, quiet), request)
+        return base.with_circumstances(reply, request, request.spec.provider, bound) if _is_claude(request) else reply
 
     @asynccontextmanager
     async def _sent(self, request: ModelRequest, first: int = 0, *, streamed: bool) -> AsyncIterator["httpx2.Response"]:
@@ -189,9 +159,9 @@ class OpenAIChat:
 
     def _call(self, request: ModelRequest, first: int, field: str, *, streamed: bool) -> Any:  # noqa: ANN401 - the SDK's context manager
         body = wire_request(request, first, field) | ({"stream": True, "stream_options": {"include_usage": True}} if streamed else {})
-        call, sent = self._client.chat.completions.with_streaming_response.create, request_body(body, request.spec.config.extra)
+        call, sent = self._client.chat.completions.with_streaming_response.create, base.request_body(body, request.spec.config.extra)
         waits = is_local(self._endpoint.base_url) and server_facts(request.spec) is not None  # for a cold model, or a long prompt
-        return call(model=body["model"], messages=[], extra_body=sent, timeout=reply_timeout(request, streamed=streamed and not waits))
+        return call(model=body["model"], messages=[], extra_body=sent, timeout=base.reply_timeout(request, streamed=streamed and not waits))
 
     async def describe(self, spec: ModelSpec, *, trial: bool) -> Description:
         """Ask the server what it is, with a trial whether it enforces a schema if that is wanted; see `describe`."""
@@ -203,13 +173,13 @@ class OpenAIChat:
             async with asyncio.timeout(TRIAL_SECONDS), self._sent(request, streamed=streamed) as response:
                 is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
                 trial = replace(trial, streamed=is_stream, headers=response.headers)
-                body = await reply_body(response, assembly, _usage, request, QUIET_SECONDS)
+                body = await base.reply_body(response, assembly, _usage, request, base.QUIET_SECONDS)
                 choice = _choice(body)
         except asyncio.CancelledError as error:
             note_paid(error, (paid_by(error) or Usage()) + trial.usage)
             raise
         except Exception as error:  # noqa: BLE001 - whatever goes wrong is a result
-            usage = paid_by(error) or getattr(error, "usage", None) or UNMETERED
+            usage = paid_by(error) or getattr(error, "usage", None) or base.UNMETERED
             paid = usage if assembly.message else Usage()
             return replace(trial, message=assembly.message, error=error, usage=paid + trial.usage)
         message = choice.get("message")
@@ -221,7 +191,7 @@ class OpenAIChat:
         if self._endpoint.provider == "openrouter":
             await self._client.get("/key", cast_to=object)
             return ()
-        return listed(await self._client.get("/models", cast_to=object))
+        return base.listed(await self._client.get("/models", cast_to=object))
 
 
 def cap_field(spec: ModelSpec, host: str) -> str:
@@ -246,7 +216,7 @@ def _is_claude(request: ModelRequest) -> bool:
     return request.spec.provider == "openrouter" and request.spec.model.startswith("anthropic/")
 
 
-CACHED: JsonObject = {"type": "ephemeral"}
+CACHED: base.JsonObject = {"type": "ephemeral"}
 """The mark up to which Anthropic caches a prompt."""
 
 BREAKPOINTS = 3
@@ -255,12 +225,12 @@ BREAKPOINTS = 3
 
 def wire_request(request: ModelRequest, first: int = 0, field: str = "max_tokens") -> dict[str, Any]:
     """Return the request's body, with the reasoning of the messages from index `first` on."""
-    config, (functions, choice) = request.spec.config, callables(request)
+    config, (functions, choice) = request.spec.config, base.callables(request)
     system = [_marked({"role": "system", "content": request.system}, request)] if request.system else []
     body: dict[str, Any] = {
         "model": request.spec.model,
         "messages": [*system, *_merged(request, first)],
-        "max_tokens": completion_cap(request) if config.max_tokens or request.cap or request.raised else None,
+        "max_tokens": base.completion_cap(request) if config.max_tokens or request.cap or request.raised else None,
         "temperature": config.temperature,
         "seed": config.seed,
         "reasoning_effort": config.reasoning_effort,
@@ -269,7 +239,7 @@ def wire_request(request: ModelRequest, first: int = 0, field: str = "max_tokens
         "tools": [{"type": "function", "function": row} for row in functions] or None,
         "tool_choice": choice if choice is None or choice in CHOICES else {"type": "function", "function": {"name": choice}},
     }
-    if (form := answer_form(request)) is not None:
+    if (form := base.answer_form(request)) is not None:
         schema = {"name": form.name, "strict": form.strict, "schema": form.json_schema}
         body["response_format"] = {"type": "json_schema", "json_schema": schema} if form.json_schema else {"type": "json_object"}
     return {field if name == "max_tokens" else name: value for name, value in body.items() if value is not None}
@@ -335,7 +305,7 @@ def _message(message: Message, provider: str, *, with_reasoning: bool) -> dict[s
     if message.role == "user":
         named = {"name": message.name} if message.name and _NAME.fullmatch(message.name) else {}
         return {"role": "user", "content": message.content, **named}
-    extras = opaque(message.vendor, provider, "message")
+    extras = base.opaque(message.vendor, provider, "message")
     echo: dict[str, Any] = {"role": "assistant", "content": message.content or None}
     if message.tool_calls:
         echo["tool_calls"] = [
@@ -346,42 +316,42 @@ def _message(message: Message, provider: str, *, with_reasoning: bool) -> dict[s
     return {**echo, **kept}
 
 
-def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
+def model_reply(body: base.JsonObject, request: ModelRequest) -> ModelReply:
     """Read the reply's body; raise ModelFault where it is not an answer."""
-    with paid_reply(body, "usage", _usage) as usage:
+    with base.paid_reply(body, "usage", _usage) as usage:
         choice = _choice(body)
         message = choice.get("message")
         _refuse_unfinished(choice, message if isinstance(message, dict) else {}, request, usage)
         if not isinstance(message, dict):
-            raise malformed(f"the reply's choice has no message; finish_reason {choice.get('finish_reason')!r}")
+            raise base.malformed(f"the reply's choice has no message; finish_reason {choice.get('finish_reason')!r}")
         text, raw_calls = _text(message.get("content")), list(_raw_calls(message, request))
-        calls = [tool_call(str(raw["id"]), function.get("name"), function.get("arguments")) for raw, function in raw_calls]
+        calls = [base.tool_call(str(raw["id"]), function.get("name"), function.get("arguments")) for raw, function in raw_calls]
         extras = _extras(message, [raw for raw, _ in raw_calls]) if calls else {}
-        vendor: JsonObject | None = {"provider": request.spec.provider, "message": extras} if extras else None
-        return assistant_reply(text, calls, vendor, usage, log_probs(_token_list(choice)) if request.logprobs else None)
+        vendor: base.JsonObject | None = {"provider": request.spec.provider, "message": extras} if extras else None
+        return base.assistant_reply(text, calls, vendor, usage, base.log_probs(_token_list(choice)) if request.logprobs else None)
 
 
-def _choice(body: JsonObject) -> JsonObject:
+def _choice(body: base.JsonObject) -> base.JsonObject:
     choices = body.get("choices")
     if isinstance(choices, list) and choices and isinstance(choices[0], dict):
         if choices[0].get("error"):
-            raise error_in_reply(choices[0]["error"], status=200)
+            raise base.error_in_reply(choices[0]["error"], status=200)
         return choices[0]
     if body.get("error"):
-        raise error_in_reply(body["error"], status=200)
-    raise malformed(f"the reply has no choices; its keys: {', '.join(body) or 'none'}")
+        raise base.error_in_reply(body["error"], status=200)
+    raise base.malformed(f"the reply has no choices; its keys: {', '.join(body) or 'none'}")
 
 
-def _refuse_unfinished(choice: JsonObject, message: JsonObject, request: ModelRequest, usage: Usage) -> None:
+def _refuse_unfinished(choice: base.JsonObject, message: base.JsonObject, request: ModelRequest, usage: Usage) -> None:
     reason = choice.get("finish_reason")
     if message.get("refusal") or reason == "content_filter":
-        raise refused(message.get("refusal") or reason, usage)
+        raise base.refused(message.get("refusal") or reason, usage)
     if reason == "length":
-        raise truncated("finish_reason length", request, usage, message)
+        raise base.truncated("finish_reason length", request, usage, message)
     if reason == "model_length":  # Mistral's: the prompt and the reply together fill the model's window, which no larger cap cures
-        raise truncated("finish_reason model_length", request, usage, message, at_own_cap=False)
+        raise base.truncated("finish_reason model_length", request, usage, message, at_own_cap=False)
     if reason not in _DONE:
-        raise unknown_end(f"finish_reason {reason!r}", usage)
+        raise base.unknown_end(f"finish_reason {reason!r}", usage)
 
 
 def _text(content: JsonValue) -> str:
@@ -391,19 +361,19 @@ def _text(content: JsonValue) -> str:
     return content if isinstance(content, str) else ""
 
 
-def _raw_calls(message: JsonObject, request: ModelRequest) -> Iterator[tuple[JsonObject, JsonObject]]:
+def _raw_calls(message: base.JsonObject, request: ModelRequest) -> Iterator[tuple[base.JsonObject, base.JsonObject]]:
     """Yield each tool call as sent, with an id, beside its function."""
     calls = message.get("tool_calls")
     for ordinal, raw in enumerate(calls if isinstance(calls, list) else []):
         function = raw.get("function") if isinstance(raw, dict) else None
         if not isinstance(raw, dict) or not isinstance(function, dict):
-            raise malformed(f"a tool call has no function: {raw!r}")
-        yield {**raw, "id": raw.get("id") or call_id(request.step, ordinal)}, function
+            raise base.malformed(f"a tool call has no function: {raw!r}")
+        yield {**raw, "id": raw.get("id") or base.call_id(request.step, ordinal)}, function
 
 
-def _extras(message: JsonObject, raw_calls: list[JsonObject]) -> JsonObject:
+def _extras(message: base.JsonObject, raw_calls: list[base.JsonObject]) -> base.JsonObject:
     """Keep what a server wants back with the results of its tool calls; final answers need none, and one server refuses it there."""
-    extras: JsonObject = {name: message[name] for name in _OPAQUE if message.get(name)}
+    extras: base.JsonObject = {name: message[name] for name in _OPAQUE if message.get(name)}
     if any(raw.get("extra_content") for raw in raw_calls):
         extras["tool_calls"] = list(raw_calls)
     return extras
@@ -411,11 +381,11 @@ def _extras(message: JsonObject, raw_calls: list[JsonObject]) -> JsonObject:
 
 def _usage(usage: JsonValue) -> Usage:
     return Usage(
-        input=reported(usage, "prompt_tokens"),
-        cached=count(usage, "prompt_tokens_details", "cached_tokens"),
-        cache_written=count(usage, "prompt_tokens_details", "cache_write_tokens"),
-        output=reported(usage, "completion_tokens"),
-        reasoning=count(usage, "completion_tokens_details", "reasoning_tokens"),
+        input=base.reported(usage, "prompt_tokens"),
+        cached=base.count(usage, "prompt_tokens_details", "cached_tokens"),
+        cache_written=base.count(usage, "prompt_tokens_details", "cache_write_tokens"),
+        output=base.reported(usage, "completion_tokens"),
+        reasoning=base.count(usage, "completion_tokens_details", "reasoning_tokens"),
         calls=1,
         cost_usd=_reported_cost(usage),
     )

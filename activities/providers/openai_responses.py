@@ -9,32 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import JsonValue
 from pydantic_core import to_json
 
-from activities.providers.base import (
-    JsonObject,
-    answer_form,
-    assistant_reply,
-    call_id,
-    callables,
-    completion_cap,
-    count,
-    embed_openai,
-    error_in_reply,
-    first_with_thinking,
-    listed,
-    log_probs,
-    malformed,
-    opaque,
-    paid_reply,
-    refused,
-    reply_body,
-    reply_timeout,
-    reported,
-    request_body,
-    tool_call,
-    truncated,
-    unknown_end,
-    with_circumstances,
-)
+from activities.providers import base
 from gradeloop.contract.messages import CHOICES, Attachment, Message, Usage
 from gradeloop.contract.provider import Connections, Endpoint, ModelReply, ModelRequest
 from gradeloop.settings.catalog import capability_of
@@ -63,36 +38,36 @@ class OpenAIResponses:
     async def complete(self, request: ModelRequest) -> ModelReply:
         """Make one call; see `Provider`."""
         if request.embedded:
-            return await embed_openai(self._client, request)
+            return await base.embed_openai(self._client, request)
         # Reasoning is bound only to its organization, and several keys may be one's.
-        body, streamed = wire_request(request, first_with_thinking(request)), capability_of(request.spec).stream
+        body, streamed = wire_request(request, base.first_with_thinking(request)), capability_of(request.spec).stream
         body["prompt_cache_key"] = self._keys.key(request)
-        call, sent = self._client.responses.with_streaming_response.create, request_body(body, request.spec.config.extra)
-        wait = reply_timeout(request, streamed=streamed)
+        call, sent = self._client.responses.with_streaming_response.create, base.request_body(body, request.spec.config.extra)
+        wait = base.reply_timeout(request, streamed=streamed)
         async with call(model=body["model"], stream=streamed, extra_body=sent, timeout=wait) as response:
-            reply = model_reply(await reply_body(response.http_response, ResponseAssembly(), _usage, request), request)
-        return with_circumstances(reply, request, "openai")
+            reply = model_reply(await base.reply_body(response.http_response, ResponseAssembly(), _usage, request), request)
+        return base.with_circumstances(reply, request, "openai")
 
     async def models(self) -> tuple[str, ...]:
         """Return the models that the endpoint lists; see `ListsModels`."""
-        return listed(await self._client.get("/models", cast_to=object))
+        return base.listed(await self._client.get("/models", cast_to=object))
 
 
 class ResponseAssembly:
     """Waits for the event that ends a stream, which has the whole reply."""
 
     def __init__(self) -> None:
-        self._body: JsonObject | None = None
+        self._body: base.JsonObject | None = None
 
-    def add(self, event: JsonObject) -> None:
+    def add(self, event: base.JsonObject) -> None:
         """Take the next event in."""
         if event.get("type") == "error":
-            raise error_in_reply({"code": event.get("code"), "message": event.get("message")}, status=200)
+            raise base.error_in_reply({"code": event.get("code"), "message": event.get("message")}, status=200)
         response = event.get("response")
         if event.get("type") in _ENDED and isinstance(response, dict):
             self._body = response
 
-    def body(self) -> JsonObject | None:
+    def body(self) -> base.JsonObject | None:
         """Return the reply."""
         return self._body
 
@@ -101,7 +76,7 @@ class ResponseAssembly:
         return self._body.get("usage") if self._body else None
 
 
-_FUNCTION: JsonObject = {
+_FUNCTION: base.JsonObject = {
     "type": "function",
     "name": "",
     "description": None,
@@ -116,7 +91,7 @@ def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
 
     `first`: the index of the first message whose reasoning is sent.
     """
-    config, (functions, choice) = request.spec.config, callables(request)
+    config, (functions, choice) = request.spec.config, base.callables(request)
     effort = config.reasoning_effort or ("none" if config.thinking == "disabled" else None)  # this API has no other `thinking`
     body: dict[str, Any] = {
         "model": request.spec.model,
@@ -125,20 +100,20 @@ def wire_request(request: ModelRequest, first: int = 0) -> dict[str, Any]:
         "store": False,
         "include": ["reasoning.encrypted_content", *(["message.output_text.logprobs"] if request.logprobs else [])],
         "prompt_cache_key": cache_key(request),
-        "max_output_tokens": completion_cap(request),
+        "max_output_tokens": base.completion_cap(request),
         "temperature": config.temperature,
         "reasoning": {"effort": effort} if effort else None,
         "tools": [_FUNCTION | row for row in functions] or None,
         "tool_choice": choice if choice is None or choice in CHOICES else {"type": "function", "name": choice},
     }
-    if (form := answer_form(request)) is not None:
+    if (form := base.answer_form(request)) is not None:
         schema = {"type": "json_schema", "name": form.name, "strict": form.strict, "schema": form.json_schema}
         body["text"] = {"format": schema if form.json_schema else {"type": "json_object"}}
     return {name: value for name, value in body.items() if value is not None}
 
 
 def _items(message: Message, request: ModelRequest, *, with_reasoning: bool) -> Iterator[JsonValue]:
-    items = opaque(message.vendor, "openai", "items")
+    items = base.opaque(message.vendor, "openai", "items")
     if isinstance(items, list):
         yield from items if with_reasoning else _without_reasoning(objects_in(items))
         return
@@ -163,60 +138,60 @@ def _part(part: str | Attachment) -> JsonValue:
     return {"type": "input_image", "image_url": part.url, "detail": part.detail or "auto"}
 
 
-def _without_reasoning(items: list[JsonObject]) -> Iterator[JsonValue]:
+def _without_reasoning(items: list[base.JsonObject]) -> Iterator[JsonValue]:
     """Yield the items but for reasoning, and without their ids: an item that is known by its id wants its reasoning before it."""
     for item in items:
         if item.get("type") != "reasoning":
             yield {name: value for name, value in item.items() if name != "id"}
 
 
-def model_reply(body: JsonObject, request: ModelRequest) -> ModelReply:
+def model_reply(body: base.JsonObject, request: ModelRequest) -> ModelReply:
     """Read the reply's body; raise ModelFault where it is not an answer."""
-    with paid_reply(body, "usage", _usage) as usage:
+    with base.paid_reply(body, "usage", _usage) as usage:
         if not isinstance(body.get("output"), list) and not body.get("error"):
-            raise malformed(f"the reply has no list of output items; its keys: {', '.join(body) or 'none'}")
+            raise base.malformed(f"the reply has no list of output items; its keys: {', '.join(body) or 'none'}")
         output = _named(objects_in(body.get("output")), request)
         parts = [part for item in output if item.get("type") == "message" for part in objects_in(item.get("content"))]
         _refuse_unfinished(body, parts, request, usage)
         text = "".join(str(part.get("text") or "") for part in parts if part.get("type") == "output_text")
         functions = [item for item in output if item.get("type") == "function_call"]
-        calls = [tool_call(str(item["call_id"]), item.get("name"), item.get("arguments")) for item in functions]
+        calls = [base.tool_call(str(item["call_id"]), item.get("name"), item.get("arguments")) for item in functions]
         # What goes back has no `status`, which only replies have.
         items: list[JsonValue] = [{name: value for name, value in item.items() if name != "status"} for item in output]
         tokens: list[JsonValue] = [token for part in parts for token in objects_in(part.get("logprobs"))]
-        probable = log_probs(tokens) if request.logprobs else None
-        return assistant_reply(text, calls, {"provider": "openai", "items": items} if calls else None, usage, probable)
+        probable = base.log_probs(tokens) if request.logprobs else None
+        return base.assistant_reply(text, calls, {"provider": "openai", "items": items} if calls else None, usage, probable)
 
 
-def _named(output: list[JsonObject], request: ModelRequest) -> list[JsonObject]:
+def _named(output: list[base.JsonObject], request: ModelRequest) -> list[base.JsonObject]:
     """Return the items, each function call with an id."""
     return [
-        {**item, "call_id": item.get("call_id") or call_id(request.step, ordinal)} if item.get("type") == "function_call" else item
+        {**item, "call_id": item.get("call_id") or base.call_id(request.step, ordinal)} if item.get("type") == "function_call" else item
         for ordinal, item in enumerate(output)
     ]
 
 
-def _refuse_unfinished(body: JsonObject, parts: list[JsonObject], request: ModelRequest, usage: Usage) -> None:
+def _refuse_unfinished(body: base.JsonObject, parts: list[base.JsonObject], request: ModelRequest, usage: Usage) -> None:
     status, details, error = body.get("status"), body.get("incomplete_details"), body.get("error")
     if status == "failed" or error:
-        raise error_in_reply(error or "the response failed without a reason", status=200)
+        raise base.error_in_reply(error or "the response failed without a reason", status=200)
     refusal = next((part.get("refusal") for part in parts if part.get("type") == "refusal"), None)
     reason = details.get("reason") if isinstance(details, dict) else None
     if refusal or reason == "content_filter":
-        raise refused(refusal or reason, usage)
+        raise base.refused(refusal or reason, usage)
     if reason == "max_output_tokens":
-        raise truncated("max_output_tokens", request, usage, [*parts])
+        raise base.truncated("max_output_tokens", request, usage, [*parts])
     if status != "completed":
-        raise unknown_end(f"status {status!r}, {reason!r}", usage)
+        raise base.unknown_end(f"status {status!r}, {reason!r}", usage)
 
 
 def _usage(usage: JsonValue) -> Usage:
     return Usage(
-        input=reported(usage, "input_tokens"),
-        cached=count(usage, "input_tokens_details", "cached_tokens"),
-        cache_written=count(usage, "input_tokens_details", "cache_write_tokens"),
-        output=reported(usage, "output_tokens"),
-        reasoning=count(usage, "output_tokens_details", "reasoning_tokens"),
+        input=base.reported(usage, "input_tokens"),
+        cached=base.count(usage, "input_tokens_details", "cached_tokens"),
+        cache_written=base.count(usage, "input_tokens_details", "cache_write_tokens"),
+        output=base.reported(usage, "output_tokens"),
+        reasoning=base.count(usage, "output_tokens_details", "reasoning_tokens"),
         calls=1,
     )
 
@@ -244,15 +219,15 @@ class CacheKeys:
 
     def key(self, request: ModelRequest) -> str:
         """Return a call's key, and count the call."""
-        base = cache_key(request)
-        keys = self._count(base)
+        key = cache_key(request)
+        keys = self._count(key)
         place = int.from_bytes(hashlib.sha256(request.thread.encode()).digest()[:4]) % keys
-        return base if place == 0 else f"{base[:-4]}{place:04x}"
+        return key if place == 0 else f"{key[:-4]}{place:04x}"
 
-    def _count(self, base: str) -> int:
+    def _count(self, key: str) -> int:
         """Count a call, and return how many keys the last minute's calls need: a power of two, so that most runs keep theirs."""
-        now, calls = time.monotonic(), self._calls.setdefault(base, deque(maxlen=MOST_CALLS))
-        self._calls.move_to_end(base)
+        now, calls = time.monotonic(), self._calls.setdefault(key, deque(maxlen=MOST_CALLS))
+        self._calls.move_to_end(key)
         if len(self._calls) > MOST_PROMPTS:
             self._calls.popitem(last=False)
         calls.append(now)

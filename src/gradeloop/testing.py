@@ -39,14 +39,7 @@ from gradeloop.judges.sources import with_model
 from gradeloop.settings.paths import state_folder
 from gradeloop.settings.trust import find_config_file
 from gradeloop.temporal.codec import STORAGE_VARIABLE
-from gradeloop.temporal.connect import (
-    PROVIDER_VARIABLES,
-    Connection,
-    WorkerSpec,
-    launch,
-    storage_url,
-    until_ready,
-)
+from gradeloop.temporal.connect import PROVIDER_VARIABLES, Connection, WorkerSpec, launch, storage_url, until_ready
 from gradeloop.temporal.process import DetachedProcess
 from gradeloop.temporal.server import NAMESPACE, ensure_server, stop_server
 from gradeloop.text import one_line, without_commands

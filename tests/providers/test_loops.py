@@ -165,7 +165,7 @@ async def test_a_reply_that_is_cut_in_a_loop_is_not_asked_for_again_at_four_time
 async def test_a_local_stream_that_has_begun_and_says_no_more_is_over_unless_its_settings_are_patient(
     server: ProviderServer, monkeypatch: pytest.MonkeyPatch, timeout: int | None
 ) -> None:
-    monkeypatch.setattr("activities.providers.openai_chat.QUIET_SECONDS", 0.1)
+    monkeypatch.setattr("activities.providers.base.QUIET_SECONDS", 0.1)
 
     settings: dict[str, Any] = {"timeout": timeout} if timeout else {}
 
@@ -177,8 +177,7 @@ async def test_a_local_stream_that_has_begun_and_says_no_more_is_over_unless_its
 
 
 async def test_a_local_stream_may_take_its_time_to_begin(server: ProviderServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("activities.providers.openai_chat.QUIET_SECONDS", 0.1)
-    monkeypatch.setattr("activities.providers.openai_chat.IDLE_TIMEOUT", 0.2)
+    monkeypatch.setattr("activities.providers.base.QUIET_SECONDS", 0.1)
     monkeypatch.setattr("activities.providers.base.IDLE_TIMEOUT", 0.2)
     beginning = [{"choices": [{"index": 0, "delta": {"role": "assistant", "content": None}}]}]
 

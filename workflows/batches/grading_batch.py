@@ -10,13 +10,7 @@ from typing import Any, Literal, TypeVar
 
 from temporalio import workflow
 from temporalio.common import Priority, RawValue
-from temporalio.exceptions import (
-    ActivityError,
-    ApplicationError,
-    ChildWorkflowError,
-    FailureError,
-    WorkflowAlreadyStartedError,
-)
+from temporalio.exceptions import ActivityError, ApplicationError, ChildWorkflowError, FailureError, WorkflowAlreadyStartedError
 from temporalio.workflow import ActivityConfig, ChildWorkflowHandle
 
 from activities.calls.retries import OUTAGE, TENANT_BUDGET
@@ -50,15 +44,7 @@ from gradeloop.contract.notice import TITLE_CHARACTERS, Notice, NoticeBatch, Not
 from gradeloop.errors import InvalidRequest
 from gradeloop.judges.contract import usage_of_failure
 from gradeloop.text import one_line, shortened
-from workflows.activity_calls import (
-    MODEL_CALL,
-    STORE_CALL,
-    Result,
-    describe_error,
-    failure_details,
-    kind_of,
-    temporal_priority,
-)
+from workflows.activity_calls import MODEL_CALL, STORE_CALL, Result, describe_error, failure_details, kind_of, temporal_priority
 from workflows.notices import NoticesWorkflow
 from workflows.raw_arguments import NO_VALUE, decode
 from workflows.stop_rule import raise_when_cancelled

@@ -20,6 +20,7 @@ from gradeloop.contract.provider import Step
 from gradeloop.contract.thread import Generator
 from gradeloop.contract.transcript import RUN_BYTES, draft_index, request_index, run_as_messages
 from gradeloop.errors import InvalidRequest
+from gradeloop.judges import contract
 from gradeloop.judges.answers import (
     MALFORMED,
     Rollout,
@@ -32,33 +33,10 @@ from gradeloop.judges.answers import (
     summarize,
     too_few,
 )
-from gradeloop.judges.contract import (
-    JUDGING_WORKFLOW,
-    UNAVAILABLE,
-    CriteriaJudge,
-    JudgeResult,
-    Judging,
-    JudgingRequest,
-    ResultType,
-    SchemaJudge,
-    parse_judging,
-    refuse_large,
-)
 from gradeloop.judges.pass_rule import with_unsure
 from gradeloop.judges.prompt import is_cut, reflection_message, repair_message
 from gradeloop.judges.write_back import WRITE_BACK_WORKFLOW, WriteBackCall, WriteBackReport
-from workflows import observed
-from workflows.activity_calls import (
-    ADMIT,
-    TAIL_BYTES,
-    WARMED_CHARACTERS,
-    ActivityCalls,
-    Interrupted,
-    OverBudget,
-    ProviderAway,
-    WaitingForPerson,
-    describe_error,
-)
+from workflows import activity_calls, observed
 from workflows.grading_pass import GradingPass
 from workflows.raw_arguments import NO_VALUE, decode
 from workflows.stop_rule import raise_when_cancelled
@@ -80,24 +58,24 @@ class NoJudgeAvailable(Exception):
     """No judge could be reached: the judgement fails, and its answer is not at fault."""
 
 
-@workflow.defn(name=JUDGING_WORKFLOW)
-class JudgingWorkflow(Judging):
+@workflow.defn(name=contract.JUDGING_WORKFLOW)
+class JudgingWorkflow(contract.Judging):
     """A judgement of a finished run, by criteria or by a schema."""
 
     @workflow.init
     def __init__(self, request: RawValue = NO_VALUE) -> None:
         self._refusal: InvalidRequest | None = None
         try:
-            self._request = parse_judging(decode(request, "the request"))
+            self._request = contract.parse_judging(decode(request, "the request"))
         except InvalidRequest as error:
             self._refusal = error
             return
         nonce = draw_nonce()
         self._thread = _thread_of(self._request)
-        self._calls = ActivityCalls(self._thread)
+        self._calls = activity_calls.ActivityCalls(self._thread)
         judge = self._request.judge
         self._rollouts: Rollouts | None = None
-        if isinstance(judge, CriteriaJudge):
+        if isinstance(judge, contract.CriteriaJudge):
             own = {"grading_run_id": str(workflow.uuid4()), "nonce": nonce, "repeat": self._request.repeat}
             own |= {"until_decided": self._request.until_decided}
             self._run = GradingRun.model_validate({"ordinal": 0, "max_iterations": 1, "finished": True} | own)
@@ -107,19 +85,19 @@ class JudgingWorkflow(Judging):
             self._rollouts = Rollouts(self._thread, self._calls, judge, self._request, nonce)
 
     @workflow.run
-    async def run(self, request: RawValue = NO_VALUE) -> JudgeResult:  # type: ignore[override]  # noqa: ARG002 - taken in __init__
+    async def run(self, request: RawValue = NO_VALUE) -> contract.JudgeResult:  # type: ignore[override]  # noqa: ARG002 - taken in __init__
         """See `gradeloop.judges.contract.Judging.run`."""
         if self._refusal is not None:
             raise ApplicationError(str(self._refusal), type=type(self._refusal).__name__, non_retryable=True)
         return await self._calls.serve(self._judge())
 
-    async def _judge(self) -> JudgeResult:
+    async def _judge(self) -> contract.JudgeResult:
         try:
             await self._refuse_large()
             return await (self._by_schema(self._rollouts) if self._rollouts else self._by_criteria())
-        except (ProviderAway, OverBudget) as error:
+        except (activity_calls.ProviderAway, activity_calls.OverBudget) as error:
             raise self._unavailable(str(error)) from None
-        except Interrupted:  # the workflow is cancelled, which alone stops a judgement
+        except activity_calls.Interrupted:  # the workflow is cancelled, which alone stops a judgement
             raise asyncio.CancelledError from None
         except NoJudgeAvailable as error:
             raise self._unavailable(str(error)) from None
@@ -130,7 +108,7 @@ class JudgingWorkflow(Judging):
         if kind == InvalidRequest.__name__:
             return ApplicationError(problem, type=kind, non_retryable=True)
         spent = self._thread.usage.model_dump(mode="json")
-        return ApplicationError(why, {"usage": spent}, type=UNAVAILABLE, non_retryable=True)
+        return ApplicationError(why, {"usage": spent}, type=contract.UNAVAILABLE, non_retryable=True)
 
     async def _refuse_large(self) -> None:
         """Refuse a run that came in one payload and fits into no other, unless the worker stores large payloads outside of Temporal."""
@@ -140,13 +118,13 @@ class JudgingWorkflow(Judging):
         try:
             capabilities = await self._calls.ask_capabilities()
         except ActivityError as error:
-            raise ApplicationError(describe_error(error), type=UNAVAILABLE, non_retryable=True) from None
+            raise ApplicationError(activity_calls.describe_error(error), type=contract.UNAVAILABLE, non_retryable=True) from None
         try:
-            refuse_large(run, stored=capabilities.external_storage)
+            contract.refuse_large(run, stored=capabilities.external_storage)
         except InvalidRequest as error:
             raise ApplicationError(str(error), type=type(error).__name__, non_retryable=True) from None
 
-    async def _by_criteria(self) -> JudgeResult:
+    async def _by_criteria(self) -> contract.JudgeResult:
         """Judge the thread that holds the finished run by one grading pass.
 
         Raises:
@@ -155,7 +133,7 @@ class JudgingWorkflow(Judging):
         grading = self._pass
         try:
             judgement = await GradingPass(self._thread, self._run, grading, self._rubric, self._calls).judge()
-        except WaitingForPerson:
+        except activity_calls.WaitingForPerson:
             tools = ", ".join(sorted({approval.tool for approval in self._thread.pending.values()}))
             raise NoJudgeAvailable(NOBODY.format(tools=tools)) from None
         if judgement.error is None:
@@ -168,7 +146,7 @@ class JudgingWorkflow(Judging):
         metadata = {"reason": judgement.error, "again": False, **_noted(grading.notes)}
         return self._result("FAILURE", {}, metadata, grading.judged_by, grading.prompt_sha256)
 
-    async def _by_schema(self, judging: "Rollouts") -> JudgeResult:
+    async def _by_schema(self, judging: "Rollouts") -> contract.JudgeResult:
         """Judge the run by the rollouts of its schema; raise NoJudgeAvailable where no model could be reached."""
         rollouts, reflections = await judging.all()
         model = answered_by(judging.model.id if judging.model else None, [*rollouts, *reflections])
@@ -180,11 +158,11 @@ class JudgingWorkflow(Judging):
         return self._result("DIRECT_RESULT", found.output, found.metadata | cut | _noted(judging.notes), model, prompt)
 
     def _result(
-        self, kind: ResultType, output: dict[str, Any], metadata: dict[str, Any], model: str | None, prompt_sha256: str | None
-    ) -> JudgeResult:
+        self, kind: contract.ResultType, output: dict[str, Any], metadata: dict[str, Any], model: str | None, prompt_sha256: str | None
+    ) -> contract.JudgeResult:
         judge, usage = self._request.judge, self._thread.usage
         observed.judged(kind)
-        result = JudgeResult(
+        result = contract.JudgeResult(
             id=workflow.info().workflow_id,
             agent_run_id=self._request.run.id,
             rubric_id=judge.rubric_id,
@@ -217,10 +195,10 @@ class JudgingWorkflow(Judging):
         return self._rollouts.page(offset) if self._rollouts else SubjectPage(text="", next=None)
 
 
-def _thread_of(request: JudgingRequest) -> Thread:
+def _thread_of(request: contract.JudgingRequest) -> Thread:
     """Return the state of a judgement: for criteria, a thread that holds the finished run."""
     judge, name = request.judge, workflow.info().workflow_id
-    if not isinstance(judge, CriteriaJudge):
+    if not isinstance(judge, contract.CriteriaJudge):
         return Thread(thread_id=name, generator=NOBODY_DRAFTS, max_iterations=1, log=Log(), priority=request.priority)
     log = run_as_messages(request.run)
     return Thread(
@@ -243,7 +221,9 @@ def _noted(notes: tuple[str, ...]) -> dict[str, Any]:
 class Rollouts:
     """The conversations of a judgement by a schema."""
 
-    def __init__(self, thread: Thread, calls: ActivityCalls, judge: SchemaJudge, request: JudgingRequest, nonce: str) -> None:
+    def __init__(
+        self, thread: Thread, calls: activity_calls.ActivityCalls, judge: contract.SchemaJudge, request: contract.JudgingRequest, nonce: str
+    ) -> None:
         self._thread = thread
         self._repeat = request.repeat
         self._calls = calls
@@ -281,13 +261,15 @@ class Rollouts:
 
     async def _default_judge(self) -> ModelSpec:
         try:
-            return await self._calls.make("default_judge", self.judge.rubric_id, ADMIT, summary="who judges", result=ModelSpec)
+            return await self._calls.make(
+                "default_judge", self.judge.rubric_id, activity_calls.ADMIT, summary="who judges", result=ModelSpec
+            )
         except ActivityError as error:
-            raise NoJudgeAvailable(describe_error(error)) from None
+            raise NoJudgeAvailable(activity_calls.describe_error(error)) from None
 
     async def _round(self, number: int, logs: list[Log]) -> list[Rollout]:
         """Have the conversations of all logs concurrently; over a long run one goes first, to fill the provider's cache."""
-        one_first = number == 0 and len(logs) > 1 and len(self._text) >= WARMED_CHARACTERS
+        one_first = number == 0 and len(logs) > 1 and len(self._text) >= activity_calls.WARMED_CHARACTERS
         first = [await self._converse(number, 0, logs[0])] if one_first else []
         rest = list(enumerate(logs))[len(first) :]
         return [*first, *await asyncio.gather(*(self._converse(number, at, log) for at, log in rest))]
@@ -300,10 +282,10 @@ class Rollouts:
             repairs = conversation.repairs
             try:
                 turn = await self._call_judge(number, at, key, conversation)
-            except (ProviderAway, OverBudget) as error:
+            except (activity_calls.ProviderAway, activity_calls.OverBudget) as error:
                 return Rollout(index=at, unavailable=str(error), repairs=repairs)
             except ActivityError as error:
-                return Rollout(index=at, unavailable=describe_error(error), repairs=repairs)
+                return Rollout(index=at, unavailable=activity_calls.describe_error(error), repairs=repairs)
             conversation.steps += 1
             log.append(turn.message)
             self._calls.note_returned(key, log)
@@ -351,7 +333,7 @@ class Rollouts:
 
     def _reference(self) -> SubjectRef:
         """Return the subject by its sha256: in full where it is small, and once where it is not too large."""
-        whole = self._bytes <= INLINE_BYTES or (not self._carried and self._bytes <= TAIL_BYTES)
+        whole = self._bytes <= INLINE_BYTES or (not self._carried and self._bytes <= activity_calls.TAIL_BYTES)
         self._carried = True
         return SubjectRef(sha256=self._sha256, bytes=self._bytes, subject=self._subject if whole else None)
 
@@ -379,7 +361,7 @@ class WriteBackWorkflow:
             )
         except ActivityError as error:
             raise_when_cancelled(error)
-            return WriteBackReport(problems=(describe_error(error).removeprefix(f"{InvalidRequest.__name__}: "),))
+            return WriteBackReport(problems=(activity_calls.describe_error(error).removeprefix(f"{InvalidRequest.__name__}: "),))
 
 
 WRITE_BACK_OPTIONS = ActivityConfig(

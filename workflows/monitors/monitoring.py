@@ -12,19 +12,7 @@ from gradeloop.batches.contract import BATCH_PRIORITY, BatchRequest, BatchSummar
 from gradeloop.contract.notice import Notice, NoticeBatch, NoticeCall, NoticeKind, Webhooks, wanted_by
 from gradeloop.contract.thread import BATCH_WORKFLOW
 from gradeloop.judges.write_back import WRITE_BACK_WORKFLOW
-from gradeloop.monitors.contract import (
-    BACKFILL_WORKFLOW,
-    MONITORING_WORKFLOW,
-    Alert,
-    BackfillCall,
-    BackfillReport,
-    CollectedTick,
-    FinishedTick,
-    MonitorBackfill,
-    Monitoring,
-    MonitorTick,
-    TickCall,
-)
+from gradeloop.monitors import contract
 from workflows.activity_calls import NEVER_RETRIED, describe_error, temporal_priority
 from workflows.batches.grading_batch import SHARD_LOST, call_store
 from workflows.notices import NoticesWorkflow
@@ -41,22 +29,22 @@ TRIES = 15
 """Number of times that a batch is started while that of a tick that was ended from outside is about to end."""
 
 
-@workflow.defn(name=MONITORING_WORKFLOW)
-class MonitoringWorkflow(Monitoring):
+@workflow.defn(name=contract.MONITORING_WORKFLOW)
+class MonitoringWorkflow(contract.Monitoring):
     """A tick: collects, judges, finishes; first it finishes the ticks that an earlier workflow left."""
 
     @workflow.run
-    async def run(self, tick: MonitorTick) -> int:
+    async def run(self, tick: contract.MonitorTick) -> int:
         """See `gradeloop.monitors.contract.Monitoring.run`."""
         info, priority = workflow.info(), temporal_priority(tick.priority or BATCH_PRIORITY)
-        call = TickCall(monitor=tick.monitor, tick=f"{info.workflow_id}/{info.run_id}")
-        collected: CollectedTick = await workflow.execute_activity(  # type: ignore[call-overload]  # no overload takes a config
-            "collect", call, result_type=CollectedTick, summary=f"collect {tick.monitor}", priority=priority, **COLLECT_CALL
+        call = contract.TickCall(monitor=tick.monitor, tick=f"{info.workflow_id}/{info.run_id}")
+        collected: contract.CollectedTick = await workflow.execute_activity(  # type: ignore[call-overload]  # no overload takes a config
+            "collect", call, result_type=contract.CollectedTick, summary=f"collect {tick.monitor}", priority=priority, **COLLECT_CALL
         )
         for due in collected.due:
             problem = None if due.batch is None else await _judge(due.batch, priority)
             ended = call.model_copy(update={"number": due.number, "problem": problem})
-            finished = await call_store("settle", ended, FinishedTick, priority, f"settle tick {due.number}")
+            finished = await call_store("settle", ended, contract.FinishedTick, priority, f"settle tick {due.number}")
             await _announce(tick.monitor, due.number, finished, collected.webhooks, priority)
             if finished.write_back is not None:
                 with suppress(WorkflowAlreadyStartedError):  # of an earlier attempt, which goes on
@@ -70,16 +58,16 @@ class MonitoringWorkflow(Monitoring):
         return len(collected.due)
 
 
-@workflow.defn(name=BACKFILL_WORKFLOW)
-class MonitorBackfillWorkflow(MonitorBackfill):
+@workflow.defn(name=contract.BACKFILL_WORKFLOW)
+class MonitorBackfillWorkflow(contract.MonitorBackfill):
     """A backfill: one reading of the source; ticks judge what it has chosen."""
 
     @workflow.run
-    async def run(self, call: BackfillCall) -> BackfillReport:
+    async def run(self, call: contract.BackfillCall) -> contract.BackfillReport:
         """See `gradeloop.monitors.contract.MonitorBackfill.run`."""
         priority = temporal_priority(call.priority or BATCH_PRIORITY)
-        found: BackfillReport = await workflow.execute_activity(  # type: ignore[call-overload]  # no overload takes a config
-            "backfill", call, result_type=BackfillReport, summary=f"backfill {call.monitor}", priority=priority, **COLLECT_CALL
+        found: contract.BackfillReport = await workflow.execute_activity(  # type: ignore[call-overload]  # no overload takes a config
+            "backfill", call, result_type=contract.BackfillReport, summary=f"backfill {call.monitor}", priority=priority, **COLLECT_CALL
         )
         return found
 
@@ -104,7 +92,7 @@ async def _judge(batch: BatchRequest, priority: Priority) -> str | None:
     return None if summary.status == "finished" else summary.reason or summary.status
 
 
-async def _announce(monitor: str, number: int, finished: FinishedTick, webhooks: Webhooks, priority: Priority) -> None:
+async def _announce(monitor: str, number: int, finished: contract.FinishedTick, webhooks: Webhooks, priority: Priority) -> None:
     """Start the delivery of what has begun and what is over, and go on without waiting for it."""
     begun = [_notice("monitor.alert", monitor, finished.title, alert) for alert in finished.raised]
     notices = [*begun, *(_notice("monitor.clear", monitor, finished.title, alert) for alert in finished.cleared)]
@@ -120,7 +108,7 @@ async def _announce(monitor: str, number: int, finished: FinishedTick, webhooks:
     )
 
 
-def _notice(kind: NoticeKind, monitor: str, title: str, alert: Alert) -> Notice:
+def _notice(kind: NoticeKind, monitor: str, title: str, alert: contract.Alert) -> Notice:
     over = kind == "monitor.clear"
     return Notice(
         id=f"monitor/{monitor}/{alert.number}/{alert.kind}{'/clear' if over else ''}",

@@ -17,28 +17,11 @@ from gradeloop.contract.model_spec import RemoteGrader
 from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Grader, Priority, RunResult, ThreadRequest
 from gradeloop.contract.transcript import AgentRun, RunMessage, RunTranscript
+from gradeloop.grading import scoring
 from gradeloop.grading.answer_form import FULL, most_criteria
 from gradeloop.grading.code_checks import CODE_CHECK
 from gradeloop.grading.grants import named_in
 from gradeloop.grading.prompts import is_elided
-from gradeloop.grading.scoring import (
-    CallGroup,
-    GraderAnswer,
-    PassFindings,
-    Shortfall,
-    aggregate,
-    call_groups,
-    result_of,
-    row_characters,
-    row_of_answer,
-    samples_due,
-    score_of,
-    score_pass,
-    scores_of,
-    shorten_verdict,
-    shortfall_of,
-    worst_of,
-)
 from gradeloop.grading.templates import fill_late, late_names
 from gradeloop.grading.verdicts import GraderConversation, first_judge
 from gradeloop.judges.answers import Rollout
@@ -94,9 +77,9 @@ def count_units(case: Case) -> int:
     return len(units_of(case))
 
 
-def units_of(case: Case) -> list[tuple[CallGroup, int]]:
+def units_of(case: Case) -> list[tuple[scoring.CallGroup, int]]:
     """Return the questions about a case to graders: a call group, and the number of the vote."""
-    return [(group, sample) for group in call_groups(case.rubric) for sample in range(len(group.judges))]
+    return [(group, sample) for group in scoring.call_groups(case.rubric) for sample in range(len(group.judges))]
 
 
 def units_due(case: Case, conversations: "Sequence[CaseConversation]", *, early: bool) -> tuple[int, ...]:
@@ -108,9 +91,9 @@ def units_due(case: Case, conversations: "Sequence[CaseConversation]", *, early:
     if not early or case.abstain is not None or case.compared_with or case.judging is not None:
         return tuple(unit for unit in range(count_units(case)) if unit not in ended)
     due, first = list[int](), 0
-    for group in call_groups(case.rubric):
+    for group in scoring.call_groups(case.rubric):
         answers = {at: ended[first + at].answer() for at in range(len(group.judges)) if first + at in ended}
-        due += [first + at for at in samples_due(case.rubric, group, answers)]
+        due += [first + at for at in scoring.samples_due(case.rubric, group, answers)]
         first += len(group.judges)
     return tuple(due)
 
@@ -118,7 +101,7 @@ def units_due(case: Case, conversations: "Sequence[CaseConversation]", *, early:
 def _needs_tools(case: Case) -> bool:
     grader = case.grader or Grader()
     remote = grader.remote is not None or any(
-        isinstance(judge, RemoteGrader) for group in call_groups(case.rubric) for judge in group.judges
+        isinstance(judge, RemoteGrader) for group in scoring.call_groups(case.rubric) for judge in group.judges
     )
     tools = bool(grader.tools) or any(check.tool not in OWN_CHECKS for _, check in case.rubric.checks())
     answer = Message.model_construct(role="assistant", content=case.output or "")  # unchecked, since it may be blank
@@ -226,13 +209,13 @@ class CaseConversation(GraderConversation):
             return self.rollout.model_dump_json() if self.rollout.output is not None else None
         return self.verdict.model_dump_json() if self.verdict is not None and self.verdict.result != "failed" else None
 
-    def note(self, message: Message, reading: Verdict | Malformed, group: CallGroup, rows: int) -> None:
+    def note(self, message: Message, reading: Verdict | Malformed, group: scoring.CallGroup, rows: int) -> None:
         """Take an answer, and keep it with the message that asks for a better one where it is no verdict."""
         self.steps += 1
         following = self.take(reading, group.ids, most=most_criteria(group, self.form or FULL))
         self.scratch = [*self.scratch, message, following] if isinstance(following, Message) else []
         if self.verdict is not None:
-            self.verdict = shorten_verdict(self.verdict, row_characters(rows))
+            self.verdict = scoring.shorten_verdict(self.verdict, scoring.row_characters(rows))
 
 
 class ParkedCase(Tolerant):
@@ -281,13 +264,13 @@ def result_of_answers(case: Case, found: CheckedOutput | None, conversations: Se
 
 
 def _result(case: Case, output: str, judgement: Judgement, unsure: tuple[str, ...], why_unsure: str | None, **more: object) -> CaseResult:
-    met = result_of(case.rubric, judgement) == "satisfied"
+    met = scoring.result_of(case.rubric, judgement) == "satisfied"
     status = ended_as(case, "error" if judgement.error else "unsure" if unsure else "passed" if met else "failed")
     return build_result(
         case,
         status,
         output=output,
-        score=None if status == "unsure" else score_of(case.rubric, judgement),
+        score=None if status == "unsure" else scoring.score_of(case.rubric, judgement),
         explanation=shortened(judgement.explanation),
         **_decided(case, status, judgement.rows, impossible=judgement.impossible),
         unsure=unsure if status == "unsure" else (),
@@ -300,7 +283,7 @@ def judgement_of(case: Case, found: CheckedOutput, conversations: Sequence[CaseC
     """Return what a case's graders and checks come to, all of whose questions that count are answered, or have failed for good."""
     units = [(group.index, sample) for group, sample in units_of(case)]
     answers = {units[conversation.unit]: conversation.answer() for conversation in conversations}
-    return aggregate(case.rubric, PassFindings(answers=answers, checks=found.checks))
+    return scoring.aggregate(case.rubric, scoring.PassFindings(answers=answers, checks=found.checks))
 
 
 def _own_and_escalated(case: Case, conversations: "Sequence[CaseConversation]") -> tuple[list[CaseConversation], list[CaseConversation]]:
@@ -308,14 +291,14 @@ def _own_and_escalated(case: Case, conversations: "Sequence[CaseConversation]") 
     return [one for one in conversations if one.unit < count], [one for one in conversations if one.unit >= count]
 
 
-def groups_to_ask_anew(case: Case, found: CheckedOutput, conversations: Sequence[CaseConversation]) -> list[CallGroup]:
+def groups_to_ask_anew(case: Case, found: CheckedOutput, conversations: Sequence[CaseConversation]) -> list[scoring.CallGroup]:
     """Return the call groups that the model of `escalate` is still to be asked about; none before all other questions are answered."""
     own, escalation = _own_and_escalated(case, conversations)
     if case.escalate is None or len(own) < len(units_of(case)) or not all(conversation.ended for conversation in own):
         return []
     asked = {conversation.group for conversation in escalation if conversation.ended}
     unsure = set(unsure_criteria(case, judgement_of(case, found, own)))
-    return [group for group in call_groups(case.rubric) if unsure & set(group.ids) and group.index not in asked]
+    return [group for group in scoring.call_groups(case.rubric) if unsure & set(group.ids) and group.index not in asked]
 
 
 def ended_as(case: Case, status: CaseStatus) -> CaseStatus:
@@ -339,12 +322,12 @@ NO_SECOND_JUDGE = "not escalated: the case has a workflow of its own, since it i
 
 def _decided(case: Case, status: CaseStatus, rows: tuple[CriterionRow, ...], *, impossible: bool) -> dict[str, Any]:
     """Return the rows of a result, and which of them decided: none where it passed, or where a grader says that it cannot be judged."""
-    shortfall = Shortfall() if impossible or status != "failed" else shortfall_of(case.rubric, rows)
+    shortfall = scoring.Shortfall() if impossible or status != "failed" else scoring.shortfall_of(case.rubric, rows)
     return {
         "criteria": rows,
         "decided_by": shortfall.criteria,
         "missed_threshold": shortfall.threshold,
-        "worst_criterion": worst_of(case.rubric, rows),
+        "worst_criterion": scoring.worst_of(case.rubric, rows),
     }
 
 
@@ -407,21 +390,21 @@ def _is_doubtful(case: Case, row: CriterionRow) -> bool:
 
 def _hangs_on(rubric: Rubric, rows: Sequence[CriterionRow], doubtful: Sequence[str]) -> bool:
     """Return whether the rubric is met if all doubtful criteria pass, and is not if none does."""
-    scores = scores_of(rubric, rows)
-    ends = [score_pass(rubric, {**scores, **dict.fromkeys(doubtful, Score(passed, float(passed)))}) for passed in (True, False)]
+    scores = scoring.scores_of(rubric, rows)
+    ends = [scoring.score_pass(rubric, {**scores, **dict.fromkeys(doubtful, Score(passed, float(passed)))}) for passed in (True, False)]
     return ends[0].satisfied != ends[1].satisfied
 
 
-def decide_by(rubric: Rubric, judgement: Judgement, unsure: Sequence[str], answers: Mapping[int, GraderAnswer]) -> Judgement:
+def decide_by(rubric: Rubric, judgement: Judgement, unsure: Sequence[str], answers: Mapping[int, scoring.GraderAnswer]) -> Judgement:
     """Return a judgement with the rows of an escalation model where its graders are unsure: such a row is decided, and has no votes.
 
     `unsure`: the ids of the criteria that they do not decide.
     """
-    group_of = {name: group.index for group in call_groups(rubric) for name in group.ids}
+    group_of = {name: group.index for group in scoring.call_groups(rubric) for name in group.ids}
     decided: dict[str, CriterionRow] = {}
     for row in judgement.rows:
         answer = answers.get(group_of.get(row.id, -1)) if row.id in unsure else None
-        own = row_of_answer(rubric, rubric.criterion(row.id), answer) if answer and not _why_not(answer) else None
+        own = scoring.row_of_answer(rubric, rubric.criterion(row.id), answer) if answer and not _why_not(answer) else None
         if answer and own is not None and not own.unverified:
             decided[row.id] = own.model_copy(update={"contested": row.contested, "grader": answer.judge})
     if not decided:
@@ -431,13 +414,13 @@ def decide_by(rubric: Rubric, judgement: Judgement, unsure: Sequence[str], answe
     return judgement.model_copy(update={"rows": rows, "explanation": " ".join(filter(None, texts)) or judgement.explanation})
 
 
-def why_not_escalated(answers: Mapping[int, GraderAnswer]) -> str | None:
+def why_not_escalated(answers: Mapping[int, scoring.GraderAnswer]) -> str | None:
     """Return why an escalation model did not decide; None where nothing kept it from it."""
     reasons = [why for answer in answers.values() if (why := _why_not(answer))]
     return f"not escalated: {'; '.join(dict.fromkeys(reasons))}" if reasons else None
 
 
-def _why_not(answer: GraderAnswer) -> str | None:
+def _why_not(answer: scoring.GraderAnswer) -> str | None:
     if answer.verdict is None:
         return answer.error or f"{answer.judge}: it gave no verdict"
     return f"{answer.judge}: {CANNOT_JUDGE}" if answer.verdict.result == "failed" else None

@@ -20,17 +20,7 @@ from gradeloop.contract.model_spec import Budget
 from gradeloop.contract.thread import Grader
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import BatchLost, InvalidRequest
-from gradeloop.judges.chunks import (
-    RunPart,
-    chunked_id,
-    failure_of_parts,
-    findings_run,
-    is_too_long,
-    judge_of_findings,
-    judge_of_parts,
-    judgement_of_whole,
-    parts_of,
-)
+from gradeloop.judges import chunks
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, JudgeResult, JudgingRequest, judging_id, refuse_unanswered
 from gradeloop.stats.decided import EarlyAnswer, UntilDecided
@@ -199,27 +189,27 @@ async def make_judgements(
 class _InParts:
     """A judgement of a run in parts."""
 
-    def __init__(self, wanted: JudgementRequest, parts: list[RunPart]) -> None:
+    def __init__(self, wanted: JudgementRequest, parts: list[chunks.RunPart]) -> None:
         self.wanted = wanted
         self.parts = parts
         self.results: dict[int, JudgeResult] = {}
         """The judgements of its parts, by their indexes."""
-        self.name = chunked_id(wanted.judge.config, wanted.run.sha256(), wanted.repeat, priority=wanted.judge.priority)
+        self.name = chunks.chunked_id(wanted.judge.config, wanted.run.sha256(), wanted.repeat, priority=wanted.judge.priority)
 
     def asked(self) -> list[JudgementRequest]:
         """Return the judgements of its parts."""
-        judge = _with_config(self.wanted.judge, judge_of_parts(self.wanted.judge.config))
+        judge = _with_config(self.wanted.judge, chunks.judge_of_parts(self.wanted.judge.config))
         return [JudgementRequest(judge, part.run, self.wanted.repeat) for part in self.parts]
 
     def last(self) -> JudgementRequest:
         """Return the last judgement, which is shown what was found in the parts."""
         judge, run, repeat = self.wanted
-        shown = findings_run(judge.config, run, self.parts, self._ordered())
-        return JudgementRequest(_with_config(judge, judge_of_findings(judge.config)), shown, repeat)
+        shown = chunks.findings_run(judge.config, run, self.parts, self._ordered())
+        return JudgementRequest(_with_config(judge, chunks.judge_of_findings(judge.config)), shown, repeat)
 
     def failure(self, refusal: str | None = None) -> JudgeResult | None:
         """Return the failure of a run of which a part was not judged, or whose last call is refused; None for no failure."""
-        found = failure_of_parts(self._ordered())
+        found = chunks.failure_of_parts(self._ordered())
         if found is None and refusal is None:
             return None
         spent = sum((result.usage for result in self.results.values()), Usage())
@@ -229,7 +219,7 @@ class _InParts:
 
     def whole(self, shown: AgentRun, found: JudgeResult) -> JudgeResult:
         """Return the judgement of the whole run, by what the last call says."""
-        result = judgement_of_whole(self.name, self.wanted.run, self.parts, self._ordered(), (shown, found))
+        result = chunks.judgement_of_whole(self.name, self.wanted.run, self.parts, self._ordered(), (shown, found))
         return self.wanted.judge.named(result, self.wanted.run)
 
     def _ordered(self) -> list[JudgeResult]:
@@ -242,13 +232,13 @@ def _with_config(judge: Judge, config: JudgeConfig) -> Judge:
 
 def _in_parts(judgements: Sequence[JudgementRequest]) -> dict[int, _InParts]:
     """Return the judgements of runs that are too long to be shown whole, by their positions."""
-    parts: dict[tuple[int, int], list[RunPart]] = {}
+    parts: dict[tuple[int, int], list[chunks.RunPart]] = {}
     found: dict[int, _InParts] = {}
     for at, one in enumerate(judgements):
         key = (id(one.run), id(one.judge))
         if key not in parts:
             refuse_unanswered(one.run)  # its parts are judged, too, of which not all have the answer
-            parts[key] = parts_of(one.judge.config, one.run) if is_too_long(one.run) else []
+            parts[key] = chunks.parts_of(one.judge.config, one.run) if chunks.is_too_long(one.run) else []
         if parts[key]:
             found[at] = _InParts(one, parts[key])
     return found

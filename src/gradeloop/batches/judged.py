@@ -21,27 +21,7 @@ from gradeloop.grading.grants import named_in
 from gradeloop.grading.prompts import is_elided
 from gradeloop.grading.scoring import CallGroup
 from gradeloop.grading.verdicts import first_judge
-from gradeloop.judges.answers import (
-    MALFORMED,
-    Rollout,
-    answered_by,
-    criteria_metadata,
-    criteria_output,
-    failure_metadata,
-    has_quorum,
-    summarize,
-    too_few,
-)
-from gradeloop.judges.contract import (
-    JUDGE_PROMPT_VERSION,
-    CriteriaJudge,
-    JudgeConfig,
-    JudgeResult,
-    JudgingRequest,
-    ResultType,
-    SchemaJudge,
-    judging_id,
-)
+from gradeloop.judges import answers, contract
 from gradeloop.judges.prompt import is_cut
 
 
@@ -66,15 +46,15 @@ def records_of(case: Case, output: str) -> JudgedRecords:
     return JudgedRecords(messages, request_index(messages, draft), draft)
 
 
-def judging_case(request: JudgingRequest) -> Case | None:
+def judging_case(request: contract.JudgingRequest) -> Case | None:
     """Return a judgement as a case of a batch; None where it needs a workflow of its own.
 
     One does that is too large, reflects on its rollouts, or has tools, checks or remote graders.
     """
     judge = request.judge
     bare = request.model_copy(update={"judge": _without_name(judge), "priority": None})
-    name = judging_id(judge, request.run.sha256(), request.repeat, priority=request.priority)
-    if isinstance(judge, CriteriaJudge):
+    name = contract.judging_id(judge, request.run.sha256(), request.repeat, priority=request.priority)
+    if isinstance(judge, contract.CriteriaJudge):
         if needs_workflow(judge) or is_elided(run_as_messages(request.run)):
             return None
         case = Case(id=name, judging=bare, rubric=judge.rubric, grader=judge.grader)
@@ -85,15 +65,15 @@ def judging_case(request: JudgingRequest) -> Case | None:
     return case if case.size() <= CASE_BYTES else None
 
 
-def _without_name(judge: JudgeConfig) -> JudgeConfig:
+def _without_name(judge: contract.JudgeConfig) -> contract.JudgeConfig:
     """Return a judge without what decides nothing: two names of one judge make the same cases."""
     same: dict[str, Any] = {"id": "", "version": 1, "abstain": None, "escalate": None}
-    return judge.model_copy(update=same | ({"name": None, "pass_if": None} if isinstance(judge, SchemaJudge) else {}))
+    return judge.model_copy(update=same | ({"name": None, "pass_if": None} if isinstance(judge, contract.SchemaJudge) else {}))
 
 
-def needs_workflow(judge: JudgeConfig) -> bool:
+def needs_workflow(judge: contract.JudgeConfig) -> bool:
     """Return whether each judgement of a judge needs a workflow of its own: it reflects, or has tools, checks or remote graders."""
-    if isinstance(judge, SchemaJudge):
+    if isinstance(judge, contract.SchemaJudge):
         return judge.judge_variant != "majority"
     return any(named.kind in {"queue", "tool"} for named in named_in(judge))
 
@@ -135,7 +115,7 @@ _DECIDE_AFTER = {"n_rollouts_per_input", "quorum", "judge_variant", "rollout_typ
 """Fields of a judge that a single rollout is not asked by; its model is a part of the key of its own."""
 
 
-def rollout_key(judge: SchemaJudge, run: AgentRun, model: ModelSpec, sample: int, repeat: int) -> str:
+def rollout_key(judge: contract.SchemaJudge, run: AgentRun, model: ModelSpec, sample: int, repeat: int) -> str:
     """Return the key under which a rollout is reused: the sha256 of all that is asked, the fence's random code aside.
 
     The ids of judge and run play no part: the same question about the same content has the same key.
@@ -143,7 +123,7 @@ def rollout_key(judge: SchemaJudge, run: AgentRun, model: ModelSpec, sample: int
     hidden = {"id"} if judge.show_metadata else {"id", "metadata"}
     question = {
         "judge": _without_name(judge).model_dump(mode="json", exclude=_DECIDE_AFTER, exclude_none=True),
-        "version": JUDGE_PROMPT_VERSION,
+        "version": contract.JUDGE_PROMPT_VERSION,
         "model": model.chain[0].model_dump(mode="json", exclude={"config": {"timeout"}}),
         "run": run.model_dump(mode="json", exclude=hidden),
         "sample": sample,
@@ -172,11 +152,11 @@ def result_of_judged(case: Case, conversations: Sequence[CaseConversation]) -> C
         "attempts": usage.attempts,
         "prompt_sha256": prompts.pop() if len(prompts) == 1 else None,
     }
-    if isinstance(judge, SchemaJudge):
-        found = JudgeResult.model_validate(facts | _by_schema(judge, request.run, conversations))
+    if isinstance(judge, contract.SchemaJudge):
+        found = contract.JudgeResult.model_validate(facts | _by_schema(judge, request.run, conversations))
         base = build_result(case, "ungraded", cached=cached, grader=found.model)
     else:
-        found = JudgeResult.model_validate(facts | _by_criteria(case, request.run, conversations))
+        found = contract.JudgeResult.model_validate(facts | _by_criteria(case, request.run, conversations))
         base = result_of_answers(case, CheckedOutput(""), conversations)
     notes = tuple(dict.fromkeys(note for conversation in conversations for note in conversation.notes))
     if notes:
@@ -188,35 +168,35 @@ def result_of_judged(case: Case, conversations: Sequence[CaseConversation]) -> C
     return base.model_copy(update=update)
 
 
-def _by_schema(judge: SchemaJudge, run: AgentRun, conversations: Sequence[CaseConversation]) -> dict[str, Any]:
+def _by_schema(judge: contract.SchemaJudge, run: AgentRun, conversations: Sequence[CaseConversation]) -> dict[str, Any]:
     rollouts = [
         conversation.rollout.model_copy(update={"index": at})
         if conversation.rollout is not None
-        else Rollout(index=at, unavailable=conversation.error, repairs=conversation.repairs)
+        else answers.Rollout(index=at, unavailable=conversation.error, repairs=conversation.repairs)
         for at, conversation in enumerate(conversations)
     ]
     asked = next((conversation.instead_of or conversation.judge for conversation in conversations if conversation.judge), None)
-    model = answered_by(asked, rollouts)
-    if has_quorum(judge, rollouts):
-        found = summarize(judge, rollouts)
+    model = answers.answered_by(asked, rollouts)
+    if answers.has_quorum(judge, rollouts):
+        found = answers.summarize(judge, rollouts)
         cut = {"elided": True} if is_cut(run) else {}
         prompt = next((rollout.prompt_sha256 for rollout in rollouts if rollout.prompt_sha256), None)
         return _said("DIRECT_RESULT", found.output, found.metadata | cut, model) | {"prompt_sha256": prompt}
     if lost := next((rollout.unavailable for rollout in rollouts if rollout.unavailable), None):
-        return _said("FAILURE", {}, {"reason": too_few(judge, rollouts, lost), "again": True}, None)
-    return _said("FAILURE", {}, failure_metadata(judge, rollouts), model)
+        return _said("FAILURE", {}, {"reason": answers.too_few(judge, rollouts, lost), "again": True}, None)
+    return _said("FAILURE", {}, answers.failure_metadata(judge, rollouts), model)
 
 
 def _by_criteria(case: Case, run: AgentRun, conversations: Sequence[CaseConversation]) -> dict[str, Any]:
     judgement = judgement_of(case, CheckedOutput(""), conversations)
     model = first_judge(conversations)
     if judgement.error is None:
-        metadata = criteria_metadata(judgement, draft_index(run_as_messages(run)))
-        return _said("DIRECT_RESULT", criteria_output(case.rubric, judgement), metadata, model)
+        metadata = answers.criteria_metadata(judgement, draft_index(run_as_messages(run)))
+        return _said("DIRECT_RESULT", answers.criteria_output(case.rubric, judgement), metadata, model)
     errors = [conversation.error for conversation in conversations if conversation.error]
-    answered = bool(errors) and all(error.startswith(MALFORMED) for error in errors)
+    answered = bool(errors) and all(error.startswith(answers.MALFORMED) for error in errors)
     return _said("FAILURE", {}, {"reason": judgement.error, "again": not answered}, model if answered else None)
 
 
-def _said(result_type: ResultType, output: dict[str, Any], metadata: dict[str, Any], model: str | None) -> dict[str, Any]:
+def _said(result_type: contract.ResultType, output: dict[str, Any], metadata: dict[str, Any], model: str | None) -> dict[str, Any]:
     return {"output": output, "result_type": result_type, "result_metadata": metadata, "model": model}

@@ -16,16 +16,7 @@ from xml.sax.saxutils import XMLGenerator
 from pydantic import BaseModel, JsonValue
 from pydantic_core import PydanticSerializationError, to_json
 
-from gradeloop.batches.answer import (
-    OPTIONAL,
-    STATUS_LABELS,
-    below_threshold,
-    failure_reason,
-    rate_of,
-    results_line,
-    score_text,
-    words_by_column,
-)
+from gradeloop.batches import answer
 from gradeloop.batches.column_table import ColumnTable, MetricFigure, column_rows, metric_lines
 from gradeloop.batches.contract import SCHEMA, BatchSummary, CaseResult, CaseStatus
 from gradeloop.batches.markdown import BatchStory, MarkdownFile
@@ -96,7 +87,7 @@ class JsonFile:
     def __init__(self, file: TextIO, summary: BatchSummary, table: ColumnTable) -> None:
         self._file, self._table = file, table
         self._separator = "\n"
-        rate = to_json(rate_of(summary)).decode()
+        rate = to_json(answer.rate_of(summary)).decode()
         file.write(f'{{"schema":"{SCHEMA}",\n"summary":{as_json(summary)},\n"rate":{rate},\n"cases":[')
 
     def write(self, result: CaseResult) -> None:
@@ -218,9 +209,9 @@ class JunitFile:
             if result.status == "failed":
                 self._problem("failure", result, _failing(result))
             elif result.status in self._skips:
-                self._element("skipped", {"message": shortened(failure_reason(result), MESSAGE_CHARACTERS)})
+                self._element("skipped", {"message": shortened(answer.failure_reason(result), MESSAGE_CHARACTERS)})
             elif result.status != "passed":
-                self._problem("error", result, result.error or failure_reason(result) or STATUS_LABELS[result.status][0])
+                self._problem("error", result, result.error or answer.failure_reason(result) or answer.STATUS_LABELS[result.status][0])
             if result.output is not None:
                 self._element("system-out", {}, shortened(result.output, OUTPUT_CHARACTERS[result.status == "passed"]))
 
@@ -232,7 +223,7 @@ class JunitFile:
         self._xml.endDocument()
 
     def _problem(self, name: str, result: CaseResult, detail: str) -> None:
-        message = shortened(failure_reason(result) or STATUS_LABELS[result.status][0], MESSAGE_CHARACTERS)
+        message = shortened(answer.failure_reason(result) or answer.STATUS_LABELS[result.status][0], MESSAGE_CHARACTERS)
         self._element(name, {"message": message, "type": result.status}, shortened(detail, DETAIL_CHARACTERS))
 
     def _start(self, name: str, attributes: Mapping[str, str]) -> None:
@@ -261,8 +252,8 @@ def _failing(result: CaseResult) -> str:
     deciding = result.deciding if result.decided_by else failing
     rows = [f"{row.id}: {row.name}: {row.why_failed}" for row in deciding]
     others = [row for row in failing if row not in deciding]
-    rows += [f"{row.id}: {row.name}: {row.why_failed}{OPTIONAL if row.id in result.optional else OTHER}" for row in others]
-    score = [] if result.score is None else [f"score {result.score:.2f}{below_threshold(result)}"]
+    rows += [f"{row.id}: {row.name}: {row.why_failed}{answer.OPTIONAL if row.id in result.optional else OTHER}" for row in others]
+    score = [] if result.score is None else [f"score {result.score:.2f}{answer.below_threshold(result)}"]
     return "\n".join([*score, *rows]) or result.explanation
 
 
@@ -288,7 +279,7 @@ class YamlFile:
     def __init__(self, file: TextIO, summary: BatchSummary, table: ColumnTable) -> None:
         self._file, self._table = file, table
         self._begun = False
-        head = {"schema": SCHEMA, "summary": json.loads(as_json(summary)), "rate": rate_of(summary)}
+        head = {"schema": SCHEMA, "summary": json.loads(as_json(summary)), "rate": answer.rate_of(summary)}
         file.write(_yaml(head))
 
     def write(self, result: CaseResult) -> None:
@@ -325,12 +316,12 @@ class TextFile:
 
     def __init__(self, file: TextIO, summary: BatchSummary, table: ColumnTable) -> None:
         self._file, self._table, self._summary = file, table, summary
-        file.write(f"{TEXT_MARK} {encodable(one_line(summary.name or summary.batch_id))}\n{results_line(summary)}\n")
+        file.write(f"{TEXT_MARK} {encodable(one_line(summary.name or summary.batch_id))}\n{answer.results_line(summary)}\n")
 
     def write(self, result: CaseResult) -> None:
         """Write the next case."""
-        why, score = failure_reason(result), f" {score_text(result)}" if result.score is not None else ""
-        head = f"{STATUS_LABELS[result.status][0]}{score}  {one_line(result.id)}"
+        why, score = answer.failure_reason(result), f" {answer.score_text(result)}" if result.score is not None else ""
+        head = f"{answer.STATUS_LABELS[result.status][0]}{score}  {one_line(result.id)}"
         self._file.write(encodable(f"\n{head}\n" + (f"  why: {why}\n" if why else "")))
         for line in printable(encodable(result.output or "")).splitlines():
             self._file.write(f"  | {line}\n")
@@ -339,7 +330,7 @@ class TextFile:
         """Write the columns and the named metrics; the results are in the second line."""
         columns = self._table.columns()
         lines = [", ".join(f"{name} {text}" for name, text in row.items()) for row in column_rows(columns)]
-        lines += [*words_by_column(self._table, self._summary), *metric_lines(metrics)]
+        lines += [*answer.words_by_column(self._table, self._summary), *metric_lines(metrics)]
         self._file.write(encodable("".join(f"\n{line}" for line in lines) + ("\n" if lines else "")))
 
 

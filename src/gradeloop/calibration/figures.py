@@ -10,27 +10,16 @@ from operator import mul
 from typing import NamedTuple
 
 from gradeloop.judges.judgements import ComparedKey
+from gradeloop.stats import reliability
 from gradeloop.stats.bootstrap import REPLICATES, Statistic, bootstrap, over_clusters
 from gradeloop.stats.intervals import Estimate, Interval, clustered, mean, wilson
-from gradeloop.stats.reliability import (
-    Level,
-    Rated,
-    chance_agreement,
-    cohen_kappa,
-    f1,
-    gwet_ac1,
-    gwet_chance,
-    set_f1,
-    weighted_alpha,
-    weighted_kappa,
-)
 from gradeloop.text import canonical_json
 
 
 class Kinds:
     """Runs by what judge and people say of them, drawn together: what counts is how often each kind of run occurs."""
 
-    def __init__(self, rated: Iterable[Rated]) -> None:
+    def __init__(self, rated: Iterable[reliability.Rated]) -> None:
         self.rated = tuple(rated)
         found = Counter(row._replace(cluster="") for row in self.rated)
         self.kinds, self.counts = list(found), list(found.values())
@@ -54,7 +43,7 @@ class Kinds:
         return bootstrap(list(alike.values()), over_clusters(list(alike), statistic), replicates=replicates, few=True)
 
 
-def measure(key: ComparedKey, rated: Iterable[Rated] | Kinds, *, replicates: int = REPLICATES) -> dict[str, Estimate]:
+def measure(key: ComparedKey, rated: Iterable[reliability.Rated] | Kinds, *, replicates: int = REPLICATES) -> dict[str, Estimate]:
     """Return the figures of a key, by name.
 
     `replicates`: how often runs, or clusters, are drawn for the bootstrap.
@@ -116,12 +105,12 @@ class _Sums:
     """The figures of a key as functions of how often each kind of run occurs."""
 
     key: ComparedKey
-    kinds: Sequence[Rated]
+    kinds: Sequence[reliability.Rated]
 
     def chance(self, name: str, counts: Sequence[int]) -> float:
         """Return how often judge and people would agree by chance, as a figure has it."""
         cells = self.cells(counts)
-        return chance_agreement(cells) if name != "ac1" else gwet_chance(cells, len(self.key.values))
+        return reliability.chance_agreement(cells) if name != "ac1" else reliability.gwet_chance(cells, len(self.key.values))
 
     def cells(self, counts: Sequence[int]) -> dict[tuple[object, object], float]:
         """Return how often label and judge's value occur together."""
@@ -148,7 +137,7 @@ class _Sums:
             return shares
         return shares | self._binary_shares(answered)
 
-    def _binary_shares(self, answered: Sequence[tuple[Rated, int]]) -> dict[str, Share]:
+    def _binary_shares(self, answered: Sequence[tuple[reliability.Rated, int]]) -> dict[str, Share]:
         positive = canonical_json(self.key.positive)
 
         def share(side: int, wanted: bool) -> Share:  # of labels (0) or verdicts (1) that are so, how many agree
@@ -171,19 +160,19 @@ class _Sums:
         cells = self.cells(counts)
         if self.key.kind == "set":
             total = sum(cells.values())
-            found = sum(set_f1(*pair) * count for pair, count in cells.items())  # type: ignore[arg-type,misc]  # sets, by the key's kind
+            found = sum(reliability.set_f1(*pair) * count for pair, count in cells.items())  # type: ignore[arg-type,misc]  # sets, by the key's kind
             return {"set_f1": found / total if total else None}
         places = self._places
-        figures: dict[str, float | None] = {"kappa": cohen_kappa(cells)}
+        figures: dict[str, float | None] = {"kappa": reliability.cohen_kappa(cells)}
         if self.key.kind == "ordered":
             placed = {(places[label], places[judged]): count for (label, judged), count in cells.items()}
-            figures["weighted_kappa"] = weighted_kappa(placed)
-        level: Level = "ordinal" if self.key.kind == "ordered" else "nominal"
-        figures["alpha"] = weighted_alpha(zip(self._units, counts, strict=True), level)
-        figures["ac1"] = gwet_ac1(cells, len(self.key.values))
+            figures["weighted_kappa"] = reliability.weighted_kappa(placed)
+        level: reliability.Level = "ordinal" if self.key.kind == "ordered" else "nominal"
+        figures["alpha"] = reliability.weighted_alpha(zip(self._units, counts, strict=True), level)
+        figures["ac1"] = reliability.gwet_ac1(cells, len(self.key.values))
         if self.key.positive is not None:
-            figures["f1"] = f1(cells, canonical_json(self.key.positive))
-            sides = [f1(cells, canonical_json(value)) for value in self.key.values]
+            figures["f1"] = reliability.f1(cells, canonical_json(self.key.positive))
+            sides = [reliability.f1(cells, canonical_json(value)) for value in self.key.values]
             figures["macro_f1"] = mean(side for side in sides if side is not None)
         return figures
 

@@ -14,18 +14,7 @@ from gradeloop.contract.messages import Usage
 from gradeloop.contract.thread import TASK_QUEUE, Priority
 from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import GradeloopError, InvalidRequest, RunTooLarge, explained
-from gradeloop.judges.contract import (
-    UNAVAILABLE,
-    JudgeConfig,
-    JudgeResult,
-    Judging,
-    JudgingRequest,
-    judging_id,
-    parse_judge,
-    refuse_large,
-    refuse_unanswered,
-    usage_of_failure,
-)
+from gradeloop.judges import contract
 from gradeloop.judges.pass_rule import with_unsure
 from gradeloop.settings.trust import find_config_file
 from gradeloop.settings.worker import with_tenant
@@ -44,13 +33,13 @@ class Judge:
 
     def __init__(
         self,
-        config: JudgeConfig | Mapping[str, Any] | str,
+        config: contract.JudgeConfig | Mapping[str, Any] | str,
         client: Client | None = None,
         *,
         task_queue: str = TASK_QUEUE,
         priority: Priority | None = None,
     ) -> None:
-        self.config = parse_judge(dict(config) if isinstance(config, Mapping) else config)
+        self.config = contract.parse_judge(dict(config) if isinstance(config, Mapping) else config)
         self._client = client
         self.task_queue = task_queue
         self.priority = with_tenant(priority, level=4)
@@ -87,7 +76,7 @@ class Judge:
         found = await (registry or JudgeRegistry(own_store())).get_rubric(collection, rubric_id, version)
         return cls(found, client, task_queue=task_queue)
 
-    async def __call__(self, agent_run: AgentRun | Mapping[str, Any], *, repeat: int = 0, retry: bool = False) -> JudgeResult:
+    async def __call__(self, agent_run: AgentRun | Mapping[str, Any], *, repeat: int = 0, retry: bool = False) -> contract.JudgeResult:
         """Judge a run and return the result; one that is finished is read, and not paid for again.
 
         Args:
@@ -103,17 +92,17 @@ class Judge:
         run = parse_run(agent_run)
         return await self.result(await self.start(run, repeat=repeat, retry=retry), run)
 
-    async def request(self, run: AgentRun, *, repeat: int = 0) -> JudgingRequest:
+    async def request(self, run: AgentRun, *, repeat: int = 0) -> contract.JudgingRequest:
         """Build the request that starts the judgement of a run, without starting it.
 
         Raises:
             InvalidRequest: The run is refused; as `RunTooLarge` because of its size.
         """
-        refuse_unanswered(run)
+        contract.refuse_unanswered(run)
         client = await self.connected()
-        refuse_large(run, stored=client.data_converter.external_storage is not None)
+        contract.refuse_large(run, stored=client.data_converter.external_storage is not None)
         with explained():
-            return JudgingRequest(judge=self.config, run=run, repeat=repeat, priority=self.priority)
+            return contract.JudgingRequest(judge=self.config, run=run, repeat=repeat, priority=self.priority)
 
     async def start(self, run: AgentRun, *, repeat: int = 0, retry: bool = False) -> str:
         """Start the judgement of a run, or find it, and return its id; with `retry`, start one again that ended as a `FAILURE`.
@@ -123,13 +112,13 @@ class Judge:
             ServerUnreachable: The server stays unreachable.
         """
         client, request = await self.connected(), await self.request(run, repeat=repeat)
-        name = judging_id(self.config, run.sha256(), repeat, priority=self.priority)
+        name = contract.judging_id(self.config, run.sha256(), repeat, priority=self.priority)
 
         async def start(reuse: WorkflowIDReusePolicy) -> bool:
             """Start it, or find it running; False where it has ended with a result."""
             with suppress(WorkflowAlreadyStartedError):
                 await client.start_workflow(
-                    Judging.run,
+                    contract.Judging.run,
                     request,
                     id=name,
                     task_queue=self.task_queue,
@@ -145,14 +134,14 @@ class Judge:
             await ride_out(lambda: start(WorkflowIDReusePolicy.ALLOW_DUPLICATE), what)
         return name
 
-    async def result(self, name: str, run: AgentRun) -> JudgeResult:
+    async def result(self, name: str, run: AgentRun) -> contract.JudgeResult:
         """Wait for a judgement, through restarts of worker and server; without a judge's answer the result is a `FAILURE`.
 
         Raises:
             InvalidRequest: The worker refused the request.
             ServerUnreachable: The server stays unreachable.
         """
-        handle: WorkflowHandle[Any, JudgeResult] = (await self.connected()).get_workflow_handle_for(Judging.run, name)
+        handle: WorkflowHandle[Any, contract.JudgeResult] = (await self.connected()).get_workflow_handle_for(contract.Judging.run, name)
         self.in_flight[name] = None
         try:
             found = await ride_out(handle.result, f"the judgement of the run {run.id!r}")
@@ -162,16 +151,16 @@ class Judge:
             self.in_flight.pop(name, None)
         return self.named(found, run)
 
-    def named(self, result: JudgeResult, run: AgentRun) -> JudgeResult:
+    def named(self, result: contract.JudgeResult, run: AgentRun) -> contract.JudgeResult:
         """Return a result of this judge with the judge's own id and version, which play no part in judging, and what was judged."""
         own = {"rubric_id": self.config.rubric_id, "rubric_version": self.config.version}
         judged = {"judge_sha256": self.config.sha256(), "run_sha256": run.sha256()}
         return with_unsure(self.config, result.model_copy(update=own | judged))
 
-    def failed(self, name: str, run: AgentRun, reason: str, usage: Usage | None = None) -> JudgeResult:
+    def failed(self, name: str, run: AgentRun, reason: str, usage: Usage | None = None) -> contract.JudgeResult:
         """Return the `FAILURE` of a judgement that got no judge's answer, and can be run again."""
         spent = usage or Usage()
-        return JudgeResult(
+        return contract.JudgeResult(
             id=name,
             agent_run_id=run.id,
             rubric_id=self.config.rubric_id,
@@ -185,14 +174,16 @@ class Judge:
             run_sha256=run.sha256(),
         )
 
-    def _failed(self, error: WorkflowFailureError, name: str, run: AgentRun) -> JudgeResult:
+    def _failed(self, error: WorkflowFailureError, name: str, run: AgentRun) -> contract.JudgeResult:
         """Return the `FAILURE` of a judgement that ended with an error, or raise the worker's refusal."""
         cause = error.cause
         kind = cause.type if isinstance(cause, ApplicationError) else None
         if isinstance(cause, ApplicationError) and kind in _REFUSALS:
             raise _REFUSALS[kind](f"the run {run.id!r}: {cause.message}") from None
         reason = cause.message if isinstance(cause, ApplicationError) else f"the judgement ended without a result: {cause}"
-        usage = usage_of_failure(cause.details) if isinstance(cause, ApplicationError) and kind == UNAVAILABLE else Usage()
+        usage = (
+            contract.usage_of_failure(cause.details) if isinstance(cause, ApplicationError) and kind == contract.UNAVAILABLE else Usage()
+        )
         return self.failed(name, run, reason, usage)
 
     @property
@@ -207,7 +198,7 @@ class Judge:
         return self._client
 
 
-async def served_judge(config: JudgeConfig, spec: WorkerSpec | None = None) -> tuple[Judge, Connection]:
+async def served_judge(config: contract.JudgeConfig, spec: WorkerSpec | None = None) -> tuple[Judge, Connection]:
     """Return a judge that a worker serves: that of the queue which the environment names, or one that is found or started now."""
     connection, spec = await find(), spec or WorkerSpec(config=find_config_file((), os.environ))
     queue = os.environ.get("GRADELOOP_TASK_QUEUE") or await ensure_worker(spec, connection)

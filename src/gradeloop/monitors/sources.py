@@ -30,21 +30,7 @@ from gradeloop.contract.transcript import AgentRun, why_unanswered
 from gradeloop.errors import GradeloopError, InvalidRequest, ServerUnreachable, installed
 from gradeloop.judges.contract import JudgingRequest
 from gradeloop.judges.sources import thread_as_run
-from gradeloop.monitors.contract import (
-    SOURCES,
-    BackfillCall,
-    BackfillReport,
-    BucketSource,
-    FolderSource,
-    MonitorDefinition,
-    OtlpSource,
-    Source,
-    SourceFlags,
-    SourceKind,
-    SqlSource,
-    ThreadFilter,
-    ThreadsSource,
-)
+from gradeloop.monitors import contract
 from gradeloop.monitors.files import ObjectPlace, SourceItem, read_bucket, read_folder, reasons
 from gradeloop.monitors.received import read_received
 from gradeloop.monitors.ticks import MonitorStore, ReadRun, lock_monitor, read_run
@@ -69,7 +55,7 @@ WAITED = timedelta(hours=1)
 """The time after its end for which a thread waits for a worker that tells what was said; after that it is passed over."""
 
 _STATUS, _, _RUBRIC, _, _ = SEARCH_ATTRIBUTES
-_ATTRIBUTES: dict[ThreadFilter, str] = {"status": _STATUS, "rubric": _RUBRIC, "queue": "TaskQueue"}
+_ATTRIBUTES: dict[contract.ThreadFilter, str] = {"status": _STATUS, "rubric": _RUBRIC, "queue": "TaskQueue"}
 
 
 class ThreadPlace(NamedTuple):
@@ -97,7 +83,7 @@ class _Listed(NamedTuple):
 
 
 async def read_threads(
-    source: ThreadsSource, cursor: str | None, client: Client | None, until: str | None
+    source: contract.ThreadsSource, cursor: str | None, client: Client | None, until: str | None
 ) -> AsyncGenerator[list[SourceItem]]:
     """Yield the threads that closed after the cursor, some at a time.
 
@@ -120,7 +106,7 @@ async def read_threads(
                 raise InvalidRequest(reader.problem)
 
 
-async def _closed_between(client: Client, source: ThreadsSource, begin: datetime, end: datetime) -> tuple[list[_Listed], datetime]:
+async def _closed_between(client: Client, source: contract.ThreadsSource, begin: datetime, end: datetime) -> tuple[list[_Listed], datetime]:
     """Return the threads that closed first from a time on, in order, and up to when those are all."""
     try:
         while end - begin > NARROWEST and (await client.count_workflows(_query(source, begin, end))).count > LISTED:
@@ -135,7 +121,7 @@ async def _closed_between(client: Client, source: ThreadsSource, begin: datetime
     return sorted(found), end
 
 
-def _query(source: ThreadsSource, begin: datetime, end: datetime) -> str:
+def _query(source: contract.ThreadsSource, begin: datetime, end: datetime) -> str:
     times = f"CloseTime >= {quoted(begin.isoformat())} AND CloseTime < {quoted(end.isoformat())}"
     chosen = "".join(f" AND {_ATTRIBUTES[key]} = {quoted(value)}" for key, value in source.where.items())
     return f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Completed' AND {times}{chosen}"
@@ -213,7 +199,7 @@ class SourceAccess:
 
 
 async def read_chunks(
-    source: Source, cursor: str | None, access: SourceAccess, *, until: str | None = None
+    source: contract.Source, cursor: str | None, access: SourceAccess, *, until: str | None = None
 ) -> AsyncGenerator[list[tuple[SourceItem, str]], None]:
     """Yield what a source has behind a cursor, some at a time, with the sums of the runs; what was read before may come again.
 
@@ -223,7 +209,7 @@ async def read_chunks(
     Raises:
         InvalidRequest: The source cannot be read; the message says what to do.
     """
-    found = SOURCES.find(source.kind).read(source, cursor, access, until)
+    found = contract.SOURCES.find(source.kind).read(source, cursor, access, until)
     if isinstance(found, AsyncGenerator):
         async for items in found:
             yield [*map(_with_sum, items)]
@@ -244,7 +230,7 @@ def _with_sum(item: SourceItem) -> tuple[SourceItem, str]:
     return SourceItem(item.cursor, unreadable=why), ""
 
 
-def _since_in_query(source: SqlSource, since: str, cursor: str) -> str:
+def _since_in_query(source: contract.SqlSource, since: str, cursor: str) -> str:
     kind, known = json.loads(cursor)
     if kind == "datetime":
         moment = _moment(since, "a date or a time, for example 2026-01-31")
@@ -257,7 +243,7 @@ def _since_in_query(source: SqlSource, since: str, cursor: str) -> str:
     return place
 
 
-def _since_day(place: Callable[[datetime], str]) -> Callable[[Source, str, str], str]:
+def _since_day(place: Callable[[datetime], str]) -> Callable[[contract.Source, str, str], str]:
     """Return what makes a place of the day that a person wrote."""
     return lambda _source, since, _cursor: place(_moment(since, "a date, for example 2026-01-31"))
 
@@ -270,7 +256,7 @@ def _moment(text: str, cure: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _read_received(source: OtlpSource, cursor: str | None, access: SourceAccess, until: str | None) -> Iterator[SourceItem]:
+def _read_received(source: contract.OtlpSource, cursor: str | None, access: SourceAccess, until: str | None) -> Iterator[SourceItem]:
     """Yield the runs that receivers have kept, in the order in which their traces settled."""
     kind, place = ("number", "0") if cursor is None else json.loads(cursor)
     after = datetime.fromisoformat(place) if kind == "since" else int(place)
@@ -285,7 +271,7 @@ def _read_received(source: OtlpSource, cursor: str | None, access: SourceAccess,
         after = found[-1].number
 
 
-def _read_query(source: SqlSource, cursor: str | None, access: SourceAccess, until: str | None) -> Iterator[SourceItem]:
+def _read_query(source: contract.SqlSource, cursor: str | None, access: SourceAccess, until: str | None) -> Iterator[SourceItem]:
     """Yield the runs of the rows from the watermark on; those that have the same come again."""
     from sqlalchemy.exc import SQLAlchemyError
 
@@ -300,7 +286,7 @@ def _read_query(source: SqlSource, cursor: str | None, access: SourceAccess, unt
         engine.dispose()
 
 
-def _engine(source: SqlSource, environment: Mapping[str, str]) -> "Engine":
+def _engine(source: contract.SqlSource, environment: Mapping[str, str]) -> "Engine":
     from sqlalchemy import create_engine
 
     url = environment.get(source.variable, "").strip()
@@ -319,7 +305,7 @@ def _engine(source: SqlSource, environment: Mapping[str, str]) -> "Engine":
         return create_engine(f"postgresql+psycopg{url[len(parts.scheme) :]}", connect_args={"connect_timeout": 10})
 
 
-def _rows(connection: "Connection", source: SqlSource, cursor: str | None, until: str | None) -> Iterator[SourceItem]:
+def _rows(connection: "Connection", source: contract.SqlSource, cursor: str | None, until: str | None) -> Iterator[SourceItem]:
     from sqlalchemy import text
 
     _read_all_values(connection)
@@ -341,7 +327,7 @@ def _rows(connection: "Connection", source: SqlSource, cursor: str | None, until
             fetching.close()  # which SQLAlchemy leaves open where the connection is lost
 
 
-def _runs_of_rows(rows: "CursorResult[Any]", source: SqlSource, kind: str | None) -> Iterator[SourceItem]:
+def _runs_of_rows(rows: "CursorResult[Any]", source: contract.SqlSource, kind: str | None) -> Iterator[SourceItem]:
     """Yield the runs of rows; a watermark behind which no further row would be read moves no cursor."""
     for row in rows.mappings():
         mark = row[source.watermark]
@@ -412,18 +398,18 @@ def _json(value: object) -> object:
     return to_jsonable_python(value, bytes_mode="hex", inf_nan_mode="strings", fallback=str)
 
 
-def _folder_of(flags: SourceFlags) -> dict[str, Any] | None:
+def _folder_of(flags: contract.SourceFlags) -> dict[str, Any] | None:
     return {"path": str(Path(flags.place).expanduser().absolute()), **flags.waits} if flags.kind == "folder" and flags.place else None
 
 
-def _bucket_of(flags: SourceFlags) -> dict[str, Any] | None:
+def _bucket_of(flags: contract.SourceFlags) -> dict[str, Any] | None:
     if flags.kind != "s3" or not flags.place.startswith("//"):
         return None
     bucket, _, prefix = flags.place.removeprefix("//").partition("/")
     return {"bucket": bucket, "prefix": prefix, **flags.waits}
 
 
-def _query_of(flags: SourceFlags) -> dict[str, Any] | None:
+def _query_of(flags: contract.SourceFlags) -> dict[str, Any] | None:
     if flags.kind != "sql" or not flags.place:
         return None
     if not flags.query or not flags.watermark:
@@ -432,26 +418,26 @@ def _query_of(flags: SourceFlags) -> dict[str, Any] | None:
 
 
 KINDS = (
-    SourceKind(
+    contract.SourceKind(
         "folder",
-        FolderSource,
+        contract.FolderSource,
         lambda source, cursor, _, until: read_folder(source, cursor, until),
         _since_day(lambda day: json.dumps([int(day.timestamp() * 1e9), ""])),
         _folder_of,
         "folder:/PATH",
     ),
-    SourceKind(
+    contract.SourceKind(
         "bucket",
-        BucketSource,
+        contract.BucketSource,
         lambda source, cursor, _, until: read_bucket(source, cursor, until),
         _since_day(lambda day: ObjectPlace(day, "").cursor),
         _bucket_of,
         "s3://BUCKET/PREFIX",
     ),
-    SourceKind("sql", SqlSource, _read_query, _since_in_query, _query_of, "sql:VARIABLE"),
-    SourceKind(
+    contract.SourceKind("sql", contract.SqlSource, _read_query, _since_in_query, _query_of, "sql:VARIABLE"),
+    contract.SourceKind(
         "otlp",
-        OtlpSource,
+        contract.OtlpSource,
         _read_received,
         _since_day(lambda day: json.dumps(["since", day.isoformat()])),
         lambda flags: (
@@ -459,9 +445,9 @@ KINDS = (
         ),
         "otlp, otlp:SERVICE",
     ),
-    SourceKind(
+    contract.SourceKind(
         "threads",
-        ThreadsSource,
+        contract.ThreadsSource,
         lambda source, cursor, access, until: read_threads(source, cursor, access.client, until),
         _since_day(lambda day: ThreadPlace(day, "", "").cursor),
         lambda flags: {"where": dict(flags.where), **flags.waits} if flags.text == "threads" else None,
@@ -490,7 +476,7 @@ class MonitorBackfiller:
         self._store = store
         self._access = access
 
-    async def run(self, call: BackfillCall) -> BackfillReport:
+    async def run(self, call: contract.BackfillCall) -> contract.BackfillReport:
         """Read a monitor's source since a time up to where it has read, and return what was found.
 
         Raises:
@@ -502,8 +488,8 @@ class MonitorBackfiller:
         definition = monitor.definition
         if call.share is not None:
             definition = definition.model_copy(update={"sample": call.share, "strata": {}})
-        place = SOURCES.find(definition.source.kind).since(definition.source, call.since, monitor.cursor)
-        report, seen = BackfillReport(), set[str]()
+        place = contract.SOURCES.find(definition.source.kind).since(definition.source, call.since, monitor.cursor)
+        report, seen = contract.BackfillReport(), set[str]()
         async for chunk in read_chunks(definition.source, place, self._access, until=monitor.cursor):
             runs = {sha256: item.run for item, sha256 in chunk if item.run is not None and sha256 not in seen}
             seen |= runs.keys()
@@ -513,8 +499,12 @@ class MonitorBackfiller:
         return report
 
     async def _take(
-        self, call: BackfillCall, definition: MonitorDefinition, runs: Mapping[str, AgentRun], report: BackfillReport
-    ) -> BackfillReport:
+        self,
+        call: contract.BackfillCall,
+        definition: contract.MonitorDefinition,
+        runs: Mapping[str, AgentRun],
+        report: contract.BackfillReport,
+    ) -> contract.BackfillReport:
         """Return the report with some more runs, of which those that are chosen wait from now on."""
         known = await self._store.read(lambda connection: _known(connection, definition.name, list(runs)))
         done = {sha256 for sha256 in runs if sha256 in known and known[sha256].verdict in DECIDED}

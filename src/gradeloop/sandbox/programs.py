@@ -25,18 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from gradeloop.sandbox import seccomp, usage
-from gradeloop.sandbox.execution import (
-    ERROR_CHARACTERS,
-    MIB,
-    Execution,
-    ExecutionStatus,
-    Limits,
-    SandboxError,
-    SandboxMissing,
-    SandboxName,
-    counted,
-)
+from gradeloop.sandbox import execution, seccomp, usage
 from gradeloop.sandbox.seccomp import Policy
 from gradeloop.sandbox.usage import THREADS, Run, RunGroup, exceeded, run_group
 
@@ -92,7 +81,7 @@ _slots = threading.BoundedSemaphore(CONCURRENCY)
 class Launch:
     """The start of a program in a sandbox."""
 
-    sandbox: SandboxName
+    sandbox: execution.SandboxName
     prefix: Sequence[str]
     """The command that runs the launcher, if any."""
     request: Mapping[str, Any]
@@ -106,7 +95,7 @@ class Launch:
 
 
 def build_launch_request(
-    program: str | Sequence[str], files: Mapping[str, str] | None, limits: Limits, policy: Policy, folder: str
+    program: str | Sequence[str], files: Mapping[str, str] | None, limits: execution.Limits, policy: Policy, folder: str
 ) -> dict[str, Any]:
     """Return the launcher's request, without its confinement of files."""
     machine = seccomp.architecture()
@@ -139,7 +128,7 @@ def _encoded(files: Mapping[str, str]) -> dict[str, str]:
     for name in files:
         parts = Path(name).parts
         if not parts or Path(name).is_absolute() or ".." in parts or "\0" in name:
-            raise SandboxError(f"the file name {name!r} leads out of the program's folder; give a relative one")
+            raise execution.SandboxError(f"the file name {name!r} leads out of the program's folder; give a relative one")
     return {name: base64.b64encode(text.encode(errors="replace")).decode() for name, text in files.items()}
 
 
@@ -153,7 +142,7 @@ def argv_of(program: str | Sequence[str]) -> list[str]:
         return [interpreter(), "-E", "-s", "-S", "-B", "-X", "utf8", MAIN]
     argv = list(program)
     if not argv or not Path(argv[0]).is_absolute() or not os.access(argv[0], os.X_OK):
-        raise SandboxError(f"{argv[0] if argv else ''!r} is not an absolute path to a program")
+        raise execution.SandboxError(f"{argv[0] if argv else ''!r} is not an absolute path to a program")
     return [_plain_path(argv[0]), *argv[1:]]
 
 
@@ -198,7 +187,7 @@ def nobody(paths: Sequence[str], *, bounded: bool) -> int | None:
         return random.choice(NOBODIES)  # noqa: S311 - no secret
     if bounded:
         shut = next(path for path in paths if not (_is_open(Path(path)) and _is_open(Path(path).resolve())))
-        raise SandboxError(f"the worker is root, whom no limit on processes binds, and nobody else can reach {shut}")
+        raise execution.SandboxError(f"the worker is root, whom no limit on processes binds, and nobody else can reach {shut}")
     return None
 
 
@@ -226,13 +215,13 @@ def _remove(folder: Path) -> None:
             subprocess.run(command, check=False, capture_output=True)  # noqa: S603 - fixed commands on our own folder
 
 
-def supervise(launch: Launch, limits: Limits) -> Execution:
+def supervise(launch: Launch, limits: execution.Limits) -> execution.Execution:
     """Run the program and return how it ended; raise SandboxError where the program could not be confined, so it did not run."""
     with _slots, contextlib.ExitStack() as stack:
         try:
             group = stack.enter_context(run_group(limits))
         except OSError as error:
-            raise SandboxError(f"{launch.sandbox} cannot make a control group: {error}") from None
+            raise execution.SandboxError(f"{launch.sandbox} cannot make a control group: {error}") from None
         report, report_end = os.pipe()
         stack.callback(os.close, report)
         go, go_end = os.pipe() if group else (None, None)
@@ -256,7 +245,7 @@ def supervise(launch: Launch, limits: Limits) -> Execution:
                 extra_groups=None if launch.user is None else (),
             )
         except OSError as error:
-            raise SandboxError(f"{launch.sandbox} does not start: {error}") from None
+            raise execution.SandboxError(f"{launch.sandbox} does not start: {error}") from None
         finally:
             for descriptor in (report_end, go):
                 if descriptor is not None:
@@ -269,7 +258,7 @@ def supervise(launch: Launch, limits: Limits) -> Execution:
             _end(process)
         if group is not None:
             watched.stopped = group.exceeded(limits) or watched.stopped
-        return counted(_execution(launch.sandbox, watched, report))
+        return execution.counted(_execution(launch.sandbox, watched, report))
 
 
 def _bound(launch: Launch, group: RunGroup | None, process: int, go: int | None) -> None:
@@ -280,13 +269,13 @@ def _bound(launch: Launch, group: RunGroup | None, process: int, go: int | None)
         group.take(process)
         os.write(go, b"+")
     except OSError as error:
-        raise SandboxError(f"{launch.sandbox} cannot put the program into its control group: {error}") from None
+        raise execution.SandboxError(f"{launch.sandbox} cannot put the program into its control group: {error}") from None
 
 
 @dataclass
 class _Watched:
     process: subprocess.Popen[bytes]
-    limits: Limits
+    limits: execution.Limits
     run: Run
     started: float
     output: dict[int, bytearray] = field(default_factory=dict)
@@ -352,14 +341,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     try:
         process.wait(REAP_SECONDS)
     except subprocess.TimeoutExpired:
-        raise SandboxError(f"the process {process.pid} does not end, though it was killed") from None
+        raise execution.SandboxError(f"the process {process.pid} does not end, though it was killed") from None
     finally:
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
 
 
-def _execution(sandbox: SandboxName, watched: _Watched, report: int) -> Execution:
+def _execution(sandbox: execution.SandboxName, watched: _Watched, report: int) -> execution.Execution:
     os.set_blocking(report, False)
     try:
         message = os.read(report, 4096).decode(errors="replace")
@@ -368,17 +357,17 @@ def _execution(sandbox: SandboxName, watched: _Watched, report: int) -> Executio
     stdout, stderr = (output.decode(errors="replace") for output in watched.output.values())
     if message != _BEGUN and not (message == "" and watched.stopped):
         why = message.removeprefix(_BEGUN) or stderr.strip() or f"it left with {watched.process.returncode}"
-        raise SandboxError(f"{sandbox} could not confine the program: {why[:ERROR_CHARACTERS]}")
+        raise execution.SandboxError(f"{sandbox} could not confine the program: {why[: execution.ERROR_CHARACTERS]}")
     code = watched.process.returncode
     if sandbox == "bubblewrap" and code > _SIGNALLED:
         code = _SIGNALLED - code
     status, error = _status_of(code, watched.stopped, stderr)
     wall = int((time.monotonic() - watched.started) * 1000)
     own = None if watched.stopped or code < 0 else code
-    return Execution(status, stdout, stderr, wall, watched.truncated, sandbox, error[:ERROR_CHARACTERS], own)
+    return execution.Execution(status, stdout, stderr, wall, watched.truncated, sandbox, error[: execution.ERROR_CHARACTERS], own)
 
 
-def _status_of(code: int, stopped: str, stderr: str) -> tuple[ExecutionStatus, str]:
+def _status_of(code: int, stopped: str, stderr: str) -> tuple[execution.ExecutionStatus, str]:
     if stopped:
         return "limit", stopped
     if code == 0:
@@ -399,7 +388,7 @@ FOLDER = "/sandbox"
 SHARED = "/dev/shm"  # noqa: S108 - of the program's own namespace
 """The shared memory of programs; all of the rest of `/dev` is read-only."""
 
-SHARED_BYTES = 8 * MIB
+SHARED_BYTES = 8 * execution.MIB
 
 
 class Bubblewrap:
@@ -410,12 +399,14 @@ class Bubblewrap:
     def __init__(self, read_only: Sequence[str] = ()) -> None:
         self._read_only = read_only
 
-    def run(self, program: str | Sequence[str], files: Mapping[str, str] | None = None, limits: Limits | None = None) -> Execution:
+    def run(
+        self, program: str | Sequence[str], files: Mapping[str, str] | None = None, limits: execution.Limits | None = None
+    ) -> execution.Execution:
         """Run a program as `Sandbox.run` says."""
         bwrap = shutil.which("bwrap")
         if bwrap is None:
-            raise SandboxMissing("bwrap is not installed; Debian and Ubuntu have it as the package bubblewrap")
-        limits = limits or Limits()
+            raise execution.SandboxMissing("bwrap is not installed; Debian and Ubuntu have it as the package bubblewrap")
+        limits = limits or execution.Limits()
         policy = Policy(processes=limits.processes > 1, signals=True)
         request = build_launch_request(program, files, limits, policy, FOLDER)
         request["limits"]["NPROC"] = limits.processes + THREADS
@@ -425,7 +416,7 @@ class Bubblewrap:
         )
 
 
-def _bwrap_command(bwrap: str, read_only: Sequence[str], limits: Limits) -> list[str]:
+def _bwrap_command(bwrap: str, read_only: Sequence[str], limits: execution.Limits) -> list[str]:
     command = [bwrap, "--unshare-all", "--die-with-parent", "--new-session", "--clearenv", "--cap-drop", "ALL"]
     command += ["--uid", "65534", "--gid", "65534", "--hostname", "sandbox"]
     emptied = []
@@ -466,11 +457,13 @@ class Landlock:
         self._read_only = read_only
         self._version = min(landlock_version(), at_most or landlock_version())
 
-    def run(self, program: str | Sequence[str], files: Mapping[str, str] | None = None, limits: Limits | None = None) -> Execution:
+    def run(
+        self, program: str | Sequence[str], files: Mapping[str, str] | None = None, limits: execution.Limits | None = None
+    ) -> execution.Execution:
         """Run a program as `Sandbox.run` says."""
         if not self._version:
-            raise SandboxMissing("this kernel has no Landlock; it came with Linux 5.13")
-        limits = limits or Limits()
+            raise execution.SandboxMissing("this kernel has no Landlock; it came with Linux 5.13")
+        limits = limits or execution.Limits()
         policy = Policy(processes=limits.processes > 1, signals=self._version >= _SIGNALS_SCOPED)
         read = readable(self._read_only)
         with run_folder() as folder:

@@ -21,18 +21,8 @@ from gradeloop.contract.rubric import Rubric
 from gradeloop.contract.thread import Generator
 from gradeloop.errors import InvalidRequest
 from gradeloop.files.yaml import Location, explained_at
+from gradeloop.grading import templates
 from gradeloop.grading.checks import CHECKS
-from gradeloop.grading.templates import (
-    LateText,
-    UnknownVariable,
-    fill_text,
-    fill_value,
-    in_json,
-    is_template,
-    late_mark,
-    late_names,
-    unknown_variables,
-)
 from gradeloop.sandbox.code_calls import CodeCall, CodeResult, local_code_sandbox
 from gradeloop.sandbox.execution import SandboxError
 from gradeloop.settings.endpoints import PROTOCOLS, presets_by_name
@@ -156,9 +146,9 @@ def fill_prompt(
         shown = json.dumps(variables, ensure_ascii=False, default=str)
         return replace(fill_messages((SuiteMessage(role="user", content=shown),), None, where, f"prompt {name}"), blank=True)
     filled = fill_messages(messages, variables, where, f"prompt {name}", note)
-    if prompt.text is None or not is_template(prompt.text) or not is_like_chat(prompt.text):
+    if prompt.text is None or not templates.is_template(prompt.text) or not is_like_chat(prompt.text):
         return replace(filled, is_chat=bool(prompt.messages))
-    chat = read_chat(in_json(filled.messages[0].content, inside=False), where, filled=True)  # JSON once its templates are filled
+    chat = read_chat(templates.in_json(filled.messages[0].content, inside=False), where, filled=True)  # JSON once its templates are filled
     with explained_at(where):
         made = Prompt.model_validate({"messages": chat}) if chat else prompt
     return replace(fill_messages(made.messages, None, where, f"prompt {name}"), is_chat=True) if chat else filled
@@ -201,7 +191,7 @@ class FollowedCases:
         """
         if not case.runs or not (self._talks or self._ids or test.stores or test.serially):
             return case
-        asked, talk = late_names(case.model_dump_json()), (*column, str(test.conversation))
+        asked, talk = templates.late_names(case.model_dump_json()), (*column, str(test.conversation))
         if not self._ids.keys() >= set(asked):
             raise InvalidRequest(f"{test.spot}: a text has the character U+E020, which marks outputs of other cases; leave it out")
         known = [self._ids[name] for name in asked]  # the case of the same column, else the last one
@@ -214,8 +204,8 @@ class FollowedCases:
         if self._talks and case.messages:
             said, last = self._said.setdefault(talk, []), case.messages[-1].content
             name, chat = f"{DRAFT_MARK}{len(said)}", [{"role": one.role, "content": one.content} for one in case.messages]
-            shown = LateText(last) if late_names(last) else last
-            said.append({"prompt": shown if len(chat) == 1 else chat, "input": shown, "output": late_mark(name)})  # type: ignore[dict-item]  # chat
+            shown = templates.LateText(last) if templates.late_names(last) else last
+            said.append({"prompt": shown if len(chat) == 1 else chat, "input": shown, "output": templates.late_mark(name)})  # type: ignore[dict-item]  # chat
             self._ids.setdefault(name, {})[talk] = case.id
         return case.model_copy(update={"follows": follows})
 
@@ -225,13 +215,13 @@ def _fill_content(text: str, variables: Mapping[str, JsonValue] | None, place: s
     if variables is None:
         return text
     try:
-        return fill_text(text, variables, place, MESSAGE_BYTES)
-    except UnknownVariable:
-        missing = unknown_variables(text, variables)
+        return templates.fill_text(text, variables, place, MESSAGE_BYTES)
+    except templates.UnknownVariable:
+        missing = templates.unknown_variables(text, variables)
         if note is None or not missing or not _FILLED_ELSEWHERE.isdisjoint(missing):
             raise
     note(f"{what}: {', '.join(map(repr, missing))} is empty in tests that have no such variable")
-    return fill_text(text, variables, place, MESSAGE_BYTES, missing)
+    return templates.fill_text(text, variables, place, MESSAGE_BYTES, missing)
 
 
 def _fill_parts(text: str, fill: Callable[[str], str], place: str, images: list[Attachment]) -> str:
@@ -318,7 +308,7 @@ def run_code(code: CodeText, arguments: Sequence[JsonValue], where: Location, wh
     """
     if not allow_code.allowed:
         raise refuse_code(where, what)
-    if late_names(json.dumps(list(arguments), ensure_ascii=False)):
+    if templates.late_names(json.dumps(list(arguments), ensure_ascii=False)):
         raise InvalidRequest(f"{where}: {what} is called before the outputs are known that the test takes of others; write it as a text")
     try:
         result = _call(code.model_dump_json(), json.dumps(list(arguments)), allow_code.imports)
@@ -399,7 +389,9 @@ def fill_target(generator: Generator, prompt: str, variables: Mapping[str, JsonV
     if model is None or model.provider != HTTP_REQUEST:
         return generator
     given = {**variables, "prompt": prompt}
-    extra: dict[str, Any] = {key: fill_value(value, given, f"{where}: {key}") for key, value in model.config.extra.items() if key != "path"}
+    extra: dict[str, Any] = {
+        key: templates.fill_value(value, given, f"{where}: {key}") for key, value in model.config.extra.items() if key != "path"
+    }
     if isinstance(extra.get("body"), dict | list):
         extra["body"] = _parsed_body(extra["body"])
     config = model.config.model_copy(update={"extra": {**model.config.extra, **extra}})

@@ -26,20 +26,8 @@ from gradeloop.grading.grants import Grants, Kind
 from gradeloop.grading.templates import LateText, fill_rubric, is_template, late_names
 from gradeloop.settings.endpoints import UNNAMED, loopback_servers, own_names, refuse_unservable, require_default_model
 from gradeloop.settings.trust import find_config_file
+from gradeloop.suites import case_texts
 from gradeloop.suites.assertions import AssertionList, located, shows_variables
-from gradeloop.suites.case_texts import (
-    CaseIds,
-    CasePrompt,
-    FollowedCases,
-    fill_messages,
-    fill_prompt,
-    fill_target,
-    mentions_conversation,
-    output_of_code,
-    prompt_of_code,
-    refuse_unknown_call,
-    transforms_of,
-)
 from gradeloop.suites.chats import without_images
 from gradeloop.suites.code_files import CodeGrant
 from gradeloop.suites.datasets import LocatedTest
@@ -302,7 +290,10 @@ class Plan:
         Raises:
             InvalidRequest: A test is invalid; the message names its place. Or nothing is left to run.
         """
-        ids, turns = CaseIds(), FollowedCases(talks=any(mentions_conversation(named.prompt) for named in self.prompts))
+        ids, turns = (
+            case_texts.CaseIds(),
+            case_texts.FollowedCases(talks=any(case_texts.mentions_conversation(named.prompt) for named in self.prompts)),
+        )
         runs = 0
         for located_test in self.tests():
             name = ids.derive(located_test.test)
@@ -318,7 +309,7 @@ class Plan:
         variables = {**self.defaults.vars, **located_test.test.vars, **located_test.late}
         return variables | {name: LateText(text) for name, text in variables.items() if isinstance(text, str) and late_names(text)}
 
-    def _cases_of(self, located_test: LocatedTest, name: str, turns: FollowedCases) -> Iterator[Case]:
+    def _cases_of(self, located_test: LocatedTest, name: str, turns: case_texts.FollowedCases) -> Iterator[Case]:
         variables = self._variables(located_test)
         try:
             built = self._build_rubric(located_test, variables) if located_test.runs else TestRubric(_NOTHING)
@@ -362,8 +353,8 @@ class Plan:
             prompt = self._fill_prompt(located_test, named, self._variables(located_test), generator)
             asked = self._output_or_generator(located_test, generator, prompt)
             own = tuple(code for code in (generator.reply, generator.transform) if code) if generator else ()
-            asked |= {"transforms": transforms_of(located_test, self.defaults, own, allow_code=self.rubrics.allow_code.allowed)}
-            refuse_unknown_call(built.rubric, asked, located_test.spot)
+            asked |= {"transforms": case_texts.transforms_of(located_test, self.defaults, own, allow_code=self.rubrics.allow_code.allowed)}
+            case_texts.refuse_unknown_call(built.rubric, asked, located_test.spot)
         except InvalidRequest as error:
             reason = self.findings.leave_out(error, "not run")
             return self._build_case(located_test, raw | {"left_out": (*left_out, reason)})
@@ -416,25 +407,27 @@ class Plan:
 
     def _fill_prompt(
         self, located_test: LocatedTest, prompt: NamedPrompt | None, variables: dict[str, JsonValue], generator: SuiteGenerator | None
-    ) -> CasePrompt:
+    ) -> case_texts.CasePrompt:
         test = located_test.test
         if prompt is not None and prompt.code is not None:
             label, allowed = generator.label if generator else None, self.rubrics.allow_code
-            made = prompt_of_code(prompt.code, variables, label, located_test.spot, allow_code=allowed)
+            made = case_texts.prompt_of_code(prompt.code, variables, label, located_test.spot, allow_code=allowed)
             messages = made.messages or (SuiteMessage.model_construct(role="user", content=made.text or ""),)
-            filled = fill_messages(messages, None, located_test.spot, f"prompt {clip(prompt.label)}")
+            filled = case_texts.fill_messages(messages, None, located_test.spot, f"prompt {clip(prompt.label)}")
             return filled.between(*generator.around) if generator else filled
         if prompt is not None:
             note = self.findings.note if self.allows_unknown else None
             called = generator is not None and (generator.code is not None or generator.is_address)
-            filled = fill_prompt(prompt.prompt, variables, located_test.spot, clip(prompt.label), note, may_be_blank=called)
+            filled = case_texts.fill_prompt(prompt.prompt, variables, located_test.spot, clip(prompt.label), note, may_be_blank=called)
             filled = filled.between(*located_test.around)
             return filled.between(*generator.around) if generator else filled
         if not test.messages:
-            return fill_messages(self.defaults.messages, variables, located_test.spot)
-        return fill_messages(test.messages, None if located_test.recorded else variables, located_test.spot)
+            return case_texts.fill_messages(self.defaults.messages, variables, located_test.spot)
+        return case_texts.fill_messages(test.messages, None if located_test.recorded else variables, located_test.spot)
 
-    def _output_or_generator(self, located_test: LocatedTest, generator: SuiteGenerator | None, prompt: CasePrompt) -> dict[str, object]:
+    def _output_or_generator(
+        self, located_test: LocatedTest, generator: SuiteGenerator | None, prompt: case_texts.CasePrompt
+    ) -> dict[str, object]:
         """Return the fields of a case that say what is judged, or who drafts it and how often."""
         test = located_test.test
         variables = self._variables(located_test)
@@ -450,7 +443,7 @@ class Plan:
                 raise InvalidRequest(f"{located_test.spot}: an image is for a model; leave it out")
             if generator.code is not None:
                 text, allowed = prompt.as_text(), self.rubrics.allow_code
-                output = output_of_code(generator.code, text, variables, located_test.spot, allow_code=allowed)
+                output = case_texts.output_of_code(generator.code, text, variables, located_test.spot, allow_code=allowed)
                 return {"messages": prompt.messages, "output": output}
             if len(prompt.messages) != 1:
                 raise InvalidRequest(f"{located_test.spot}: echo gives the prompt back, and this one is a chat; write it as one text")
@@ -464,7 +457,7 @@ class Plan:
         return {
             "messages": prompt.messages,
             "images": prompt.images,
-            "generator": fill_target(instructed, prompt.as_text(), variables, located_test.spot),
+            "generator": case_texts.fill_target(instructed, prompt.as_text(), variables, located_test.spot),
             "loop": loop,
             "max_iterations": test.max_iterations or self.defaults.max_iterations or 3,
         }

@@ -18,31 +18,7 @@ from gradeloop.batches.cli.batch_view import answer_lines, batch_table, case_lin
 from gradeloop.batches.cli.results_table import column_lines, result_lines
 from gradeloop.batches.client import BatchClient
 from gradeloop.batches.column_table import ColumnTable
-from gradeloop.batches.compare.comparison import (
-    CaseComparison,
-    Comparison,
-    ComparisonGate,
-    CriterionTally,
-    Outcome,
-    compare_batches,
-    load_batch,
-    read_outputs,
-    stored_source,
-)
-from gradeloop.batches.compare.wording import (
-    baseline_of,
-    batch_facts,
-    change_reason,
-    comparison_step,
-    counts_line,
-    gate_line,
-    gated_answer,
-    outcome_label,
-    overall_lines,
-    passed_of,
-    score_change,
-    side_result,
-)
+from gradeloop.batches.compare import comparison, wording
 from gradeloop.batches.contract import BatchSummary
 from gradeloop.batches.markdown import BatchStory
 from gradeloop.batches.outputs import JsonFile, Outputs
@@ -159,12 +135,12 @@ def write_results(batch: str, output: Sequence[Path], *, overwrite: bool, baseli
         InvalidRequest: There is no such batch, or a file cannot be written.
     """
     files, reader = Outputs(output, overwrite=overwrite), BatchReader(own_store())
-    earlier = load_batch(baseline, lambda: reader) if baseline else None
+    earlier = comparison.load_batch(baseline, lambda: reader) if baseline else None
     with reader.snapshot(batch) as found:
         for result in found.results():
             if result.status not in {"queued", "waiting"}:
                 files.finished(result)
-        compared = baseline_of(earlier, stored_source(found.summary, found.results())) if earlier else None
+        compared = wording.baseline_of(earlier, comparison.stored_source(found.summary, found.results())) if earlier else None
         files.close(found.summary, found.results, BatchStory(answer_of(found.summary), compared))
     if files.pages:
         from gradeloop.batches.pages.read_batch import write_pages
@@ -192,8 +168,8 @@ def diff(
     b: Annotated[str, typer.Argument(metavar="B", help="The batch or thread after.")] = "latest",
     *,
     fail_on: Annotated[
-        list[ComparisonGate] | None,
-        typer.Option(metavar="|".join(ComparisonGate), help="Exit 1 if there are any of these; repeatable."),
+        list[comparison.ComparisonGate] | None,
+        typer.Option(metavar="|".join(comparison.ComparisonGate), help="Exit 1 if there are any of these; repeatable."),
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write an HTML page to this file.")] = None,
     overwrite: Overwrite = False,
@@ -210,22 +186,22 @@ def diff(
         show_lines(None, comparison_lines(found, shutil.get_terminal_size().columns, fail_on or ()), as_json=False)
     for gate in fail_on or ():
         if found.findings(gate):
-            typer.echo(gate_line(found, gate), err=True)
+            typer.echo(wording.gate_line(found, gate), err=True)
     code = code_of(found, fail_on or ())
     if code == NO_VERDICT:
         typer.echo("no case has a verdict in both batches, so nothing was compared", err=True)
     raise typer.Exit(code)
 
 
-def compare_named(a: str, b: str) -> Comparison:
+def compare_named(a: str, b: str) -> comparison.Comparison:
     """Compare two batches, named by id, as `latest~N`, or by file."""
-    return compare_batches(load_batch(a, _reader), load_batch(b, _reader))
+    return comparison.compare_batches(comparison.load_batch(a, _reader), comparison.load_batch(b, _reader))
 
 
-def pairs_of(found: Comparison, a: str, b: str) -> list[OutputPair]:
+def pairs_of(found: comparison.Comparison, a: str, b: str) -> list[OutputPair]:
     """Return the outputs of what changed between two batches, read again by their names."""
     ids = frozenset(changed_ids(found))
-    return output_pairs(found, read_outputs(a, ids, _reader), read_outputs(b, ids, _reader)) if ids else []
+    return output_pairs(found, comparison.read_outputs(a, ids, _reader), comparison.read_outputs(b, ids, _reader)) if ids else []
 
 
 @cache
@@ -233,7 +209,7 @@ def _reader() -> BatchReader:
     return BatchReader(own_store())
 
 
-def code_of(found: Comparison, gates: Sequence[ComparisonGate]) -> int:
+def code_of(found: comparison.Comparison, gates: Sequence[comparison.ComparisonGate]) -> int:
     """Return the exit code: 1 if a gate fails, 3 if it had no case to look at."""
     if gates and found.overall is None and not any(found.findings(gate) for gate in gates):
         return NO_VERDICT
@@ -243,7 +219,7 @@ def code_of(found: Comparison, gates: Sequence[ComparisonGate]) -> int:
 ROWS = 20
 """The most rows of a table on a terminal; `--json` and the page have all."""
 
-STYLES: dict[Outcome, str] = {
+STYLES: dict[comparison.Outcome, str] = {
     "regressed": "bold red",
     "lost": "bold yellow",
     "unsure": "yellow",
@@ -253,7 +229,7 @@ STYLES: dict[Outcome, str] = {
 }
 """The outcomes that have a table of their cases, in this order, and its colour."""
 
-_IN_LISTS: tuple[Outcome, ...] = ("removed", "added")
+_IN_LISTS: tuple[comparison.Outcome, ...] = ("removed", "added")
 _ALWAYS = {"batch", "pass rate", "cost"}
 """Facts about a batch that a narrow terminal shows too."""
 
@@ -261,16 +237,16 @@ _EXAMPLES = 3
 """The most cases that are named where only their number matters."""
 
 
-def comparison_lines(found: Comparison, width: int, gates: Sequence[ComparisonGate] = ()) -> Iterator[Text | Table]:
+def comparison_lines(found: comparison.Comparison, width: int, gates: Sequence[comparison.ComparisonGate] = ()) -> Iterator[Text | Table]:
     """Yield the comparison, for a terminal of that width."""
     best = "bold yellow" if found.overall is None else "bold green"
     worst = next((STYLES[outcome] for outcome in ("regressed", "lost", "unsure") if found.counts.get(outcome)), best)
-    answer, passes = gated_answer(found, gates)
+    answer, passes = wording.gated_answer(found, gates)
     yield Text(answer, worst if passes is None else "bold green" if passes else "bold red")
-    yield Text(counts_line(found.counts, len(found.cases)))
-    yield from (Text(line) for line in overall_lines(found))
+    yield Text(wording.counts_line(found.counts, len(found.cases)))
+    yield from (Text(line) for line in wording.overall_lines(found))
     yield from (Text(f"note: {one_line(note)}", "yellow") for note in found.notes)
-    a, b = batch_facts(found.a), batch_facts(found.b)
+    a, b = wording.batch_facts(found.a), wording.batch_facts(found.b)
     facts = (Column(name, [a[name], b[name]], share=2 if name == "batch" else 0, wide=name not in _ALWAYS) for name in a)
     yield table([Column("", ["A", "B"], "bold"), *facts], width)
     for outcome in STYLES:
@@ -279,48 +255,50 @@ def comparison_lines(found: Comparison, width: int, gates: Sequence[ComparisonGa
         yield from _names(outcome, [row.id for row in found.cases if row.outcome == outcome])
     yield from _same_verdict(found.cases)
     yield from _criteria([tally for tally in found.criteria if tally.counts.keys() - {"same", "unjudged"}], width)
-    step = comparison_step(found)
+    step = wording.comparison_step(found)
     yield Text(f"\nnext: {step.words}{' ' if step.words else ''}{step.command}", "bold")
 
 
-def _cases(outcome: Outcome, rows: Sequence[CaseComparison], width: int) -> Iterator[Text | Table]:
+def _cases(outcome: comparison.Outcome, rows: Sequence[comparison.CaseComparison], width: int) -> Iterator[Text | Table]:
     if not rows:
         return
-    yield Text(f"\n{len(rows):,} {outcome_label(outcome)}", STYLES[outcome])
+    yield Text(f"\n{len(rows):,} {wording.outcome_label(outcome)}", STYLES[outcome])
     shown = rows[:ROWS]
     columns = [
         Column("case", [row.id for row in shown], share=3),
-        Column("A", [side_result(row.a) for row in shown], wide=True),
-        Column("B", [side_result(row.b) for row in shown], STYLES[outcome]),
-        Column("score", [score_change(row) for row in shown], wide=True),
-        Column("why", [change_reason(row)[:WHY_CHARACTERS] for row in shown], fills=True),
+        Column("A", [wording.side_result(row.a) for row in shown], wide=True),
+        Column("B", [wording.side_result(row.b) for row in shown], STYLES[outcome]),
+        Column("score", [wording.score_change(row) for row in shown], wide=True),
+        Column("why", [wording.change_reason(row)[:WHY_CHARACTERS] for row in shown], fills=True),
     ]
     yield table(columns, width)
     yield from _more(len(rows) - len(shown))
 
 
-def _names(outcome: Outcome, ids: Sequence[str]) -> Iterator[Text]:
+def _names(outcome: comparison.Outcome, ids: Sequence[str]) -> Iterator[Text]:
     if ids:
         shown = ", ".join(one_line(name)[:MOST_NAME] for name in ids[:ROWS])
-        yield Text(f"\n{len(ids):,} {outcome_label(outcome)}: ", "bold").append(shown, "default")
+        yield Text(f"\n{len(ids):,} {wording.outcome_label(outcome)}: ", "bold").append(shown, "default")
         yield from _more(len(ids) - ROWS)
 
 
-def _same_verdict(rows: Sequence[CaseComparison]) -> Iterator[Text]:
+def _same_verdict(rows: Sequence[comparison.CaseComparison]) -> Iterator[Text]:
     """Yield how the cases changed that have the same verdict in both batches."""
     noise = [row for row in rows if row.noise]
     moved = [row for row in rows if row.outcome == "same" and row.score_change]
     if noise:
-        examples = ", ".join(f"{one_line(row.id)[:MOST_NAME]} {side_result(row.a)} -> {side_result(row.b)}" for row in noise[:_EXAMPLES])
+        examples = ", ".join(
+            f"{one_line(row.id)[:MOST_NAME]} {wording.side_result(row.a)} -> {wording.side_result(row.b)}" for row in noise[:_EXAMPLES]
+        )
         more = f", and {len(noise) - _EXAMPLES:,} more" if len(noise) > _EXAMPLES else ""
         yield Text(f"\n{len(noise):,} changed within noise: ", "dim").append(f"{examples}{more}")
     if moved:
         down = [row for row in moved if row.score_change == "down"]
-        largest = f"; largest drop: {one_line(down[0].id)[:MOST_NAME]} {score_change(down[0])}" if down else ""
+        largest = f"; largest drop: {one_line(down[0].id)[:MOST_NAME]} {wording.score_change(down[0])}" if down else ""
         yield Text(f"\nscores under the same verdict: {len(down):,} down, {len(moved) - len(down):,} up{largest}", "dim")
 
 
-def _criteria(tallies: Sequence[CriterionTally], width: int) -> Iterator[Text | Table]:
+def _criteria(tallies: Sequence[comparison.CriterionTally], width: int) -> Iterator[Text | Table]:
     if not tallies:
         return
     shown = tallies[:ROWS]
@@ -330,8 +308,8 @@ def _criteria(tallies: Sequence[CriterionTally], width: int) -> Iterator[Text | 
         Column("criterion", [tally.id for tally in shown], share=3),
         Column("regressed", [f"{tally.counts.get('regressed', 0):,}" for tally in shown], "red", right=True),
         Column("improved", [f"{tally.counts.get('improved', 0):,}" for tally in shown], right=True),
-        Column("passed in A", [passed_of(tally.a) for tally in shown], right=True, wide=True),
-        Column("in B", [passed_of(tally.b) for tally in shown], right=True, wide=True),
+        Column("passed in A", [wording.passed_of(tally.a) for tally in shown], right=True, wide=True),
+        Column("in B", [wording.passed_of(tally.b) for tally in shown], right=True, wide=True),
         Column("text", [text[:WHY_CHARACTERS] for text in texts], fills=True),
     ]
     yield table(columns, width)

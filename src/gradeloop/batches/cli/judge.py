@@ -27,22 +27,7 @@ from gradeloop.batches.gate import few_at_once, gate_rate, wish_of
 from gradeloop.batches.judge_many import CONCURRENCY, EarlyGoal, RunVerdict, escalation_judge, judge_many
 from gradeloop.batches.pages.judgement_page import READ_BACK, JudgementOutputs, JudgementSource
 from gradeloop.batches.pages.subjects import judgement_story
-from gradeloop.cli.commands import (
-    AllowOutside,
-    Grader,
-    Json,
-    OutsideFolders,
-    Overwrite,
-    Scripted,
-    Tenant,
-    ToolFiles,
-    Trust,
-    UntilFlags,
-    codes_help,
-    ctrl_c,
-    share_flag,
-    takes,
-)
+from gradeloop.cli import commands
 from gradeloop.cli.folder import own_config_file, own_outside_roots
 from gradeloop.cli.render.run import WAIT_SECONDS
 from gradeloop.cli.render.table import show_lines
@@ -54,18 +39,10 @@ from gradeloop.contract.transcript import AgentRun
 from gradeloop.errors import InvalidRequest
 from gradeloop.exit_codes import CAPPED, NO_VERDICT, SATISFIED, STOPPED
 from gradeloop.files.rubric import require_files
+from gradeloop.judges import judgements
 from gradeloop.judges.chunks import is_too_long, parts_of
 from gradeloop.judges.client import Judge
 from gradeloop.judges.contract import JudgeConfig, JudgeResult, PassGate
-from gradeloop.judges.judgements import (
-    LabelSet,
-    compared_keys,
-    label_schema,
-    measure_stability,
-    read_labels,
-    select_judgements,
-    stability_lines,
-)
 from gradeloop.judges.pass_rule import JudgementCounts, PassRule, said_rows, with_gate
 from gradeloop.judges.prompt import refuse_cut
 from gradeloop.judges.sources import THREAD, load_judge, load_runs, names_file, read_judge, with_model
@@ -125,26 +102,28 @@ class JudgeOptions:
     runs: Annotated[
         tuple[str, ...], typer.Argument(metavar="RUN", help="Runs to judge: files (JSON, JSONL, .eval, text), or thread:ID; repeatable.")
     ] = ()
-    grader: Grader = None
+    grader: commands.Grader = None
     repeat: Annotated[int, typer.Option(min=1, max=1000, metavar="N", help="Judge each run this many times.")] = 1
     concurrency: Concurrency = 50
-    tenant: Tenant = None
+    tenant: commands.Tenant = None
     passes: Annotated[tuple[str, ...], typer.Option("--pass", metavar="KEY=VALUE", help=RULE_HELP)] = ()
-    pass_rate: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help="Exit 1 when a smaller share passes.")] = None
+    pass_rate: Annotated[
+        float | None, typer.Option(parser=commands.share_flag, metavar="SHARE", help="Exit 1 when a smaller share passes.")
+    ] = None
     labels: Annotated[Path | None, typer.Option(metavar="FILE", help=LABELS_HELP)] = None
     gate: Annotated[Literal["raw", "corrected"], typer.Option(help="Hold the raw rate, or the corrected one, against --pass-rate.")] = "raw"
-    allow_errors: Annotated[float, typer.Option(parser=share_flag, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = 0.0
-    tools: ToolFiles = ()
-    scripted: Scripted = None
+    allow_errors: Annotated[float, typer.Option(parser=commands.share_flag, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = 0.0
+    tools: commands.ToolFiles = ()
+    scripted: commands.Scripted = None
     output: Annotated[tuple[Path, ...], typer.Option("--output", "-o", metavar="FILE", help=FILES_HELP)] = ()
-    overwrite: Overwrite = False
+    overwrite: commands.Overwrite = False
     skip_bad: SkipBad = False
     mapping: MappingFile = None
     whole: Annotated[bool, typer.Option("--whole", help=WHOLE_HELP)] = False
     chunk: Annotated[bool, typer.Option("--chunk", help=CHUNK_HELP)] = False
-    max_bad: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=MAX_BAD_HELP)] = None
-    allow_outside: OutsideFolders = ()
-    trust: Trust = False
+    max_bad: Annotated[float | None, typer.Option(parser=commands.share_flag, metavar="SHARE", help=MAX_BAD_HELP)] = None
+    allow_outside: commands.OutsideFolders = ()
+    trust: commands.Trust = False
     store: Annotated[bool, typer.Option("--store/--no-store", help="Keep the results in the store, or do not.")] = True
     budget_usd: BudgetUsd = None
     retry: Retry = None
@@ -153,7 +132,7 @@ class JudgeOptions:
     only_judge: Annotated[str | None, typer.Option(metavar="JUDGE@VERSION", help=ONLY_JUDGE_HELP)] = None
     preview: Annotated[bool, typer.Option("--preview", help="Print the calls to make and their cost, and judge nothing.")] = False
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON line per result, and nothing else on stdout.")] = False
-    early: UntilFlags = UntilFlags()  # noqa: RUF009 - frozen
+    early: commands.UntilFlags = commands.UntilFlags()  # noqa: RUF009 - frozen
     rule: PassGate | None = None
     """The rule that results are written with; None without one."""
     files: JudgementOutputs = field(default_factory=lambda: JudgementOutputs(()))
@@ -192,8 +171,8 @@ class JudgeOptions:
         return EarlyGoal(wish_of(self.early.risk, seed, pass_if=rule.values), self.pass_rate)
 
 
-@app.command(epilog=codes_help("judge"))
-@takes(JudgeOptions)
+@app.command(epilog=commands.codes_help("judge"))
+@commands.takes(JudgeOptions)
 def judge(options: JudgeOptions) -> None:
     """Judge finished runs; stored verdicts are not paid for twice."""
     options.refuse_mixed()
@@ -213,21 +192,21 @@ def judge(options: JudgeOptions) -> None:
 
 
 @registry_app.command()
-def create(collection: Collection, file: JudgeFile, *, allow_outside: AllowOutside = None) -> None:
+def create(collection: Collection, file: JudgeFile, *, allow_outside: commands.AllowOutside = None) -> None:
     """Register a rubric as version 1."""
     made = asyncio.run(open_registry().create_rubric(collection, read_judge(file, own_outside_roots(allow_outside))))
     typer.echo(f"{collection}/{made.rubric_id}@{made.version}")
 
 
 @registry_app.command()
-def add(collection: Collection, rubric: RubricId, file: JudgeFile, *, allow_outside: AllowOutside = None) -> None:
+def add(collection: Collection, rubric: RubricId, file: JudgeFile, *, allow_outside: commands.AllowOutside = None) -> None:
     """Register a rubric's next version, if it changed."""
     made = asyncio.run(open_registry().add_version(collection, rubric, read_judge(file, own_outside_roots(allow_outside))))
     typer.echo(f"{collection}/{made.rubric_id}@{made.version}")
 
 
 @registry_app.command("list")
-def list_rubrics(collection: Collection, *, as_json: Json = False) -> None:
+def list_rubrics(collection: Collection, *, as_json: commands.Json = False) -> None:
     """List a collection's rubrics with their newest versions."""
     found = asyncio.run(open_registry().list_rubrics(collection))
     lines = [f"{row.rubric_id}@{row.version}  {row.kind}  {row.sha256[:12]}  {row.changed:%Y-%m-%d %H:%M}" for row in found]
@@ -297,7 +276,7 @@ async def judge_runs(options: JudgeOptions) -> JudgeOutcome:
     require_files(options.tools, "--tools")
     require_files((options.scripted,) if options.scripted else (), "--scripted")
     config, note = with_model(config, options.grader, scripted=options.scripted is not None)
-    rule, labels = PassRule(config, options.passes), read_labels(options.labels, config) if options.labels else None
+    rule, labels = PassRule(config, options.passes), judgements.read_labels(options.labels, config) if options.labels else None
     if (options.pass_rate is not None or options.labels is not None) and not rule.stated:
         flag = "--labels" if options.pass_rate is None else "--pass-rate"
         raise InvalidRequest(f"{flag} needs a rule for what passes; add --pass KEY=VALUE")
@@ -428,16 +407,18 @@ async def _save(config: JudgeConfig, finished: Sequence[RunVerdict], registry: "
         await registry.save(escalation, [(result, repeat) for result, repeat in failed if not result.result_metadata.get("again")])
 
 
-async def _print_measures(work: _Judging, labels: LabelSet | None, finished: Sequence[RunVerdict]) -> GatedRate | None:
+async def _print_measures(work: _Judging, labels: judgements.LabelSet | None, finished: Sequence[RunVerdict]) -> GatedRate | None:
     """Print how often repeated judgements differ, and the pass rate corrected by labels; return the latter."""
     results, config, registry = [row.first or row.result for row in finished], work.config, work.registry
     if any(row.repeat for row in finished):
-        for found in measure_stability(config, select_judgements(config, results), compared_keys(label_schema(config))):
-            work.say(*stability_lines(found))
+        for found in judgements.measure_stability(
+            config, judgements.select_judgements(config, results), judgements.compared_keys(judgements.label_schema(config))
+        ):
+            work.say(*judgements.stability_lines(found))
     if labels is None:
         _print_hint(work, results, None)
         return None
-    earlier = select_judgements(config, await registry.judgements(config, newest_first=True) if registry else ())
+    earlier = judgements.select_judgements(config, await registry.judgements(config, newest_first=True) if registry else ())
     wanted = {label.agent_run_id for label in labels.labels} - {result.agent_run_id for result in results}
     known = {run: verdict for run in wanted if (verdict := earlier.verdict(run)) is not None}
     firsts = [row.result for row in finished if row.repeat == 0]
@@ -506,7 +487,7 @@ async def _judge_readable(work: _Judging, judge: Judge, task_queue: str, connect
         concurrency = few_at_once(asked) if concurrency == CONCURRENCY else concurrency
         work.say(f"--until decided: random order, seed {work.gate.until.seed}", style="dim")
     progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-    with options.files.lines() as write, ctrl_c() as pressed, progress:
+    with options.files.lines() as write, commands.ctrl_c() as pressed, progress:
         bar = progress.add_task("judging", total=asked, failures="", wait="")
 
         def show_wait(wait: str | None) -> None:

@@ -4,19 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from gradeloop.batches.compare import wording
 from gradeloop.batches.compare.comparison import CaseComparison, CaseSide, Comparison, ComparisonGate, CriterionSide, Outcome, ShownCase
-from gradeloop.batches.compare.wording import (
-    SIGNIFICANT,
-    batch_facts,
-    change_reason,
-    comparison_step,
-    gated_answer,
-    one_sentence,
-    outcome_label,
-    passed_of,
-    score_change,
-    side_result,
-)
 from gradeloop.batches.exports import is_batch_file
 from gradeloop.contract.evaluation import DraftPiece
 from gradeloop.grading.changes import changes
@@ -101,28 +90,28 @@ def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = (), gates: 
 
     `pairs`: the outputs of changed cases, which it shows side by side.
     """
-    answer, passes = gated_answer(found, gates)
+    answer, passes = wording.gated_answer(found, gates)
     best = "error" if found.overall is None else "passed"
     worst = next((colour for outcome, colour in ANSWERS.items() if found.counts.get(outcome)), best)
-    if worst == "failed" and found.overall is not None and found.overall.by_chance >= SIGNIFICANT:
+    if worst == "failed" and found.overall is not None and found.overall.by_chance >= wording.SIGNIFICANT:
         worst = "unsure"  # chance alone may have done it
     left_out = {row.id for row in [row for row in found.cases if row.outcome == "same"][MOST_SAME:]}
     rows = [row for row in found.cases if row.id not in left_out]
     counts = {flag: sum(flag in _flags(row) for row in rows) for flag in FILTERS}
     places = {pair.row.id: at for at, pair in enumerate(pairs)}
     worse = worse_cases(rows, places)
-    a, b = batch_facts(found.a), batch_facts(found.b)
+    a, b = wording.batch_facts(found.a), wording.batch_facts(found.b)
     known = [name for name in a if a[name] or b[name]]
     return document(
         "diff.html",
         title=f"{found.a.source} and {found.b.source} · gradeloop",
         scripts=("cases.js",),
         found=found,
-        sentence=one_sentence(found),
+        sentence=wording.one_sentence(found),
         heading=" → ".join(short_names(found.a.source, found.b.source)),
         sources=f"{found.a.source} → {found.b.source}",
         answer=answer,
-        step=comparison_step(found),
+        step=wording.comparison_step(found),
         answer_colour=worst if passes is None else "passed" if passes else "failed",
         pairs=pairs,
         places=places,
@@ -136,11 +125,11 @@ def comparison_page(found: Comparison, pairs: Sequence[OutputPair] = (), gates: 
         rows=rows,
         left_out=len(left_out),
         criteria=[tally for tally in found.criteria if tally.counts.keys() - {"same", "unjudged"}],
-        outcome_label=outcome_label,
-        change_reason=change_reason,
-        score_change=score_change,
-        passed_of=passed_of,
-        side_result=side_result,
+        outcome_label=wording.outcome_label,
+        change_reason=wording.change_reason,
+        score_change=wording.score_change,
+        passed_of=wording.passed_of,
+        side_result=wording.side_result,
         flags=_flags,
         colour=_colour,
         side_text=_side_text,
@@ -179,7 +168,7 @@ def worse_cases(rows: Sequence[CaseComparison], places: Mapping[str, int]) -> li
             regressed = [change for change in row.changes if change.outcome == row.outcome == "regressed"]
             parts = tuple(AnswerPart(headline(change.name, CHARACTERS), change.id) for change in regressed[:ANSWER_PARTS])
             gap = regressed[0].b.gap if regressed and regressed[0].b is not None else ""
-            parts = parts or (AnswerPart(headline(change_reason(row), CHARACTERS)),)
+            parts = parts or (AnswerPart(headline(wording.change_reason(row), CHARACTERS)),)
             more = len(regressed[ANSWER_PARTS:])
             found.append(WorseCase(row.id, href, row.outcome, parts, more, headline(gap or "", CHARACTERS)))
     return found
@@ -221,6 +210,6 @@ def _side_text(side: CriterionSide | None) -> str:
         return "not in this rubric"
     if not side.judged:
         return "no verdict"
-    passed = "passed" if side.judged == 1 else f"{passed_of(side)} passed"
+    passed = "passed" if side.judged == 1 else f"{wording.passed_of(side)} passed"
     verdict = passed if side.passed or side.judged > 1 else "not passed"
     return f"{verdict}{', overridden by a person' if side.overridden else ''}{f': {side.gap}' if side.gap else ''}"

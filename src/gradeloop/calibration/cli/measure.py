@@ -25,20 +25,7 @@ from gradeloop.calibration.check_report import Answered, CheckReport, ProbeFindi
 from gradeloop.calibration.figures import NAMES, cluster_line, figure_texts
 from gradeloop.calibration.labelled_sets import LabelledSet, read_labelled_set
 from gradeloop.calibration.probes import WHAT, ProbeName, against_repetition, probe_finding, probe_questions
-from gradeloop.cli.commands import (
-    AllowOutside,
-    Grader,
-    Json,
-    OutsideFolders,
-    Overwrite,
-    Scripted,
-    ToolFiles,
-    Trust,
-    codes_help,
-    ctrl_c,
-    share_flag,
-    takes,
-)
+from gradeloop.cli import commands
 from gradeloop.cli.folder import own_config_file, own_outside_roots
 from gradeloop.cli.render.table import Column, show_lines, table
 from gradeloop.cli.task_file import budget_of
@@ -81,7 +68,7 @@ def measures() -> None:
     """Measure judges."""
 
 
-@app.command(epilog=codes_help("agreement"))
+@app.command(epilog=commands.codes_help("agreement"))
 def agreement(  # noqa: PLR0913 - one parameter a flag
     judge: JudgeName,
     labels: Annotated[
@@ -96,15 +83,15 @@ def agreement(  # noqa: PLR0913 - one parameter a flag
     results: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Read judgements that `judge --json` wrote, instead of the store's.")
     ] = None,
-    grader: Grader = None,
+    grader: commands.Grader = None,
     ordered: Annotated[
         list[str] | None, typer.Option(metavar="KEY", help="The values of KEY are written from least to most; repeatable.")
     ] = None,
     passes: Annotated[list[str] | None, PASSED_BY] = None,
     cluster: Annotated[str | None, typer.Option(metavar="PATTERN", help=CLUSTER_HELP)] = None,
-    risk: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=RISK_HELP)] = None,
-    allow_outside: AllowOutside = None,
-    as_json: Json = False,
+    risk: Annotated[float | None, typer.Option(parser=commands.share_flag, metavar="SHARE", help=RISK_HELP)] = None,
+    allow_outside: commands.AllowOutside = None,
+    as_json: commands.Json = False,
 ) -> None:
     """Measure how well a judge agrees with people."""
     if risk is not None and not 0.001 <= risk <= 0.5:  # noqa: PLR2004 - the bounds are said
@@ -276,13 +263,13 @@ class AskFlags:
     retry: Retry = None
     preview: Annotated[bool, typer.Option("--preview", help="Print the calls to make and their cost, and ask nothing.")] = False
     store: Annotated[bool, typer.Option("--store/--no-store", help="Keep the verdicts in the store, or do not.")] = True
-    tools: ToolFiles = ()
-    scripted: Scripted = None
+    tools: commands.ToolFiles = ()
+    scripted: commands.Scripted = None
     output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write a page with the worst cases.")] = None
-    overwrite: Overwrite = False
-    allow_outside: OutsideFolders = ()
-    trust: Trust = False
-    as_json: Json = False
+    overwrite: commands.Overwrite = False
+    allow_outside: commands.OutsideFolders = ()
+    trust: commands.Trust = False
+    as_json: commands.Json = False
 
     @property
     def budget(self) -> Budget | None:
@@ -298,7 +285,7 @@ class CheckOptions:
     dataset: Annotated[
         Path, typer.Argument(metavar="DATASET", help="Labelled items: JSON, JSONL or CSV, as JudgeBench and others have, or your own.")
     ]
-    grader: Grader = None
+    grader: commands.Grader = None
     limit: Annotated[int | None, typer.Option(min=1, metavar="N", help="Ask about the first N items only.")] = None
     probe: Annotated[tuple[str, ...], typer.Option(metavar="NAME", help=PROBE_HELP)] = ()
     passes: Annotated[tuple[str, ...], PASSED_BY] = ()
@@ -307,8 +294,8 @@ class CheckOptions:
     asking: AskFlags = AskFlags()
 
 
-@app.command("check-judge", epilog=codes_help("check-judge"))
-@takes(CheckOptions)
+@app.command("check-judge", epilog=commands.codes_help("check-judge"))
+@commands.takes(CheckOptions)
 def check_judge(options: CheckOptions) -> None:
     """Measure how far a judge can be trusted on a labelled set."""
     parse_probes(options.probe)
@@ -454,7 +441,7 @@ async def ask(
 
     columns = (TextColumn("judging"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     found: dict[int, JudgeResult] = {}
-    with ctrl_c() as pressed, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+    with commands.ctrl_c() as pressed, Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         bar = progress.add_task("judging", total=len(requests))
 
         def report_at(places: Sequence[int]) -> Callable[[int, JudgeResult], None]:

@@ -28,38 +28,12 @@ from gradeloop.judges.contract import CriteriaJudge, JudgeConfig, SchemaJudge
 from gradeloop.judges.judgements import Judgements, Label, LabelSet, label_schema, read_labels
 from gradeloop.judges.pass_rule import PassRule, passes_rule
 from gradeloop.judges.sources import load_judge, names_file, with_model
+from gradeloop.monitors import contract, overview
 from gradeloop.monitors.anchor_runs import LABEL_KEY, Anchor, anchors_of, plan_of_anchors
 from gradeloop.monitors.anchors import ANCHORS_PER_TICK, MOST_ANCHORS
 from gradeloop.monitors.cli.monitor_suite import write_suite
 from gradeloop.monitors.client import NO_WORKER, MonitorSchedule, MonitorSchedules
-from gradeloop.monitors.contract import (
-    BACKFILL_RUNS,
-    BASELINE_RUNS,
-    LEAST_BASELINE,
-    SOURCES,
-    AlertRule,
-    AlwaysRule,
-    BackfillCall,
-    BackfillReport,
-    MonitorDefinition,
-    SourceFlags,
-    TickReport,
-    require_quiet,
-)
 from gradeloop.monitors.labelling import LabelledRun, LabelTask, MonitorLabels, label_value
-from gradeloop.monitors.overview import (
-    MonitorReader,
-    MonitorSummary,
-    anchor_text,
-    backfill_text,
-    labels_text,
-    rate_text,
-    rates_text,
-    shadow_text,
-    tick_notes,
-    undecided_text,
-    waiting_text,
-)
 from gradeloop.settings.paths import user_name
 from gradeloop.settings.worker import with_tenant
 from gradeloop.store.engine import own_store
@@ -112,7 +86,7 @@ def label(  # noqa: PLR0913 - one parameter a flag
         run_id = asyncio.run(labels.give(name, run, person, passed=SAYS[verdict], reason=reason))
         show_lines({"run_id": run_id, "label": verdict, "created_by": person}, [f"{run_id}: {verdict}, says {person}"], as_json=as_json)
     elif agreement or output is not None:
-        definition, given = asyncio.run(MonitorReader(own_store()).require(name)).definition, asyncio.run(labels.given(name))
+        definition, given = asyncio.run(overview.MonitorReader(own_store()).require(name)).definition, asyncio.run(labels.given(name))
         if output is not None:
             refuse_foreign(output, overwrite=overwrite)
             output.parent.mkdir(parents=True, exist_ok=True)
@@ -127,7 +101,7 @@ def label(  # noqa: PLR0913 - one parameter a flag
         show_lines(None if task is None else task.model_dump(mode="json"), _task_lines(name, task), as_json=as_json)
 
 
-def as_labels(definition: MonitorDefinition, given: tuple[LabelledRun, ...]) -> LabelSet:
+def as_labels(definition: contract.MonitorDefinition, given: tuple[LabelledRun, ...]) -> LabelSet:
     """Return what people say in the form that measures a judge; a fail that names no value of the judge's keys is left out."""
     found = list[Label]()
     for one in given:
@@ -136,7 +110,7 @@ def as_labels(definition: MonitorDefinition, given: tuple[LabelledRun, ...]) -> 
     return LabelSet(label_schema=label_schema(definition.judge), labels=tuple(found))
 
 
-def agreement_of(definition: MonitorDefinition, given: tuple[LabelledRun, ...]) -> Agreement:
+def agreement_of(definition: contract.MonitorDefinition, given: tuple[LabelledRun, ...]) -> Agreement:
     """Return how far a monitor's judge agrees with what people say of its runs.
 
     Raises:
@@ -184,7 +158,9 @@ class CreateOptions:
     alert: Annotated[tuple[str, ...], typer.Option(metavar="RULE", help="Warn by a rule such as 'pass_rate < 0.9'.")] = ()
     tenant: Tenant = None
     drift: Annotated[bool, typer.Option("--drift/--no-drift", help="Warn when the rate leaves that of the first runs.")] = True
-    baseline: Annotated[int, typer.Option(min=LEAST_BASELINE, metavar="RUNS", help="First runs: so many, or a day's.")] = BASELINE_RUNS
+    baseline: Annotated[int, typer.Option(min=contract.LEAST_BASELINE, metavar="RUNS", help="First runs: so many, or a day's.")] = (
+        contract.BASELINE_RUNS
+    )
     anchors: Annotated[Path | None, typer.Option(metavar="FILE", help="Watch the judge itself by these labelled runs.")] = None
     anchor_labels: Annotated[Path | None, typer.Option(metavar="FILE", help="The anchors' labels; their metadata by default.")] = None
     anchors_per_tick: Annotated[
@@ -215,8 +191,8 @@ def create(options: CreateOptions) -> None:
         "every": round(_seconds(every, "--every")),
         "budget_usd": options.budget,
         "baseline_runs": options.baseline,
-        "always": tuple(map(AlwaysRule.parse, options.always)),
-        "alerts": tuple(map(AlertRule.parse, options.alert)),
+        "always": tuple(map(contract.AlwaysRule.parse, options.always)),
+        "alerts": tuple(map(contract.AlertRule.parse, options.alert)),
         **_shares(options.sample),
     }
     spec = WorkerSpec(tools=options.tools, scripted=options.scripted, config=own_config_file(trust=options.trust))
@@ -258,12 +234,12 @@ async def _create(chosen: dict[str, Any], options: CreateOptions, spec: WorkerSp
 
     judge, shadow = map(servable, loaded)
     with explained():
-        definition, anchors = MonitorDefinition.model_validate(chosen | {"judge": judge, "shadow": shadow}), tuple[Anchor, ...]()
+        definition, anchors = contract.MonitorDefinition.model_validate(chosen | {"judge": judge, "shadow": shadow}), tuple[Anchor, ...]()
     if options.anchors is not None:
         anchors = read_anchors(options.anchors, options.anchor_labels, definition.judge, definition.passes)
         definition = definition.model_copy(update={"anchors": plan_of_anchors(anchors, options.anchors_per_tick)})
     task_queue = served or await ensure_worker(spec, connection)
-    is_new = await MonitorReader(store).create(definition, anchors)
+    is_new = await overview.MonitorReader(store).create(definition, anchors)
     priority = definition.priority if definition.tenant else None
     await MonitorSchedules(client).create(definition.name, definition.every, task_queue, priority=priority)
     return is_new, served is not None
@@ -289,18 +265,18 @@ def _source(options: CreateOptions) -> dict[str, Any]:
         example = "deployment.environment.name=production" if kind == "otlp" else "status=satisfied"
         raise InvalidRequest(f"--where {clip(bad)} is no pair; write KEY=VALUE, such as {example}")
     pairs = dict(pair.split("=", 1) for pair in where)
-    flags = SourceFlags(options.source, options.query, options.watermark, quiet, pairs)
-    for row in SOURCES:
+    flags = contract.SourceFlags(options.source, options.query, options.watermark, quiet, pairs)
+    for row in contract.SOURCES:
         if (said := row.flag(flags)) is not None:
             return {"kind": row.name, **said}
-    *others, last = (row.written for row in SOURCES)
+    *others, last = (row.written for row in contract.SOURCES)
     raise InvalidRequest(f"--source {clip(options.source)} is no source; write {', '.join(others)} or {last}")
 
 
 def _quiet_seconds(text: str, kind: str) -> float:
     """Return for how long a source is left to settle; one that tells changes late must have some time for it."""
     try:
-        return require_quiet(_seconds(text, "--quiet"), "bucket" if kind == "s3" else kind, clip(text))
+        return contract.require_quiet(_seconds(text, "--quiet"), "bucket" if kind == "s3" else kind, clip(text))
     except ValueError as error:
         raise InvalidRequest(f"--quiet {error}") from None
 
@@ -337,7 +313,7 @@ def list_monitors(*, as_json: Json = False) -> None:
             Column("monitor", [one.name for one in found], wraps=True),
             Column("every", [duration(one.definition.every) for one in found]),
             Column("ticks", [str(one.state.ticks) for one in found]),
-            Column("pass rate", [rate_text(one.rate) for one in found], wraps=True),
+            Column("pass rate", [overview.rate_text(one.rate) for one in found], wraps=True),
             Column("alerts", [one_line(", ".join(alert.kind for alert in one.open_alerts)) or "none" for one in found], wraps=True),
         ]
     )
@@ -351,9 +327,9 @@ def list_monitors(*, as_json: Json = False) -> None:
     show_lines(values, [rows, *said] if found else ["no monitors yet"], as_json=as_json)
 
 
-async def _listed() -> tuple[list[MonitorSummary], frozenset[str], str]:
+async def _listed() -> tuple[list[overview.MonitorSummary], frozenset[str], str]:
     """Return all monitors, those without a worker, and why the server cannot say which these are; empty where it can."""
-    found = await MonitorReader(own_store()).summaries()
+    found = await overview.MonitorReader(own_store()).summaries()
     if not found:
         return found, frozenset(), ""
     try:
@@ -369,8 +345,8 @@ def show(name: Name, *, as_json: Json = False) -> None:
     The rates with their intervals, the alerts, the newest ticks and the newest failures.
     """
 
-    async def work() -> tuple[MonitorSummary, MonitorSchedule | None]:
-        summary = await MonitorReader(own_store()).summary(name)
+    async def work() -> tuple[overview.MonitorSummary, MonitorSchedule | None]:
+        summary = await overview.MonitorReader(own_store()).summary(name)
         return summary, await MonitorSchedules(await connect(await find())).find(name)
 
     found, schedule = asyncio.run(work())
@@ -378,19 +354,25 @@ def show(name: Name, *, as_json: Json = False) -> None:
     show_lines(value, [*_schedule_lines(found, schedule), *_summary_lines(found)], as_json=as_json)
 
 
-def _schedule_lines(found: MonitorSummary, schedule: MonitorSchedule | None) -> Iterator[str]:
+def _schedule_lines(found: overview.MonitorSummary, schedule: MonitorSchedule | None) -> Iterator[str]:
     when = "no schedule on this server" if schedule is None else "paused" if schedule.paused else f"next tick {schedule.next_tick}"
     yield f"monitor {found.name}: every {duration(found.definition.every)}, {when}"
     if schedule is not None and not schedule.is_served:
         yield NO_WORKER
 
 
-def _summary_lines(found: MonitorSummary) -> Iterator[object]:
-    yield f"pass rate {rates_text(found.rate, found)} in the newest {counted(len(found.ticks), 'tick')}"
-    yield from (one_line(f"  {stratum}: {rates_text(rate, found)}") for stratum, rate in found.strata.items())
-    if said := undecided_text(found):
+def _summary_lines(found: overview.MonitorSummary) -> Iterator[object]:
+    yield f"pass rate {overview.rates_text(found.rate, found)} in the newest {counted(len(found.ticks), 'tick')}"
+    yield from (one_line(f"  {stratum}: {overview.rates_text(rate, found)}") for stratum, rate in found.strata.items())
+    if said := overview.undecided_text(found):
         yield f"no alert yet: {said}"
-    yield from filter(None, (note(found) for note in (waiting_text, anchor_text, labels_text, shadow_text, backfill_text)))
+    yield from filter(
+        None,
+        (
+            note(found)
+            for note in (overview.waiting_text, overview.anchor_text, overview.labels_text, overview.shadow_text, overview.backfill_text)
+        ),
+    )
     for alert in found.alerts[:SHOWN]:
         over = f", over since {alert.cleared}" if alert.cleared else ""
         yield one_line(f"{'alert' if alert.cleared is None else 'past alert'} {alert.time}: {alert.said}{over}")
@@ -401,16 +383,16 @@ def _summary_lines(found: MonitorSummary) -> Iterator[object]:
     yield from (one_line(f"failed: {run.run_id} (tick {run.tick})") for run in found.failed[:SHOWN])
 
 
-def _tick_table(found: MonitorSummary, ticks: Sequence[TickReport]) -> object:
+def _tick_table(found: overview.MonitorSummary, ticks: Sequence[contract.TickReport]) -> object:
     return table(
         [
             Column("tick", [str(tick.number) for tick in ticks]),
             Column("read", [str(tick.read) for tick in ticks]),
-            Column("pass rate", [rates_text(tick.rate, found) if tick.settled else "being judged" for tick in ticks], wraps=True),
+            Column("pass rate", [overview.rates_text(tick.rate, found) if tick.settled else "being judged" for tick in ticks], wraps=True),
             Column("errors", [str(tick.errors) for tick in ticks]),
             Column("unjudged", [str(tick.unjudged + tick.over_budget) for tick in ticks]),
             Column("cost", ["" if tick.cost_usd is None else money(tick.cost_usd) for tick in ticks]),
-            Column("notes", [one_line(tick_notes(tick)) for tick in ticks], wraps=True),
+            Column("notes", [one_line(overview.tick_notes(tick)) for tick in ticks], wraps=True),
         ]
     )
 
@@ -445,7 +427,7 @@ def accept(name: Name) -> None:
 
     Ends alerts on the judge and on drift; ticks to come are compared with the next ones.
     """
-    over = asyncio.run(MonitorReader(own_store()).accept(name))
+    over = asyncio.run(overview.MonitorReader(own_store()).accept(name))
     typer.echo(f"{name} begins anew: {', '.join(over) + ' over' if over else 'no alert was open'}; the next ticks are its beginning")
 
 
@@ -469,18 +451,18 @@ def backfill(
     show_lines(found.model_dump(mode="json"), list(_backfill_lines(name, found, preview=preview)), as_json=as_json)
 
 
-async def _backfill(name: str, since: str, share: float | None, *, preview: bool) -> BackfillReport:
-    monitor = await MonitorReader(own_store()).require(name)
+async def _backfill(name: str, since: str, share: float | None, *, preview: bool) -> contract.BackfillReport:
+    monitor = await overview.MonitorReader(own_store()).require(name)
     connection = await find()
     schedules = MonitorSchedules(await connect(connection))
     task_queue = await schedules.queue_of(name)
     await wake_worker(task_queue, connection)
     priority = monitor.definition.priority if monitor.definition.tenant else None
-    call = BackfillCall(monitor=name, since=since, share=share, preview=preview, priority=priority)
+    call = contract.BackfillCall(monitor=name, since=since, share=share, preview=preview, priority=priority)
     return await schedules.backfill(call, task_queue)
 
 
-def _backfill_lines(name: str, found: BackfillReport, *, preview: bool) -> Iterator[str]:
+def _backfill_lines(name: str, found: contract.BackfillReport, *, preview: bool) -> Iterator[str]:
     others = {
         "have a verdict": found.done,
         "wait already": found.waiting,
@@ -495,7 +477,7 @@ def _backfill_lines(name: str, found: BackfillReport, *, preview: bool) -> Itera
     verb = "would be judged" if preview else "will be judged"
     yield f"{counted(found.chosen, 'run')} {verb}: {counted(found.calls, 'call')}{cached}; {cost}"
     if found.chosen and not preview:
-        yield f"ticks judge {BACKFILL_RUNS} each behind their own runs; look at it with: gradeloop monitor show {name}"
+        yield f"ticks judge {contract.BACKFILL_RUNS} each behind their own runs; look at it with: gradeloop monitor show {name}"
 
 
 @monitor_app.command()
@@ -506,7 +488,7 @@ def delete(name: Name) -> None:
 
 
 async def _change(name: str, what: str) -> None:
-    reader = MonitorReader(own_store())
+    reader = overview.MonitorReader(own_store())
     await reader.require(name)
     connection = await find()
     schedules = MonitorSchedules(await connect(connection))
@@ -532,7 +514,7 @@ def export(
 
     The suite has each failed run as a test, and the judge's rubric.
     """
-    reader = MonitorReader(own_store())
+    reader = overview.MonitorReader(own_store())
     if to_suite is not None:
         if output is not None:
             raise InvalidRequest("--to-suite writes a suite, and --output lines of JSON; give one of them")

@@ -48,25 +48,10 @@ from gradeloop.settings.paths import state_folder
 from gradeloop.settings.trust import ConfigFile
 from gradeloop.settings.worker import find_imports, find_outside_roots
 from gradeloop.store.engine import STORE_VARIABLE, own_store
-from gradeloop.suites.cli.eval_options import (
-    EvalCommandLine,
-    EvalOptions,
-    check_suites,
-    find_suite,
-    worker_of,
-)
+from gradeloop.suites.cli.eval_options import EvalCommandLine, EvalOptions, check_suites, find_suite, worker_of
 from gradeloop.suites.load import read_suite
 from gradeloop.suites.plan import Suite
-from gradeloop.temporal.connect import (
-    OURS,
-    Connection,
-    connect,
-    done_before,
-    ensure_worker,
-    ensure_worker_of,
-    find,
-    keep_worker_alive,
-)
+from gradeloop.temporal.connect import OURS, Connection, connect, done_before, ensure_worker, ensure_worker_of, find, keep_worker_alive
 from gradeloop.temporal.process import beside, noticed
 from gradeloop.text import counted, json_without_commands, printable
 

@@ -19,20 +19,7 @@ from gradeloop.batches.compare.comparison import load_batch
 from gradeloop.batches.contract import BATCH_PRIORITY, CONCURRENCY, BatchRequest, BatchSummary, CaseStatus
 from gradeloop.batches.gate import digest, few_at_once, wish_of
 from gradeloop.batches.reader import BatchReader
-from gradeloop.cli.commands import (
-    BASELINE_HELP,
-    Grader,
-    JsonLines,
-    OutputFiles,
-    OutsideFolders,
-    Overwrite,
-    Scripted,
-    Tenant,
-    ToolFiles,
-    Trust,
-    UntilFlags,
-    share_flag,
-)
+from gradeloop.cli import commands
 from gradeloop.cli.folder import load_env_files, own_config_file
 from gradeloop.cli.task_file import budget_of
 from gradeloop.contract.model_spec import Budget
@@ -97,8 +84,8 @@ class LimitFlags:
     budget_tokens: Annotated[int | None, typer.Option(metavar="N", help="Pause when the batch has used this many tokens.")] = None
     budget_usd: Annotated[float | None, typer.Option(metavar="USD", help="Pause when the batch has cost this many US dollars.")] = None
     max_errors: Annotated[int | None, typer.Option(min=1, metavar="N", help="Pause when this many cases are errors.")] = None
-    max_error_rate: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=MAX_ERROR_RATE_HELP)] = None
-    pass_rate: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=RATE_HELP)] = None
+    max_error_rate: Annotated[float | None, typer.Option(parser=commands.share_flag, metavar="SHARE", help=MAX_ERROR_RATE_HELP)] = None
+    pass_rate: Annotated[float | None, typer.Option(parser=commands.share_flag, metavar="SHARE", help=RATE_HELP)] = None
     retries: Annotated[int | None, typer.Option(min=0, max=20, metavar="N", help=RETRIES_HELP)] = None
 
     @property
@@ -116,9 +103,9 @@ class LimitFlags:
 class FolderFlags:
     """Flags on what may be read, run and replaced in the folders of the suite and the command."""
 
-    allow_outside: OutsideFolders = ()
-    trust: Trust = False
-    overwrite: Overwrite = False
+    allow_outside: commands.OutsideFolders = ()
+    trust: commands.Trust = False
+    overwrite: commands.Overwrite = False
 
 
 @dataclass(frozen=True)
@@ -130,14 +117,14 @@ class Presentation:
     cell_length: Annotated[
         int | None, typer.Option("--table-cell-max-length", min=1, metavar="N", help="Cut the outputs in the table to this.")
     ] = None
-    baseline: Annotated[str | None, typer.Option(metavar="BATCH", help=BASELINE_HELP)] = None
+    baseline: Annotated[str | None, typer.Option(metavar="BATCH", help=commands.BASELINE_HELP)] = None
 
 
 @dataclass(frozen=True)
 class EarlyFlags:
     """Flags of a batch that ends once its answer is known."""
 
-    flags: UntilFlags = UntilFlags()  # noqa: RUF009 - frozen
+    flags: commands.UntilFlags = commands.UntilFlags()  # noqa: RUF009 - frozen
     preview: Annotated[bool, typer.Option("--preview", help="With --until: print the share of cases that it asks; run none.")] = False
     rest: Annotated[bool, typer.Option("--all", help="With --resume: ask the cases that were not asked, too.")] = False
 
@@ -193,7 +180,7 @@ class EvalOptions:
     config: Config = None
     check: Annotated[bool, typer.Option("--check", help=CHECK_HELP)] = False
     skip_unsupported: Annotated[bool, typer.Option("--skip-unsupported", help=SKIP_HELP)] = False
-    output: OutputFiles = ()
+    output: commands.OutputFiles = ()
     prompts: Annotated[
         tuple[str, ...], typer.Option("--prompts", "-p", metavar="FILE...", help="Use these prompts instead of the suite's.")
     ] = ()
@@ -208,7 +195,7 @@ class EvalOptions:
         tuple[str, ...], typer.Option(metavar="NAME=VALUE", help="Set a variable of the tests that do not set it; repeatable.")
     ] = ()
     env_file: EnvFiles = ()
-    grader: Grader = None
+    grader: commands.Grader = None
     filters: Annotated[tuple[str, ...], typer.Option("--filter", metavar="TEXT", help=FILTER_HELP)] = ()
     filter_first_n: Annotated[
         int | None, typer.Option("--filter-first-n", "-n", min=1, metavar="N", help="Run the cases of the first N tests that are selected.")
@@ -236,13 +223,13 @@ class EvalOptions:
     loop: Annotated[bool | None, typer.Option("--loop/--no-loop", help="Revise each draft until it passes, or draft once.")] = None
     repeat: Annotated[int | None, typer.Option(min=1, max=100, metavar="N", help="Run each case this many times.")] = None
     limits: LimitFlags = LimitFlags()
-    tenant: Tenant = None
-    allow_errors: Annotated[float | None, typer.Option(parser=share_flag, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = None
+    tenant: commands.Tenant = None
+    allow_errors: Annotated[float | None, typer.Option(parser=commands.share_flag, metavar="SHARE", help=ALLOW_ERRORS_HELP)] = None
     correction: CorrectionFlags = CorrectionFlags()
     early: EarlyFlags = EarlyFlags()
     cache: Annotated[bool, typer.Option("--cache/--no-cache", help="Reuse drafts and verdicts, or ask for all again.")] = True
-    tools: ToolFiles = ()
-    scripted: Scripted = None
+    tools: commands.ToolFiles = ()
+    scripted: commands.Scripted = None
     allow_code: Annotated[bool, typer.Option("--allow-code", help="Run the suite's own code, in the sandbox; read it first.")] = False
     imports: Annotated[tuple[Path, ...], typer.Option("--imports", metavar="FOLDER", help="Let code import from here; repeatable.")] = ()
     attach: Annotated[str | None, typer.Option(metavar="BATCH", help="Follow a batch that was started before, or `latest`.")] = None
@@ -253,7 +240,7 @@ class EvalOptions:
     detach: Annotated[bool, typer.Option("--detach", help="Start the batch and return without waiting for it.")] = False
     watch: Annotated[bool, typer.Option("--watch", "-w", help="Run the suite again whenever a file of its folder changes.")] = False
     presentation: Presentation = Presentation()
-    as_json: JsonLines = False
+    as_json: commands.JsonLines = False
     suite: Path | None = None
     """The suite that runs, once it is found."""
     flags: SuiteFlags = SuiteFlags()  # noqa: RUF009 - frozen

@@ -13,21 +13,7 @@ from pydantic import JsonValue
 
 from gradeloop.contract.transcript import AgentRun, RunMessage
 from gradeloop.text import objects_in
-from gradeloop.transcripts.assemble import (
-    ToolRecord,
-    TraceStep,
-    ancestors,
-    build_trace,
-    exchange,
-    has_content,
-    join_steps,
-    merge_histories,
-    read_side,
-    refuse_unrecorded_calls,
-    run_or_error,
-    sums_up,
-    transcript_of,
-)
+from gradeloop.transcripts import assemble
 from gradeloop.transcripts.formats import Format
 from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, inside, list_at, require_rows, structured
 from gradeloop.transcripts.message_forms import build_message, parse_messages
@@ -92,7 +78,7 @@ def _parse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessage]:
     found = 0
     for trace, members in traces.items():
         ordered = sorted(members, key=lambda span: span.start)
-        run = run_or_error(lambda trace=trace, ordered=ordered: _run_of_trace(trace or name, ordered))  # type: ignore[misc]  # bound
+        run = assemble.run_or_error(lambda trace=trace, ordered=ordered: _run_of_trace(trace or name, ordered))  # type: ignore[misc]  # bound
         if run is not None:
             found += 1
             yield run
@@ -110,7 +96,7 @@ def read_trace(trace: str, rows: Sequence[Json]) -> AgentRun | UnreadableMessage
         spans = sorted(_with_records([span for row in rows for span in _spans_of(row)]), key=lambda span: span.start)
         return _run_of_trace(trace, spans)
 
-    return run_or_error(made)
+    return assemble.run_or_error(made)
 
 
 def _with_records(spans: Sequence[Span]) -> list[Span]:
@@ -142,23 +128,23 @@ def _run_of_trace(trace: str, spans: list[Span]) -> AgentRun | None:
     parents = {span.span_id: span.parent for span in spans if span.span_id}
     below: dict[str, list[list[RunMessage]]] = {span.span_id: [] for span, _ in recorded}
     for span, history in recorded:
-        for over in ancestors(span.span_id, parents):
+        for over in assemble.ancestors(span.span_id, parents):
             if over in below:
                 below[over].append(history)
-    own_words = [history for span, history in recorded if not sums_up(history, below[span.span_id])]
+    own_words = [history for span, history in recorded if not assemble.sums_up(history, below[span.span_id])]
     histories = own_words or [history for _, history in recorded]  # of spans that are within each other
-    if not any(map(has_content, histories)):
+    if not any(map(assemble.has_content, histories)):
         histories = [found for span in rest if (found := _outline_of(span.attributes))][:1] or histories
     if not histories:
-        refuse_unrecorded_calls(trace, [span.name for span in rest if _is_model_call(span.attributes)], CAPTURE)
+        assemble.refuse_unrecorded_calls(trace, [span.name for span in rest if _is_model_call(span.attributes)], CAPTURE)
         if not tools:
             return None
-    conversations = join_steps([_step(span) for span in spans], merge_histories(histories) or [[]], in_order=True)
+    conversations = assemble.join_steps([_step(span) for span in spans], assemble.merge_histories(histories) or [[]], in_order=True)
     metadata: dict[str, JsonValue] = {"spans": dict(Counter(span.name for span in spans))}
     names = ("gen_ai.response.model", "gen_ai.request.model", "llm.model_name", "ai.model.id")
     models = sorted({str(model) for span in spans if (model := first_of(span.attributes, *names)) is not None})
     metadata |= {"models": list(models)} if models else {}
-    return build_trace(trace, [transcript_of(messages) for messages in conversations], metadata, CAPTURE)
+    return assemble.build_trace(trace, [assemble.transcript_of(messages) for messages in conversations], metadata, CAPTURE)
 
 
 def _history_of(span: Span) -> list[RunMessage]:
@@ -171,14 +157,14 @@ def _history_of(span: Span) -> list[RunMessage]:
     system, given, answered = (structured(attributes.get(key)) for key in keys)
     if given is not None or answered is not None:
         before = parse_messages([{"role": "system", "content": system if isinstance(system, (str, list)) else [system]}]) if system else []
-        return [*before, *read_side(given, "user", "input"), *read_side(answered, "assistant", "output")]
+        return [*before, *assemble.read_side(given, "user", "input"), *assemble.read_side(answered, "assistant", "output")]
     if found := _from_events(span.events):
         return found
     for read in (_from_openinference, _from_indexed, _from_vercel, _from_langfuse, _from_pydantic):
         if found := read(attributes):
             return found
     prompt, completion = (structured(attributes.get(key)) for key in ("gen_ai.prompt", "gen_ai.completion"))
-    return exchange(prompt, completion) if prompt is not None or completion is not None else []
+    return assemble.exchange(prompt, completion) if prompt is not None or completion is not None else []
 
 
 def _from_events(events: Sequence[tuple[str, dict[str, Json]]]) -> list[RunMessage]:
@@ -193,9 +179,9 @@ def _from_events(events: Sequence[tuple[str, dict[str, Json]]]) -> list[RunMessa
             said = inner if isinstance(inner, dict) else {**fields, "content": inner or fields.get("content")}
             messages += _event_message("assistant", said)
         elif name == "gen_ai.content.prompt":
-            messages += read_side(structured(fields.get("gen_ai.prompt")), "user", "input")
+            messages += assemble.read_side(structured(fields.get("gen_ai.prompt")), "user", "input")
         elif name == "gen_ai.content.completion":
-            messages += read_side(structured(fields.get("gen_ai.completion")), "assistant", "output")
+            messages += assemble.read_side(structured(fields.get("gen_ai.completion")), "assistant", "output")
     return messages
 
 
@@ -283,7 +269,7 @@ def _from_vercel(attributes: dict[str, Json]) -> list[RunMessage]:
     answer = parse_messages([said]) if text or thought else []
     if parts:
         answer = [build_message("assistant", [*(part for message in answer for part in message.records()), *parts])]
-    return [*read_side(given, "user", "input"), *answer] if given is not None or answer else []
+    return [*assemble.read_side(given, "user", "input"), *answer] if given is not None or answer else []
 
 
 def _from_langfuse(attributes: dict[str, Json]) -> list[RunMessage]:
@@ -291,7 +277,7 @@ def _from_langfuse(attributes: dict[str, Json]) -> list[RunMessage]:
     if str(attributes.get("langfuse.observation.type")).lower() != "generation":
         return []
     given, answered = (structured(attributes.get(f"langfuse.observation.{side}")) for side in ("input", "output"))
-    return exchange(given, answered) if given is not None or answered is not None else []
+    return assemble.exchange(given, answered) if given is not None or answered is not None else []
 
 
 def _from_pydantic(attributes: dict[str, Json]) -> list[RunMessage]:
@@ -301,9 +287,9 @@ def _from_pydantic(attributes: dict[str, Json]) -> list[RunMessage]:
         if found := _from_events([(str(event["event.name"]), event) for event in events if "event.name" in event]):
             return found
     if (said := structured(attributes.get("pydantic_ai.all_messages"))) is not None:
-        return read_side(said, "user", "input")
+        return assemble.read_side(said, "user", "input")
     given, answered = (structured(attributes.get(key)) for key in ("request_data", "response_data"))
-    return exchange(given, answered) if isinstance(given, dict) and isinstance(answered, dict) else []
+    return assemble.exchange(given, answered) if isinstance(given, dict) and isinstance(answered, dict) else []
 
 
 _ENTITY_INPUTS = ("traceloop.entity.input", "langfuse.observation.input")
@@ -315,8 +301,8 @@ def _outline_of(attributes: dict[str, Json]) -> list[RunMessage]:
     given = structured(first_of(attributes, "input.value", *_ENTITY_INPUTS, "langfuse.trace.input"))
     output = first_of(attributes, "output.value", *_ENTITY_OUTPUTS, "langfuse.trace.output")
     if attributes.get("output.mime_type") == "text/plain" and isinstance(output, str):
-        return [*exchange(given, None), *read_side(output, "assistant", "output")]
-    return exchange(given, structured(output))
+        return [*assemble.exchange(given, None), *assemble.read_side(output, "assistant", "output")]
+    return assemble.exchange(given, structured(output))
 
 
 def _is_tool(attributes: dict[str, Json]) -> bool:
@@ -339,15 +325,15 @@ _TOOL_INPUTS = ("gen_ai.tool.call.arguments", "tool.parameters", "input.value", 
 _TOOL_OUTPUTS = ("gen_ai.tool.call.result", "output.value", "ai.toolCall.result", *_ENTITY_OUTPUTS)
 
 
-def _step(span: Span) -> TraceStep:
+def _step(span: Span) -> assemble.TraceStep:
     if not _is_tool(attributes := span.attributes):
-        return TraceStep(span.span_id, span.name, span.parent, span.error)
+        return assemble.TraceStep(span.span_id, span.name, span.parent, span.error)
     output = first_of(attributes, *_TOOL_OUTPUTS)
     if output is None:  # the documents that a retriever of OpenInference's found
         found = _items(dict_of(nested(attributes).get("retrieval")).get("documents"))
         output = [dict_of(item.get("document")) or item for item in map(nested, found)] or None
     known = first_of(attributes, "gen_ai.tool.call.id", "tool_call.id", "tool.id", "ai.toolCall.id")
-    tool = ToolRecord(
+    tool = assemble.ToolRecord(
         id=span.span_id or span.name,
         name=str(first_of(attributes, "gen_ai.tool.name", "tool.name", "ai.toolCall.name", "traceloop.entity.name") or span.name),
         arguments=structured(first_of(attributes, *_TOOL_INPUTS)),
@@ -355,7 +341,7 @@ def _step(span: Span) -> TraceStep:
         failed=bool(span.error),
         call=None if known is None else str(known),
     )
-    return TraceStep(span.span_id, span.name, span.parent, tool=tool)
+    return assemble.TraceStep(span.span_id, span.name, span.parent, tool=tool)
 
 
 def nested(attributes: Json) -> dict[str, Json]:

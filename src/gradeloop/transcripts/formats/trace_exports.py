@@ -6,24 +6,7 @@ from pydantic import JsonValue
 
 from gradeloop.contract.transcript import AgentRun, RunMessage
 from gradeloop.text import clip, rows_are
-from gradeloop.transcripts.assemble import (
-    ToolRecord,
-    TraceStep,
-    beside_messages,
-    build_run,
-    build_trace,
-    exchange,
-    has_content,
-    id_of,
-    join_steps,
-    key_of,
-    merge_histories,
-    refuse_unrecorded_calls,
-    require_messages,
-    run_of_each,
-    run_or_error,
-    transcript_of,
-)
+from gradeloop.transcripts import assemble
 from gradeloop.transcripts.formats import Format, rows_of
 from gradeloop.transcripts.json_access import Json, UnreadableMessage, dict_of, first_of, inside, json_within, require_rows, without
 from gradeloop.transcripts.message_forms import messages_at
@@ -65,7 +48,7 @@ def _parse_langfuse(value: Json, name: str) -> Iterator[AgentRun | UnreadableMes
             traces.setdefault(str(first_of(row, "traceId", "trace_id") or name), []).append(row)
         for trace, rows in traces.items():
             whole: dict[str, Json] = {"id": trace, "observations": rows}
-            yield run_or_error(lambda whole=whole: _langfuse_run(whole, name))  # type: ignore[misc]  # bound
+            yield assemble.run_or_error(lambda whole=whole: _langfuse_run(whole, name))  # type: ignore[misc]  # bound
         return
     whole = dict_of(value.get("trace")) or value
     if _is_observation(value):
@@ -79,45 +62,45 @@ def _langfuse_run(trace: dict[str, Json], name: str) -> AgentRun:
     rows = [{**row, "type": str(row.get("type")).upper()} for row in require_rows(embedded, "observations")]
     observations = sorted(rows, key=lambda row: str(first_of(row, "startTime", "start_time") or ""))
     histories: list[list[RunMessage]] = []
-    steps: list[TraceStep] = []
+    steps: list[assemble.TraceStep] = []
     for at, row in enumerate(observations):
         error = text_of(first_of(row, "statusMessage", "status_message")) or "failed" if row.get("level") == "ERROR" else None
         with inside("observations", at):
             tool = _tool(row, row.get("input"), row.get("output"), error) if row["type"] in ("TOOL", "RETRIEVER") else None
             if row["type"] == "GENERATION":
-                histories.append(exchange(row.get("input"), row.get("output")))
+                histories.append(assemble.exchange(row.get("input"), row.get("output")))
         steps.append(_step(row, first_of(row, "parentObservationId", "parent_observation_id"), error, tool))
-    outline = exchange(trace.get("input"), trace.get("output"))
+    outline = assemble.exchange(trace.get("input"), trace.get("output"))
     if not any(histories) and not outline:
         histories = [
-            found for row in observations if row.get("type") != "TOOL" and (found := exchange(row.get("input"), row.get("output")))
+            found for row in observations if row.get("type") != "TOOL" and (found := assemble.exchange(row.get("input"), row.get("output")))
         ]
-    conversations = merge_histories([history for history in histories if history]) or [[]]
-    if not any(map(has_content, conversations)):
+    conversations = assemble.merge_histories([history for history in histories if history]) or [[]]
+    if not any(map(assemble.has_content, conversations)):
         conversations[0] = outline or conversations[0]
     if not conversations[0]:
         called = [str(row.get("name") or "a generation") for row in observations if row.get("type") == "GENERATION"]
-        refuse_unrecorded_calls(id_of(trace, name), called, _LANGFUSE_CURE)
+        assemble.refuse_unrecorded_calls(assemble.id_of(trace, name), called, _LANGFUSE_CURE)
     asked = conversations[0]
-    conversations = join_steps(steps, conversations, in_order=False)
+    conversations = assemble.join_steps(steps, conversations, in_order=False)
     about = trace.get("metadata")
     metadata = without(trace, "id", "input", "output", "observations", "metadata") | (dict_of(about) or without({"metadata": about}))
     if outline and asked != outline and any(histories):
         metadata |= {"input": trace.get("input"), "output": trace.get("output")}
-    metadata |= {f"{key} beside": beside for key in ("input", "output") if (beside := beside_messages(trace.get(key)))}
+    metadata |= {f"{key} beside": beside for key in ("input", "output") if (beside := assemble.beside_messages(trace.get(key)))}
     with inside():
-        transcripts = [transcript_of(messages) for messages in conversations]
-    return build_trace(id_of(trace, name), transcripts, metadata, _LANGFUSE_CURE)
+        transcripts = [assemble.transcript_of(messages) for messages in conversations]
+    return assemble.build_trace(assemble.id_of(trace, name), transcripts, metadata, _LANGFUSE_CURE)
 
 
-def _step(row: dict[str, Json], parent: Json, error: str | None, tool: ToolRecord | None) -> TraceStep:
-    return TraceStep(str(row.get("id") or ""), str(row.get("name") or "error"), str(parent or ""), error, tool)
+def _step(row: dict[str, Json], parent: Json, error: str | None, tool: assemble.ToolRecord | None) -> assemble.TraceStep:
+    return assemble.TraceStep(str(row.get("id") or ""), str(row.get("name") or "error"), str(parent or ""), error, tool)
 
 
 _LANGFUSE_CURE = "record input and output: capture_input and capture_output are on, and the mask leaves them"
 
 
-def _tool(row: dict[str, Json], given: Json, output: Json, error: Json) -> ToolRecord:
+def _tool(row: dict[str, Json], given: Json, output: Json, error: Json) -> assemble.ToolRecord:
     """Return the call of a tool as a trace records it; what it returned may be LangChain's message, which names the call."""
     inner = dict_of(output)
     if inner.get("lc") is not None:
@@ -126,7 +109,7 @@ def _tool(row: dict[str, Json], given: Json, output: Json, error: Json) -> ToolR
     content = inner["content"] if "content" in inner and (call or inner.get("type") == "tool") else output
     name = str(row.get("name") or "tool")
     shown = error if error and content in (None, "", {}) else content
-    return ToolRecord(str(row.get("id") or name), name, given, shown, bool(error), None if call is None else str(call))
+    return assemble.ToolRecord(str(row.get("id") or name), name, given, shown, bool(error), None if call is None else str(call))
 
 
 _LANGSMITH_CURE = "record inputs and outputs: LANGSMITH_HIDE_INPUTS and LANGSMITH_HIDE_OUTPUTS are off, and no anonymizer takes them"
@@ -150,7 +133,7 @@ def _parse_langsmith(value: Json, name: str, cure: str = _LANGSMITH_CURE) -> Ite
         with inside(*one[1]):
             return _langsmith_run(one[0], [*_descendants(one[0], children, {str(one[0].get("id"))})], own, cure)
 
-    yield from run_of_each(placed, name, read_one)
+    yield from assemble.run_of_each(placed, name, read_one)
 
 
 def _descendants(root: dict[str, Json], children: dict[str, list[dict[str, Json]]], seen: set[str]) -> Iterator[dict[str, Json]]:
@@ -165,31 +148,31 @@ def _descendants(root: dict[str, Json], children: dict[str, list[dict[str, Json]
 
 
 def _langsmith_run(root: dict[str, Json], below: Sequence[dict[str, Json]], name: str, cure: str) -> AgentRun:
-    outline = exchange(root.get("inputs"), root.get("outputs"))
+    outline = assemble.exchange(root.get("inputs"), root.get("outputs"))
     calls = [row for row in (root, *below) if row.get("run_type") == "llm"]
-    histories = [found for row in calls if (found := exchange(row.get("inputs"), row.get("outputs")))]
+    histories = [found for row in calls if (found := assemble.exchange(row.get("inputs"), row.get("outputs")))]
     is_conversation = len(outline) > 1 and not any(part.type == "other" for message in outline for part in message.records())
     if outline and (not histories or is_conversation):
-        wanted = {key_of(message) for message in outline}
-        histories += [] if any(wanted <= {key_of(message) for message in history} for history in histories) else [outline]
-        left = {key: beside for key in ("inputs", "outputs") if (beside := beside_messages(root.get(key)))}
+        wanted = {assemble.key_of(message) for message in outline}
+        histories += [] if any(wanted <= {assemble.key_of(message) for message in history} for history in histories) else [outline]
+        left = {key: beside for key in ("inputs", "outputs") if (beside := assemble.beside_messages(root.get(key)))}
     else:
         left = {key: root[key] for key in ("inputs", "outputs") if root.get(key)}
-    conversations = merge_histories(histories) or [[]]
+    conversations = assemble.merge_histories(histories) or [[]]
     if not conversations[0]:
-        refuse_unrecorded_calls(id_of(root, name), [str(row.get("name") or "an llm run") for row in calls], cure)
-    steps: list[TraceStep] = []
+        assemble.refuse_unrecorded_calls(assemble.id_of(root, name), [str(row.get("name") or "an llm run") for row in calls], cure)
+    steps: list[assemble.TraceStep] = []
     for row in (root, *below):
         error, outputs = text_of(row["error"]) if row.get("error") else None, dict_of(row.get("outputs"))
         output = outputs["output"] if set(outputs) == {"output"} else row.get("outputs")
         tool = _tool(row, row.get("inputs"), output, error) if row.get("run_type") in ("tool", "retriever") else None
         steps.append(_step(row, row.get("parent_run_id"), error, tool))
-    conversations = join_steps(steps, conversations, in_order=False)
+    conversations = assemble.join_steps(steps, conversations, in_order=False)
     about = dict_of(dict_of(root.get("extra")).get("metadata"))
     kept = without(root, "id", "inputs", "outputs", "child_runs", "extra", "events", "serialized", "error", "manifest_id")
     metadata: dict[str, JsonValue] = {**kept, **left, **({"metadata": about} if about else {})}
-    transcripts = [transcript_of(messages) for messages in conversations if messages or len(conversations) == 1]
-    return build_trace(id_of(root, name), transcripts, metadata, cure)
+    transcripts = [assemble.transcript_of(messages) for messages in conversations if messages or len(conversations) == 1]
+    return assemble.build_trace(assemble.id_of(root, name), transcripts, metadata, cure)
 
 
 _RUN_TYPES = dict.fromkeys(("CHAT_MODEL", "LLM", "generation", "response"), "llm") | {"TOOL": "tool", "function": "tool"}
@@ -216,7 +199,9 @@ def _parse_mlflow(value: Json, name: str) -> Iterator[AgentRun | UnreadableMessa
         runs.append(run | {"start_time": first_of(row, "start_time_unix_nano", "start_time")})
     for found in _parse_langsmith(runs, name, "trace inputs and outputs: by autolog, or a span's set_inputs and set_outputs"):
         yield (
-            found if isinstance(found, UnreadableMessage) else found.model_copy(update={"id": id_of(info, name, "trace_id", "request_id")})
+            found
+            if isinstance(found, UnreadableMessage)
+            else found.model_copy(update={"id": assemble.id_of(info, name, "trace_id", "request_id")})
         )
 
 
@@ -279,12 +264,14 @@ def _parse_langgraph(value: Json, name: str) -> Iterator[AgentRun]:
             with inside(*([row["_at"]] if several else [])):
                 histories.append(_messages_of(row))
         last = ordered[-1]
-        conversations = merge_histories([history for history in histories if history])
-        require_messages(conversations[0] if conversations else [], "messages")
+        conversations = assemble.merge_histories([history for history in histories if history])
+        assemble.require_messages(conversations[0] if conversations else [], "messages")
         place = _place_of(last)
         beside = without(_at(last, place), "messages") if place is not None else {}
         metadata = {**beside, **{key: last[key] for key in ("next", "metadata", "interrupts", "created_at", "ts") if last.get(key)}}
-        yield build_run(id_of({"id": thread}, name), [transcript_of(messages) for messages in conversations], metadata)
+        yield assemble.build_run(
+            assemble.id_of({"id": thread}, name), [assemble.transcript_of(messages) for messages in conversations], metadata
+        )
 
 
 def _is_snapshot(value: Json) -> bool:
